@@ -1,0 +1,1 @@
+"""The fleet: clusters, hosts, broker processes, placement, agent, reconciler; `brokers.engine` is the broker itself."""

@@ -1,0 +1,250 @@
+"""The JSON documents kept in ZooKeeper, as frozen values with `to_json` and `from_json` (spec F.2, CKA-40).
+
+Unknown keys are ignored and missing optional ones defaulted (ZK-3), so that processes of neighbouring versions live together.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+InstanceState = Literal["active", "frozen", "deleting"]
+
+INTERNAL_LISTENER = "INTERNAL"
+
+
+def _dump(document: dict[str, Any]) -> bytes:
+    return json.dumps(document, separators=(",", ":"), sort_keys=True).encode()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerDocument:
+    """`/brokers/ids/<id>`, ephemeral (ZK-6). The node's czxid is the broker epoch."""
+
+    host: str
+    port: int
+    admin_port: int
+    timestamp_ms: int
+    rack: str | None = None
+
+    def to_json(self) -> bytes:
+        endpoint = f"{INTERNAL_LISTENER}://{self.host}:{self.port}"
+        return _dump(
+            {
+                "version": 5,
+                "host": self.host,
+                "port": self.port,
+                "jmx_port": -1,
+                "admin_port": self.admin_port,
+                "timestamp": str(self.timestamp_ms),
+                "endpoints": [endpoint],
+                "rack": self.rack,
+                "listener_security_protocol_map": {INTERNAL_LISTENER: "SASL_PLAINTEXT"},
+                "features": {},
+            }
+        )
+
+    @classmethod
+    def from_json(cls, raw: bytes) -> BrokerDocument:
+        body = json.loads(raw)
+        return cls(
+            host=body["host"],
+            port=body["port"],
+            admin_port=body.get("admin_port", -1),
+            timestamp_ms=int(body.get("timestamp", 0)),
+            rack=body.get("rack"),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceSettings:
+    """What a tenant may choose about automatic topics; replication factor -1 means the cluster's default."""
+
+    auto_create_topics: bool = True
+    default_partitions: int = 3
+    default_replication_factor: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceDocument:
+    """`/ckafka/instances/<id>` (CKA-1, CKA-40): written by the reconciler alone, acted on by every broker of the cluster.
+
+    `generation` grows with each publication; a broker repeats it in its `InstanceAck`. `endpoints` are the advertised
+    addresses `host:port` by broker id, `ports` the sockets to bind. Rates in bytes/s, capacity in bytes.
+    """
+
+    generation: int
+    produce_bps: int
+    consume_bps: int
+    capacity_bytes: int
+    state: InstanceState = "active"
+    endpoints: dict[int, str] = field(default_factory=dict)
+    ports: dict[int, int] = field(default_factory=dict)
+    settings: InstanceSettings = InstanceSettings()
+    vpc: str | None = None
+
+    def to_json(self) -> bytes:
+        return _dump(
+            {
+                "version": 1,
+                "generation": self.generation,
+                "vpc": self.vpc,
+                "produce_bps": self.produce_bps,
+                "consume_bps": self.consume_bps,
+                "capacity": self.capacity_bytes,
+                "state": self.state,
+                "endpoints": {str(broker): address for broker, address in self.endpoints.items()},
+                "ports": {str(broker): port for broker, port in self.ports.items()},
+                "settings": asdict(self.settings),
+            }
+        )
+
+    @classmethod
+    def from_json(cls, raw: bytes) -> InstanceDocument:
+        body = json.loads(raw)
+        known = InstanceSettings.__dataclass_fields__
+        return cls(
+            generation=body.get("generation", 0),
+            produce_bps=body["produce_bps"],
+            consume_bps=body["consume_bps"],
+            capacity_bytes=body["capacity"],
+            state=body.get("state", "active"),
+            endpoints={int(broker): address for broker, address in body.get("endpoints", {}).items()},
+            ports={int(broker): port for broker, port in body.get("ports", {}).items()},
+            settings=InstanceSettings(**{k: v for k, v in body.get("settings", {}).items() if k in known}),
+            vpc=body.get("vpc"),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceAck:
+    """`/ckafka/acks/<id>/<broker>`, ephemeral: the broker applied `generation`; `error` says why the port is not open."""
+
+    generation: int
+    port: int
+    listening: bool
+    error: str | None = None
+
+    def to_json(self) -> bytes:
+        return _dump({"version": 1, **asdict(self)})
+
+    @classmethod
+    def from_json(cls, raw: bytes) -> InstanceAck:
+        body = json.loads(raw)
+        return cls(
+            generation=body["generation"], port=body["port"], listening=body["listening"], error=body.get("error")
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceTopicDocument:
+    """`/ckafka/instances/<id>/topics/<internal>`: the tenant's name and who may connect for it (CKA-11, CKA-15).
+
+    `topic_id` is set when a broker writes the document for a hashed name; allow-lists hold IPs or CIDRs, empty = all.
+    """
+
+    name: str
+    produce_ips: tuple[str, ...] = ()
+    consume_ips: tuple[str, ...] = ()
+
+    def to_json(self) -> bytes:
+        return _dump(
+            {
+                "version": 1,
+                "name": self.name,
+                "produce_ips": list(self.produce_ips),
+                "consume_ips": list(self.consume_ips),
+            }
+        )
+
+    @classmethod
+    def from_json(cls, raw: bytes) -> InstanceTopicDocument:
+        body = json.loads(raw)
+        return cls(
+            name=body["name"],
+            produce_ips=tuple(body.get("produce_ips", ())),
+            consume_ips=tuple(body.get("consume_ips", ())),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicDocument:
+    """`/brokers/topics/<t>` (ZK-10): partition index to replica ids; `topic_id` is base64url without padding."""
+
+    topic_id: str
+    assignment: dict[int, tuple[int, ...]]
+
+    def to_json(self) -> bytes:
+        return _dump(
+            {
+                "version": 3,
+                "topic_id": self.topic_id,
+                "partitions": {str(index): list(replicas) for index, replicas in self.assignment.items()},
+                "adding_replicas": {},
+                "removing_replicas": {},
+            }
+        )
+
+    @classmethod
+    def from_json(cls, raw: bytes) -> TopicDocument:
+        body = json.loads(raw)
+        return cls(
+            topic_id=body.get("topic_id", ""),
+            assignment={int(index): tuple(replicas) for index, replicas in body["partitions"].items()},
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionStateDocument:
+    """`/brokers/topics/<t>/partitions/<p>/state` (ZK-12); leader -1 = none."""
+
+    leader: int
+    leader_epoch: int
+    controller_epoch: int
+    isr: tuple[int, ...]
+
+    def to_json(self) -> bytes:
+        return _dump(
+            {
+                "version": 1,
+                "leader": self.leader,
+                "leader_epoch": self.leader_epoch,
+                "controller_epoch": self.controller_epoch,
+                "isr": list(self.isr),
+            }
+        )
+
+    @classmethod
+    def from_json(cls, raw: bytes) -> PartitionStateDocument:
+        body = json.loads(raw)
+        return cls(
+            leader=body["leader"],
+            leader_epoch=body["leader_epoch"],
+            controller_epoch=body["controller_epoch"],
+            isr=tuple(body["isr"]),
+        )
+
+
+def config_to_json(config: dict[str, str]) -> bytes:
+    """`/config/*` entity node: values are strings (ZK-13, QUO-70)."""
+    return _dump({"version": 1, "config": config})
+
+
+def config_from_json(raw: bytes) -> dict[str, str]:
+    return dict(json.loads(raw).get("config", {}))
+
+
+def config_change_to_json(entity_path: str) -> bytes:
+    """`/config/changes/config_change_<seq>` (ZK-15), e.g. entity path `users/alice/clients/c1` or `topics/t`."""
+    return _dump({"version": 2, "entity_path": entity_path})
+
+
+def change_to_json(paths: list[str]) -> bytes:
+    """`/ckafka/changes/change_<seq>`: which `topics/<internal>` and `instances/<id>` readers must read again (ZK-32)."""
+    return _dump({"version": 1, "paths": paths})
+
+
+def change_from_json(raw: bytes) -> list[str]:
+    body = json.loads(raw)
+    return list(body["paths"]) if "paths" in body else [body["path"]]

@@ -1,0 +1,134 @@
+"""Every ZooKeeper path the product uses, relative to the cluster's chroot `/penstock/<cluster id>` (spec F.2, CKA-40)."""
+
+from __future__ import annotations
+
+from urllib.parse import quote, unquote
+
+CLUSTER_ID = "/cluster/id"
+BROKER_IDS = "/brokers/ids"
+BROKER_SEQID = "/brokers/seqid"
+TOPICS = "/brokers/topics"
+CONTROLLER = "/controller"
+CONTROLLER_EPOCH = "/controller_epoch"
+CONFIG_CHANGES = "/config/changes"
+DELETE_TOPICS = "/admin/delete_topics"
+PRODUCER_ID_BLOCK = "/latest_producer_id_block"
+INSTANCES = "/ckafka/instances"
+INSTANCE_ACKS = "/ckafka/acks"
+INSTANCE_PORTS = "/ckafka/ports"
+CHANGES = "/ckafka/changes"
+CHANGE_PREFIX = f"{CHANGES}/change_"
+CONFIG_CHANGE_PREFIX = f"{CONFIG_CHANGES}/config_change_"
+
+DEFAULT_ENTITY = "<default>"
+
+# ZK-2: these exist before the first broker serves.
+PERSISTENT_AT_START = (
+    "/consumers",
+    BROKER_IDS,
+    TOPICS,
+    CONFIG_CHANGES,
+    DELETE_TOPICS,
+    BROKER_SEQID,
+    "/isr_change_notification",
+    "/log_dir_event_notification",
+    "/config/topics",
+    "/config/clients",
+    "/config/users",
+    "/config/brokers",
+    "/config/ips",
+    INSTANCES,
+    INSTANCE_ACKS,
+    INSTANCE_PORTS,
+    CHANGES,
+)
+
+
+def chroot(cluster_id: str) -> str:
+    """Root of one cluster's tree inside a shared ZooKeeper ensemble (CKA-46)."""
+    return f"/penstock/{cluster_id}"
+
+
+def broker(broker_id: int) -> str:
+    return f"{BROKER_IDS}/{broker_id}"
+
+
+def topic(internal_name: str) -> str:
+    return f"{TOPICS}/{internal_name}"
+
+
+def partitions(internal_name: str) -> str:
+    return f"{TOPICS}/{internal_name}/partitions"
+
+
+def partition(internal_name: str, index: int) -> str:
+    return f"{TOPICS}/{internal_name}/partitions/{index}"
+
+
+def partition_state(internal_name: str, index: int) -> str:
+    return f"{TOPICS}/{internal_name}/partitions/{index}/state"
+
+
+def topic_config(internal_name: str) -> str:
+    return f"/config/topics/{internal_name}"
+
+
+def topic_deletion(internal_name: str) -> str:
+    return f"{DELETE_TOPICS}/{internal_name}"
+
+
+def instance(instance_id: str) -> str:
+    return f"{INSTANCES}/{instance_id}"
+
+
+def instance_topics(instance_id: str) -> str:
+    return f"{INSTANCES}/{instance_id}/topics"
+
+
+def instance_topic(instance_id: str, internal_name: str) -> str:
+    """The per-topic document: the tenant's name (needed for hashed internal names) and the IP allow-lists (CKA-11)."""
+    return f"{INSTANCES}/{instance_id}/topics/{internal_name}"
+
+
+def instance_ack(instance_id: str, broker_id: int) -> str:
+    """Ephemeral: what broker `broker_id` made of the instance document (see `documents.InstanceAck`)."""
+    return f"{INSTANCE_ACKS}/{instance_id}/{broker_id}"
+
+
+def instance_acks(instance_id: str) -> str:
+    return f"{INSTANCE_ACKS}/{instance_id}"
+
+
+def instance_port(broker_id: int, port: int) -> str:
+    return f"{INSTANCE_PORTS}/{broker_id}/{port}"
+
+
+def sanitise(name: str) -> str:
+    """QUO-6: percent-encode everything except `A-Z a-z 0-9 - _ .` (so a user called `<default>` is not the default)."""
+    return quote(name, safe="-_.").replace("~", "%7E")
+
+
+def desanitise(name: str) -> str:
+    return unquote(name)
+
+
+def quota_entity(instance_id: str, user: str | None, client_id: str | None, *, has_user: bool, has_client: bool) -> str:
+    """Entity path below `/config` of an instance's client quota, e.g. `users/ins-7k2m9qxa.alice/clients/ins-7k2m9qxa.etl`.
+
+    `None` names the instance's default. Names carry the instance's prefix (CKA-13), the default too, so that two
+    instances never share a limit or a counter; `<` cannot come out of `sanitise`, so the default cannot be spoofed.
+
+    Raises:
+        ValueError: neither part is asked for.
+    """
+
+    def scoped(name: str | None) -> str:
+        return f"{instance_id}.{DEFAULT_ENTITY if name is None else sanitise(name)}"
+
+    if has_user and has_client:
+        return f"users/{scoped(user)}/clients/{scoped(client_id)}"
+    if has_user:
+        return f"users/{scoped(user)}"
+    if has_client:
+        return f"clients/{scoped(client_id)}"
+    raise ValueError("a quota entity names a user, a client id, or both")

@@ -1,0 +1,40 @@
+"""The settings file of one broker process: written by the agent, read by `python -m brokers.engine --settings FILE`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+# The two identities of the internal listener (SASL PLAIN, password = the cluster's control secret): `<instance id>` sees
+# exactly what that instance's owner sees; this one sees the cluster under internal names (usage pipeline, operators).
+CLUSTER_USER = "penstock"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerProcessSettings:
+    """One broker process. `zookeeper` is `host:port[,host:port]/chroot`; hosts and ports are those to bind and advertise."""
+
+    broker_id: int
+    cluster_id: str
+    zookeeper: str
+    data_dirs: tuple[str, ...]
+    bind_host: str
+    internal_host: str
+    internal_port: int
+    admin_port: int
+    control_secret_file: str
+    rack: str | None = None
+    session_timeout_ms: int = 6_000
+    # Broker-level Kafka keys that differ from the defaults of spec N, e.g. {"log.segment.bytes": "1073741824"}.
+    overrides: dict[str, str] = field(default_factory=dict)
+
+    def write(self, file: Path) -> None:
+        file.write_text(json.dumps(asdict(self), indent=1))
+
+    @classmethod
+    def read(cls, file: Path) -> BrokerProcessSettings:
+        body = json.loads(file.read_text())
+        known = {key: value for key, value in body.items() if key in cls.__dataclass_fields__}
+        known["data_dirs"] = tuple(known["data_dirs"])
+        return cls(**known)

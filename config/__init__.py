@@ -1,0 +1,1 @@
+"""The composition root of the control plane: settings, URLs, Celery, the embedded services and the `up` supervisor."""

@@ -1,0 +1,1 @@
+"""Limits: as sold, as set, as explained; and the pure arithmetic of precedence, rates, throttle and allocation."""
