@@ -1,0 +1,155 @@
+"""One run of the usage pipeline for one cluster: plan, read, aggregate, commit; the only module that knows all of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import structlog
+
+from billing.pipeline import sink, transforms
+from billing.pipeline.source import UsageSource, consumer_conf
+from brokers.contract.usage import USAGE_TOPIC
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = structlog.get_logger(__name__)
+
+RECORDS_PER_RUN_AND_PARTITION_MAX = 500_000
+METADATA_TIMEOUT_S = 10.0
+
+# The points of a run at which a fault test may stop the process, in order.
+POINTS = ("planned", "aggregated", "written", "committed")
+
+
+class UsageLost(Exception):
+    """Offsets between the stored one and what the brokers still hold are gone; an operator must look before billing goes on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """Where a cluster's usage is read: internal bootstrap servers and the cluster's own identity there."""
+
+    cluster_id: str
+    bootstrap: str
+    username: str
+    password: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunReport:
+    """What one run did; `caught_up` is False when a range was cut at `RECORDS_PER_RUN_AND_PARTITION_MAX`."""
+
+    records: int
+    minute_rows: int
+    malformed: int
+    caught_up: bool
+
+
+def plan(stored: Mapping[int, int], available: Mapping[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:
+    """Ranges `[start, stop)` per partition to read next; `available` is (log start offset, high watermark) per partition.
+
+    Raises:
+        UsageLost: a stored offset lies outside what the partition holds (retention ran ahead of the pipeline, or the
+            log went back), so that continuing would bill too little without anyone noticing.
+    """
+    ranges = {}
+    for partition, (low, high) in sorted(available.items()):
+        start = stored.get(partition, low)
+        if not low <= start <= high:
+            raise UsageLost(f"{USAGE_TOPIC}-{partition}: stored offset {start}, but the log holds [{low}, {high})")
+        if start < high:
+            ranges[partition] = (start, min(high, start + RECORDS_PER_RUN_AND_PARTITION_MAX))
+    return ranges
+
+
+def available_offsets(cluster: Cluster) -> dict[int, tuple[int, int]]:
+    """(log start offset, high watermark) of every usage partition that has a leader. A topic not made yet has none."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer(consumer_conf(cluster.bootstrap, cluster.username, cluster.password))
+    try:
+        topics = consumer.list_topics(USAGE_TOPIC, timeout=METADATA_TIMEOUT_S).topics
+        found = topics[USAGE_TOPIC].partitions if USAGE_TOPIC in topics else {}
+        return {
+            index: consumer.get_watermark_offsets(
+                TopicPartition(USAGE_TOPIC, index), timeout=METADATA_TIMEOUT_S, cached=False
+            )
+            for index, partition in found.items()
+            if partition.leader >= 0
+        }
+    finally:
+        consumer.close()
+
+
+def run(
+    make_session: Callable[[], SparkSession],
+    cluster: Cluster,
+    dsn: str,
+    *,
+    at_point: Callable[[str], None] | None = None,
+) -> RunReport:
+    """Applies everything new in the cluster's usage topic once.
+
+    `make_session` is called only when there is something to read. `at_point` is told each of `POINTS` as it is reached.
+
+    Raises:
+        PipelineBusy: another run is at work on this cluster.
+        UsageLost, UsageReadStalled, OffsetsMoved: nothing was written; see there.
+    """
+    reached = at_point or (lambda _point: None)
+    with sink.exclusive(dsn, cluster.cluster_id) as connection:
+        ranges = plan(sink.stored_offsets(connection, cluster.cluster_id), offsets := available_offsets(cluster))
+        if not ranges:
+            return RunReport(records=0, minute_rows=0, malformed=0, caught_up=True)
+        reached("planned")
+        spark = make_session()
+        spark.dataSource.register(UsageSource)
+        events = (
+            spark.read.format("penstock_usage")
+            .options(bootstrap=cluster.bootstrap, username=cluster.username, password=cluster.password)
+            .option("ranges", json.dumps([[partition, *span] for partition, span in ranges.items()]))
+            .load()
+            .persist()
+        )
+        try:
+            good = transforms.well_formed(events)
+            records, kept = events.count(), good.count()
+            incarnations = {
+                (row.broker_id, row.broker_epoch)
+                for row in good.select("broker_id", "broker_epoch").distinct().collect()
+            }
+            counters = spark.createDataFrame(
+                sink.stored_counters(connection, cluster.cluster_id, incarnations), transforms.COUNTER_SCHEMA
+            )
+            rows = transforms.increments(transforms.distinct_reports(good), counters).persist()
+            minute_rows = [tuple(row) for row in transforms.minutes(rows).collect()]
+            counter_rows = [tuple(row) for row in transforms.last_counters(rows).collect()]
+            rows.unpersist()
+        finally:
+            events.unpersist()
+        expected = sum(stop - start for start, stop in ranges.values())
+        if records != expected:
+            raise UsageLost(f"read {records} of {expected} planned usage records of {cluster.cluster_id}")
+        reached("aggregated")
+        sink.commit(
+            connection,
+            cluster_id=cluster.cluster_id,
+            start={partition: start for partition, (start, _) in ranges.items()},
+            stop={partition: stop for partition, (_, stop) in ranges.items()},
+            minutes=minute_rows,
+            counters=counter_rows,
+            before_commit=lambda: reached("written"),
+        )
+        reached("committed")
+    if kept < records:
+        log.error("usage.malformed", cluster_id=cluster.cluster_id, records=records - kept)
+    return RunReport(
+        records=records,
+        minute_rows=len(minute_rows),
+        malformed=records - kept,
+        caught_up=all(stop == offsets[partition][1] for partition, (_, stop) in ranges.items()),
+    )

@@ -1,0 +1,173 @@
+"""A Spark data source that reads ranges of a usage topic through a Kafka client and yields Arrow batches.
+
+Options: `bootstrap`, `username`, `password` (SASL PLAIN of the internal listener) and `ranges`, a JSON list of
+`[partition, start, stop)` triples. Each range is one Spark task.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+from brokers.contract.usage import USAGE_TOPIC, UsageEvent
+
+ROWS_PER_BATCH = 20_000
+READ_TIMEOUT_S = 60.0
+# Longest name kept per column; a client chooses its client id freely, the tables do not grow with it.
+NAME_CHARACTERS_MAX = 249
+
+ARROW_SCHEMA = pa.schema(
+    [
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("broker_id", pa.int32()),
+        ("broker_epoch", pa.int64()),
+        ("sequence", pa.int64()),
+        ("at_ms", pa.int64()),
+        ("instance_id", pa.string()),
+        ("topic", pa.string()),
+        ("user", pa.string()),
+        ("client_id", pa.string()),
+        ("direction", pa.string()),
+        ("bytes", pa.int64()),
+        ("requests", pa.int64()),
+    ]
+)
+SPARK_SCHEMA = (
+    "partition int, offset long, broker_id int, broker_epoch long, sequence long, at_ms long, instance_id string, "
+    "topic string, user string, client_id string, direction string, bytes long, requests long"
+)
+
+
+class UsageReadStalled(Exception):
+    """The brokers did not deliver a planned range in time; the run is repeated from the same offsets."""
+
+
+def clean(name: str) -> str:
+    """A name as PostgreSQL can hold it: no NUL, no lone surrogates, bounded length."""
+    return name.replace("\x00", "�").encode("utf-8", "replace").decode()[:NAME_CHARACTERS_MAX]
+
+
+def row_of(partition: int, offset: int, raw: bytes | None) -> tuple[Any, ...]:
+    """One row of `ARROW_SCHEMA`; a record that is no usage event keeps its place with everything else null."""
+    try:
+        event = UsageEvent.from_json(raw or b"")
+        return (
+            partition,
+            offset,
+            int(event.broker_id),
+            int(event.broker_epoch),
+            int(event.sequence),
+            int(event.at_ms),
+            clean(event.instance_id),
+            clean(event.topic),
+            clean(event.user),
+            clean(event.client_id),
+            event.direction if event.direction in ("produce", "consume") else None,
+            int(event.bytes),
+            int(event.requests),
+        )
+    except (ValueError, TypeError, AttributeError):
+        return (partition, offset, *[None] * (len(ARROW_SCHEMA) - 2))
+
+
+@dataclass
+class OffsetRange(InputPartition):
+    """Records `[start, stop)` of one partition of the usage topic."""
+
+    partition: int
+    start: int
+    stop: int
+
+
+class UsageReader(DataSourceReader):
+    """Runs on Spark's workers: one consumer per range, no consumer group, offsets from the plan alone."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        self.conf = consumer_conf(options["bootstrap"], options["username"], options["password"])
+        self.ranges = [OffsetRange(*triple) for triple in json.loads(options["ranges"])]
+
+    def partitions(self) -> list[OffsetRange]:  # type: ignore[override]
+        return self.ranges
+
+    def read(self, partition: OffsetRange) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
+        """Yields the range in Arrow batches.
+
+        Raises:
+            UsageReadStalled: no progress for `READ_TIMEOUT_S`.
+        """
+        from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+        consumer = Consumer(self.conf)
+        rows: list[tuple[Any, ...]] = []
+        try:
+            consumer.assign([TopicPartition(USAGE_TOPIC, partition.partition, partition.start)])
+            position, deadline = partition.start, time.monotonic() + READ_TIMEOUT_S
+            while position < partition.stop:
+                messages = consumer.consume(ROWS_PER_BATCH, 0.5)
+                if messages:
+                    deadline = time.monotonic() + READ_TIMEOUT_S
+                elif time.monotonic() > deadline:
+                    raise UsageReadStalled(f"{USAGE_TOPIC}-{partition.partition} stalled at offset {position}")
+                for message in messages:
+                    if message.error():
+                        if message.error().retriable():
+                            continue
+                        raise KafkaException(message.error())
+                    if message.offset() >= partition.stop:
+                        break
+                    rows.append(row_of(partition.partition, message.offset(), message.value()))
+                    position = message.offset() + 1
+                if len(rows) >= ROWS_PER_BATCH:
+                    yield as_batch(rows)
+                    rows = []
+            if rows:
+                yield as_batch(rows)
+        finally:
+            consumer.close()
+
+
+class UsageSource(DataSource):
+    """Registered as format `penstock_usage`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "penstock_usage"
+
+    def schema(self) -> str:
+        return SPARK_SCHEMA
+
+    def reader(self, schema: Any) -> UsageReader:
+        return UsageReader(dict(self.options))
+
+
+def as_batch(rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
+    columns = [
+        pa.array(column, type=field.type) for column, field in zip(zip(*rows, strict=True), ARROW_SCHEMA, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=ARROW_SCHEMA)
+
+
+def consumer_conf(bootstrap: str, username: str, password: str) -> dict[str, Any]:
+    """Settings of a consumer that reads by explicit offsets and never commits or joins anything."""
+    return {
+        "bootstrap.servers": bootstrap,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": username,
+        "sasl.password": password,
+        "group.id": "penstock-usage",
+        "client.id": "penstock-usage-pipeline",
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "auto.offset.reset": "error",
+        "check.crcs": True,
+        "allow.auto.create.topics": False,
+        "log_level": 3,
+    }

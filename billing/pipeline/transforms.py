@@ -1,0 +1,91 @@
+"""DataFrame to DataFrame: from cumulative counters to the bytes of each minute. Pure steps, no reading, no writing.
+
+Every step opens with the columns it needs and ends with those it gives. Running a step twice on the same rows gives the
+same result, and repeated or missing events change nothing that a later counter does not already say.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+COUNTER_KEY = ["broker_id", "broker_epoch", "instance_id", "topic", "user", "client_id", "direction"]
+MINUTE_KEY = ["instance_id", "minute_ms", "topic", "user", "client_id", "direction"]
+COUNTER_SCHEMA = (
+    "broker_id int, broker_epoch long, instance_id string, topic string, user string, client_id string, "
+    "direction string, sequence long, bytes long, requests long"
+)
+MS_PER_MINUTE = 60_000
+
+
+def well_formed(events: DataFrame) -> DataFrame:
+    """Drops records that were no usage events (the source kept their offsets with null fields)."""
+    return events.where(F.col("broker_id").isNotNull() & F.col("direction").isNotNull())
+
+
+def distinct_reports(events: DataFrame) -> DataFrame:
+    """One row per key and sequence; of repeats the largest counter, which is the latest."""
+    return (
+        events.groupBy(*COUNTER_KEY, "sequence")
+        .agg(F.max("at_ms").alias("at_ms"), F.max("bytes").alias("bytes"), F.max("requests").alias("requests"))
+        .select(*COUNTER_KEY, "sequence", "at_ms", "bytes", "requests")
+    )
+
+
+def increments(reports: DataFrame, counters: DataFrame) -> DataFrame:
+    """What each report adds to the one before it; before the first one stands the stored counter, or zero.
+
+    `counters` has `COUNTER_SCHEMA`. Reports at or below the stored sequence are old news. A counter never falls within
+    one broker incarnation; should one, it adds nothing.
+    """
+    stored = counters.select(
+        *COUNTER_KEY,
+        F.col("sequence").alias("stored_sequence"),
+        F.col("bytes").alias("stored_bytes"),
+        F.col("requests").alias("stored_requests"),
+    )
+    in_order = Window.partitionBy(*COUNTER_KEY).orderBy("sequence")
+    is_unseen = F.col("stored_sequence").isNull() | (F.col("sequence") > F.col("stored_sequence"))
+
+    def added(name: str) -> Column:
+        before = F.coalesce(F.lag(name).over(in_order), F.col(f"stored_{name}"), F.lit(0))
+        return F.greatest(F.col(name) - before, F.lit(0))
+
+    return (
+        reports.join(F.broadcast(stored), on=COUNTER_KEY, how="left")
+        .where(is_unseen)
+        .select(
+            *COUNTER_KEY,
+            "sequence",
+            "at_ms",
+            "bytes",
+            "requests",
+            added("bytes").alias("added_bytes"),
+            added("requests").alias("added_requests"),
+        )
+    )
+
+
+def minutes(rows: DataFrame) -> DataFrame:
+    """Increments summed per UTC minute. A report made on the stroke of a minute belongs to the minute that just ended."""
+    minute_ms = F.floor((F.col("at_ms") - 1) / MS_PER_MINUTE) * MS_PER_MINUTE
+    return (
+        rows.withColumn("minute_ms", minute_ms.cast("long"))
+        .groupBy(*MINUTE_KEY)
+        .agg(F.sum("added_bytes").alias("bytes"), F.sum("added_requests").alias("requests"))
+        .where((F.col("bytes") > 0) | (F.col("requests") > 0))
+        .select(*MINUTE_KEY, "bytes", "requests")
+    )
+
+
+def last_counters(rows: DataFrame) -> DataFrame:
+    """The highest report per key: the stored counter of the next run. Gives `COUNTER_SCHEMA`."""
+    return (
+        rows.groupBy(*COUNTER_KEY)
+        .agg(
+            F.max("sequence").alias("sequence"),
+            F.max_by("bytes", "sequence").alias("bytes"),
+            F.max_by("requests", "sequence").alias("requests"),
+        )
+        .select(*COUNTER_KEY, "sequence", "bytes", "requests")
+    )

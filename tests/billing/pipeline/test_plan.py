@@ -1,0 +1,47 @@
+"""billing.pipeline.job.plan: which offsets a run reads, and when it must refuse to go on."""
+
+import pytest
+
+from billing.pipeline.job import RECORDS_PER_RUN_AND_PARTITION_MAX, UsageLost, plan
+from billing.pipeline.source import ARROW_SCHEMA, NAME_CHARACTERS_MAX, clean, row_of
+from brokers.contract.usage import UsageEvent
+
+
+def test_a_partition_never_read_starts_where_its_log_starts():
+    assert plan({}, {0: (5, 9), 1: (0, 0)}) == {0: (5, 9)}
+
+
+def test_a_run_continues_at_the_stored_offset_and_skips_what_is_done():
+    assert plan({0: 7, 1: 3}, {0: (5, 9), 1: (0, 3)}) == {0: (7, 9)}
+
+
+def test_a_long_backlog_is_taken_in_bounded_pieces():
+    assert plan({}, {0: (0, 10**9)}) == {0: (0, RECORDS_PER_RUN_AND_PARTITION_MAX)}
+
+
+@pytest.mark.parametrize("available", [(8, 20), (0, 6)])
+def test_offsets_that_vanished_stop_the_pipeline_instead_of_billing_too_little(available):
+    with pytest.raises(UsageLost, match="stored offset 7"):
+        plan({0: 7}, {0: available})
+
+
+def test_a_name_no_table_can_hold_is_made_harmless():
+    assert clean("a\x00b" + "x" * 1000) == "a�b" + "x" * (NAME_CHARACTERS_MAX - 3)
+    assert clean("\udc80") == "?"
+
+
+@pytest.mark.parametrize(
+    "raw", [None, b"", b"{}", b"[2,1]", b'[1,"x"]', b"\xff\xfe", b"[1" + b",1" * 50 + b"]", b"null"]
+)
+def test_a_record_that_is_no_usage_event_keeps_only_its_place(raw):
+    assert row_of(3, 44, raw) == (3, 44, *[None] * (len(ARROW_SCHEMA) - 2))
+
+
+def test_a_usage_event_becomes_a_row_in_the_order_of_the_schema():
+    event = UsageEvent(
+        broker_id=1, broker_epoch=99, sequence=5, at_ms=10_000, instance_id="ins-aaaaaaaa", topic="orders",
+        user="ANONYMOUS", client_id="etl", direction="consume", bytes=123, requests=4,
+    )  # fmt: skip
+    assert row_of(0, 1, event.to_json()) == (
+        0, 1, 1, 99, 5, 10_000, "ins-aaaaaaaa", "orders", "ANONYMOUS", "etl", "consume", 123, 4,
+    )  # fmt: skip

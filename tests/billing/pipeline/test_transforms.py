@@ -1,0 +1,86 @@
+"""billing.pipeline.transforms on hand-written rows, and against a naive twin."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+
+import pytest
+
+from billing.pipeline import transforms
+from billing.pipeline.source import SPARK_SCHEMA
+
+KEY = ("ins-aaaaaaaa", "orders", "ANONYMOUS", "etl", "produce")
+
+
+def event(sequence: int, total: int, *, at_ms: int = 0, offset: int = 0, broker: int = 1, epoch: int = 7, key=KEY):
+    return (0, offset, broker, epoch, sequence, at_ms, *key, total, total // 100)
+
+
+def minutes_of(spark, events, counters=()):
+    rows = transforms.increments(
+        transforms.distinct_reports(transforms.well_formed(spark.createDataFrame(events, SPARK_SCHEMA))),
+        spark.createDataFrame(list(counters), transforms.COUNTER_SCHEMA),
+    )
+    found = {(row.minute_ms, row.topic, row.direction): row.bytes for row in transforms.minutes(rows).collect()}
+    last = {tuple(row)[:7]: tuple(row)[7:] for row in transforms.last_counters(rows).collect()}
+    return found, last
+
+
+def test_counters_become_differences_in_the_minute_that_ends_with_the_report(spark):
+    events = [event(1, 1000, at_ms=10_000), event(2, 1500, at_ms=60_000), event(3, 4000, at_ms=60_001)]
+    found, last = minutes_of(spark, events)
+    assert found == {(0, "orders", "produce"): 1500, (60_000, "orders", "produce"): 2500}
+    assert last == {(1, 7, *KEY): (3, 4000, 40)}
+
+
+def test_repeated_and_reordered_events_change_nothing(spark):
+    events = [event(2, 1500, at_ms=20_000), event(1, 1000, at_ms=10_000), event(2, 1500, at_ms=20_000)]
+    assert minutes_of(spark, events)[0] == {(0, "orders", "produce"): 1500}
+
+
+def test_a_lost_event_loses_no_bytes(spark):
+    assert minutes_of(spark, [event(1, 1000, at_ms=10_000), event(4, 9000, at_ms=40_000)])[0] == {
+        (0, "orders", "produce"): 9000
+    }
+
+
+def test_a_run_continues_from_the_stored_counter_and_ignores_what_it_already_covers(spark):
+    stored = [(1, 7, *KEY, 2, 1500, 15)]
+    events = [event(1, 1000, at_ms=10_000), event(2, 1500, at_ms=20_000), event(3, 1700, at_ms=30_000)]
+    assert minutes_of(spark, events, stored)[0] == {(0, "orders", "produce"): 200}
+
+
+def test_a_restarted_broker_counts_from_zero_again(spark):
+    stored = [(1, 7, *KEY, 2, 1500, 15)]
+    assert minutes_of(spark, [event(1, 300, at_ms=10_000, epoch=9)], stored)[0] == {(0, "orders", "produce"): 300}
+
+
+def test_records_that_are_no_usage_events_are_left_out(spark):
+    malformed = (0, 5, *[None] * 11)
+    assert minutes_of(spark, [malformed, event(1, 10, at_ms=5)])[0] == {(0, "orders", "produce"): 10}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_any_cut_into_runs_gives_what_a_naive_reader_of_the_whole_gives(spark, seed):
+    rng = random.Random(seed)
+    totals: dict[tuple, int] = defaultdict(int)
+    events, naive = [], defaultdict(int)
+    for sequence in range(1, 40):
+        for topic in ("orders", "clicks"):
+            for broker in (1, 2):
+                added = rng.choice([0, 5, 100, 7000])
+                key = ("ins-aaaaaaaa", topic, "ANONYMOUS", "etl", "produce")
+                totals[broker, topic] += added
+                at_ms = sequence * 10_000
+                if added:
+                    naive[((at_ms - 1) // 60_000) * 60_000, topic, "produce"] += added
+                events.append(event(sequence, totals[broker, topic], at_ms=at_ms, broker=broker, key=key))
+    cut = sorted(rng.sample(range(len(events)), 2))
+    summed, counters = defaultdict(int), {}
+    for part in (events[: cut[0]], events[cut[0] : cut[1]], events[cut[1] :]):
+        found, last = minutes_of(spark, part, [(*key, *value) for key, value in counters.items()])
+        counters.update(last)
+        for where, added in found.items():
+            summed[where] += added
+    assert dict(summed) == dict(naive)
