@@ -1,4 +1,4 @@
-"""One run of the usage pipeline for one cluster: plan, read, aggregate, commit; the only module that knows all of them."""
+"""One run of the usage pipeline for one cluster: plan, read, aggregate, commit. Only this module knows all of them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ POINTS = ("planned", "aggregated", "written", "committed")
 
 
 class UsageLost(Exception):
-    """Offsets between the stored one and what the brokers still hold are gone; an operator must look before billing goes on."""
+    """Events between the stored offset and what the brokers hold are gone; an operator must look before it goes on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class RunReport:
 
 
 def plan(stored: Mapping[int, int], available: Mapping[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:
-    """Ranges `[start, stop)` per partition to read next; `available` is (log start offset, high watermark) per partition.
+    """Ranges `[start, stop)` to read next; `available` is (log start offset, high watermark), both by partition.
 
     Raises:
         UsageLost: a stored offset lies outside what the partition holds (retention ran ahead of the pipeline, or the

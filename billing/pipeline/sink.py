@@ -1,4 +1,4 @@
-"""PostgreSQL side of the pipeline: stored offsets and counters in, and one transaction with rows, counters and offsets out.
+"""PostgreSQL side of the pipeline: offsets and counters in; one transaction with rows, counters and offsets out.
 
 The offsets live in the same transaction as the rows they account for, so a run that dies at any point leaves either all
 of its work or none, and nothing outside this database has to be kept for the next run to continue exactly there.
@@ -120,14 +120,15 @@ def _add_minutes(cursor: psycopg.Cursor[Any], rows: Iterable[tuple[Any, ...]]) -
         'INSERT INTO billing_usageminute (instance_id, minute, topic, "user", client_id, direction, bytes, requests)'
         " SELECT * FROM minute_in"
         ' ON CONFLICT (instance_id, minute, topic, "user", client_id, direction) DO UPDATE SET'
-        " bytes = billing_usageminute.bytes + excluded.bytes, requests = billing_usageminute.requests + excluded.requests"
+        " bytes = billing_usageminute.bytes + excluded.bytes,"
+        " requests = billing_usageminute.requests + excluded.requests"
     )
 
 
 def _put_counters(cursor: psycopg.Cursor[Any], cluster_id: str, rows: Iterable[tuple[Any, ...]]) -> None:
     cursor.execute(
-        "CREATE TEMP TABLE counter_in (cluster_id text, broker_id int, broker_epoch bigint, instance_id text, topic text,"
-        " username text, client_id text, direction text, sequence bigint, bytes bigint, requests bigint) ON COMMIT DROP"
+        "CREATE TEMP TABLE counter_in (cluster_id text, broker_id int, broker_epoch bigint, instance_id text,"
+        " topic text, username text, client_id text, direction text, sequence bigint, bytes bigint, requests bigint) ON COMMIT DROP"
     )
     with cursor.copy("COPY counter_in FROM STDIN") as copy:
         for row in rows:

@@ -1,4 +1,4 @@
-"""One Spark session per process, made on first use and kept: starting one costs seconds, a run on a warm one does not."""
+"""One Spark session per process, made on first use and kept: starting one costs seconds, a run on a warm one few."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ same result, and repeated or missing events change nothing that a later counter 
 from __future__ import annotations
 
 from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
+from pyspark.sql import functions as F  # noqa: N812  (its name in every Spark text)
 
 COUNTER_KEY = ["broker_id", "broker_epoch", "instance_id", "topic", "user", "client_id", "direction"]
 MINUTE_KEY = ["instance_id", "minute_ms", "topic", "user", "client_id", "direction"]
@@ -67,7 +67,7 @@ def increments(reports: DataFrame, counters: DataFrame) -> DataFrame:
 
 
 def minutes(rows: DataFrame) -> DataFrame:
-    """Increments summed per UTC minute. A report made on the stroke of a minute belongs to the minute that just ended."""
+    """Increments summed per UTC minute; a report made on the stroke of a minute belongs to the one that just ended."""
     minute_ms = F.floor((F.col("at_ms") - 1) / MS_PER_MINUTE) * MS_PER_MINUTE
     return (
         rows.withColumn("minute_ms", minute_ms.cast("long"))
