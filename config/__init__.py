@@ -1,1 +1,1 @@
-"""The composition root of the control plane: settings, URLs, Celery, the embedded services and the `up` supervisor."""
+"""The ground the apps stand on: settings, routes, embedded services and the supervisor behind `manage.py up`."""

@@ -1,0 +1,98 @@
+"""Where the outside world is: addresses, secrets and places, read from the environment or from the state directory.
+
+`manage.py up` writes the addresses of what it started to `<state dir>/services.json`; any other command run against
+the same state directory finds them there. A variable of the environment always wins.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+SERVICES_FILE = "services.json"
+SECRETS_DIR = "secrets"
+SECRET_BYTES = 48
+TRUE_WORDS = frozenset({"1", "true", "yes", "on"})
+
+
+def state_dir() -> Path:
+    """The directory that holds everything a run leaves behind (`PENSTOCK_STATE_DIR`, default `var/` of the clone)."""
+    return Path(os.environ.get("PENSTOCK_STATE_DIR") or BASE_DIR / "var").resolve()
+
+
+def written_addresses(directory: Path) -> dict[str, str]:
+    """What `manage.py up` wrote about the services it started for this state directory; empty when it never ran."""
+    file = directory / SERVICES_FILE
+    if not file.exists():
+        return {}
+    body = json.loads(file.read_text(encoding="utf-8"))
+    return {str(key): str(value) for key, value in body.items()}
+
+
+def read_secret(directory: Path, name: str) -> str | None:
+    """A secret kept in the state directory, or None when there is none."""
+    file = directory / SECRETS_DIR / name
+    return file.read_text(encoding="ascii").strip() if file.exists() else None
+
+
+def ensure_secret(directory: Path, name: str) -> Path:
+    """The file of a secret, generated once, readable by its owner only."""
+    folder = directory / SECRETS_DIR
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    file = folder / name
+    if not file.exists():
+        draft = folder / f".{name}.{os.getpid()}"
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="ascii") as stream:
+            stream.write(secrets.token_urlsafe(SECRET_BYTES))
+        draft.rename(file)
+    return file
+
+
+def flag(name: str, *, default: bool) -> bool:
+    """A yes/no variable of the environment."""
+    value = os.environ.get(name)
+    return default if value is None else value.strip().lower() in TRUE_WORDS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """Addresses and secrets the settings are made from."""
+
+    state_dir: Path
+    secret_key: str
+    secret_key_is_kept: bool
+    database_url: str
+    redis_url: str
+    zookeeper_url: str
+    spark_master: str
+    public_url: str
+    control_secret_file: Path
+
+    @classmethod
+    def read(cls) -> Environment:
+        """Environment first, then what `manage.py up` wrote, then loopback defaults."""
+        directory = state_dir()
+        written = written_addresses(directory)
+
+        def address(name: str, default: str) -> str:
+            return os.environ.get(name) or written.get(name) or default
+
+        kept = os.environ.get("SECRET_KEY") or read_secret(directory, "secret_key")
+        return cls(
+            state_dir=directory,
+            secret_key=kept or secrets.token_urlsafe(SECRET_BYTES),
+            secret_key_is_kept=kept is not None,
+            database_url=address("DATABASE_URL", "postgres://penstock@127.0.0.1:5432/penstock"),
+            redis_url=address("REDIS_URL", "redis://127.0.0.1:6379/0"),
+            zookeeper_url=address("ZOOKEEPER_URL", "127.0.0.1:2181"),
+            spark_master=address("SPARK_MASTER", "local[*]"),
+            public_url=address("PENSTOCK_PUBLIC_URL", "http://127.0.0.1:8000").rstrip("/"),
+            control_secret_file=Path(
+                os.environ.get("PENSTOCK_CONTROL_SECRET_FILE") or directory / SECRETS_DIR / "control_secret"
+            ),
+        )

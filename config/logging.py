@@ -1,0 +1,73 @@
+"""Log lines: structured, one line each, and never a secret in them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import structlog
+
+REDACTED = "[redacted]"
+SECRET_KEYS = re.compile(r"password|passwd|secret|token|authorization|cookie|csrf|api_key|sasl", re.IGNORECASE)
+# Credentials that ride inside a text: bearer headers, and the user part of an URL.
+SECRET_TEXTS = (
+    (re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}"), rf"\1 {REDACTED}"),
+    (re.compile(r"(?<=://)([^\s:/@]*):[^\s@/]+@"), rf"\1:{REDACTED}@"),
+)
+
+Event = dict[str, Any]
+
+
+def redact(_logger: object, _method: str, event: Event) -> Event:
+    """A structlog processor: blanks values whose key names a secret, and credentials inside texts."""
+    return {key: _clean(key, value) for key, value in event.items()}
+
+
+def _clean(key: str, value: Any) -> Any:
+    if SECRET_KEYS.search(key) and not key.startswith("_"):
+        return REDACTED
+    if isinstance(value, dict):
+        return {inner_key: _clean(str(inner_key), inner) for inner_key, inner in value.items()}
+    if isinstance(value, str):
+        for pattern, replacement in SECRET_TEXTS:
+            value = pattern.sub(replacement, value)
+    return value
+
+
+def logging_settings(*, level: str, as_json: bool) -> dict[str, Any]:
+    """The `LOGGING` dictionary: standard and structlog loggers end in the same line format on stderr."""
+    before: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_logger_name,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    renderer: Any = structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer(colors=False)
+    after: list[Any] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta, redact]
+    if as_json:
+        after.append(structlog.processors.format_exc_info)
+    structlog.configure(
+        processors=[*before, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=True,
+    )
+    return {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "formatters": {
+            "line": {
+                "()": structlog.stdlib.ProcessorFormatter,
+                "foreign_pre_chain": [*before, structlog.stdlib.ExtraAdder()],
+                "processors": [*after, renderer],
+            }
+        },
+        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+        "root": {"handlers": ["stderr"], "level": level},
+        "loggers": {
+            "django.server": {"handlers": ["stderr"], "level": level, "propagate": False},
+            "kazoo": {"level": "WARNING"},
+            "kafka": {"level": "WARNING"},
+            "celery.beat": {"level": "WARNING"},
+        },
+    }
