@@ -1,0 +1,113 @@
+"""Requests that wait for a partition: a Fetch for bytes, an acks=-1 Produce for the high watermark (REP-14, WIRE-27).
+
+Each wait ends exactly once: by the partitions, or by `expire()`, which the caller's deadline calls. Ending unregisters it
+everywhere first and then calls `wake`, a plain callable; nothing here knows a clock or a loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from brokers.engine.partitions.partition import Partition
+
+
+class Wait:
+    """Registered at some partitions until it ends. `done` turns true before `wake` is called."""
+
+    __slots__ = ("_partitions", "done", "expired", "wake")
+
+    def __init__(self, wake: Callable[[], object]) -> None:
+        self.wake = wake
+        self.done = False
+        self.expired = False
+        self._partitions: list[Partition] = []
+
+    def expire(self) -> None:
+        """The deadline passed: ends the wait (does nothing if it has ended)."""
+        if not self.done:
+            self.expired = True
+            self.end()
+
+    def cancel(self) -> None:
+        """The connection went away: ends the wait without waking."""
+        self.done = True
+        self._leave()
+
+    def end(self) -> None:
+        """Ends the wait and wakes its owner, once."""
+        if not self.done:
+            self.done = True
+            self._leave()
+            self.wake()
+
+    def _register(self, partition: Partition) -> None:
+        self._partitions.append(partition)
+        partition.waits.add(self)
+
+    def _leave(self) -> None:
+        for partition in self._partitions:
+            partition.waits.discard(self)
+        self._partitions.clear()
+
+    def on_append(self, readable_bytes: int) -> None:
+        """A partition's readable end moved by `readable_bytes`."""
+
+    def on_progress(self, partition: Partition) -> None:
+        """A partition's high watermark or ISR moved."""
+
+    def on_lost(self, partition: Partition) -> None:
+        """A partition is no longer led here (resigned, deleted, disk failed): answer at once."""
+        self.end()
+
+
+class FetchWait(Wait):
+    """Waits until `missing_bytes` more bytes are readable over all watched partitions together."""
+
+    __slots__ = ("missing_bytes",)
+
+    def __init__(self, wake: Callable[[], object], missing_bytes: int) -> None:
+        super().__init__(wake)
+        self.missing_bytes = missing_bytes
+
+    def watch(self, partition: Partition) -> None:
+        self._register(partition)
+
+    def on_append(self, readable_bytes: int) -> None:
+        self.missing_bytes -= readable_bytes
+        if self.missing_bytes <= 0:
+            self.end()
+
+
+class ProduceWait(Wait):
+    """Waits until every watched partition's high watermark reached its offset; `on_lost` ends only when all are settled."""
+
+    __slots__ = ("_needed",)
+
+    def __init__(self, wake: Callable[[], object]) -> None:
+        super().__init__(wake)
+        self._needed: dict[Partition, int] = {}
+
+    def watch(self, partition: Partition, last_offset: int) -> None:
+        """Not reached yet: `partition.high_watermark <= last_offset`."""
+        self._needed[partition] = max(last_offset, self._needed.get(partition, -1))
+        self._register(partition)
+
+    @property
+    def pending(self) -> bool:
+        return bool(self._needed)
+
+    def on_progress(self, partition: Partition) -> None:
+        needed = self._needed.get(partition)
+        if needed is not None and partition.high_watermark > needed:
+            self._settle(partition)
+
+    def on_lost(self, partition: Partition) -> None:
+        self._settle(partition)
+
+    def _settle(self, partition: Partition) -> None:
+        self._needed.pop(partition, None)
+        partition.waits.discard(self)
+        if not self._needed:
+            self.end()

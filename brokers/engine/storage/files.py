@@ -1,0 +1,216 @@
+"""The one place that speaks to the file system for the log, and the one reader of a failing disk.
+
+Every `OSError` becomes `StorageFailed(directory)`: the disk is the world's fault, the partitions on it are given up, the
+process lives on. Descriptors are a bounded resource (`OpenFiles`): a segment holds one only while it is used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+OPEN_FILES_MAX = 1_024
+SHORT_WRITE_RETRIES_MAX = 16
+
+
+class StorageFailed(Exception):
+    """An I/O error under the log directory `directory` (a root of `log.dirs`); everything on it is unusable (LOG-3)."""
+
+    def __init__(self, directory: Path, cause: OSError) -> None:
+        super().__init__(f"{directory}: {cause}")
+        self.directory = directory
+        self.cause = cause
+
+
+@contextlib.contextmanager
+def storage_errors(directory: Path) -> Iterator[None]:
+    """Turns any `OSError` inside into `StorageFailed(directory)`."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageFailed(directory, error) from error
+
+
+class SegmentFile:
+    """One `.log` file and its descriptor, opened at first use. Read with explicit positions, written at the end only."""
+
+    __slots__ = ("_pins", "_retired", "fd", "path", "recently_used", "root", "table")
+
+    def __init__(self, path: str, root: Path, table: OpenFiles) -> None:
+        self.path = path
+        self.root = root
+        self.table = table
+        self.fd = -1
+        self.recently_used = False
+        self._pins = 0
+        self._retired = False
+
+    def open(self) -> int:
+        """The descriptor, opened if need be. Callers must not keep it across other calls without `pin`."""
+        self.recently_used = True
+        if self.fd < 0:
+            with storage_errors(self.root):
+                self.fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            self.table.opened(self)
+        return self.fd
+
+    @property
+    def pinned(self) -> bool:
+        return self._pins > 0
+
+    def pin(self) -> None:
+        self._pins += 1
+
+    def unpin(self) -> None:
+        self._pins -= 1
+        if self._retired and self._pins == 0:
+            self._close()
+
+    def close(self) -> None:
+        """Closes the descriptor unless a reader still holds a slice; a later `open` makes another one."""
+        if self._pins == 0:
+            self._close()
+
+    def retire(self) -> None:
+        """The file is being deleted: close now, or when the last reader lets go."""
+        self._retired = True
+        self.close()
+
+    def _close(self) -> None:
+        if self.fd >= 0:
+            fd, self.fd = self.fd, -1
+            self.table.closed(self)
+            with storage_errors(self.root):
+                os.close(fd)
+
+
+class OpenFiles:
+    """Keeps at most `limit` descriptors, closing those not used since the last sweep (second chance)."""
+
+    def __init__(self, limit: int = OPEN_FILES_MAX) -> None:
+        self.limit = limit
+        self._open: dict[SegmentFile, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def opened(self, file: SegmentFile) -> None:
+        self._open[file] = None
+        if len(self._open) > self.limit:
+            self._sweep(keep=file)
+
+    def closed(self, file: SegmentFile) -> None:
+        self._open.pop(file, None)
+
+    def _sweep(self, keep: SegmentFile) -> None:
+        for _ in range(2):
+            for file in list(self._open):
+                if len(self._open) <= self.limit:
+                    return
+                if file is keep or file.pinned:
+                    continue
+                if file.recently_used:
+                    file.recently_used = False
+                else:
+                    file.close()
+
+    def close_idle(self) -> int:
+        """Closes what was not used since the previous call; returns how many. Called every so often by maintenance."""
+        before = len(self._open)
+        for file in list(self._open):
+            if file.recently_used:
+                file.recently_used = False
+            elif not file.pinned:
+                file.close()
+        return before - len(self._open)
+
+
+class FileSlice:
+    """`length` bytes at `position` of an open segment: whole batches, ready for sendfile.
+
+    Holds its segment open (even if it is deleted meanwhile) until `release()`, which may be called more than once.
+    `position` and `length` may be advanced by the sender while it sends.
+    """
+
+    __slots__ = ("_file", "fd", "length", "position")
+
+    def __init__(self, file: SegmentFile, position: int, length: int) -> None:
+        self.fd = file.open()
+        file.pin()
+        self._file: SegmentFile | None = file
+        self.position = position
+        self.length = length
+
+    def read(self) -> bytes:
+        """The bytes, for paths that cannot send from the file (TLS, tests)."""
+        assert self._file is not None, "slice already released"
+        return read_at(self._file, self.position, self.length)
+
+    def release(self) -> None:
+        if self._file is not None:
+            self._file.unpin()
+            self._file = None
+
+
+def read_at(file: SegmentFile, position: int, length: int) -> bytes:
+    """Up to `length` bytes at `position`; fewer only at the end of the file."""
+    fd = file.open()
+    with storage_errors(file.root):
+        return os.pread(fd, length, position)
+
+
+def append_all(file: SegmentFile, data: memoryview | bytes, size_before: int) -> None:
+    """Writes `data` at the end of `file`, which is `size_before` bytes long; on failure the file has its old length again."""
+    fd = file.open()
+    try:
+        written = os.write(fd, data)
+        if written != len(data):
+            _write_rest(fd, data, written)
+    except OSError as error:
+        with contextlib.suppress(OSError):  # the first error is the one to tell; recovery cuts the tail if this fails too
+            os.ftruncate(fd, size_before)
+        raise StorageFailed(file.root, error) from error
+
+
+def _write_rest(fd: int, data: memoryview | bytes, written: int) -> None:
+    view = memoryview(data)
+    for _ in range(SHORT_WRITE_RETRIES_MAX):
+        if written == len(view):
+            return
+        written += os.write(fd, view[written:])
+    if written != len(view):
+        raise OSError(5, "short writes to the log")
+
+
+def write_atomically(path: Path, content: bytes, root: Path, *, durable: bool = True) -> None:
+    """Replaces `path` by `content`: temporary file, fsync if `durable`, rename, fsync of the directory (LOG-6)."""
+    temporary = path.with_name(path.name + ".tmp")
+    with storage_errors(root):
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            os.write(fd, content)
+            if durable:
+                os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.replace(temporary, path)  # noqa: PTH105 (the hot start path: no Path object per call)
+    if durable:
+        sync_directory(path.parent, root)
+
+
+def sync_directory(directory: Path, root: Path) -> None:
+    """Makes renames and new files in `directory` durable."""
+    with storage_errors(root):
+        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+def guarded(root: Path, action: Callable[[], object]) -> None:
+    """Runs `action`, a file operation on `root`."""
+    with storage_errors(root):
+        action()
