@@ -1,0 +1,81 @@
+"""What can go wrong between this broker and the cluster's documents; each class carries the protocol's error code.
+
+Three kinds: the caller asked for something wrong (`Refused`), somebody else wrote first (`Conflict`), or the store cannot
+be reached (`StoreUnavailable`).
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class ClusterError(Exception):
+    """Base of this room. `wire_code` is the error code of spec A.5 a handler answers with."""
+
+    wire_code: ClassVar[int] = -1
+
+
+class StoreUnavailable(ClusterError):
+    """ZooKeeper did not answer in time or the session is gone; nothing is known about the write."""
+
+    wire_code = 7
+
+
+class Conflict(ClusterError):
+    """A compare-and-set lost: what was read is no longer what is stored."""
+
+    wire_code = 7
+
+
+class ControllerMoved(ClusterError):
+    """The guard on `/controller_epoch` failed (ZK-4): another controller was elected."""
+
+    wire_code = 41
+
+
+class BrokerAlreadyRegistered(ClusterError):
+    """A living process elsewhere holds this broker id (ZK-1)."""
+
+    wire_code = 101
+
+
+class Refused(ClusterError):
+    """The request itself is wrong; the message may be shown to the tenant, it holds user names only."""
+
+    wire_code = 42
+
+
+class TopicExists(Refused):
+    wire_code = 36
+
+
+class InvalidTopicName(Refused):
+    """The name breaks CTL-18 or collides with another one."""
+
+    wire_code = 17
+
+
+class UnknownTopic(Refused):
+    wire_code = 3
+
+
+class InvalidPartitions(Refused):
+    wire_code = 37
+
+
+class InvalidReplicationFactor(Refused):
+    wire_code = 38
+
+
+class InvalidReplicaAssignment(Refused):
+    wire_code = 39
+
+
+class InvalidConfig(Refused):
+    wire_code = 40
+
+
+class InstanceNotWritable(Refused):
+    """The instance is frozen or being deleted (CKA-14)."""
+
+    wire_code = 44

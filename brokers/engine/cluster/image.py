@@ -1,0 +1,188 @@
+"""The immutable picture of the cluster: a handler takes it once per request and never asks ZooKeeper.
+
+`ClusterImage.with_changes` makes the next picture and shares all that did not change; nobody mutates what hangs below an
+image. User-side indexes are keyed by the bytes of the wire, so that a produce finds its topic in one lookup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from brokers.contract.documents import InstanceDocument
+from brokers.engine.cluster.quota_image import QuotaImage
+
+NO_LEADER = -1
+NO_CONTROLLER = -1
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerInfo:
+    """A live broker under its internal address. `epoch` is the czxid of its registration (ZK-6)."""
+
+    id: int
+    host: str
+    port: int
+    admin_port: int
+    rack: str | None
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionImage:
+    """`version` is that of the state node, None while the controller has not written one (then nobody leads).
+
+    `written_at` is the zxid of that write: a leader registered later than it is another incarnation (CTL-10).
+    """
+
+    index: int
+    replicas: tuple[int, ...]
+    leader: int = NO_LEADER
+    leader_epoch: int = -1
+    isr: tuple[int, ...] = ()
+    controller_epoch: int = 0
+    version: int | None = None
+    written_at: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TopicImage:
+    """`name` is internal, `user_name` what the owner calls it (the same for topics of the cluster's own).
+
+    `produce_ips` and `consume_ips` are the allow-lists of CKA-11, empty = everybody. `version` is of `/brokers/topics/<t>`.
+    """
+
+    name: str
+    user_name: str
+    instance_id: str | None
+    topic_id: bytes
+    partitions: tuple[PartitionImage, ...]
+    config: Mapping[str, str]
+    produce_ips: tuple[str, ...] = ()
+    consume_ips: tuple[str, ...] = ()
+    deleting: bool = False
+    version: int = 0
+
+    @property
+    def has_leaders(self) -> bool:
+        """Whether every partition has its first state: what CreateTopics waits for (CTL-17)."""
+        return all(partition.version is not None for partition in self.partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceImage:
+    """One instance: its document and its topics under the owner's names. Topics being deleted are not in here."""
+
+    id: str
+    document: InstanceDocument
+    topics: Mapping[bytes, TopicImage]
+    topic_names: Mapping[str, str]
+
+    def topic(self, user_name: str) -> TopicImage | None:
+        return self.topics.get(user_name.encode())
+
+
+@dataclass(frozen=True)
+class ClusterImage:
+    """`topics` holds all internal names, also those being deleted; `controller_id` is -1 when nobody is elected."""
+
+    cluster_id: str
+    controller_id: int = NO_CONTROLLER
+    controller_epoch: int = 0
+    brokers: Mapping[int, BrokerInfo] = field(default_factory=dict)
+    topics: Mapping[str, TopicImage] = field(default_factory=dict)
+    instances: Mapping[str, InstanceImage] = field(default_factory=dict)
+    topics_by_id: Mapping[bytes, TopicImage] = field(default_factory=dict)
+    quotas: QuotaImage = field(default_factory=QuotaImage)
+
+    @cached_property
+    def topics_by_bytes(self) -> Mapping[bytes, TopicImage]:
+        """Internal names as wire bytes: the topics the cluster's own identity sees."""
+        return {name.encode(): topic for name, topic in self.topics.items() if not topic.deleting}
+
+    def with_changes(
+        self,
+        *,
+        controller_id: int | None = None,
+        controller_epoch: int | None = None,
+        brokers: Mapping[int, BrokerInfo] | None = None,
+        topics: Mapping[str, TopicImage | None] | None = None,
+        instances: Mapping[str, InstanceDocument | None] | None = None,
+        quotas: QuotaImage | None = None,
+    ) -> ClusterImage:
+        """The next picture. `topics` and `instances` name what changed, None meaning gone; `brokers` is the full set."""
+        next_topics, next_by_id = self.topics, self.topics_by_id
+        if topics:
+            next_topics, next_by_id = _apply_topics(self.topics, self.topics_by_id, topics)
+        return replace(
+            self,
+            controller_id=self.controller_id if controller_id is None else controller_id,
+            controller_epoch=self.controller_epoch if controller_epoch is None else controller_epoch,
+            brokers=self.brokers if brokers is None else brokers,
+            topics=next_topics,
+            topics_by_id=next_by_id,
+            instances=_apply_instances(self, next_topics, topics or {}, instances or {}),
+            quotas=self.quotas if quotas is None else quotas,
+        )
+
+
+def _apply_topics(
+    topics: Mapping[str, TopicImage], by_id: Mapping[bytes, TopicImage], changes: Mapping[str, TopicImage | None]
+) -> tuple[dict[str, TopicImage], dict[bytes, TopicImage]]:
+    next_topics, next_by_id = dict(topics), dict(by_id)
+    for name, topic in changes.items():
+        before = next_topics.pop(name, None)
+        if before is not None:
+            next_by_id.pop(before.topic_id, None)
+        if topic is not None:
+            next_topics[name] = topic
+            if not topic.deleting:
+                next_by_id[topic.topic_id] = topic
+    return next_topics, next_by_id
+
+
+def _apply_instances(
+    image: ClusterImage,
+    topics: Mapping[str, TopicImage],
+    topic_changes: Mapping[str, TopicImage | None],
+    documents: Mapping[str, InstanceDocument | None],
+) -> Mapping[str, InstanceImage]:
+    instances = dict(image.instances)
+    for instance_id in [id for id, document in documents.items() if document is None]:
+        instances.pop(instance_id, None)
+    arriving = {id: document for id, document in documents.items() if document is not None and id not in instances}
+    for instance_id, document in documents.items():
+        if document is not None and instance_id in instances:
+            instances[instance_id] = replace(instances[instance_id], document=document)
+
+    # An instance that appears takes the topics that were there before it; one that stays takes only what changed.
+    by_instance: dict[str, list[tuple[TopicImage | None, TopicImage | None]]] = {}
+    if arriving:
+        for topic in topics.values():
+            if topic.instance_id in arriving:
+                by_instance.setdefault(topic.instance_id, []).append((None, topic))
+        for instance_id, document in arriving.items():
+            instances[instance_id] = InstanceImage(instance_id, document, {}, {})
+    for name, after in topic_changes.items():
+        before = image.topics.get(name)
+        known = after or before
+        if known is not None and known.instance_id in instances and known.instance_id not in arriving:
+            by_instance.setdefault(known.instance_id, []).append((before, after))
+    for instance_id, pairs in by_instance.items():
+        instances[instance_id] = _with_topics(instances[instance_id], pairs)
+    return instances
+
+
+def _with_topics(
+    instance: InstanceImage, pairs: Iterable[tuple[TopicImage | None, TopicImage | None]]
+) -> InstanceImage:
+    topics, names = dict(instance.topics), dict(instance.topic_names)
+    for before, after in pairs:
+        if before is not None:
+            topics.pop(before.user_name.encode(), None)
+            names.pop(before.name, None)
+        if after is not None and not after.deleting:
+            topics[after.user_name.encode()] = after
+            names[after.name] = after.user_name
+    return replace(instance, topics=topics, topic_names=names)

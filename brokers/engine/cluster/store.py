@@ -1,0 +1,186 @@
+"""The one door through which this broker changes the cluster's documents. Every write is a compare-and-set.
+
+Any broker accepts topic administration (docs/decisions): it validates against its picture, then writes entity and change
+node in one transaction, so that readers learn of it by the change log and a lost race shows as `Conflict` or `TopicExists`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+
+from brokers.contract.documents import BrokerDocument, InstanceAck
+from brokers.engine.cluster import client_quotas, controller_writes, registration, topic_admin
+from brokers.engine.cluster.controller_writes import ControllerTerm, StateWrite
+from brokers.engine.cluster.image import ClusterImage, TopicImage
+from brokers.engine.cluster.quota_image import QuotaEntity
+from brokers.engine.cluster.topic_admin import CreatedTopic, Place
+from brokers.engine.cluster.tree import Tree
+
+
+class ClusterStore:
+    """`place` is the assignment algorithm, plugged in by the assembly (`controller.placement.Placer`).
+
+    Methods raise `errors.StoreUnavailable` when ZooKeeper does not answer, and the `errors.Refused` family for requests
+    that are wrong; their messages name things as the tenant does.
+    """
+
+    def __init__(
+        self,
+        tree: Tree,
+        *,
+        place: Place,
+        now_ms: Callable[[], int],
+        random_bytes: Callable[[int], bytes] = random.SystemRandom().randbytes,
+        replication_factor_max: int = 1,
+    ) -> None:
+        self.tree = tree
+        self._place = place
+        self._now_ms = now_ms
+        self._random_bytes = random_bytes
+        self._replication_factor_max = replication_factor_max
+
+    # --- topics -------------------------------------------------------------------------------------------------
+
+    async def create_topic(
+        self,
+        image: ClusterImage,
+        *,
+        instance_id: str | None,
+        name: str,
+        partitions: int = -1,
+        replication_factor: int = -1,
+        assignment: Mapping[int, Sequence[int]] | None = None,
+        config: Mapping[str, str] | None = None,
+        validate_only: bool = False,
+    ) -> CreatedTopic:
+        """CTL-17…19. `name` is the tenant's (internal when `instance_id` is None); -1 means the instance's default.
+
+        Leaders are not there yet when this returns: `current.wait_until(lambda image: ...has_leaders)`.
+        Config keys and values must have been checked by the caller.
+        """
+        plan = topic_admin.plan_creation(
+            image,
+            instance_id=instance_id,
+            name=name,
+            partitions=partitions,
+            replication_factor=replication_factor,
+            assignment=assignment,
+            config=config or {},
+            place=self._place,
+            topic_id=self._random_bytes(16),
+            replication_factor_max=self._replication_factor_max,
+        )
+        if not validate_only:
+            await topic_admin.create(self.tree, plan)
+        return plan
+
+    async def delete_topic(self, image: ClusterImage, *, instance_id: str | None, name: str) -> TopicImage:
+        """CTL-20: marks it; the controller removes it. Answers the picture it had. Deleting twice is no error."""
+        return await topic_admin.mark_for_deletion(self.tree, image, instance_id=instance_id, name=name)
+
+    async def create_partitions(
+        self,
+        image: ClusterImage,
+        *,
+        instance_id: str | None,
+        name: str,
+        total: int,
+        assignment: Sequence[Sequence[int]] | None = None,
+        validate_only: bool = False,
+    ) -> CreatedTopic:
+        """Grows a topic to `total` partitions (REP-35, ASG-5); `assignment` lists the replicas of the added ones only."""
+        return await topic_admin.grow(
+            self.tree,
+            image,
+            instance_id=instance_id,
+            name=name,
+            total=total,
+            assignment=assignment,
+            place=self._place,
+            validate_only=validate_only,
+        )
+
+    async def alter_topic_config(
+        self,
+        image: ClusterImage,
+        *,
+        instance_id: str | None,
+        name: str,
+        change: Callable[[dict[str, str]], dict[str, str]],
+    ) -> dict[str, str]:
+        """Applies `change` to the stored overrides and answers the result; `change` may run again after a lost race."""
+        return await topic_admin.alter_config(
+            self.tree, image, instance_id=instance_id, name=name, change=change
+        )
+
+    # --- client quotas ------------------------------------------------------------------------------------------
+
+    async def alter_client_quotas(
+        self,
+        *,
+        instance_id: str,
+        entity: QuotaEntity,
+        changes: Mapping[str, float | None],
+        validate_only: bool = False,
+    ) -> None:
+        """QUO-71, QUO-73, QUO-74: sets the named limits, None removes; other keys of the node are left alone."""
+        client_quotas.validate(entity, changes)
+        if not validate_only:
+            await client_quotas.alter(self.tree, instance_id=instance_id, entity=entity, changes=changes)
+
+    # --- this broker --------------------------------------------------------------------------------------------
+
+    async def prepare(self, cluster_id: str) -> None:
+        """ZK-2: makes the paths every process counts on. Running twice is harmless."""
+        await registration.prepare(self.tree, cluster_id)
+
+    async def register_broker(self, broker_id: int, document: BrokerDocument) -> int:
+        """Registers and answers the broker epoch. Call with the document's port already bound: that proves that an
+        older registration of the same address is our own dead incarnation, which is then replaced at once.
+
+        Raises:
+            BrokerAlreadyRegistered: another address lives under this id.
+        """
+        return await registration.register_broker(self.tree, broker_id, document)
+
+    async def unregister_broker(self, broker_id: int) -> None:
+        """Clean stop: the ephemerals of this session go before the session does."""
+        await registration.unregister_broker(self.tree, broker_id)
+
+    async def acknowledge_instance(self, broker_id: int, instance_id: str, ack: InstanceAck | None) -> None:
+        """Says what this broker made of the instance document; None takes the word back (instance gone)."""
+        await registration.acknowledge(self.tree, broker_id, instance_id, ack)
+
+    async def next_producer_id_block(self, broker_id: int) -> range:
+        """IDE-1: 1000 producer ids nobody else has or will have."""
+        return await registration.next_producer_id_block(self.tree, broker_id)
+
+    # --- the controller -----------------------------------------------------------------------------------------
+
+    async def elect(self, broker_id: int) -> ControllerTerm | None:
+        """CTL-1: the term if this broker won (or already holds it in this session), None if somebody else did."""
+        return await controller_writes.elect(self.tree, broker_id, self._now_ms())
+
+    async def resign(self, term: ControllerTerm) -> None:
+        await controller_writes.resign(self.tree, term)
+
+    async def write_states(self, term: ControllerTerm, writes: Sequence[StateWrite]) -> list[StateWrite]:
+        """Carries out what can be carried out and answers the writes that lost a race.
+
+        Raises:
+            ControllerMoved: the term is over; nothing of the failing transaction was written.
+        """
+        return await controller_writes.write_states(self.tree, term, writes)
+
+    async def finish_deletion(self, term: ControllerTerm, topic: TopicImage) -> None:
+        """CTL-20: removes states, topic, config, the instance's document and the marker.
+
+        Raises:
+            ControllerMoved: as above.
+        """
+        await controller_writes.finish_deletion(self.tree, term, topic)
+
+    async def clean_changes(self, older_than_ms: int) -> int:
+        """Deletes change nodes created before now minus `older_than_ms` (ZK-32); answers how many."""
+        return await controller_writes.clean_changes(self.tree, self._now_ms() - older_than_ms)

@@ -1,0 +1,84 @@
+"""Tenant names and the names the cluster uses for them (CKA-15, CKA-16). Pure.
+
+An internal topic name is `<instance id>.<topic>`; what would be longer than Kafka's 249 characters, or would look like a
+hashed name, becomes `<instance id>.h.<hash>` and the pair is kept in ZooKeeper (`InstanceTopicDocument.name`). The
+mapping is injective: a plain name never starts with `h.`, and two instances never share a prefix because an id has no dot.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b32encode
+from hashlib import sha256
+
+TOPIC_NAME_LENGTH_MAX = 249
+HASHED_PREFIX = "h."
+
+_INSTANCE_ID = re.compile(r"ins-[a-z0-9]{8}\Z")
+_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}\Z")
+
+
+def is_instance_id(text: str) -> bool:
+    return _INSTANCE_ID.match(text) is not None
+
+
+def is_valid_topic_name(name: str) -> bool:
+    """CTL-18: 1 to 249 of `[a-zA-Z0-9._-]`, and neither `.` nor `..`."""
+    return _TOPIC_NAME.match(name) is not None and name not in (".", "..")
+
+
+def collision_key(name: str) -> str:
+    """Two topics of one instance may not have the same key: `.` and `_` look alike in metric names (CTL-18)."""
+    return name.replace(".", "_")
+
+
+def is_hashed(topic: str, instance_id: str) -> bool:
+    """Whether the tenant's topic is stored under a hash, so that its name must be written down beside it."""
+    return topic.startswith(HASHED_PREFIX) or len(instance_id) + 1 + len(topic) > TOPIC_NAME_LENGTH_MAX
+
+
+def internal_topic(instance_id: str, topic: str) -> str:
+    """The cluster's name of a tenant's topic.
+
+    Raises:
+        ValueError: `instance_id` has not the syntax of an instance id, so the result would not be unique.
+    """
+    _require_instance_id(instance_id)
+    if is_hashed(topic, instance_id):
+        digest = b32encode(sha256(topic.encode()).digest()).decode().rstrip("=").lower()
+        return f"{instance_id}.{HASHED_PREFIX}{digest}"
+    return f"{instance_id}.{topic}"
+
+
+def split_internal(internal: str) -> tuple[str | None, str]:
+    """`(instance id, rest)`; the instance is None for names of the cluster's own, such as `__usage`.
+
+    A rest that starts with `h.` is a hash: the tenant's name is in the topic's document.
+    """
+    instance_id, dot, rest = internal.partition(".")
+    if dot and rest and is_instance_id(instance_id):
+        return instance_id, rest
+    return None, internal
+
+
+def plain_topic(internal: str) -> str | None:
+    """The tenant's name if it can be read off the internal one; None when it is hashed."""
+    rest = split_internal(internal)[1]
+    return None if rest.startswith(HASHED_PREFIX) else rest
+
+
+def internal_scoped(instance_id: str, name: str) -> str:
+    """Group ids, transactional ids, users and client ids: `<instance id>.<name>`, without a rule on length (CKA-16)."""
+    _require_instance_id(instance_id)
+    return f"{instance_id}.{name}"
+
+
+def plain_scoped(instance_id: str, internal: str) -> str | None:
+    """The tenant's name of a scoped id, or None when it belongs to somebody else."""
+    prefix = f"{instance_id}."
+    return internal[len(prefix) :] if internal.startswith(prefix) else None
+
+
+def _require_instance_id(text: str) -> None:
+    if not is_instance_id(text):
+        raise ValueError(f"not an instance id: {text!r}")
