@@ -1,0 +1,151 @@
+"""A child process that cannot outlive its parent: started with its own session, a log file and a parent-death signal."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+PR_SET_PDEATHSIG = 1
+LOG_TAIL_BYTES = 4_096
+LOG_BYTES_MAX = 64 * 1_048_576
+POLL_S = 0.02
+
+# Loaded before any fork: a child between fork and exec may not import or allocate much.
+LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+class StartFailed(Exception):
+    """A service did not come up. `detail` says what happened, `next_step` what the reader can do about it."""
+
+    def __init__(self, detail: str, next_step: str = "") -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.next_step = next_step
+
+
+@dataclass(kw_only=True, slots=True)
+class Child:
+    """One supervised program: how to start it, how to ask it to stop, and its process while it runs."""
+
+    name: str
+    command: Sequence[str]
+    log_file: Path
+    environment: Mapping[str, str] | None = None
+    directory: Path | None = None
+    stop_signal: signal.Signals = signal.SIGTERM
+    stop_timeout_s: float = 10.0
+    # Runs in the child before exec, for example to give up root; the parent-death signal is set after it, because
+    # the kernel forgets that signal when the credentials change.
+    before_exec: Callable[[], None] | None = None
+    process: subprocess.Popen[bytes] | None = field(default=None)
+
+    def start(self) -> None:
+        """Start the program. Call from a thread that lives as long as the child shall: its end is the parent's death."""
+        self.log_file.parent.mkdir(parents=True, exist_ok=True)
+        if self.log_file.exists() and self.log_file.stat().st_size > LOG_BYTES_MAX:
+            self.log_file.rename(self.log_file.with_suffix(".log.old"))
+        parent_pid = os.getpid()
+        before_exec, death_signal = self.before_exec, int(self.stop_signal)
+
+        def prepare() -> None:
+            if before_exec is not None:
+                before_exec()
+            LIBC.prctl(PR_SET_PDEATHSIG, death_signal, 0, 0, 0)
+            if os.getppid() != parent_pid:
+                os._exit(1)
+
+        with self.log_file.open("ab") as log:
+            self.process = subprocess.Popen(
+                list(self.command),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=None if self.environment is None else dict(self.environment),
+                cwd=self.directory,
+                start_new_session=True,
+                preexec_fn=prepare,  # noqa: PLW1509  (the supervisor starts its children from its only thread)
+            )
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while the program runs (or was never started)."""
+        return None if self.process is None else self.process.poll()
+
+    @property
+    def is_running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def ask_to_stop(self) -> None:
+        """Send the polite signal; `wait_stopped` collects the end."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(self.stop_signal)
+
+    def wait_stopped(self) -> bool:
+        """Wait for the end, killing the whole session when it takes too long. True when the end was polite."""
+        if self.process is None:
+            return True
+        try:
+            self.process.wait(self.stop_timeout_s)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+            return False
+        return True
+
+    def stop(self) -> bool:
+        """Ask and wait; see `wait_stopped`."""
+        self.ask_to_stop()
+        return self.wait_stopped()
+
+    def log_tail(self) -> str:
+        """The end of what the program wrote, for an error message."""
+        if not self.log_file.exists():
+            return ""
+        with self.log_file.open("rb") as stream:
+            stream.seek(0, os.SEEK_END)
+            stream.seek(max(0, stream.tell() - LOG_TAIL_BYTES))
+            return stream.read().decode("utf-8", "replace").strip()
+
+
+def wait_until(is_ready: Callable[[], bool], *, child: Child, timeout_s: float) -> None:
+    """Poll until `is_ready`.
+
+    Raises:
+        StartFailed: the child ended first, or time ran out.
+    """
+    deadline = time.monotonic() + timeout_s
+    while not is_ready():
+        code = child.exit_code
+        if code is not None:
+            last = "\n".join(child.log_tail().splitlines()[-8:])
+            raise StartFailed(f"{child.name} ended with code {code} while starting:\n{last}", f"See {child.log_file}.")
+        if time.monotonic() > deadline:
+            raise StartFailed(f"{child.name} did not answer within {timeout_s:g} s.", f"See {child.log_file}.")
+        time.sleep(POLL_S)
+
+
+def free_port(preferred: int | None = None) -> int:
+    """A loopback TCP port nobody listens on: the preferred one when it is free, else one the kernel picks."""
+    if preferred is not None and port_is_free(preferred):
+        return preferred
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def port_is_free(port: int, host: str = "127.0.0.1") -> bool:
+    """Whether a server could listen there at this moment."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+    return True
