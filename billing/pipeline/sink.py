@@ -128,7 +128,8 @@ def _add_minutes(cursor: psycopg.Cursor[Any], rows: Iterable[tuple[Any, ...]]) -
 def _put_counters(cursor: psycopg.Cursor[Any], cluster_id: str, rows: Iterable[tuple[Any, ...]]) -> None:
     cursor.execute(
         "CREATE TEMP TABLE counter_in (cluster_id text, broker_id int, broker_epoch bigint, instance_id text,"
-        " topic text, username text, client_id text, direction text, sequence bigint, bytes bigint, requests bigint) ON COMMIT DROP"
+        " topic text, username text, client_id text, direction text, sequence bigint, bytes bigint, requests bigint)"
+        " ON COMMIT DROP"
     )
     with cursor.copy("COPY counter_in FROM STDIN") as copy:
         for row in rows:

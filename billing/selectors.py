@@ -1,0 +1,123 @@
+"""Reads: plans on sale, quotes, and usage as the minute rows tell it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+from django.db.models import F, Max, QuerySet, Sum
+from django.db.models.functions import Trunc
+from django.utils import timezone
+
+from billing.models import Direction, Plan, Price, UsageMinute, UsageOffset
+from billing.rating import Quote, quote
+
+Step = Literal["minute", "hour", "day"]
+GroupBy = Literal["topic", "user", "client_id"]
+STEPS: dict[Step, timedelta] = {
+    "minute": timedelta(minutes=1),
+    "hour": timedelta(hours=1),
+    "day": timedelta(days=1),
+}
+# A page of usage never covers more than this many steps, so that no request scans a year of minutes.
+STEPS_PER_REQUEST_MAX = 3_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageTotals:
+    """Bytes and requests per direction over `[start, end)`; `complete_until`: when the pipeline last finished a run."""
+
+    start: datetime
+    end: datetime
+    produce_bytes: int
+    consume_bytes: int
+    produce_requests: int
+    consume_requests: int
+    complete_until: datetime | None
+
+
+def plans_on_sale() -> QuerySet[Plan]:
+    return Plan.objects.filter(on_sale=True)
+
+
+def plan_for(code: str | None, *, bandwidth_mb_s: int | None, storage_gb: int | None) -> Plan | None:
+    """The plan called `code`; without a code the smallest on sale that can hold what is asked for, or None."""
+    plans = plans_on_sale()
+    if code:
+        return plans.filter(code=code).first()
+    return plans.filter(bandwidth_mb_s_max__gte=bandwidth_mb_s or 0, storage_gb_max__gte=storage_gb or 0).first()
+
+
+def price_at(plan: Plan, instant: datetime | None = None) -> Price | None:
+    """The price in force at `instant` (default: at once)."""
+    return (
+        plan.prices.select_related("plan")
+        .filter(effective_from__lte=instant or timezone.now())
+        .order_by("-effective_from")
+        .first()
+    )
+
+
+def quote_for(plan: Plan, *, bandwidth_mb_s: int, storage_gb: int) -> Quote | None:
+    """What the plan with these quantities costs from now on; None where the plan has no price yet."""
+    price = price_at(plan)
+    if price is None:
+        return None
+    return quote(price.as_plan_price(), bandwidth_mb_s=bandwidth_mb_s, storage_gb=storage_gb)
+
+
+def _rows(instance_id: str, start: datetime, end: datetime) -> QuerySet[UsageMinute]:
+    return UsageMinute.objects.filter(instance_id=instance_id, minute__gte=start, minute__lt=end)
+
+
+def usage_rows(
+    instance_id: str, *, start: datetime, end: datetime, step: Step, group_by: Sequence[GroupBy] = ()
+) -> list[dict[str, Any]]:
+    """Usage of `[start, end)` per `step` and group, oldest first: `{start, direction, bytes, requests, <group>…}`."""
+    rows = (
+        _rows(instance_id, start, end)
+        .annotate(start=Trunc("minute", step))
+        .values("start", "direction", *group_by)
+        .annotate(total_bytes=Sum("bytes"), total_requests=Sum("requests"))
+        .order_by("start", "direction", *group_by)
+    )
+    return [
+        {
+            **{key: row[key] for key in ("start", "direction", *group_by)},
+            "bytes": row["total_bytes"],
+            "requests": row["total_requests"],
+        }
+        for row in rows
+    ]
+
+
+def usage_totals(instance_id: str, *, start: datetime, end: datetime) -> UsageTotals:
+    sums = {
+        row["direction"]: (row["total_bytes"], row["total_requests"])
+        for row in _rows(instance_id, start, end)
+        .values("direction")
+        .annotate(total_bytes=Sum("bytes"), total_requests=Sum("requests"))
+        .order_by()
+    }
+    produced, consumed = sums.get(Direction.PRODUCE, (0, 0)), sums.get(Direction.CONSUME, (0, 0))
+    return UsageTotals(
+        start=start,
+        end=end,
+        produce_bytes=produced[0],
+        consume_bytes=consumed[0],
+        produce_requests=produced[1],
+        consume_requests=consumed[1],
+        complete_until=UsageOffset.objects.aggregate(at=Max("updated_at"))["at"],
+    )
+
+
+def heaviest(instance_id: str, *, start: datetime, end: datetime, by: GroupBy, limit: int) -> list[dict[str, Any]]:
+    """The `limit` topics, users or client ids with the most bytes in `[start, end)`."""
+    return list(
+        _rows(instance_id, start, end)
+        .values(by, "direction")
+        .annotate(name=F(by), total_bytes=Sum("bytes"), total_requests=Sum("requests"))
+        .order_by("-total_bytes", "name")[:limit]
+    )

@@ -1,0 +1,87 @@
+"""billing.pipeline.sink against real PostgreSQL: rows, counters and offsets together or not at all."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+
+from billing import dsn
+from billing.models import UsageCounter, UsageMinute, UsageOffset
+from billing.pipeline import sink
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+CLUSTER = "cl-aaaaaaaa"
+KEY = ("orders", "ANONYMOUS", "etl", "produce")
+
+
+def commit(connection, *, start, stop, minute_bytes=0, counter=(1, 0), before_commit=None):
+    sequence, total = counter
+    sink.commit(
+        connection,
+        cluster_id=CLUSTER,
+        start={0: start},
+        stop={0: stop},
+        minutes=[("ins-aaaaaaaa", 60_000, *KEY, minute_bytes, 1)] if minute_bytes else [],
+        counters=[(1, 7, "ins-aaaaaaaa", *KEY, sequence, total, 1)],
+        before_commit=before_commit,
+    )
+
+
+def stored():
+    return (
+        list(UsageMinute.objects.values_list("bytes", flat=True)),
+        list(UsageCounter.objects.values_list("sequence", "bytes")),
+        list(UsageOffset.objects.values_list("partition", "next_offset")),
+    )
+
+
+def test_two_runs_add_up_in_the_same_minute():
+    with sink.exclusive(dsn.conninfo(), CLUSTER) as connection:
+        commit(connection, start=0, stop=5, minute_bytes=100, counter=(1, 100))
+        commit(connection, start=5, stop=9, minute_bytes=50, counter=(2, 150))
+        assert sink.stored_offsets(connection, CLUSTER) == {0: 9}
+        assert sink.stored_counters(connection, CLUSTER, [(1, 7)]) == [(1, 7, "ins-aaaaaaaa", *KEY, 2, 150, 1)]
+        assert sink.stored_counters(connection, CLUSTER, [(1, 8)]) == []
+    assert stored() == ([150], [(2, 150)], [(0, 9)])
+
+
+def test_a_run_that_dies_before_its_commit_leaves_nothing():
+    class Killed(Exception):
+        pass
+
+    def die():
+        raise Killed
+
+    with sink.exclusive(dsn.conninfo(), CLUSTER) as connection:
+        commit(connection, start=0, stop=5, minute_bytes=100, counter=(1, 100))
+        with pytest.raises(Killed):
+            commit(connection, start=5, stop=9, minute_bytes=50, counter=(2, 150), before_commit=die)
+    assert stored() == ([100], [(1, 100)], [(0, 5)])
+
+
+def test_a_run_planned_from_other_offsets_writes_nothing():
+    with sink.exclusive(dsn.conninfo(), CLUSTER) as connection:
+        commit(connection, start=0, stop=5, minute_bytes=100, counter=(1, 100))
+        with pytest.raises(sink.OffsetsMoved, match="stored 5, planned 0"):
+            commit(connection, start=0, stop=5, minute_bytes=100, counter=(1, 100))
+    assert stored() == ([100], [(1, 100)], [(0, 5)])
+
+
+def test_an_old_counter_never_replaces_a_later_one():
+    with sink.exclusive(dsn.conninfo(), CLUSTER) as connection:
+        commit(connection, start=0, stop=5, counter=(9, 900))
+        commit(connection, start=5, stop=6, counter=(3, 300))
+    assert stored()[1] == [(9, 900)]
+
+
+def test_only_one_run_of_a_cluster_works_at_a_time_and_a_dead_one_frees_its_place():
+    with sink.exclusive(dsn.conninfo(), CLUSTER) as first:
+        with pytest.raises(sink.PipelineBusy), sink.exclusive(dsn.conninfo(), CLUSTER):
+            pass
+        with sink.exclusive(dsn.conninfo(), "cl-bbbbbbbb"):
+            pass
+        with psycopg.connect(dsn.conninfo(), autocommit=True) as other:
+            other.execute("SELECT pg_terminate_backend(%s)", (first.info.backend_pid,))
+        with sink.exclusive(dsn.conninfo(), CLUSTER) as second:
+            assert sink.stored_offsets(second, CLUSTER) == {}
