@@ -1,0 +1,103 @@
+"""Who is acting: handed to every service as `acting`, and written to the audit log.
+
+An actor is a value. It is made once per request (API: `tenants.api.authentication`; console: `actor_of`) or once per task
+(`system_actor`), and carries the tenant it acts in, so that no service needs a request.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tenants.choices import ActorKind, Role
+
+if TYPE_CHECKING:
+    from django.http import HttpRequest
+
+    from tenants.models import ApiToken, Member, Tenant, User
+
+IP_CHARS_MAX = 45
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Actor:
+    """A user, a token, an operator or the system, acting in at most one tenant.
+
+    `scopes` is None where no token narrows what the role allows. `tenant` is None for a user without a tenant, for
+    operators working across tenants, and for system tasks that belong to no tenant.
+    """
+
+    kind: ActorKind
+    id: str
+    label: str
+    tenant: Tenant | None = None
+    member: Member | None = None
+    user: User | None = None
+    role: Role | None = None
+    scopes: frozenset[str] | None = None
+    ip: str | None = None
+    request_id: str | None = None
+
+    def within(self, tenant: Tenant) -> Actor:
+        """The same actor, working in `tenant`; for system and operator actors only."""
+        assert self.kind in (ActorKind.SYSTEM, ActorKind.OPERATOR)
+        return replace(self, tenant=tenant)
+
+
+def system_actor(name: str, tenant: Tenant | None = None, *, request_id: str | None = None) -> Actor:
+    """The actor of a task: `system_actor("reconciler", instance.tenant)`. May do everything."""
+    return Actor(
+        kind=ActorKind.SYSTEM, id=f"system:{name}", label=name, tenant=tenant, request_id=request_id
+    )
+
+
+def member_actor(member: Member, *, ip: str | None = None, request_id: str | None = None) -> Actor:
+    """A person in one of their tenants, signed in."""
+    return Actor(
+        kind=ActorKind.USER, id=member.user_id, label=member.user.email, tenant=member.tenant, member=member,
+        user=member.user, role=Role(member.role), ip=ip, request_id=request_id,
+    )  # fmt: skip
+
+
+def token_actor(token: ApiToken, *, ip: str | None = None, request_id: str | None = None) -> Actor:
+    """A program holding a token: its member's role, narrowed by the token's scopes."""
+    member = token.member
+    return Actor(
+        kind=ActorKind.TOKEN, id=token.id, label=token.name, tenant=token.tenant, member=member, user=member.user,
+        role=Role(member.role), scopes=frozenset(token.scopes), ip=ip, request_id=request_id,
+    )  # fmt: skip
+
+
+def user_actor(user: User, *, ip: str | None = None, request_id: str | None = None) -> Actor:
+    """A signed-in person outside any tenant (accepting an invitation, founding a tenant)."""
+    return Actor(kind=ActorKind.USER, id=user.pk, label=user.email, user=user, ip=ip, request_id=request_id)
+
+
+def operator_actor(user: User, *, ip: str | None = None, request_id: str | None = None) -> Actor:
+    """Staff in the operator panel, across tenants."""
+    return Actor(kind=ActorKind.OPERATOR, id=user.pk, label=user.email, user=user, ip=ip, request_id=request_id)
+
+
+def client_ip(request: HttpRequest) -> str | None:
+    """The peer's address. Forwarding headers are not believed here: a trusted proxy setup rewrites REMOTE_ADDR."""
+    address = request.META.get("REMOTE_ADDR") or None
+    return address[:IP_CHARS_MAX] if address else None
+
+
+def actor_of(request: HttpRequest) -> Actor:
+    """The actor of a console request: the signed-in user in the chosen tenant.
+
+    Raises `tenants.errors.Unauthenticated` without a session. The chosen tenant is `request.session["tenant_id"]`
+    (`selectors.chosen_member`), else the oldest membership; a user without tenants acts outside any.
+    """
+    from tenants import selectors
+    from tenants.errors import Unauthenticated
+
+    user = request.user
+    if not user.is_authenticated:
+        raise Unauthenticated("Sign in first.")
+    ip, request_id = client_ip(request), getattr(request, "request_id", None)
+    member = selectors.chosen_member(user, request.session.get("tenant_id"))
+    if member is None:
+        return user_actor(user, ip=ip, request_id=request_id)
+    return member_actor(member, ip=ip, request_id=request_id)

@@ -1,0 +1,74 @@
+"""Who is calling: a Bearer token, or the console's own session (with CSRF protection).
+
+A secret is looked up by its SHA-256, so the comparison that could leak timing is one of hashes; it is still constant-time.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest
+from django.utils import timezone
+from django.utils.crypto import constant_time_compare
+from rest_framework.authentication import BaseAuthentication, SessionAuthentication
+from rest_framework.exceptions import PermissionDenied as DrfPermissionDenied
+from rest_framework.request import Request
+
+from tenants import selectors, services
+from tenants.actors import Actor, client_ip, member_actor, token_actor, user_actor
+from tenants.errors import PermissionDenied, Unauthenticated
+from tenants.secrets import hash_secret
+
+SCHEME = "bearer"
+TOKEN_CHARS_MAX = 128
+TENANT_HEADER = "Penstock-Tenant"
+
+
+class TokenAuthentication(BaseAuthentication):
+    """`Authorization: Bearer pst_…`."""
+
+    def authenticate(self, request: Request) -> tuple[Any, Actor] | None:
+        header = request.META.get("HTTP_AUTHORIZATION", "")
+        if not header:
+            return None
+        scheme, _, secret = header.partition(" ")
+        secret = secret.strip()
+        if scheme.lower() != SCHEME or not secret or len(secret) > TOKEN_CHARS_MAX:
+            raise Unauthenticated("Send the header Authorization: Bearer <token>.")
+        digest = hash_secret(secret)
+        token = selectors.live_token(digest, timezone.now())
+        if token is None or not constant_time_compare(token.secret_hash, digest):
+            raise Unauthenticated("The token is unknown, expired or revoked.")
+        services.note_token_use(token, timezone.now())
+        http = request._request
+        actor = token_actor(token, ip=client_ip(http), request_id=getattr(http, "request_id", None))
+        return token.member.user, actor
+
+    def authenticate_header(self, request: Request) -> str:
+        return 'Bearer realm="penstock"'
+
+
+class ConsoleAuthentication(SessionAuthentication):
+    """The signed-in user, in the tenant named by `Penstock-Tenant` or else the one chosen in the console."""
+
+    def authenticate(self, request: Request) -> tuple[Any, Actor] | None:
+        try:
+            found = super().authenticate(request)
+        except DrfPermissionDenied as refusal:
+            raise PermissionDenied(str(refusal.detail), code="csrf_failed") from None
+        if found is None:
+            return None
+        user = found[0]
+        return user, session_actor(request._request, user)
+
+
+def session_actor(request: HttpRequest, user: Any) -> Actor:
+    """The actor of a session call; an unknown or foreign tenant in the header is refused, not replaced."""
+    ip, request_id = client_ip(request), getattr(request, "request_id", None)
+    named = request.headers.get(TENANT_HEADER)
+    member = selectors.chosen_member(user, named or request.session.get("tenant_id"))
+    if named and (member is None or member.tenant_id != named):
+        raise PermissionDenied(f"The tenant in {TENANT_HEADER} is not one of yours.", code="no_tenant")
+    if member is None:
+        return user_actor(user, ip=ip, request_id=request_id)
+    return member_actor(member, ip=ip, request_id=request_id)

@@ -1,0 +1,221 @@
+"""`ApiView`: the base of every REST resource. An endpoint is a few lines.
+
+    class TopicCollection(ApiView):
+        tag = "Topics"
+
+        @endpoint("list_topics", Scope.TOPICS_READ, page=TopicOut)
+        def get(self, request, instance_id):
+            \"\"\"List topics.\"\"\"
+            found = access.instance(self.actor, instance_id)
+            return self.page(selectors.topics(found), TopicOut, order=("name",))
+
+        @endpoint("create_topic", Scope.TOPICS_WRITE, body=TopicIn, returns=TopicOut, status=201)
+        def post(self, request, instance_id):
+            \"\"\"Create a topic.\"\"\"
+            found = access.instance(self.actor, instance_id, lock=True)
+            topic = services.create_topic(acting=self.actor, instance=found, **self.body, dry_run=self.dry_run)
+            return self.one(topic, TopicOut, status=201, location=f"/api/v1/instances/{instance_id}/topics/{topic.name}")
+
+A mutation runs in one transaction, which a dry run rolls back: services only need to look at `dry_run` where they touch
+the world before `on_commit`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from django.db import transaction
+from django.db.models import QuerySet
+from django.http import HttpResponseBase
+from rest_framework import exceptions as drf
+from rest_framework.negotiation import DefaultContentNegotiation
+from rest_framework.renderers import JSONRenderer
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from tenants import access
+from tenants.actors import Actor, client_ip
+from tenants.api import idempotency, pages, rates
+from tenants.api.authentication import ConsoleAuthentication, TokenAuthentication
+from tenants.api.endpoint import ANYBODY, SIGNED_IN, Endpoint, SerializerClass, endpoint, query_serializer
+from tenants.api.etags import etag_of, require_match
+from tenants.api.parsing import StrictJSONParser
+from tenants.api.problems import PROBLEM_TYPE, exception_handler, validation_error
+from tenants.api.schema import ApiSchema
+from tenants.errors import RateLimited, Unauthenticated
+from tenants.models import Tenant
+
+__all__ = ["ANYBODY", "API_ROOT", "SIGNED_IN", "ApiView", "endpoint"]
+
+API_ROOT = "/api/v1"
+DRY_RUN_HEADER = "Dry-Run"
+
+
+class Negotiation(DefaultContentNegotiation):
+    """Answers JSON; a caller that only names problem+json gets JSON too, since that is what our errors are."""
+
+    def get_accept_list(self, request: Request) -> list[str]:
+        return ["application/json" if kind.startswith(PROBLEM_TYPE) else kind for kind in super().get_accept_list(request)]
+
+
+class ApiView(APIView):
+    """A resource: its methods are declared with `@endpoint`, and find `actor`, `tenant`, `body`, `query`, `dry_run`."""
+
+    tag = "General"
+    authentication_classes = (TokenAuthentication, ConsoleAuthentication)
+    permission_classes = ()
+    throttle_classes = ()
+    parser_classes = (StrictJSONParser,)
+    renderer_classes = (JSONRenderer,)
+    content_negotiation_class = Negotiation
+    schema = ApiSchema()
+
+    body: Mapping[str, Any]
+    query: Mapping[str, Any]
+    dry_run: bool
+    rate: rates.Rate | None = None
+
+    def get_exception_handler(self) -> Callable[..., Any]:
+        return exception_handler
+
+    # --- who ------------------------------------------------------------------------------------------------------
+
+    @property
+    def actor(self) -> Actor:
+        """Who is acting; raises `Unauthenticated` for a caller without credentials."""
+        if not isinstance(self.request.auth, Actor):
+            raise Unauthenticated("Send the header Authorization: Bearer <token>.")
+        return self.request.auth
+
+    @property
+    def tenant(self) -> Tenant:
+        """The tenant the actor works in."""
+        return access.tenant_of(self.actor)
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """Authenticate, then charge the rate limit: a wrong token is charged to the address it came from."""
+        self.format_kwarg = None
+        if request.method.lower() in self.http_method_names and hasattr(self, request.method.lower()):
+            request.accepted_renderer, request.accepted_media_type = self.perform_content_negotiation(request)
+        else:
+            raise drf.MethodNotAllowed(request.method)
+        try:
+            actor = request.auth if request.user is not None else None
+        except Unauthenticated:
+            self._charge(request, None)
+            raise
+        self._charge(request, actor)
+
+    def _charge(self, request: Request, actor: Actor | None) -> None:
+        identity = actor.id if actor else client_ip(request._request) or "nowhere"
+        is_write = request.method.lower() not in ("get", "head", "options")
+        self.rate = rates.charge(identity, is_anonymous=actor is None, is_write=is_write)
+        if self.rate is not None and self.rate.is_exceeded:
+            raise RateLimited("Wait before the next request.", retry_after_s=self.rate.reset_s)
+
+    def options(self, request: Request, *args: Any, **kwargs: Any) -> Any:
+        """There is nothing to negotiate; the schema says what a resource can do."""
+        raise drf.MethodNotAllowed(request.method)
+
+    @property
+    def allowed_methods(self) -> list[str]:
+        return [name.upper() for name in self.http_method_names if name != "options" and hasattr(self, name)]
+
+    def finalize_response(
+        self, request: Request, response: HttpResponseBase, *args: Any, **kwargs: Any
+    ) -> HttpResponseBase:
+        answer = super().finalize_response(request, response, *args, **kwargs)
+        for name, value in (self.rate.headers() if self.rate else {}).items():
+            answer[name] = value
+        answer.headers.setdefault("Cache-Control", "no-store")
+        return answer
+
+    # --- running --------------------------------------------------------------------------------------------------
+
+    def run_endpoint(self, told: Endpoint, handle: Callable[[], Response]) -> Response:
+        """Check scope, query and body as declared, then run the handler; mutations in a transaction."""
+        if told.scope == SIGNED_IN:
+            _ = self.actor
+        elif told.scope != ANYBODY:
+            access.require(self.actor, told.scope)
+        self.query = self._checked_query(told)
+        self.dry_run = self.query.get("dry_run") == "true"
+        self.told = told
+        if self.request.method in ("GET", "HEAD"):
+            return handle()
+        key = idempotency.key_of(self.request) if self.request.method == "POST" else None
+        raw = self.request._request.body if key else b""  # read before DRF takes the stream, for the fingerprint
+        assert isinstance(raw, bytes)
+        self.body = self._checked_body(told)
+        with transaction.atomic():
+            if key and not self.dry_run:
+                response = idempotency.run_once(self.request, self.actor, key, handle, told.once)
+            else:
+                response = handle()
+            if self.dry_run:
+                transaction.set_rollback(True)
+                response[DRY_RUN_HEADER] = "true"
+        return response
+
+    def _checked_query(self, told: Endpoint) -> Mapping[str, Any]:
+        given = query_serializer(told)(data=dict(self.request.query_params.items()))
+        if not given.is_valid():
+            raise validation_error(given.errors, in_query=True)
+        return given.validated_data
+
+    def _checked_body(self, told: Endpoint) -> Mapping[str, Any]:
+        if told.body is None:
+            return {}
+        given = told.body(data=self.request.data, context={"actor": self.request.auth, "view": self})
+        if not given.is_valid():
+            raise validation_error(given.errors)
+        return given.validated_data
+
+    # --- answering ------------------------------------------------------------------------------------------------
+
+    def one(
+        self, thing: Any, out: SerializerClass, *, status: int = 200, location: str | None = None, etag: Any = None
+    ) -> Response:
+        """One resource. `etag` is what its ETag is made from; a `Versioned` row brings its own."""
+        response = Response(out(thing, context={"view": self, "actor": self.actor}).data, status=status)
+        if etag is not None or hasattr(thing, "version"):
+            response["ETag"] = etag_of(thing if etag is None else etag)
+        if location:
+            response["Location"] = location
+        return response
+
+    def accepted(self, operation: Any, out: SerializerClass) -> Response:
+        """202 with an operation to follow."""
+        return self.one(operation, out, status=202, location=f"{API_ROOT}/operations/{operation.pk}")
+
+    def nothing(self) -> Response:
+        """204."""
+        return Response(status=204)
+
+    def page(self, rows: QuerySet[Any], out: SerializerClass, *, order: Sequence[str]) -> Response:
+        """A page of a queryset, in an order whose last field is unique."""
+        found, token = pages.page_of_rows(rows, order=order, **self._page_asked())
+        return self._page(found, token, out)
+
+    def page_items(self, items: Iterable[Any], out: SerializerClass, *, key: Callable[[Any], str]) -> Response:
+        """A page of things that are not rows, in the order of a unique string key."""
+        found, token = pages.page_of_items(items, key=key, **self._page_asked())
+        return self._page(found, token, out)
+
+    def _page_asked(self) -> dict[str, Any]:
+        filters = {n: v for n, v in self.request.query_params.items() if n not in ("page_token", "page_size")}
+        return {
+            "page_size": self.query["page_size"],
+            "page_token": self.query.get("page_token"),
+            "binding": f"{self.request.path} {sorted(filters.items())}",
+        }
+
+    def _page(self, found: Sequence[Any], token: str | None, out: SerializerClass) -> Response:
+        items = out(found, many=True, context={"view": self, "actor": self.actor}).data
+        return Response({"items": items, "next_page_token": token})
+
+    def require_match(self, thing: Any) -> None:
+        """Honour If-Match: `thing` is the locked row, or what the ETag is made from."""
+        require_match(self.request.headers.get("If-Match"), etag_of(thing))

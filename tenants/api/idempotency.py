@@ -1,0 +1,115 @@
+"""Idempotency-Key: the same POST sent twice does its work once.
+
+Everything happens inside the request's transaction: an advisory lock (taken or refused at once) tells concurrent
+requests apart, and the answer is stored with the work. Only successful answers are kept: a refused request has changed
+nothing, so its key may be used again. Fields shown once (secrets) are stored as null.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from typing import Any
+
+from django.db import connection
+from django.utils import timezone
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from tenants.actors import Actor
+from tenants.errors import Conflict, FieldError, Invalid, Unprocessable
+from tenants.limits import IDEMPOTENCY_HOURS, IDEMPOTENCY_KEY_CHARS_MAX, IDEMPOTENCY_RESPONSE_BYTES_MAX
+from tenants.models import IdempotencyRecord
+
+HEADER = "Idempotency-Key"
+REPLAYED_HEADER = "Idempotency-Replayed"
+KEPT_HEADERS = ("Location", "ETag")
+KEEP_FOR = timedelta(hours=IDEMPOTENCY_HOURS)
+RETRY_AFTER_S = 1
+
+
+def key_of(request: Request) -> str | None:
+    """The key of a request, or None; `Invalid` when it is not 1 to 128 visible ASCII characters."""
+    key = request.headers.get(HEADER)
+    if key is None:
+        return None
+    if not 1 <= len(key) <= IDEMPOTENCY_KEY_CHARS_MAX or not all("!" <= character <= "~" for character in key):
+        detail = f"Use 1 to {IDEMPOTENCY_KEY_CHARS_MAX} visible ASCII characters."
+        raise Invalid(detail, errors=[FieldError(header=HEADER, detail=detail)])
+    return key
+
+
+def run_once(
+    request: Request, actor: Actor, key: str, handle: Callable[[], Response], once_fields: Iterable[str] = ()
+) -> Response:
+    """Run `handle` unless its answer is known. Call inside the transaction that `handle` writes in.
+
+    Raises `Conflict` while another request with the key is running and `Unprocessable` when the key was used for
+    another request.
+    """
+    tenant_id = actor.tenant.pk if actor.tenant else ""
+    if not _lock(f"{tenant_id}\n{actor.id}\n{key}"):
+        raise Conflict(
+            "A request with this Idempotency-Key is being carried out.",
+            code="idempotency_key_in_use",
+            retry_after_s=RETRY_AFTER_S,
+        )
+    rows = IdempotencyRecord.objects.filter(tenant_id=tenant_id, actor_id=actor.id, key=key)
+    rows.filter(created_at__lt=timezone.now() - KEEP_FOR).delete()
+    fingerprint = _fingerprint(request)
+    kept = rows.first()
+    if kept is not None:
+        if kept.fingerprint != fingerprint:
+            raise Unprocessable(
+                "This Idempotency-Key was used for a different request.", code="idempotency_key_reused"
+            )
+        headers = {**kept.headers, REPLAYED_HEADER: "true"}
+        return Response(kept.body, status=kept.status, headers=headers)
+    response = handle()
+    if response.status_code < 300:
+        _keep(response, tenant_id, actor.id, key, fingerprint, frozenset(once_fields))
+    return response
+
+
+def _keep(
+    response: Response, tenant_id: str, actor_id: str, key: str, fingerprint: str, once_fields: frozenset[str]
+) -> None:
+    from rest_framework.utils.encoders import JSONEncoder
+
+    text = json.dumps(response.data, cls=JSONEncoder)
+    assert len(text) <= IDEMPOTENCY_RESPONSE_BYTES_MAX, "an answer to a POST outgrew what an idempotency record holds"
+    IdempotencyRecord.objects.create(
+        tenant_id=tenant_id,
+        actor_id=actor_id,
+        key=key,
+        fingerprint=fingerprint,
+        status=response.status_code,
+        headers={name: response.headers[name] for name in KEPT_HEADERS if name in response.headers},
+        body=_without(json.loads(text), once_fields),
+    )
+
+
+def forget_old(now: Any) -> int:
+    """Delete records older than the time we keep them; returns how many. A beat task calls this."""
+    return IdempotencyRecord.objects.filter(created_at__lt=now - KEEP_FOR).delete()[0]
+
+
+def _without(value: Any, once_fields: frozenset[str]) -> Any:
+    if isinstance(value, dict):
+        return {name: None if name in once_fields else _without(inner, once_fields) for name, inner in value.items()}
+    return [_without(inner, once_fields) for inner in value] if isinstance(value, list) else value
+
+
+def _fingerprint(request: Request) -> str:
+    http = request._request
+    head = f"{http.method} {http.get_full_path()}\n".encode()
+    return hashlib.sha256(head + http.body).hexdigest()
+
+
+def _lock(name: str) -> bool:
+    number = int.from_bytes(hashlib.sha256(f"idempotency\n{name}".encode()).digest()[:8], "big", signed=True)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [number])
+        return bool(cursor.fetchone()[0])

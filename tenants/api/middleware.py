@@ -1,0 +1,76 @@
+"""Around every request: a request id, and for `/api/` a body limit and problem details for what never reaches a view."""
+
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+from collections.abc import Callable
+
+from django.http import HttpRequest, HttpResponse
+
+from tenants.api.problems import PROBLEM_TYPE, domain_error, error_for_status, problem_response
+from tenants.limits import REQUEST_BODY_BYTES_MAX
+
+logger = logging.getLogger(__name__)
+
+API_PREFIX = "/api/"
+REQUEST_ID_HEADER = "X-Request-Id"
+_GIVEN_ID = re.compile(r"[A-Za-z0-9._-]{8,64}")
+# What the framework says about a refusal is written for a browser; only these details are worth keeping.
+_KEPT_STATUS_HEADERS = ("Allow", "Retry-After")
+
+
+def new_request_id() -> str:
+    """`req-` and 16 hexadecimal digits."""
+    return f"req-{secrets.token_hex(8)}"
+
+
+class ApiMiddleware:
+    """Gives `request.request_id`, echoes it, and keeps HTML out of the API."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        given = request.headers.get(REQUEST_ID_HEADER, "")
+        request_id = given if _GIVEN_ID.fullmatch(given) else new_request_id()
+        request.request_id = request_id  # type: ignore[attr-defined]
+        if request.path.startswith(API_PREFIX):
+            response = self._answer(request, request_id)
+        else:
+            response = self.get_response(request)
+        response[REQUEST_ID_HEADER] = request_id
+        return response
+
+    def _answer(self, request: HttpRequest, request_id: str) -> HttpResponse:
+        if _body_bytes(request) > REQUEST_BODY_BYTES_MAX:
+            error = error_for_status(413, f"A body may have {REQUEST_BODY_BYTES_MAX} bytes.")
+            return problem_response(error, request_id)
+        if "\x00" in request.path:
+            return problem_response(error_for_status(404), request_id)
+        response = self.get_response(request)
+        if response.status_code >= 400 and not response.get("Content-Type", "").startswith(PROBLEM_TYPE):
+            problem = problem_response(error_for_status(response.status_code), request_id)
+            for name in _KEPT_STATUS_HEADERS:
+                if name in response:
+                    problem[name] = response[name]
+            return problem
+        return response
+
+    def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
+        """A crash in a view that is not one of ours (DRF views answer by `problems.exception_handler`)."""
+        if not request.path.startswith(API_PREFIX):
+            return None
+        request_id = getattr(request, "request_id", "")
+        error = domain_error(exception)
+        if error is None:
+            logger.error("api request failed", exc_info=exception, extra={"request_id": request_id})
+            error = error_for_status(500)
+        return problem_response(error, request_id)
+
+
+def _body_bytes(request: HttpRequest) -> int:
+    """The announced length; a body without one (chunked) is not read by the WSGI handler at all."""
+    announced = request.META.get("CONTENT_LENGTH") or "0"
+    return int(announced) if announced.isascii() and announced.isdigit() else 0

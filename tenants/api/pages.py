@@ -1,0 +1,113 @@
+"""Cursor pages: `page_size` and `page_token` in, `{"items": [...], "next_page_token": ...}` out.
+
+A token is the sort key of the last item, signed, and bound to the path and the filters it was made for. Rows inserted or
+removed between two pages neither repeat nor hide the others, because the next page begins after a key, not at a count.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from typing import Any, TypeVar
+
+from django.core import signing
+from django.db.models import Model, Q, QuerySet
+
+from tenants.errors import DomainError, FieldError
+from tenants.limits import PAGE_TOKEN_CHARS_MAX
+
+Item = TypeVar("Item")
+Row = TypeVar("Row", bound=Model)
+
+_SALT = "penstock.page-token"
+_INSTANT = "t:"
+_TEXT = "s:"
+
+
+def encode_token(keys: Sequence[Any], binding: str) -> str:
+    """An opaque token for the place after `keys` (strings, integers and datetimes)."""
+    return signing.dumps([_digest(binding), [_packed(key) for key in keys]], salt=_SALT, compress=True)
+
+
+def decode_token(token: str, binding: str, length: int) -> list[Any]:
+    """The sort keys in a token; `DomainError(invalid_page_token)` when it is forged or made for another list."""
+    try:
+        if len(token) > PAGE_TOKEN_CHARS_MAX:
+            raise signing.BadSignature("too long")
+        digest, keys = signing.loads(token, salt=_SALT)
+    except signing.BadSignature:
+        raise _bad_token() from None
+    if digest != _digest(binding) or len(keys) != length:
+        raise _bad_token()
+    return [_unpacked(key) for key in keys]
+
+
+def page_of_rows(
+    rows: QuerySet[Row], *, order: Sequence[str], page_size: int, page_token: str | None, binding: str
+) -> tuple[list[Row], str | None]:
+    """One page of a queryset and the token of the next, or None at the end.
+
+    `order` are field names, `-` for descending; the last must be unique. One query, one row more than the page.
+    """
+    rows = rows.order_by(*order)
+    if page_token:
+        rows = rows.filter(_after(order, decode_token(page_token, binding, len(order))))
+    found = list(rows[: page_size + 1])
+    if len(found) <= page_size:
+        return found, None
+    page = found[:page_size]
+    return page, encode_token([_value(page[-1], name.lstrip("-")) for name in order], binding)
+
+
+def page_of_items(
+    items: Iterable[Item], *, key: Callable[[Item], str], page_size: int, page_token: str | None, binding: str
+) -> tuple[list[Item], str | None]:
+    """One page of things that are not rows (topics, groups), sorted by a unique string key."""
+    ordered = sorted(items, key=key)
+    if page_token:
+        (after,) = decode_token(page_token, binding, 1)
+        ordered = [item for item in ordered if key(item) > after]
+    page = ordered[:page_size]
+    return page, encode_token([key(page[-1])], binding) if len(ordered) > page_size else None
+
+
+def _after(order: Sequence[str], keys: Sequence[Any]) -> Q:
+    """Rows behind `keys`: for (a, b) it is a > x, or a = x and b > y (with < where descending)."""
+    condition = Q()
+    equal = Q()
+    for name, key in zip(order, keys, strict=True):
+        field = name.lstrip("-")
+        condition |= equal & Q(**{f"{field}__{'lt' if name.startswith('-') else 'gt'}": key})
+        equal &= Q(**{field: key})
+    return condition
+
+
+def _value(row: Any, path: str) -> Any:
+    for part in path.split("__"):
+        row = getattr(row, part)
+    return row
+
+
+def _packed(key: Any) -> Any:
+    if isinstance(key, datetime):
+        return _INSTANT + key.isoformat()
+    return _TEXT + key if isinstance(key, str) else key
+
+
+def _unpacked(key: Any) -> Any:
+    if not isinstance(key, str):
+        return key
+    return datetime.fromisoformat(key.removeprefix(_INSTANT)) if key.startswith(_INSTANT) else key.removeprefix(_TEXT)
+
+
+def _digest(binding: str) -> str:
+    return hashlib.sha256(binding.encode()).hexdigest()[:16]
+
+
+def _bad_token() -> DomainError:
+    return DomainError(
+        "The page token is not one of this list. Start again without it.",
+        code="invalid_page_token",
+        errors=[FieldError(parameter="page_token", detail="Not a token of this list.", code="invalid_page_token")],
+    )

@@ -1,0 +1,157 @@
+"""RFC 9457 problem details: the one shape of every refusal of the API.
+
+Whatever goes wrong, from a wrong field to a crash, becomes `{type, title, status, code, detail, request_id, errors}`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+from django.core.exceptions import PermissionDenied as DjangoPermissionDenied
+from django.core.exceptions import RequestDataTooBig, SuspiciousOperation
+from django.http import Http404, HttpResponse
+from rest_framework import exceptions as drf
+
+from tenants.errors import DomainError, FieldError
+
+logger = logging.getLogger(__name__)
+
+PROBLEM_TYPE = "application/problem+json"
+ERRORS_MAX = 50  # places named in one answer; a body that is wrong in more places is wrong enough
+CHALLENGE = 'Bearer realm="penstock"'
+
+# code and title for a status that arrives without a domain error of ours (router, framework, middleware)
+STATUS_WORDS: dict[int, tuple[str, str]] = {
+    400: ("bad_request", "The request cannot be read"),
+    401: ("unauthenticated", "A valid token is needed"),
+    403: ("permission_denied", "This is not allowed for you"),
+    404: ("not_found", "There is no such resource"),
+    405: ("method_not_allowed", "This resource does not have that method"),
+    406: ("not_acceptable", "Answers are application/json"),
+    413: ("body_too_large", "The request body is too large"),
+    415: ("unsupported_media_type", "Send application/json"),
+    429: ("rate_limited", "Too many requests"),
+    500: ("internal_error", "The service failed; the request id helps us find out why"),
+    503: ("unavailable", "A part of the service does not answer"),
+}
+
+
+def problem_body(
+    status: int, code: str, title: str, detail: str, request_id: str | None, errors: Sequence[FieldError] = ()
+) -> dict[str, Any]:
+    """The members of a problem document; `errors` only where there are some."""
+    body: dict[str, Any] = {"type": "about:blank", "title": title, "status": status, "code": code}
+    if detail and detail != title:
+        body["detail"] = detail
+    if errors:
+        body["errors"] = [
+            {
+                name: value
+                for name, value in (
+                    ("pointer", error.pointer),
+                    ("parameter", error.parameter),
+                    ("header", error.header),
+                    ("code", error.code),
+                    ("detail", error.detail),
+                )
+                if value is not None
+            }
+            for error in errors[:ERRORS_MAX]
+        ]
+    body["request_id"] = request_id or ""
+    return body
+
+
+def problem_response(error: DomainError, request_id: str | None) -> HttpResponse:
+    """A domain error as an HTTP answer."""
+    body = problem_body(error.http_status, error.code, error.title, error.detail, request_id, error.errors)
+    response = HttpResponse(json.dumps(body), status=error.http_status, content_type=PROBLEM_TYPE)
+    response["Cache-Control"] = "no-store"
+    if error.http_status == HTTPStatus.UNAUTHORIZED:
+        response["WWW-Authenticate"] = CHALLENGE
+    if error.retry_after_s is not None:
+        response["Retry-After"] = str(error.retry_after_s)
+    return response
+
+
+def error_for_status(status: int, detail: str = "") -> DomainError:
+    """The domain error standing for a bare HTTP status."""
+    code, title = STATUS_WORDS.get(status, ("bad_request", "The request was refused"))
+    return DomainError(detail, code=code, http_status=status, title=title)
+
+
+def domain_error(exception: BaseException) -> DomainError | None:
+    """What an exception means for the caller, or None when it is our own fault."""
+    match exception:
+        case DomainError():
+            return exception
+        case drf.ValidationError():
+            return validation_error(exception.detail)
+        case drf.Throttled():
+            error = error_for_status(429)
+            error.retry_after_s = max(1, round(exception.wait or 1))
+            return error
+        case drf.MethodNotAllowed() | drf.NotAcceptable() | drf.UnsupportedMediaType():
+            return error_for_status(exception.status_code, str(exception.detail))
+        case drf.NotAuthenticated() | drf.AuthenticationFailed():
+            return error_for_status(401, str(exception.detail))
+        case drf.APIException():
+            return error_for_status(exception.status_code, str(exception.detail))
+        case Http404():
+            return error_for_status(404)
+        case DjangoPermissionDenied():
+            return error_for_status(403)
+        case RequestDataTooBig():
+            return error_for_status(413)
+        case SuspiciousOperation():
+            return error_for_status(400)
+    return None
+
+
+def validation_error(detail: Any, *, in_query: bool = False) -> DomainError:
+    """A serializer's complaints as one `invalid_request` with a place for each."""
+    places = list(_places(detail, ""))
+    if in_query:
+        places = [FieldError(parameter=(e.pointer or "").lstrip("/"), detail=e.detail, code=e.code) for e in places]
+    first = places[0] if places else None
+    summary = f"{first.pointer or first.parameter or 'The body'}: {first.detail}" if first else ""
+    return DomainError(
+        summary, code="invalid_request", http_status=400, title="A value in the request is wrong", errors=places
+    )
+
+
+def _places(detail: Any, pointer: str) -> Iterator[FieldError]:
+    if isinstance(detail, Mapping):
+        for name, inner in detail.items():
+            if name == "non_field_errors":
+                yield from _places(inner, pointer)
+            else:
+                yield from _places(inner, f"{pointer}/{_escaped(str(name))}")
+    elif isinstance(detail, list | tuple):
+        for index, inner in enumerate(detail):
+            is_container = isinstance(inner, Mapping | list | tuple)
+            yield from _places(inner, f"{pointer}/{index}" if is_container else pointer)
+    else:
+        yield FieldError(pointer=pointer, detail=str(detail), code=str(getattr(detail, "code", None) or "invalid"))
+
+
+def _escaped(name: str) -> str:
+    return name.replace("~", "~0").replace("/", "~1")
+
+
+def exception_handler(exception: Exception, context: Mapping[str, Any]) -> HttpResponse:
+    """DRF's door for exceptions: everything becomes a problem; what we did not foresee is logged and answers 500."""
+    request = context.get("request")
+    request_id = getattr(request, "request_id", None) or getattr(getattr(request, "_request", None), "request_id", None)
+    error = domain_error(exception)
+    if error is None:
+        logger.error("api request failed", exc_info=exception, extra={"request_id": request_id})
+        error = error_for_status(500)
+    response = problem_response(error, request_id)
+    if isinstance(exception, drf.MethodNotAllowed) and (view := context.get("view")) is not None:
+        response["Allow"] = ", ".join(view.allowed_methods)
+    return response

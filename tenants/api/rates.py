@@ -1,0 +1,97 @@
+"""Rate limits of the API, counted in Redis per token (or user, or address) in windows of a minute.
+
+Redis may be lost: then nobody is refused (the counters protect us, they are not what was sold), and Redis is left alone
+for a few seconds so that a dead server costs one timeout, not one per request.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import dataclass
+from functools import cache
+
+import redis
+from django.conf import settings
+
+from tenants import limits
+
+logger = logging.getLogger(__name__)
+
+WINDOW_S = 60
+REDIS_TIMEOUT_S = 0.25
+REDIS_REST_S = 5.0
+KEY_PREFIX = "penstock:api-rate:"
+
+# Count, start the window with the first request, and tell how much of it is left, in one step.
+_COUNT = """
+local count = redis.call('INCR', KEYS[1])
+if count == 1 then redis.call('PEXPIRE', KEYS[1], ARGV[1]) end
+local left_ms = redis.call('PTTL', KEYS[1])
+if left_ms < 0 then redis.call('PEXPIRE', KEYS[1], ARGV[1]) left_ms = tonumber(ARGV[1]) end
+return {count, left_ms}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Where a caller stands: `remaining` requests in the next `reset_s` seconds."""
+
+    limit: int
+    remaining: int
+    reset_s: int
+    is_exceeded: bool
+
+    def headers(self) -> dict[str, str]:
+        """Relative headers: no clock of ours has to agree with the caller's."""
+        return {
+            "RateLimit-Limit": str(self.limit),
+            "RateLimit-Remaining": str(self.remaining),
+            "RateLimit-Reset": str(self.reset_s),
+        }
+
+
+class Counter:
+    """Counts requests in Redis. `count` answers None when Redis does not."""
+
+    def __init__(self, url: str) -> None:
+        self._client = redis.Redis.from_url(
+            url, socket_connect_timeout=REDIS_TIMEOUT_S, socket_timeout=REDIS_TIMEOUT_S
+        )
+        self._script = self._client.register_script(_COUNT)
+        self._resting_until_s = 0.0
+        self._lock = threading.Lock()
+
+    def count(self, name: str, limit: int) -> Rate | None:
+        """Charge one request to `name`."""
+        if time.monotonic() < self._resting_until_s:
+            return None
+        try:
+            count, left_ms = self._script(keys=[KEY_PREFIX + name], args=[WINDOW_S * 1000])
+        except (redis.RedisError, OSError):
+            with self._lock:
+                self._resting_until_s = time.monotonic() + REDIS_REST_S
+            logger.warning("rate limits are off: redis does not answer")
+            return None
+        reset_s = max(1, -(-int(left_ms) // 1000))
+        return Rate(limit=limit, remaining=max(0, limit - int(count)), reset_s=reset_s, is_exceeded=int(count) > limit)
+
+
+@cache
+def counter(url: str) -> Counter:
+    """One counter per Redis and process."""
+    return Counter(url)
+
+
+def charge(identity: str, *, is_anonymous: bool, is_write: bool) -> Rate | None:
+    """Charge a request to its caller's bucket; None when limits are off or Redis is away."""
+    if not getattr(settings, "API_RATE_LIMITS", True):
+        return None
+    if is_anonymous:
+        kind, limit = "anonymous", limits.API_ANONYMOUS_PER_MINUTE_MAX
+    elif is_write:
+        kind, limit = "write", limits.API_WRITES_PER_MINUTE_MAX
+    else:
+        kind, limit = "read", limits.API_READS_PER_MINUTE_MAX
+    return counter(settings.REDIS_URL).count(f"{kind}:{identity}", limit)

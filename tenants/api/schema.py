@@ -1,0 +1,189 @@
+"""The OpenAPI schema, from what endpoints declare: parameters, headers, problems and examples are never written twice."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from drf_spectacular.extensions import OpenApiAuthenticationExtension
+from drf_spectacular.openapi import AutoSchema
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiResponse
+from rest_framework import serializers
+
+from tenants.api.endpoint import ANYBODY, SIGNED_IN, Endpoint, page_serializer, query_serializer
+from tenants.api.problems import PROBLEM_TYPE, STATUS_WORDS
+from tenants.limits import IDEMPOTENCY_KEY_CHARS_MAX
+
+SECURITY_SCHEME = "apiToken"
+
+
+class ProblemPlace(serializers.Serializer):
+    """One wrong place in the request."""
+
+    pointer = serializers.CharField(required=False, help_text="JSON pointer into the body.")
+    parameter = serializers.CharField(required=False, help_text="Name of a query parameter.")
+    header = serializers.CharField(required=False, help_text="Name of a request header.")
+    code = serializers.CharField()
+    detail = serializers.CharField()
+
+
+class Problem(serializers.Serializer):
+    """RFC 9457 problem details. Compare `code`; `title` and `detail` are for people."""
+
+    type = serializers.CharField()
+    title = serializers.CharField()
+    status = serializers.IntegerField()
+    code = serializers.CharField()
+    detail = serializers.CharField(required=False)
+    errors = ProblemPlace(many=True, required=False)
+    request_id = serializers.CharField()
+
+
+EXTRA_WORDS: dict[int, tuple[str, str]] = {
+    402: ("payment_required", "The tenant has an unpaid invoice"),
+    409: ("conflict", "The current state does not allow this"),
+    412: ("precondition_failed", "The resource has changed"),
+    422: ("idempotency_key_reused", "The request cannot be carried out"),
+}
+
+
+class TokenScheme(OpenApiAuthenticationExtension):
+    """`Authorization: Bearer` as the security scheme. The console's session is ours alone and not published."""
+
+    target_class = "tenants.api.authentication.TokenAuthentication"
+    name = SECURITY_SCHEME
+
+    def get_security_definition(self, auto_schema: Any) -> dict[str, str]:
+        return {"type": "http", "scheme": "bearer", "description": "A token made in the console or by POST /tokens."}
+
+
+class ApiSchema(AutoSchema):
+    """Reads the `Endpoint` of the method at hand."""
+
+    @property
+    def told(self) -> Endpoint | None:
+        handler = getattr(self.view, self.method.lower(), None)
+        return getattr(handler, "endpoint", None)
+
+    def is_excluded(self) -> bool:
+        return self.told is None
+
+    def get_operation_id(self) -> str:
+        return self.told.name if self.told else super().get_operation_id()
+
+    def get_tags(self) -> list[str]:
+        return [self.view.tag]
+
+    def get_summary(self) -> str | None:
+        return self.told.summary if self.told else None
+
+    def get_description(self) -> str:
+        told = self.told
+        if told is None:
+            return ""
+        needs = "" if told.scope in (ANYBODY, SIGNED_IN) else f"Needs the scope `{told.scope}`."
+        return "\n\n".join(part for part in (told.description, needs) if part)
+
+    def get_auth(self) -> list[dict[str, Any]]:
+        told = self.told
+        if told is None or told.scope == ANYBODY:
+            return []
+        return [{SECURITY_SCHEME: [] if told.scope == SIGNED_IN else [told.scope]}]
+
+    def _is_list_view(self, serializer: Any = None) -> bool:
+        return False  # pages are envelopes, declared as such
+
+    def get_filter_backends(self) -> list[Any]:
+        return []
+
+    def get_request_serializer(self) -> Any:
+        return self.told.body if self.told else None
+
+    def get_examples(self) -> list[OpenApiExample]:
+        return list(self.told.examples) if self.told else []
+
+    def get_response_serializers(self) -> Any:
+        told = self.told
+        assert told is not None
+        answer = page_serializer(told.page) if told.page else told.returns
+        responses: dict[Any, Any] = {
+            told.status: answer() if answer else OpenApiResponse(description="Done; there is no body.")
+        }
+        for status in self._problem_statuses(told):
+            responses[(status, PROBLEM_TYPE)] = _problem_response(status)
+        return responses
+
+    def _problem_statuses(self, told: Endpoint) -> list[int]:
+        statuses = {400, 406, 429, *told.errors}
+        if told.scope != ANYBODY:
+            statuses |= {401, 403}
+        if "{" in self.path:
+            statuses.add(404)
+        if self.method != "GET":
+            statuses |= {402, 413}
+        if told.body:
+            statuses.add(415)
+        if self.method == "POST":
+            statuses |= {409, 422}
+        if told.match:
+            statuses.add(412)
+        return sorted(statuses)
+
+    def get_override_parameters(self) -> list[Any]:
+        told = self.told
+        if told is None:
+            return []
+        parameters: list[Any] = [query_serializer(told)]
+        if self.method == "POST":
+            parameters.append(_IDEMPOTENCY_KEY)
+        if told.match:
+            parameters.append(_IF_MATCH)
+        success = [told.status]
+        parameters += [_answer_header(name, kind, text, success) for name, kind, text in _HEADERS]
+        if told.status in (201, 202):
+            parameters.append(_answer_header("Location", str, "Where the resource or its operation is.", success))
+        if self.method == "POST":
+            parameters.append(_answer_header("Idempotency-Replayed", str, "`true` on a repeated answer.", success))
+        return parameters
+
+
+_IDEMPOTENCY_KEY = OpenApiParameter(
+    "Idempotency-Key",
+    {"type": "string", "minLength": 1, "maxLength": IDEMPOTENCY_KEY_CHARS_MAX, "pattern": "^[!-~]+$"},
+    OpenApiParameter.HEADER,
+    description="Sent again with the same body within 24 hours, the request is not carried out twice.",
+)
+_IF_MATCH = OpenApiParameter(
+    "If-Match",
+    {"type": "string", "maxLength": 200},
+    OpenApiParameter.HEADER,
+    description="The ETag of the version to change; 412 when it is not the current one.",
+)
+_HEADERS: tuple[tuple[str, Any, str], ...] = (
+    ("X-Request-Id", str, "Names this request in our logs and in the audit log."),
+    ("RateLimit-Limit", int, "Requests allowed in a minute."),
+    ("RateLimit-Remaining", int, "Requests left."),
+    ("RateLimit-Reset", int, "Seconds until the count starts again."),
+)
+
+
+def _answer_header(name: str, kind: Any, text: str, statuses: list[int]) -> OpenApiParameter:
+    type_ = OpenApiTypes.INT if kind is int else OpenApiTypes.STR
+    return OpenApiParameter(name, type_, OpenApiParameter.HEADER, description=text, response=statuses)
+
+
+def _problem_response(status: int) -> OpenApiResponse:
+    code, title = (STATUS_WORDS | EXTRA_WORDS)[status]
+    example = {
+        "type": "about:blank",
+        "title": title,
+        "status": status,
+        "code": code,
+        "request_id": "req-0123456789abcdef",
+    }
+    return OpenApiResponse(
+        Problem,
+        description=title + ".",
+        examples=[OpenApiExample(re.sub(r"\W", "_", code), value=example, status_codes=[str(status)])],
+    )

@@ -1,0 +1,92 @@
+"""Serializers that take exactly what the schema says: no unknown fields, no `"5"` for 5, no `1` for true."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rest_framework import serializers
+from rest_framework.exceptions import ErrorDetail
+from rest_framework.exceptions import ValidationError as BadInput
+
+
+class StrictSerializer(serializers.Serializer):
+    """Base of every request body and query: an unknown field is an error at its own pointer."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        errors: dict[str, Any] = {}
+        if isinstance(data, Mapping):
+            known = {name for name, field in self.fields.items() if not field.read_only}
+            for name in data:
+                if name not in known:
+                    errors[str(name)] = [ErrorDetail("There is no such field.", code="unknown_field")]
+        try:
+            value = super().to_internal_value(data)
+        except BadInput as complaint:
+            if isinstance(complaint.detail, dict):
+                errors.update(complaint.detail)
+            raise BadInput(errors or complaint.detail) from None
+        if errors:
+            raise BadInput(errors)
+        return value
+
+
+class Text(serializers.CharField):
+    """A JSON string, taken as it is (numbers are refused, spaces are not trimmed)."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        kwargs.setdefault("trim_whitespace", False)
+        super().__init__(**kwargs)
+
+    def to_internal_value(self, data: Any) -> str:
+        if not isinstance(data, str):
+            self.fail("invalid")
+        return super().to_internal_value(data)
+
+
+class Integer(serializers.IntegerField):
+    """A JSON integer; give `min_value` and `max_value`."""
+
+    def to_internal_value(self, data: Any) -> int:
+        if isinstance(data, bool) or not isinstance(data, int):
+            self.fail("invalid")
+        return super().to_internal_value(data)
+
+
+class Number(serializers.FloatField):
+    """A finite JSON number."""
+
+    def to_internal_value(self, data: Any) -> float:
+        if isinstance(data, bool) or not isinstance(data, int | float):
+            self.fail("invalid")
+        return super().to_internal_value(data)
+
+
+class Flag(serializers.BooleanField):
+    """JSON true or false."""
+
+    def to_internal_value(self, data: Any) -> bool:
+        if not isinstance(data, bool):
+            self.fail("invalid", input=data)
+        return data
+
+
+class Choice(serializers.ChoiceField):
+    """One word of a closed set, as a JSON string."""
+
+    def to_internal_value(self, data: Any) -> str:
+        if not isinstance(data, str):
+            self.fail("invalid_choice", input=data)
+        return str(super().to_internal_value(data))
+
+
+class Instant(serializers.DateTimeField):
+    """An RFC 3339 date and time with its offset, as a JSON string."""
+
+    def to_internal_value(self, value: Any) -> Any:
+        if not isinstance(value, str):
+            self.fail("invalid", format="RFC 3339")
+        moment = super().to_internal_value(value)
+        if not value.strip()[-1:].isalpha() and "+" not in value[10:] and "-" not in value[10:]:
+            raise BadInput("Say the offset from UTC, for example 2026-01-31T12:00:00Z.", code="no_offset")
+        return moment

@@ -1,0 +1,77 @@
+"""The closed sets of words of this app: roles, scopes, states, kinds of actor."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+
+class TenantStatus(models.TextChoices):
+    ACTIVE = "active", _("Active")
+    SUSPENDED = "suspended", _("Suspended")
+
+
+class SuspensionReason(models.TextChoices):
+    """Why a tenant is suspended; decides whether writes answer 402 (unpaid) or 403 (the others)."""
+
+    UNPAID = "unpaid", _("Unpaid invoice")
+    ABUSE = "abuse", _("Abuse")
+    REQUESTED = "requested", _("Asked for by the tenant")
+
+
+class Role(models.TextChoices):
+    """What a member is in a tenant. `access.ROLE_SCOPES` says what each may do."""
+
+    OWNER = "owner", _("Owner")
+    ADMIN = "admin", _("Admin")
+    DEVELOPER = "developer", _("Developer")
+    FINANCE = "finance", _("Finance")
+    VIEWER = "viewer", _("Viewer")
+
+
+class Scope(models.TextChoices):
+    """One permission: asked by an endpoint, granted by a role, and narrowed by a token's scopes."""
+
+    TENANT_READ = "tenant:read", _("See the tenant and its limits")
+    TENANT_WRITE = "tenant:write", _("Rename the tenant")
+    MEMBERS_READ = "members:read", _("See members")
+    MEMBERS_WRITE = "members:write", _("Invite, change and remove members")
+    TOKENS_READ = "tokens:read", _("See API tokens")
+    TOKENS_WRITE = "tokens:write", _("Create and revoke API tokens")
+    AUDIT_READ = "audit:read", _("Read the audit log")
+    INSTANCES_READ = "instances:read", _("See instances and their operations")
+    INSTANCES_WRITE = "instances:write", _("Create, change and delete instances")
+    TOPICS_READ = "topics:read", _("See topics")
+    TOPICS_WRITE = "topics:write", _("Create, change and delete topics")
+    MESSAGES_READ = "messages:read", _("Read messages")
+    MESSAGES_WRITE = "messages:write", _("Produce test messages")
+    USERS_READ = "users:read", _("See users and access rules")
+    USERS_WRITE = "users:write", _("Change users and access rules")
+    QUOTAS_READ = "quotas:read", _("See quotas")
+    QUOTAS_WRITE = "quotas:write", _("Change quotas")
+    GROUPS_READ = "groups:read", _("See consumer groups")
+    GROUPS_WRITE = "groups:write", _("Reset offsets and delete groups")
+    USAGE_READ = "usage:read", _("See usage and metrics")
+    BILLING_READ = "billing:read", _("See invoices and cost")
+    BILLING_WRITE = "billing:write", _("Set budgets and billing details")
+    OPERATOR = "operator", _("Run the platform (operators only)")
+
+
+class ActorKind(models.TextChoices):
+    """Who did it, as written in the audit log."""
+
+    USER = "user", _("User")
+    TOKEN = "token", _("API token")  # noqa: S105  a word, not a secret
+    OPERATOR = "operator", _("Operator")
+    SYSTEM = "system", _("System")
+
+
+class Theme(models.TextChoices):
+    SYSTEM = "system", _("Like the system")
+    LIGHT = "light", _("Light")
+    DARK = "dark", _("Dark")
+
+
+class Language(models.TextChoices):
+    ENGLISH = "en", "English"
+    CHINESE = "zh-hans", "简体中文"

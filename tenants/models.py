@@ -1,0 +1,272 @@
+"""People, tenants, membership, credentials, and the two ledgers every app writes to: audit and idempotency.
+
+Rows with a typed id are never deleted: a member is removed, a token or an invitation revoked, a tenant suspended.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from django.contrib.auth.models import AbstractBaseUser, BaseUserManager, PermissionsMixin
+from django.db import models
+from django.db.models.functions import Lower
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+
+from tenants.choices import ActorKind, Language, Role, SuspensionReason, TenantStatus, Theme
+from tenants.ids import ID_CHARS_MAX, ID_LONG_RANDOM_CHARS, TypedIdField
+from tenants.limits import IDEMPOTENCY_KEY_CHARS_MAX, NAME_CHARS_MAX
+from tenants.versioned import Versioned
+
+SECRET_HASH_CHARS = 64
+TOKEN_PREFIX_CHARS = 12
+
+
+class UserManager(BaseUserManager["User"]):
+    """Makes users by e-mail address, kept in lower case."""
+
+    def create_user(self, email: str, password: str | None = None, **fields: Any) -> User:
+        user = self.model(email=self.normalize_email(email), **fields)
+        user.set_password(password)
+        user.save(using=self._db)
+        return user
+
+    def create_superuser(self, email: str, password: str | None = None, **fields: Any) -> User:
+        return self.create_user(email, password, is_staff=True, is_superuser=True, **fields)
+
+    @classmethod
+    def normalize_email(cls, email: str | None) -> str:
+        return (email or "").strip().lower()
+
+    def get_by_natural_key(self, username: str | None) -> User:
+        return self.get(email=self.normalize_email(username))
+
+
+class User(AbstractBaseUser, PermissionsMixin):
+    """A person. Signs in with the e-mail address; what they may do is said by membership, not here."""
+
+    id = TypedIdField("usr")
+    email = models.EmailField(_("e-mail"), max_length=254, unique=True)
+    name = models.CharField(_("name"), max_length=NAME_CHARS_MAX, blank=True)
+    language = models.CharField(_("language"), max_length=8, choices=Language.choices, default=Language.ENGLISH)
+    time_zone = models.CharField(_("time zone"), max_length=64, default="UTC")
+    theme = models.CharField(_("theme"), max_length=8, choices=Theme.choices, default=Theme.SYSTEM)
+    is_staff = models.BooleanField(_("operator"), default=False, help_text=_("May open the operator panel."))
+    is_active = models.BooleanField(_("active"), default=True)
+    date_joined = models.DateTimeField(_("joined"), default=timezone.now)
+
+    objects: ClassVar[UserManager] = UserManager()
+
+    USERNAME_FIELD = "email"
+    EMAIL_FIELD = "email"
+    REQUIRED_FIELDS: ClassVar[list[str]] = []
+
+    class Meta:
+        ordering = ("email",)
+        verbose_name = _("user")
+        verbose_name_plural = _("users")
+        constraints = (models.UniqueConstraint(Lower("email"), name="user_email_once_in_any_case"),)
+
+    def __str__(self) -> str:
+        return self.email
+
+    def clean(self) -> None:
+        super().clean()
+        self.email = UserManager.normalize_email(self.email)
+
+
+class Tenant(Versioned):
+    """A customer: what owns instances, is isolated from the others, and gets the bill."""
+
+    id = TypedIdField("ten")
+    slug = models.SlugField(_("short name"), max_length=48, unique=True)
+    name = models.CharField(_("name"), max_length=NAME_CHARS_MAX)
+    currency = models.CharField(_("currency"), max_length=3, default="EUR")
+    status = models.CharField(
+        _("status"), max_length=12, choices=TenantStatus.choices, default=TenantStatus.ACTIVE, db_index=True
+    )
+    suspension_reason = models.CharField(
+        _("suspended because"), max_length=12, choices=SuspensionReason.choices, blank=True, default=""
+    )
+
+    class Meta:
+        ordering = ("name", "id")
+        verbose_name = _("tenant")
+        verbose_name_plural = _("tenants")
+        constraints = (
+            models.CheckConstraint(
+                condition=models.Q(status="active", suspension_reason="")
+                | (models.Q(status="suspended") & ~models.Q(suspension_reason="")),
+                name="tenant_suspended_with_reason",
+            ),
+            models.CheckConstraint(condition=models.Q(currency__regex=r"^[A-Z]{3}$"), name="tenant_currency_code"),
+        )
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def is_suspended(self) -> bool:
+        return self.status == TenantStatus.SUSPENDED
+
+
+class Member(Versioned):
+    """A user in a tenant, with a role. Removed members stay as rows: the audit log and tokens point at them."""
+
+    id = TypedIdField("mem")
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="members", verbose_name=_("tenant"))
+    user = models.ForeignKey(User, on_delete=models.PROTECT, related_name="memberships", verbose_name=_("user"))
+    role = models.CharField(_("role"), max_length=12, choices=Role.choices)
+    removed_at = models.DateTimeField(_("removed"), null=True, blank=True)
+
+    class Meta:
+        ordering = ("created_at", "id")
+        verbose_name = _("member")
+        verbose_name_plural = _("members")
+        constraints = (
+            models.UniqueConstraint(
+                fields=("tenant", "user"), condition=models.Q(removed_at=None), name="member_once_per_tenant"
+            ),
+            models.CheckConstraint(condition=models.Q(role__in=Role.values), name="member_role_known"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.user_id} {self.role} @ {self.tenant_id}"
+
+
+class Invitation(Versioned):
+    """An offer to join, sent as a link. Only the hash of the link's secret is stored."""
+
+    id = TypedIdField("inv")
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="invitations", verbose_name=_("tenant"))
+    email = models.EmailField(_("e-mail"), max_length=254)
+    role = models.CharField(_("role"), max_length=12, choices=Role.choices)
+    secret_hash = models.CharField(max_length=SECRET_HASH_CHARS, unique=True, editable=False)
+    invited_by = models.ForeignKey(Member, on_delete=models.PROTECT, related_name="+", verbose_name=_("invited by"))
+    expires_at = models.DateTimeField(_("expires"))
+    accepted_at = models.DateTimeField(_("accepted"), null=True, blank=True)
+    revoked_at = models.DateTimeField(_("revoked"), null=True, blank=True)
+
+    class Meta:
+        ordering = ("-created_at", "id")
+        verbose_name = _("invitation")
+        verbose_name_plural = _("invitations")
+        constraints = (
+            models.UniqueConstraint(
+                fields=("tenant", "email"),
+                condition=models.Q(accepted_at=None, revoked_at=None),
+                name="invitation_open_once",
+            ),
+            models.CheckConstraint(condition=models.Q(role__in=Role.values), name="invitation_role_known"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.email} → {self.tenant_id} ({self.role})"
+
+
+class ApiToken(models.Model):
+    """A program's credential. The secret is shown once; stored are its SHA-256 (it is 256 random bits) and its start."""
+
+    id = TypedIdField("tok")
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="tokens", verbose_name=_("tenant"))
+    member = models.ForeignKey(Member, on_delete=models.PROTECT, related_name="tokens", verbose_name=_("made by"))
+    name = models.CharField(_("name"), max_length=NAME_CHARS_MAX)
+    prefix = models.CharField(_("starts with"), max_length=TOKEN_PREFIX_CHARS, editable=False)
+    secret_hash = models.CharField(max_length=SECRET_HASH_CHARS, unique=True, editable=False)
+    scopes = models.JSONField(_("scopes"), default=list)
+    created_at = models.DateTimeField(_("created"), auto_now_add=True)
+    expires_at = models.DateTimeField(_("expires"), null=True, blank=True)
+    last_used_at = models.DateTimeField(_("last used"), null=True, blank=True, editable=False)
+    revoked_at = models.DateTimeField(_("revoked"), null=True, blank=True)
+
+    class Meta:
+        ordering = ("-created_at", "id")
+        verbose_name = _("API token")
+        verbose_name_plural = _("API tokens")
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.prefix}…)"
+
+
+class AppendOnlyError(Exception):
+    """Somebody tried to rewrite the audit log."""
+
+
+class AuditQuerySet(models.QuerySet["AuditEntry"]):
+    """Reads only: what was written stays."""
+
+    def update(self, **kwargs: Any) -> int:
+        raise AppendOnlyError("audit entries are never changed")
+
+    def delete(self) -> tuple[int, dict[str, int]]:
+        raise AppendOnlyError("audit entries are never deleted")
+
+
+class AuditEntry(models.Model):
+    """One change: who did what to what, and how it was before and after. A trigger refuses UPDATE and DELETE."""
+
+    id = TypedIdField("aud", ID_LONG_RANDOM_CHARS)
+    time = models.DateTimeField(_("time"), default=timezone.now)
+    tenant = models.ForeignKey(
+        Tenant, on_delete=models.PROTECT, null=True, blank=True, related_name="audit_entries", verbose_name=_("tenant")
+    )
+    actor_kind = models.CharField(_("kind of actor"), max_length=8, choices=ActorKind.choices)
+    actor_id = models.CharField(_("actor"), max_length=64)
+    actor_label = models.CharField(_("actor name"), max_length=254)
+    action = models.CharField(_("action"), max_length=64)
+    target_type = models.CharField(_("kind of target"), max_length=32)
+    target_id = models.CharField(_("target"), max_length=300)
+    before = models.JSONField(_("before"), null=True, blank=True)
+    after = models.JSONField(_("after"), null=True, blank=True)
+    request_id = models.CharField(_("request id"), max_length=64, blank=True, default="")
+    ip = models.GenericIPAddressField(_("IP address"), null=True, blank=True)
+
+    objects: ClassVar[models.Manager[AuditEntry]] = models.Manager.from_queryset(AuditQuerySet)()
+
+    class Meta:
+        ordering = ("-time", "-id")
+        verbose_name = _("audit entry")
+        verbose_name_plural = _("audit log")
+        indexes = (
+            models.Index(fields=("tenant", "-time", "-id"), name="audit_by_tenant_and_time"),
+            models.Index(fields=("target_id", "-time"), name="audit_by_target"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.time:%Y-%m-%d %H:%M:%S} {self.actor_label} {self.action} {self.target_id}"
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        if not self._state.adding:
+            raise AppendOnlyError("audit entries are never changed")
+        super().save(*args, **kwargs)
+
+    def delete(self, *args: Any, **kwargs: Any) -> tuple[int, dict[str, int]]:
+        raise AppendOnlyError("audit entries are never deleted")
+
+
+class IdempotencyRecord(models.Model):
+    """The answer given under an Idempotency-Key, written in the transaction that did the work.
+
+    So a record exists exactly when its work is committed; a crash in between leaves neither. Two requests at once are
+    told apart by an advisory lock of that transaction (`tenants.api.idempotency`), which a crash releases by itself.
+    """
+
+    actor_id = models.CharField(max_length=64)
+    tenant_id = models.CharField(max_length=ID_CHARS_MAX, blank=True, default="")
+    key = models.CharField(max_length=IDEMPOTENCY_KEY_CHARS_MAX)
+    fingerprint = models.CharField(max_length=SECRET_HASH_CHARS)
+    status = models.PositiveSmallIntegerField()
+    headers = models.JSONField(default=dict)
+    body = models.JSONField(null=True)
+    created_at = models.DateTimeField(default=timezone.now, db_index=True)
+
+    class Meta:
+        ordering = ("created_at", "id")
+        verbose_name = _("idempotency record")
+        verbose_name_plural = _("idempotency records")
+        constraints = (
+            models.UniqueConstraint(fields=("tenant_id", "actor_id", "key"), name="idempotency_key_once_per_actor"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.actor_id} {self.key} → {self.status}"
