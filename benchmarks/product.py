@@ -1,0 +1,123 @@
+"""The whole product, started for a benchmark in a state directory of its own, and the REST calls the benchmarks need."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+START_TIMEOUT_S = 180
+CLONE = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Product:
+    """A running product: its ready block, how long it took, and the process that holds it all."""
+
+    ready: dict[str, Any]
+    ready_after_s: float
+    supervisor: psutil.Process
+
+    def broker_pids(self) -> list[int]:
+        """Process ids of the broker engines, in order of broker id (the order of their settings files)."""
+        found = []
+        for process in self.supervisor.children(recursive=True):
+            command = process.cmdline()
+            if "brokers.engine" in command:
+                found.append((command[command.index("--settings") + 1], process.pid))
+        return [pid for _, pid in sorted(found)]
+
+    def call(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        """One REST call as the demo tenant; raises `urllib.error.HTTPError` on a refusal."""
+        request = urllib.request.Request(
+            self.ready["api_url"].rstrip("/") + path,
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={
+                "Authorization": f"Bearer {self.ready['tenant']['token']}",
+                "Content-Type": "application/json",
+                "Idempotency-Key": str(uuid.uuid4()),
+            },
+        )
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            raw = answer.read()
+        return json.loads(raw) if raw else {}
+
+    def create_instance(self, **wanted: Any) -> str:
+        """Asks for an instance; returns its id without waiting."""
+        return self.call("POST", "/instances", wanted)["resource_id"]
+
+    def wait_running(self, instance_id: str, timeout_s: float = 60) -> dict[str, Any]:
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            instance = self.call("GET", f"/instances/{instance_id}")
+            phase = instance["status"]["phase"]
+            if phase == "running":
+                return instance
+            if phase == "failed":
+                raise SystemExit(f"{instance_id} failed: {instance['status']['reason']}")
+            time.sleep(0.02)
+        raise SystemExit(f"{instance_id} did not run within {timeout_s} s")
+
+
+def free_port(count: int = 1) -> int:
+    """The first of `count` neighbouring ports that are free on loopback."""
+    for first in range(30_000, 60_000, max(count, 50)):
+        sockets = []
+        try:
+            for port in range(first, first + count):
+                probe = socket.socket()
+                sockets.append(probe)
+                probe.bind(("127.0.0.1", port))
+            return first
+        except OSError:
+            continue
+        finally:
+            for probe in sockets:
+                probe.close()
+    raise SystemExit("no free ports on loopback")
+
+
+@contextmanager
+def running(state_dir: Path, *, brokers: int = 3, instances: int = 200) -> Iterator[Product]:
+    """Starts `manage.py up` (room for `instances`), waits for the ready file, and stops it at the end."""
+    ready_file, log = state_dir / "ready.json", state_dir / "up.log"
+    state_dir.mkdir(parents=True, exist_ok=True)
+    began = time.monotonic()
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [
+                sys.executable, str(CLONE / "manage.py"), "up", "--state-dir", str(state_dir), "--brokers", str(brokers),
+                "--http-port", str(free_port()), "--port-base", str(free_port(brokers * instances)),
+                "--ready-file", str(ready_file),
+            ],
+            stdout=output, stderr=subprocess.STDOUT, cwd=CLONE,
+        )  # fmt: skip
+    try:
+        while not ready_file.exists():
+            if process.poll() is not None or time.monotonic() - began > START_TIMEOUT_S:
+                raise SystemExit(f"the product did not start:\n{log.read_text()[-4000:]}")
+            time.sleep(0.05)
+        yield Product(
+            ready=json.loads(ready_file.read_text()),
+            ready_after_s=time.monotonic() - began,
+            supervisor=psutil.Process(process.pid),
+        )
+    finally:
+        process.terminate()
+        try:
+            process.wait(60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()

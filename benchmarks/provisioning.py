@@ -1,0 +1,91 @@
+"""From the REST call to the first accepted produce, many times over; and how many instances live side by side."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from typing import Any
+
+import psutil
+from confluent_kafka import Producer
+
+from benchmarks.product import Product
+
+FIRST_PRODUCE_TIMEOUT_S = 60.0
+
+
+def first_produce(bootstrap: str, topic: str) -> None:
+    """Returns when one record is acknowledged; the topic is made on the way.
+
+    Raises:
+        SystemExit: no acknowledgement within `FIRST_PRODUCE_TIMEOUT_S`.
+    """
+    outcome: list[Any] = []
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "linger.ms": 0,
+            "topic.metadata.refresh.fast.interval.ms": 20,
+            "retry.backoff.ms": 20,
+            "log_level": 0,
+        }
+    )
+    producer.produce(topic, b"first", on_delivery=lambda error, _message: outcome.append(error))
+    deadline = time.monotonic() + FIRST_PRODUCE_TIMEOUT_S
+    while not outcome and time.monotonic() < deadline:
+        producer.poll(0.01)
+    if outcome != [None]:
+        raise SystemExit(f"first produce to {bootstrap} failed: {outcome}")
+
+
+def provision(product: Product, count: int) -> dict[str, Any]:
+    """Creates `count` instances one after the other; seconds from the call to running and to the first produce."""
+    running_s, produced_s = [], []
+    for index in range(count):
+        began = time.monotonic()
+        instance_id = product.create_instance(name=f"bench-{index}", bandwidth_mb_s=1, storage_gb=1)
+        instance = product.wait_running(instance_id)
+        running_s.append(time.monotonic() - began)
+        first_produce(",".join(_addresses(instance)), "first")
+        produced_s.append(time.monotonic() - began)
+    return {
+        "benchmark": "create instance to first accepted produce",
+        "instances": count,
+        **_spread("running", running_s),
+        **_spread("first_produce", produced_s),
+    }
+
+
+def crowd(product: Product, wanted: int, existing: int) -> dict[str, Any]:
+    """Grows to `wanted` instances, each with a topic of 3 partitions, then produces once more to every one of them."""
+    before = _broker_rss_bytes(product)
+    instances = []
+    for index in range(wanted - existing):
+        instance_id = product.create_instance(name=f"crowd-{index}", bandwidth_mb_s=1, storage_gb=1)
+        instances.append(product.wait_running(instance_id))
+        product.call("POST", f"/instances/{instance_id}/topics", {"name": "orders", "partitions": 3})
+    for instance in instances:
+        first_produce(",".join(_addresses(instance)), "orders")
+    after = _broker_rss_bytes(product)
+    added = max(1, len(instances))
+    return {
+        "benchmark": "instances alive at once",
+        "instances": wanted,
+        "brokers": len(after),
+        "broker_rss_mb": [round(rss / 1e6) for rss in after],
+        "rss_kb_per_instance_and_broker": round((sum(after) - sum(before)) / len(after) / added / 1e3, 1),
+    }
+
+
+def _addresses(instance: dict[str, Any]) -> list[str]:
+    servers = instance["bootstrap_servers"]
+    return servers.split(",") if isinstance(servers, str) else list(servers)
+
+
+def _broker_rss_bytes(product: Product) -> list[int]:
+    return [psutil.Process(pid).memory_info().rss for pid in product.broker_pids()]
+
+
+def _spread(name: str, seconds: list[float]) -> dict[str, float]:
+    cuts = statistics.quantiles(seconds, n=100)
+    return {f"{name}_p50_s": round(cuts[49], 3), f"{name}_p99_s": round(cuts[98], 3)}
