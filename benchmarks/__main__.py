@@ -76,16 +76,15 @@ def main() -> None:
     given = parser.parse_args()
     wanted = set(given.only.split(","))
     print(environment.line(), flush=True)
-    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as scratch:
-        with running(Path(scratch)) as product:
-            say({"benchmark": "manage.py up", "ready_after_s": round(product.ready_after_s, 2)})
-            if "start" in wanted:
-                say(engine_start.measure(product))
-            if "loads" in wanted:
-                bench_loads(product, given)
-            if "provisioning" in wanted:
-                say(provisioning.provision(product, given.instances))
-                say(provisioning.crowd(product, given.crowd, existing=given.instances))
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as scratch, running(Path(scratch)) as product:
+        say({"benchmark": "manage.py up", "ready_after_s": round(product.ready_after_s, 2)})
+        if "start" in wanted:
+            say(engine_start.measure(product))
+        if "loads" in wanted:
+            bench_loads(product, given)
+        if "provisioning" in wanted:
+            say(provisioning.provision(product, given.instances))
+            say(provisioning.crowd(product, given.crowd, existing=given.instances))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The whole product, started for a benchmark in a state directory of its own, and the REST calls the benchmarks need."""
+"""The whole product, started for a benchmark in a state directory of its own, and the REST calls benchmarks need."""
 
 from __future__ import annotations
 
@@ -98,7 +98,8 @@ def running(state_dir: Path, *, brokers: int = 3, instances: int = 200) -> Itera
     with log.open("wb") as output:
         process = subprocess.Popen(
             [
-                sys.executable, str(CLONE / "manage.py"), "up", "--state-dir", str(state_dir), "--brokers", str(brokers),
+                sys.executable, str(CLONE / "manage.py"), "up",
+                "--state-dir", str(state_dir), "--brokers", str(brokers),
                 "--http-port", str(free_port()), "--port-base", str(free_port(brokers * instances)),
                 "--ready-file", str(ready_file),
             ],

@@ -1,0 +1,124 @@
+"""Shapes of plans, quotes and usage in the API; money is a string of decimals, bytes are integers."""
+
+from __future__ import annotations
+
+from django.utils import timezone
+from rest_framework import serializers
+from rest_framework.exceptions import ValidationError
+
+from billing.models import Direction
+from billing.selectors import STEPS, STEPS_PER_REQUEST_MAX, price_at
+from tenants.api.endpoint import PageQuery
+from tenants.api.strict import StrictSerializer
+
+BANDWIDTH_MB_S_MAX = 1_000_000
+STORAGE_GB_MAX = 10_000_000
+DEFAULT_SPAN_STEPS = 24
+
+
+class PriceOut(serializers.Serializer):
+    """What a plan costs from an instant on, per hour."""
+
+    currency = serializers.CharField()
+    effective_from = serializers.DateTimeField()
+    base_per_hour = serializers.DecimalField(12, 4)
+    per_mb_s_hour = serializers.DecimalField(12, 4, help_text="For each MB/s beyond what the plan includes.")
+    per_gb_hour = serializers.DecimalField(12, 6, help_text="For each GB beyond what the plan includes.")
+
+
+class PlanOut(serializers.Serializer):
+    """A plan on sale. 1 MB = 10^6 bytes, 1 GB = 10^9 bytes."""
+
+    code = serializers.CharField()
+    name = serializers.CharField()
+    bandwidth_mb_s = serializers.IntegerField(help_text="Included bandwidth in each direction.")
+    storage_gb = serializers.IntegerField(help_text="Included storage.")
+    bandwidth_mb_s_max = serializers.IntegerField()
+    storage_gb_max = serializers.IntegerField()
+    partitions_max = serializers.IntegerField()
+    price = serializers.SerializerMethodField()
+
+    def get_price(self, plan) -> PriceOut | None:  # type: ignore[no-untyped-def]
+        price = price_at(plan)
+        return PriceOut(price).data if price else None
+
+
+class QuoteQuery(StrictSerializer):
+    """What to price. Without a plan the smallest that can hold it is taken."""
+
+    plan = serializers.SlugField(required=False, max_length=32)
+    bandwidth_mb_s = serializers.IntegerField(required=False, min_value=1, max_value=BANDWIDTH_MB_S_MAX)
+    storage_gb = serializers.IntegerField(required=False, min_value=1, max_value=STORAGE_GB_MAX)
+
+
+class QuoteLineOut(serializers.Serializer):
+    component = serializers.CharField(help_text="`base`, `bandwidth` or `storage`.")
+    quantity = serializers.IntegerField()
+    unit = serializers.CharField()
+    unit_price = serializers.DecimalField(12, 4)
+    per_hour = serializers.DecimalField(14, 4)
+
+
+class QuoteOut(serializers.Serializer):
+    """A price before buying: the lines add up to `per_hour`; a month is 730 hours."""
+
+    plan = serializers.CharField()
+    bandwidth_mb_s = serializers.IntegerField()
+    storage_gb = serializers.IntegerField()
+    currency = serializers.CharField()
+    lines = QuoteLineOut(many=True)
+    per_hour = serializers.DecimalField(14, 4)
+    per_month = serializers.DecimalField(16, 2)
+
+
+class UsageQuery(PageQuery):
+    """Which usage: `[start, end)`, by default the last 24 steps including the one that runs."""
+
+    start = serializers.DateTimeField(required=False)
+    end = serializers.DateTimeField(required=False)
+    step = serializers.ChoiceField(choices=sorted(STEPS), required=False, default="hour")
+    group_by = serializers.ChoiceField(choices=("topic", "user", "client_id"), required=False)
+
+    def validate(self, attrs: dict) -> dict:
+        step = STEPS[attrs["step"]]
+        attrs.setdefault("end", timezone.now())
+        attrs.setdefault("start", attrs["end"] - DEFAULT_SPAN_STEPS * step)
+        if attrs["start"] >= attrs["end"]:
+            raise ValidationError({"start": "Must lie before `end`."}, code="invalid_span")
+        if (attrs["end"] - attrs["start"]) / step > STEPS_PER_REQUEST_MAX:
+            raise ValidationError(
+                {"start": f"At most {STEPS_PER_REQUEST_MAX} steps at once; ask for larger steps or a shorter span."},
+                code="span_too_long",
+            )
+        return attrs
+
+
+class UsageTotalsOut(serializers.Serializer):
+    produce_bytes = serializers.IntegerField(help_text="Record-batch bytes the leaders accepted.")
+    consume_bytes = serializers.IntegerField(help_text="Record-batch bytes written to sockets.")
+    produce_requests = serializers.IntegerField()
+    consume_requests = serializers.IntegerField()
+
+
+class UsageItemOut(serializers.Serializer):
+    """Usage of one step, direction and group."""
+
+    start = serializers.DateTimeField()
+    direction = serializers.ChoiceField(choices=Direction.choices)
+    topic = serializers.CharField(required=False)
+    user = serializers.CharField(required=False)
+    client_id = serializers.CharField(required=False)
+    bytes = serializers.IntegerField()
+    requests = serializers.IntegerField()
+
+
+class UsageOut(serializers.Serializer):
+    """Usage over a span. What happened after `complete_until` may still be on its way."""
+
+    start = serializers.DateTimeField()
+    end = serializers.DateTimeField()
+    step = serializers.CharField()
+    totals = UsageTotalsOut()
+    complete_until = serializers.DateTimeField(allow_null=True)
+    items = UsageItemOut(many=True)
+    next_page_token = serializers.CharField(allow_null=True)

@@ -1,0 +1,107 @@
+"""`/plans`, `/prices:quote` and `/instances/{id}/usage`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from billing import selectors
+from billing.api.serializers import PlanOut, QuoteOut, QuoteQuery, UsageOut, UsageQuery
+from billing.models import Plan
+from instances import access
+from tenants.api import pages
+from tenants.api.base import ANYBODY, ApiView, endpoint
+from tenants.choices import Scope
+from tenants.errors import FieldError, Invalid, NotFound
+
+
+class PlanCollection(ApiView):
+    tag = "Plans"
+
+    @endpoint("list_plans", ANYBODY, page=PlanOut)
+    def get(self, request: Request) -> Response:
+        """List the plans on sale.
+
+        Smallest first, each with its price in force.
+        """
+        return self.page(selectors.plans_on_sale(), PlanOut, order=("position", "code"))
+
+
+class PriceQuote(ApiView):
+    tag = "Plans"
+
+    @endpoint("quote_price", ANYBODY, query=QuoteQuery, returns=QuoteOut, errors=(404,))
+    def get(self, request: Request) -> Response:
+        """Quote a price before buying.
+
+        Quantities default to what the plan includes. Nothing is reserved.
+        """
+        wanted = self.query
+        plan = selectors.plan_for(
+            wanted.get("plan"), bandwidth_mb_s=wanted.get("bandwidth_mb_s"), storage_gb=wanted.get("storage_gb")
+        )
+        if plan is None:
+            raise NotFound("No plan on sale can hold this.", code="no_such_plan")
+        bandwidth_mb_s = wanted.get("bandwidth_mb_s") or plan.bandwidth_mb_s
+        storage_gb = wanted.get("storage_gb") or plan.storage_gb
+        _within("bandwidth_mb_s", bandwidth_mb_s, plan.bandwidth_mb_s_max, plan)
+        _within("storage_gb", storage_gb, plan.storage_gb_max, plan)
+        quoted = selectors.quote_for(plan, bandwidth_mb_s=bandwidth_mb_s, storage_gb=storage_gb)
+        if quoted is None:
+            raise NotFound(f"Plan {plan.code} has no price yet.", code="no_price")
+        return self.one(
+            {
+                "plan": plan.code,
+                "bandwidth_mb_s": bandwidth_mb_s,
+                "storage_gb": storage_gb,
+                "currency": quoted.currency,
+                "lines": quoted.lines,
+                "per_hour": quoted.per_hour,
+                "per_month": quoted.per_month,
+            },
+            QuoteOut,
+        )
+
+
+class InstanceUsage(ApiView):
+    tag = "Usage"
+
+    @endpoint("get_instance_usage", Scope.USAGE_READ, query=UsageQuery, returns=UsageOut)
+    def get(self, request: Request, instance_id: str) -> Response:
+        """Read what an instance used.
+
+        A byte counts when the leader accepted it (produce) or when it was written to the socket (consume), as
+        record-batch bytes; refused produces and empty answers are free. Steps begin on UTC minutes, hours and days.
+        """
+        instance = access.instance(self.actor, instance_id)
+        start, end, step = self.query["start"], self.query["end"], self.query["step"]
+        group_by = [self.query["group_by"]] if "group_by" in self.query else []
+        rows = selectors.usage_rows(instance.pk, start=start, end=end, step=step, group_by=group_by)
+
+        def place(row: dict[str, Any]) -> str:
+            return "|".join([row["start"].isoformat(), row["direction"], *(row[name] for name in group_by)])
+
+        found, token = pages.page_of_items(rows, key=place, **self._page_asked())
+        totals = selectors.usage_totals(instance.pk, start=start, end=end)
+        return self.one(
+            {
+                "start": start,
+                "end": end,
+                "step": step,
+                "totals": totals,
+                "complete_until": totals.complete_until,
+                "items": found,
+                "next_page_token": token,
+            },
+            UsageOut,
+        )
+
+
+def _within(name: str, asked: int, largest: int, plan: Plan) -> None:
+    if asked > largest:
+        raise Invalid(
+            f"Plan {plan.code} goes up to {largest}.",
+            errors=[FieldError(parameter=name, detail=f"At most {largest} in this plan.", code="too_large")],
+        )
