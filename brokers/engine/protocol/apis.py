@@ -1,0 +1,202 @@
+"""Which calls the protocol has, in which versions (spec A.4), and which of them each listener advertises.
+
+One row a call. A change here changes what clients send us: advertise only what is served.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+# A version no message reaches: "never flexible", "no throttle time".
+NEVER_FLEXIBLE: Final = 1 << 15
+NEVER: Final = 1 << 15
+
+
+class ApiKey(IntEnum):
+    """The calls that a tenant, our own clients or our own brokers use."""
+
+    PRODUCE = 0
+    FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    OFFSET_COMMIT = 8
+    OFFSET_FETCH = 9
+    FIND_COORDINATOR = 10
+    JOIN_GROUP = 11
+    HEARTBEAT = 12
+    LEAVE_GROUP = 13
+    SYNC_GROUP = 14
+    DESCRIBE_GROUPS = 15
+    LIST_GROUPS = 16
+    SASL_HANDSHAKE = 17
+    API_VERSIONS = 18
+    CREATE_TOPICS = 19
+    DELETE_TOPICS = 20
+    DELETE_RECORDS = 21
+    INIT_PRODUCER_ID = 22
+    OFFSET_FOR_LEADER_EPOCH = 23
+    ADD_PARTITIONS_TO_TXN = 24
+    ADD_OFFSETS_TO_TXN = 25
+    END_TXN = 26
+    WRITE_TXN_MARKERS = 27
+    TXN_OFFSET_COMMIT = 28
+    DESCRIBE_ACLS = 29
+    CREATE_ACLS = 30
+    DELETE_ACLS = 31
+    DESCRIBE_CONFIGS = 32
+    ALTER_CONFIGS = 33
+    ALTER_REPLICA_LOG_DIRS = 34
+    DESCRIBE_LOG_DIRS = 35
+    SASL_AUTHENTICATE = 36
+    CREATE_PARTITIONS = 37
+    DELETE_GROUPS = 42
+    ELECT_LEADERS = 43
+    INCREMENTAL_ALTER_CONFIGS = 44
+    ALTER_PARTITION_REASSIGNMENTS = 45
+    LIST_PARTITION_REASSIGNMENTS = 46
+    OFFSET_DELETE = 47
+    DESCRIBE_CLIENT_QUOTAS = 48
+    ALTER_CLIENT_QUOTAS = 49
+    DESCRIBE_USER_SCRAM_CREDENTIALS = 50
+    ALTER_USER_SCRAM_CREDENTIALS = 51
+    ALTER_PARTITION = 56
+    UPDATE_FEATURES = 57
+    DESCRIBE_CLUSTER = 60
+    DESCRIBE_PRODUCERS = 61
+    DESCRIBE_TRANSACTIONS = 65
+    LIST_TRANSACTIONS = 66
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """One row of the table.
+
+    `version_max`: versions 0 to this have a codec. `flexible_from`: first version with compact lengths and tagged
+    fields. `throttle_from`: first version whose answer has `throttle_time_ms`. `client_waits_from`: first version whose
+    clients wait by themselves when throttled (QUO-33). `module`: where its messages are declared, below `messages/`.
+    """
+
+    key: ApiKey
+    version_max: int
+    flexible_from: int
+    throttle_from: int
+    client_waits_from: int
+    module: str
+
+
+_K = ApiKey
+APIS: Final[dict[int, Api]] = {
+    int(key): Api(key, version_max, flexible_from, throttle_from, client_waits_from, module)
+    for key, version_max, flexible_from, throttle_from, client_waits_from, module in (
+        (_K.PRODUCE, 11, 9, 1, 6, "produce"),
+        (_K.FETCH, 17, 12, 1, 8, "fetch"),
+        (_K.LIST_OFFSETS, 9, 6, 2, 3, "list_offsets"),
+        (_K.METADATA, 12, 9, 3, 6, "metadata"),
+        (_K.OFFSET_COMMIT, 9, 8, 3, 4, "offsets"),
+        (_K.OFFSET_FETCH, 9, 6, 3, 4, "offsets"),
+        (_K.FIND_COORDINATOR, 6, 3, 1, 2, "coordinators"),
+        (_K.JOIN_GROUP, 9, 6, 2, 3, "groups"),
+        (_K.HEARTBEAT, 4, 4, 1, 2, "groups"),
+        (_K.LEAVE_GROUP, 5, 4, 1, 2, "groups"),
+        (_K.SYNC_GROUP, 5, 4, 1, 2, "groups"),
+        (_K.DESCRIBE_GROUPS, 5, 5, 1, 2, "groups"),
+        (_K.LIST_GROUPS, 5, 3, 1, 2, "groups"),
+        (_K.SASL_HANDSHAKE, 1, NEVER_FLEXIBLE, NEVER, NEVER, "sasl"),
+        (_K.API_VERSIONS, 4, 3, 1, 2, "versions"),
+        (_K.CREATE_TOPICS, 7, 5, 2, 3, "topics"),
+        (_K.DELETE_TOPICS, 6, 4, 1, 2, "topics"),
+        (_K.DELETE_RECORDS, 2, 2, 0, 1, "topics"),
+        (_K.INIT_PRODUCER_ID, 5, 2, 0, 1, "transactions"),
+        (_K.OFFSET_FOR_LEADER_EPOCH, 4, 4, 2, NEVER, "list_offsets"),
+        (_K.ADD_PARTITIONS_TO_TXN, 5, 3, 0, 1, "transactions"),
+        (_K.ADD_OFFSETS_TO_TXN, 4, 3, 0, 1, "transactions"),
+        (_K.END_TXN, 4, 3, 0, 1, "transactions"),
+        (_K.WRITE_TXN_MARKERS, 1, 1, NEVER, NEVER, "transactions"),
+        (_K.TXN_OFFSET_COMMIT, 4, 3, 0, 1, "transactions"),
+        (_K.DESCRIBE_ACLS, 3, 2, 0, 1, "acls"),
+        (_K.CREATE_ACLS, 3, 2, 0, 1, "acls"),
+        (_K.DELETE_ACLS, 3, 2, 0, 1, "acls"),
+        (_K.DESCRIBE_CONFIGS, 4, 4, 0, 2, "configs"),
+        (_K.ALTER_CONFIGS, 2, 2, 0, 1, "configs"),
+        (_K.ALTER_REPLICA_LOG_DIRS, 2, 2, 0, 1, "log_dirs"),
+        (_K.DESCRIBE_LOG_DIRS, 4, 2, 0, 1, "log_dirs"),
+        (_K.SASL_AUTHENTICATE, 2, 2, NEVER, NEVER, "sasl"),
+        (_K.CREATE_PARTITIONS, 3, 2, 0, 1, "topics"),
+        (_K.DELETE_GROUPS, 2, 2, 0, 1, "groups"),
+        (_K.ELECT_LEADERS, 2, 2, 0, 0, "reassignment"),
+        (_K.INCREMENTAL_ALTER_CONFIGS, 1, 1, 0, 0, "configs"),
+        (_K.ALTER_PARTITION_REASSIGNMENTS, 0, 0, 0, 0, "reassignment"),
+        (_K.LIST_PARTITION_REASSIGNMENTS, 0, 0, 0, 0, "reassignment"),
+        (_K.OFFSET_DELETE, 0, NEVER_FLEXIBLE, 0, 0, "offsets"),
+        (_K.DESCRIBE_CLIENT_QUOTAS, 1, 1, 0, NEVER, "quotas"),
+        (_K.ALTER_CLIENT_QUOTAS, 1, 1, 0, NEVER, "quotas"),
+        (_K.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, 0, 0, 0, "scram"),
+        (_K.ALTER_USER_SCRAM_CREDENTIALS, 0, 0, 0, 0, "scram"),
+        (_K.ALTER_PARTITION, 3, 0, 0, NEVER, "cluster"),
+        (_K.UPDATE_FEATURES, 1, 0, 0, NEVER, "cluster"),
+        (_K.DESCRIBE_CLUSTER, 1, 0, 0, NEVER, "cluster"),
+        (_K.DESCRIBE_PRODUCERS, 0, 0, 0, NEVER, "producers"),
+        (_K.DESCRIBE_TRANSACTIONS, 0, 0, 0, NEVER, "producers"),
+        (_K.LIST_TRANSACTIONS, 1, 0, 0, NEVER, "producers"),
+    )
+}
+
+# What ApiVersions says on a tenant's port. Produce starts at 0 although 3 is the first version served: librdkafka
+# before 2.1 checks its codecs against version 0 and would send uncompressed (KAFKA-18659).
+ADVERTISED_TENANT: Final[dict[ApiKey, tuple[int, int]]] = {
+    _K.PRODUCE: (0, 11),
+    _K.FETCH: (4, 17),
+    _K.LIST_OFFSETS: (1, 9),
+    _K.METADATA: (0, 12),
+    _K.FIND_COORDINATOR: (0, 6),
+    _K.API_VERSIONS: (0, 4),
+    _K.CREATE_TOPICS: (2, 7),
+    _K.DELETE_TOPICS: (1, 6),
+    _K.INIT_PRODUCER_ID: (0, 5),
+    _K.DESCRIBE_CONFIGS: (1, 4),
+    _K.CREATE_PARTITIONS: (0, 3),
+    _K.INCREMENTAL_ALTER_CONFIGS: (0, 1),
+    _K.DESCRIBE_CLIENT_QUOTAS: (0, 1),
+    _K.ALTER_CLIENT_QUOTAS: (0, 1),
+    _K.DESCRIBE_CLUSTER: (0, 1),
+}
+
+# The listener inside the cluster asks who is there first.
+ADVERTISED_INTERNAL: Final[dict[ApiKey, tuple[int, int]]] = dict(
+    sorted(
+        {
+            **ADVERTISED_TENANT,
+            _K.SASL_HANDSHAKE: (0, 1),
+            _K.SASL_AUTHENTICATE: (0, 2),
+        }.items()
+    )
+)
+
+PRODUCE_SERVED_FROM: Final = 3
+
+
+def is_served(advertised: dict[ApiKey, tuple[int, int]], api_key: int, version: int) -> bool:
+    """Whether a listener that advertises `advertised` answers this call; if not, the connection is closed (WIRE-10).
+
+    ApiVersions is answered in any version, the unknown ones with error 35.
+    """
+    if api_key == ApiKey.API_VERSIONS:
+        return api_key in advertised
+    versions = advertised.get(api_key)  # type: ignore[call-overload]
+    if versions is None:
+        return False
+    if api_key == ApiKey.PRODUCE and version < PRODUCE_SERVED_FROM:
+        return False
+    return bool(versions[0] <= version <= versions[1])
+
+
+def has_throttle_time(api_key: int, version: int) -> bool:
+    """Whether the answer of this version carries `throttle_time_ms` (column T)."""
+    return version >= APIS[api_key].throttle_from
+
+
+def client_waits(api_key: int, version: int) -> bool:
+    """Whether clients of this version hold back by themselves when told a throttle time (column C, QUO-33)."""
+    return version >= APIS[api_key].client_waits_from

@@ -1,0 +1,211 @@
+"""Writes and compiles the decoder of one version of one message.
+
+A generated decoder takes `(b, p, e)`: buffer, position, end of the frame. Three rules make hostile input harmless:
+* every length and count is compared with the bytes left (`e - p`) before anything is sliced or built;
+* fixed-width fields may be read past `e` (the receive buffer goes on behind the frame, or `struct` and indexing raise);
+  the next length, or the last line, notices `p > e`, and nothing of such a message gets out;
+* the items of all arrays together are bounded (`left`), because one byte on the wire may be a hundred in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import calcsize, unpack_from
+from struct import error as struct_error
+from typing import Any
+
+from brokers.engine.protocol.apis import Api
+from brokers.engine.protocol.errors import MalformedRequest
+from brokers.engine.protocol.fields import FIXED, FieldSpec
+from brokers.engine.protocol.layout import Slot, in_line, is_blank, size_min, slots_of, tagged
+from brokers.engine.protocol.lengths import TAGGED_FIELD_BYTES_MIN, rest_of_varint
+from brokers.engine.protocol.source import Source
+
+Decoder = Callable[[bytes | bytearray | memoryview, int, int], Any]
+
+
+def compile_decoder(cls: type[Any], api: Api, version: int, items_max: int) -> Decoder:
+    """The decoder of `cls` in this version. What it raises is MalformedRequest."""
+    writer = _DecoderWriter(cls.__name__, version, version >= api.flexible_from, items_max)
+    decoder: Decoder = writer.write(cls)
+    return decoder
+
+
+class _DecoderWriter:
+    def __init__(self, message: str, version: int, flexible: bool, items_max: int) -> None:
+        self.message = message
+        self.version = version
+        self.flexible = flexible
+        self.items_max = items_max
+        self.source = Source(
+            {
+                "Malformed": MalformedRequest,
+                "StructError": struct_error,
+                "unpack_from": unpack_from,
+                "rest_of_varint": rest_of_varint,
+            }
+        )
+        # Neighbouring fixed-width reads, made in one `unpack`: (format letter, variable).
+        self._run: list[tuple[str, str]] = []
+
+    def write(self, cls: type[Any]) -> Any:
+        source = self.source
+        with source.block("def decode(b, p, e):"):
+            with source.block("try:"):
+                source.line(f"left = {self.items_max}")
+                result = self._struct(cls, self.message)
+                with source.block("if p > e:"):
+                    source.line(f"raise Malformed('{self.message}: the frame ends too early')")
+                source.line(f"return {result}")
+            with source.block("except (IndexError, StructError) as error:"):
+                source.line(f"raise Malformed('{self.message}: the frame ends too early') from error")
+        return source.function("decode", f"{self.message} v{self.version} decode")
+
+    def _flush(self) -> None:
+        if not self._run:
+            return
+        letters = "".join(letter for letter, _ in self._run)
+        names = ", ".join(name for _, name in self._run)
+        self.source.line(f"{names}, = {self.source.struct_method('unpack_from', letters)}(b, p)")
+        self.source.line(f"p += {calcsize('>' + letters)}")
+        self._run = []
+
+    def _struct(self, cls: type[Any], path: str) -> str:
+        """Reads a struct; answers the expression that constructs it."""
+        values: dict[str, str] = {}
+        for slot in in_line(cls, self.version, self.flexible):
+            values[slot.name] = self._field(slot.spec, f"{path}.{slot.name}")
+        known = tagged(cls, self.version, self.flexible)
+        if self.flexible:
+            self._tagged_section(known, values, path)
+        self._flush()
+        arguments = [values.get(slot.name) or self._default(slot) for slot in slots_of(cls, self.version)]
+        return f"{self.source.constant('new', cls)}({', '.join(arguments)})"
+
+    def _default(self, slot: Slot) -> str:
+        if slot.default is list:
+            return "[]"
+        if is_blank(slot.default):
+            return f"{self.source.constant('new', slot.default)}()"
+        return repr(slot.default)
+
+    def _field(self, spec: FieldSpec, path: str) -> str:
+        """Reads a field; answers the name of the variable that holds it."""
+        if spec.kind in FIXED:
+            name = self.source.fresh("v")
+            self._run.append((FIXED[spec.kind], name))
+            return name
+        if spec.kind == "array":
+            return self._array(spec, path)
+        if spec.kind == "nested":
+            return self._nested(spec, path)
+        return self._sized(spec, path)
+
+    def _nested(self, spec: FieldSpec, path: str) -> str:
+        source = self.source
+        name = source.fresh("v")
+        if not spec.nullable(self.version):
+            expression = self._struct(spec.of, path)
+            source.line(f"{name} = {expression}")
+            return name
+        marker = source.fresh("n")
+        self._run.append(("b", marker))
+        self._flush()
+        with source.block(f"if {marker} < 0:"):
+            source.line(f"{name} = None")
+        with source.block("else:"):
+            expression = self._struct(spec.of, path)
+            source.line(f"{name} = {expression}")
+        return name
+
+    def _length(self, letter: str) -> str:
+        """Reads a length or count, compact or classic; negative means null."""
+        name = self.source.fresh("n")
+        if not self.flexible:
+            self._run.append((letter, name))
+            self._flush()
+            return name
+        self._run.append(("B", name))
+        self._flush()
+        with self.source.block(f"if {name} > 127:"):
+            self.source.line(f"{name}, p = rest_of_varint(b, p, {name})")
+        self.source.line(f"{name} -= 1")
+        return name
+
+    def _null_or(self, spec: FieldSpec, length: str, name: str, path: str) -> None:
+        with self.source.block(f"if {length} < 0:"):
+            if spec.nullable(self.version):
+                self.source.line(f"{name} = None")
+            else:
+                self.source.line(f"raise Malformed('{path} is null')")
+
+    def _sized(self, spec: FieldSpec, path: str) -> str:
+        source = self.source
+        length = self._length("h" if spec.kind == "text" else "i")
+        name = source.fresh("v")
+        self._null_or(spec, length, name, path)
+        with source.block("else:"):
+            source.line(f"q = p + {length}")
+            with source.block("if q > e:"):
+                source.line(f"raise Malformed('{path} runs past the frame')")
+            source.line(f"{name} = " + ("str(b[p:q], 'utf-8', 'replace')" if spec.kind == "text" else "bytes(b[p:q])"))
+            source.line("p = q")
+        return name
+
+    def _array(self, spec: FieldSpec, path: str) -> str:
+        source, item = self.source, spec.of
+        count = self._length("i")
+        name = source.fresh("v")
+        self._null_or(spec, count, name, path)
+        with source.block("else:"):
+            width = max(1, size_min(item, self.version, self.flexible))
+            with source.block(f"if {count} > (e - p) // {width}:"):
+                source.line(f"raise Malformed('{path} has more items than the frame can hold')")
+            source.line(f"left -= {count}")
+            with source.block("if left < 0:"):
+                source.line(f"raise Malformed('{path}: too many items in one message')")
+            if item.kind in FIXED and item.kind != "uuid":
+                source.line(f"{name} = [*unpack_from('>%d{FIXED[item.kind]}' % {count}, b, p)]")
+                source.line(f"p += {width} * {count}")
+            else:
+                add = source.fresh("add")
+                source.line(f"{name} = []")
+                source.line(f"{add} = {name}.append")
+                with source.block(f"for _ in range({count}):"):
+                    value = self._struct(item.of, path) if item.kind == "nested" else self._field(item, path)
+                    self._flush()
+                    source.line(f"{add}({value})")
+        return name
+
+    def _tagged_section(self, known: list[Slot], values: dict[str, str], path: str) -> None:
+        """Reads the tagged fields; unknown ones are skipped, repeated and descending ones accepted (seen in 3.9.1)."""
+        source = self.source
+        count = source.fresh("t")
+        self._run.append(("B", count))
+        self._flush()
+        for slot in known:
+            values[slot.name] = source.fresh("v")
+            source.line(f"{values[slot.name]} = {self._default(slot)}")
+        tag, size, stop = source.fresh("t"), source.fresh("t"), source.fresh("q")
+        with source.block(f"if {count}:"):
+            with source.block(f"if {count} > 127:"):
+                source.line(f"{count}, p = rest_of_varint(b, p, {count})")
+            with source.block(f"if {count} > (e - p) // {TAGGED_FIELD_BYTES_MIN}:"):
+                source.line(f"raise Malformed('{path} has more tagged fields than the frame can hold')")
+            with source.block(f"for _ in range({count}):"):
+                for name in (tag, size):
+                    source.line(f"{name} = b[p]")
+                    source.line("p += 1")
+                    with source.block(f"if {name} > 127:"):
+                        source.line(f"{name}, p = rest_of_varint(b, p, {name})")
+                source.line(f"{stop} = p + {size}")
+                with source.block(f"if {stop} > e:"):
+                    source.line(f"raise Malformed('{path}: a tagged field runs past the frame')")
+                for slot in known:
+                    with source.block(f"if {tag} == {slot.spec.tag}:"):
+                        value = self._field(slot.spec, f"{path}.{slot.name}")
+                        self._flush()
+                        source.line(f"{values[slot.name]} = {value}")
+                        with source.block(f"if p != {stop}:"):
+                            source.line(f"raise Malformed('{path}.{slot.name} does not fill its tagged field')")
+                source.line(f"p = {stop}")

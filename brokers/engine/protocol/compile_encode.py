@@ -1,0 +1,176 @@
+"""Writes and compiles the encoder of one version of one message.
+
+A generated encoder takes the message and answers its body: pieces collected in a list, joined once. Neighbouring
+fixed-width fields, and the length of a classic string or array after them, leave in one `pack`. A value that does not
+fit its field raises `struct.error`: our own fault, not a peer's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import pack
+from typing import Any
+
+from brokers.engine.protocol.apis import Api
+from brokers.engine.protocol.fields import FIXED, FieldSpec
+from brokers.engine.protocol.layout import Slot, in_line, is_blank, tagged
+from brokers.engine.protocol.source import Source
+from brokers.engine.wire.varints import SHORT_UNSIGNED, encode_unsigned
+
+Encoder = Callable[[Any], bytes]
+
+
+def compile_encoder(cls: type[Any], api: Api, version: int) -> Encoder:
+    """The encoder of `cls` in this version."""
+    encoder: Encoder = _EncoderWriter(version, version >= api.flexible_from).write(cls)
+    return encoder
+
+
+class _EncoderWriter:
+    def __init__(self, version: int, flexible: bool) -> None:
+        self.version = version
+        self.flexible = flexible
+        self.source = Source({"pack": pack, "SHORT": SHORT_UNSIGNED, "unsigned": encode_unsigned, "join": b"".join})
+        # Neighbouring fixed-width writes: (format letter, expression); the letter x writes a zero byte.
+        self._run: list[tuple[str, str]] = []
+        self._out = "out"
+
+    def write(self, cls: type[Any]) -> Any:
+        source = self.source
+        with source.block("def encode(m):"):
+            source.line("out = []")
+            source.line("w_out = out.append")
+            self._struct(cls, "m")
+            self._flush()
+            source.line("return join(out)")
+        return source.function("encode", f"{cls.__name__} v{self.version} encode")
+
+    def _write(self, expression: str) -> None:
+        self._flush()
+        self.source.line(f"w_{self._out}({expression})")
+
+    def _flush(self) -> None:
+        if not self._run:
+            return
+        letters = "".join(letter for letter, _ in self._run)
+        values = ", ".join(value for letter, value in self._run if letter != "x")
+        self.source.line(f"w_{self._out}({self.source.struct_method('pack', letters)}({values}))")
+        self._run = []
+
+    def _struct(self, cls: type[Any], variable: str) -> None:
+        for slot in in_line(cls, self.version, self.flexible):
+            self._field(slot.spec, f"{variable}.{slot.name}")
+        if self.flexible:
+            known = tagged(cls, self.version, self.flexible)
+            if known:
+                self._tagged_section(known, variable)
+            else:
+                self._run.append(("x", ""))
+
+    def _field(self, spec: FieldSpec, expression: str) -> None:
+        if spec.kind in FIXED:
+            self._run.append((FIXED[spec.kind], expression))
+        elif spec.kind == "array":
+            self._array(spec, expression)
+        elif spec.kind == "nested":
+            self._nested(spec, expression)
+        else:
+            self._sized(spec, expression)
+
+    def _nested(self, spec: FieldSpec, expression: str) -> None:
+        source = self.source
+        name = source.fresh("s")
+        source.line(f"{name} = {expression}")
+        if not spec.nullable(self.version):
+            self._struct(spec.of, name)
+            return
+        self._flush()
+        with source.block(f"if {name} is None:"):
+            self._write("b'\\xff'")
+        with source.block("else:"):
+            self._write("b'\\x01'")
+            self._struct(spec.of, name)
+            self._flush()
+
+    def _length(self, letter: str, length: str) -> None:
+        """Writes a length or count held in the variable `length`, -1 for null."""
+        if not self.flexible:
+            self._run.append((letter, length))
+            return
+        self._write(f"SHORT[{length} + 1] if {length} < 127 else unsigned({length} + 1)")
+
+    def _sized(self, spec: FieldSpec, expression: str) -> None:
+        source = self.source
+        name, length = source.fresh("x"), source.fresh("n")
+        source.line(f"{name} = {expression}")
+        bytes_of = f"{name}.encode()" if spec.kind == "text" else name
+        if spec.nullable(self.version):
+            with source.block(f"if {name} is None:"):
+                source.line(f"{name} = b''")
+                source.line(f"{length} = -1")
+            with source.block("else:"):
+                source.line(f"{name} = {bytes_of}")
+                source.line(f"{length} = len({name})")
+        else:
+            if spec.kind == "text":
+                source.line(f"{name} = {bytes_of}")
+            source.line(f"{length} = len({name})")
+        self._length("h" if spec.kind == "text" else "i", length)
+        self._write(name)
+
+    def _array(self, spec: FieldSpec, expression: str) -> None:
+        source, item = self.source, spec.of
+        name, count = source.fresh("x"), source.fresh("n")
+        source.line(f"{name} = {expression}")
+        if spec.nullable(self.version):
+            with source.block(f"if {name} is None:"):
+                source.line(f"{name} = ()")
+                source.line(f"{count} = -1")
+            with source.block("else:"):
+                source.line(f"{count} = len({name})")
+        else:
+            source.line(f"{count} = len({name})")
+        self._length("i", count)
+        if item.kind in FIXED and item.kind != "uuid":
+            self._write(f"pack('>%d{FIXED[item.kind]}' % len({name}), *{name})")
+            return
+        self._flush()
+        value = source.fresh("y")
+        with source.block(f"for {value} in {name}:"):
+            if item.kind == "nested":
+                self._struct(item.of, value)
+            else:
+                self._field(item, value)
+            self._flush()
+
+    def _tagged_section(self, known: list[Slot], variable: str) -> None:
+        """Writes those tagged fields that differ from their default, in ascending order of tag."""
+        self._flush()
+        source, outer = self.source, self._out
+        section, count = source.fresh("tags"), source.fresh("n")
+        source.line(f"{section} = []")
+        source.line(f"{count} = 0")
+        for slot in known:
+            inner = source.fresh("out")
+            expression = f"{variable}.{slot.name}"
+            with source.block(f"if {self._differs(slot, expression)}:"):
+                source.line(f"{inner} = []")
+                source.line(f"w_{inner} = {inner}.append")
+                self._out = inner
+                self._field(slot.spec, expression)
+                self._flush()
+                self._out = outer
+                source.line(f"{inner} = join({inner})")
+                source.line(f"{section} += (unsigned({slot.spec.tag}), unsigned(len({inner})), {inner})")
+                source.line(f"{count} += 1")
+        self._write(f"unsigned({count})")
+        source.line(f"{self._out} += {section}")
+
+    def _differs(self, slot: Slot, expression: str) -> str:
+        if slot.default is None:
+            return f"{expression} is not None"
+        if slot.default is list:
+            return f"{expression} is None or len({expression})"
+        if is_blank(slot.default):
+            return f"{expression} != {self.source.constant('default', slot.default(), slot.default)}"
+        return f"{expression} != {slot.default!r}"

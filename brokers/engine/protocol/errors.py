@@ -1,0 +1,150 @@
+"""Error codes of the protocol (WIRE-25), what old versions are told instead (WIRE-26), and this room's exceptions."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final
+
+from brokers.engine.protocol.apis import ApiKey
+
+
+class MalformedRequest(Exception):
+    """The peer sent bytes that are no message. Decoding raises nothing else; the answer is to close the connection."""
+
+
+class FrameTooLarge(MalformedRequest):
+    """The announced size exceeds what this connection may send."""
+
+
+class UnsupportedApi(MalformedRequest):
+    """The api key or the version is none that this listener serves (WIRE-10)."""
+
+
+class ErrorCode(IntEnum):
+    """What an answer says went wrong. Numbers are fixed for ever; names are Kafka's."""
+
+    UNKNOWN_SERVER_ERROR = -1
+    NONE = 0
+    OFFSET_OUT_OF_RANGE = 1
+    CORRUPT_MESSAGE = 2
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    INVALID_FETCH_SIZE = 4
+    LEADER_NOT_AVAILABLE = 5
+    NOT_LEADER_OR_FOLLOWER = 6
+    REQUEST_TIMED_OUT = 7
+    BROKER_NOT_AVAILABLE = 8
+    REPLICA_NOT_AVAILABLE = 9
+    MESSAGE_TOO_LARGE = 10
+    STALE_CONTROLLER_EPOCH = 11
+    OFFSET_METADATA_TOO_LARGE = 12
+    NETWORK_EXCEPTION = 13
+    COORDINATOR_LOAD_IN_PROGRESS = 14
+    COORDINATOR_NOT_AVAILABLE = 15
+    NOT_COORDINATOR = 16
+    INVALID_TOPIC_EXCEPTION = 17
+    RECORD_LIST_TOO_LARGE = 18
+    NOT_ENOUGH_REPLICAS = 19
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
+    INVALID_REQUIRED_ACKS = 21
+    ILLEGAL_GENERATION = 22
+    INCONSISTENT_GROUP_PROTOCOL = 23
+    INVALID_GROUP_ID = 24
+    UNKNOWN_MEMBER_ID = 25
+    INVALID_SESSION_TIMEOUT = 26
+    REBALANCE_IN_PROGRESS = 27
+    INVALID_COMMIT_OFFSET_SIZE = 28
+    TOPIC_AUTHORIZATION_FAILED = 29
+    GROUP_AUTHORIZATION_FAILED = 30
+    CLUSTER_AUTHORIZATION_FAILED = 31
+    INVALID_TIMESTAMP = 32
+    UNSUPPORTED_SASL_MECHANISM = 33
+    ILLEGAL_SASL_STATE = 34
+    UNSUPPORTED_VERSION = 35
+    TOPIC_ALREADY_EXISTS = 36
+    INVALID_PARTITIONS = 37
+    INVALID_REPLICATION_FACTOR = 38
+    INVALID_REPLICA_ASSIGNMENT = 39
+    INVALID_CONFIG = 40
+    NOT_CONTROLLER = 41
+    INVALID_REQUEST = 42
+    UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
+    POLICY_VIOLATION = 44
+    OUT_OF_ORDER_SEQUENCE_NUMBER = 45
+    DUPLICATE_SEQUENCE_NUMBER = 46
+    INVALID_PRODUCER_EPOCH = 47
+    INVALID_TXN_STATE = 48
+    INVALID_PRODUCER_ID_MAPPING = 49
+    INVALID_TRANSACTION_TIMEOUT = 50
+    CONCURRENT_TRANSACTIONS = 51
+    TRANSACTION_COORDINATOR_FENCED = 52
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
+    SECURITY_DISABLED = 54
+    OPERATION_NOT_ATTEMPTED = 55
+    KAFKA_STORAGE_ERROR = 56
+    LOG_DIR_NOT_FOUND = 57
+    SASL_AUTHENTICATION_FAILED = 58
+    UNKNOWN_PRODUCER_ID = 59
+    REASSIGNMENT_IN_PROGRESS = 60
+    INVALID_PRINCIPAL_TYPE = 67
+    NON_EMPTY_GROUP = 68
+    GROUP_ID_NOT_FOUND = 69
+    FETCH_SESSION_ID_NOT_FOUND = 70
+    INVALID_FETCH_SESSION_EPOCH = 71
+    LISTENER_NOT_FOUND = 72
+    TOPIC_DELETION_DISABLED = 73
+    FENCED_LEADER_EPOCH = 74
+    UNKNOWN_LEADER_EPOCH = 75
+    UNSUPPORTED_COMPRESSION_TYPE = 76
+    STALE_BROKER_EPOCH = 77
+    OFFSET_NOT_AVAILABLE = 78
+    MEMBER_ID_REQUIRED = 79
+    PREFERRED_LEADER_NOT_AVAILABLE = 80
+    GROUP_MAX_SIZE_REACHED = 81
+    FENCED_INSTANCE_ID = 82
+    ELIGIBLE_LEADERS_NOT_AVAILABLE = 83
+    ELECTION_NOT_NEEDED = 84
+    NO_REASSIGNMENT_IN_PROGRESS = 85
+    GROUP_SUBSCRIBED_TO_TOPIC = 86
+    INVALID_RECORD = 87
+    UNSTABLE_OFFSET_COMMIT = 88
+    THROTTLING_QUOTA_EXCEEDED = 89
+    PRODUCER_FENCED = 90
+    RESOURCE_NOT_FOUND = 91
+    DUPLICATE_RESOURCE = 92
+    UNACCEPTABLE_CREDENTIAL = 93
+    INVALID_UPDATE_VERSION = 95
+    FEATURE_UPDATE_FAILED = 96
+    UNKNOWN_TOPIC_ID = 100
+    INCONSISTENT_TOPIC_ID = 103
+    TRANSACTIONAL_ID_NOT_FOUND = 105
+    FETCH_SESSION_TOPIC_ID_ERROR = 106
+    INELIGIBLE_REPLICA = 107
+    NEW_LEADER_ELECTED = 108
+    STALE_MEMBER_EPOCH = 113
+    MISMATCHED_ENDPOINT_TYPE = 114
+    UNSUPPORTED_ENDPOINT_TYPE = 115
+    TRANSACTION_ABORTABLE = 120
+
+
+# (api, error) → (last version that does not know the error, what it is told).
+_DOWNGRADES: Final[dict[tuple[int, int], tuple[int, ErrorCode]]] = {
+    (ApiKey.PRODUCE, ErrorCode.KAFKA_STORAGE_ERROR): (3, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+    (ApiKey.FETCH, ErrorCode.KAFKA_STORAGE_ERROR): (5, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+    (ApiKey.LIST_OFFSETS, ErrorCode.OFFSET_NOT_AVAILABLE): (4, ErrorCode.LEADER_NOT_AVAILABLE),
+    (ApiKey.INIT_PRODUCER_ID, ErrorCode.PRODUCER_FENCED): (3, ErrorCode.INVALID_PRODUCER_EPOCH),
+    (ApiKey.ADD_PARTITIONS_TO_TXN, ErrorCode.PRODUCER_FENCED): (1, ErrorCode.INVALID_PRODUCER_EPOCH),
+    (ApiKey.ADD_OFFSETS_TO_TXN, ErrorCode.PRODUCER_FENCED): (1, ErrorCode.INVALID_PRODUCER_EPOCH),
+    (ApiKey.END_TXN, ErrorCode.PRODUCER_FENCED): (1, ErrorCode.INVALID_PRODUCER_EPOCH),
+    # Producers of every version treat 47 as fencing.
+    (ApiKey.PRODUCE, ErrorCode.PRODUCER_FENCED): (1 << 15, ErrorCode.INVALID_PRODUCER_EPOCH),
+}
+
+
+def downgraded(error_code: int, api_key: int, version: int) -> int:
+    """The code to write for `error_code` in this version: one that its clients know (WIRE-26)."""
+    if error_code <= 0:
+        return error_code
+    downgrade = _DOWNGRADES.get((api_key, error_code))
+    if downgrade is None or version > downgrade[0]:
+        return error_code
+    return int(downgrade[1])

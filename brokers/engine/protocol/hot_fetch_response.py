@@ -1,0 +1,172 @@
+"""The answer to Fetch by hand: a list of pieces, bytes and the caller's own objects where record sets belong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from struct import Struct
+from typing import Final, TypeVar
+
+from brokers.engine.wire.varints import SHORT_UNSIGNED, encode_unsigned
+
+Slice = TypeVar("Slice")
+
+# Partition, error, high watermark, last stable offset, log start offset, length of the records, the records.
+PartitionAnswer = tuple[int, int, int, int, int, int, Slice | None]
+TopicAnswer = tuple[bytes, Sequence[PartitionAnswer[Slice]]]
+# (topic, partition) → (producer id, first offset) of the aborted transactions that the records touch.
+Aborted = Mapping[tuple[bytes, int], Sequence[tuple[int, int]]]
+
+_FLEXIBLE_FROM: Final = 12
+_TOPIC_IDS_FROM: Final = 13
+_OFFSET_OUT_OF_RANGE: Final = 1
+_NO_PREFERRED_REPLICA: Final = -1
+_NONE: Final[Aborted] = {}
+
+_SHORT: Final = Struct(">h")
+_INT: Final = Struct(">i")
+_ABORTED: Final = Struct(">qq")
+_HEAD_V4: Final = Struct(">iii")  # correlation id, throttle, topic count
+_HEAD_V7: Final = Struct(">iihii")  # … error, session id, topic count
+_HEAD_V12: Final = Struct(">ixihi")
+_PARTITION_V4: Final = Struct(">ihqq")
+_PARTITION_V5: Final = Struct(">ihqqq")
+# Whole frame heads for one topic with one partition, the answer to most fetches.
+_ONE_HEAD_V12: Final = Struct(">iixihiBB")
+_ONE_PARTITION_V12: Final = Struct(">BihqqqBi")
+_ONE_V13: Final = Struct(">iixihiB16sBihqqqBi")
+_ONE_HEAD_V7: Final = Struct(">iiihiih")
+_ONE_PARTITION_V11: Final = Struct(">iihqqqiii")
+_ONE_PARTITION_V7: Final = Struct(">iihqqqii")
+_ENDS: Final = b"\x00\x00\x00"  # no tagged fields: of the partition, the topic, the answer
+
+
+def _unsigned(value: int) -> bytes:
+    if value < 128:
+        return SHORT_UNSIGNED[value]
+    if value < 1 << 14:
+        return bytes((value & 127 | 128, value >> 7))
+    if value < 1 << 21:
+        return bytes((value & 127 | 128, value >> 7 & 127 | 128, value >> 14))
+    return encode_unsigned(value)
+
+
+def encode_fetch_response(
+    version: int,
+    correlation_id: int,
+    throttle_time_ms: int,
+    error: int,
+    session_id: int,
+    topics: Sequence[TopicAnswer[Slice]],
+    *,
+    read_committed: bool = False,
+    aborted: Aborted = _NONE,
+) -> list[bytes | Slice]:
+    """A whole fetch response frame (versions 4 to 17) as pieces to send one after the other.
+
+    `topics` holds `(name or id, [(partition, error, high watermark, last stable offset, log start offset, records length
+    in bytes, slice or None)])`. A slice stands in the answer as it is and must send exactly that many bytes; None sends
+    an empty record set. Aborted transactions are listed for `read_committed` fetches, null otherwise.
+    """
+    if len(topics) == 1 and not read_committed and version >= 7:
+        topic, partitions = topics[0]
+        if len(partitions) == 1:
+            return _encode_one(version, correlation_id, throttle_time_ms, error, session_id, topic, partitions[0])
+    pieces: list[bytes | Slice] = []
+    total_bytes = 0
+    if version >= _FLEXIBLE_FROM:
+        chunk = [_HEAD_V12.pack(correlation_id, throttle_time_ms, error, session_id), _unsigned(len(topics) + 1)]
+    elif version >= 7:
+        chunk = [_HEAD_V7.pack(correlation_id, throttle_time_ms, error, session_id, len(topics))]
+    else:
+        chunk = [_HEAD_V4.pack(correlation_id, throttle_time_ms, len(topics))]
+    flexible = version >= _FLEXIBLE_FROM
+    for topic, partitions in topics:
+        if not flexible:
+            chunk += (_SHORT.pack(len(topic)), topic, _INT.pack(len(partitions)))
+        elif version >= _TOPIC_IDS_FROM:
+            chunk += (topic, _unsigned(len(partitions) + 1))
+        else:
+            chunk += (_unsigned(len(topic) + 1), topic, _unsigned(len(partitions) + 1))
+        for index, code, high_watermark, stable_offset, start_offset, length, records in partitions:
+            if version >= 5:
+                chunk.append(_PARTITION_V5.pack(index, code, high_watermark, stable_offset, start_offset))
+            else:
+                chunk.append(_PARTITION_V4.pack(index, code, high_watermark, stable_offset))
+            listed = aborted.get((topic, index), ()) if read_committed and code != _OFFSET_OUT_OF_RANGE else None
+            chunk.append(_aborted_list(listed, flexible))
+            if version >= 11:
+                chunk.append(_INT.pack(_NO_PREFERRED_REPLICA))
+            if records is None:
+                length = 0
+            chunk.append(_unsigned(length + 1) if flexible else _INT.pack(length))
+            if records is not None:
+                piece = b"".join(chunk)
+                pieces += (piece, records)
+                total_bytes += len(piece) + length
+                chunk = []
+            if flexible:
+                chunk.append(b"\x00")
+        if flexible:
+            chunk.append(b"\x00")
+    if flexible:
+        chunk.append(b"\x00")
+    last = b"".join(chunk)
+    total_bytes += len(last)
+    if last:
+        pieces.append(last)
+    pieces[0] = _INT.pack(total_bytes) + pieces[0]  # type: ignore[operator]  (the first piece is never a slice)
+    return pieces
+
+
+def _aborted_list(listed: Sequence[tuple[int, int]] | None, flexible: bool) -> bytes:
+    if listed is None:
+        return b"\x00" if flexible else b"\xff\xff\xff\xff"
+    if flexible:
+        return _unsigned(len(listed) + 1) + b"".join(_ABORTED.pack(*entry) + b"\x00" for entry in listed)
+    return _INT.pack(len(listed)) + b"".join(_ABORTED.pack(*entry) for entry in listed)
+
+
+def _encode_one(
+    version: int,
+    correlation_id: int,
+    throttle_time_ms: int,
+    error: int,
+    session_id: int,
+    topic: bytes,
+    partition: PartitionAnswer[Slice],
+) -> list[bytes | Slice]:
+    """The frame for one topic with one partition, no aborted transactions (versions 7 to 17)."""
+    index, code, high_watermark, stable_offset, start_offset, length, records = partition
+    if records is None:
+        length = 0
+    if version >= _FLEXIBLE_FROM:
+        size = _unsigned(length + 1)
+        if version >= _TOPIC_IDS_FROM:
+            head = _ONE_V13.pack(
+                75 + len(size) + length, correlation_id, throttle_time_ms, error, session_id, 2, topic,
+                2, index, code, high_watermark, stable_offset, start_offset, 0, _NO_PREFERRED_REPLICA,
+            )  # fmt: skip
+        else:
+            named = _unsigned(len(topic) + 1)
+            head = (
+                _ONE_HEAD_V12.pack(
+                    58 + len(named) + len(topic) + len(size) + length,
+                    correlation_id, throttle_time_ms, error, session_id, 2, named[0],
+                )
+                + named[1:] + topic
+                + _ONE_PARTITION_V12.pack(
+                    2, index, code, high_watermark, stable_offset, start_offset, 0, _NO_PREFERRED_REPLICA
+                )
+            )  # fmt: skip
+        return [head + size + _ENDS] if records is None else [head + size, records, _ENDS]
+    name_bytes = len(topic)
+    if version >= 11:
+        tail = _ONE_PARTITION_V11.pack(
+            1, index, code, high_watermark, stable_offset, start_offset, -1, _NO_PREFERRED_REPLICA, length
+        )
+    else:
+        tail = _ONE_PARTITION_V7.pack(1, index, code, high_watermark, stable_offset, start_offset, -1, length)
+    head = _ONE_HEAD_V7.pack(
+        20 + name_bytes + len(tail) + length, correlation_id, throttle_time_ms, error, session_id, 1, name_bytes
+    )
+    return [head + topic + tail] if records is None else [head + topic + tail, records]

@@ -1,0 +1,1 @@
+"""Bytes and nothing above them: variable-length integers and checksums. Knows no message, no record, no socket."""
