@@ -10,6 +10,7 @@ from django.utils.translation import gettext_lazy as _
 from config.environment import BASE_DIR, Environment, flag
 from config.logging import logging_settings
 from config.schedule import BEAT_SCHEDULE
+from tenants import conf as tenants_conf
 
 ENVIRONMENT = Environment.read()
 
@@ -52,6 +53,7 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "config.middleware.SecurityHeadersMiddleware",
+    tenants_conf.MIDDLEWARE,
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -164,22 +166,8 @@ WHITENOISE_AUTOREFRESH = DEBUG
 
 # --- interface for programs ---------------------------------------------------------------------------------------
 
-REST_FRAMEWORK = {
-    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
-    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
-}
-SPECTACULAR_SETTINGS = {
-    "TITLE": "Penstock API",
-    "DESCRIPTION": "Kafka as a multi-tenant managed service: instances, topics, quotas, usage.",
-    "VERSION": "1",
-    "OAS_VERSION": "3.1.0",
-    "SERVE_INCLUDE_SCHEMA": False,
-    "SCHEMA_PATH_PREFIX": r"/api/v1",
-    "SWAGGER_UI_DIST": "SIDECAR",
-    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
-    "REDOC_DIST": "SIDECAR",
-}
+REST_FRAMEWORK = tenants_conf.REST_FRAMEWORK
+SPECTACULAR_SETTINGS = tenants_conf.SPECTACULAR_SETTINGS
 
 # --- work in the background ---------------------------------------------------------------------------------------
 

@@ -13,8 +13,15 @@ from config import health
 Route = URLPattern | URLResolver
 
 
+def _exists(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
 def _routes(prefix: str, *modules: str) -> list[Route]:
-    return [path(prefix, include(module)) for module in modules if find_spec(module)]
+    return [path(prefix, include(module)) for module in modules if _exists(module)]
 
 
 urlpatterns: list[Route] = [

@@ -55,6 +55,10 @@ class Child:
         before_exec, death_signal = self.before_exec, int(self.stop_signal)
 
         def prepare() -> None:
+            # Signals the parent blocks or ignores would stay so across exec.
+            signal.pthread_sigmask(signal.SIG_SETMASK, ())
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                signal.signal(number, signal.SIG_DFL)
             if before_exec is not None:
                 before_exec()
             LIBC.prctl(PR_SET_PDEATHSIG, death_signal, 0, 0, 0)

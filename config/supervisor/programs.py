@@ -1,0 +1,68 @@
+"""The programs of the product that are ours: web, worker with beat, agent."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from config.embedded.process import Child
+from config.environment import BASE_DIR
+from config.supervisor.state import StateDirectory
+
+WEB_THREADS = 16
+WORKER_PROCESSES = 3
+WEB_STOP_S = 5.0
+WORKER_STOP_S = 15.0
+AGENT_STOP_S = 20.0
+# Long enough for a task in hand, short enough for Ctrl-C: every task may be run again.
+WORKER_SOFT_STOP_S = 3
+
+
+def web(state: StateDirectory, environment: Mapping[str, str], *, http_port: int) -> Child:
+    """gunicorn: one process with threads, because pages mostly wait for PostgreSQL and the brokers."""
+    return Child(
+        name="web",
+        command=(
+            sys.executable, "-m", "gunicorn", "config.wsgi:application", "--bind", f"127.0.0.1:{http_port}",
+            "--worker-class", "gthread", "--workers", "1", "--threads", str(WEB_THREADS),
+            "--graceful-timeout", "2", "--keep-alive", "30", "--no-control-socket",
+        ),
+        log_file=state.log_file("web"),
+        environment=environment,
+        directory=BASE_DIR,
+        stop_timeout_s=WEB_STOP_S,
+    )  # fmt: skip
+
+
+def worker(state: StateDirectory, environment: Mapping[str, str]) -> Child:
+    """Celery worker with beat inside: one import of Django instead of two."""
+    soft_stop = {"REMAP_SIGTERM": "SIGQUIT", "PENSTOCK_WORKER_SOFT_STOP_S": str(WORKER_SOFT_STOP_S)}
+    return Child(
+        name="worker",
+        command=(
+            sys.executable, "-m", "celery", "-A", "config.celery", "worker", "--beat",
+            "--schedule", str(state.root / "celerybeat-schedule"), "--concurrency", str(WORKER_PROCESSES),
+            "--loglevel", "INFO", "--without-gossip", "--without-mingle", "--hostname", "worker@penstock",
+        ),
+        log_file=state.log_file("worker"),
+        environment=dict(environment) | soft_stop,
+        directory=BASE_DIR,
+        stop_timeout_s=WORKER_STOP_S,
+    )  # fmt: skip
+
+
+def agent(state: StateDirectory, environment: Mapping[str, str], *, host: str) -> Child:
+    """The agent of this machine; it owns the broker processes and stops them before it ends."""
+    return Child(
+        name="agent",
+        command=(sys.executable, str(BASE_DIR / "manage.py"), "agent", "--host", host),
+        log_file=state.log_file("agent"),
+        environment=environment,
+        directory=BASE_DIR,
+        stop_signal=signal.SIGTERM,
+        stop_timeout_s=AGENT_STOP_S,
+    )
+
+

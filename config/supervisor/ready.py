@@ -1,0 +1,104 @@
+"""The ready block: what a person, or a test, needs to use what was just started."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from config.environment import BASE_DIR
+
+WIDTH = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Login:
+    username: str
+    password: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoTenant:
+    slug: str
+    token: str
+    login: Login
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoInstance:
+    id: str
+    bootstrap_servers: str
+    topic: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """Everything the block shows. `tenant` and `instance` are None with `--no-demo`."""
+
+    console_url: str
+    operator: Login
+    tenant: DemoTenant | None
+    instance: DemoInstance | None
+
+    @property
+    def api_url(self) -> str:
+        return f"{self.console_url}/api/v1/"
+
+    def as_json(self) -> dict[str, Any]:
+        """The contract of `--ready-file`."""
+        tenant, instance = self.tenant, self.instance
+        return {
+            "console_url": self.console_url,
+            "api_url": self.api_url,
+            "operator": {"username": self.operator.username, "password": self.operator.password},
+            "tenant": None
+            if tenant is None
+            else {
+                "slug": tenant.slug,
+                "token": tenant.token,
+                "username": tenant.login.username,
+                "password": tenant.login.password,
+            },
+            "instance": None
+            if instance is None
+            else {"id": instance.id, "bootstrap_servers": instance.bootstrap_servers, "sasl": None},
+        }
+
+    def as_text(self, *, elapsed_s: float, state_dir: Path) -> str:
+        """The block for people."""
+        lines = ["=" * WIDTH, f"Penstock is ready after {elapsed_s:.1f} s. State: {state_dir}", ""]
+        lines.append(f"  Console      {self.console_url}/")
+        if self.tenant is not None:
+            lines.append(f"               {self.tenant.login.username}  /  {self.tenant.login.password}")
+        lines.append(f"  Operator     {self.console_url}/operator/")
+        lines.append(f"               {self.operator.username}  /  {self.operator.password}")
+        lines.append(f"  API          {self.api_url}   (docs: {self.console_url}/api/docs/)")
+        if self.tenant is not None:
+            lines.append(f"               Authorization: Bearer {self.tenant.token}")
+        if self.instance is not None:
+            lines += ["", f"  Kafka        {self.instance.id}", f"               {self.instance.bootstrap_servers}", ""]
+            lines += ["  Try it, in another terminal:", ""]
+            lines += [f"    {command}" for command in self.commands()]
+        lines += ["", "Ctrl-C stops everything.", "=" * WIDTH]
+        return "\n".join(lines)
+
+    def commands(self) -> list[str]:
+        """Produce two records to the demo topic, then read them back, with a stock client from the clone."""
+        if self.instance is None:
+            return []
+        python = shlex.quote(_shown(Path(sys.executable)))
+        where = f"-b {self.instance.bootstrap_servers.split(',')[0]} -t {self.instance.topic}"
+        return [
+            f"printf 'hello\\nworld\\n' | {python} -m kafka.producer {where}",
+            f"{python} -m kafka.consumer {where} -C auto_offset_reset=earliest -C consumer_timeout_ms=3000",
+        ]
+
+
+def _shown(program: Path) -> str:
+    """Relative when the reader stands in the clone, as after `make run`."""
+    if Path.cwd() == BASE_DIR and program.is_relative_to(BASE_DIR):
+        return os.path.relpath(program, BASE_DIR)
+    return str(program)

@@ -1,0 +1,88 @@
+"""Keeping the children alive: a dead one is started again, later and later when it keeps dying."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from config.embedded.process import Child
+from config.supervisor.progress import Progress
+
+CHECK_EVERY_S = 0.25
+BACKOFF_FIRST_S = 0.5
+BACKOFF_MAX_S = 30.0
+# A child that lived this long was healthy: its next death starts the backoff afresh.
+HEALTHY_AFTER_S = 60.0
+
+
+def next_backoff_s(previous_s: float, lived_s: float) -> float:
+    """How long to wait before a dead child is started again."""
+    if lived_s >= HEALTHY_AFTER_S or previous_s == 0:
+        return BACKOFF_FIRST_S
+    return min(previous_s * 2, BACKOFF_MAX_S)
+
+
+@dataclass(slots=True)
+class _Watched:
+    child: Child
+    started_s: float
+    backoff_s: float = 0.0
+    restart_at_s: float | None = None
+
+
+@dataclass(slots=True)
+class Watch:
+    """The children in the order they were started; they are stopped in the reverse order."""
+
+    progress: Progress
+    on_change: Callable[[dict[str, int]], None]
+    clock: Callable[[], float] = time.monotonic
+    _watched: list[_Watched] = field(default_factory=list)
+
+    def add(self, child: Child) -> None:
+        """Take over a child that was just started."""
+        self._watched.append(_Watched(child, self.clock()))
+        self.on_change(self.pids())
+
+    def pids(self) -> dict[str, int]:
+        """Process ids of the children that run."""
+        return {w.child.name: w.child.process.pid for w in self._watched if w.child.process and w.child.is_running}
+
+    def tick(self) -> None:
+        """Notice deaths and start what is due."""
+        now_s = self.clock()
+        for watched in self._watched:
+            if watched.restart_at_s is not None:
+                if now_s >= watched.restart_at_s:
+                    self._restart(watched, now_s)
+            elif watched.child.exit_code is not None:
+                watched.backoff_s = next_backoff_s(watched.backoff_s, now_s - watched.started_s)
+                watched.restart_at_s = now_s + watched.backoff_s
+                self.progress.step(
+                    f"{watched.child.name} ended with code {watched.child.exit_code}; "
+                    f"starting it again in {watched.backoff_s:g} s (see {watched.child.log_file})"
+                )
+
+    def run(self) -> None:
+        """Watch for ever; a stop signal ends it by raising out of here (`config.supervisor.signals`)."""
+        while True:
+            time.sleep(CHECK_EVERY_S)
+            self.tick()
+
+    def stop(self) -> list[str]:
+        """Stop everything, last started first. Returns the names that had to be killed."""
+        killed = []
+        for watched in reversed(self._watched):
+            if not watched.child.stop():
+                killed.append(watched.child.name)
+        self._watched.clear()
+        self.on_change({})
+        return killed
+
+    def _restart(self, watched: _Watched, now_s: float) -> None:
+        watched.child.start()
+        watched.started_s = now_s
+        watched.restart_at_s = None
+        self.progress.step(f"{watched.child.name} started again")
+        self.on_change(self.pids())
