@@ -1,0 +1,98 @@
+"""The life of an instance: its phases, what each means for clients, and the only legal moves between them. Pure.
+
+    requested → provisioning → running ⇄ updating
+                     ↓            ↓ ↑        ↓
+                   failed      suspended ←───┘        any of them but deleted → deleting → deleted
+
+A phase says what is wanted and how far it got; `reason` on the instance says why. Moves are made by services (what a
+person asked for) and by the reconciler (what became true), always through `require_move`.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Literal
+
+DocumentState = Literal["active", "frozen", "deleting"]
+
+
+class Phase(StrEnum):
+    """Where an instance is in its life."""
+
+    REQUESTED = "requested"
+    """Accepted and written down; nothing exists outside PostgreSQL. Leaves when a worker takes it up."""
+
+    PROVISIONING = "provisioning"
+    """Being placed, addressed and published. Clients may connect as soon as the listeners open, before the phase ends."""
+
+    RUNNING = "running"
+    """The brokers serve exactly what is wanted, and a message went in and out."""
+
+    UPDATING = "updating"
+    """Serving all the while, with limits or settings that not every broker has confirmed."""
+
+    SUSPENDED = "suspended"
+    """Consume works, produce is refused (CKA-14). Left only by resuming or deleting."""
+
+    FAILED = "failed"
+    """Never ran; `reason` says why. Nothing is charged. Retry begins again at requested."""
+
+    DELETING = "deleting"
+    """Closed to clients, data kept until `restorable_until`; restore brings it back as it was."""
+
+    DELETED = "deleted"
+    """Data, address and name are given up. The row stays, because ids are never reused."""
+
+
+MOVES: dict[Phase, frozenset[Phase]] = {
+    Phase.REQUESTED: frozenset({Phase.PROVISIONING, Phase.FAILED, Phase.DELETING}),
+    Phase.PROVISIONING: frozenset({Phase.RUNNING, Phase.SUSPENDED, Phase.FAILED, Phase.DELETING}),
+    Phase.RUNNING: frozenset({Phase.UPDATING, Phase.SUSPENDED, Phase.DELETING}),
+    Phase.UPDATING: frozenset({Phase.RUNNING, Phase.SUSPENDED, Phase.DELETING}),
+    Phase.SUSPENDED: frozenset({Phase.UPDATING, Phase.DELETING}),
+    Phase.FAILED: frozenset({Phase.REQUESTED, Phase.DELETING}),
+    Phase.DELETING: frozenset({Phase.UPDATING, Phase.SUSPENDED, Phase.REQUESTED, Phase.DELETED}),
+    Phase.DELETED: frozenset(),
+}
+
+# Brokers have (or may have) listeners and topics of it: the door to the data plane may be used.
+REACHABLE = frozenset({Phase.RUNNING, Phase.UPDATING, Phase.SUSPENDED})
+# A tenant may change size, name and settings.
+CHANGEABLE = frozenset({Phase.RUNNING, Phase.UPDATING, Phase.SUSPENDED})
+# Somebody still works on it: the reconciler's sweep looks at these first.
+MOVING = frozenset({Phase.REQUESTED, Phase.PROVISIONING, Phase.UPDATING})
+ALIVE = frozenset(Phase) - {Phase.DELETED}
+
+
+class IllegalMove(Exception):
+    """A move that the table does not have: a mistake of ours, or a race the caller has to resolve."""
+
+    def __init__(self, old: Phase, new: Phase) -> None:
+        super().__init__(f"an instance cannot go from {old.value} to {new.value}")
+        self.old = old
+        self.new = new
+
+
+def may_move(old: Phase, new: Phase) -> bool:
+    """Whether the table has the move; staying is always legal."""
+    return old is new or new in MOVES[old]
+
+
+def require_move(old: Phase, new: Phase) -> None:
+    """Raise `IllegalMove` unless the table has the move."""
+    if not may_move(old, new):
+        raise IllegalMove(old, new)
+
+
+def document_state(*, is_deleted: bool, is_suspended: bool) -> DocumentState:
+    """What brokers are told: deletion wins over suspension."""
+    if is_deleted:
+        return "deleting"
+    return "frozen" if is_suspended else "active"
+
+
+def settled_phase(*, is_deleted: bool, is_suspended: bool) -> Phase:
+    """Where an instance rests once every broker has confirmed what is wanted."""
+    if is_deleted:
+        return Phase.DELETING
+    return Phase.SUSPENDED if is_suspended else Phase.RUNNING

@@ -1,0 +1,219 @@
+"""What instances needs of the apps above it (brokers, billing), as ports they plug from `AppConfig.ready`.
+
+Apps lean one way, so the calls that must go up go through here: `ports.plan_catalogue.it(...)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from quotas.ports import Port
+
+if TYPE_CHECKING:
+    from instances.models import Instance
+
+__all__ = [
+    "BrokerSilence",
+    "Capacity",
+    "ConfigEntry",
+    "DataPlane",
+    "Observation",
+    "PartitionLook",
+    "PlanCatalogue",
+    "PlanTerms",
+    "Port",
+    "Throttle",
+    "Throttles",
+    "TopicDescription",
+    "Traffic",
+]
+
+
+# --- billing ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanTerms:
+    """What a plan includes and how far an instance may grow inside it."""
+
+    code: str
+    name: str
+    bandwidth_mb_s: int
+    storage_gb: int
+    bandwidth_mb_s_max: int
+    storage_gb_max: int
+    partitions_max: int
+
+
+class PlanCatalogue(Protocol):
+    """Plugged by billing."""
+
+    def __call__(
+        self, code: str | None, *, bandwidth_mb_s: int | None = None, storage_gb: int | None = None
+    ) -> PlanTerms | None:
+        """The plan called `code`; without a code the smallest on sale that can hold what is asked for, or None."""
+        ...
+
+
+# --- brokers: the data plane ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionLook:
+    """One partition as Metadata tells it; broker ids, `leader` -1 = none at the moment."""
+
+    index: int
+    leader: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicDescription:
+    """One topic under the tenant's name."""
+
+    name: str
+    topic_id: str
+    partitions: tuple[PartitionLook, ...]
+
+    @property
+    def replication_factor(self) -> int:
+        return max((len(partition.replicas) for partition in self.partitions), default=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigEntry:
+    """One configuration value of a topic; `is_default` when nobody set it on the topic."""
+
+    name: str
+    value: str | None
+    is_default: bool
+    is_read_only: bool
+
+
+class DataPlane(Protocol):
+    """The door: an admin client connected to the instance as its owner. The same checks as for any Kafka client.
+
+    All raise `tenants.errors.Unavailable` when no broker answers in time, and otherwise what the Kafka error means:
+    `NotFound`, `Conflict`, `Invalid`, `PermissionDenied`, `QuotaExceeded`.
+    """
+
+    def topics(self, instance_id: str) -> Sequence[TopicDescription]: ...
+
+    def topic(self, instance_id: str, name: str) -> TopicDescription: ...
+
+    def topic_config(self, instance_id: str, name: str) -> Sequence[ConfigEntry]: ...
+
+    def create_topic(
+        self,
+        instance_id: str,
+        name: str,
+        *,
+        partitions: int,
+        replication_factor: int,
+        config: Mapping[str, str],
+        validate_only: bool,
+    ) -> None: ...
+
+    def grow_topic(self, instance_id: str, name: str, partitions: int, *, validate_only: bool) -> None: ...
+
+    def alter_topic_config(
+        self, instance_id: str, name: str, config: Mapping[str, str | None], *, validate_only: bool
+    ) -> None: ...
+
+    def delete_topic(self, instance_id: str, name: str) -> None: ...
+
+
+# --- brokers: what is seen ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerSilence:
+    """A broker that did not answer, so that a sum without it is known to be partial."""
+
+    broker_id: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traffic:
+    """Bytes per step summed over brokers. A point is `(start ms, produce bytes, consume bytes, longest delay ms)`.
+
+    Points exist only for steps with data; a step without one is zero where every broker lived (`alive_since_ms`),
+    else unknown. `by_broker` has the bytes of the last full step: broker id -> (produce, consume).
+    """
+
+    now_ms: int
+    step_ms: int
+    alive_since_ms: int
+    points: tuple[tuple[int, int, int, int], ...]
+    by_broker: Mapping[int, tuple[int, int]]
+    silent: tuple[BrokerSilence, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Throttle:
+    """One cause of waiting: a rule and who waits for it on one broker. Rates in bytes/s, times in ms since the epoch."""
+
+    broker_id: int
+    kind: str
+    quota: str
+    level: int | None
+    entity: Mapping[str, str | None]
+    limit_bytes_per_s: float
+    user: str
+    client_id: str
+    count: int
+    delay_ms_mean: float
+    delay_ms_p95: float
+    delay_ms_max: float
+    waited_ms_total: float
+    since_ms: int
+    last_ms: int
+    active: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Throttles:
+    """The ledger of an instance, longest mean delay first."""
+
+    now_ms: int
+    entries: tuple[Throttle, ...]
+    silent: tuple[BrokerSilence, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSizes:
+    """By topic: `(bytes, messages)` as the leaders hold them; a silent broker's partitions are missing."""
+
+    topics: Mapping[str, tuple[int, int]]
+    partitions: Mapping[str, Mapping[int, Mapping[str, int]]]
+    silent: tuple[BrokerSilence, ...]
+
+
+class Observation(Protocol):
+    """What the brokers of an instance report on their admin ports; short timeouts, partial answers, never an error."""
+
+    def traffic(self, instance_id: str, since_ms: int) -> Traffic: ...
+
+    def throttles(self, instance_id: str) -> Throttles: ...
+
+    def topic_sizes(self, instance_id: str) -> TopicSizes: ...
+
+
+class Capacity(Protocol):
+    """Room on the cluster that holds an instance."""
+
+    def reserve(self, instance: Instance, *, bandwidth_mb_s: int, storage_gb: int) -> None:
+        """Take the room for another size, in the caller's transaction; `Conflict(no_room)` when there is none."""
+        ...
+
+
+plan_catalogue: Port[PlanCatalogue] = Port("instances.ports.plan_catalogue")
+data_plane: Port[DataPlane] = Port("instances.ports.data_plane")
+observation: Port[Observation] = Port("instances.ports.observation")
+capacity: Port[Capacity] = Port("instances.ports.capacity")
+# (instance id): bring the world in line with what is wanted, soon; losing the call is harmless (a sweep repairs it).
+reconcile: Port[Callable[[str], Any]] = Port("instances.ports.reconcile")
