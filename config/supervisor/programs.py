@@ -18,6 +18,7 @@ WORKER_STOP_S = 15.0
 AGENT_STOP_S = 20.0
 # Long enough for a task in hand, short enough for Ctrl-C: every task may be run again.
 WORKER_SOFT_STOP_S = 3
+SOFT_STOP = {"REMAP_SIGTERM": "SIGQUIT", "PENSTOCK_WORKER_SOFT_STOP_S": str(WORKER_SOFT_STOP_S)}
 
 
 def web(state: StateDirectory, environment: Mapping[str, str], *, http_port: int) -> Child:
@@ -38,16 +39,32 @@ def web(state: StateDirectory, environment: Mapping[str, str], *, http_port: int
 
 def worker(state: StateDirectory, environment: Mapping[str, str]) -> Child:
     """Celery worker with beat inside: one import of Django instead of two."""
-    soft_stop = {"REMAP_SIGTERM": "SIGQUIT", "PENSTOCK_WORKER_SOFT_STOP_S": str(WORKER_SOFT_STOP_S)}
     return Child(
         name="worker",
         command=(
             sys.executable, "-m", "celery", "-A", "config.celery", "worker", "--beat",
+            "--queues", "penstock",
             "--schedule", str(state.root / "celerybeat-schedule"), "--concurrency", str(WORKER_PROCESSES),
             "--loglevel", "INFO", "--without-gossip", "--without-mingle", "--hostname", "worker@penstock",
         ),
         log_file=state.log_file("worker"),
-        environment=dict(environment) | soft_stop,
+        environment=dict(environment) | SOFT_STOP,
+        directory=BASE_DIR,
+        stop_timeout_s=WORKER_STOP_S,
+    )  # fmt: skip
+
+
+def pipeline(state: StateDirectory, environment: Mapping[str, str]) -> Child:
+    """Celery worker of the usage pipeline's own queue: its one process keeps a warm Spark session."""
+    return Child(
+        name="pipeline",
+        command=(
+            sys.executable, "-m", "celery", "-A", "config.celery", "worker", "--queues", "pipeline",
+            "--concurrency", "1", "--loglevel", "INFO", "--without-gossip", "--without-mingle",
+            "--hostname", "pipeline@penstock",
+        ),
+        log_file=state.log_file("pipeline"),
+        environment=dict(environment) | SOFT_STOP,
         directory=BASE_DIR,
         stop_timeout_s=WORKER_STOP_S,
     )  # fmt: skip

@@ -29,12 +29,11 @@ def test_redis_wants_its_password(redis_url: str) -> None:
 
 
 def test_zookeeper_keeps_a_node(zookeeper_address: str) -> None:
-    client = KazooClient(hosts=f"{zookeeper_address}/test-config")
+    client = KazooClient(hosts=zookeeper_address)
     client.start(timeout=10)
     try:
-        client.ensure_path("/")
-        client.create("/node", b"value")
-        assert client.get("/node")[0] == b"value"
+        client.create("/test-config/node", b"value", makepath=True)
+        assert client.get("/test-config/node")[0] == b"value"
     finally:
         client.stop()
         client.close()

@@ -1,0 +1,129 @@
+"""`manage.py up` and `down` as seen from the shell: exit codes, error texts, and running in the background."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import psutil
+
+from config.embedded.process import StartFailed
+from config.environment import BASE_DIR
+from config.supervisor.options import DownOptions, UpOptions, parse
+from config.supervisor.progress import Progress
+from config.supervisor.signals import StopRequested, ignore_stop_signals, raise_on_stop_signals
+from config.supervisor.state import StateDirectory
+
+EXIT_OK = 0
+EXIT_FAILED = 1
+DOWN_TIMEOUT_S = 60.0
+DETACH_TIMEOUT_S = 180.0
+POLL_S = 0.05
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one of the two commands. Returns the exit code."""
+    options = parse(arguments)
+    if isinstance(options, DownOptions):
+        return down(options)
+    return detach(options) if options.detach else up(options)
+
+
+def up(options: UpOptions) -> int:
+    """Start everything, stay, and stop everything when asked to."""
+    from config.supervisor.up import Supervisor
+
+    progress = Progress()
+    os.environ.setdefault("PENSTOCK_STATE_DIR", str(options.state_dir))
+    os.environ["PENSTOCK_STATE_DIR"] = str(options.state_dir)
+    supervisor = Supervisor(options, progress)
+    raise_on_stop_signals()
+    try:
+        supervisor.start()
+        supervisor.watch.run()
+    except StopRequested as request:
+        ignore_stop_signals()
+        progress.step(f"Stopping ({request})")
+        exit_code = EXIT_OK
+    except StartFailed as failure:
+        ignore_stop_signals()
+        _explain(failure)
+        exit_code = EXIT_FAILED
+    finally:
+        ignore_stop_signals()
+        killed = supervisor.stop()
+    if killed:
+        progress.step(f"Had to be killed: {', '.join(killed)}")
+    if exit_code == EXIT_OK:
+        progress.step("Stopped")
+    return exit_code
+
+
+def down(options: DownOptions) -> int:
+    """Stop the supervisor of a state directory and wait until everything is gone."""
+    state = StateDirectory(options.state_dir)
+    pid = state.holder()
+    if pid is None:
+        print(f"Nothing runs on {options.state_dir}.")  # noqa: T201
+        return EXIT_OK
+    os.kill(pid, signal.SIGTERM)
+    deadline = time.monotonic() + DOWN_TIMEOUT_S
+    while psutil.pid_exists(pid) and state.holder() == pid:
+        if time.monotonic() > deadline:
+            _explain(StartFailed(f"Process {pid} did not stop within {DOWN_TIMEOUT_S:g} s.", f"kill -9 {pid}"))
+            return EXIT_FAILED
+        time.sleep(POLL_S)
+    print(f"Stopped (process {pid}).")  # noqa: T201
+    return EXIT_OK
+
+
+def detach(options: UpOptions) -> int:
+    """Start a supervisor in the background, show its lines until it is ready, and leave it running."""
+    state = StateDirectory(options.state_dir)
+    ready_file = options.ready_file or options.state_dir / "ready.json"
+    try:
+        state.prepare()
+        ready_file.unlink(missing_ok=True)
+    except StartFailed as failure:
+        _explain(failure)
+        return EXIT_FAILED
+    log_file = state.log_file("supervisor")
+    command = [sys.executable, str(BASE_DIR / "manage.py"), *options.arguments()]
+    if options.ready_file is None:
+        command += ["--ready-file", str(ready_file)]
+    with log_file.open("wb") as log:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd=Path.cwd()
+        )
+    with log_file.open("rb") as lines:
+        deadline = time.monotonic() + DETACH_TIMEOUT_S
+        while not ready_file.exists() and process.poll() is None and time.monotonic() < deadline:
+            _copy(lines.read())
+            time.sleep(POLL_S)
+        code = process.poll()
+        time.sleep(POLL_S)
+        _copy(lines.read())
+    if code is not None:
+        return code
+    if not ready_file.exists():
+        _explain(StartFailed(f"Not ready within {DETACH_TIMEOUT_S:g} s.", f"See {log_file}."))
+        return EXIT_FAILED
+    stop = f"{Path(sys.argv[0]).name} down --state-dir {options.state_dir}"
+    print(f"Runs in the background as process {process.pid}. Stop it with: {stop}")  # noqa: T201
+    return EXIT_OK
+
+
+def _copy(text: bytes) -> None:
+    sys.stdout.write(text.decode("utf-8", "replace"))
+    sys.stdout.flush()
+
+
+def _explain(failure: StartFailed) -> None:
+    print(f"\nCannot go on: {failure.detail}", file=sys.stderr)  # noqa: T201
+    if failure.next_step:
+        print(f"Next step:    {failure.next_step}", file=sys.stderr)  # noqa: T201

@@ -1,0 +1,22 @@
+"""Bringing database and catalogs up to the code, in the supervisor's own process."""
+
+from __future__ import annotations
+
+import django
+from django.conf import settings
+from django.core.management import call_command
+from django.db import connection
+from django.db.migrations.executor import MigrationExecutor
+
+from config.translations import compile_stale
+
+
+def migrate() -> int:
+    """Apply what is missing; compile catalogs that are older than their source. Returns the number of migrations."""
+    django.setup()
+    compile_stale(settings.LOCALE_PATHS)
+    executor = MigrationExecutor(connection)
+    plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
+    if plan:
+        call_command("migrate", interactive=False, verbosity=0)
+    return len(plan)

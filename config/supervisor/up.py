@@ -1,0 +1,142 @@
+"""The start, step by step: services, schema, rows, programs, ready block."""
+
+from __future__ import annotations
+
+import os
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from typing import IO
+
+from config.embedded.process import Child, StartFailed, wait_until
+from config.supervisor import preflight, programs, services
+from config.supervisor.options import UpOptions
+from config.supervisor.progress import Progress
+from config.supervisor.ready import Ready
+from config.supervisor.state import StateDirectory, write_private_json
+from config.supervisor.watch import Watch
+
+PROGRAM_START_TIMEOUT_S = 60.0
+PROBE_TIMEOUT_S = 5.0
+# This machine's row in the table of hosts.
+HOST_NAME = "local"
+
+
+class Supervisor:
+    """One run of the product on one state directory."""
+
+    def __init__(self, options: UpOptions, progress: Progress) -> None:
+        self.options = options
+        self.progress = progress
+        self.state = StateDirectory(options.state_dir)
+        self.watch = Watch(progress=progress, on_change=self.state.remember_children)
+        self._lock: IO[str] | None = None
+
+    def start(self) -> None:
+        """Bring everything up; returns when the product is ready to use.
+
+        Raises:
+            StartFailed: with what is wrong and the next step. `stop` cleans up what was started.
+        """
+        self.state.prepare()
+        self._lock = self.state.lock()
+        leftovers = self.state.end_leftovers()
+        if leftovers:
+            self.progress.step(f"Ended what an earlier run had left: {', '.join(leftovers)}")
+        preflight.check(self.options)
+        services.ensure_secrets(self.state)
+        plan = services.plan(self.options, self.state)
+        os.environ.update(plan.environment())
+        self._start_services(plan)
+        self._prepare_database()
+        self._start_programs(plan)
+
+    def stop(self) -> list[str]:
+        """Stop everything that was started. Returns the names that had to be killed."""
+        if self._lock is None:
+            return []
+        killed = self.watch.stop()
+        if self.options.ready_file is not None:
+            self.options.ready_file.unlink(missing_ok=True)
+        return killed
+
+    def _start_services(self, plan: services.Services) -> None:
+        for service in plan.embedded:
+            service.start()
+            self.watch.add(service.child)
+        self.state.write_addresses(plan.addresses)
+        # Importing Django takes about as long as the services take to wake up, so it is done meanwhile.
+        import django
+
+        django.setup()
+        for service in reversed(plan.embedded):
+            wait_until(service.is_ready, child=service.child, timeout_s=services.START_TIMEOUT_S)
+        names = ", ".join(service.child.name for service in plan.embedded) or "none embedded"
+        outside = f"; external: {', '.join(plan.external)}" if plan.external else ""
+        self.progress.step(f"Services are up: {names}{outside} (Java: {plan.java.origin})")
+
+    def _prepare_database(self) -> None:
+        from config.supervisor import schema
+
+        applied = schema.migrate()
+        self.progress.step(f"Database schema is up to date ({applied} migrations applied)" if applied else "Database ok")
+
+    def _start_programs(self, plan: services.Services) -> None:
+        from config.supervisor import seed
+
+        environment = plan.environment()
+        web = programs.web(self.state, environment, http_port=self.options.http_port)
+        for child in (web, programs.worker(self.state, environment)):
+            self._start_child(child)
+        seed.fleet(self.options, HOST_NAME)
+        self._start_child(programs.agent(self.state, environment, host=HOST_NAME))
+        seeded = seed.people(self.state, with_demo=self.options.demo)
+        self.progress.step("Cluster, operator and demo rows are in place")
+        wait_until(self._web_answers, child=web, timeout_s=PROGRAM_START_TIMEOUT_S)
+        self.progress.step(f"Console answers on port {self.options.http_port}")
+        self._wait(seed.brokers_ready, "the brokers", "agent")
+        self.progress.step(f"{self.options.brokers} brokers serve")
+        instance = None
+        if seeded.tenant is not None:
+            instance = seed.demo_instance(self.state, wait=self._wait)
+            self.progress.step(f"Demo instance {instance.id} is running")
+        self._start_child(programs.pipeline(self.state, environment))
+        seed.release_connections()
+        self._announce(
+            Ready(
+                console_url=plan.addresses["PENSTOCK_PUBLIC_URL"],
+                operator=seeded.operator,
+                tenant=seeded.tenant,
+                instance=instance,
+            )
+        )
+
+    def _announce(self, ready: Ready) -> None:
+        elapsed_s = self.progress.elapsed_s
+        self.progress.block("\n" + ready.as_text(elapsed_s=elapsed_s, state_dir=self.state.root))
+        if self.options.ready_file is not None:
+            write_private_json(self.options.ready_file, ready.as_json())
+
+    def _start_child(self, child: Child) -> None:
+        child.start()
+        self.watch.add(child)
+
+    def _wait(self, is_done: Callable[[], bool], what: str, program: str) -> None:
+        deadline = time.monotonic() + PROGRAM_START_TIMEOUT_S
+        while not is_done():
+            if time.monotonic() > deadline:
+                raise StartFailed(
+                    f"Waited {PROGRAM_START_TIMEOUT_S:g} s for {what} in vain.",
+                    f"See {self.state.log_file(program)} and {self.state.logs}.",
+                )
+            self.watch.tick()
+            time.sleep(0.05)
+
+    def _web_answers(self) -> bool:
+        url = f"http://127.0.0.1:{self.options.http_port}/readyz"
+        try:
+            with urllib.request.urlopen(url, timeout=PROBE_TIMEOUT_S) as answer:  # noqa: S310  (our own address)
+                return bool(answer.status == 200)
+        except (urllib.error.URLError, OSError):
+            return False
