@@ -13,6 +13,7 @@ from django.utils import timezone
 
 from billing.models import Direction, Plan, Price, UsageMinute, UsageOffset
 from billing.rating import Quote, quote
+from instances.ports import PlanTerms
 
 Step = Literal["minute", "hour", "day"]
 GroupBy = Literal["topic", "user", "client_id"]
@@ -120,4 +121,22 @@ def heaviest(instance_id: str, *, start: datetime, end: datetime, by: GroupBy, l
         .values(by, "direction")
         .annotate(name=F(by), total_bytes=Sum("bytes"), total_requests=Sum("requests"))
         .order_by("-total_bytes", "name")[:limit]
+    )
+
+
+def plan_terms(
+    code: str | None, *, bandwidth_mb_s: int | None = None, storage_gb: int | None = None
+) -> PlanTerms | None:
+    """`instances.ports.PlanCatalogue`: the terms of `plan_for`."""
+    plan = plan_for(code, bandwidth_mb_s=bandwidth_mb_s, storage_gb=storage_gb)
+    if plan is None:
+        return None
+    return PlanTerms(
+        code=plan.code,
+        name=plan.name,
+        bandwidth_mb_s=plan.bandwidth_mb_s,
+        storage_gb=plan.storage_gb,
+        bandwidth_mb_s_max=plan.bandwidth_mb_s_max,
+        storage_gb_max=plan.storage_gb_max,
+        partitions_max=plan.partitions_max,
     )

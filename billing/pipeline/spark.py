@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ def session(*, master: str, local_dir: str) -> SparkSession:
     """
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    logging.getLogger("py4j").setLevel(logging.WARNING)  # it logs every connection it closes, also at interpreter exit
     from pyspark.sql import SparkSession
 
     from billing.pipeline.source import UsageSource
