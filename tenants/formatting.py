@@ -1,0 +1,148 @@
+"""Numbers, spans and instants as the console writes them. Pure, apart from the active language and time zone.
+
+1 kB = 10^3 B, 1 MB = 10^6 B, 1 GB = 10^9 B. Thousands by comma in every language, a space before the unit. A value that is
+not known is a dash, zero is 0.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import NamedTuple
+
+from django.utils import timezone
+from django.utils.formats import date_format
+from django.utils.translation import gettext as _
+
+UNKNOWN = "—"
+BYTE_UNITS = (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
+MEGABYTE = 10**6
+KILOBYTE = 10**3
+RATE_MEGABYTES_FROM = 100_000  # bytes/s; below 0.1 MB/s a rate is told in kB/s
+DELAY_SECONDS_FROM_MS = 10_000
+CURRENCY_SIGNS = {"EUR": "€", "USD": "$", "CNY": "¥", "GBP": "£"}
+MINUTE_S, HOUR_S, DAY_S = 60, 3_600, 86_400
+
+
+class Use(NamedTuple):
+    """A figure and its limit in one unit with the same decimals."""
+
+    figure: str
+    limit: str
+    unit: str
+
+
+def count(value: float | None) -> str:
+    """`1204` → `1,204`."""
+    return UNKNOWN if value is None else f"{value:,.0f}"
+
+
+def _unit_for(amount: float) -> tuple[str, int]:
+    return next(((name, size) for name, size in BYTE_UNITS if amount >= size), ("B", 1))
+
+
+def _decimals(amount: float) -> int:
+    return 0 if amount >= 100 or amount == int(amount) else (1 if amount >= 10 else 2)
+
+
+def size(value_bytes: float | None) -> str:
+    """Bytes with the unit that keeps three digits: `3.82 TB`, `18.9 GB`, `512 B`."""
+    if value_bytes is None:
+        return UNKNOWN
+    name, unit = _unit_for(value_bytes)
+    amount = value_bytes / unit
+    return f"{amount:,.{_decimals(amount)}f} {name}"
+
+
+def rate(bytes_per_s: float | None) -> str:
+    """`26.4 MB/s`, below 0.1 MB/s `18.0 kB/s`."""
+    if bytes_per_s is None:
+        return UNKNOWN
+    if bytes_per_s == 0:
+        return "0 MB/s"
+    if bytes_per_s < RATE_MEGABYTES_FROM:
+        return f"{bytes_per_s / KILOBYTE:,.1f} kB/s"
+    return f"{bytes_per_s / MEGABYTE:,.1f} MB/s"
+
+
+def rate_limit(bytes_per_s: float | None) -> str:
+    """A limit without needless decimals: `40 MB/s`, `1.5 MB/s`."""
+    if bytes_per_s is None:
+        return UNKNOWN
+    amount = bytes_per_s / MEGABYTE
+    if amount < 0.1:
+        return f"{bytes_per_s / KILOBYTE:,.10g} kB/s"
+    return f"{amount:,.1f}".removesuffix(".0") + " MB/s"
+
+
+def rate_use(bytes_per_s: float | None, limit_mb_s: float) -> Use:
+    """A rate in the unit of its limit: `Use("26.4", "40", "MB/s")`."""
+    figure = UNKNOWN if bytes_per_s is None else f"{bytes_per_s / MEGABYTE:,.1f}"
+    return Use(figure, f"{limit_mb_s:,.10g}", "MB/s")
+
+
+def size_use(used_bytes: float | None, limit_bytes: float) -> Use:
+    """A size in the unit of its limit: `Use("9.90", "12", "TB")`."""
+    name, unit = _unit_for(limit_bytes)
+    figure = UNKNOWN if used_bytes is None else f"{used_bytes / unit:,.2f}"
+    return Use(figure, f"{limit_bytes / unit:,.10g}", name)
+
+
+def delay(milliseconds: float | None) -> str:
+    """`184 ms`; from 10 s on in seconds."""
+    if milliseconds is None:
+        return UNKNOWN
+    if milliseconds < DELAY_SECONDS_FROM_MS:
+        return f"{milliseconds:,.0f} ms"
+    return f"{milliseconds / 1_000:,.1f} s"
+
+
+def span(seconds: float | None) -> str:
+    """A length of time with at most two parts: `3 min 4 s`, `28 h`, `0.7 s`."""
+    if seconds is None:
+        return UNKNOWN
+    if seconds < MINUTE_S:
+        return _("%(s)s s") % {"s": f"{seconds:.1f}".removesuffix(".0") if seconds < 10 else f"{seconds:.0f}"}
+    whole = int(seconds)
+    if whole < HOUR_S:
+        minutes, rest = divmod(whole, MINUTE_S)
+        return _("%(m)d min %(s)d s") % {"m": minutes, "s": rest} if rest else _("%(m)d min") % {"m": minutes}
+    if whole < 2 * DAY_S:
+        hours, rest = divmod(whole, HOUR_S)
+        minutes = rest // MINUTE_S
+        return _("%(h)d h %(m)d min") % {"h": hours, "m": minutes} if minutes else _("%(h)d h") % {"h": hours}
+    return _("%(d)d d") % {"d": whole // DAY_S}
+
+
+def from_ms(timestamp_ms: int | None) -> datetime | None:
+    """An instant out of milliseconds since 1970; None stays None."""
+    return None if timestamp_ms is None else datetime.fromtimestamp(timestamp_ms / 1_000, tz=UTC)
+
+
+def clock(instant: datetime | None) -> str:
+    """Local time with seconds, with the date unless it is today: `14:02:37`, `20 Nov 2026, 14:02:37`."""
+    if instant is None:
+        return UNKNOWN
+    local = timezone.localtime(instant)
+    if local.date() == timezone.localdate():
+        return f"{local:%H:%M:%S}"
+    return f"{day(instant)}, {local:%H:%M:%S}"
+
+
+def day(instant: datetime | None) -> str:
+    """`20 Nov 2026`, in Chinese 2026 年 11 月 20 日."""
+    # Translators: a date in Django's format letters.
+    return UNKNOWN if instant is None else date_format(timezone.localtime(instant), _("j M Y"))
+
+
+def utc(instant: datetime | None) -> str:
+    """The exact instant in UTC, for hover and details."""
+    return UNKNOWN if instant is None else f"{instant.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def money(amount: Decimal | None, currency: str, decimals: int = 2) -> str:
+    """`€ 564.94`; unit prices take 4 decimals, credits a minus sign."""
+    if amount is None:
+        return UNKNOWN
+    sign = "−" if amount < 0 else ""
+    return f"{sign}{CURRENCY_SIGNS.get(currency, currency)} {abs(amount):,.{decimals}f}"

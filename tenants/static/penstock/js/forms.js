@@ -1,0 +1,54 @@
+// Busy buttons, confirmation by typing, focus on the first wrong field.
+
+import { text } from "./page.js";
+
+const BUSY_STEP_MS = 100;
+
+function markBusy(form, button) {
+  const act = button.dataset.busy;
+  if (!act) return;
+  button.style.minWidth = `${button.offsetWidth}px`;
+  const started = performance.now();
+  const tell = () => {
+    button.textContent = act.replace("%s", ((performance.now() - started) / 1000).toFixed(1));
+  };
+  button.setAttribute("aria-disabled", "true");
+  tell();
+  setInterval(tell, BUSY_STEP_MS);
+}
+
+function startTypedConfirmation(field) {
+  const button = field.form.querySelector("[data-confirmed]");
+  const check = () => {
+    button.disabled = field.value !== field.dataset.confirm;
+  };
+  field.addEventListener("input", check);
+  check();
+}
+
+export function startForms() {
+  document.querySelectorAll("[data-confirm]").forEach(startTypedConfirmation);
+  document.querySelector("main [aria-invalid='true'], .entry [aria-invalid='true']")?.focus();
+  document.addEventListener("submit", (event) => {
+    const form = event.target;
+    const button = event.submitter ?? form.querySelector("button:not([type='button'])");
+    if (event.defaultPrevented || !button) return;
+    if (button.getAttribute("aria-disabled") === "true") {
+      event.preventDefault(); // a second click does nothing
+      return;
+    }
+    markBusy(form, button);
+  });
+  document.addEventListener("change", (event) => {
+    if (event.target.matches("[data-submit-on-change]")) event.target.form.requestSubmit();
+  });
+  document.body.addEventListener("htmx:responseError", () => tellUnreachable());
+  document.body.addEventListener("htmx:sendError", () => tellUnreachable());
+  addEventListener("pageshow", (event) => {
+    if (event.persisted) location.reload(); // never show a page with a secret or a stale state out of the history
+  });
+}
+
+function tellUnreachable() {
+  document.getElementById("spoken").textContent = text("unreachable");
+}

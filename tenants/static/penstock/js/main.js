@@ -1,0 +1,26 @@
+// Starts every part of a page. Parts find their own elements by data attributes; a page without them costs nothing.
+
+import { startCopy } from "./copy.js";
+import { startForms } from "./forms.js";
+import { startKeys } from "./keys.js";
+import { startNotices } from "./notices.js";
+import { startPalette } from "./palette.js";
+import { startPreferences } from "./preferences.js";
+import { startTabs } from "./tabs.js";
+
+startPreferences();
+startForms();
+startCopy();
+startTabs();
+startNotices();
+startPalette();
+startKeys();
+
+const pageParts = [
+  ["[data-traffic]", () => import("./traffic.js"), "startTraffic"],
+  ["[data-operation]", () => import("./steps.js"), "startSteps"],
+  ["[data-slider]", () => import("./sliders.js"), "startSliders"],
+];
+for (const [selector, load, start] of pageParts) {
+  if (document.querySelector(selector)) load().then((part) => part[start]());
+}

@@ -1,0 +1,25 @@
+// What every part needs: texts given by the server, the spoken line, requests to our own pages.
+
+export const text = (name) => document.body.dataset[`text${name[0].toUpperCase()}${name.slice(1)}`] ?? "";
+
+export function speak(sentence) {
+  document.getElementById("spoken").textContent = sentence;
+}
+
+export async function getJson(url, signal) {
+  const answer = await fetch(url, { headers: { Accept: "application/json" }, signal });
+  if (!answer.ok) throw new Error(`${answer.status} ${url}`);
+  return answer.json();
+}
+
+export function postForm(form, submitter) {
+  const body = new FormData(form);
+  if (submitter?.name) body.set(submitter.name, submitter.value);
+  return fetch(form.action, { method: "POST", body, headers: { "HX-Request": "true" } });
+}
+
+export const isTyping = (element) =>
+  element instanceof HTMLElement &&
+  (element.isContentEditable || (/^(INPUT|TEXTAREA|SELECT)$/.test(element.tagName) && !["checkbox", "radio", "range"].includes(element.type)));
+
+export const allowsMotion = () => !matchMedia("(prefers-reduced-motion: reduce)").matches;

@@ -1,0 +1,155 @@
+"""What templates may say: icons, state pills, meters, figures, instants, and links that appear only where the page exists."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from django import template
+from django.templatetags.static import static
+from django.urls import NoReverseMatch, reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString, mark_safe
+from django.utils.translation import gettext_lazy as _
+
+from tenants import formatting
+
+register = template.Library()
+
+HOT_PERCENT = 80
+FULL_PERCENT = 100
+
+PHASES = {
+    "requested": (_("Requested"), '<circle cx="5" cy="5" r="3.6"/>'),
+    "provisioning": (_("Provisioning"), '<path d="M8.6 5A3.6 3.6 0 1 1 5 1.4"/>'),
+    "running": (_("Running"), '<circle cx="5" cy="5" r="4"/>'),
+    "updating": (_("Updating"), '<path d="M2 6.5 5 3l3 3.5"/>'),
+    "suspended": (_("Suspended"), '<path d="M3 1.5v7M7 1.5v7"/>'),
+    "deleting": (_("Deleting"), '<path d="M1.5 5h7"/>'),
+    "deleted": (_("Deleted"), '<path d="M1.5 5h7"/>'),
+    "failed": (_("Failed"), '<path d="M2 2l6 6M8 2 2 8"/>'),
+}
+
+register.filter("count", formatting.count)
+register.filter("size", formatting.size)
+register.filter("rate", formatting.rate)
+register.filter("rate_limit", formatting.rate_limit)
+register.filter("delay", formatting.delay)
+register.filter("span", formatting.span)
+register.filter("clock", formatting.clock)
+register.filter("day", formatting.day)
+register.filter("utc", formatting.utc)
+
+
+@register.filter
+def from_ms(timestamp_ms: int | None) -> datetime | None:
+    """An instant out of milliseconds since 1970."""
+    return formatting.from_ms(timestamp_ms)
+
+
+@register.filter
+def unit_price(amount: Decimal | None, currency: str) -> str:
+    """A price with 4 decimals."""
+    return formatting.money(amount, currency, 4)
+
+
+@register.filter
+def money(amount: Decimal | None, currency: str) -> str:
+    """A sum with 2 decimals."""
+    return formatting.money(amount, currency)
+
+
+@register.filter
+def lookup(mapping: dict[str, Any], key: str) -> Any:
+    """`mapping[key]`, or None."""
+    return mapping.get(key) if mapping else None
+
+
+@register.simple_tag
+def icon(name: str) -> SafeString:
+    """One symbol of the sprite; decoration, so hidden from readers."""
+    return format_html(
+        '<svg class="icon" aria-hidden="true"><use href="{}#{}"/></svg>', static("penstock/img/icons.svg"), name
+    )
+
+
+@register.simple_tag
+def mark() -> SafeString:
+    """The sign of the house: a P made of the gate's stem and a pipe, half full."""
+    return mark_safe(  # noqa: S308  a constant
+        '<svg class="mark" viewBox="0 0 24 24" aria-hidden="true">'
+        '<path class="water" d="M8.6 11.4h9.8a4.9 4.9 0 0 1-9.8 0z"/><circle class="pipe" cx="13.5" cy="10.5" r="6.4"/>'
+        '<rect class="stem" x="4" y="2" width="3.4" height="20" rx="1.2"/></svg>'
+    )
+
+
+@register.simple_tag
+def pill(phase: str) -> SafeString:
+    """The state of an instance: icon and word, never colour alone."""
+    word, shape = PHASES.get(phase, (phase, ""))
+    return format_html(
+        '<span class="pill {}"><svg viewBox="0 0 10 10" aria-hidden="true">{}</svg>{}</span>',
+        phase, mark_safe(shape), word,  # noqa: S308  shapes are constants above
+    )  # fmt: skip
+
+
+@register.simple_tag
+def meter(value: float | None, limit: float | None, label: str, peak: float | None = None) -> SafeString:
+    """A use against its limit. `label` says the same in words; `peak` is the pale part."""
+    percent = 0.0 if not value or not limit else min(100.0, 100.0 * value / limit)
+    peak_percent = 0.0 if not peak or not limit else min(100.0, 100.0 * peak / limit)
+    temper = "full" if percent >= FULL_PERCENT else ("hot" if percent >= HOT_PERCENT else "")
+    peak_part = format_html('<rect class="peak" width="{}%" height="6"/>', f"{peak_percent:.1f}") if peak_percent else ""
+    return format_html(
+        '<span class="meter {}" role="meter" aria-valuenow="{}" aria-valuemin="0" aria-valuemax="100" aria-label="{}">'
+        '<svg aria-hidden="true">{}<rect class="now" width="{}%" height="6"/></svg></span>',
+        temper, round(percent), label, peak_part, f"{percent:.1f}",
+    )  # fmt: skip
+
+
+@register.simple_tag
+def instant(moment: datetime | None) -> SafeString | str:
+    """Local time with seconds; UTC on hover."""
+    if moment is None:
+        return formatting.UNKNOWN
+    return format_html(
+        '<time datetime="{}" title="{}">{}</time>', moment.isoformat(), formatting.utc(moment), formatting.clock(moment)
+    )
+
+
+@register.simple_tag
+def copyable(value: str, spoken: str = "") -> SafeString:
+    """A value that is copied whole by clicking anywhere on it."""
+    return format_html(
+        '<button type="button" class="copy" data-copy="{}" aria-label="{} {}"><span>{}</span>{}</button>',
+        value, spoken or _("Copy"), value, value, icon("copy"),
+    )  # fmt: skip
+
+
+@register.inclusion_tag("console/parts/nav_link.html", takes_context=True)
+def nav_link(context: dict[str, Any], section: str, label: str, symbol: str, page: str, *args: str, **options: Any) -> dict[str, Any]:
+    """A line of the side navigation; nothing where the page does not exist or the role may not see it."""
+    scope = options.get("scope")
+    if scope and scope not in context.get("can", ()):
+        return {"url": None}
+    try:
+        url = reverse(page, args=args)
+    except NoReverseMatch:
+        return {"url": None}
+    counts = context.get("counts", {})
+    return {
+        "url": url,
+        "label": label,
+        "symbol": symbol,
+        "is_here": context.get("section") == section,
+        "count": counts.get(section),
+        "needs_you": section in context.get("needs_you", ()),
+        "key": options.get("key", ""),
+    }
+
+
+@register.filter
+def may(can: frozenset[str] | None, scope: str) -> bool:
+    """`{% if can|may:"topics:write" %}`."""
+    return bool(can) and scope in can
