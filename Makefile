@@ -1,12 +1,28 @@
+# The two commands a newcomer needs are `make run` and `make test`; docs/HACKING.md explains the rest.
+
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+UP ?=
+BENCH ?=
 
-.PHONY: setup setup-dev
+.DEFAULT_GOAL := help
+.PHONY: help setup setup-dev run test check bench
+
+help:
+	@echo "make run     install what is needed and start everything; UP='--http-port 8080' passes flags on"
+	@echo "make test    the whole test suite"
+	@echo "make check   lint, types, import walls, migrations, translations, shape"
+	@echo "make bench   benchmarks of the running product; BENCH='--only start' passes flags on"
+	@echo "make setup   only install, into $(VENV)"
+
 setup: $(VENV)/.runtime
+
 setup-dev: $(VENV)/.dev
 
 $(VENV)/.runtime: requirements.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Penstock needs Python 3.11 or later: make setup PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
 	@touch $@
@@ -14,3 +30,23 @@ $(VENV)/.runtime: requirements.txt
 $(VENV)/.dev: requirements-dev.txt $(VENV)/.runtime
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
 	@touch $@
+
+run: setup
+	@exec $(BIN)/python manage.py up $(UP)
+
+test: setup-dev
+	@$(BIN)/python -m pytest
+
+check: setup-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python manage.py check --fail-level WARNING
+	PENSTOCK_PUBLIC_URL=https://check.invalid SECRET_KEY=$$($(BIN)/python -c 'import secrets; print(secrets.token_urlsafe(48))') \
+	  $(BIN)/python manage.py check --deploy --fail-level WARNING
+	$(BIN)/python manage.py makemigrations --check --dry-run
+	$(BIN)/python -m pytest tests/shape -q
+
+bench: setup-dev
+	@$(BIN)/python -m benchmarks $(BENCH)

@@ -7,7 +7,7 @@ OLDEST_PYTHON = (3, 11)
 
 
 def main() -> int:
-    """Run one command. `up` and `down` are served before Django is imported, so that they can explain what is missing."""
+    """Run one command. `up` and `down` come before Django is imported, so that they can say what is missing."""
     if sys.version_info < OLDEST_PYTHON:
         wanted = ".".join(map(str, OLDEST_PYTHON))
         print(f"Penstock needs Python {wanted} or later, this is {sys.version.split()[0]}.", file=sys.stderr)

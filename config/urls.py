@@ -32,7 +32,9 @@ urlpatterns: list[Route] = [
     path("i18n/", include("django.conf.urls.i18n")),
     path("api/schema/", SpectacularAPIView.as_view(), name="schema"),
     path("api/docs/", SpectacularSwaggerView.as_view(url_name="schema"), name="api-docs"),
-    *_routes("api/v1/", "tenants.api.urls", "quotas.api.urls", "instances.api.urls", "brokers.api.urls", "billing.api.urls"),
+    *_routes(
+        "api/v1/", "tenants.api.urls", "quotas.api.urls", "instances.api.urls", "brokers.api.urls", "billing.api.urls"
+    ),
     *_routes("", "billing.urls", "brokers.urls", "quotas.urls", "instances.urls", "tenants.urls"),
     path("accounts/", include("allauth.account.urls")),
 ]

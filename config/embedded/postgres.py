@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
 
@@ -39,6 +40,8 @@ SETTINGS = {
     "autovacuum_worker_slots": "4",
     "max_worker_processes": "4",
 }
+# For tests: a crash of the machine may lose the data, a crash of the server may not.
+FORGETFUL = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 
 
 class EmbeddedPostgres:
@@ -52,7 +55,7 @@ class EmbeddedPostgres:
         self.binaries = postgres_binaries()
         self.user = ordinary_user()
         self.url = f"postgres://{USER}@{quote(str(self.socket_dir), safe='')}:{PORT}/{DATABASE}"
-        settings = SETTINGS | ({} if durable else {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"})
+        settings = SETTINGS | ({} if durable else FORGETFUL)
         self.child = Child(
             name="postgres",
             command=(
@@ -93,8 +96,8 @@ class EmbeddedPostgres:
         return True
 
     def _ensure_database(self) -> None:
-        address = {"host": str(self.socket_dir), "port": PORT, "user": USER}
-        with psycopg.connect(dbname="postgres", autocommit=True, **address) as link:
+        host = str(self.socket_dir)
+        with psycopg.connect(host=host, port=PORT, user=USER, dbname="postgres", autocommit=True) as link:
             found = link.execute("SELECT 1 FROM pg_database WHERE datname = %s", (DATABASE,)).fetchone()
             if found is None:
                 link.execute(f"CREATE DATABASE {DATABASE} STRATEGY file_copy")
@@ -115,7 +118,7 @@ class EmbeddedPostgres:
             stderr=subprocess.STDOUT,
             env=_environment(),
             cwd="/",
-            preexec_fn=self._before_exec(),  # noqa: PLW1509  (no other thread runs while services start)
+            preexec_fn=self._before_exec(),
         )
         if done.returncode != 0:
             last = "\n".join(done.stdout.decode("utf-8", "replace").splitlines()[-5:])
@@ -130,7 +133,7 @@ class EmbeddedPostgres:
             os.chown(folder, self.user.pw_uid, self.user.pw_gid)
         folder.chmod(0o700)
 
-    def _before_exec(self):  # type: ignore[no-untyped-def]
+    def _before_exec(self) -> Callable[[], None] | None:
         if self.user is None:
             return None
         reachable = all(is_reachable(path, self.user) for path in (self.directory.parent, self.binaries))

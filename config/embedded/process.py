@@ -1,4 +1,4 @@
-"""A child process that cannot outlive its parent: started with its own session, a log file and a parent-death signal."""
+"""A child process that cannot outlive its parent: its own session, a log file, and a parent-death signal."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Child:
     process: subprocess.Popen[bytes] | None = field(default=None)
 
     def start(self) -> None:
-        """Start the program. Call from a thread that lives as long as the child shall: its end is the parent's death."""
+        """Start the program. Call from a thread that lives as long as the child shall: its end counts as the parent's."""
         self.log_file.parent.mkdir(parents=True, exist_ok=True)
         if self.log_file.exists() and self.log_file.stat().st_size > LOG_BYTES_MAX:
             self.log_file.rename(self.log_file.with_suffix(".log.old"))
@@ -74,7 +74,7 @@ class Child:
                 env=None if self.environment is None else dict(self.environment),
                 cwd=self.directory,
                 start_new_session=True,
-                preexec_fn=prepare,  # noqa: PLW1509  (the supervisor starts its children from its only thread)
+                preexec_fn=prepare,
             )
 
     @property

@@ -26,9 +26,7 @@ def check(options: UpOptions) -> None:
     wanted = [(options.http_port, "the console", "--http-port")]
     wanted += [(port, "a broker's internal listener", "--port-base") for port in options.internal_ports]
     wanted += [(port, "a broker's admin port", "--port-base") for port in options.admin_ports]
-    wanted += [
-        (options.port_base + offset, "tenant addresses", "--port-base") for offset in range(options.brokers)
-    ]
+    wanted += [(options.port_base + offset, "tenant addresses", "--port-base") for offset in range(options.brokers)]
     for port, purpose, flag in wanted:
         if not port_is_free(port):
             raise StartFailed(

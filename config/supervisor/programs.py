@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 
 from config.embedded.process import Child
 from config.environment import BASE_DIR
@@ -81,5 +80,3 @@ def agent(state: StateDirectory, environment: Mapping[str, str], *, host: str) -
         stop_signal=signal.SIGTERM,
         stop_timeout_s=AGENT_STOP_S,
     )
-
-

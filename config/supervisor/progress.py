@@ -28,7 +28,7 @@ class Progress:
 
     def _print(self, text: str) -> None:
         try:
-            print(text, file=self._out, flush=True)  # noqa: T201  (this class is the program's voice)
+            print(text, file=self._out, flush=True)
         except BrokenPipeError:
             # The reader went away (`manage.py up | head`); the product does not stop for that.
             self._out = sys.stderr

@@ -80,7 +80,7 @@ class Supervisor:
         from config.supervisor import schema
 
         applied = schema.migrate()
-        self.progress.step(f"Database schema is up to date ({applied} migrations applied)" if applied else "Database ok")
+        self.progress.step(f"Database schema is current ({applied} migrations applied)")
 
     def _start_programs(self, plan: services.Services) -> None:
         from config.supervisor import seed
@@ -136,7 +136,7 @@ class Supervisor:
     def _web_answers(self) -> bool:
         url = f"http://127.0.0.1:{self.options.http_port}/readyz"
         try:
-            with urllib.request.urlopen(url, timeout=PROBE_TIMEOUT_S) as answer:  # noqa: S310  (our own address)
+            with urllib.request.urlopen(url, timeout=PROBE_TIMEOUT_S) as answer:
                 return bool(answer.status == 200)
         except (urllib.error.URLError, OSError):
             return False

@@ -72,10 +72,7 @@ class Watch:
 
     def stop(self) -> list[str]:
         """Stop everything, last started first. Returns the names that had to be killed."""
-        killed = []
-        for watched in reversed(self._watched):
-            if not watched.child.stop():
-                killed.append(watched.child.name)
+        killed = [watched.child.name for watched in reversed(self._watched) if not watched.child.stop()]
         self._watched.clear()
         self.on_change({})
         return killed

@@ -1,1 +1,1 @@
-"""What tests lean on: embedded services and the whole product, each started once per session and only when asked for."""
+"""What tests lean on: embedded services and the whole product, each started once a session, on first use."""

@@ -14,7 +14,7 @@ from config.embedded.redis import EmbeddedRedis
 from config.embedded.zookeeper import EmbeddedZooKeeper
 
 START_TIMEOUT_S = 60.0
-REDIS_PASSWORD = "tests-only"  # noqa: S105
+REDIS_PASSWORD = "tests-only"
 
 
 @pytest.fixture(scope="session")
