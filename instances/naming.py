@@ -1,8 +1,9 @@
 """Tenant names and the names the cluster uses for them (CKA-15, CKA-16). Pure.
 
-An internal topic name is `<instance id>.<topic>`; what would be longer than Kafka's 249 characters, or would look like a
-hashed name, becomes `<instance id>.h.<hash>` and the pair is kept in ZooKeeper (`InstanceTopicDocument.name`). The
-mapping is injective: a plain name never starts with `h.`, and two instances never share a prefix because an id has no dot.
+An internal topic name is `<instance id>.<topic>`; what would be longer than Kafka's 249 characters, or would look
+like a hashed name, becomes `<instance id>.h.<hash>` and the pair is kept in ZooKeeper
+(`InstanceTopicDocument.name`). The mapping is injective: a plain name never starts with `h.`, and two instances
+never share a prefix because an id has no dot.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The JSON documents kept in ZooKeeper, as frozen values with `to_json` and `from_json` (spec F.2, CKA-40).
 
-Unknown keys are ignored and missing optional ones defaulted (ZK-3), so that processes of neighbouring versions live together.
+Unknown keys are ignored and missing optional ones defaulted (ZK-3), so that processes of neighbouring versions live
+together.
 """
 
 from __future__ import annotations
@@ -68,10 +69,12 @@ class InstanceSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceDocument:
-    """`/ckafka/instances/<id>` (CKA-1, CKA-40): written by the reconciler alone, acted on by every broker of the cluster.
+    """`/ckafka/instances/<id>` (CKA-1, CKA-40): written by the reconciler alone, acted on by every broker of the
+    cluster.
 
     `generation` grows with each publication; a broker repeats it in its `InstanceAck`. `endpoints` are the advertised
     addresses `host:port` by broker id, `ports` the sockets to bind. Rates in bytes/s, capacity in bytes.
+    `partitions_max` bounds the partitions of all its topics together, None = what the broker allows.
     """
 
     generation: int
@@ -83,6 +86,7 @@ class InstanceDocument:
     ports: dict[int, int] = field(default_factory=dict)
     settings: InstanceSettings = InstanceSettings()
     vpc: str | None = None
+    partitions_max: int | None = None
 
     def to_json(self) -> bytes:
         return _dump(
@@ -97,6 +101,7 @@ class InstanceDocument:
                 "endpoints": {str(broker): address for broker, address in self.endpoints.items()},
                 "ports": {str(broker): port for broker, port in self.ports.items()},
                 "settings": asdict(self.settings),
+                "partitions_max": self.partitions_max,
             }
         )
 
@@ -114,12 +119,15 @@ class InstanceDocument:
             ports={int(broker): port for broker, port in body.get("ports", {}).items()},
             settings=InstanceSettings(**{k: v for k, v in body.get("settings", {}).items() if k in known}),
             vpc=body.get("vpc"),
+            partitions_max=body.get("partitions_max"),
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceAck:
-    """`/ckafka/acks/<id>/<broker>`, ephemeral: the broker applied `generation`; `error` says why the port is not open."""
+    """`/ckafka/acks/<id>/<broker>`, ephemeral: the broker applied `generation`; `error` says why the port is not
+    open.
+    """
 
     generation: int
     port: int
@@ -241,10 +249,28 @@ def config_change_to_json(entity_path: str) -> bytes:
 
 
 def change_to_json(paths: list[str]) -> bytes:
-    """`/ckafka/changes/change_<seq>`: which `topics/<internal>` and `instances/<id>` readers must read again (ZK-32)."""
+    """`/ckafka/changes/change_<seq>`: which `topics/<internal>` and `instances/<id>` readers must read again
+    (ZK-32).
+    """
     return _dump({"version": 1, "paths": paths})
 
 
 def change_from_json(raw: bytes) -> list[str]:
     body = json.loads(raw)
     return list(body["paths"]) if "paths" in body else [body["path"]]
+
+
+def config_change_from_json(raw: bytes) -> str:
+    """The entity path of version 2, or of version 1's type and name (ZK-15)."""
+    body = json.loads(raw)
+    return body["entity_path"] if "entity_path" in body else f"{body['entity_type']}/{body['entity_name']}"
+
+
+def controller_to_json(broker_id: int, timestamp_ms: int) -> bytes:
+    """`/controller`, ephemeral (ZK-8)."""
+    return _dump({"version": 2, "brokerid": broker_id, "timestamp": str(timestamp_ms), "kraftControllerEpoch": -1})
+
+
+def controller_from_json(raw: bytes) -> int:
+    """The id of the broker that is controller."""
+    return int(json.loads(raw)["brokerid"])

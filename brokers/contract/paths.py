@@ -1,4 +1,6 @@
-"""Every ZooKeeper path the product uses, relative to the cluster's chroot `/penstock/<cluster id>` (spec F.2, CKA-40)."""
+"""Every ZooKeeper path the product uses, relative to the cluster's chroot `/penstock/<cluster id>` (spec F.2,
+CKA-40).
+"""
 
 from __future__ import annotations
 
@@ -113,7 +115,8 @@ def desanitise(name: str) -> str:
 
 
 def quota_entity(instance_id: str, user: str | None, client_id: str | None, *, has_user: bool, has_client: bool) -> str:
-    """Entity path below `/config` of an instance's client quota, e.g. `users/ins-7k2m9qxa.alice/clients/ins-7k2m9qxa.etl`.
+    """Entity path below `/config` of an instance's client quota, e.g.
+    `users/ins-7k2m9qxa.alice/clients/ins-7k2m9qxa.etl`.
 
     `None` names the instance's default. Names carry the instance's prefix (CKA-13), the default too, so that two
     instances never share a limit or a counter; `<` cannot come out of `sanitise`, so the default cannot be spoofed.
@@ -132,3 +135,26 @@ def quota_entity(instance_id: str, user: str | None, client_id: str | None, *, h
     if has_client:
         return f"clients/{scoped(client_id)}"
     raise ValueError("a quota entity names a user, a client id, or both")
+
+
+def quota_entity_parts(entity_path: str) -> tuple[str, tuple[str | None, ...] | None, tuple[str | None, ...] | None]:
+    """The reverse of `quota_entity`: `(instance id, user, client id)`, a part being None when it is not named, else a
+    1-tuple of the tenant's name or of None for the default.
+
+    Raises:
+        ValueError: not the path of an instance's client quota.
+    """
+    kinds, names = entity_path.split("/")[0::2], entity_path.split("/")[1::2]
+    if len(kinds) != len(names) or kinds not in (["users"], ["clients"], ["users", "clients"]):
+        raise ValueError(f"not a quota entity: {entity_path!r}")
+    parts: dict[str, tuple[str | None, ...]] = {}
+    owners = set()
+    for kind, node in zip(kinds, names, strict=True):
+        owner, dot, name = node.partition(".")
+        if not owner or not dot or not name:
+            raise ValueError(f"not a quota entity: {entity_path!r}")
+        owners.add(owner)
+        parts[kind] = (None if name == DEFAULT_ENTITY else desanitise(name),)
+    if len(owners) != 1:
+        raise ValueError(f"a quota entity belongs to one instance: {entity_path!r}")
+    return owners.pop(), parts.get("users"), parts.get("clients")

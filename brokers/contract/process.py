@@ -6,14 +6,17 @@ import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-# The two identities of the internal listener (SASL PLAIN, password = the cluster's control secret): `<instance id>` sees
-# exactly what that instance's owner sees; this one sees the cluster under internal names (usage pipeline, operators).
+# The two identities of the internal listener (SASL PLAIN, password = the cluster's control secret): `<instance id>`
+# sees exactly what that instance's owner sees; this one sees the cluster under internal names (usage pipeline,
+# operators).
 CLUSTER_USER = "penstock"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerProcessSettings:
-    """One broker process. `zookeeper` is `host:port[,host:port]/chroot`; hosts and ports are those to bind and advertise."""
+    """One broker process. `zookeeper` is `host:port[,host:port]/chroot`; hosts and ports are those to bind and
+    advertise.
+    """
 
     broker_id: int
     cluster_id: str

@@ -1,11 +1,13 @@
 """The usage event: one record of `__usage` is one cumulative counter of one broker incarnation.
 
-Cumulative since that incarnation began, so a lost or repeated record changes nothing: the last one tells the whole story.
-What counts (PRODUCT.md 6): produce = record-batch bytes the leader accepted; consume = record-batch bytes written to the socket.
+Cumulative since that incarnation began, so a lost or repeated record changes nothing: the last one tells the whole
+story. What counts (PRODUCT.md 6): produce = record-batch bytes the leader accepted; consume = record-batch bytes
+written to the socket.
 """
 
 from __future__ import annotations
 
+import builtins
 import json
 from dataclasses import dataclass
 from typing import Literal
@@ -22,7 +24,9 @@ OTHER = "(other)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageEvent:
-    """`sequence` grows by one per report of the broker incarnation (`broker_id`, `broker_epoch`); `at_ms` is its wall time."""
+    """`sequence` grows by one per report of the broker incarnation (`broker_id`, `broker_epoch`); `at_ms` is its
+    wall time.
+    """
 
     broker_id: int
     broker_epoch: int
@@ -36,7 +40,7 @@ class UsageEvent:
     bytes: int
     requests: int
 
-    def to_json(self) -> bytes:
+    def to_json(self) -> builtins.bytes:
         return json.dumps(
             [
                 1,
@@ -56,7 +60,7 @@ class UsageEvent:
         ).encode()
 
     @classmethod
-    def from_json(cls, raw: bytes) -> UsageEvent:
+    def from_json(cls, raw: builtins.bytes) -> UsageEvent:
         version, *values = json.loads(raw)
         if version != 1:
             raise ValueError(f"usage event of unknown version {version!r}")

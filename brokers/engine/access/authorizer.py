@@ -1,7 +1,7 @@
 """May this connection do that to this topic? Instance state (CKA-14), then the topic's IP allow-list (CKA-11, CKA-12).
 
-Decided anew for every request from the present picture, so a change takes effect on open connections at once. Unknown and
-foreign topics get the same answer from the same path (CKA-10).
+Decided anew for every request from the present picture, so a change takes effect on open connections at once.
+Unknown and foreign topics get the same answer from the same path (CKA-10).
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ class AddressList:
 
 @lru_cache(maxsize=COMPILED_LISTS_MAX)
 def compile_list(entries: tuple[str, ...]) -> AddressList:
-    """Addresses and CIDRs. An entry that does not parse admits nobody: a list with a typing error must not open a door."""
+    """Addresses and CIDRs. An entry that does not parse admits nobody: a list with a typing error must not open a
+    door.
+    """
     networks: list[IPv4Network | IPv6Network] = []
     for entry in entries:
         try:

@@ -12,7 +12,9 @@ ANONYMOUS = "ANONYMOUS"
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """`instance_id` None is the cluster itself. `user` is the tenant's name for itself, without the instance's prefix."""
+    """`instance_id` None is the cluster itself. `user` is the tenant's name for itself, without the instance's
+    prefix.
+    """
 
     user: str
     instance_id: str | None
@@ -29,7 +31,9 @@ def of_tenant_port(instance_id: str) -> Principal:
 
 
 def of_internal_login(username: str) -> Principal | None:
-    """What a proven username of the internal listener may be: the cluster itself or an instance's owner; None = neither."""
+    """What a proven username of the internal listener may be: the cluster itself or an instance's owner; None =
+    neither.
+    """
     if username == CLUSTER_USER:
         return Principal(user=CLUSTER_USER, instance_id=None, internal=True)
     if is_instance_id(username):

@@ -1,4 +1,6 @@
-"""SASL PLAIN (RFC 4616) on the internal listener: one token in, a verdict out (WIRE-18, WIRE-19). The secret is never logged."""
+"""SASL PLAIN (RFC 4616) on the internal listener: one token in, a verdict out (WIRE-18, WIRE-19). The secret is
+never logged.
+"""
 
 from __future__ import annotations
 

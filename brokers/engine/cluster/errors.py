@@ -1,7 +1,7 @@
 """What can go wrong between this broker and the cluster's documents; each class carries the protocol's error code.
 
-Three kinds: the caller asked for something wrong (`Refused`), somebody else wrote first (`Conflict`), or the store cannot
-be reached (`StoreUnavailable`).
+Three kinds: the caller asked for something wrong (`Refused`), somebody else wrote first (`Conflict`), or the store
+cannot be reached (`StoreUnavailable`).
 """
 
 from __future__ import annotations
@@ -73,6 +73,12 @@ class InvalidReplicaAssignment(Refused):
 
 class InvalidConfig(Refused):
     wire_code = 40
+
+
+class PolicyViolation(Refused):
+    """More than the instance was sold."""
+
+    wire_code = 44
 
 
 class InstanceNotWritable(Refused):

@@ -1,7 +1,7 @@
 """The immutable picture of the cluster: a handler takes it once per request and never asks ZooKeeper.
 
-`ClusterImage.with_changes` makes the next picture and shares all that did not change; nobody mutates what hangs below an
-image. User-side indexes are keyed by the bytes of the wire, so that a produce finds its topic in one lookup.
+`ClusterImage.with_changes` makes the next picture and shares all that did not change; nobody mutates what hangs
+below an image. User-side indexes are keyed by the bytes of the wire, so that a produce finds its topic in one lookup.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ class PartitionImage:
 class TopicImage:
     """`name` is internal, `user_name` what the owner calls it (the same for topics of the cluster's own).
 
-    `produce_ips` and `consume_ips` are the allow-lists of CKA-11, empty = everybody. `version` is of `/brokers/topics/<t>`.
+    `produce_ips` and `consume_ips` are the allow-lists of CKA-11, empty = everybody. `version` is of
+    `/brokers/topics/<t>`.
     """
 
     name: str
@@ -111,7 +112,9 @@ class ClusterImage:
         instances: Mapping[str, InstanceDocument | None] | None = None,
         quotas: QuotaImage | None = None,
     ) -> ClusterImage:
-        """The next picture. `topics` and `instances` name what changed, None meaning gone; `brokers` is the full set."""
+        """The next picture. `topics` and `instances` name what changed, None meaning gone; `brokers` is the full
+        set.
+        """
         next_topics, next_by_id = self.topics, self.topics_by_id
         if topics:
             next_topics, next_by_id = _apply_topics(self.topics, self.topics_by_id, topics)

@@ -1,20 +1,21 @@
 """The one door through which this broker changes the cluster's documents. Every write is a compare-and-set.
 
-Any broker accepts topic administration (docs/decisions): it validates against its picture, then writes entity and change
-node in one transaction, so that readers learn of it by the change log and a lost race shows as `Conflict` or `TopicExists`.
+Any broker accepts topic administration (docs/decisions): it validates against its picture, then writes entity and
+change node in one transaction, so that readers learn of it by the change log and a lost race shows as `Conflict` or
+`TopicExists`.
 """
 
 from __future__ import annotations
 
-import random
+import os
 from collections.abc import Callable, Mapping, Sequence
 
 from brokers.contract.documents import BrokerDocument, InstanceAck
-from brokers.engine.cluster import client_quotas, controller_writes, registration, topic_admin
+from brokers.engine.cluster import client_quotas, controller_writes, registration, topic_admin, topic_plans
 from brokers.engine.cluster.controller_writes import ControllerTerm, StateWrite
 from brokers.engine.cluster.image import ClusterImage, TopicImage
 from brokers.engine.cluster.quota_image import QuotaEntity
-from brokers.engine.cluster.topic_admin import CreatedTopic, Place
+from brokers.engine.cluster.topic_plans import CreatedTopic, Place
 from brokers.engine.cluster.tree import Tree
 
 
@@ -31,7 +32,7 @@ class ClusterStore:
         *,
         place: Place,
         now_ms: Callable[[], int],
-        random_bytes: Callable[[int], bytes] = random.SystemRandom().randbytes,
+        random_bytes: Callable[[int], bytes] = os.urandom,
         replication_factor_max: int = 1,
     ) -> None:
         self.tree = tree
@@ -59,7 +60,7 @@ class ClusterStore:
         Leaders are not there yet when this returns: `current.wait_until(lambda image: ...has_leaders)`.
         Config keys and values must have been checked by the caller.
         """
-        plan = topic_admin.plan_creation(
+        plan = topic_plans.plan_creation(
             image,
             instance_id=instance_id,
             name=name,
@@ -89,7 +90,9 @@ class ClusterStore:
         assignment: Sequence[Sequence[int]] | None = None,
         validate_only: bool = False,
     ) -> CreatedTopic:
-        """Grows a topic to `total` partitions (REP-35, ASG-5); `assignment` lists the replicas of the added ones only."""
+        """Grows a topic to `total` partitions (REP-35, ASG-5); `assignment` lists the replicas of the added ones
+        only.
+        """
         return await topic_admin.grow(
             self.tree,
             image,
@@ -110,9 +113,7 @@ class ClusterStore:
         change: Callable[[dict[str, str]], dict[str, str]],
     ) -> dict[str, str]:
         """Applies `change` to the stored overrides and answers the result; `change` may run again after a lost race."""
-        return await topic_admin.alter_config(
-            self.tree, image, instance_id=instance_id, name=name, change=change
-        )
+        return await topic_admin.alter_config(self.tree, image, instance_id=instance_id, name=name, change=change)
 
     # --- client quotas ------------------------------------------------------------------------------------------
 
@@ -127,7 +128,7 @@ class ClusterStore:
         """QUO-71, QUO-73, QUO-74: sets the named limits, None removes; other keys of the node are left alone."""
         client_quotas.validate(entity, changes)
         if not validate_only:
-            await client_quotas.alter(self.tree, instance_id=instance_id, entity=entity, changes=changes)
+            await client_quotas.alter(self.tree, instance_id=instance_id, entity=entity, limits=changes)
 
     # --- this broker --------------------------------------------------------------------------------------------
 

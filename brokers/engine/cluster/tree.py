@@ -1,16 +1,28 @@
 """The port to ZooKeeper: nodes, versions, one-shot watches, atomic transactions, a session. No kazoo here.
 
-`zookeeper.ZooKeeperTree` speaks to a real ensemble; tests plug an in-process one. Every method runs on the event loop, and
-every watch and session call-back is called on it. A version is an int to compare, or None for "whatever is there".
+`zookeeper.ZooKeeperTree` speaks to a real ensemble; tests plug an in-process one. Every method runs on the event
+loop, and every watch and session call-back is called on it. A version is an int to compare, or None for "whatever is
+there".
 """
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 Watch = Callable[[], None]
+
+READS_IN_FLIGHT_MAX = 512
+
+
+class SessionState(enum.Enum):
+    """SUSPENDED: the connection is gone, the session may live. LOST: its ephemerals are gone; a next one will begin."""
+
+    CONNECTED = "connected"
+    SUSPENDED = "suspended"
+    LOST = "lost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,5 +119,5 @@ class Tree(Protocol):
             TreeError: of the first operation that failed; nothing was written.
         """
 
-
-READS_IN_FLIGHT_MAX = 512
+    def subscribe(self, on_state: Callable[[SessionState], None]) -> None:
+        """Tells each change of the session's state, on the loop, in order."""

@@ -1,0 +1,130 @@
+"""Client quotas in ZooKeeper: checked as QUO-71 asks, merged into the node so that its other keys survive (QUO-73,
+QUO-74).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from brokers.contract import documents, paths
+from brokers.engine.cluster import changes, errors
+from brokers.engine.cluster.quota_image import QuotaEntity
+from brokers.engine.cluster.tree import (
+    BadVersion,
+    Create,
+    Delete,
+    Node,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    Operation,
+    Set,
+    Tree,
+)
+
+INTEGRAL_QUOTAS = frozenset({"producer_byte_rate", "consumer_byte_rate"})
+QUOTAS = INTEGRAL_QUOTAS | {"request_percentage", "controller_mutation_rate"}
+_INTEGRAL_WITHIN = 1e-6
+_LONG_MAX = 2**63 - 1
+# Percent-encoded it may be three times as long; ZooKeeper paths have no limit of their own below the 1 MB frame.
+ENTITY_NAME_LENGTH_MAX = 1024
+
+
+def validate(entity: QuotaEntity, limits: Mapping[str, float | None]) -> None:
+    """
+    Raises:
+        errors.Refused: an empty or overlong name, no entity, an unknown quota, or a value that is none.
+    """
+    if not entity.has_user and not entity.has_client:
+        raise errors.Refused("Invalid empty client quota entity")
+    for name in (entity.user, entity.client_id):
+        if name is not None and not 0 < len(name) <= ENTITY_NAME_LENGTH_MAX:
+            raise errors.Refused("Invalid name of a client quota entity")
+    for quota, value in limits.items():
+        if quota not in QUOTAS:
+            raise errors.Refused(f"Invalid configuration key {quota}")
+        if value is None:
+            continue
+        if not math.isfinite(value) or value < 0 or value > _LONG_MAX:
+            raise errors.Refused(f"Invalid value for {quota}: it must be a finite number of at least 0")
+        if quota in INTEGRAL_QUOTAS and abs(value - round(value)) > _INTEGRAL_WITHIN:
+            raise errors.Refused(f"Configuration {quota} must be a Long value")
+
+
+def stored_value(quota: str, value: float) -> str:
+    """As Kafka writes it: whole numbers for the byte rates, decimal fractions for the others."""
+    return str(round(value)) if quota in INTEGRAL_QUOTAS else repr(float(value))
+
+
+async def alter(tree: Tree, *, instance_id: str, entity: QuotaEntity, limits: Mapping[str, float | None]) -> None:
+    """Sets, removes, and takes away what is left empty, with the change node, in one transaction."""
+    entity_path = paths.quota_entity(
+        instance_id,
+        entity.user,
+        entity.client_id,
+        has_user=entity.has_user,
+        has_client=entity.has_client,
+    )
+    for _ in range(changes.COMPARE_AND_SET_ATTEMPTS_MAX):
+        operations = await _plan(tree, entity_path, limits)
+        if not operations:
+            return
+        try:
+            await tree.commit([*operations, changes.config_changed(entity_path)])
+        except (BadVersion, NodeExists, NoNode, NotEmpty):
+            continue
+        return
+    raise errors.Conflict("The client quota could not be changed.")
+
+
+async def _plan(tree: Tree, entity_path: str, limits: Mapping[str, float | None]) -> list[Operation]:
+    path = f"/config/{entity_path}"
+    node = await tree.get(path)
+    before = _config(node)
+    after = dict(before)
+    for quota, value in limits.items():
+        if value is None:
+            after.pop(quota, None)
+        else:
+            after[quota] = stored_value(quota, value)
+    if node is None:
+        if not after:
+            return []
+        return [*await _missing_parents(tree, entity_path), Create(path, documents.config_to_json(after))]
+    if after or await tree.children(path):
+        return [Set(path, documents.config_to_json(after), node.version)] if after != before else []
+    return [Delete(path, node.version), *await _emptied_parents(tree, entity_path)]
+
+
+async def _missing_parents(tree: Tree, entity_path: str) -> list[Operation]:
+    """For `users/u/clients/c`: `users/u` with an empty config and `users/u/clients`, where they are not there yet."""
+    parts = entity_path.split("/")
+    if len(parts) == 2:
+        return []
+    wanted = [(f"/config/users/{parts[1]}", documents.config_to_json({})), (f"/config/users/{parts[1]}/clients", b"")]
+    present = await tree.get_many([path for path, _ in wanted])
+    return [Create(path, body) for (path, body), node in zip(wanted, present, strict=True) if node is None]
+
+
+async def _emptied_parents(tree: Tree, entity_path: str) -> list[Operation]:
+    parts = entity_path.split("/")
+    if len(parts) == 2:
+        return []
+    user_path = f"/config/users/{parts[1]}"
+    if await tree.children(f"{user_path}/clients") != [parts[3]]:
+        return []
+    operations: list[Operation] = [Delete(f"{user_path}/clients", None)]
+    user = await tree.get(user_path)
+    if user is not None and not _config(user) and await tree.children(user_path) == ["clients"]:
+        operations.append(Delete(user_path, user.version))
+    return operations
+
+
+def _config(node: Node | None) -> dict[str, str]:
+    if node is None or not node.data:
+        return {}
+    try:
+        return documents.config_from_json(node.data)
+    except (ValueError, TypeError, AttributeError):
+        return {}

@@ -1,0 +1,203 @@
+"""What only the controller writes, each transaction held to its term by a check of `/controller_epoch` (CTL-1,
+CTL-4, ZK-4).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from brokers.contract import documents, paths
+from brokers.contract.documents import PartitionStateDocument
+from brokers.engine.cluster import changes, errors
+from brokers.engine.cluster.image import TopicImage
+from brokers.engine.cluster.tree import (
+    BadVersion,
+    Check,
+    Create,
+    Delete,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    Operation,
+    Set,
+    Tree,
+    TreeError,
+)
+from instances import naming
+
+# A transaction stays far below ZooKeeper's 1 MB frame: a path is at most ~300 bytes, a state ~100.
+WRITES_PER_TRANSACTION_MAX = 250
+CLEANED_AT_ONCE_MAX = 200
+# However young, no more change nodes than this are kept: every reader lists them at each change.
+CHANGES_KEPT_MAX = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerTerm:
+    """One tenure. `guard_version` is the version of `/controller_epoch` that every write checks."""
+
+    broker_id: int
+    epoch: int
+    guard_version: int
+
+    @property
+    def guard(self) -> Check:
+        return Check(paths.CONTROLLER_EPOCH, self.guard_version)
+
+
+@dataclass(frozen=True, slots=True)
+class StateWrite:
+    """One partition state. `version` None creates the node; `opens_topic` marks the first state of a topic."""
+
+    topic: str
+    index: int
+    document: PartitionStateDocument
+    version: int | None
+    opens_topic: bool = False
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.topic, self.index
+
+    def operations(self) -> list[Operation]:
+        body = self.document.to_json()
+        path = paths.partition_state(self.topic, self.index)
+        if self.version is not None:
+            return [Set(path, body, self.version)]
+        parents: list[Operation] = [Create(paths.partition(self.topic, self.index))]
+        if self.opens_topic:
+            parents.insert(0, Create(paths.partitions(self.topic)))
+        return [*parents, Create(path, body)]
+
+
+async def elect(tree: Tree, broker_id: int, now_ms: int) -> ControllerTerm | None:
+    for _ in range(changes.COMPARE_AND_SET_ATTEMPTS_MAX):
+        controller = await tree.get(paths.CONTROLLER)
+        epoch_node = await tree.get(paths.CONTROLLER_EPOCH)
+        if controller is not None:
+            if controller.owner != tree.session_id or epoch_node is None:
+                return None
+            return ControllerTerm(broker_id, int(epoch_node.data), epoch_node.version)
+        if epoch_node is None:
+            with contextlib.suppress(NodeExists):
+                await tree.commit([Create(paths.CONTROLLER_EPOCH, b"0")])
+            continue
+        epoch = int(epoch_node.data) + 1
+        body = documents.controller_to_json(broker_id, now_ms)
+        try:
+            await tree.commit(
+                [
+                    Create(paths.CONTROLLER, body, ephemeral=True),
+                    Set(paths.CONTROLLER_EPOCH, str(epoch).encode(), epoch_node.version),
+                ]
+            )
+        except (NodeExists, BadVersion):
+            continue
+        return ControllerTerm(broker_id, epoch, epoch_node.version + 1)
+    return None
+
+
+async def resign(tree: Tree, term: ControllerTerm) -> None:
+    """Gives the office back if this session still holds it; a later term is never touched."""
+    node = await tree.get(paths.CONTROLLER)
+    if node is not None and node.owner == tree.session_id:
+        try:
+            await tree.commit([term.guard, Delete(paths.CONTROLLER, node.version)])
+        except (NoNode, BadVersion):
+            return
+
+
+async def write_states(tree: Tree, term: ControllerTerm, writes: Sequence[StateWrite]) -> list[StateWrite]:
+    """Transactions are sent one behind the other without waiting: one session's requests keep their order (CTL-8)."""
+    chunks = [
+        writes[start : start + WRITES_PER_TRANSACTION_MAX]
+        for start in range(0, len(writes), WRITES_PER_TRANSACTION_MAX)
+    ]
+    outcomes = await asyncio.gather(*(_commit_states(tree, term, chunk) for chunk in chunks), return_exceptions=True)
+    lost: list[StateWrite] = []
+    retry: list[StateWrite] = []
+    for chunk, outcome in zip(chunks, outcomes, strict=True):
+        if isinstance(outcome, TreeError):
+            # One write of the chunk lost a race and took its neighbours with it: each gets a transaction of its own.
+            (retry if len(chunk) > 1 else lost).extend(chunk)
+        elif isinstance(outcome, BaseException):
+            raise outcome
+    outcomes = await asyncio.gather(*(_commit_states(tree, term, [write]) for write in retry), return_exceptions=True)
+    for write, outcome in zip(retry, outcomes, strict=True):
+        if isinstance(outcome, TreeError):
+            lost.append(write)
+        elif isinstance(outcome, BaseException):
+            raise outcome
+    return lost
+
+
+async def _commit_states(tree: Tree, term: ControllerTerm, writes: Sequence[StateWrite]) -> None:
+    operations: list[Operation] = [term.guard]
+    for write in writes:
+        operations += write.operations()
+    operations.append(changes.topics_changed(dict.fromkeys(write.topic for write in writes)))
+    await _commit_guarded(tree, operations)
+
+
+async def finish_deletion(tree: Tree, term: ControllerTerm, topic: TopicImage) -> None:
+    """Partitions go first in pieces, the topic and its marker last: interrupted anywhere, it can be run again."""
+    indexes = await tree.children(paths.partitions(topic.name)) or []
+    states = await tree.children_many([f"{paths.partitions(topic.name)}/{index}" for index in indexes])
+    removals: list[Operation] = []
+    for index, children in zip(indexes, states, strict=True):
+        parent = f"{paths.partitions(topic.name)}/{index}"
+        removals += [Delete(f"{parent}/{child}", None) for child in children or ()]
+        removals.append(Delete(parent, None))
+    for start in range(0, len(removals), WRITES_PER_TRANSACTION_MAX):
+        await _commit_guarded(tree, [term.guard, *removals[start : start + WRITES_PER_TRANSACTION_MAX]])
+    last = [
+        paths.partitions(topic.name),
+        paths.topic(topic.name),
+        paths.topic_config(topic.name),
+        paths.topic_deletion(topic.name),
+    ]
+    instance_id = naming.split_internal(topic.name)[0]
+    if instance_id is not None:
+        last.append(paths.instance_topic(instance_id, topic.name))
+    present = await tree.get_many(last)
+    found: Iterable[Operation] = (Delete(p, None) for p, node in zip(last, present, strict=True) if node is not None)
+    await _commit_guarded(tree, [term.guard, *found, changes.topics_changed([topic.name])])
+
+
+async def clean_changes(tree: Tree, created_before_ms: int) -> int:
+    cleaned = 0
+    for parent in (paths.CHANGES, paths.CONFIG_CHANGES):
+        names = await tree.children(parent) or []
+        oldest_first = sorted(names, key=lambda name: changes.sequence_of(name) or 0)
+        excess = max(0, len(oldest_first) - CHANGES_KEPT_MAX)
+        candidates = [f"{parent}/{name}" for name in oldest_first[: max(CLEANED_AT_ONCE_MAX, excess)]]
+        nodes = await tree.get_many(candidates)
+        for position, (path, node) in enumerate(zip(candidates, nodes, strict=True)):
+            if node is None:
+                continue
+            if node.created_ms >= created_before_ms and position >= excess:
+                break
+            try:
+                await tree.commit([Delete(path, None)])
+            except NoNode:
+                continue
+            cleaned += 1
+    return cleaned
+
+
+async def _commit_guarded(tree: Tree, operations: Sequence[Operation]) -> None:
+    """`operations[0]` is the guard.
+
+    Raises:
+        errors.ControllerMoved: it failed.
+        TreeError: another operation did.
+    """
+    try:
+        await tree.commit(operations)
+    except (BadVersion, NoNode, NodeExists, NotEmpty) as error:
+        if error.index == 0:
+            raise errors.ControllerMoved("another controller was elected") from None
+        raise

@@ -1,0 +1,263 @@
+"""Reads entities of the tree into values of the picture. What cannot be understood is logged and left out (QUO-75,
+ZK-3).
+"""
+
+from __future__ import annotations
+
+import math
+from base64 import urlsafe_b64decode
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+import structlog
+
+from brokers.contract import documents, paths
+from brokers.contract.documents import BrokerDocument, InstanceDocument, InstanceTopicDocument, TopicDocument
+from brokers.engine.cluster.client_quotas import QUOTAS
+from brokers.engine.cluster.image import NO_CONTROLLER, BrokerInfo, PartitionImage, TopicImage
+from brokers.engine.cluster.quota_image import QuotaEntity
+from brokers.engine.cluster.tree import Node, Tree, Watch
+from instances import naming
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+TOPIC_ID_BYTES = 16
+_ZERO_TOPIC_ID = bytes(TOPIC_ID_BYTES)
+
+
+class Malformed(Exception):
+    """A document that is there and makes no sense: whoever reads it keeps what was known before."""
+
+
+def understand(path: str, node: Node, parse: Callable[[bytes], T]) -> T:
+    """
+    Raises:
+        Malformed: and says so in the log.
+    """
+    try:
+        return parse(node.data)
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        log.warning("document_ignored", path=path, reason=repr(error))
+        raise Malformed(path) from error
+
+
+async def read_brokers(tree: Tree, watch: Watch) -> dict[int, BrokerInfo]:
+    names = await tree.children(paths.BROKER_IDS, watch) or []
+    ids = sorted(int(name) for name in names if name.isdigit())
+    nodes = await tree.get_many([paths.broker(id) for id in ids])
+    brokers: dict[int, BrokerInfo] = {}
+    for id, node in zip(ids, nodes, strict=True):
+        if node is None:
+            continue
+        try:
+            document = understand(paths.broker(id), node, BrokerDocument.from_json)
+        except Malformed:
+            continue
+        brokers[id] = BrokerInfo(
+            id=id,
+            host=document.host,
+            port=document.port,
+            admin_port=document.admin_port,
+            rack=document.rack,
+            epoch=node.czxid,
+        )
+    return brokers
+
+
+async def read_controller(tree: Tree, watch: Watch) -> tuple[int, int]:
+    """`(controller id or -1, controller epoch)`."""
+    node = await tree.get(paths.CONTROLLER, watch)
+    epoch_node = await tree.get(paths.CONTROLLER_EPOCH)
+    controller, epoch = NO_CONTROLLER, 0
+    try:
+        if node is not None:
+            controller = understand(paths.CONTROLLER, node, documents.controller_from_json)
+        if epoch_node is not None:
+            epoch = understand(paths.CONTROLLER_EPOCH, epoch_node, int)
+    except Malformed:
+        return NO_CONTROLLER, epoch
+    return controller, epoch
+
+
+async def read_topics(
+    tree: Tree, names: Sequence[str], known: Mapping[str, TopicImage]
+) -> dict[str, TopicImage | None]:
+    """Every named topic as it is stored, None when it is not; `known` is what a malformed document leaves standing."""
+    bodies = await tree.get_many([paths.topic(name) for name in names])
+    configs = await tree.get_many([paths.topic_config(name) for name in names])
+    markers = await tree.get_many([paths.topic_deletion(name) for name in names])
+    owned = [name for name in names if naming.split_internal(name)[0] is not None]
+    owner_paths = [paths.instance_topic(naming.split_internal(name)[0] or "", name) for name in owned]
+    owner_nodes = dict(zip(owned, await tree.get_many(owner_paths), strict=True))
+
+    parsed: dict[str, TopicDocument] = {}
+    result: dict[str, TopicImage | None] = {}
+    for name, node in zip(names, bodies, strict=True):
+        result[name] = None
+        if node is not None:
+            try:
+                parsed[name] = understand(paths.topic(name), node, _topic_document)
+            except Malformed:
+                result[name] = known.get(name)
+    wanted = [(name, index) for name, document in parsed.items() for index in sorted(document.assignment)]
+    state_nodes = await tree.get_many([paths.partition_state(name, index) for name, index in wanted])
+    states = dict(zip(wanted, state_nodes, strict=True))
+    for position, name in enumerate(names):
+        node, document = bodies[position], parsed.get(name)
+        if node is None or document is None:
+            continue
+        try:
+            result[name] = _topic(
+                name, document, node, configs[position], owner_nodes.get(name), markers[position] is not None, states
+            )
+        except Malformed:
+            result[name] = known.get(name)
+    return result
+
+
+async def read_instances(tree: Tree, ids: Sequence[str]) -> dict[str, InstanceDocument | None]:
+    """Documents by id, None when gone; a malformed one is left out, so the one known before stays in force."""
+    nodes = await tree.get_many([paths.instance(id) for id in ids])
+    found: dict[str, InstanceDocument | None] = {}
+    for id, node in zip(ids, nodes, strict=True):
+        try:
+            found[id] = None if node is None else understand(paths.instance(id), node, InstanceDocument.from_json)
+        except Malformed:
+            continue
+    return found
+
+
+async def read_quotas(tree: Tree, entity_paths: Iterable[str]) -> dict[tuple[str, QuotaEntity], dict[str, float]]:
+    """Limits by (instance id, entity); an entity that is gone or names no limit is empty."""
+    wanted = list(entity_paths)
+    nodes = await tree.get_many([f"/config/{path}" for path in wanted])
+    found: dict[tuple[str, QuotaEntity], dict[str, float]] = {}
+    for path, node in zip(wanted, nodes, strict=True):
+        try:
+            key = quota_key(path)
+        except ValueError as error:
+            log.warning("document_ignored", path=f"/config/{path}", reason=repr(error))
+            continue
+        found[key] = {}
+        if node is not None and node.data:
+            try:
+                config = understand(f"/config/{path}", node, documents.config_from_json)
+            except Malformed:
+                continue
+            found[key] = _limits(path, config)
+    return found
+
+
+async def list_quota_entities(tree: Tree) -> list[str]:
+    """Every path of a client quota below `/config`, as change nodes name them."""
+    users = sorted(await tree.children("/config/users") or [])
+    clients = sorted(await tree.children("/config/clients") or [])
+    below = await tree.children_many([f"/config/users/{user}/clients" for user in users])
+    pairs = [
+        f"users/{user}/clients/{client}"
+        for user, children in zip(users, below, strict=True)
+        for client in sorted(children or ())
+    ]
+    return [*(f"users/{user}" for user in users), *pairs, *(f"clients/{client}" for client in clients)]
+
+
+def quota_key(entity_path: str) -> tuple[str, QuotaEntity]:
+    """
+    Raises:
+        ValueError: not an instance's client quota.
+    """
+    instance_id, user, client = paths.quota_entity_parts(entity_path)
+    return instance_id, QuotaEntity(
+        has_user=user is not None,
+        user=user[0] if user is not None else None,
+        has_client=client is not None,
+        client_id=client[0] if client is not None else None,
+    )
+
+
+def _limits(path: str, config: Mapping[str, str]) -> dict[str, float]:
+    limits: dict[str, float] = {}
+    for quota, text in config.items():
+        if quota not in QUOTAS:
+            continue
+        try:
+            value = float(text)
+        except (TypeError, ValueError):
+            value = math.nan
+        if math.isfinite(value) and value >= 0:
+            limits[quota] = value
+        else:
+            log.warning("quota_value_ignored", path=f"/config/{path}", quota=quota)
+    return limits
+
+
+def _topic_document(raw: bytes) -> TopicDocument:
+    document = TopicDocument.from_json(raw)
+    if sorted(document.assignment) != list(range(len(document.assignment))) or not document.assignment:
+        raise ValueError("partitions are not 0..n-1")
+    if not all(document.assignment.values()):
+        raise ValueError("a partition has no replica")
+    return document
+
+
+def _topic_id(text: str) -> bytes:
+    raw = urlsafe_b64decode(text + "=" * (-len(text) % 4)) if text else _ZERO_TOPIC_ID
+    if len(raw) != TOPIC_ID_BYTES:
+        raise ValueError("a topic id has 16 bytes")
+    return raw
+
+
+def _topic(
+    name: str,
+    document: TopicDocument,
+    node: Node,
+    config_node: Node | None,
+    owner_node: Node | None,
+    deleting: bool,
+    states: Mapping[tuple[str, int], Node | None],
+) -> TopicImage:
+    config: dict[str, str] = {}
+    if config_node is not None and config_node.data:
+        config = understand(paths.topic_config(name), config_node, documents.config_from_json)
+    instance_id, rest = naming.split_internal(name)
+    owner: InstanceTopicDocument | None = None
+    if owner_node is not None and instance_id is not None:
+        owner = understand(paths.instance_topic(instance_id, name), owner_node, InstanceTopicDocument.from_json)
+    user_name = owner.name if owner is not None else naming.plain_topic(name)
+    if user_name is None:
+        log.warning("hashed_topic_without_name", topic=name)
+        raise Malformed(name)
+    return TopicImage(
+        name=name,
+        user_name=user_name if instance_id is not None else rest,
+        instance_id=instance_id,
+        topic_id=understand(paths.topic(name), node, lambda _raw: _topic_id(document.topic_id)),
+        partitions=tuple(
+            _partition(name, index, document.assignment[index], states[name, index])
+            for index in range(len(document.assignment))
+        ),
+        config=config,
+        produce_ips=owner.produce_ips if owner is not None else (),
+        consume_ips=owner.consume_ips if owner is not None else (),
+        deleting=deleting,
+        version=node.version,
+    )
+
+
+def _partition(name: str, index: int, replicas: tuple[int, ...], node: Node | None) -> PartitionImage:
+    if node is None:
+        return PartitionImage(index, replicas)
+    state = understand(paths.partition_state(name, index), node, documents.PartitionStateDocument.from_json)
+    return PartitionImage(
+        index=index,
+        replicas=replicas,
+        leader=state.leader,
+        leader_epoch=state.leader_epoch,
+        # One tuple for both in the usual case: half the memory of a large picture.
+        isr=replicas if state.isr == replicas else state.isr,
+        controller_epoch=state.controller_epoch,
+        version=node.version,
+        written_at=node.mzxid,
+    )

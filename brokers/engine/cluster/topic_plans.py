@@ -1,0 +1,255 @@
+"""What topic administration decides, from one picture and without writing (CTL-17…19, REP-35, ASG-5). Pure.
+
+What is refused changes nothing. Names in messages are the tenant's own.
+"""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from brokers.contract.documents import TopicDocument
+from brokers.engine.cluster import errors
+from brokers.engine.cluster.image import ClusterImage, InstanceImage, TopicImage
+from instances import naming
+
+PARTITIONS_PER_TOPIC_MAX = 1_000
+PARTITIONS_DEFAULT = 1
+REPLICATION_FACTOR_DEFAULT = 1
+UNSET = -1
+
+
+class Place(Protocol):
+    """The assignment algorithm (ASG-1…9): `brokers` maps id to rack, `first_broker` is that of partition 0 when
+    growing.
+
+    Raises `errors.InvalidReplicationFactor` when the brokers cannot hold that many replicas.
+    """
+
+    def __call__(
+        self,
+        brokers: Mapping[int, str | None],
+        *,
+        partitions: int,
+        replication_factor: int,
+        first_id: int = 0,
+        first_broker: int | None = None,
+    ) -> dict[int, tuple[int, ...]]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreatedTopic:
+    """What was or would be written. `assignment` is the whole one; `instance_document` is there for hashed names."""
+
+    internal_name: str
+    user_name: str
+    instance_id: str | None
+    topic_id: bytes
+    assignment: Mapping[int, tuple[int, ...]]
+    config: Mapping[str, str]
+
+    @property
+    def replication_factor(self) -> int:
+        return len(self.assignment[0])
+
+    @property
+    def document(self) -> TopicDocument:
+        return TopicDocument(topic_id=encode_topic_id(self.topic_id), assignment=dict(self.assignment))
+
+
+def encode_topic_id(topic_id: bytes) -> str:
+    return urlsafe_b64encode(topic_id).rstrip(b"=").decode()
+
+
+def plan_creation(
+    image: ClusterImage,
+    *,
+    instance_id: str | None,
+    name: str,
+    partitions: int,
+    replication_factor: int,
+    assignment: Mapping[int, Sequence[int]] | None,
+    config: Mapping[str, str],
+    place: Place,
+    topic_id: bytes,
+    replication_factor_max: int,
+) -> CreatedTopic:
+    """Everything CreateTopics promises, decided from one picture.
+
+    Raises:
+        errors.Refused: see its subclasses; in the order Kafka checks: name, existence, counts, assignment.
+    """
+    internal = _check_new_name(image, instance_id, name)
+    brokers = eligible_brokers(image, instance_id)
+    if assignment is not None:
+        if partitions != UNSET or replication_factor != UNSET:
+            raise errors.Refused("Both partition count or replication factor and an assignment were given.")
+        chosen = _check_assignment(assignment, brokers, first_id=0)
+    else:
+        count, factor = _with_defaults(image, instance_id, partitions, replication_factor)
+        _check_count(count)
+        _check_factor(factor, len(brokers), replication_factor_max)
+        chosen = place(brokers, partitions=count, replication_factor=factor)
+    _check_count(len(chosen))
+    _check_factor(len(chosen[0]), len(brokers), replication_factor_max)
+    _check_room(image, instance_id, len(chosen))
+    return CreatedTopic(
+        internal_name=internal,
+        user_name=name,
+        instance_id=instance_id,
+        topic_id=topic_id,
+        assignment=chosen,
+        config=dict(config),
+    )
+
+
+def eligible_brokers(image: ClusterImage, instance_id: str | None) -> dict[int, str | None]:
+    """Live brokers that may hold the topic, with their racks: those that host the instance."""
+    if instance_id is None:
+        return {broker.id: broker.rack for broker in image.brokers.values()}
+    instance = image.instances.get(instance_id)
+    hosts = instance.document.ports if instance is not None else {}
+    return {broker.id: broker.rack for broker in image.brokers.values() if broker.id in hosts}
+
+
+def find_topic(image: ClusterImage, instance_id: str | None, name: str) -> TopicImage:
+    """A topic of this instance under its owner's name; a foreign one is as unknown as one that never was (CKA-10).
+
+    Raises:
+        errors.UnknownTopic: there is none.
+    """
+    if instance_id is None:
+        topic = image.topics.get(name)
+    else:
+        instance = image.instances.get(instance_id)
+        topic = instance.topic(name) if instance is not None else None
+    if topic is None or topic.deleting:
+        raise unknown_topic()
+    return topic
+
+
+def unknown_topic() -> errors.UnknownTopic:
+    return errors.UnknownTopic("This server does not host this topic-partition.")
+
+
+def _check_new_name(image: ClusterImage, instance_id: str | None, name: str) -> str:
+    if not naming.is_valid_topic_name(name):
+        raise errors.InvalidTopicName(
+            f"Topic name is invalid: '{name[: naming.TOPIC_NAME_LENGTH_MAX]}' must be 1 to "
+            f"{naming.TOPIC_NAME_LENGTH_MAX} of ASCII letters, digits, '.', '_' and '-', and not '.' or '..'."
+        )
+    if instance_id is None:
+        if name in image.topics:
+            raise errors.TopicExists(f"Topic '{name}' already exists.")
+        return name
+    instance = image.instances.get(instance_id)
+    if instance is None or instance.document.state == "deleting":
+        raise errors.InstanceNotWritable("The instance is being deleted.")
+    if instance.document.state == "frozen":
+        raise errors.InstanceNotWritable("The instance is suspended.")
+    internal = naming.internal_topic(instance_id, name)
+    if internal in image.topics:
+        raise errors.TopicExists(f"Topic '{name}' already exists.")
+    if "." in name or "_" in name:
+        key = naming.collision_key(name)
+        for other in instance.topic_names.values():
+            if naming.collision_key(other) == key:
+                raise errors.InvalidTopicName(f"Topic '{name}' collides with existing topics: {other}")
+    return internal
+
+
+def _with_defaults(
+    image: ClusterImage, instance_id: str | None, partitions: int, replication_factor: int
+) -> tuple[int, int]:
+    default_partitions, default_factor = PARTITIONS_DEFAULT, UNSET
+    if instance_id is not None:
+        settings = image.instances[instance_id].document.settings
+        default_partitions, default_factor = settings.default_partitions, settings.default_replication_factor
+    count = default_partitions if partitions == UNSET else partitions
+    factor = default_factor if replication_factor == UNSET else replication_factor
+    return count, REPLICATION_FACTOR_DEFAULT if factor == UNSET else factor
+
+
+def _check_count(count: int) -> None:
+    if count <= 0:
+        raise errors.InvalidPartitions("Number of partitions must be larger than 0.")
+    if count > PARTITIONS_PER_TOPIC_MAX:
+        raise errors.InvalidPartitions(f"Number of partitions must not exceed {PARTITIONS_PER_TOPIC_MAX}.")
+
+
+def _check_room(image: ClusterImage, instance_id: str | None, added: int) -> None:
+    instance: InstanceImage | None = image.instances.get(instance_id) if instance_id is not None else None
+    if instance is None or instance.document.partitions_max is None:
+        return
+    present = sum(len(topic.partitions) for topic in instance.topics.values())
+    if present + added > instance.document.partitions_max:
+        raise errors.PolicyViolation(
+            f"The instance may have {instance.document.partitions_max} partitions and has {present}; "
+            f"{added} more do not fit."
+        )
+
+
+def _check_factor(factor: int, live: int, factor_max: int) -> None:
+    if factor <= 0:
+        raise errors.InvalidReplicationFactor("Replication factor must be larger than 0.")
+    if factor > live:
+        raise errors.InvalidReplicationFactor(f"Replication factor: {factor} larger than available brokers: {live}.")
+    if factor > factor_max:
+        raise errors.InvalidReplicationFactor(f"This cluster keeps at most {factor_max} replica(s) of a partition.")
+
+
+def _check_assignment(
+    assignment: Mapping[int, Sequence[int]], brokers: Mapping[int, str | None], *, first_id: int
+) -> dict[int, tuple[int, ...]]:
+    """CTL-19; an unknown or dead broker is refused at once."""
+    expected = range(first_id, first_id + len(assignment))
+    if not assignment or sorted(assignment) != list(expected):
+        raise errors.InvalidReplicaAssignment("Partitions should be a consecutive 0-based integer sequence.")
+    sizes = {len(replicas) for replicas in assignment.values()}
+    if len(sizes) != 1 or 0 in sizes:
+        raise errors.InvalidReplicaAssignment("All partitions should have the same number of replicas, at least one.")
+    for index, replicas in assignment.items():
+        if len(set(replicas)) != len(replicas):
+            raise errors.InvalidReplicaAssignment(f"Duplicate brokers in the replica assignment of partition {index}.")
+        if any(broker not in brokers for broker in replicas):
+            raise errors.InvalidReplicaAssignment(f"Unknown broker in the replica assignment of partition {index}.")
+    return {index: tuple(assignment[index]) for index in expected}
+
+
+def plan_growth(
+    image: ClusterImage,
+    topic: TopicImage,
+    present: TopicDocument,
+    total: int,
+    assignment: Sequence[Sequence[int]] | None,
+    place: Place,
+) -> dict[int, tuple[int, ...]]:
+    count = len(present.assignment)
+    if total < count:
+        raise errors.InvalidPartitions(
+            f"The topic {topic.user_name} currently has {count} partition(s); {total} would not be an increase."
+        )
+    if total == count:
+        raise errors.InvalidPartitions(f"Topic already has {count} partition(s).")
+    _check_count(total)
+    _check_room(image, topic.instance_id, total - count)
+    brokers = eligible_brokers(image, topic.instance_id)
+    factor = len(present.assignment[0])
+    if assignment is None:
+        return place(
+            brokers,
+            partitions=total - count,
+            replication_factor=factor,
+            first_id=count,
+            first_broker=present.assignment[0][0],
+        )
+    if len(assignment) != total - count:
+        raise errors.InvalidReplicaAssignment(
+            f"Increasing the number of partitions by {total - count} but {len(assignment)} assignments provided."
+        )
+    added = _check_assignment(dict(enumerate(assignment, start=count)), brokers, first_id=count)
+    if any(len(replicas) != factor for replicas in added.values()):
+        raise errors.InvalidReplicaAssignment(f"Existing partitions have {factor} replica(s).")
+    return added

@@ -1,0 +1,195 @@
+"""Keeps the picture in step with the tree: loads everything once, then follows the two change logs (ZK-32, ZK-33).
+
+Four watches in all, whatever the number of topics: live brokers, the controller, `/ckafka/changes`, `/config/changes`.
+A watch only marks what to look at; one task reads, so a burst of changes becomes one reading and one picture. Sequence
+numbers of a log have no holes: a hole means that nodes were cleaned before this broker saw them, and everything is
+read anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+from collections.abc import Iterable
+
+import structlog
+
+from brokers.contract import documents, paths
+from brokers.engine.cluster import changes, loader
+from brokers.engine.cluster.current import CurrentImage
+from brokers.engine.cluster.errors import StoreUnavailable
+from brokers.engine.cluster.image import ClusterImage
+from brokers.engine.cluster.quota_image import QuotaImage
+from brokers.engine.cluster.tree import Node, Tree
+
+log = structlog.get_logger(__name__)
+
+RETRY_DELAY_S = 0.5
+
+
+class Part(enum.Enum):
+    """What a watch can mark for reading."""
+
+    EVERYTHING = enum.auto()
+    BROKERS = enum.auto()
+    CONTROLLER = enum.auto()
+    CHANGES = enum.auto()
+    CONFIG_CHANGES = enum.auto()
+
+
+class _Hole(Exception):
+    """Change nodes were cleaned before they were read."""
+
+
+class ClusterWatcher:
+    """Owned by the session: `load` at each session start, `run` for the life of the process."""
+
+    def __init__(self, tree: Tree, current: CurrentImage) -> None:
+        self._tree = tree
+        self._current = current
+        self._marked: set[Part] = set()
+        self._entities: set[str] = set()
+        self._wake = asyncio.Event()
+        self._seen = {Part.CHANGES: -1, Part.CONFIG_CHANGES: -1}
+
+    def mark(self, part: Part) -> None:
+        self._marked.add(part)
+        self._wake.set()
+
+    def mark_topics(self, internal_names: Iterable[str]) -> None:
+        """Asks for a second look at topics, for whoever finds that the picture and the tree differ."""
+        self._entities.update(f"topics/{name}" for name in internal_names)
+        self._wake.set()
+
+    async def load(self) -> ClusterImage:
+        """Reads all, publishes and answers the picture.
+
+        Raises:
+            StoreUnavailable: nothing was published.
+        """
+        image = await self._load_everything()
+        self._marked.discard(Part.EVERYTHING)
+        self._current.publish(image)
+        return image
+
+    async def run(self) -> None:
+        """Until cancelled. While ZooKeeper is away the last picture stays, and what was marked stays marked."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            marked, self._marked = self._marked, set()
+            entities, self._entities = self._entities, set()
+            try:
+                await self._refresh(marked, entities)
+            except StoreUnavailable as error:
+                self._marked |= marked
+                self._entities |= entities
+                log.warning("picture_is_late", reason=str(error))
+                # The session wakes us when it is back; this covers a request lost without a loss of the session.
+                asyncio.get_running_loop().call_later(RETRY_DELAY_S, self._wake.set)
+
+    async def _refresh(self, marked: set[Part], entities: set[str]) -> None:
+        if Part.EVERYTHING in marked:
+            await self.load()
+            return
+        image = self._current.image
+        brokers = controller = epoch = None
+        try:
+            if Part.CHANGES in marked:
+                entities |= await self._read_log(Part.CHANGES)
+            if Part.CONFIG_CHANGES in marked:
+                entities |= await self._read_log(Part.CONFIG_CHANGES)
+        except _Hole:
+            log.info("change_log_has_a_hole")
+            await self.load()
+            return
+        if Part.BROKERS in marked:
+            brokers = await loader.read_brokers(self._tree, lambda: self.mark(Part.BROKERS))
+        if Part.CONTROLLER in marked:
+            controller, epoch = await loader.read_controller(self._tree, lambda: self.mark(Part.CONTROLLER))
+        topics = [name for kind, name in _split(entities) if kind == "topics"]
+        instances = [name for kind, name in _split(entities) if kind == "instances"]
+        quota_paths = [path for path in entities if path.startswith(("users/", "clients/"))]
+        quotas = await loader.read_quotas(self._tree, quota_paths) if quota_paths else {}
+        self._current.publish(
+            image.with_changes(
+                controller_id=controller,
+                controller_epoch=epoch,
+                brokers=brokers,
+                topics=await loader.read_topics(self._tree, topics, image.topics) if topics else None,
+                instances=await loader.read_instances(self._tree, instances) if instances else None,
+                quotas=image.quotas.with_changes(quotas) if quotas else None,
+            )
+        )
+
+    async def _load_everything(self) -> ClusterImage:
+        """The logs are read first: what is written while the rest is being read is announced behind that point."""
+        before = self._current.image
+        for part in self._seen:
+            sequences = await self._list_log(part)
+            self._seen[part] = max(sequences, default=-1)
+        brokers = await loader.read_brokers(self._tree, lambda: self.mark(Part.BROKERS))
+        controller, epoch = await loader.read_controller(self._tree, lambda: self.mark(Part.CONTROLLER))
+        topic_names = sorted(await self._tree.children(paths.TOPICS) or [])
+        instance_ids = sorted(await self._tree.children(paths.INSTANCES) or [])
+        topics = await loader.read_topics(self._tree, topic_names, before.topics)
+        instances = await loader.read_instances(self._tree, instance_ids)
+        for id in set(instance_ids) - set(instances):
+            if id in before.instances:
+                instances[id] = before.instances[id].document
+        quotas = await loader.read_quotas(self._tree, await loader.list_quota_entities(self._tree))
+        return ClusterImage(before.cluster_id).with_changes(
+            controller_id=controller,
+            controller_epoch=epoch,
+            brokers=brokers,
+            topics=topics,
+            instances=instances,
+            quotas=QuotaImage().with_changes(quotas),
+        )
+
+    async def _list_log(self, part: Part) -> dict[int, str]:
+        parent = paths.CHANGES if part is Part.CHANGES else paths.CONFIG_CHANGES
+        names = await self._tree.children(parent, lambda: self.mark(part)) or []
+        found = {changes.sequence_of(name): f"{parent}/{name}" for name in names}
+        return {sequence: path for sequence, path in found.items() if sequence is not None}
+
+    async def _read_log(self, part: Part) -> set[str]:
+        """The entities named by the nodes behind the last one seen.
+
+        Raises:
+            _Hole: some were cleaned unread.
+        """
+        listed = await self._list_log(part)
+        unseen = sorted(sequence for sequence in listed if sequence > self._seen[part])
+        if not unseen:
+            return set()
+        nodes = await self._tree.get_many([listed[sequence] for sequence in unseen])
+        if unseen[0] != self._seen[part] + 1 or None in nodes:
+            raise _Hole
+        entities: set[str] = set()
+        for sequence, node in zip(unseen, nodes, strict=True):
+            if node is not None:
+                entities.update(_named_entities(part, listed[sequence], node))
+        self._seen[part] = unseen[-1]
+        return entities
+
+
+def _named_entities(part: Part, path: str, node: Node) -> list[str]:
+    try:
+        if part is Part.CHANGES:
+            return loader.understand(path, node, documents.change_from_json)
+        return [loader.understand(path, node, documents.config_change_from_json)]
+    except loader.Malformed:
+        return []
+
+
+def _split(entities: Iterable[str]) -> list[tuple[str, str]]:
+    """`kind/name` pairs; what lies below (`instances/<id>/topics/<t>`) counts as its topic."""
+    pairs = []
+    for entity in entities:
+        parts = entity.split("/")
+        if len(parts) == 4 and parts[0] == "instances" and parts[2] == "topics":
+            pairs.append(("topics", parts[3]))
+        elif len(parts) == 2:
+            pairs.append((parts[0], parts[1]))
+    return pairs

@@ -1,0 +1,257 @@
+"""The tree as a real ZooKeeper ensemble keeps it: the only speaker of kazoo.
+
+kazoo's connection thread does the socket work; everything it wants to tell is queued and drained on the event loop,
+in the order the server sent it, so answers and watches never overtake each other and no thread of kazoo's runs code
+of ours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kazoo import exceptions as kazoo_errors
+from kazoo.client import KazooClient
+from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.protocol.states import KazooState
+
+from brokers.engine.cluster import tree
+from brokers.engine.cluster.errors import StoreUnavailable
+from brokers.engine.cluster.tree import Check, Create, Delete, Node, Operation, SessionState, Set, TreeError, Watch
+
+RECONNECT_DELAY_S = 0.05
+RECONNECT_DELAY_S_MAX = 1.0
+STOP_TIMEOUT_S = 4.0
+
+_STATES = {
+    KazooState.CONNECTED: SessionState.CONNECTED,
+    KazooState.SUSPENDED: SessionState.SUSPENDED,
+    KazooState.LOST: SessionState.LOST,
+}
+_TREE_ERRORS: tuple[tuple[type[Exception], type[TreeError]], ...] = (
+    (kazoo_errors.NodeExistsError, tree.NodeExists),
+    (kazoo_errors.NoNodeError, tree.NoNode),
+    (kazoo_errors.BadVersionError, tree.BadVersion),
+    (kazoo_errors.NotEmptyError, tree.NotEmpty),
+)
+
+
+class _LoopQueue:
+    """What kazoo calls a queue with a worker thread: `put` from any thread, run on the loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._calls: deque[Callable[[], object]] = deque()
+        self._scheduled = False
+
+    def put(self, call: Callable[[], object]) -> None:
+        self._calls.append(call)
+        if not self._scheduled and not self._loop.is_closed():
+            self._scheduled = True
+            self._loop.call_soon_threadsafe(self._drain)
+
+    def _drain(self) -> None:
+        # Cleared first: a call that arrives from here on schedules another drain, none is forgotten.
+        self._scheduled = False
+        while self._calls:
+            self._calls.popleft()()
+
+
+class _LoopHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
+    """kazoo's handler without its two worker threads."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__()
+        self.completion_queue = self.callback_queue = _LoopQueue(loop)
+
+    def start(self) -> None:
+        self._running = True
+
+    def stop(self) -> None:
+        self._running = False
+
+
+class ZooKeeperTree:
+    """`hosts` is `host:port[,host:port][/chroot]`; the chroot is made when it is missing."""
+
+    def __init__(self, hosts: str, *, session_timeout_ms: int) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._timeout_s = session_timeout_ms / 1000
+        self._subscribers: list[Callable[[SessionState], None]] = []
+        self._connected = asyncio.Event()
+        logger = logging.getLogger("kazoo.client")
+        logger.setLevel(logging.WARNING)
+        self._client = KazooClient(
+            hosts=hosts,
+            timeout=self._timeout_s,
+            handler=_LoopHandler(self._loop),
+            connection_retry={
+                "max_tries": -1,
+                "delay": RECONNECT_DELAY_S,
+                "backoff": 2,
+                "max_delay": RECONNECT_DELAY_S_MAX,
+            },
+            logger=logger,
+        )
+        self._client.add_listener(self._on_kazoo_state)
+
+    async def start(self) -> None:
+        """Opens the session and makes the chroot.
+
+        Raises:
+            StoreUnavailable: no answer within a session timeout.
+        """
+        self._client.start_async()
+        try:
+            await asyncio.wait_for(self._connected.wait(), self._timeout_s)
+        except TimeoutError:
+            await self.stop()
+            raise StoreUnavailable("ZooKeeper does not answer") from None
+        await self._make_chroot()
+
+    async def stop(self) -> None:
+        """Closes the session, which takes its ephemerals with it. kazoo waits for its thread, so not on the loop."""
+        await asyncio.to_thread(self._client.stop)
+        await asyncio.to_thread(self._client.close)
+
+    @property
+    def session_id(self) -> int:
+        identity = self._client.client_id
+        return identity[0] if identity is not None and identity[0] is not None else 0
+
+    def subscribe(self, on_state: Callable[[SessionState], None]) -> None:
+        self._subscribers.append(on_state)
+
+    async def get(self, path: str, watch: Watch | None = None) -> Node | None:
+        while True:
+            try:
+                data, stat = await self._ask(self._client.get_async(path, _watcher(watch)))
+            except tree.NoNode:
+                # Only `exists` leaves a watch on a missing node; if it was made meanwhile, it is read again.
+                if watch is None or await self._ask(self._client.exists_async(path, _watcher(watch))) is None:
+                    return None
+                continue
+            return _node(data, stat)
+
+    async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
+        answers = await self._pipeline(self._client.get_async, paths)
+        return [None if answer is None else _node(*answer) for answer in answers]
+
+    async def children(self, path: str, watch: Watch | None = None) -> list[str] | None:
+        try:
+            names: list[str] = await self._ask(self._client.get_children_async(path, _watcher(watch)))
+        except tree.NoNode:
+            return None
+        return names
+
+    async def children_many(self, paths: Sequence[str]) -> list[list[str] | None]:
+        return await self._pipeline(self._client.get_children_async, paths)
+
+    async def commit(self, operations: Sequence[Operation]) -> list[str]:
+        transaction = self._client.transaction()
+        for operation in operations:
+            match operation:
+                case Create(path, data, ephemeral, sequence):
+                    transaction.create(path, data, ephemeral=ephemeral, sequence=sequence)
+                case Set(path, data, version):
+                    transaction.set_data(path, data, version=-1 if version is None else version)
+                case Delete(path, version):
+                    transaction.delete(path, version=-1 if version is None else version)
+                case Check(path, version):
+                    transaction.check(path, version)
+        results = await self._ask(transaction.commit_async())
+        for index, result in enumerate(results):
+            if isinstance(result, Exception) and not isinstance(
+                result, kazoo_errors.RolledBackError | kazoo_errors.RuntimeInconsistency
+            ):
+                raise _translated(result, f"{operations[index].path}: {result!r}", index)
+        return [result if isinstance(result, str) else op.path for op, result in zip(operations, results, strict=True)]
+
+    async def _make_chroot(self) -> None:
+        """kazoo prefixes every path with the chroot; making it means speaking without that prefix for a moment."""
+        chroot, self._client.chroot = self._client.chroot, ""
+        try:
+            path = ""
+            for part in chroot.strip("/").split("/") if chroot else ():
+                path += f"/{part}"
+                try:
+                    await self._ask(self._client.create_async(path))
+                except tree.NodeExists:
+                    continue
+        finally:
+            self._client.chroot = chroot
+
+    async def _pipeline(self, call: Callable[[str], Any], paths: Sequence[str]) -> list[Any]:
+        """Answers in order, None for missing nodes; one wake-up of the loop for a whole window of requests."""
+        answers: list[Any] = []
+        for start in range(0, len(paths), tree.READS_IN_FLIGHT_MAX):
+            window = [call(path) for path in paths[start : start + tree.READS_IN_FLIGHT_MAX]]
+            # One session's answers come in the order of its requests, so the last one in means that all are.
+            with contextlib.suppress(tree.NoNode):
+                await self._ask(window[-1])
+            for result in window:
+                if not result.ready():
+                    raise StoreUnavailable("ZooKeeper answered out of order")
+                error = result.exception
+                if error is None:
+                    answers.append(result.value)
+                elif isinstance(error, kazoo_errors.NoNodeError):
+                    answers.append(None)
+                else:
+                    raise _translated(error, repr(error), 0)
+        return answers
+
+    async def _ask(self, result: Any) -> Any:
+        future: asyncio.Future[Any] = self._loop.create_future()
+
+        def done(answered: Any) -> None:
+            if future.done():
+                return
+            if answered.exception is not None:
+                future.set_exception(_translated(answered.exception, repr(answered.exception), 0))
+            else:
+                future.set_result(answered.value)
+
+        result.rawlink(done)
+        try:
+            return await asyncio.wait_for(future, self._timeout_s)
+        except TimeoutError:
+            raise StoreUnavailable("ZooKeeper does not answer") from None
+
+    def _on_kazoo_state(self, state: str) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._tell_state, _STATES[state])
+
+    def _tell_state(self, state: SessionState) -> None:
+        if state is SessionState.CONNECTED:
+            self._connected.set()
+        for subscriber in self._subscribers:
+            subscriber(state)
+
+
+def _watcher(watch: Watch | None) -> Callable[[object], None] | None:
+    return None if watch is None else lambda _event: watch()
+
+
+def _node(data: bytes, stat: Any) -> Node:
+    return Node(
+        data=data or b"",
+        version=stat.version,
+        czxid=stat.czxid,
+        mzxid=stat.mzxid,
+        owner=stat.ephemeralOwner,
+        created_ms=stat.ctime,
+    )
+
+
+def _translated(error: BaseException, message: str, index: int) -> Exception:
+    for theirs, ours in _TREE_ERRORS:
+        if isinstance(error, theirs):
+            return ours(message, index)
+    if isinstance(error, kazoo_errors.KazooException):
+        return StoreUnavailable(message)
+    raise error
