@@ -23,16 +23,17 @@ _WORK = frozenset(
     {Scope.INSTANCES_WRITE, Scope.TOPICS_WRITE, Scope.MESSAGES_WRITE, Scope.USERS_WRITE, Scope.QUOTAS_WRITE,
      Scope.GROUPS_WRITE, Scope.TOKENS_WRITE}
 )  # fmt: skip
+_MONEY = frozenset(
+    {Scope.TENANT_READ, Scope.MEMBERS_READ, Scope.INSTANCES_READ, Scope.USAGE_READ, Scope.BILLING_READ,
+     Scope.BILLING_WRITE, Scope.AUDIT_READ}
+)  # fmt: skip
 _ONLY_SEEING = _READS - {Scope.MESSAGES_READ, Scope.TOKENS_READ, Scope.AUDIT_READ, Scope.BILLING_READ}
 
 ROLE_SCOPES: dict[Role, frozenset[str]] = {
     Role.OWNER: _EVERYTHING,
     Role.ADMIN: _EVERYTHING - {Scope.BILLING_WRITE},
     Role.DEVELOPER: (_READS - {Scope.BILLING_READ}) | _WORK,
-    Role.FINANCE: frozenset(
-        {Scope.TENANT_READ, Scope.MEMBERS_READ, Scope.INSTANCES_READ, Scope.USAGE_READ, Scope.BILLING_READ,
-         Scope.BILLING_WRITE, Scope.AUDIT_READ}
-    ),  # fmt: skip
+    Role.FINANCE: _MONEY,
     Role.VIEWER: _ONLY_SEEING,
 }
 
@@ -84,7 +85,7 @@ def tenant_of(actor: Actor) -> Tenant:
 
 
 def fetch(rows: QuerySet[Row], *, lock: bool = False, **lookup: Any) -> Row:
-    """The one row of a queryset already fenced to a tenant, or `NotFound`; `lock` takes the row's lock (in a transaction)."""
+    """The one row of a queryset already fenced to a tenant, or `NotFound`; `lock` takes its lock (in a transaction)."""
     if lock:
         rows = rows.select_for_update(of=("self",))
     try:
@@ -102,6 +103,11 @@ def tenant(actor: Actor, tenant_id: str, *, lock: bool = False) -> Tenant:
         mine = Member.objects.filter(user=actor.user, removed_at=None).values("tenant")
         rows = rows.filter(pk__in=mine)
     return fetch(rows, lock=lock)
+
+
+def own_tenant(actor: Actor, tenant_id: str, *, lock: bool = False) -> Tenant:
+    """The tenant the actor works in, by id. Another of the user's tenants is changed while working in it."""
+    return fetch(Tenant.objects.filter(pk=tenant_of(actor).pk), lock=lock, pk=tenant_id)
 
 
 def member(actor: Actor, member_id: str, *, lock: bool = False) -> Member:

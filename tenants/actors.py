@@ -1,7 +1,7 @@
 """Who is acting: handed to every service as `acting`, and written to the audit log.
 
-An actor is a value. It is made once per request (API: `tenants.api.authentication`; console: `actor_of`) or once per task
-(`system_actor`), and carries the tenant it acts in, so that no service needs a request.
+An actor is a value. It is made once per request (API: `tenants.api.authentication`; console: `actor_of`) or once per
+task (`system_actor`), and carries the tenant it acts in, so that no service needs a request.
 """
 
 from __future__ import annotations
@@ -46,9 +46,7 @@ class Actor:
 
 def system_actor(name: str, tenant: Tenant | None = None, *, request_id: str | None = None) -> Actor:
     """The actor of a task: `system_actor("reconciler", instance.tenant)`. May do everything."""
-    return Actor(
-        kind=ActorKind.SYSTEM, id=f"system:{name}", label=name, tenant=tenant, request_id=request_id
-    )
+    return Actor(kind=ActorKind.SYSTEM, id=f"system:{name}", label=name, tenant=tenant, request_id=request_id)
 
 
 def member_actor(member: Member, *, ip: str | None = None, request_id: str | None = None) -> Actor:

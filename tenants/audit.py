@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,8 +14,6 @@ from django.db.models import Model
 
 from tenants.actors import Actor
 from tenants.models import AuditEntry, Tenant
-
-import json
 
 HIDDEN = "(hidden)"
 SECRET_WORDS = ("secret", "password", "hash", "credential", "private")

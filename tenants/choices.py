@@ -61,7 +61,7 @@ class ActorKind(models.TextChoices):
     """Who did it, as written in the audit log."""
 
     USER = "user", _("User")
-    TOKEN = "token", _("API token")  # noqa: S105  a word, not a secret
+    TOKEN = "token", _("API token")
     OPERATOR = "operator", _("Operator")
     SYSTEM = "system", _("System")
 

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.templatetags.static import static
-from django.urls import reverse_lazy
-from django.utils.translation import gettext_lazy as _
-
 # Right after the security headers: everything below it has a request id and, under /api/, answers problem details.
 MIDDLEWARE = "tenants.api.middleware.ApiMiddleware"
 

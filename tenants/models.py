@@ -165,7 +165,7 @@ class Invitation(Versioned):
 
 
 class ApiToken(models.Model):
-    """A program's credential. The secret is shown once; stored are its SHA-256 (it is 256 random bits) and its start."""
+    """A program's credential. The secret is shown once; stored are its SHA-256 and its first characters."""
 
     id = TypedIdField("tok")
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="tokens", verbose_name=_("tenant"))

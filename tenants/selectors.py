@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from django.db.models import QuerySet
+from datetime import datetime
 
+from django.db.models import Q, QuerySet
+
+from tenants.actors import Actor
+from tenants.choices import ActorKind
 from tenants.models import ApiToken, AuditEntry, Invitation, Member, Tenant, User
+from tenants.secrets import hash_secret
 
 
 def chosen_member(user: User, tenant_id: str | None) -> Member | None:
@@ -19,12 +24,21 @@ def chosen_member(user: User, tenant_id: str | None) -> Member | None:
 
 def memberships(user: User) -> QuerySet[Member]:
     """Where a user belongs, oldest first."""
-    return Member.objects.filter(user=user, removed_at=None).select_related("tenant", "user").order_by("created_at", "id")
+    return (
+        Member.objects.filter(user=user, removed_at=None).select_related("tenant", "user").order_by("created_at", "id")
+    )
 
 
 def tenants_of(user: User) -> QuerySet[Tenant]:
     """The tenants a user belongs to."""
     return Tenant.objects.filter(pk__in=Member.objects.filter(user=user, removed_at=None).values("tenant"))
+
+
+def tenants_seen_by(actor: Actor) -> QuerySet[Tenant]:
+    """What `GET /tenants` lists: a token sees its tenant, a person all of theirs."""
+    if actor.kind is ActorKind.TOKEN or actor.user is None:
+        return Tenant.objects.filter(pk=actor.tenant.pk if actor.tenant else "")
+    return tenants_of(actor.user)
 
 
 def members(tenant: Tenant) -> QuerySet[Member]:
@@ -43,6 +57,37 @@ def tokens(tenant: Tenant) -> QuerySet[ApiToken]:
     return ApiToken.objects.filter(tenant=tenant, revoked_at=None).select_related("member__user")
 
 
-def audit_entries(tenant: Tenant) -> QuerySet[AuditEntry]:
-    """The tenant's audit log, latest first."""
-    return AuditEntry.objects.filter(tenant=tenant)
+def audit_entries(
+    tenant: Tenant,
+    *,
+    action: str | None = None,
+    actor_id: str | None = None,
+    target_id: str | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+) -> QuerySet[AuditEntry]:
+    """The tenant's audit log, latest first, narrowed by what is given; `since` is inside, `until` is not."""
+    wanted = {"action": action, "actor_id": actor_id, "target_id": target_id, "time__gte": since, "time__lt": until}
+    return AuditEntry.objects.filter(
+        tenant=tenant, **{name: value for name, value in wanted.items() if value is not None}
+    )
+
+
+def live_token(secret_hash: str, now: datetime) -> ApiToken | None:
+    """The token with this hash, if it may be used at `now`: not expired, not revoked, its member present and active."""
+    rows = ApiToken.objects.filter(
+        Q(expires_at=None) | Q(expires_at__gt=now),
+        secret_hash=secret_hash,
+        revoked_at=None,
+        member__removed_at=None,
+        member__user__is_active=True,
+    )
+    return rows.select_related("tenant", "member__user", "member__tenant").first()
+
+
+def open_invitation(secret: str, now: datetime) -> Invitation | None:
+    """The invitation behind a link, if it can still be accepted; for the page that shows it."""
+    rows = Invitation.objects.filter(
+        secret_hash=hash_secret(secret), accepted_at=None, revoked_at=None, expires_at__gt=now
+    )
+    return rows.select_related("tenant", "invited_by__user").first()

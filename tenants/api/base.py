@@ -14,7 +14,7 @@
             \"\"\"Create a topic.\"\"\"
             found = access.instance(self.actor, instance_id, lock=True)
             topic = services.create_topic(acting=self.actor, instance=found, **self.body, dry_run=self.dry_run)
-            return self.one(topic, TopicOut, status=201, location=f"/api/v1/instances/{instance_id}/topics/{topic.name}")
+            return self.one(topic, TopicOut, status=201, location=f"{self.request.path}/{topic.name}")
 
 A mutation runs in one transaction, which a dry run rolls back: services only need to look at `dry_run` where they touch
 the world before `on_commit`.
@@ -57,7 +57,8 @@ class Negotiation(DefaultContentNegotiation):
     """Answers JSON; a caller that only names problem+json gets JSON too, since that is what our errors are."""
 
     def get_accept_list(self, request: Request) -> list[str]:
-        return ["application/json" if kind.startswith(PROBLEM_TYPE) else kind for kind in super().get_accept_list(request)]
+        accepted = super().get_accept_list(request)
+        return ["application/json" if kind.startswith(PROBLEM_TYPE) else kind for kind in accepted]
 
 
 class ApiView(APIView):

@@ -62,7 +62,8 @@ def endpoint(
     `returns` describes the answer; `page` its items when it is a list (page_size and page_token are then taken).
     `once` names fields of the answer that are never repeated (secrets). `match` says that If-Match is honoured (the
     handler calls `self.require_match`). `dry_run` False says the method has no dry run. `errors` are further statuses
-    this endpoint may answer with, beyond those that follow from the above. The docstring becomes summary and description.
+    this endpoint may answer with, beyond those that follow from the above. The docstring's first line becomes the
+    summary, the rest the description.
     """
 
     def declare(handler: Callable[..., Any]) -> Callable[..., Any]:

@@ -62,9 +62,7 @@ def run_once(
     kept = rows.first()
     if kept is not None:
         if kept.fingerprint != fingerprint:
-            raise Unprocessable(
-                "This Idempotency-Key was used for a different request.", code="idempotency_key_reused"
-            )
+            raise Unprocessable("This Idempotency-Key was used for a different request.", code="idempotency_key_reused")
         headers = {**kept.headers, REPLAYED_HEADER: "true"}
         return Response(kept.body, status=kept.status, headers=headers)
     response = handle()

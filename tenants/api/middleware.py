@@ -1,4 +1,4 @@
-"""Around every request: a request id, and for `/api/` a body limit and problem details for what never reaches a view."""
+"""Around every request: a request id; and for `/api/` a body limit, and problem details where no view was reached."""
 
 from __future__ import annotations
 

@@ -56,9 +56,7 @@ class Counter:
     """Counts requests in Redis. `count` answers None when Redis does not."""
 
     def __init__(self, url: str) -> None:
-        self._client = redis.Redis.from_url(
-            url, socket_connect_timeout=REDIS_TIMEOUT_S, socket_timeout=REDIS_TIMEOUT_S
-        )
+        self._client = redis.Redis.from_url(url, socket_connect_timeout=REDIS_TIMEOUT_S, socket_timeout=REDIS_TIMEOUT_S)
         self._script = self._client.register_script(_COUNT)
         self._resting_until_s = 0.0
         self._lock = threading.Lock()

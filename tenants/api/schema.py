@@ -1,4 +1,4 @@
-"""The OpenAPI schema, from what endpoints declare: parameters, headers, problems and examples are never written twice."""
+"""The OpenAPI schema, from what endpoints declare: parameters, headers and problems are never written twice."""
 
 from __future__ import annotations
 

@@ -1,0 +1,148 @@
+"""Tenants, members, tokens and the audit log in the operator panel."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import allauth.account.admin  # noqa: F401
+import django.contrib.auth.admin  # noqa: F401
+from allauth.account.models import EmailAddress
+from django.contrib import admin
+from django.contrib.auth.models import Group
+from django.db.models import Count, Q, QuerySet
+from django.http import HttpRequest
+from django.utils.html import format_html
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+from unfold.decorators import display
+
+from tenants import services
+from tenants.actors import Actor
+from tenants.choices import SuspensionReason, TenantStatus
+from tenants.models import ApiToken, AuditEntry, Invitation, Member, Tenant, User
+from tenants.operator import OperatorAdmin, operator_action
+
+# Registered by the packages as soon as their admin module is imported. What people may do is said by roles, so groups
+# would be a second place; an e-mail address is part of its user.
+admin.site.unregister((Group, EmailAddress))
+
+
+@admin.register(Tenant)
+class TenantAdmin(OperatorAdmin):
+    list_display = ("name", "id", "state", "owner_count", "member_count", "currency", "created_at")
+    list_filter = ("status", "suspension_reason", "currency")
+    search_fields = ("id", "slug", "name", "members__user__email")
+    ordering = ("name", "id")
+    actions = ("suspend_unpaid", "suspend_abuse", "resume")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Tenant]:
+        present = Q(members__removed_at=None)
+        return (
+            super()
+            .get_queryset(request)
+            .annotate(
+                members_present=Count("members", filter=present),
+                owners_present=Count("members", filter=present & Q(members__role="owner")),
+            )
+        )
+
+    @display(
+        description=_("Status"),
+        ordering="status",
+        label={TenantStatus.ACTIVE.label: "success", TenantStatus.SUSPENDED.label: "danger"},
+    )
+    def state(self, tenant: Tenant) -> str:
+        return str(tenant.get_status_display())
+
+    @display(description=_("Owners"), ordering="owners_present")
+    def owner_count(self, tenant: Any) -> int:
+        return int(tenant.owners_present)
+
+    @display(description=_("Members"), ordering="members_present")
+    def member_count(self, tenant: Any) -> int:
+        return int(tenant.members_present)
+
+    @operator_action(_("Suspend: unpaid"))
+    def suspend_unpaid(self, acting: Actor, tenant: Tenant) -> str:
+        services.suspend_tenant(acting=acting, tenant=tenant, reason=SuspensionReason.UNPAID)
+        return gettext("suspended")
+
+    @operator_action(_("Suspend: abuse"))
+    def suspend_abuse(self, acting: Actor, tenant: Tenant) -> str:
+        services.suspend_tenant(acting=acting, tenant=tenant, reason=SuspensionReason.ABUSE)
+        return gettext("suspended")
+
+    @operator_action(_("Resume"))
+    def resume(self, acting: Actor, tenant: Tenant) -> str:
+        services.resume_tenant(acting=acting, tenant=tenant)
+        return gettext("resumed")
+
+
+@admin.register(User)
+class UserAdmin(OperatorAdmin):
+    list_display = ("email", "name", "is_staff", "is_active", "last_login", "date_joined")
+    list_filter = ("is_staff", "is_active", "language")
+    search_fields = ("id", "email", "name")
+    fields = ("id", "email", "name", "language", "time_zone", "is_staff", "is_active", "last_login", "date_joined")
+
+
+@admin.register(Member)
+class MemberAdmin(OperatorAdmin):
+    list_display = ("user", "tenant", "role", "created_at", "removed_at")
+    list_filter = ("role", ("removed_at", admin.EmptyFieldListFilter))
+    list_select_related = ("user", "tenant")
+    search_fields = ("id", "user__email", "tenant__name", "tenant__id")
+
+
+@admin.register(Invitation)
+class InvitationAdmin(OperatorAdmin):
+    list_display = ("email", "tenant", "role", "created_at", "expires_at", "accepted_at", "revoked_at")
+    list_filter = ("role",)
+    list_select_related = ("tenant",)
+    search_fields = ("id", "email", "tenant__name")
+    exclude = ("secret_hash",)
+
+
+@admin.register(ApiToken)
+class ApiTokenAdmin(OperatorAdmin):
+    list_display = ("name", "prefix", "tenant", "maker", "created_at", "expires_at", "last_used_at", "revoked_at")
+    list_filter = (("revoked_at", admin.EmptyFieldListFilter),)
+    list_select_related = ("tenant", "member__user")
+    search_fields = ("id", "name", "prefix", "tenant__name", "member__user__email")
+    exclude = ("secret_hash",)
+    actions = ("revoke",)
+
+    @display(description=_("made by"), ordering="member__user__email")
+    def maker(self, token: ApiToken) -> str:
+        return token.member.user.email
+
+    @operator_action(_("Revoke"))
+    def revoke(self, acting: Actor, token: ApiToken) -> str:
+        services.revoke_token(acting=acting, token=token)
+        return gettext("revoked")
+
+
+@admin.register(AuditEntry)
+class AuditEntryAdmin(OperatorAdmin):
+    list_display = ("time", "actor_label", "actor_kind", "action", "target_type", "target_id", "tenant", "request_id")
+    list_filter = ("actor_kind", "action", "target_type")
+    list_select_related = ("tenant",)
+    search_fields = ("target_id", "actor_label", "actor_id", "request_id", "tenant__id", "tenant__name")
+    date_hierarchy = "time"
+    exclude = ("before", "after")
+    readonly_fields = ("was", "became")
+
+    @display(description=_("before"))
+    def was(self, entry: AuditEntry) -> str:
+        return _as_code(entry.before)
+
+    @display(description=_("after"))
+    def became(self, entry: AuditEntry) -> str:
+        return _as_code(entry.after)
+
+
+def _as_code(value: Any) -> str:
+    if value is None:
+        return "–"
+    return format_html("<pre>{}</pre>", json.dumps(value, indent=2, ensure_ascii=False))

@@ -1,0 +1,142 @@
+"""What this app's endpoints take and give."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework import serializers
+
+from tenants.api.strict import Choice, Instant, StrictSerializer, Text
+from tenants.choices import Role, Scope
+from tenants.limits import NAME_CHARS_MAX
+from tenants.models import ApiToken, AuditEntry, Invitation, Member, Tenant
+
+# A name begins and ends with something that can be seen; what "printable" means exactly is checked by the service.
+NAME_PATTERN = r"^[!-~](?:[ -~]*[!-~])?$|[^\x00-\x7f]"
+
+
+class TenantOut(serializers.ModelSerializer[Tenant]):
+    role = serializers.SerializerMethodField(help_text="Your role in it.")
+
+    class Meta:
+        model = Tenant
+        fields = ("id", "slug", "name", "currency", "status", "suspension_reason", "role", "created_at", "updated_at")
+
+    def get_role(self, tenant: Tenant) -> str | None:
+        """The acting member's role, where it is this tenant."""
+        roles = self.context.get("roles")
+        if roles is not None:
+            return roles.get(tenant.pk)
+        actor = self.context["actor"]
+        return actor.role.value if actor.role and actor.tenant and actor.tenant.pk == tenant.pk else None
+
+
+class TenantIn(StrictSerializer):
+    name = Text(max_length=NAME_CHARS_MAX, help_text="Shown in the console and on invoices.")
+
+
+class TenantPatch(StrictSerializer):
+    name = Text(max_length=NAME_CHARS_MAX, required=False)
+
+
+class MemberOut(serializers.ModelSerializer[Member]):
+    email = serializers.CharField(source="user.email")
+    name = serializers.CharField(source="user.name")
+    user_id = serializers.CharField()
+
+    class Meta:
+        model = Member
+        fields = ("id", "user_id", "email", "name", "role", "created_at", "updated_at")
+
+
+class InvitationIn(StrictSerializer):
+    email = serializers.EmailField(max_length=254)
+    role = Choice(choices=Role.choices)
+
+
+class RolePatch(StrictSerializer):
+    role = Choice(choices=Role.choices)
+
+
+class InvitationOut(serializers.ModelSerializer[Invitation]):
+    invited_by = serializers.CharField(source="invited_by.user.email")
+
+    class Meta:
+        model = Invitation
+        fields = ("id", "email", "role", "invited_by", "created_at", "expires_at")
+
+
+class InvitationMade(InvitationOut):
+    accept_url = serializers.SerializerMethodField(help_text="Give it to the invited person; it is not shown again.")
+
+    class Meta(InvitationOut.Meta):
+        fields = (*InvitationOut.Meta.fields, "accept_url")
+
+    def get_accept_url(self, invitation: Invitation) -> str | None:
+        return getattr(invitation, "accept_url", None)
+
+
+class InvitationAnswer(StrictSerializer):
+    secret = Text(max_length=128, help_text="The last part of the invitation link.")
+
+
+class TokenIn(StrictSerializer):
+    name = Text(max_length=NAME_CHARS_MAX)
+    scopes = serializers.ListField(child=Choice(choices=Scope.choices), min_length=1, max_length=len(Scope))
+    expires_at = Instant(required=False, allow_null=True, help_text="Never, when left out.")
+
+
+class TokenOut(serializers.ModelSerializer[ApiToken]):
+    scopes = serializers.ListField(child=serializers.CharField())
+    created_by = serializers.CharField(source="member.user.email")
+
+    class Meta:
+        model = ApiToken
+        fields = ("id", "name", "prefix", "scopes", "created_by", "created_at", "expires_at", "last_used_at")
+
+
+class TokenMade(TokenOut):
+    secret = serializers.SerializerMethodField(help_text="The token itself. It is shown this once.")
+
+    class Meta(TokenOut.Meta):
+        fields = (*TokenOut.Meta.fields, "secret")
+
+    def get_secret(self, token: ApiToken) -> str | None:
+        return getattr(token, "secret", None)
+
+
+class AuditActor(serializers.Serializer[Any]):
+    kind = serializers.CharField(source="actor_kind")
+    id = serializers.CharField(source="actor_id")
+    name = serializers.CharField(source="actor_label")
+
+
+class AuditTarget(serializers.Serializer[Any]):
+    type = serializers.CharField(source="target_type")
+    id = serializers.CharField(source="target_id")
+
+
+class AuditOut(serializers.ModelSerializer[AuditEntry]):
+    actor = AuditActor(source="*")
+    target = AuditTarget(source="*")
+    before = serializers.DictField(allow_null=True)
+    after = serializers.DictField(allow_null=True)
+
+    class Meta:
+        model = AuditEntry
+        fields = ("id", "time", "actor", "action", "target", "before", "after", "request_id", "ip")
+
+
+class AuditFilter(StrictSerializer):
+    action = serializers.CharField(required=False, max_length=64, help_text="For example `token.created`.")
+    actor_id = serializers.CharField(required=False, max_length=64)
+    target_id = serializers.CharField(required=False, max_length=300)
+    since = serializers.DateTimeField(required=False, help_text="From this instant on.")
+    until = serializers.DateTimeField(required=False, help_text="Before this instant.")
+
+
+class LimitOut(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    value = serializers.IntegerField()
+    unit = serializers.CharField()
+    description = serializers.CharField()

@@ -1,0 +1,220 @@
+"""Tenants, members, invitations, tokens, audit and limits over REST."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from tenants import access, limits, selectors, services
+from tenants.api import serializers as s
+from tenants.api.base import API_ROOT, SIGNED_IN, ApiView, endpoint
+from tenants.choices import ActorKind, Scope
+from tenants.errors import PermissionDenied
+
+
+class TenantCollection(ApiView):
+    tag = "Tenants"
+
+    @endpoint("list_tenants", SIGNED_IN, page=s.TenantOut)
+    def get(self, request: Request) -> Response:
+        """List the tenants you belong to.
+
+        A token belongs to one tenant and sees that one.
+        """
+        return self.page(selectors.tenants_seen_by(self.actor), s.TenantOut, order=("created_at", "id"))
+
+    @endpoint("create_tenant", SIGNED_IN, body=s.TenantIn, returns=s.TenantOut, status=201)
+    def post(self, request: Request) -> Response:
+        """Create a tenant of your own.
+
+        For people signed in to the console; a token stays in its tenant.
+        """
+        actor = self.actor
+        if actor.kind is ActorKind.TOKEN or actor.user is None:
+            raise PermissionDenied("A token cannot create tenants. Sign in to the console.")
+        tenant = services.found_tenant(user=actor.user, name=self.body["name"], acting=actor).tenant
+        return self.one(tenant, s.TenantOut, status=201, location=f"{API_ROOT}/tenants/{tenant.pk}")
+
+
+class TenantResource(ApiView):
+    tag = "Tenants"
+
+    @endpoint("get_tenant", Scope.TENANT_READ, returns=s.TenantOut)
+    def get(self, request: Request, tenant_id: str) -> Response:
+        """Read a tenant."""
+        return self.one(access.tenant(self.actor, tenant_id), s.TenantOut)
+
+    @endpoint("update_tenant", Scope.TENANT_WRITE, body=s.TenantPatch, returns=s.TenantOut, match=True)
+    def patch(self, request: Request, tenant_id: str) -> Response:
+        """Rename a tenant."""
+        tenant = access.own_tenant(self.actor, tenant_id, lock=True)
+        self.require_match(tenant)
+        if "name" in self.body:
+            tenant = services.rename_tenant(acting=self.actor, tenant=tenant, name=self.body["name"])
+        return self.one(tenant, s.TenantOut)
+
+
+class MemberCollection(ApiView):
+    tag = "Members"
+
+    @endpoint("list_members", Scope.MEMBERS_READ, page=s.MemberOut)
+    def get(self, request: Request) -> Response:
+        """List members."""
+        return self.page(selectors.members(self.tenant), s.MemberOut, order=("created_at", "id"))
+
+    @endpoint(
+        "invite_member",
+        Scope.MEMBERS_WRITE,
+        body=s.InvitationIn,
+        returns=s.InvitationMade,
+        status=201,
+        once=("accept_url",),
+    )
+    def post(self, request: Request) -> Response:
+        """Invite a person.
+
+        The answer holds the link to give to that person. It works for their e-mail address only, for seven days.
+        """
+        invitation, secret = services.invite_member(acting=self.actor, **self.body)
+        if not self.dry_run:
+            invitation.accept_url = services.invitation_url(secret)
+        return self.one(invitation, s.InvitationMade, status=201, location=f"{API_ROOT}/invitations/{invitation.pk}")
+
+
+class MemberResource(ApiView):
+    tag = "Members"
+
+    @endpoint("get_member", Scope.MEMBERS_READ, returns=s.MemberOut)
+    def get(self, request: Request, member_id: str) -> Response:
+        """Read a member."""
+        return self.one(access.member(self.actor, member_id), s.MemberOut)
+
+    @endpoint(
+        "change_member_role", Scope.MEMBERS_WRITE, body=s.RolePatch, returns=s.MemberOut, match=True, errors=(409,)
+    )
+    def patch(self, request: Request, member_id: str) -> Response:
+        """Change a member's role.
+
+        Only an owner makes or unmakes owners, and a tenant keeps at least one.
+        """
+        member = access.member(self.actor, member_id, lock=True)
+        self.require_match(member)
+        return self.one(services.change_role(acting=self.actor, member=member, **self.body), s.MemberOut)
+
+    @endpoint("remove_member", Scope.MEMBERS_WRITE, status=204, match=True, errors=(409,))
+    def delete(self, request: Request, member_id: str) -> Response:
+        """Remove a member.
+
+        Tokens made by the member are revoked with it.
+        """
+        member = access.member(self.actor, member_id, lock=True)
+        self.require_match(member)
+        services.remove_member(acting=self.actor, member=member)
+        return self.nothing()
+
+
+class InvitationCollection(ApiView):
+    tag = "Members"
+
+    @endpoint("list_invitations", Scope.MEMBERS_READ, page=s.InvitationOut)
+    def get(self, request: Request) -> Response:
+        """List open invitations."""
+        return self.page(selectors.invitations(self.tenant), s.InvitationOut, order=("-created_at", "id"))
+
+
+class InvitationResource(ApiView):
+    tag = "Members"
+
+    @endpoint("get_invitation", Scope.MEMBERS_READ, returns=s.InvitationOut)
+    def get(self, request: Request, invitation_id: str) -> Response:
+        """Read an open invitation."""
+        return self.one(access.invitation(self.actor, invitation_id), s.InvitationOut)
+
+    @endpoint("revoke_invitation", Scope.MEMBERS_WRITE, status=204, match=True)
+    def delete(self, request: Request, invitation_id: str) -> Response:
+        """Revoke an invitation."""
+        invitation = access.invitation(self.actor, invitation_id, lock=True)
+        self.require_match(invitation)
+        services.revoke_invitation(acting=self.actor, invitation=invitation)
+        return self.nothing()
+
+
+class InvitationAcceptance(ApiView):
+    tag = "Members"
+
+    @endpoint("accept_invitation", SIGNED_IN, body=s.InvitationAnswer, returns=s.MemberOut, status=201, errors=(404,))
+    def post(self, request: Request) -> Response:
+        """Accept an invitation.
+
+        For people signed in to the console under the invited e-mail address.
+        """
+        actor = self.actor
+        if actor.kind is ActorKind.TOKEN or actor.user is None:
+            raise PermissionDenied("A token cannot accept invitations. Sign in to the console.")
+        member = services.accept_invitation(acting=actor, user=actor.user, secret=self.body["secret"])
+        return self.one(member, s.MemberOut, status=201, location=f"{API_ROOT}/members/{member.pk}")
+
+
+class TokenCollection(ApiView):
+    tag = "Tokens"
+
+    @endpoint("list_tokens", Scope.TOKENS_READ, page=s.TokenOut)
+    def get(self, request: Request) -> Response:
+        """List tokens that are not revoked."""
+        return self.page(selectors.tokens(self.tenant), s.TokenOut, order=("-created_at", "id"))
+
+    @endpoint("create_token", Scope.TOKENS_WRITE, body=s.TokenIn, returns=s.TokenMade, status=201, once=("secret",))
+    def post(self, request: Request) -> Response:
+        """Create a token.
+
+        The answer holds the secret, once: a repeated answer (Idempotency-Key) and every later reading leave it out.
+        The scopes must be ones you have yourself.
+        """
+        token, secret = services.create_token(acting=self.actor, **self.body)
+        if not self.dry_run:
+            token.secret = secret
+        return self.one(token, s.TokenMade, status=201, location=f"{API_ROOT}/tokens/{token.pk}")
+
+
+class TokenResource(ApiView):
+    tag = "Tokens"
+
+    @endpoint("get_token", Scope.TOKENS_READ, returns=s.TokenOut)
+    def get(self, request: Request, token_id: str) -> Response:
+        """Read a token, without its secret."""
+        return self.one(access.token(self.actor, token_id), s.TokenOut)
+
+    @endpoint("revoke_token", Scope.TOKENS_WRITE, status=204)
+    def delete(self, request: Request, token_id: str) -> Response:
+        """Revoke a token.
+
+        It stops working at once and for good.
+        """
+        services.revoke_token(acting=self.actor, token=access.token(self.actor, token_id, lock=True))
+        return self.nothing()
+
+
+class AuditCollection(ApiView):
+    tag = "Audit"
+
+    @endpoint("list_audit_entries", Scope.AUDIT_READ, query=s.AuditFilter, page=s.AuditOut)
+    def get(self, request: Request) -> Response:
+        """Read the audit log, latest first."""
+        names = ("action", "actor_id", "target_id", "since", "until")
+        rows = selectors.audit_entries(self.tenant, **{name: self.query.get(name) for name in names})
+        return self.page(rows, s.AuditOut, order=("-time", "-id"))
+
+
+class LimitCollection(ApiView):
+    tag = "Limits"
+
+    @endpoint("list_limits", Scope.TENANT_READ, page=s.LimitOut)
+    def get(self, request: Request) -> Response:
+        """List the limits of the service by name."""
+        return self.page_items(limits.registered(), s.LimitOut, key=_name)
+
+
+def _name(limit: Any) -> str:
+    return str(limit.name)

@@ -1,0 +1,63 @@
+"""The demo tenant of `manage.py up`: the same person, tenant and token on every start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.db import transaction
+
+from tenants import access, audit, selectors, services
+from tenants.actors import Actor, member_actor, system_actor
+from tenants.models import ApiToken, Member, Tenant, User, UserManager
+from tenants.secrets import hash_secret
+
+DEMO_SLUG = "demo"
+DEMO_NAME = "Demo"
+DEMO_TOKEN_NAME = "demo"  # noqa: S105
+
+
+@dataclass(frozen=True, slots=True)
+class DemoTenant:
+    """What `up` prints: the tenant, its owner, and the token's secret."""
+
+    tenant: Tenant
+    member: Member
+    token_secret: str
+
+    @property
+    def acting(self) -> Actor:
+        """The owner, for making the demo instance."""
+        return member_actor(self.member)
+
+
+@transaction.atomic
+def ensure_demo_tenant(*, email: str, password: str, token_secret: str | None) -> DemoTenant:
+    """Make what is missing. `token_secret` is the one kept from an earlier start; it is replaced when it stopped working.
+
+    The caller keeps the returned secret in the state directory: the database has only its hash.
+    """
+    email = UserManager.normalize_email(email)
+    user = User.objects.select_for_update().filter(email=email).first()
+    if user is None:
+        user = User.objects.create_user(email, password)
+    tenant = Tenant.objects.filter(slug=DEMO_SLUG).first()
+    if tenant is None:
+        member = services.found_tenant(user=user, name=DEMO_NAME, slug=DEMO_SLUG, acting=system_actor("demo"))
+    else:
+        member = selectors.memberships(user).filter(tenant=tenant).first() or _joined(user, tenant)
+    return DemoTenant(member.tenant, member, _working_secret(member, token_secret))
+
+
+def _joined(user: User, tenant: Tenant) -> Member:
+    member = Member.objects.create(tenant=tenant, user=user, role="owner")
+    audit.record(system_actor("demo", tenant), "member.joined", member, None, {"email": user.email, "role": "owner"})
+    return member
+
+
+def _working_secret(member: Member, token_secret: str | None) -> str:
+    kept = ApiToken.objects.filter(tenant=member.tenant, revoked_at=None, secret_hash=hash_secret(token_secret or ""))
+    if token_secret and kept.exists():
+        return token_secret
+    acting = member_actor(member)
+    scopes = sorted(access.scopes_of(acting) - {"operator"})
+    return services.create_token(acting=acting, name=DEMO_TOKEN_NAME, scopes=scopes)[1]

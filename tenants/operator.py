@@ -1,0 +1,91 @@
+"""Base of every page of the operator panel: it shows, nothing is added or deleted, and actions leave an audit row.
+
+@admin.register(Instance)
+class InstanceAdmin(OperatorAdmin):
+    list_display = ("id", "name", "tenant")
+    actions = ("suspend",)
+
+    @operator_action(_("Suspend"))
+    def suspend(self, acting, instance):
+        services.suspend_instance(acting=acting, instance=instance)
+        return _("suspended")
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from django.contrib import admin, messages
+from django.db import transaction
+from django.db.models import Model, QuerySet
+from django.http import HttpRequest
+from django.utils.translation import gettext as _
+from unfold.admin import ModelAdmin
+
+from tenants.actors import Actor, client_ip, operator_actor
+from tenants.errors import DomainError
+
+ACTION_ROWS_MAX = 100
+
+
+class OperatorAdmin(ModelAdmin):
+    """A page that shows. What an operator may do is an `@operator_action`; a form comes where `may_change` is set."""
+
+    may_change = False
+    may_add = False
+    list_fullwidth = True
+    list_per_page = 50
+    show_full_result_count = False
+    actions_selection_counter = True
+
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return self.may_add and bool(request.user.is_superuser)
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return self.may_change and super().has_change_permission(request, obj)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_operate_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Who may run actions: staff with the model's change permission, though there is no form to change it in."""
+        return bool(request.user.has_perm(f"{self.opts.app_label}.change_{self.opts.model_name}"))
+
+
+def acting_operator(request: HttpRequest) -> Actor:
+    """The operator behind a request of the panel."""
+    return operator_actor(request.user, ip=client_ip(request), request_id=getattr(request, "request_id", None))
+
+
+def operator_action(description: Any) -> Callable[[Callable[..., Any]], Callable[..., None]]:
+    """Make a method `(self, acting, row) -> what happened` an action on the selected rows.
+
+    Each row is its own transaction; a refusal (`DomainError`) of one is shown and does not stop the others. The service
+    called writes the audit row, in the row's tenant.
+    """
+
+    def decorate(method: Callable[..., Any]) -> Callable[..., None]:
+        @functools.wraps(method)
+        def run(self: OperatorAdmin, request: HttpRequest, queryset: QuerySet[Model]) -> None:
+            acting = acting_operator(request)
+            for row in queryset[:ACTION_ROWS_MAX]:
+                try:
+                    with transaction.atomic():
+                        outcome = method(self, _in_tenant_of(acting, row), row)
+                except DomainError as refusal:
+                    self.message_user(request, f"{row}: {refusal.detail or refusal.title}", messages.ERROR)
+                else:
+                    self.message_user(request, f"{row}: {outcome or _('done')}", messages.SUCCESS)
+
+        return admin.action(description=description, permissions=["operate"])(run)
+
+    return decorate
+
+
+def _in_tenant_of(acting: Actor, row: Any) -> Actor:
+    from tenants.models import Tenant
+
+    tenant = row if isinstance(row, Tenant) else getattr(row, "tenant", None)
+    return acting.within(tenant) if isinstance(tenant, Tenant) else acting

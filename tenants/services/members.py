@@ -1,0 +1,143 @@
+"""Members: inviting, joining, changing a role, removing. A tenant never loses its last owner."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.conf import settings
+from django.db import transaction
+from django.utils import timezone
+
+from tenants import access, audit
+from tenants.actors import Actor
+from tenants.choices import ActorKind, Role
+from tenants.errors import Conflict, NotFound, PermissionDenied, QuotaExceeded
+from tenants.limits import INVITATION_DAYS, INVITATIONS_PENDING_MAX, MEMBERS_PER_TENANT_MAX, TENANTS_PER_USER_MAX
+from tenants.models import ApiToken, Invitation, Member, Tenant, User, UserManager
+from tenants.secrets import INVITATION_START, hash_secret, new_secret
+
+
+@transaction.atomic
+def invite_member(*, acting: Actor, email: str, role: str) -> tuple[Invitation, str]:
+    """An invitation and its secret, which is nowhere else. An expired one for the same address is replaced."""
+    tenant = _locked_tenant(acting)
+    wanted = Role(role)
+    _require_may_manage(acting, wanted)
+    email = UserManager.normalize_email(email)
+    now = timezone.now()
+    if Member.objects.filter(tenant=tenant, user__email=email, removed_at=None).exists():
+        raise Conflict("This person is a member already.", code="already_member")
+    open_ones = Invitation.objects.filter(tenant=tenant, accepted_at=None, revoked_at=None)
+    open_ones.filter(expires_at__lte=now).update(revoked_at=now)
+    if open_ones.filter(email=email).exists():
+        raise Conflict("This person has an open invitation. Revoke it first.", code="already_invited")
+    if open_ones.count() >= INVITATIONS_PENDING_MAX:
+        raise QuotaExceeded(f"A tenant may have {INVITATIONS_PENDING_MAX} open invitations.")
+    secret = new_secret(INVITATION_START)
+    assert acting.member is not None, "only members invite"
+    invitation = Invitation.objects.create(
+        tenant=tenant,
+        email=email,
+        role=wanted,
+        secret_hash=hash_secret(secret),
+        invited_by=acting.member,
+        expires_at=now + timedelta(days=INVITATION_DAYS),
+    )
+    audit.record(acting, "member.invited", invitation, None, {"email": email, "role": wanted})
+    return invitation, secret
+
+
+def invitation_url(secret: str) -> str:
+    """The page where an invitation is accepted."""
+    return f"{settings.PUBLIC_URL}/join/{secret}/"
+
+
+@transaction.atomic
+def revoke_invitation(*, acting: Actor, invitation: Invitation) -> None:
+    """The link stops working."""
+    _require_may_manage(acting, Role(invitation.role))
+    invitation.revoked_at = timezone.now()
+    invitation.save_changes(["revoked_at"])
+    before = {"email": invitation.email, "role": invitation.role}
+    audit.record(acting, "invitation.revoked", invitation, before, None)
+
+
+@transaction.atomic
+def accept_invitation(*, acting: Actor, user: User, secret: str) -> Member:
+    """Join the tenant that invited. The secret and the e-mail address must both be the invited person's.
+
+    Raises `NotFound` for everything that is not an open invitation of this person, without saying which.
+    """
+    now = timezone.now()
+    rows = Invitation.objects.select_for_update().filter(
+        secret_hash=hash_secret(secret), email=user.email, accepted_at=None, revoked_at=None, expires_at__gt=now
+    )
+    invitation = rows.first()
+    if invitation is None:
+        raise NotFound("There is no open invitation for you under this link.")
+    tenant = Tenant.objects.select_for_update().get(pk=invitation.tenant_id)
+    present = Member.objects.filter(tenant=tenant, removed_at=None)
+    if present.filter(user=user).exists():
+        raise Conflict("You are a member already.", code="already_member")
+    if present.count() >= MEMBERS_PER_TENANT_MAX:
+        raise QuotaExceeded(f"A tenant may have {MEMBERS_PER_TENANT_MAX} members.")
+    if Member.objects.filter(user=user, removed_at=None).count() >= TENANTS_PER_USER_MAX:
+        raise QuotaExceeded(f"A person may belong to {TENANTS_PER_USER_MAX} tenants.")
+    member = Member.objects.create(tenant=tenant, user=user, role=invitation.role)
+    invitation.accepted_at = now
+    invitation.save_changes(["accepted_at"])
+    after = {"email": user.email, "role": member.role, "invitation": invitation.pk}
+    audit.record(acting, "member.joined", member, None, after, tenant=tenant)
+    return member
+
+
+@transaction.atomic
+def change_role(*, acting: Actor, member: Member, role: str) -> Member:
+    """Give a member another role. Only an owner makes or unmakes owners; the last owner stays one."""
+    _locked_tenant(acting)
+    member = access.member(acting, member.pk, lock=True)
+    wanted, held = Role(role), Role(member.role)
+    _require_may_manage(acting, wanted)
+    _require_may_manage(acting, held)
+    if wanted is held:
+        return member
+    _keep_an_owner(member)
+    member.role = wanted
+    member.save_changes(["role"])
+    audit.record(acting, "member.role_changed", member, {"role": held}, {"role": wanted})
+    return member
+
+
+@transaction.atomic
+def remove_member(*, acting: Actor, member: Member) -> None:
+    """End a membership and revoke the tokens made under it: who is gone must not have a way in."""
+    _locked_tenant(acting)
+    member = access.member(acting, member.pk, lock=True)
+    is_leaving = acting.member is not None and acting.member.pk == member.pk
+    if not is_leaving:
+        _require_may_manage(acting, Role(member.role))
+    _keep_an_owner(member)
+    now = timezone.now()
+    member.removed_at = now
+    member.save_changes(["removed_at"])
+    revoked = ApiToken.objects.filter(member=member, revoked_at=None).update(revoked_at=now)
+    before = {"email": member.user.email, "role": member.role}
+    audit.record(acting, "member.removed", member, before, {"revoked_tokens": revoked})
+
+
+def _locked_tenant(acting: Actor) -> Tenant:
+    """The actor's tenant, locked: membership changes of one tenant happen one after the other."""
+    return Tenant.objects.select_for_update().get(pk=access.tenant_of(acting).pk)
+
+
+def _keep_an_owner(member: Member) -> None:
+    others = Member.objects.filter(tenant=member.tenant_id, role=Role.OWNER, removed_at=None).exclude(pk=member.pk)
+    if member.role == Role.OWNER and not others.exists():
+        raise Conflict("A tenant keeps at least one owner. Make somebody else owner first.", code="last_owner")
+
+
+def _require_may_manage(acting: Actor, role: Role) -> None:
+    if acting.kind is ActorKind.SYSTEM:
+        return
+    if acting.role is None or role not in access.MANAGED_ROLES.get(acting.role, frozenset()):
+        raise PermissionDenied(f"Your role may not manage members with the role {role.value}.")

@@ -1,0 +1,120 @@
+"""People: signing up, founding a tenant, preferences, operators."""
+
+from __future__ import annotations
+
+from typing import Any
+from zoneinfo import available_timezones
+
+from django.contrib.auth.password_validation import validate_password
+from django.core.exceptions import ValidationError
+from django.core.validators import validate_email
+from django.db import transaction
+from django.utils.text import slugify
+
+from tenants import audit, selectors
+from tenants.actors import Actor, system_actor, user_actor
+from tenants.choices import Language, Role, Theme
+from tenants.errors import Conflict, Invalid, QuotaExceeded
+from tenants.ids import new_id
+from tenants.limits import NAME_CHARS_MAX, TENANTS_PER_USER_MAX
+from tenants.models import Member, Tenant, User, UserManager
+
+SLUG_BASE_CHARS = 32
+SLUG_RANDOM_CHARS = 6
+
+
+@transaction.atomic
+def sign_up(
+    *, email: str, password: str, tenant_name: str, language: str = Language.ENGLISH, acting: Actor | None = None
+) -> Member:
+    """A person and their first tenant. Raises `Invalid` for a bad value and `Conflict` for a known e-mail."""
+    email = UserManager.normalize_email(email)
+    _check("/email", validate_email, email)
+    user = User(email=email, language=language)
+    _check("/password", validate_password, password, user)
+    if User.objects.filter(email=email).exists():
+        raise Conflict("There is an account with this e-mail address.", code="email_taken")
+    user.set_password(password)
+    user.save()
+    return found_tenant(user=user, name=tenant_name, acting=acting)
+
+
+@transaction.atomic
+def found_tenant(*, user: User, name: str, slug: str | None = None, acting: Actor | None = None) -> Member:
+    """A tenant with `user` as its owner. Raises `QuotaExceeded` when the user belongs to too many.
+
+    The short name always ends in random characters: a bare one would tell whether another tenant has taken it.
+    """
+    name = checked_name(name)
+    User.objects.select_for_update().get(pk=user.pk)
+    if selectors.memberships(user).count() >= TENANTS_PER_USER_MAX:
+        raise QuotaExceeded(f"A person may belong to {TENANTS_PER_USER_MAX} tenants.")
+    tenant = Tenant.objects.create(name=name, slug=slug or _slug(name))
+    member = Member.objects.create(tenant=tenant, user=user, role=Role.OWNER)
+    acting = acting or user_actor(user)
+    audit.record(acting, "tenant.created", tenant, None, {"name": name, "slug": tenant.slug}, tenant=tenant)
+    after = {"email": user.email, "role": Role.OWNER}
+    audit.record(acting, "member.joined", member, None, after, tenant=tenant)
+    return member
+
+
+@transaction.atomic
+def set_preferences(
+    *,
+    user: User,
+    name: str | None = None,
+    language: str | None = None,
+    time_zone: str | None = None,
+    theme: str | None = None,
+) -> User:
+    """How the console looks and speaks to one person; None leaves a setting as it is."""
+    if language is not None and language not in Language.values:
+        raise Invalid.at("/language", "There is no such language.")
+    if theme is not None and theme not in Theme.values:
+        raise Invalid.at("/theme", "There is no such theme.")
+    if time_zone is not None and time_zone not in available_timezones():
+        raise Invalid.at("/time_zone", "There is no such time zone.")
+    changed = {"name": name, "language": language, "time_zone": time_zone, "theme": theme}
+    fields = [field for field, value in changed.items() if value is not None]
+    for field in fields:
+        setattr(user, field, changed[field])
+    user.save(update_fields=fields)
+    return user
+
+
+@transaction.atomic
+def create_operator(*, email: str, password: str) -> tuple[User, bool]:
+    """A person who may open the operator panel; (user, whether it is a fresh one). An existing password is kept."""
+    email = UserManager.normalize_email(email)
+    user = User.objects.select_for_update().filter(email=email).first()
+    if user is None:
+        user = User.objects.create_superuser(email, password)
+        created = True
+    elif user.is_staff and user.is_superuser and user.is_active:
+        return user, False
+    else:
+        user.is_staff = user.is_superuser = user.is_active = True
+        user.save(update_fields=["is_staff", "is_superuser", "is_active"])
+        created = False
+    audit.record(system_actor("create_operator"), "operator.appointed", user, None, {"email": email})
+    return user, created
+
+
+def checked_name(name: str) -> str:
+    """A name without outer spaces, or `Invalid`."""
+    name = name.strip()
+    if not 1 <= len(name) <= NAME_CHARS_MAX or not name.isprintable():
+        raise Invalid.at("/name", f"A name has 1 to {NAME_CHARS_MAX} printable characters.")
+    return name
+
+
+def _slug(name: str) -> str:
+    base = slugify(name)[:SLUG_BASE_CHARS].strip("-") or "tenant"
+    return new_id(base, SLUG_RANDOM_CHARS)
+
+
+def _check(pointer: str, check: Any, *values: Any) -> None:
+    try:
+        check(*values)
+    except ValidationError as complaint:
+        raise Invalid.at(pointer, " ".join(complaint.messages)) from None

@@ -1,0 +1,59 @@
+"""The tenant itself: its name, suspension and resumption."""
+
+from __future__ import annotations
+
+from django.db import transaction
+
+from tenants import audit
+from tenants.actors import Actor
+from tenants.choices import SuspensionReason, TenantStatus
+from tenants.errors import Conflict, PermissionDenied
+from tenants.models import Tenant
+from tenants.services.people import checked_name
+
+
+@transaction.atomic
+def rename_tenant(*, acting: Actor, tenant: Tenant, name: str) -> Tenant:
+    """Change the shown name; ids and addresses stay, so nothing else has to move."""
+    tenant = Tenant.objects.select_for_update().get(pk=tenant.pk)
+    name = checked_name(name)
+    if name == tenant.name:
+        return tenant
+    before = {"name": tenant.name}
+    tenant.name = name
+    tenant.save_changes(["name"])
+    audit.record(acting, "tenant.renamed", tenant, before, {"name": name}, tenant=tenant)
+    return tenant
+
+
+@transaction.atomic
+def suspend_tenant(*, acting: Actor, tenant: Tenant, reason: SuspensionReason) -> Tenant:
+    """Stop all writes of a tenant. For operators and the system; raises `Conflict` when it is suspended already."""
+    _require_platform(acting)
+    tenant = Tenant.objects.select_for_update().get(pk=tenant.pk)
+    if tenant.is_suspended:
+        raise Conflict("The tenant is suspended already.", code="already_suspended")
+    tenant.status, tenant.suspension_reason = TenantStatus.SUSPENDED, SuspensionReason(reason)
+    tenant.save_changes(["status", "suspension_reason"])
+    after = {"status": TenantStatus.SUSPENDED, "reason": tenant.suspension_reason}
+    audit.record(acting, "tenant.suspended", tenant, {"status": TenantStatus.ACTIVE}, after, tenant=tenant)
+    return tenant
+
+
+@transaction.atomic
+def resume_tenant(*, acting: Actor, tenant: Tenant) -> Tenant:
+    """Undo a suspension. Raises `Conflict` for a tenant that is active."""
+    _require_platform(acting)
+    tenant = Tenant.objects.select_for_update().get(pk=tenant.pk)
+    if not tenant.is_suspended:
+        raise Conflict("The tenant is not suspended.", code="not_suspended")
+    before = {"status": TenantStatus.SUSPENDED, "reason": tenant.suspension_reason}
+    tenant.status, tenant.suspension_reason = TenantStatus.ACTIVE, ""
+    tenant.save_changes(["status", "suspension_reason"])
+    audit.record(acting, "tenant.resumed", tenant, before, {"status": TenantStatus.ACTIVE}, tenant=tenant)
+    return tenant
+
+
+def _require_platform(acting: Actor) -> None:
+    if acting.kind not in ("operator", "system"):
+        raise PermissionDenied("Only operators suspend and resume tenants.")
