@@ -107,7 +107,7 @@ def _decode_flexible(b: Buffer, p: int, end: int, version: int) -> tuple[FetchFr
         for _ in range(count - 1):
             *partition, tags = _PARTITION_V12.unpack_from(b, p)
             p = skip_tagged_fields(b, p + 32, end) if tags else p + 33
-            partitions.append(tuple(partition))  # type: ignore[arg-type]
+            partitions.append(tuple(partition))
         topics.append((topic, partitions))
         p = skip_tagged_fields(b, p, end) if b[p] else p + 1
     count, p = read_varint(b, p)
@@ -137,21 +137,8 @@ def _decode_flexible(b: Buffer, p: int, end: int, version: int) -> tuple[FetchFr
         p += 1
     else:
         replica_id, p = _message_tags(b, p, end, version, replica_id)
-    return (
-        FetchFrame(
-            replica_id,
-            max_wait_ms,
-            min_bytes,
-            max_bytes,
-            isolation,
-            session_id,
-            session_epoch,
-            topics,
-            forgotten,
-            rack_id,
-        ),
-        p,
-    )
+    session = (session_id, session_epoch)
+    return FetchFrame(replica_id, max_wait_ms, min_bytes, max_bytes, isolation, *session, topics, forgotten, rack_id), p
 
 
 def _compact_bytes(b: Buffer, p: int, end: int) -> tuple[bytes, int]:
@@ -244,21 +231,8 @@ def _decode_classic(b: Buffer, p: int, end: int, version: int) -> tuple[FetchFra
     if version >= 11:
         rack, p = _classic_bytes(b, p, end)
         rack_id = str(rack, "utf-8", "replace")
-    return (
-        FetchFrame(
-            replica_id,
-            max_wait_ms,
-            min_bytes,
-            max_bytes,
-            isolation,
-            session_id,
-            session_epoch,
-            topics,
-            forgotten,
-            rack_id,
-        ),
-        p,
-    )
+    session = (session_id, session_epoch)
+    return FetchFrame(replica_id, max_wait_ms, min_bytes, max_bytes, isolation, *session, topics, forgotten, rack_id), p
 
 
 def _classic_bytes(b: Buffer, p: int, end: int) -> tuple[bytes, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from struct import Struct
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
 
 from brokers.engine.wire.varints import SHORT_UNSIGNED, encode_unsigned
 
@@ -63,8 +63,8 @@ def encode_fetch_response(
 ) -> list[bytes | Slice]:
     """A whole fetch response frame (versions 4 to 17) as pieces to send one after the other.
 
-    `topics` holds `(name or id, [(partition, error, high watermark, last stable offset, log start offset, records length
-    in bytes, slice or None)])`. A slice stands in the answer as it is and must send exactly that many bytes; None sends
+    `topics` holds `(name or id, [(partition, error, high watermark, last stable offset, log start offset, records
+    length in bytes, slice or None)])`. A slice stands in the answer as it is and must send exactly that many bytes; None sends
     an empty record set. Aborted transactions are listed for `read_committed` fetches, null otherwise.
     """
     if len(topics) == 1 and not read_committed and version >= 7:
@@ -114,7 +114,7 @@ def encode_fetch_response(
     total_bytes += len(last)
     if last:
         pieces.append(last)
-    pieces[0] = _INT.pack(total_bytes) + pieces[0]  # type: ignore[operator]  (the first piece is never a slice)
+    pieces[0] = _INT.pack(total_bytes) + cast(bytes, pieces[0])  # the first piece is never a slice
     return pieces
 
 

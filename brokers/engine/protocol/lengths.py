@@ -1,4 +1,4 @@
-"""Two small readers that every decoder here shares: the tail of a compact length, and a section of unknown tagged fields.
+"""Small readers that every decoder here shares: compact lengths, and sections of unknown tagged fields.
 
 They may read at or after `end` of the frame; callers compare positions with it, and treat IndexError as a short frame.
 """

@@ -1,0 +1,228 @@
+"""The classic consumer group calls: join, sync, heartbeat, leave, describe, list, delete."""
+
+from __future__ import annotations
+
+from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.fields import array, blob, boolean, int16, int32, request, response, struct, text
+
+# "Not asked" in fields of authorized operations.
+OPERATIONS_NOT_ASKED = -(1 << 31)
+
+
+@struct
+class JoinGroupRequestProtocol:
+    name: str = text()
+    metadata: bytes = blob()
+
+
+# 1  a time-out of its own for rebalances
+# 4  a member without an id is sent away with one (MEMBER_ID_REQUIRED)
+# 5  static members
+# 6  flexible
+# 8  the reason for joining
+# 9  the answer may tell the leader to skip the assignment
+@request(ApiKey.JOIN_GROUP)
+class JoinGroupRequest:
+    group_id: str = text()
+    session_timeout_ms: int = int32()
+    rebalance_timeout_ms: int = int32(since=1, default=-1)
+    member_id: str = text()
+    group_instance_id: str | None = text(since=5, null_since=5, default=None)
+    protocol_type: str = text()
+    protocols: list[JoinGroupRequestProtocol] = array(JoinGroupRequestProtocol)
+    reason: str | None = text(since=8, null_since=8, default=None)
+
+
+@struct
+class JoinGroupResponseMember:
+    member_id: str = text()
+    group_instance_id: str | None = text(since=5, null_since=5, default=None)
+    metadata: bytes = blob()
+
+
+# 2  throttle time
+# 5  static members
+# 6  flexible
+# 7  protocol type, and a protocol name that may be null
+# 9  whether the leader skips the assignment
+@response(ApiKey.JOIN_GROUP)
+class JoinGroupResponse:
+    throttle_time_ms: int = int32(since=2)
+    error_code: int = int16()
+    generation_id: int = int32(default=-1)
+    protocol_type: str | None = text(since=7, null_since=7, default=None)
+    protocol_name: str | None = text(null_since=7)
+    leader: str = text()
+    skip_assignment: bool = boolean(since=9)
+    member_id: str = text()
+    members: list[JoinGroupResponseMember] = array(JoinGroupResponseMember)
+
+
+# 3  static members
+# 4  flexible
+@request(ApiKey.HEARTBEAT)
+class HeartbeatRequest:
+    group_id: str = text()
+    generation_id: int = int32()
+    member_id: str = text()
+    group_instance_id: str | None = text(since=3, null_since=3, default=None)
+
+
+# 1  throttle time
+# 4  flexible
+@response(ApiKey.HEARTBEAT)
+class HeartbeatResponse:
+    throttle_time_ms: int = int32(since=1)
+    error_code: int = int16()
+
+
+@struct
+class MemberIdentity:
+    member_id: str = text(since=3)
+    group_instance_id: str | None = text(since=3, null_since=3, default=None)
+    reason: str | None = text(since=5, null_since=5, default=None)
+
+
+# 3  several members at once, static ones too
+# 4  flexible
+# 5  the reason for leaving
+@request(ApiKey.LEAVE_GROUP)
+class LeaveGroupRequest:
+    group_id: str = text()
+    member_id: str = text(until=2)
+    members: list[MemberIdentity] = array(MemberIdentity, since=3)
+
+
+@struct
+class MemberResponse:
+    member_id: str = text(since=3)
+    group_instance_id: str | None = text(since=3, null_since=3)
+    error_code: int = int16(since=3)
+
+
+# 1  throttle time
+# 3  an answer per member
+# 4  flexible
+@response(ApiKey.LEAVE_GROUP)
+class LeaveGroupResponse:
+    throttle_time_ms: int = int32(since=1)
+    error_code: int = int16()
+    members: list[MemberResponse] = array(MemberResponse, since=3)
+
+
+@struct
+class SyncGroupRequestAssignment:
+    member_id: str = text()
+    assignment: bytes = blob()
+
+
+# 3  static members
+# 4  flexible
+# 5  protocol type and name, to be compared with the group's
+@request(ApiKey.SYNC_GROUP)
+class SyncGroupRequest:
+    group_id: str = text()
+    generation_id: int = int32()
+    member_id: str = text()
+    group_instance_id: str | None = text(since=3, null_since=3, default=None)
+    protocol_type: str | None = text(since=5, null_since=5, default=None)
+    protocol_name: str | None = text(since=5, null_since=5, default=None)
+    assignments: list[SyncGroupRequestAssignment] = array(SyncGroupRequestAssignment)
+
+
+# 1  throttle time
+# 4  flexible
+# 5  protocol type and name
+@response(ApiKey.SYNC_GROUP)
+class SyncGroupResponse:
+    throttle_time_ms: int = int32(since=1)
+    error_code: int = int16()
+    protocol_type: str | None = text(since=5, null_since=5, default=None)
+    protocol_name: str | None = text(since=5, null_since=5, default=None)
+    assignment: bytes = blob()
+
+
+# 3  whether authorized operations are wanted
+# 5  flexible
+@request(ApiKey.DESCRIBE_GROUPS)
+class DescribeGroupsRequest:
+    groups: list[str] = array("text")
+    include_authorized_operations: bool = boolean(since=3)
+
+
+@struct
+class DescribedGroupMember:
+    member_id: str = text()
+    group_instance_id: str | None = text(since=4, null_since=4, default=None)
+    client_id: str = text()
+    client_host: str = text()
+    member_metadata: bytes = blob()
+    member_assignment: bytes = blob()
+
+
+@struct
+class DescribedGroup:
+    error_code: int = int16()
+    group_id: str = text()
+    group_state: str = text()
+    protocol_type: str = text()
+    protocol_data: str = text()
+    members: list[DescribedGroupMember] = array(DescribedGroupMember)
+    authorized_operations: int = int32(since=3, default=OPERATIONS_NOT_ASKED)
+
+
+# 1  throttle time
+# 3  authorized operations
+# 4  static members
+# 5  flexible
+@response(ApiKey.DESCRIBE_GROUPS)
+class DescribeGroupsResponse:
+    throttle_time_ms: int = int32(since=1)
+    groups: list[DescribedGroup] = array(DescribedGroup)
+
+
+# 3  flexible
+# 4  only groups in these states
+# 5  only groups of these types
+@request(ApiKey.LIST_GROUPS)
+class ListGroupsRequest:
+    states_filter: list[str] = array("text", since=4)
+    types_filter: list[str] = array("text", since=5)
+
+
+@struct
+class ListedGroup:
+    group_id: str = text()
+    protocol_type: str = text()
+    group_state: str = text(since=4)
+    group_type: str = text(since=5)
+
+
+# 1  throttle time
+# 3  flexible
+# 4  the group's state
+# 5  the group's type
+@response(ApiKey.LIST_GROUPS)
+class ListGroupsResponse:
+    throttle_time_ms: int = int32(since=1)
+    error_code: int = int16()
+    groups: list[ListedGroup] = array(ListedGroup)
+
+
+# 2  flexible
+@request(ApiKey.DELETE_GROUPS)
+class DeleteGroupsRequest:
+    groups_names: list[str] = array("text")
+
+
+@struct
+class DeletableGroupResult:
+    group_id: str = text()
+    error_code: int = int16()
+
+
+# 2  flexible
+@response(ApiKey.DELETE_GROUPS)
+class DeleteGroupsResponse:
+    throttle_time_ms: int = int32()
+    results: list[DeletableGroupResult] = array(DeletableGroupResult)
