@@ -47,7 +47,7 @@ class Child:
     process: subprocess.Popen[bytes] | None = field(default=None)
 
     def start(self) -> None:
-        """Start the program. Call from a thread that lives as long as the child shall: its end counts as the parent's."""
+        """Start the program. Call from a thread that lives as long as the child: its end counts as the parent's."""
         self.log_file.parent.mkdir(parents=True, exist_ok=True)
         if self.log_file.exists() and self.log_file.stat().st_size > LOG_BYTES_MAX:
             self.log_file.rename(self.log_file.with_suffix(".log.old"))

@@ -99,7 +99,7 @@ class Supervisor:
         self.progress.step(f"{self.options.brokers} brokers serve")
         instance = None
         if seeded.tenant is not None:
-            instance = seed.demo_instance(self.state, wait=self._wait)
+            instance = seed.demo_instance(wait=self._wait)
             self.progress.step(f"Demo instance {instance.id} is running")
         self._start_child(programs.pipeline(self.state, environment))
         seed.release_connections()

@@ -1,0 +1,138 @@
+"""The rows a fresh installation starts with: plans, one cluster on this machine, an operator, and a demo tenant.
+
+Everything here may run again on rows that exist, and then changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from django.db import connections
+
+from billing.services import ensure_default_plans
+from brokers import services as fleet_services
+from config.environment import SECRETS_DIR
+from config.supervisor.options import UpOptions
+from config.supervisor.ready import DemoInstance, DemoTenant, Login
+from config.supervisor.state import StateDirectory, write_private_json
+from instances import selectors as instance_selectors
+from instances import services as instance_services
+from instances.choices import Phase
+from tenants import services as tenant_services
+from tenants.access import scopes_of
+from tenants.actors import Actor, member_actor
+from tenants.models import Member, User
+
+CLUSTER_NAME = "main"
+OPERATOR_EMAIL = "operator@penstock.example"
+DEMO_EMAIL = "demo@penstock.example"
+DEMO_TENANT = "Demo"
+DEMO_INSTANCE = "demo"
+DEMO_TOPIC = "hello"
+PASSWORD_BYTES = 12
+LOGINS_FILE = "logins.json"
+# How many ports above the first one tenants' listeners may use.
+TENANT_PORTS = 3_000
+PORT_LAST = 65_535
+
+Wait = Callable[[Callable[[], bool], str, str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seeded:
+    """Who may sign in."""
+
+    operator: Login
+    tenant: DemoTenant | None
+
+
+def fleet(options: UpOptions, host_name: str) -> None:
+    """Plans, and the wanted state of the cluster on this machine: what the agent will start."""
+    ensure_default_plans()
+    fleet_services.ensure_local_fleet(
+        cluster_name=CLUSTER_NAME,
+        host_name=host_name,
+        port_first=options.port_base,
+        port_last=min(options.port_base + TENANT_PORTS - 1, PORT_LAST),
+        internal_ports=options.internal_ports,
+        admin_ports=options.admin_ports,
+        data_root=options.state_dir / "brokers",
+    )
+
+
+def brokers_ready() -> bool:
+    """Whether every broker that is wanted answers that it serves."""
+    return fleet_services.local_fleet_ready(cluster_name=CLUSTER_NAME)
+
+
+def people(state: StateDirectory, *, with_demo: bool) -> Seeded:
+    """The operator and the demo tenant's owner; their passwords are kept in the state directory."""
+    logins = _Logins(state)
+    operator = logins.login("operator", OPERATOR_EMAIL)
+    tenant_services.create_operator(email=operator.username, password=operator.password)
+    tenant = None
+    if with_demo:
+        login = logins.login("demo", DEMO_EMAIL)
+        member = _demo_member() or tenant_services.sign_up(
+            email=login.username, password=login.password, tenant_name=DEMO_TENANT
+        )
+        tenant = DemoTenant(slug=member.tenant.slug, token=logins.token(member), login=login)
+    logins.save()
+    return Seeded(operator=operator, tenant=tenant)
+
+
+def demo_instance(*, wait: Wait) -> DemoInstance:
+    """The demo tenant's instance, created when there is none, waited for until it runs."""
+    acting = _demo_actor()
+    found = instance_selectors.instance_list(acting.tenant).filter(name=DEMO_INSTANCE).first()
+    instance = found or instance_services.create_instance(acting=acting, name=DEMO_INSTANCE)[0]
+
+    def is_running() -> bool:
+        instance.refresh_from_db()
+        return instance.phase == Phase.RUNNING
+
+    wait(is_running, f"the demo instance {instance.pk}", "worker")
+    servers = instance_selectors.bootstrap_servers(instance)
+    return DemoInstance(id=instance.pk, bootstrap_servers=servers, topic=DEMO_TOPIC)
+
+
+def release_connections() -> None:
+    """The supervisor only watches from here on; it needs no database."""
+    connections.close_all()
+
+
+def _demo_member() -> Member | None:
+    user = User.objects.filter(email=DEMO_EMAIL).first()
+    return None if user is None else Member.objects.filter(user=user, tenant__name=DEMO_TENANT).first()
+
+
+def _demo_actor() -> Actor:
+    member = _demo_member()
+    assert member is not None, "people() made the demo member"
+    return member_actor(member)
+
+
+class _Logins:
+    """The passwords and the demo token this state directory gave out, in a file only its owner can read."""
+
+    def __init__(self, state: StateDirectory) -> None:
+        self.file = state.root / SECRETS_DIR / LOGINS_FILE
+        self.known: dict[str, str] = json.loads(self.file.read_text("utf-8")) if self.file.exists() else {}
+
+    def login(self, name: str, email: str) -> Login:
+        password = self.known.setdefault(f"{name}_password", secrets.token_urlsafe(PASSWORD_BYTES))
+        return Login(username=email, password=password)
+
+    def token(self, member: Member) -> str:
+        """The token noted for this tenant; another one when the database was replaced meanwhile."""
+        if self.known.get("demo_tenant") != member.tenant.pk:
+            acting = member_actor(member)
+            _, secret = tenant_services.create_token(acting=acting, name="demo", scopes=sorted(scopes_of(acting)))
+            self.known |= {"demo_tenant": member.tenant.pk, "demo_token": secret}
+        return self.known["demo_token"]
+
+    def save(self) -> None:
+        write_private_json(self.file, self.known)

@@ -1,0 +1,32 @@
+"""Waiting on a condition with a deadline: what tests do instead of sleeping."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+Found = TypeVar("Found")
+POLL_S = 0.02
+
+
+def eventually(look: Callable[[], Found], *, within_s: float = 10.0, what: str = "the condition") -> Found:
+    """Call `look` until it returns something true, and return that.
+
+    Raises:
+        AssertionError: time ran out; the last exception of `look`, if any, is its cause.
+    """
+    deadline = time.monotonic() + within_s
+    failure: Exception | None = None
+    while True:
+        try:
+            found = look()
+            failure = None
+        except (AssertionError, OSError, LookupError) as error:
+            failure = error
+        else:
+            if found:
+                return found
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited {within_s:g} s for {what} in vain") from failure
+        time.sleep(POLL_S)
