@@ -18,6 +18,7 @@ def pytest_configure() -> None:
     settings.CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
     settings.CELERY_BROKER_URL = "memory://"
     settings.WHITENOISE_USE_FINDERS = False
+    settings.WHITENOISE_AUTOREFRESH = True  # no scan, and no warning about a directory nobody collected
 
 
 @pytest.fixture(scope="session")
