@@ -32,7 +32,7 @@ class DemoTenant:
 
 @transaction.atomic
 def ensure_demo_tenant(*, email: str, password: str, token_secret: str | None) -> DemoTenant:
-    """Make what is missing. `token_secret` is the one kept from an earlier start; it is replaced when it stopped working.
+    """Make what is missing. `token_secret` is the one kept from an earlier start; one that stopped working is replaced.
 
     The caller keeps the returned secret in the state directory: the database has only its hash.
     """

@@ -1,35 +1,64 @@
-"""The sign-up form: e-mail, password, and the name of the tenant to found."""
+"""Forms of the shell: they read what was typed; whether it is allowed is decided by the services."""
 
 from __future__ import annotations
 
-from typing import Any
+from zoneinfo import available_timezones
 
-from allauth.account.forms import SignupForm
 from django import forms
 from django.utils.translation import gettext_lazy as _
 
-from tenants.errors import DomainError
+from tenants.choices import Language, Role, Scope, Theme
 from tenants.limits import NAME_CHARS_MAX
-from tenants.models import UserManager
-from tenants.services.people import checked_name
+
+PASSWORD_CHARS_MAX = 256
+TOKEN_DAYS = (("30", _("30 days")), ("90", _("90 days")), ("365", _("1 year")), ("", _("Never")))
 
 
-class SignUpForm(SignupForm):
-    """allauth's form, and one question more."""
-
-    tenant_name = forms.CharField(
-        label=_("Organisation"),
-        max_length=NAME_CHARS_MAX,
-        widget=forms.TextInput(attrs={"autocomplete": "organization"}),
-        help_text=_("Instances and bills belong to it. You can rename it later."),
+class SignUpForm(forms.Form):
+    email = forms.EmailField(
+        label=_("E-mail"), max_length=254, widget=forms.EmailInput(attrs={"autocomplete": "email", "autofocus": True})
     )
-    field_order = ("email", "password1", "tenant_name")
+    password = forms.CharField(
+        label=_("Password"), max_length=PASSWORD_CHARS_MAX, strip=False,
+        widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
+        help_text=_("At least 10 characters."),
+    )  # fmt: skip
+    tenant_name = forms.CharField(
+        label=_("Company or team"), max_length=NAME_CHARS_MAX,
+        widget=forms.TextInput(attrs={"autocomplete": "organization"}),
+        help_text=_("Owns the instances and gets the bill. You can rename it."),
+    )  # fmt: skip
+    time_zone = forms.CharField(required=False, max_length=64, widget=forms.HiddenInput(attrs={"data-time-zone": True}))
 
-    def clean_email(self) -> str:
-        return UserManager.normalize_email(super().clean_email())
 
-    def clean_tenant_name(self) -> Any:
-        try:
-            return checked_name(self.cleaned_data["tenant_name"])
-        except DomainError as refusal:
-            raise forms.ValidationError(_("Use printable characters only.")) from refusal
+class InviteForm(forms.Form):
+    email = forms.EmailField(label=_("E-mail"), max_length=254, widget=forms.EmailInput(attrs={"autocomplete": "off"}))
+    role = forms.ChoiceField(label=_("Role"), choices=Role.choices, initial=Role.DEVELOPER)
+
+
+class TokenForm(forms.Form):
+    name = forms.CharField(label=_("Name"), max_length=NAME_CHARS_MAX, help_text=_("What uses it, for example: deploy job."))
+    scopes = forms.MultipleChoiceField(label=_("May"), choices=(), widget=forms.CheckboxSelectMultiple)
+    days = forms.ChoiceField(label=_("Expires after"), choices=TOKEN_DAYS, initial="90", required=False)
+
+    def __init__(self, *args: object, granted: frozenset[str], **kwargs: object) -> None:
+        super().__init__(*args, **kwargs)  # type: ignore[arg-type]
+        self.fields["scopes"].choices = [  # type: ignore[attr-defined]
+            (scope.value, scope.label) for scope in Scope if scope.value in granted
+        ]
+
+
+class PreferencesForm(forms.Form):
+    name = forms.CharField(label=_("Your name"), max_length=NAME_CHARS_MAX, required=False)
+    language = forms.ChoiceField(label=_("Language"), choices=Language.choices)
+    time_zone = forms.ChoiceField(label=_("Time zone"), choices=[(zone, zone) for zone in sorted(available_timezones())])
+    theme = forms.ChoiceField(label=_("Theme"), choices=Theme.choices)
+
+
+class TenantForm(forms.Form):
+    name = forms.CharField(label=_("Name"), max_length=NAME_CHARS_MAX)
+
+
+class AuditFilterForm(forms.Form):
+    q = forms.CharField(required=False, max_length=128)
+    page_token = forms.CharField(required=False, max_length=2048)

@@ -1,6 +1,6 @@
 """Who is calling: a Bearer token, or the console's own session (with CSRF protection).
 
-A secret is looked up by its SHA-256, so what could leak by timing is a hash; the comparison is constant-time all the same.
+A secret is looked up by its SHA-256, so what timing could leak is a hash; the comparison is constant-time all the same.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Cursor pages: `page_size` and `page_token` in, `{"items": [...], "next_page_token": ...}` out.
 
 A token is the sort key of the last item, signed, and bound to the path and the filters it was made for. Rows inserted
-or removed between two pages neither repeat nor hide the others, because the next page begins after a key, not at a count.
+or removed between two pages neither repeat nor hide the others: the next page begins after a key, not at a count.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""Tests of tenants, and of the conventions every endpoint keeps."""
