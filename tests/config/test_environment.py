@@ -1,0 +1,48 @@
+"""Where settings find the outside world: environment first, then what a run wrote, then loopback."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from config.environment import Environment, ensure_secret, read_secret
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("DATABASE_URL", "REDIS_URL", "ZOOKEEPER_URL", "SECRET_KEY", "PENSTOCK_PUBLIC_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PENSTOCK_STATE_DIR", str(tmp_path))
+    return tmp_path
+
+
+def test_without_anything_addresses_are_on_loopback(state: Path) -> None:
+    environment = Environment.read()
+    assert environment.redis_url == "redis://127.0.0.1:6379/0"
+    assert environment.zookeeper_url == "127.0.0.1:2181"
+    assert not environment.secret_key_is_kept
+    assert len(environment.secret_key) >= 50
+
+
+def test_a_run_leaves_its_addresses_for_other_commands(state: Path) -> None:
+    (state / "services.json").write_text(json.dumps({"REDIS_URL": "redis://127.0.0.1:7001/0"}))
+    assert Environment.read().redis_url == "redis://127.0.0.1:7001/0"
+
+
+def test_the_environment_wins_over_what_a_run_wrote(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (state / "services.json").write_text(json.dumps({"REDIS_URL": "redis://127.0.0.1:7001/0"}))
+    monkeypatch.setenv("REDIS_URL", "redis://elsewhere:6379/1")
+    assert Environment.read().redis_url == "redis://elsewhere:6379/1"
+
+
+def test_a_secret_is_made_once_and_only_its_owner_reads_it(state: Path) -> None:
+    file = ensure_secret(state, "secret_key")
+    first = file.read_text()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+    assert ensure_secret(state, "secret_key").read_text() == first
+    assert read_secret(state, "secret_key") == first
+    assert Environment.read().secret_key == first

@@ -1,0 +1,36 @@
+"""No secret reaches a log line."""
+
+from __future__ import annotations
+
+import pytest
+
+from config.logging import REDACTED, redact
+
+
+@pytest.mark.parametrize("key", ["password", "SASL_PASSWORD", "api_token", "Authorization", "client_secret", "cookie"])
+def test_values_under_a_secret_name_are_blanked(key: str) -> None:
+    assert redact(None, "info", {key: "hunter2"}) == {key: REDACTED}
+
+
+def test_nested_values_are_blanked_too() -> None:
+    event = {"event": "request", "headers": {"Cookie": "sessionid=1", "Accept": "text/html"}}
+    assert redact(None, "info", event)["headers"] == {"Cookie": REDACTED, "Accept": "text/html"}
+
+
+@pytest.mark.parametrize(
+    ("text", "secret"),
+    [
+        ("Authorization: Bearer abcdefgh12345678", "abcdefgh12345678"),
+        ("cannot connect to redis://:s3cret-word@127.0.0.1:6379/0", "s3cret-word"),
+        ("postgres://penstock:s3cret-word@db/penstock refused", "s3cret-word"),
+    ],
+)
+def test_credentials_inside_texts_are_blanked(text: str, secret: str) -> None:
+    cleaned = redact(None, "info", {"event": text})["event"]
+    assert secret not in cleaned
+    assert REDACTED in cleaned
+
+
+def test_other_values_stay_as_they_are() -> None:
+    event = {"event": "instance running", "instance": "ins-7k2m9qxa", "took_ms": 812}
+    assert redact(None, "info", event) == event

@@ -1,0 +1,198 @@
+"""The supervisor's decisions, without starting the product."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from config.embedded.process import Child, StartFailed
+from config.supervisor import preflight
+from config.supervisor.options import DownOptions, UpOptions, parse
+from config.supervisor.progress import Progress
+from config.supervisor.ready import DemoInstance, DemoTenant, Login, Ready
+from config.supervisor.state import AlreadyRunning, StateDirectory, write_private_json
+from config.supervisor.watch import BACKOFF_FIRST_S, BACKOFF_MAX_S, HEALTHY_AFTER_S, Watch, next_backoff_s
+from tests.support.waiting import eventually
+
+
+def test_defaults_are_the_published_ports(tmp_path: Path) -> None:
+    options = parse(["up", "--state-dir", str(tmp_path)])
+    assert isinstance(options, UpOptions)
+    assert (options.http_port, options.port_base, options.brokers, options.demo) == (8000, 19000, 3, True)
+    assert list(options.internal_ports) == [18001, 18002, 18003]
+    assert list(options.admin_ports) == [18101, 18102, 18103]
+
+
+@given(
+    http_port=st.integers(1, 65_535),
+    brokers=st.integers(1, 32),
+    port_base=st.integers(2_100, 60_000),
+    demo=st.booleans(),
+)
+def test_options_say_the_same_as_the_command_line(http_port: int, brokers: int, port_base: int, demo: bool) -> None:
+    options = UpOptions(
+        state_dir=Path("/var/tmp/x"), http_port=http_port, brokers=brokers, port_base=port_base, demo=demo
+    )
+    assert parse(options.arguments()) == options
+
+
+@pytest.mark.parametrize("words", [["--brokers", "0"], ["--brokers", "many"], ["--http-port", "70000"], ["--nope"]])
+def test_a_wrong_flag_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse(["up", *words])
+    assert words[0] in capsys.readouterr().err
+
+
+def test_down_needs_only_the_state_directory(tmp_path: Path) -> None:
+    assert parse(["down", "--state-dir", str(tmp_path)]) == DownOptions(state_dir=tmp_path)
+
+
+def test_a_second_start_on_the_same_state_is_refused_with_the_process(tmp_path: Path) -> None:
+    state = StateDirectory(tmp_path)
+    state.prepare()
+    with state.lock():
+        assert state.holder() == os.getpid()
+        with pytest.raises(AlreadyRunning, match=f"process {os.getpid()}") as refusal:
+            state.lock()
+        assert "manage.py down" in refusal.value.next_step
+    assert state.holder() is None
+
+
+def test_an_unwritable_state_directory_is_explained(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("not a directory")
+    with pytest.raises(StartFailed, match="cannot be written") as refusal:
+        StateDirectory(blocked / "state").prepare()
+    assert "--state-dir" in refusal.value.next_step
+
+
+def test_a_port_is_kept_between_starts_while_it_is_free(tmp_path: Path) -> None:
+    state = StateDirectory(tmp_path)
+    port = state.port("redis")
+    assert state.port("redis") == port
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", port))
+        holder.listen()
+        assert state.port("redis") != port
+
+
+def test_a_taken_port_names_its_holder(tmp_path: Path) -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        port = holder.getsockname()[1]
+        with pytest.raises(StartFailed, match=rf"Port {port}, .* is taken by process {os.getpid()}") as refusal:
+            preflight.check(UpOptions(state_dir=tmp_path, http_port=port))
+    assert "--http-port" in refusal.value.next_step
+
+
+def test_what_a_killed_supervisor_left_is_ended(tmp_path: Path) -> None:
+    state = StateDirectory(tmp_path)
+    orphan = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
+    state.remember_children({"agent": orphan.pid})
+    assert state.end_leftovers() == ["agent"]
+    orphan.wait(5)
+    assert not psutil.pid_exists(orphan.pid)
+
+
+def test_a_reused_process_id_is_not_a_leftover(tmp_path: Path) -> None:
+    state = StateDirectory(tmp_path)
+    started = psutil.Process().create_time()
+    write_private_json(tmp_path / "children.json", {"agent": [os.getpid(), started - 10]})
+    assert state.end_leftovers() == []
+
+
+def test_private_files_are_for_their_owner(tmp_path: Path) -> None:
+    file = tmp_path / "ready.json"
+    write_private_json(file, {"a": 1})
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+@given(previous_s=st.floats(0, 60), lived_s=st.floats(0, 600))
+def test_backoff_grows_and_is_bounded(previous_s: float, lived_s: float) -> None:
+    wait_s = next_backoff_s(previous_s, lived_s)
+    assert BACKOFF_FIRST_S <= wait_s <= BACKOFF_MAX_S or 0 < previous_s < BACKOFF_FIRST_S
+    if lived_s >= HEALTHY_AFTER_S:
+        assert wait_s == BACKOFF_FIRST_S
+
+
+class Clock:
+    """A clock that only moves when told to."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def test_a_dead_child_is_started_again_after_its_backoff_and_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = Clock()
+    noted: list[dict[str, int]] = []
+    watch = Watch(progress=Progress(), on_change=noted.append, clock=clock)
+    child = Child(
+        name="web",
+        command=(sys.executable, "-c", "import signal; signal.pause()"),
+        log_file=tmp_path / "web.log",
+    )
+    child.start()
+    watch.add(child)
+    first = child.process
+    assert first is not None
+    first.kill()
+    eventually(lambda: child.exit_code is not None)
+    watch.tick()
+    assert "web ended with code -9" in capsys.readouterr().out
+    watch.tick()
+    assert child.process is first
+    clock.now_s += BACKOFF_FIRST_S
+    watch.tick()
+    assert child.process is not first
+    assert "web started again" in capsys.readouterr().out
+    assert noted[-1] == {"web": child.process.pid}
+    assert watch.stop() == []
+    assert noted[-1] == {}
+
+
+def ready(*, demo: bool) -> Ready:
+    login = Login(username="demo@penstock.example", password="p w")
+    return Ready(
+        console_url="http://127.0.0.1:8000",
+        operator=Login(username="operator@penstock.example", password="secret"),
+        tenant=DemoTenant(slug="demo-a1", token="pst_x", login=login) if demo else None,
+        instance=DemoInstance(id="ins-7k2m9qxa", bootstrap_servers="127.0.0.1:19000,127.0.0.1:19001", topic="hello")
+        if demo
+        else None,
+    )
+
+
+def test_the_ready_file_has_the_published_keys() -> None:
+    assert ready(demo=True).as_json() == {
+        "console_url": "http://127.0.0.1:8000",
+        "api_url": "http://127.0.0.1:8000/api/v1/",
+        "operator": {"username": "operator@penstock.example", "password": "secret"},
+        "tenant": {"slug": "demo-a1", "token": "pst_x", "username": "demo@penstock.example", "password": "p w"},
+        "instance": {
+            "id": "ins-7k2m9qxa",
+            "bootstrap_servers": "127.0.0.1:19000,127.0.0.1:19001",
+            "sasl": None,
+        },
+    }
+
+
+def test_without_a_demo_the_block_has_no_tenant() -> None:
+    assert ready(demo=False).as_json()["tenant"] is None
+    text = ready(demo=False).as_text(elapsed_s=1, state_dir=Path("var"))
+    assert "kafka.producer" not in text
+    assert "/operator/" in text
