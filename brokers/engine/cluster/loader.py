@@ -67,30 +67,49 @@ async def read_brokers(tree: Tree, watch: Watch) -> dict[int, BrokerInfo]:
 
 
 async def read_controller(tree: Tree, watch: Watch) -> tuple[int, int]:
-    """`(controller id or -1, controller epoch)`."""
-    node = await tree.get(paths.CONTROLLER, watch)
-    epoch_node = await tree.get(paths.CONTROLLER_EPOCH)
-    controller, epoch = NO_CONTROLLER, 0
+    """`(controller id or -1, controller epoch)` of one moment.
+
+    Both are written in one transaction; they are read again until the epoch did not move around reading the controller.
+    """
+    epoch = await _read_epoch(tree)
+    while True:
+        node = await tree.get(paths.CONTROLLER, watch)
+        epoch, before = await _read_epoch(tree), epoch
+        if epoch == before:
+            break
     try:
-        if node is not None:
-            controller = understand(paths.CONTROLLER, node, documents.controller_from_json)
-        if epoch_node is not None:
-            epoch = understand(paths.CONTROLLER_EPOCH, epoch_node, int)
+        return NO_CONTROLLER if node is None else understand(
+            paths.CONTROLLER, node, documents.controller_from_json
+        ), epoch
     except Malformed:
         return NO_CONTROLLER, epoch
-    return controller, epoch
+
+
+async def _read_epoch(tree: Tree) -> int:
+    node = await tree.get(paths.CONTROLLER_EPOCH)
+    try:
+        return 0 if node is None else understand(paths.CONTROLLER_EPOCH, node, int)
+    except Malformed:
+        return 0
 
 
 async def read_topics(
     tree: Tree, names: Sequence[str], known: Mapping[str, TopicImage]
 ) -> dict[str, TopicImage | None]:
     """Every named topic as it is stored, None when it is not; `known` is what a malformed document leaves standing."""
-    bodies = await tree.get_many([paths.topic(name) for name in names])
-    configs = await tree.get_many([paths.topic_config(name) for name in names])
-    markers = await tree.get_many([paths.topic_deletion(name) for name in names])
     owned = [name for name in names if naming.split_internal(name)[0] is not None]
-    owner_paths = [paths.instance_topic(naming.split_internal(name)[0] or "", name) for name in owned]
-    owner_nodes = dict(zip(owned, await tree.get_many(owner_paths), strict=True))
+    # One flight for all four documents: each flight costs a round trip, and a topic waits for it to appear.
+    nodes = await tree.get_many(
+        [
+            *(paths.topic(name) for name in names),
+            *(paths.topic_config(name) for name in names),
+            *(paths.topic_deletion(name) for name in names),
+            *(paths.instance_topic(naming.split_internal(name)[0] or "", name) for name in owned),
+        ]
+    )
+    count = len(names)
+    bodies, configs, markers = nodes[:count], nodes[count : 2 * count], nodes[2 * count : 3 * count]
+    owner_nodes = dict(zip(owned, nodes[3 * count :], strict=True))
 
     parsed: dict[str, TopicDocument] = {}
     result: dict[str, TopicImage | None] = {}

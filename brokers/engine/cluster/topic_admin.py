@@ -1,4 +1,4 @@
-"""Topic administration as written by any broker: entity and change node in one compare-and-set (CTL-17, CTL-20, REP-35).
+"""Topic administration, written by any broker: entity and change node in one compare-and-set (CTL-17, CTL-20, REP-35).
 
 What may be written is decided in `topic_plans`.
 """

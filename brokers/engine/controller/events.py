@@ -1,0 +1,92 @@
+"""What the controller is told, and what it then wants done: plain values, so that a history can be written down and
+replayed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from brokers.engine.cluster.controller_writes import ControllerTerm, StateWrite
+from brokers.engine.cluster.image import ClusterImage, TopicImage
+
+# --- events ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Elected:
+    """This broker won (CTL-1); all is decided anew from the present picture (CTL-3)."""
+
+    term: ControllerTerm
+
+
+@dataclass(frozen=True, slots=True)
+class Deposed:
+    """The term is over: another controller, or no session."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PictureChanged:
+    image: ClusterImage
+
+
+@dataclass(frozen=True, slots=True)
+class StatesWritten:
+    """`written` maps to the version each state node has now; `lost` were overtaken by somebody else's write."""
+
+    written: Mapping[tuple[str, int], int]
+    lost: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSettled:
+    """A deletion, creation or growth that was under way ended, well or not."""
+
+    topic: str
+    succeeded: bool = True
+
+
+Event = Elected | Deposed | PictureChanged | StatesWritten | TopicSettled
+
+# --- instructions ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class WriteStates:
+    """All partition states of one event in one go (CTL-8); `cause` goes to the log."""
+
+    writes: tuple[StateWrite, ...]
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class FinishDeletion:
+    topic: TopicImage
+
+
+@dataclass(frozen=True, slots=True)
+class CreateSystemTopic:
+    name: str
+    assignment: Mapping[int, tuple[int, ...]]
+    config: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class GrowSystemTopic:
+    """`added` continues after the `present` partitions the decision was made on."""
+
+    name: str
+    present: int
+    added: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LookAgain:
+    """Somebody else wrote these topics: have them read again."""
+
+    topics: tuple[str, ...]
+
+
+Instruction = WriteStates | FinishDeletion | CreateSystemTopic | GrowSystemTopic | LookAgain

@@ -1,0 +1,211 @@
+"""Carries the controller's decisions out: one task, one event at a time (CTL-6), every write through the store.
+
+It runs on every broker; where nobody was elected it stands for election, elsewhere it only follows the picture. Nothing
+polls: it wakes on a new picture, and once a minute to clean the change logs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from brokers.engine.cluster.controller_writes import ControllerTerm
+from brokers.engine.cluster.current import CurrentImage
+from brokers.engine.cluster.errors import ClusterError, ControllerMoved, StoreUnavailable
+from brokers.engine.cluster.image import ClusterImage
+from brokers.engine.cluster.store import ClusterStore
+from brokers.engine.cluster.tree import TreeError
+from brokers.engine.cluster.watcher import ClusterWatcher, Part
+from brokers.engine.controller.decide import decide
+from brokers.engine.controller.election import is_over, should_stand
+from brokers.engine.controller.events import (
+    CreateSystemTopic,
+    Deposed,
+    Elected,
+    Event,
+    FinishDeletion,
+    GrowSystemTopic,
+    Instruction,
+    LookAgain,
+    PictureChanged,
+    StatesWritten,
+    TopicSettled,
+    WriteStates,
+)
+from brokers.engine.controller.state import ControllerState
+
+log = structlog.get_logger(__name__)
+
+CLEANING_INTERVAL_S = 60.0
+# ZK-32: readers get this long to see a change node.
+CHANGES_KEPT_MS = 15 * 60 * 1000
+RETRY_DELAY_S = 0.5
+
+
+class ControllerLoop:
+    """`session_id` answers the present session of the store: an office is held by a session, not by a process."""
+
+    def __init__(
+        self,
+        *,
+        store: ClusterStore,
+        watcher: ClusterWatcher,
+        current: CurrentImage,
+        broker_id: int,
+        session_id: Callable[[], int],
+    ) -> None:
+        self.state = ControllerState(broker_id=broker_id, image=current.image)
+        self._store = store
+        self._watcher = watcher
+        self._current = current
+        self._session_id = session_id
+        self._term_session = 0
+        self._unsure = False
+        self._wake = asyncio.Event()
+        self._wake.set()
+        current.subscribe(self._on_picture)
+
+    @property
+    def is_controller(self) -> bool:
+        return self.state.term is not None
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of this broker's term, 0 while it holds none."""
+        return self.state.term.epoch if self.state.term is not None else 0
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        next_cleaning_s = asyncio.get_running_loop().time() + CLEANING_INTERVAL_S
+        while True:
+            now_s = asyncio.get_running_loop().time()
+            try:
+                await asyncio.wait_for(self._wake.wait(), max(0.0, next_cleaning_s - now_s))
+            except TimeoutError:
+                next_cleaning_s += CLEANING_INTERVAL_S
+                await self._clean()
+                continue
+            self._wake.clear()
+            await self._step(self._current.image)
+
+    async def stop(self) -> None:
+        """Hands the office back, so that the next one need not wait for the session to end. Cancel `run` first."""
+        term = self.state.term
+        self.state, _ = decide(self.state, Deposed("this broker stops"))
+        if term is not None:
+            try:
+                await self._store.resign(term)
+            except StoreUnavailable as error:
+                log.warning("office_left_to_expire", reason=str(error))
+
+    def _on_picture(self, _before: ClusterImage, _after: ClusterImage) -> None:
+        self._wake.set()
+
+    async def _step(self, image: ClusterImage) -> None:
+        """Events that a decision's own instructions cause come before the next picture."""
+        term = self.state.term
+        if term is not None and self._session_id() != self._term_session:
+            await self._carry(Deposed("the session ended"))
+        elif term is not None and is_over(term, image):
+            await self._carry(Deposed(f"broker {image.controller_id} holds epoch {image.controller_epoch}"))
+        await self._carry(PictureChanged(image))
+        if self.state.term is None and should_stand(image, self.state.broker_id, unsure=self._unsure):
+            elected = await self._stand()
+            if elected is not None:
+                await self._carry(Elected(elected))
+
+    async def _stand(self) -> ControllerTerm | None:
+        session = self._session_id()
+        try:
+            term = await self._store.elect(self.state.broker_id)
+        except StoreUnavailable as error:
+            log.warning("election_failed", broker_id=self.state.broker_id, reason=str(error))
+            self._unsure = True
+            asyncio.get_running_loop().call_later(RETRY_DELAY_S, self._wake.set)
+            return None
+        self._unsure = False
+        if term is None:
+            # Somebody was faster, and the picture does not show it yet.
+            self._watcher.mark(Part.CONTROLLER)
+            return None
+        self._term_session = session
+        log.info("controller_elected", broker_id=term.broker_id, epoch=term.epoch)
+        return term
+
+    async def _carry(self, event: Event) -> None:
+        events: deque[Event] = deque([event])
+        while events:
+            happened = events.popleft()
+            if isinstance(happened, Deposed) and self.state.term is not None:
+                log.info("controller_deposed", broker_id=self.state.broker_id, epoch=self.epoch, reason=happened.reason)
+            self.state, instructions = decide(self.state, happened)
+            for instruction in instructions:
+                if self.state.term is None:
+                    break
+                try:
+                    result = await self._carry_out(self.state.term, instruction)
+                except ControllerMoved as error:
+                    self._watcher.mark(Part.CONTROLLER)
+                    events.clear()
+                    result = Deposed(str(error))
+                if result is not None:
+                    events.append(result)
+                if isinstance(result, Deposed):
+                    break
+
+    async def _carry_out(self, term: ControllerTerm, instruction: Instruction) -> Event | None:
+        match instruction:
+            case WriteStates():
+                return await self._write_states(term, instruction)
+            case FinishDeletion(topic):
+                return await self._settle(topic.name, self._store.finish_deletion(term, topic))
+            case CreateSystemTopic(name, assignment, config):
+                creation = self._store.create_topic(
+                    self.state.image, instance_id=None, name=name, assignment=assignment, config=config
+                )
+                return await self._settle(name, creation)
+            case GrowSystemTopic(name, present, added):
+                growth = self._store.create_partitions(
+                    self.state.image, instance_id=None, name=name, total=present + len(added), assignment=added
+                )
+                return await self._settle(name, growth)
+            case LookAgain(topics):
+                self._watcher.mark_topics(topics)
+        return None
+
+    async def _write_states(self, term: ControllerTerm, instruction: WriteStates) -> StatesWritten:
+        writes = instruction.writes
+        log.info("states_decided", cause=instruction.cause, partitions=len(writes), epoch=term.epoch)
+        try:
+            lost = {write.key for write in await self._store.write_states(term, writes)}
+        except StoreUnavailable as error:
+            log.warning("states_not_written", partitions=len(writes), reason=str(error))
+            lost = {write.key for write in writes}
+        written = {
+            write.key: 0 if write.version is None else write.version + 1 for write in writes if write.key not in lost
+        }
+        return StatesWritten(written, tuple(sorted(lost)))
+
+    async def _settle(self, topic: str, work: Awaitable[object]) -> TopicSettled:
+        try:
+            await work
+        except ControllerMoved:
+            raise
+        except (ClusterError, TreeError) as error:
+            log.warning("topic_not_settled", topic=topic, reason=str(error))
+            return TopicSettled(topic, succeeded=False)
+        log.info("topic_settled", topic=topic)
+        return TopicSettled(topic)
+
+    async def _clean(self) -> None:
+        if self.state.term is None:
+            return
+        try:
+            cleaned = await self._store.clean_changes(CHANGES_KEPT_MS)
+        except StoreUnavailable as error:
+            log.warning("changes_not_cleaned", reason=str(error))
+            return
+        log.debug("changes_cleaned", count=cleaned)

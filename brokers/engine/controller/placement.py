@@ -1,0 +1,135 @@
+"""Which brokers hold which replicas (ASG-1…9). Pure: randomness is handed in as `start` and `shift`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from brokers.engine.cluster.errors import InvalidReplicationFactor
+
+Strategy = Literal["random_shift", "round_robin"]
+Assignment = dict[int, tuple[int, ...]]
+
+
+def random_shift(
+    brokers: Sequence[int], *, partitions: int, replication_factor: int, start: int, shift: int, first_id: int = 0
+) -> Assignment:
+    """ASG-1. `brokers` in order; `start` and `shift` are in `[0, len(brokers))`."""
+    _check_factor(replication_factor, len(brokers))
+    count = len(brokers)
+    assignment: Assignment = {}
+    for partition in range(first_id, first_id + partitions):
+        if partition > 0 and partition % count == 0:
+            shift += 1
+        first = (partition + start) % count
+        followers = (
+            brokers[(first + 1 + (shift + follower) % (count - 1)) % count]
+            for follower in range(replication_factor - 1)
+        )
+        assignment[partition] = (brokers[first], *followers)
+    return assignment
+
+
+def round_robin(
+    brokers: Sequence[int], *, partitions: int, replication_factor: int, start: int = 0, first_id: int = 0
+) -> Assignment:
+    """ASG-3. Partition i begins at broker i mod n (plus `start`), its replicas follow in order."""
+    _check_factor(replication_factor, len(brokers))
+    count = len(brokers)
+    return {
+        partition: tuple(brokers[(partition + start + replica) % count] for replica in range(replication_factor))
+        for partition in range(first_id, first_id + partitions)
+    }
+
+
+def rack_aware(
+    racks: Mapping[int, str],
+    *,
+    partitions: int,
+    replication_factor: int,
+    start: int,
+    shift: int,
+    first_id: int = 0,
+) -> Assignment:
+    """ASG-6: as ASG-1 over brokers interleaved by rack; a second replica in a rack waits until every rack has one."""
+    _check_factor(replication_factor, len(racks))
+    order = interleaved(racks)
+    count, rack_count = len(order), len(set(racks.values()))
+    assignment: Assignment = {}
+    for partition in range(first_id, first_id + partitions):
+        if partition > 0 and partition % count == 0:
+            shift += 1
+        first = (partition + start) % count
+        chosen = [order[first]]
+        used_racks = {racks[order[first]]}
+        offset = 0
+        while len(chosen) < replication_factor:
+            candidate = order[(first + 1 + (shift * rack_count + offset) % (count - 1)) % count]
+            offset += 1
+            rack = racks[candidate]
+            rack_must_wait = rack in used_racks and len(used_racks) < rack_count
+            if rack_must_wait or candidate in chosen:
+                continue
+            chosen.append(candidate)
+            used_racks.add(rack)
+        assignment[partition] = tuple(chosen)
+    return assignment
+
+
+def interleaved(racks: Mapping[int, str]) -> list[int]:
+    """One broker of each rack in turn, racks and ids in order."""
+    queues = {rack: sorted(id for id, of in racks.items() if of == rack) for rack in sorted(set(racks.values()))}
+    order: list[int] = []
+    while len(order) < len(racks):
+        order.extend(queue.pop(0) for queue in queues.values() if queue)
+    return order
+
+
+@dataclass(frozen=True)
+class Placer:
+    """The `topic_plans.Place` of a cluster. `random_below(n)` answers an integer in `[0, n)`."""
+
+    random_below: Callable[[int], int]
+    strategy: Strategy = "random_shift"
+
+    def __call__(
+        self,
+        brokers: Mapping[int, str | None],
+        *,
+        partitions: int,
+        replication_factor: int,
+        first_id: int = 0,
+        first_broker: int | None = None,
+    ) -> Assignment:
+        ids = sorted(brokers)
+        _check_factor(replication_factor, len(ids))
+        racks = {id: rack for id, rack in brokers.items() if rack is not None}
+        if racks and len(racks) < len(ids):
+            raise InvalidReplicationFactor("Not all brokers have rack information for replica rack aware assignment.")
+        order = interleaved(racks) if racks else ids
+        start, shift = self._offsets(order, first_id, first_broker)
+        sizes = {"partitions": partitions, "replication_factor": replication_factor, "first_id": first_id}
+        if self.strategy == "round_robin":
+            return round_robin(order, start=start, **sizes)
+        if racks:
+            return rack_aware(racks, start=start, shift=shift, **sizes)
+        return random_shift(order, start=start, shift=shift, **sizes)
+
+    def _offsets(self, order: Sequence[int], first_id: int, first_broker: int | None) -> tuple[int, int]:
+        """ASG-5: partitions added later go on from where partition 0 begins; a broker that left counts as the first."""
+        if first_id > 0:
+            start = order.index(first_broker) if first_broker in order else 0
+            return start, start
+        if self.strategy == "round_robin":
+            return 0, 0
+        return self.random_below(len(order)), self.random_below(len(order))
+
+
+def _check_factor(replication_factor: int, brokers: int) -> None:
+    if replication_factor <= 0:
+        raise InvalidReplicationFactor("Replication factor must be larger than 0.")
+    if replication_factor > brokers:
+        raise InvalidReplicationFactor(
+            f"Replication factor: {replication_factor} larger than available brokers: {brokers}."
+        )

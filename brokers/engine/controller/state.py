@@ -1,0 +1,32 @@
+"""What the controller remembers between two events; everything else it reads off the picture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from brokers.engine.cluster.controller_writes import ControllerTerm
+from brokers.engine.cluster.image import ClusterImage
+
+PartitionKey = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class ControllerState:
+    """`term` None: somebody else is, or nobody, and no instruction is given (CTL-7).
+
+    `awaited` holds, per partition written, the version that the picture must show before it is decided on again; -1
+    while the write is under way. `busy` names the topics whose deletion or growth is under way.
+    """
+
+    broker_id: int
+    image: ClusterImage
+    term: ControllerTerm | None = None
+    awaited: Mapping[PartitionKey, int] = field(default_factory=dict)
+    busy: frozenset[str] = frozenset()
+
+    def check(self) -> None:
+        """Invariants, run after every step in tests and at role changes."""
+        assert self.term is not None or not self.awaited, "a deposed controller awaits nothing"
+        assert self.term is not None or not self.busy, "a deposed controller is busy with nothing"
+        assert all(version >= -1 for version in self.awaited.values())
