@@ -129,6 +129,9 @@ ACCOUNT_SIGNUP_FIELDS = ["email*", "password1*"]
 ACCOUNT_EMAIL_VERIFICATION = os.environ.get("PENSTOCK_EMAIL_VERIFICATION", "none")
 ACCOUNT_SESSION_REMEMBER = True
 ACCOUNT_PREVENT_ENUMERATION = True
+ACCOUNT_ADAPTER = tenants_conf.ACCOUNT["ACCOUNT_ADAPTER"]
+ACCOUNT_FORMS = tenants_conf.ACCOUNT["ACCOUNT_FORMS"]
+ACCOUNT_RATE_LIMITS = tenants_conf.ACCOUNT["ACCOUNT_RATE_LIMITS"]
 EMAIL_BACKEND = os.environ.get("PENSTOCK_EMAIL_BACKEND", "django.core.mail.backends.console.EmailBackend")
 
 # --- what a browser is told ---------------------------------------------------------------------------------------
@@ -183,7 +186,8 @@ CELERY_TIMEZONE = "UTC"
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_BEAT_SCHEDULE = BEAT_SCHEDULE
 
-UNFOLD = {"SITE_TITLE": "Penstock operator", "SITE_HEADER": "Penstock operator", "SHOW_HISTORY": True}
+UNFOLD = tenants_conf.UNFOLD
+PENSTOCK_ENVIRONMENT = os.environ.get("PENSTOCK_ENVIRONMENT", "")
 
 LOGGING = logging_settings(
     level=os.environ.get("PENSTOCK_LOG_LEVEL", "INFO"), as_json=flag("PENSTOCK_LOG_JSON", default=True)

@@ -30,6 +30,7 @@ admin.site.unregister((Group, EmailAddress))
 
 @admin.register(Tenant)
 class TenantAdmin(OperatorAdmin):
+    symbol = "apartment"
     list_display = ("name", "id", "state", "owner_count", "member_count", "currency", "created_at")
     list_filter = ("status", "suspension_reason", "currency")
     search_fields = ("id", "slug", "name", "members__user__email")
@@ -81,6 +82,7 @@ class TenantAdmin(OperatorAdmin):
 
 @admin.register(User)
 class UserAdmin(OperatorAdmin):
+    symbol = "person"
     list_display = ("email", "name", "is_staff", "is_active", "last_login", "date_joined")
     list_filter = ("is_staff", "is_active", "language")
     search_fields = ("id", "email", "name")
@@ -89,6 +91,7 @@ class UserAdmin(OperatorAdmin):
 
 @admin.register(Member)
 class MemberAdmin(OperatorAdmin):
+    symbol = "group"
     list_display = ("user", "tenant", "role", "created_at", "removed_at")
     list_filter = ("role", ("removed_at", admin.EmptyFieldListFilter))
     list_select_related = ("user", "tenant")
@@ -97,6 +100,7 @@ class MemberAdmin(OperatorAdmin):
 
 @admin.register(Invitation)
 class InvitationAdmin(OperatorAdmin):
+    symbol = "mail"
     list_display = ("email", "tenant", "role", "created_at", "expires_at", "accepted_at", "revoked_at")
     list_filter = ("role",)
     list_select_related = ("tenant",)
@@ -106,6 +110,7 @@ class InvitationAdmin(OperatorAdmin):
 
 @admin.register(ApiToken)
 class ApiTokenAdmin(OperatorAdmin):
+    symbol = "key"
     list_display = ("name", "prefix", "tenant", "maker", "created_at", "expires_at", "last_used_at", "revoked_at")
     list_filter = (("revoked_at", admin.EmptyFieldListFilter),)
     list_select_related = ("tenant", "member__user")
@@ -125,6 +130,7 @@ class ApiTokenAdmin(OperatorAdmin):
 
 @admin.register(AuditEntry)
 class AuditEntryAdmin(OperatorAdmin):
+    symbol = "history"
     list_display = ("time", "actor_label", "actor_kind", "action", "target_type", "target_id", "tenant", "request_id")
     list_filter = ("actor_kind", "action", "target_type")
     list_select_related = ("tenant",)

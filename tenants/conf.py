@@ -37,3 +37,60 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "REDOC_DIST": "SIDECAR",
 }
+
+# The operator panel in the colours of the design's tokens.
+UNFOLD: dict[str, Any] = {
+    "SITE_TITLE": "Penstock operator",
+    "SITE_HEADER": "Penstock",
+    "SITE_SUBHEADER": "Operator",
+    "SITE_SYMBOL": "water",
+    "SITE_URL": "/",
+    "SHOW_HISTORY": False,
+    "SHOW_VIEW_ON_SITE": False,
+    "SHOW_LANGUAGES": True,
+    "BORDER_RADIUS": "6px",
+    "ENVIRONMENT": "tenants.operator.environment_tag",
+    "STYLES": ["tenants.operator.panel_style"],
+    "COLORS": {
+        "base": {
+            "50": "#F7FAFA",
+            "100": "#F2F6F6",
+            "200": "#DEE6E7",
+            "300": "#C3CFD2",
+            "400": "#93A8AE",
+            "500": "#66808A",
+            "600": "#52666C",
+            "700": "#31474E",
+            "800": "#203238",
+            "900": "#101C20",
+            "950": "#0A1316",
+        },
+        "primary": {
+            "50": "#F1F8F9",
+            "100": "#E1F0F2",
+            "200": "#BFE3E8",
+            "300": "#86D8E3",
+            "400": "#57C4D3",
+            "500": "#2393A5",
+            "600": "#0B6B7C",
+            "700": "#084F5C",
+            "800": "#0A404B",
+            "900": "#11323A",
+            "950": "#06262C",
+        },
+    },
+    "SIDEBAR": {"show_search": True, "show_all_applications": False, "navigation": "tenants.operator.navigation"},
+}
+
+# Sign-up and sign-in (django-allauth): by e-mail, with its own rate limits.
+ACCOUNT: dict[str, Any] = {
+    "ACCOUNT_ADAPTER": "tenants.adapters.AccountAdapter",
+    "ACCOUNT_FORMS": {"signup": "tenants.forms.SignUpForm"},
+    "ACCOUNT_RATE_LIMITS": {
+        "login": "30/m/ip",
+        "login_failed": "10/m/ip,5/5m/key",
+        "signup": "20/m/ip",
+        "reset_password": "20/m/ip,5/m/key",
+        "change_password": "5/m/user",
+    },
+}

@@ -17,10 +17,15 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from django.apps import apps
+from django.conf import settings
 from django.contrib import admin, messages
 from django.db import transaction
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest
+from django.templatetags.static import static
+from django.urls import reverse
+from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from unfold.admin import ModelAdmin
 
@@ -33,6 +38,7 @@ ACTION_ROWS_MAX = 100
 class OperatorAdmin(ModelAdmin):
     """A page that shows. What an operator may do is an `@operator_action`; a form comes where `may_change` is set."""
 
+    symbol = "table_rows"  # its Material symbol in the panel's navigation
     may_change = False
     may_add = False
     list_fullwidth = True
@@ -89,3 +95,36 @@ def _in_tenant_of(acting: Actor, row: Any) -> Actor:
 
     tenant = row if isinstance(row, Tenant) else getattr(row, "tenant", None)
     return acting.within(tenant) if isinstance(tenant, Tenant) else acting
+
+
+APP_ORDER = ("brokers", "instances", "quotas", "tenants", "billing")
+
+
+def navigation(request: HttpRequest) -> list[dict[str, Any]]:
+    """The panel's side navigation: every registered page the operator may see, grouped by app."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for model, page in admin.site._registry.items():
+        if not page.has_view_permission(request):
+            continue
+        options = model._meta
+        item = {
+            "title": capfirst(options.verbose_name_plural),
+            "icon": getattr(page, "symbol", "table_rows"),
+            "link": reverse(f"admin:{options.app_label}_{options.model_name}_changelist"),
+        }
+        groups.setdefault(options.app_label, []).append(item)
+    ordered = sorted(groups, key=lambda label: APP_ORDER.index(label) if label in APP_ORDER else len(APP_ORDER))
+    return [
+        {"title": apps.get_app_config(label).verbose_name, "separator": True, "items": groups[label]}
+        for label in ordered
+    ]
+
+
+def environment_tag(request: HttpRequest) -> list[str]:
+    """The tag in the header: where this panel acts."""
+    return [str(getattr(settings, "PENSTOCK_ENVIRONMENT", "") or request.get_host()), "warning"]
+
+
+def panel_style(request: HttpRequest) -> str:
+    """The style sheet that tells the panel from the console."""
+    return static("operator/panel.css")
