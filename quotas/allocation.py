@@ -1,0 +1,92 @@
+"""How the bandwidth a tenant bought is shared out over the brokers that lead its partitions (CKA-27…33, CKA-38). Pure.
+
+    allocate(quota, leaders, flows)  ->  one integer per broker, in the order given
+
+Exact integer arithmetic throughout, so that what is given out sums up to what was bought to the byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Literal, get_args
+
+Mode = Literal["normalised", "literal", "static"]
+MODES: Final = frozenset(get_args(Mode))
+
+# A broker below this share of its allotment has room; a ratio at or above it counts as balanced (steps 3 and 5): 80 %.
+BALANCED_NUMERATOR: Final = 4
+BALANCED_DENOMINATOR: Final = 5
+# Every broker but the busiest may grow by this part of the busiest one's share (step 5b): 10 %.
+GROWTH_DENOMINATOR: Final = 10
+
+
+def allocate(quota: int, leaders: Sequence[int], flows: Sequence[int], mode: Mode = "normalised") -> list[int]:
+    """Shares of `quota` (bytes/s) for brokers that lead `leaders` partitions and saw `flows` bytes/s in the last interval.
+
+    Brokers without leaders get 0 and their flow is ignored (CKA-27). Order the brokers by id: it breaks rounding ties.
+
+    Raises:
+        ValueError: lengths differ, a number is negative, or the mode is unknown.
+    """
+    if len(leaders) != len(flows):
+        raise ValueError("leaders and flows describe different numbers of brokers")
+    if quota < 0 or min(leaders, default=0) < 0 or min(flows, default=0) < 0:
+        raise ValueError("quota, leaders and flows are not negative")
+    if mode not in MODES:
+        raise ValueError(f"unknown mode {mode!r}")
+    members = [broker for broker, count in enumerate(leaders) if count]
+    shares = [0] * len(leaders)
+    if not members or quota == 0:
+        return shares
+    counts = [leaders[broker] for broker in members]
+    seen = [flows[broker] for broker in members]
+    if mode == "static" or _all_have_room(quota, counts, seen):
+        given = _proportional(quota, counts)
+    elif _is_balanced(seen):
+        given = _proportional(quota, seen)
+    else:
+        weights = _growing(seen)
+        if mode == "literal":
+            given = [quota * weight // (GROWTH_DENOMINATOR * sum(seen)) for weight in weights]
+        else:
+            given = _proportional(quota, weights)
+    for broker, share in zip(members, given, strict=True):
+        shares[broker] = share
+    return shares
+
+
+def _all_have_room(quota: int, counts: list[int], seen: list[int]) -> bool:
+    """Step 3, CKA-28: every flow strictly below 80 % of the broker's part by partitions."""
+    total = sum(counts)
+    return all(
+        BALANCED_DENOMINATOR * flow * total < BALANCED_NUMERATOR * quota * count
+        for flow, count in zip(seen, counts, strict=True)
+    )
+
+
+def _is_balanced(seen: list[int]) -> bool:
+    """Step 5a, CKA-30: the smallest flow is at least 80 % of the largest."""
+    return BALANCED_DENOMINATOR * min(seen) >= BALANCED_NUMERATOR * max(seen)
+
+
+def _growing(seen: list[int]) -> list[int]:
+    """Step 5b: the busiest keep their flow, the others get theirs plus 10 % of the busiest (scaled by 10)."""
+    largest = max(seen)
+    return [min(GROWTH_DENOMINATOR * flow + largest, GROWTH_DENOMINATOR * largest) for flow in seen]
+
+
+def _proportional(quota: int, weights: list[int]) -> list[int]:
+    """CKA-32: floors, then the missing units to the largest fractional parts, ties to the first; nobody below 1 if it can be."""
+    total = sum(weights)
+    shares = [quota * weight // total for weight in weights]
+    missing = quota - sum(shares)
+    by_fraction = sorted(range(len(weights)), key=lambda i: (-(quota * weights[i] % total), i))
+    for i in by_fraction[:missing]:
+        shares[i] += 1
+    if quota >= len(shares):
+        for i, share in enumerate(shares):
+            if share == 0:
+                richest = shares.index(max(shares))
+                shares[richest] -= 1
+                shares[i] = 1
+    return shares

@@ -1,0 +1,105 @@
+"""The rate of a byte stream over a sliding window, exactly as Kafka measures it (QUO-9…13). Pure; the caller owns the clock.
+
+A ring of n+1 samples of w milliseconds each. The sum and the oldest start are kept up to date, so that recording and
+measuring take constant time; the samples are walked only when one has grown old enough to be purged (QUO-11).
+"""
+
+from __future__ import annotations
+
+WINDOW_COUNT = 11
+WINDOW_MS = 1_000
+
+
+class Rate:
+    """One counter. Times are integer milliseconds of a clock that never runs backwards; values are whole bytes.
+
+    `total` is the sum over the window and `window_ms` its length, both valid after `measure`.
+    """
+
+    __slots__ = (
+        "_current",
+        "_current_start",
+        "_lasts",
+        "_purge_at",
+        "_span_ms",
+        "_starts",
+        "_sums",
+        "_minimum_ms",
+        "_oldest",
+        "count",
+        "total",
+        "window_ms",
+        "width_ms",
+    )
+
+    def __init__(self, count: int = WINDOW_COUNT, width_ms: int = WINDOW_MS) -> None:
+        assert count >= 2, "a rate needs at least two windows"
+        assert width_ms >= 1, "a window lasts at least a millisecond"
+        self.count = count
+        self.width_ms = width_ms
+        self.total = 0
+        self.window_ms = 0
+        self._span_ms = count * width_ms
+        self._minimum_ms = (count - 1) * width_ms
+        self._starts: list[int] = []
+        self._lasts: list[int] = []
+        self._sums: list[int] = []
+        self._current = 0
+        self._current_start = 0
+        self._oldest = 0
+        self._purge_at = 0
+
+    def record(self, value: int, now_ms: int) -> None:
+        """QUO-10: into the current sample, or into the next slot when that one is complete."""
+        if not self._starts or now_ms - self._current_start >= self.width_ms:
+            self._advance(now_ms)
+        current = self._current
+        self._sums[current] += value
+        self._lasts[current] = now_ms
+        self.total += value
+
+    def measure(self, now_ms: int) -> None:
+        """QUO-11, QUO-12: drops what is too old, then sets `total` and `window_ms`."""
+        if now_ms >= self._purge_at:
+            self._purge(now_ms)
+        elapsed_ms = now_ms - self._oldest
+        if elapsed_ms < self._minimum_ms:
+            # Fewer than n-1 full windows have passed: the missing ones count as idle time.
+            elapsed_ms = self._minimum_ms + elapsed_ms % self.width_ms
+        self.window_ms = elapsed_ms or 1
+
+    def per_second(self, now_ms: int) -> float:
+        """QUO-13: the observed rate."""
+        self.measure(now_ms)
+        return self.total * 1000 / self.window_ms
+
+    def _advance(self, now_ms: int) -> None:
+        starts = self._starts
+        if len(starts) <= self.count:
+            starts.append(now_ms)
+            self._lasts.append(now_ms)
+            self._sums.append(0)
+            self._current = len(starts) - 1
+        else:
+            # The slot after the newest holds the oldest sample, and its bytes leave with it.
+            self._current = (self._current + 1) % (self.count + 1)
+            self.total -= self._sums[self._current]
+            starts[self._current] = self._lasts[self._current] = now_ms
+            self._sums[self._current] = 0
+        self._current_start = now_ms
+        self._oldest = min(starts)
+        self._purge_at = min(self._lasts) + self._span_ms
+
+    def _purge(self, now_ms: int) -> None:
+        starts, lasts, sums = self._starts, self._lasts, self._sums
+        if not starts:
+            self._advance(now_ms)
+            return
+        for slot, last in enumerate(lasts):
+            if now_ms - last >= self._span_ms:
+                self.total -= sums[slot]
+                starts[slot] = lasts[slot] = now_ms
+                sums[slot] = 0
+        self._current_start = starts[self._current]
+        self._oldest = min(starts)
+        self._purge_at = min(lasts) + self._span_ms

@@ -1,0 +1,41 @@
+"""How long whoever exceeded a rate has to wait (QUO-14…17). Pure."""
+
+from __future__ import annotations
+
+from math import floor
+
+from quotas.rates import Rate
+
+DELAY_MS_MAX = 2**31 - 1
+
+
+def delay_ms(rate: Rate, limit_per_s: float, now_ms: int) -> int:
+    """QUO-14, QUO-15: 0 while the observed rate is within the limit, else the X with O·W/(W+X) = T, rounded half up.
+
+    A limit of 0 blocks: any positive amount waits for the whole window.
+    """
+    rate.measure(now_ms)
+    window_ms = rate.window_ms
+    total = rate.total * 1000
+    if total <= limit_per_s * window_ms:
+        return 0
+    if limit_per_s <= 0:
+        return min(rate.count * rate.width_ms, DELAY_MS_MAX)
+    wanted_ms = total / limit_per_s - window_ms
+    return DELAY_MS_MAX if wanted_ms >= DELAY_MS_MAX else floor(wanted_ms + 0.5)
+
+
+def charge(rate: Rate, amount: int, limit_per_s: float, now_ms: int) -> int:
+    """Records `amount` and answers the delay it brings (tested after recording, QUO-14)."""
+    rate.record(amount, now_ms)
+    return delay_ms(rate, limit_per_s, now_ms)
+
+
+def fetch_cap_bytes(rate: Rate, limit_per_s: float) -> int:
+    """QUO-19: what one response may weigh so that it can be within the limit at all: T·(n-1)·w."""
+    return int(limit_per_s * (rate.count - 1) * rate.width_ms / 1000)
+
+
+def capped_at_one_window(delay: int, rate: Rate) -> int:
+    """QUO-17: request-percentage and connection-rate delays never exceed one window; byte-rate delays are not capped."""
+    return min(delay, rate.width_ms)
