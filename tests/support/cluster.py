@@ -1,0 +1,149 @@
+"""One broker's share of the cluster's coordination, wired as the assembly wires it, over any tree.
+
+    member = Member(tree, broker_id=1)
+    await member.start()
+    await member.until(lambda image: image.controller_id == 1)
+    await member.create_topic("ins-7k2m9qxa", "orders", partitions=3)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterable
+
+from brokers.contract import documents, paths
+from brokers.contract.documents import BrokerDocument, InstanceDocument
+from brokers.engine.cluster.current import CurrentImage
+from brokers.engine.cluster.image import ClusterImage, TopicImage
+from brokers.engine.cluster.session import ClusterSession
+from brokers.engine.cluster.store import ClusterStore
+from brokers.engine.cluster.topic_plans import CreatedTopic
+from brokers.engine.cluster.tree import Create, NodeExists, Set, Tree
+from brokers.engine.cluster.watcher import ClusterWatcher
+from brokers.engine.controller.loop import ControllerLoop
+from brokers.engine.controller.placement import Placer
+
+CLUSTER_ID = "cl-test"
+DEADLINE_S = 20.0
+
+
+class Member:
+    """`fatal` collects what the session said before giving up; `controls` False leaves the controller out."""
+
+    def __init__(
+        self,
+        tree: Tree,
+        *,
+        broker_id: int,
+        controls: bool = True,
+        port: int | None = None,
+        replication_factor_max: int = 1,
+        registration_wait_s: float = 5.0,
+        now_ms: Callable[[], int] = lambda: 1_000_000,
+    ) -> None:
+        self.tree = tree
+        self.broker_id = broker_id
+        self.fatal: list[str] = []
+        self.current = CurrentImage(ClusterImage(CLUSTER_ID))
+        self.store = ClusterStore(
+            tree,
+            place=Placer(random.Random(broker_id).randrange),
+            now_ms=now_ms,
+            replication_factor_max=replication_factor_max,
+        )
+        self.watcher = ClusterWatcher(tree, self.current)
+        self.session = ClusterSession(
+            tree=tree,
+            store=self.store,
+            watcher=self.watcher,
+            broker_id=broker_id,
+            cluster_id=CLUSTER_ID,
+            document=BrokerDocument(
+                host="127.0.0.1", port=port or 24000 + broker_id, admin_port=24050 + broker_id, timestamp_ms=1
+            ),
+            on_fatal=self.fatal.append,
+            registration_wait_s=registration_wait_s,
+        )
+        self.controller = ControllerLoop(
+            store=self.store,
+            watcher=self.watcher,
+            current=self.current,
+            broker_id=broker_id,
+            session_id=lambda: tree.session_id,
+        )
+        self._controls = controls
+        self._loop_task: asyncio.Task[None] | None = None
+
+    @property
+    def image(self) -> ClusterImage:
+        return self.current.image
+
+    async def start(self) -> None:
+        await self.session.start()
+        if self._controls:
+            self._loop_task = asyncio.create_task(self.controller.run())
+
+    async def stop(self) -> None:
+        """A clean stop. Safe to call after `crash`."""
+        await self.crash()
+        await self.controller.stop()
+        await self.session.stop()
+
+    async def crash(self) -> None:
+        """The controller task ends in the middle of whatever it does."""
+        if self._loop_task is not None:
+            self._loop_task.cancel()
+            await asyncio.gather(self._loop_task, return_exceptions=True)
+            self._loop_task = None
+
+    async def until(self, holds: Callable[[ClusterImage], bool], timeout_s: float = DEADLINE_S) -> ClusterImage:
+        assert await self.current.wait_until(holds, timeout_s), "the picture did not come in time"
+        return self.image
+
+    async def until_settled(self) -> ClusterImage:
+        """Every partition of every topic has a state, and `__usage` serves every live broker."""
+        return await self.until(is_settled)
+
+    async def create_topic(self, instance_id: str | None, name: str, **wanted: object) -> TopicImage:
+        """Creates and waits for leaders, as the handler does."""
+        plan: CreatedTopic = await self.store.create_topic(self.image, instance_id=instance_id, name=name, **wanted)
+        await self.until(lambda image: has_leaders(image, plan.internal_name))
+        return self.image.topics[plan.internal_name]
+
+    async def publish_instance(self, instance_id: str, brokers: Iterable[int], **fields: object) -> None:
+        """What the control plane's reconciler does, then waits for this member to see it."""
+        document = instance_document(brokers, **fields)
+        change = Create(paths.CHANGE_PREFIX, documents.change_to_json([f"instances/{instance_id}"]), sequence=True)
+        try:
+            await self.tree.commit([Create(paths.instance(instance_id), document.to_json()), change])
+        except NodeExists:
+            await self.tree.commit([Set(paths.instance(instance_id), document.to_json(), None), change])
+        await self.until(
+            lambda image: instance_id in image.instances and image.instances[instance_id].document == document
+        )
+
+
+def instance_document(brokers: Iterable[int], **fields: object) -> InstanceDocument:
+    brokers = list(brokers)
+    wanted: dict[str, object] = {
+        "generation": 1,
+        "produce_bps": 1_000_000,
+        "consume_bps": 1_000_000,
+        "capacity_bytes": 1_000_000_000,
+        "ports": {broker: 24_060 + broker for broker in brokers},
+        "endpoints": {broker: f"127.0.0.1:{24_060 + broker}" for broker in brokers},
+        **fields,
+    }
+    return InstanceDocument(**wanted)  # type: ignore[arg-type]
+
+
+def has_leaders(image: ClusterImage, internal_name: str) -> bool:
+    return internal_name in image.topics and image.topics[internal_name].has_leaders
+
+
+def is_settled(image: ClusterImage) -> bool:
+    if image.controller_id == -1 or not all(topic.has_leaders for topic in image.topics.values()):
+        return False
+    usage = image.topics.get("__usage")
+    return usage is not None and {p.replicas[0] for p in usage.partitions} >= set(image.brokers)
