@@ -95,7 +95,7 @@ DATABASES = {
 }
 CACHES = {
     "default": {
-        "BACKEND": "django.core.cache.backends.redis.RedisCache",
+        "BACKEND": "config.cache.ForgivingRedisCache",
         "LOCATION": REDIS_URL,
         "KEY_PREFIX": "penstock",
         "OPTIONS": {"socket_connect_timeout": 1, "socket_timeout": 2},
