@@ -1,35 +1,237 @@
-"""One partition as its leader sees it (signatures; see the package docstring for the use)."""
+"""One partition as its leader sees it: the log, its role, and who waits for it.
+
+Append checks, writes and advances the high watermark in one call; with one replica the high watermark is the log's end
+at once (REP-1). A failing disk turns into KAFKA_STORAGE_ERROR here, after the table was told.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from brokers.engine.partitions.high_watermark import advanced
+from brokers.engine.partitions.isr import effective_minimum
+from brokers.engine.partitions.progress import FollowerProgress
 from brokers.engine.partitions.results import AppendResult, ListedOffset, ReadResult
+from brokers.engine.partitions.topic_config import TopicConfig
 from brokers.engine.partitions.waiting import Wait
+from brokers.engine.records import verdicts
+from brokers.engine.records.batch import TRANSACTIONAL
+from brokers.engine.records.validation import BatchRejected, CheckedBatch, check_batch, check_shape
+from brokers.engine.storage.files import StorageFailed
+from brokers.engine.storage.log import Log
+from brokers.engine.storage.lookups import FoundRecord, first_at_or_after, greatest_timestamp
+from brokers.engine.storage.producer_state import CachedBatch
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
+# ListOffsets version from which a special timestamp is known (LOG-25).
+_TIMESTAMP_FROM = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+LIST_OFFSETS_EPOCH_FROM = 4
+LIST_OFFSETS_NOT_AVAILABLE_FROM = 5
+LEADER_NOT_AVAILABLE = 5
+PRODUCE_ABORTABLE_FROM = 11
 
 
 class Partition:
     """`topic` is the internal name. Read its fields freely; only the table and replication change its role."""
 
-    topic: str
-    index: int
-    topic_id: bytes
-    leader_epoch: int
-    is_leader: bool
-    high_watermark: int
-    waits: set[Wait]
+    __slots__ = (
+        "__weakref__",
+        "config",
+        "epoch_start_offset",
+        "followers",
+        "high_watermark",
+        "index",
+        "is_leader",
+        "isr",
+        "leader_epoch",
+        "log",
+        "offline",
+        "replicas",
+        "storage_failed",
+        "topic",
+        "topic_id",
+        "waits",
+    )
+
+    def __init__(
+        self, log: Log, topic_id: bytes, config: TopicConfig, storage_failed: Callable[[StorageFailed], None]
+    ) -> None:
+        self.log = log
+        self.topic = log.topic
+        self.index = log.index
+        self.topic_id = topic_id
+        self.config = config
+        self.storage_failed = storage_failed
+        self.is_leader = False
+        self.offline = False
+        self.leader_epoch = log.epochs.latest
+        self.epoch_start_offset = log.log_end_offset
+        self.high_watermark = log.log_start_offset
+        self.replicas: tuple[int, ...] = ()
+        self.isr: tuple[int, ...] = ()
+        self.followers: dict[int, FollowerProgress] | None = None
+        self.waits: set[Wait] = set()
+
+    # -- what it holds ------------------------------------------------------------------------------------------------
 
     @property
-    def log_start_offset(self) -> int: ...
+    def log_start_offset(self) -> int:
+        return self.log.log_start_offset
 
     @property
-    def log_end_offset(self) -> int: ...
+    def log_end_offset(self) -> int:
+        return self.log.log_end_offset
 
     @property
-    def last_stable_offset(self) -> int: ...
+    def last_stable_offset(self) -> int:
+        """No transaction is ever open here, so it is the high watermark (TXN-20)."""
+        return self.high_watermark
 
     @property
-    def size_bytes(self) -> int: ...
+    def size_bytes(self) -> int:
+        return self.log.size_bytes
 
-    def append(self, records: memoryview, now_ms: int, *, acks: int, produce_version: int) -> AppendResult: ...
+    # -- role ---------------------------------------------------------------------------------------------------------
+
+    def become_leader(
+        self, leader_epoch: int, replicas: tuple[int, ...], isr: tuple[int, ...], leader: int, now_ms: int
+    ) -> None:
+        """Takes the lead in `leader_epoch` (LOG-30, REP-26); the same epoch again only updates replicas and ISR."""
+        if not self.is_leader or leader_epoch > self.leader_epoch:
+            self.log.epochs.assign(leader_epoch, self.log.log_end_offset)
+            self.epoch_start_offset = self.log.log_end_offset
+            self.leader_epoch = leader_epoch
+            others = [replica for replica in replicas if replica != leader]
+            self.followers = {
+                replica: FollowerProgress(caught_up_ms=now_ms if replica in isr else 0) for replica in others
+            } or None
+        self.replicas = replicas
+        self.isr = isr
+        self.is_leader = True
+        self._advance_high_watermark()
+
+    def resign(self) -> None:
+        """Stops leading; whoever waits is answered (REP-12)."""
+        self.is_leader = False
+        self._lose()
+
+    def fail(self) -> None:
+        """Its disk is gone: every call answers KAFKA_STORAGE_ERROR from here on."""
+        self.offline = True
+        self._lose()
+
+    def _lose(self) -> None:
+        for wait in tuple(self.waits):
+            wait.on_lost(self)
+
+    def follower_fetched(self, replica: int, offset: int, start_offset: int, now_ms: int) -> None:
+        """A replica fetched from `offset`: it holds everything below (REP-7, REP-11)."""
+        if self.followers is not None and replica in self.followers:
+            self.followers[replica].fetched(offset, start_offset, self.log.log_end_offset, now_ms)
+            self._advance_high_watermark()
+
+    def _advance_high_watermark(self) -> None:
+        before = self.high_watermark
+        end_offset = self.log.log_end_offset
+        if self.followers is None:
+            self.high_watermark = end_offset
+        else:
+            in_sync = [self.followers[member].end_offset for member in self.isr if member in self.followers]
+            self.high_watermark = advanced(before, end_offset, in_sync)
+        if self.waits and self.high_watermark > before:
+            readable_bytes = self._bytes_between(before, self.high_watermark)
+            for wait in tuple(self.waits):
+                wait.on_append(readable_bytes)
+                wait.on_progress(self)
+
+    def _bytes_between(self, start_offset: int, end_offset: int) -> int:
+        start = self.log.position_of(start_offset)
+        if start is None:
+            return 0
+        end = self.log.position_of(end_offset)
+        until = self.log.segments[start[0]].size_bytes if end is None or end[0] != start[0] else end[1]
+        return until - start[1]
+
+    # -- produce ------------------------------------------------------------------------------------------------------
+
+    def append(self, records: memoryview, now_ms: int, *, acks: int, produce_version: int) -> AppendResult:
+        """Appends the one batch in `records`, rewriting its header in place; needs a writable view. Never waits.
+
+        With acks=-1 the caller then waits until `high_watermark` > the result's `last_offset` (`waiting.ProduceWait`).
+        """
+        log = self.log
+        try:
+            size = check_shape(records, produce_version)
+            if not -1 <= acks <= 1:
+                return AppendResult(verdicts.INVALID_REQUIRED_ACKS)
+            if self.offline:
+                return AppendResult(verdicts.KAFKA_STORAGE_ERROR)
+            if not self.is_leader:
+                return AppendResult(verdicts.NOT_LEADER_OR_FOLLOWER)
+            if acks == -1 and not self.has_enough_replicas():
+                return AppendResult(verdicts.NOT_ENOUGH_REPLICAS, log_start_offset=log.log_start_offset)
+            checked = check_batch(records, size, self.config.batch_rules, now_ms, f"{self.topic}-{self.index}")
+        except BatchRejected as fault:
+            return AppendResult(
+                fault.code,
+                log_start_offset=-1 if fault.shape else log.log_start_offset,
+                error_message=fault.message,
+                record_errors=fault.record_errors,
+            )
+        if checked.attributes & TRANSACTIONAL:
+            # Transactions are not served: no coordinator ever added this partition to one (TXN-27).
+            code = (
+                verdicts.TRANSACTION_ABORTABLE
+                if produce_version >= PRODUCE_ABORTABLE_FROM
+                else verdicts.INVALID_TXN_STATE
+            )
+            return AppendResult(code, log_start_offset=log.log_start_offset)
+        if checked.producer_id >= 0:
+            known = log.producers.check(
+                checked.producer_id, checked.producer_epoch, checked.base_sequence, checked.last_offset_delta
+            )
+            if isinstance(known, CachedBatch):
+                return AppendResult(
+                    verdicts.NONE,
+                    known.last_offset - known.offset_delta,
+                    known.timestamp_ms,
+                    log.log_start_offset,
+                    last_offset=known.last_offset,
+                )
+            if known != verdicts.NONE:
+                return AppendResult(known, log_start_offset=log.log_start_offset)
+        return self._write(checked, now_ms)
+
+    def _write(self, checked: CheckedBatch, now_ms: int) -> AppendResult:
+        log = self.log
+        data, last_delta, max_timestamp, _, producer_id, producer_epoch, base_sequence = checked
+        try:
+            base_offset = log.append(data, last_delta, max_timestamp, self.leader_epoch, now_ms)
+        except StorageFailed as failure:
+            self.storage_failed(failure)
+            return AppendResult(verdicts.KAFKA_STORAGE_ERROR)
+        last_offset = base_offset + last_delta
+        producers = log.producers
+        if producer_id >= 0:
+            producers.update(producer_id, producer_epoch, base_sequence, last_delta, last_offset, max_timestamp)
+        producers.end_offset = last_offset + 1
+        size = len(data)
+        if self.followers is None:
+            self.high_watermark = last_offset + 1
+            if self.waits:
+                for wait in tuple(self.waits):
+                    wait.on_append(size)
+                    wait.on_progress(self)
+        else:
+            self._advance_high_watermark()
+        stamped_ms = now_ms if self.config.batch_rules.log_append_time else -1
+        return AppendResult(0, base_offset, stamped_ms, log.log_start_offset, None, size, last_offset)
+
+    def has_enough_replicas(self) -> bool:
+        """|ISR| >= min(min.insync.replicas, RF): asked before an acks=-1 append and before its answer (REP-12)."""
+        return len(self.isr) >= effective_minimum(self.config.min_insync_replicas, len(self.replicas))
+
+    # -- fetch and offsets --------------------------------------------------------------------------------------------
 
     def read(
         self,
@@ -39,10 +241,74 @@ class Partition:
         min_one_batch: bool,
         isolation: int = 0,
         current_leader_epoch: int = -1,
-    ) -> ReadResult: ...
+    ) -> ReadResult:
+        """Whole batches from `fetch_offset` on, about `max_bytes` of them; with `min_one_batch` the first anyway."""
+        code = self._refusal(current_leader_epoch)
+        if code:
+            return ReadResult(code)
+        log = self.log
+        if not log.log_start_offset <= fetch_offset <= log.log_end_offset:
+            return ReadResult(verdicts.OFFSET_OUT_OF_RANGE)
+        limit = self.high_watermark if isolation == 0 else self.last_stable_offset
+        try:
+            found = log.read(fetch_offset, max_bytes, limit, min_one_batch=min_one_batch)
+        except StorageFailed as failure:
+            self.storage_failed(failure)
+            return ReadResult(verdicts.KAFKA_STORAGE_ERROR)
+        return ReadResult(0, self.high_watermark, self.last_stable_offset, log.log_start_offset, found)
 
     def list_offsets(
         self, timestamp: int, *, isolation: int, version: int, current_leader_epoch: int = -1
-    ) -> ListedOffset: ...
+    ) -> ListedOffset:
+        """LOG-25, LOG-26. Before version 4 the leader epoch is not told."""
+        if timestamp < 0 and version < _TIMESTAMP_FROM.get(timestamp, version + 1):
+            return ListedOffset(verdicts.UNSUPPORTED_VERSION)
+        code = self._refusal(current_leader_epoch)
+        if code:
+            return ListedOffset(code)
+        limit = self.high_watermark if isolation == 0 else self.last_stable_offset
+        if self.high_watermark < self.epoch_start_offset and timestamp == LATEST:
+            known = version >= LIST_OFFSETS_NOT_AVAILABLE_FROM
+            return ListedOffset(verdicts.OFFSET_NOT_AVAILABLE if known else LEADER_NOT_AVAILABLE)
+        try:
+            found = self._find(timestamp, limit)
+        except StorageFailed as failure:
+            self.storage_failed(failure)
+            return ListedOffset(verdicts.KAFKA_STORAGE_ERROR)
+        if found is None:
+            return ListedOffset(verdicts.NONE)
+        epoch = found.leader_epoch if version >= LIST_OFFSETS_EPOCH_FROM else -1
+        return ListedOffset(verdicts.NONE, found.timestamp_ms, found.offset, epoch)
 
-    def end_offset_for_epoch(self, leader_epoch: int, current_leader_epoch: int = -1) -> tuple[int, int, int]: ...
+    def _find(self, timestamp: int, limit: int) -> FoundRecord | None:
+        log = self.log
+        if timestamp == LATEST:
+            return FoundRecord(-1, limit, self.leader_epoch)
+        if timestamp in (EARLIEST, EARLIEST_LOCAL):
+            return FoundRecord(-1, log.log_start_offset, log.epochs.epoch_at(log.log_start_offset))
+        if timestamp == LATEST_TIERED:
+            return None
+        found = greatest_timestamp(log) if timestamp == MAX_TIMESTAMP else first_at_or_after(log, timestamp)
+        return found if found is not None and found.offset < limit else None
+
+    def end_offset_for_epoch(self, leader_epoch: int, current_leader_epoch: int = -1) -> tuple[int, int, int]:
+        """(error, epoch, end offset) of the largest known epoch <= `leader_epoch` (LOG-31)."""
+        code = self._refusal(current_leader_epoch)
+        if code:
+            return code, -1, -1
+        return (verdicts.NONE, *self.log.epochs.end_offset(leader_epoch, self.log.log_end_offset))
+
+    def _refusal(self, current_leader_epoch: int) -> int:
+        """Why a reader is refused, 0 if it is not: disk, role, then the epoch it believes in (LOG-32)."""
+        if self.offline:
+            return verdicts.KAFKA_STORAGE_ERROR
+        if current_leader_epoch >= 0 and current_leader_epoch != self.leader_epoch:
+            older = current_leader_epoch < self.leader_epoch
+            return verdicts.FENCED_LEADER_EPOCH if older else verdicts.UNKNOWN_LEADER_EPOCH
+        return verdicts.NONE if self.is_leader else verdicts.NOT_LEADER_OR_FOLLOWER
+
+    def check(self) -> None:
+        """The invariants, for tests and role changes."""
+        self.log.check()
+        assert self.high_watermark <= self.log.log_end_offset, "the high watermark is past the end"
+        assert not self.is_leader or self.followers is not None or self.high_watermark == self.log.log_end_offset

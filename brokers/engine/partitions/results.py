@@ -10,8 +10,9 @@ from brokers.engine.storage.files import FileSlice
 class AppendResult(NamedTuple):
     """The answer to one partition of a Produce request (REC-64). Offsets and times are -1 where Kafka says -1.
 
-    `log_start_offset` is -1 with an error in the batch's shape and the real value with one found against the log's state.
-    `appended_bytes` is 0 for an error and for a duplicate (IDE-6). `last_offset` + 1 is the high watermark that acks=-1 waits for.
+    `log_start_offset` is -1 with an error in the batch's shape and the real value with one found against the log's
+    state. `appended_bytes` is 0 for an error and for a duplicate (IDE-6). `last_offset` + 1 is the high watermark that
+    acks=-1 waits for.
     """
 
     error_code: int
@@ -25,7 +26,9 @@ class AppendResult(NamedTuple):
 
 
 class ReadResult(NamedTuple):
-    """The answer to one partition of a Fetch request. `slice` is None when there is nothing to send; release it after sending."""
+    """The answer to one partition of a Fetch request. `slice` is None when there is nothing to send; release it after
+    sending.
+    """
 
     error_code: int
     high_watermark: int = -1

@@ -1,33 +1,148 @@
-"""Every partition this broker holds (signatures; see the package docstring for the use)."""
+"""Every partition this broker holds, over all roots: found at start, made on demand, given up with their disk.
+
+The table is the only one that creates, deletes or re-roles a partition. It lives in one thread; only `FlushBatch.run`
+may be called from another.
+"""
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
+from brokers.engine.partitions.flush import FlushBatch
 from brokers.engine.partitions.partition import Partition
+from brokers.engine.partitions.topic_config import TopicConfig, parse
+from brokers.engine.storage import checkpoints
+from brokers.engine.storage.directories import NO_TOPIC_ID, LogRoot, remove
+from brokers.engine.storage.files import OPEN_FILES_MAX, OpenFiles, StorageFailed
+from brokers.engine.storage.flushing import needs_flush
+from brokers.engine.storage.recovery import create_log, load_log
+
+FLUSHED_LOGS_MAX: Final = 64
+CONFIGS_CACHED_MAX: Final = 4_096
+PRODUCER_EXPIRY_INTERVAL_MS: Final = 600_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageSettings:
+    """`defaults` are topic keys that this broker sets for all topics (`topic_config.topic_defaults`)."""
+
     roots: tuple[Path, ...]
     broker_id: int
     cluster_id: str
-    defaults: Mapping[str, str]  # topic config keys that this broker sets for all topics
+    defaults: Mapping[str, str] = field(default_factory=dict)
+    open_files_max: int = OPEN_FILES_MAX
+    retention_interval_ms: int = 300_000
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    """What the start found: partitions loaded, whether every root was stopped cleanly, bytes cut off torn ends."""
+
+    partitions: int = 0
+    clean: bool = True
+    truncated_bytes: int = 0
+    scanned_bytes: int = 0
+
+
+class NoUsableDirectory(Exception):
+    """Every root of `log.dirs` is offline; the broker cannot hold anything (LOG-3)."""
 
 
 class PartitionTable:
-    offline_directories: dict[Path, str]  # root -> reason
+    """Iterates over its partitions. `offline_directories` maps a failed root to the reason."""
 
-    def __init__(self, settings: StorageSettings) -> None: ...
+    def __init__(self, settings: StorageSettings) -> None:
+        self.settings = settings
+        self.files = OpenFiles(settings.open_files_max)
+        self.offline_directories: dict[Path, str] = {}
+        self._roots = [LogRoot(path) for path in settings.roots]
+        self._partitions: dict[tuple[str, int], Partition] = {}
+        self._configs: dict[tuple[tuple[str, str], ...], TopicConfig] = {}
+        self._removals: list[tuple[int, str, Path]] = []
+        self._next_retention_ms = 0
+        self._next_expiry_ms = 0
+        self._flush_from = 0
 
-    def recover(self, now_ms: int) -> None:
-        """Locks the roots and loads every partition found there, none of them leading."""
+    def get(self, topic: str, index: int) -> Partition | None:
+        return self._partitions.get((topic, index))
 
-    def get(self, topic: str, index: int) -> Partition | None: ...
+    def __iter__(self) -> Iterator[Partition]:
+        return iter(tuple(self._partitions.values()))
 
-    def __iter__(self) -> Iterator[Partition]: ...
+    def __len__(self) -> int:
+        return len(self._partitions)
+
+    # -- start and stop -----------------------------------------------------------------------------------------------
+
+    def recover(self, now_ms: int) -> RecoveryReport:
+        """Locks the roots and loads every partition found there, none of them leading.
+
+        Raises DirectoryRefused (another broker's or locked root) and NoUsableDirectory.
+        """
+        report = RecoveryReport()
+        for root in self._roots:
+            try:
+                root.open(self.settings.broker_id, self.settings.cluster_id)
+                report.clean &= root.clean
+                self._load_root(root, report, now_ms)
+            except StorageFailed as failure:
+                self.directory_failed(failure)
+        self._need_a_root()
+        report.partitions = len(self._partitions)
+        return report
+
+    def _load_root(self, root: LogRoot, report: RecoveryReport, now_ms: int) -> None:
+        recovery_points = _offsets(root, checkpoints.RECOVERY_POINTS)
+        start_offsets = _offsets(root, checkpoints.LOG_START_OFFSETS)
+        high_watermarks = _offsets(root, checkpoints.HIGH_WATERMARKS)
+        config = self._config({})
+        for found in root.scan():
+            key = (found.topic, found.partition)
+            log, loaded = load_log(
+                found.directory,
+                root.path,
+                found.topic,
+                found.partition,
+                self.files,
+                config.log,
+                recovery_point=recovery_points.get(key, 0),
+                start_offset=start_offsets.get(key, 0),
+                clean=root.clean,
+                now_ms=now_ms,
+            )
+            report.truncated_bytes += loaded.truncated_bytes
+            report.scanned_bytes += loaded.scanned_bytes
+            partition = Partition(log, found.topic_id, config, self.directory_failed)
+            checkpointed = high_watermarks.get(key, 0)
+            partition.high_watermark = min(max(checkpointed, log.log_start_offset), log.log_end_offset)
+            self._partitions[key] = partition
+
+    def close(self, *, broker_epoch: int = -1) -> None:
+        """Clean stop: everything flushed, checkpoints and snapshots written, then the marker of it (LOG-34)."""
+        for partition in self:
+            partition.resign()
+        batch = self.plan_flush(logs_max=len(self._partitions))
+        batch.run()
+        batch.finish()
+        for partition in self:
+            if not partition.offline:
+                try:
+                    partition.log.close()
+                except StorageFailed as failure:
+                    self.directory_failed(failure)
+        for root in self._online():
+            try:
+                root.mark_clean(broker_epoch)
+            except StorageFailed as failure:
+                self.directory_failed(failure)
+        for root in self._roots:
+            root.unlock()
+
+    # -- roles --------------------------------------------------------------------------------------------------------
 
     def become_leader(
         self,
@@ -40,22 +155,163 @@ class PartitionTable:
         now_ms: int,
         replicas: tuple[int, ...] = (),
         isr: tuple[int, ...] = (),
-    ) -> Partition: ...
+    ) -> Partition:
+        """Leads the partition, creating it if it is not here; a log of an earlier topic of that name goes first.
 
-    def resign(self, topic: str, index: int) -> None: ...
+        Raises StorageFailed when the disk of the (new) partition fails, NoUsableDirectory.
+        """
+        partition = self._partitions.get((topic, index))
+        if partition is not None and partition.topic_id not in (topic_id, NO_TOPIC_ID):
+            self.delete(topic, index, now_ms=now_ms)
+            partition = None
+        view = self._config(config)
+        if partition is None:
+            partition = self._create(topic, index, topic_id, view, now_ms)
+        _configure(partition, view)
+        me = self.settings.broker_id
+        try:
+            partition.become_leader(leader_epoch, replicas or (me,), isr or (me,), me, now_ms)
+        except StorageFailed as failure:
+            self.directory_failed(failure)
+            raise
+        return partition
 
-    def delete(self, topic: str, index: int, *, now_ms: int) -> None: ...
+    def _create(self, topic: str, index: int, topic_id: bytes, config: TopicConfig, now_ms: int) -> Partition:
+        root = min(self._online(), key=lambda candidate: candidate.partitions, default=None)
+        if root is None:
+            raise NoUsableDirectory("every log directory is offline")
+        try:
+            directory = root.create_partition(topic, index, topic_id)
+        except StorageFailed as failure:
+            self.directory_failed(failure)
+            raise
+        log = create_log(directory, root.path, topic, index, self.files, config.log, now_ms=now_ms)
+        partition = self._partitions[topic, index] = Partition(log, topic_id, config, self.directory_failed)
+        return partition
 
-    def update_config(self, topic: str, config: Mapping[str, str]) -> None: ...
+    def resign(self, topic: str, index: int) -> None:
+        partition = self._partitions.get((topic, index))
+        if partition is not None:
+            partition.resign()
+
+    def delete(self, topic: str, index: int, *, now_ms: int) -> None:
+        """Drops the partition at once; its files go after the delete delay, so that running reads finish (LOG-47)."""
+        partition = self._partitions.pop((topic, index), None)
+        if partition is None:
+            return
+        partition.resign()
+        root = self._root_of(partition)
+        for segment in partition.log.segments:
+            segment.file.retire()
+        if partition.offline or root is None:
+            return
+        try:
+            renamed = root.mark_deleted(partition.log.directory)
+        except StorageFailed as failure:
+            self.directory_failed(failure)
+            return
+        self._remove_later([renamed], root.path, partition.config.file_delete_delay_ms, now_ms)
+
+    def update_config(self, topic: str, config: Mapping[str, str]) -> None:
+        """The topic's own settings changed; effective from the next batch."""
+        view = self._config(config)
+        for (name, _), partition in self._partitions.items():
+            if name == topic:
+                _configure(partition, view)
+
+    def _config(self, config: Mapping[str, str]) -> TopicConfig:
+        key = tuple(sorted(config.items()))
+        view = self._configs.get(key)
+        if view is None:
+            if len(self._configs) >= CONFIGS_CACHED_MAX:
+                self._configs.clear()
+            view = self._configs[key] = parse(config, self.settings.defaults)
+        return view
+
+    # -- disks --------------------------------------------------------------------------------------------------------
+
+    def directory_failed(self, failure: StorageFailed) -> None:
+        """Gives up a root and everything on it (LOG-3)."""
+        if failure.directory in self.offline_directories:
+            return
+        self.offline_directories[failure.directory] = str(failure.cause)
+        for partition in self._partitions.values():
+            if partition.log.root == failure.directory:
+                partition.fail()
+
+    def _online(self) -> list[LogRoot]:
+        return [root for root in self._roots if root.path not in self.offline_directories]
+
+    def _need_a_root(self) -> None:
+        if not self._online():
+            raise NoUsableDirectory("; ".join(f"{path}: {why}" for path, why in self.offline_directories.items()))
+
+    def _root_of(self, partition: Partition) -> LogRoot | None:
+        return next((root for root in self._roots if root.path == partition.log.root), None)
+
+    # -- keeping house ------------------------------------------------------------------------------------------------
 
     def size_bytes(self, prefix: str = "") -> int:
         """Bytes on disk of all partitions whose internal topic starts with `prefix` (an instance's is `ins-x.`)."""
+        partitions = self._partitions.items()
+        return sum(partition.log.size_bytes for (topic, _), partition in partitions if topic.startswith(prefix))
 
     def maintain(self, now_ms: int) -> None:
-        """Retention, delayed file removal, producer expiry, idle descriptors; call every few seconds."""
+        """Retention, delayed removals, producer expiry, idle descriptors. Call every few seconds."""
+        if now_ms >= self._next_retention_ms:
+            self._next_retention_ms = now_ms + self.settings.retention_interval_ms
+            self._apply_retention(now_ms)
+        if now_ms >= self._next_expiry_ms:
+            self._next_expiry_ms = now_ms + PRODUCER_EXPIRY_INTERVAL_MS
+            for partition in self._partitions.values():
+                partition.log.producers.expire(now_ms)
+        while self._removals and self._removals[0][0] <= now_ms:
+            _, path, root = heapq.heappop(self._removals)
+            try:
+                remove(path, root)
+            except StorageFailed as failure:
+                self.directory_failed(failure)
+        self.files.close_idle()
+        for partition in self._partitions.values():
+            if partition.log.active.file.fd < 0:
+                partition.log.rest()
 
-    def plan_flush(self) -> object:
-        """A job with `run()` (any thread: fsyncs, checkpoints) and `finish()` (this thread: recovery points move)."""
+    def _apply_retention(self, now_ms: int) -> None:
+        for partition in self:
+            if partition.offline:
+                continue
+            try:
+                gone = partition.log.apply_retention(partition.high_watermark, now_ms)
+            except StorageFailed as failure:
+                self.directory_failed(failure)
+                continue
+            self._remove_later(gone, partition.log.root, partition.config.file_delete_delay_ms, now_ms)
 
-    def close(self, *, broker_epoch: int) -> None:
-        """Clean stop: flush, checkpoints, `.kafka_cleanshutdown`, unlock."""
+    def _remove_later(self, paths: list[str], root: Path, delay_ms: int, now_ms: int) -> None:
+        for path in paths:
+            heapq.heappush(self._removals, (now_ms + delay_ms, path, root))
+
+    def plan_flush(self, *, logs_max: int = FLUSHED_LOGS_MAX) -> FlushBatch:
+        """The next logs to make durable, in turn, and the checkpoints. Call `run()` in a thread, `finish()` in this
+        one.
+        """
+        partitions = [partition for partition in self._partitions.values() if not partition.offline]
+        dirty = [partition for partition in partitions if needs_flush(partition.log)]
+        if len(dirty) > logs_max:
+            start = self._flush_from % len(dirty)
+            self._flush_from = start + logs_max
+            dirty = (dirty[start:] + dirty[:start])[:logs_max]
+        return FlushBatch(partitions, dirty, [root.path for root in self._online()], self.directory_failed)
+
+
+def _configure(partition: Partition, view: TopicConfig) -> None:
+    partition.config = view
+    partition.log.config = view.log
+
+
+def _offsets(root: LogRoot, name: str) -> dict[tuple[str, int], int]:
+    """A checkpoint file of the root; an unreadable one counts as empty, which only costs a longer recovery (LOG-6)."""
+    try:
+        return checkpoints.read_offsets(root.path / name, root.path)
+    except checkpoints.Unreadable:
+        return {}

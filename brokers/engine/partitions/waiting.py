@@ -1,7 +1,7 @@
 """Requests that wait for a partition: a Fetch for bytes, an acks=-1 Produce for the high watermark (REP-14, WIRE-27).
 
-Each wait ends exactly once: by the partitions, or by `expire()`, which the caller's deadline calls. Ending unregisters it
-everywhere first and then calls `wake`, a plain callable; nothing here knows a clock or a loop.
+Each wait ends exactly once: by the partitions, or by `expire()`, which the caller's deadline calls. Ending unregisters
+it everywhere first and then calls `wake`, a plain callable; nothing here knows a clock or a loop.
 """
 
 from __future__ import annotations
@@ -81,7 +81,9 @@ class FetchWait(Wait):
 
 
 class ProduceWait(Wait):
-    """Waits until every watched partition's high watermark reached its offset; `on_lost` ends only when all are settled."""
+    """Waits until every watched partition's high watermark reached its offset; `on_lost` ends only when all are
+    settled.
+    """
 
     __slots__ = ("_needed",)
 

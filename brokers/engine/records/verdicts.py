@@ -1,6 +1,7 @@
 """The protocol error codes that a log, a batch check or a partition answers (WIRE-25), as plain integers.
 
-The floors below `protocol` may not import it, so the few numbers they need are named here; a test compares the two tables.
+The floors below `protocol` may not import it, so the few numbers they need are named here; a test compares the two
+tables.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The one place that speaks to the file system for the log, and the one reader of a failing disk.
 
-Every `OSError` becomes `StorageFailed(directory)`: the disk is the world's fault, the partitions on it are given up, the
-process lives on. Descriptors are a bounded resource (`OpenFiles`): a segment holds one only while it is used.
+Every `OSError` becomes `StorageFailed(directory)`: the disk is the world's fault, the partitions on it are given up,
+the process lives on. Descriptors are a bounded resource (`OpenFiles`): a segment holds one only while it is used.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def storage_errors(directory: Path) -> Iterator[None]:
 
 
 class SegmentFile:
-    """One `.log` file and its descriptor, opened at first use. Read with explicit positions, written at the end only."""
+    """One `.log` file and its descriptor, opened at first use. Read at explicit positions, written at the end only."""
 
     __slots__ = ("_pins", "_retired", "fd", "path", "recently_used", "root", "table")
 
@@ -162,14 +162,18 @@ def read_at(file: SegmentFile, position: int, length: int) -> bytes:
 
 
 def append_all(file: SegmentFile, data: memoryview | bytes, size_before: int) -> None:
-    """Writes `data` at the end of `file`, which is `size_before` bytes long; on failure the file has its old length again."""
+    """Writes `data` at the end of `file`, which is `size_before` bytes long; on failure the file has its old length
+    again.
+    """
     fd = file.open()
     try:
         written = os.write(fd, data)
         if written != len(data):
             _write_rest(fd, data, written)
     except OSError as error:
-        with contextlib.suppress(OSError):  # the first error is the one to tell; recovery cuts the tail if this fails too
+        with contextlib.suppress(
+            OSError
+        ):  # the first error is the one to tell; recovery cuts the tail if this fails too
             os.ftruncate(fd, size_before)
         raise StorageFailed(file.root, error) from error
 

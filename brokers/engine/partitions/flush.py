@@ -1,0 +1,77 @@
+"""One round of making logs durable and writing their checkpoints, split so that the slow middle may run in a thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from brokers.engine.partitions.partition import Partition
+from brokers.engine.storage import checkpoints
+from brokers.engine.storage.files import StorageFailed
+from brokers.engine.storage.flushing import FlushJob
+
+Offsets = dict[tuple[str, int], int]
+
+
+class FlushBatch:
+    """Planned by the table's thread; `run` anywhere, `finish` by the table's thread again, whatever `run` met."""
+
+    def __init__(
+        self,
+        partitions: Sequence[Partition],
+        dirty: Sequence[Partition],
+        roots: Sequence[Path],
+        storage_failed: Callable[[StorageFailed], None],
+    ) -> None:
+        self.jobs: list[FlushJob] = []
+        self._failures: list[StorageFailed] = []
+        self._storage_failed = storage_failed
+        self._roots = roots
+        flushed = set()
+        for partition in dirty:
+            try:
+                self.jobs.append(FlushJob(partition.log))
+                flushed.add(partition)
+            except StorageFailed as failure:
+                self._failures.append(failure)
+        # Recovery points are written as they will be once the fsyncs of this round have succeeded.
+        self._recovery_points: dict[Path, Offsets] = {root: {} for root in roots}
+        self._start_offsets: dict[Path, Offsets] = {root: {} for root in roots}
+        self._high_watermarks: dict[Path, Offsets] = {root: {} for root in roots}
+        for partition in partitions:
+            log = partition.log
+            key = (partition.topic, partition.index)
+            if log.root not in self._recovery_points:
+                continue
+            self._recovery_points[log.root][key] = log.log_end_offset if partition in flushed else log.recovery_point
+            self._high_watermarks[log.root][key] = partition.high_watermark
+            if log.log_start_offset > log.segments[0].base_offset:
+                self._start_offsets[log.root][key] = log.log_start_offset
+
+    def run(self) -> None:
+        """fsyncs, then the checkpoint files. Keeps failures for `finish`."""
+        failed = {failure.directory for failure in self._failures}
+        for job in self.jobs:
+            if job.root in failed:
+                continue
+            try:
+                job.run()
+            except StorageFailed as failure:
+                failed.add(failure.directory)
+                self._failures.append(failure)
+        for root in self._roots:
+            if root in failed:
+                continue
+            try:
+                checkpoints.write_offsets(root / checkpoints.RECOVERY_POINTS, self._recovery_points[root], root)
+                checkpoints.write_offsets(root / checkpoints.LOG_START_OFFSETS, self._start_offsets[root], root)
+                checkpoints.write_offsets(root / checkpoints.HIGH_WATERMARKS, self._high_watermarks[root], root)
+            except StorageFailed as failure:
+                self._failures.append(failure)
+
+    def finish(self) -> None:
+        """Recovery points move; failed roots are given up."""
+        for job in self.jobs:
+            job.finish()
+        for failure in self._failures:
+            self._storage_failed(failure)

@@ -1,0 +1,37 @@
+"""Who is in sync (REP-13, REP-22, REP-23). Pure decisions over the leader's view of its followers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from brokers.engine.partitions.progress import FollowerProgress
+
+REPLICA_LAG_MS_MAX = 30_000
+
+
+def effective_minimum(min_insync_replicas: int, replication_factor: int) -> int:
+    """min(min.insync.replicas, RF): a topic of one replica is never refused for lack of a second (REP-13)."""
+    return min(min_insync_replicas, replication_factor)
+
+
+def lagging(
+    isr: Sequence[int],
+    leader: int,
+    followers: Mapping[int, FollowerProgress],
+    leader_end_offset: int,
+    now_ms: int,
+    lag_ms_max: int = REPLICA_LAG_MS_MAX,
+) -> tuple[int, ...]:
+    """The ISR members to remove: behind the leader, and not caught up for longer than the lag allowed."""
+    return tuple(
+        member
+        for member in isr
+        if member != leader
+        and followers[member].end_offset != leader_end_offset
+        and now_ms - followers[member].caught_up_ms > lag_ms_max
+    )
+
+
+def may_join(follower: FollowerProgress, high_watermark: int, epoch_start_offset: int) -> bool:
+    """Whether a follower outside the ISR has everything committed and everything older than this leadership."""
+    return follower.end_offset >= high_watermark and follower.end_offset >= epoch_start_offset

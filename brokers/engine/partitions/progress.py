@@ -1,0 +1,30 @@
+"""What a leader knows of one follower (REP-1, REP-21). Pure: offsets and times in, no clock, no log."""
+
+from __future__ import annotations
+
+UNKNOWN_OFFSET = -1
+
+
+class FollowerProgress:
+    """Invariant: `caught_up_ms` is the last time at which the follower had everything that the leader had."""
+
+    __slots__ = ("caught_up_ms", "end_offset", "fetched_ms", "leader_end_at_fetch", "start_offset")
+
+    def __init__(self, *, caught_up_ms: int = 0) -> None:
+        """A new leader knows nothing: ISR members are given `caught_up_ms` = now, the others 0 (REP-26)."""
+        self.end_offset = UNKNOWN_OFFSET
+        self.start_offset = UNKNOWN_OFFSET
+        self.fetched_ms = 0
+        self.leader_end_at_fetch = 0
+        self.caught_up_ms = caught_up_ms
+
+    def fetched(self, offset: int, start_offset: int, leader_end_offset: int, now_ms: int) -> None:
+        """The follower asked for `offset`, so it holds everything below (REP-7)."""
+        if offset >= leader_end_offset:
+            self.caught_up_ms = max(self.caught_up_ms, now_ms)
+        elif offset >= self.leader_end_at_fetch:
+            self.caught_up_ms = max(self.caught_up_ms, self.fetched_ms)
+        self.end_offset = offset
+        self.start_offset = start_offset
+        self.fetched_ms = now_ms
+        self.leader_end_at_fetch = leader_end_offset

@@ -1,0 +1,167 @@
+"""A topic's settings at work: checked when a client sets them, described when one asks, parsed for the engine.
+
+The settings themselves are in `topic_settings`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+from brokers.engine.partitions.topic_settings import SETTINGS, Setting, ValueType
+from brokers.engine.records.compression import NAMES as CODECS
+from brokers.engine.records.validation import BatchRules
+from brokers.engine.storage.log import LogConfig
+from brokers.engine.storage.retention import RetentionRules
+
+CONFIG_VALUE_CHARS_MAX: Final = 1_024
+
+# However small a tenant sets them, a log rolls no oftener than this: each segment costs files and a descriptor.
+ROLLED_BYTES_MIN: Final = 16 * 1024
+ROLLED_MS_MIN: Final = 1_000
+
+
+class ConfigSource(IntEnum):
+    """As DescribeConfigs numbers them."""
+
+    TOPIC = 1
+    STATIC_BROKER = 4
+    DEFAULT = 5
+
+
+class InvalidTopicConfig(ValueError):
+    """The key is unknown or read-only, or the value is not acceptable (INVALID_CONFIG, 40)."""
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedSetting:
+    """One line of a DescribeConfigs answer. No topic setting is sensitive."""
+
+    setting: Setting
+    value: str
+    source: ConfigSource
+
+
+def _whole(value: str) -> bool:
+    int(value)
+    return True
+
+
+def _fraction(value: str) -> bool:
+    float(value)
+    return True
+
+
+_PARSES: dict[ValueType, Callable[[str], bool]] = {
+    ValueType.BOOLEAN: lambda value: value.lower() in ("true", "false"),
+    ValueType.STRING: lambda value: True,
+    ValueType.INT: _whole,
+    ValueType.SHORT: _whole,
+    ValueType.LONG: _whole,
+    ValueType.DOUBLE: _fraction,
+    ValueType.LIST: lambda value: True,
+}
+
+
+def check_value(name: str, value: str | None) -> str:
+    """The value, trimmed, if `name` may be set to it. Raises InvalidTopicConfig with a reason for the client."""
+    setting = SETTINGS.get(name)
+    if setting is None:
+        raise InvalidTopicConfig(f"Unknown topic config name: {name}")
+    if setting.read_only:
+        raise InvalidTopicConfig(f"Topic config {name} is set by the operator and cannot be changed")
+    if value is None or len(value) > CONFIG_VALUE_CHARS_MAX:
+        raise InvalidTopicConfig(f"Invalid value for configuration {name}: null or too long")
+    value = value.strip()
+    try:
+        acceptable = _PARSES[setting.type](value) and setting.accepts(value)
+    except ValueError:
+        raise InvalidTopicConfig(
+            f"Invalid value {value} for configuration {name}: Not a number of type {setting.type.name}"
+        ) from None
+    if not acceptable:
+        raise InvalidTopicConfig(f"Invalid value {value} for configuration {name}")
+    return value
+
+
+def check_config(config: Mapping[str, str | None]) -> dict[str, str]:
+    """All pairs checked, as CreateTopics sends them. Raises InvalidTopicConfig at the first bad one."""
+    return {name: check_value(name, value) for name, value in config.items()}
+
+
+def topic_defaults(broker_overrides: Mapping[str, str]) -> dict[str, str]:
+    """Topic keys that the broker's own keys (`log.segment.bytes`, …) set for all topics (LOG-45)."""
+    defaults = {}
+    for setting in SETTINGS.values():
+        if setting.broker_key in broker_overrides:
+            defaults[setting.name] = broker_overrides[setting.broker_key]
+    if "log.retention.ms" not in broker_overrides:
+        if "log.retention.minutes" in broker_overrides:
+            defaults["retention.ms"] = str(int(broker_overrides["log.retention.minutes"]) * 60_000)
+        elif "log.retention.hours" in broker_overrides:
+            defaults["retention.ms"] = str(int(broker_overrides["log.retention.hours"]) * 3_600_000)
+    return defaults
+
+
+def describe(topic: Mapping[str, str], defaults: Mapping[str, str]) -> list[DescribedSetting]:
+    """Every setting with its value and where it comes from, in the order of their names."""
+    described = []
+    for name, setting in SETTINGS.items():
+        if name in topic:
+            described.append(DescribedSetting(setting, topic[name], ConfigSource.TOPIC))
+        elif name in defaults:
+            described.append(DescribedSetting(setting, defaults[name], ConfigSource.STATIC_BROKER))
+        else:
+            described.append(DescribedSetting(setting, setting.default, ConfigSource.DEFAULT))
+    return described
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """What the engine reads of a topic's settings; shared by all topics with the same ones."""
+
+    batch_rules: BatchRules
+    log: LogConfig
+    min_insync_replicas: int
+    file_delete_delay_ms: int
+
+
+def parse(topic: Mapping[str, str], defaults: Mapping[str, str]) -> TopicConfig:
+    """The view of a topic's settings over the broker's `defaults`. Unknown keys are ignored (ZK-3)."""
+
+    def text(name: str) -> str:
+        return topic.get(name) or defaults.get(name) or SETTINGS[name].default
+
+    def number(name: str) -> int:
+        return int(text(name))
+
+    def bound(name: str) -> int:
+        legacy = "message.timestamp.difference.max.ms"
+        given = name in topic or name in defaults
+        return number(name) if given else number(legacy)
+
+    policies = {word.strip() for word in text("cleanup.policy").split(",")}
+    compression = text("compression.type")
+    rules = BatchRules(
+        batch_bytes_max=number("max.message.bytes"),
+        segment_bytes=number("segment.bytes"),
+        log_append_time=text("message.timestamp.type") == "LogAppendTime",
+        compacted="compact" in policies,
+        timestamp_before_ms_max=bound("message.timestamp.before.max.ms"),
+        timestamp_after_ms_max=bound("message.timestamp.after.max.ms"),
+        codec=None if compression == "producer" else CODECS[compression],
+    )
+    segment_ms = number("segment.ms")
+    lag_ms = number("max.compaction.lag.ms")
+    if rules.compacted and lag_ms > 0:
+        segment_ms = min(segment_ms, lag_ms)
+    log = LogConfig(
+        segment_bytes=max(rules.segment_bytes, ROLLED_BYTES_MIN),
+        segment_ms=max(segment_ms, ROLLED_MS_MIN),
+        index_interval_bytes=number("index.interval.bytes"),
+        index_bytes_max=number("segment.index.bytes"),
+        retention=RetentionRules(number("retention.ms"), number("retention.bytes"), "delete" in policies),
+    )
+    return TopicConfig(rules, log, number("min.insync.replicas"), number("file.delete.delay.ms"))

@@ -1,0 +1,250 @@
+"""The settings of a topic (spec N): names, types, defaults, what they mean and what they accept.
+
+A tenant may set every key listed here except the read-only ones, which would let one tenant cost the others their disk
+time. A key that the engine does not honour is not in the list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+from brokers.engine.records.compression import NAMES as CODECS
+from brokers.engine.records.validation import LONG_MAX
+
+INT_MAX: Final = 2**31 - 1
+
+
+class ValueType(IntEnum):
+    """As DescribeConfigs numbers them."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One key. `broker_key` is the broker-wide default's name; `accepts` says more than the type does."""
+
+    name: str
+    type: ValueType
+    default: str
+    documentation: str
+    broker_key: str
+    accepts: Callable[[str], bool] = lambda value: True
+    read_only: bool = False
+
+
+def _at_least(low: int, high: int = LONG_MAX) -> Callable[[str], bool]:
+    return lambda value: low <= int(value) <= high
+
+
+def _one_of(*words: str) -> Callable[[str], bool]:
+    return lambda value: value in words
+
+
+def _policies(value: str) -> bool:
+    words = [word.strip() for word in value.split(",")]
+    return all(word in ("delete", "compact") for word in words)
+
+
+_BOOLEAN, _STRING, _INT, _LONG, _DOUBLE, _LIST = (
+    ValueType.BOOLEAN,
+    ValueType.STRING,
+    ValueType.INT,
+    ValueType.LONG,
+    ValueType.DOUBLE,
+    ValueType.LIST,
+)
+
+SETTINGS: Final[dict[str, Setting]] = {
+    setting.name: setting
+    for setting in (
+        Setting(
+            "cleanup.policy",
+            _LIST,
+            "delete",
+            "What becomes of old segments: `delete` removes them by age and size, "
+            "`compact` keeps the last value of each key.",
+            "log.cleanup.policy",
+            _policies,
+        ),
+        Setting(
+            "compression.type",
+            _STRING,
+            "producer",
+            "The codec batches are stored with; `producer` keeps what the producer chose.",
+            "compression.type",
+            _one_of("producer", *CODECS),
+        ),
+        Setting(
+            "delete.retention.ms",
+            _LONG,
+            "86400000",
+            "How long delete markers of a compacted topic stay readable.",
+            "log.cleaner.delete.retention.ms",
+            _at_least(0),
+        ),
+        Setting(
+            "file.delete.delay.ms",
+            _LONG,
+            "60000",
+            "How long a deleted segment's files stay on disk, so that running reads finish.",
+            "log.segment.delete.delay.ms",
+            _at_least(0),
+            read_only=True,
+        ),
+        Setting(
+            "flush.messages",
+            _LONG,
+            str(LONG_MAX),
+            "Records after which a log is forced to disk.",
+            "log.flush.interval.messages",
+            _at_least(1),
+            read_only=True,
+        ),
+        Setting(
+            "flush.ms",
+            _LONG,
+            str(LONG_MAX),
+            "Time after which a log is forced to disk.",
+            "log.flush.interval.ms",
+            _at_least(0),
+            read_only=True,
+        ),
+        Setting(
+            "index.interval.bytes",
+            _INT,
+            "4096",
+            "Bytes of log between two entries of the offset index.",
+            "log.index.interval.bytes",
+            _at_least(0, INT_MAX),
+        ),
+        Setting(
+            "max.compaction.lag.ms",
+            _LONG,
+            str(LONG_MAX),
+            "The longest a record stays uncompacted.",
+            "log.cleaner.max.compaction.lag.ms",
+            _at_least(1),
+        ),
+        Setting(
+            "max.message.bytes",
+            _INT,
+            "1048588",
+            "The largest batch accepted, compressed, with its header.",
+            "message.max.bytes",
+            _at_least(0, INT_MAX),
+        ),
+        Setting(
+            "message.timestamp.after.max.ms",
+            _LONG,
+            str(LONG_MAX),
+            "How far a record's timestamp may lie ahead of the broker's clock.",
+            "log.message.timestamp.after.max.ms",
+            _at_least(0),
+        ),
+        Setting(
+            "message.timestamp.before.max.ms",
+            _LONG,
+            str(LONG_MAX),
+            "How far a record's timestamp may lie behind the broker's clock.",
+            "log.message.timestamp.before.max.ms",
+            _at_least(0),
+        ),
+        Setting(
+            "message.timestamp.difference.max.ms",
+            _LONG,
+            str(LONG_MAX),
+            "Sets both timestamp bounds at once; the two separate keys win.",
+            "log.message.timestamp.difference.max.ms",
+            _at_least(0),
+        ),
+        Setting(
+            "message.timestamp.type",
+            _STRING,
+            "CreateTime",
+            "Whose clock stamps a record: the producer's (CreateTime) or the broker's (LogAppendTime).",
+            "log.message.timestamp.type",
+            _one_of("CreateTime", "LogAppendTime"),
+        ),
+        Setting(
+            "min.cleanable.dirty.ratio",
+            _DOUBLE,
+            "0.5",
+            "The uncompacted share of a log that makes it worth compacting.",
+            "log.cleaner.min.cleanable.ratio",
+            lambda value: 0 <= float(value) <= 1,
+        ),
+        Setting(
+            "min.compaction.lag.ms",
+            _LONG,
+            "0",
+            "The shortest a record stays uncompacted.",
+            "log.cleaner.min.compaction.lag.ms",
+            _at_least(0),
+        ),
+        Setting(
+            "min.insync.replicas",
+            _INT,
+            "1",
+            "Replicas that must be in sync for acks=all to succeed.",
+            "min.insync.replicas",
+            _at_least(1, INT_MAX),
+        ),
+        Setting(
+            "retention.bytes",
+            _LONG,
+            "-1",
+            "Bytes a partition keeps before its oldest segments go; -1 is no limit.",
+            "log.retention.bytes",
+            _at_least(-1),
+        ),
+        Setting(
+            "retention.ms",
+            _LONG,
+            "604800000",
+            "Time a partition keeps records before their segments go; -1 is for ever.",
+            "log.retention.ms",
+            _at_least(-1),
+        ),
+        Setting(
+            "segment.bytes",
+            _INT,
+            "1073741824",
+            "Bytes after which a log starts another segment.",
+            "log.segment.bytes",
+            _at_least(14, INT_MAX),
+        ),
+        Setting(
+            "segment.index.bytes",
+            _INT,
+            "10485760",
+            "The largest offset index of a segment.",
+            "log.index.size.max.bytes",
+            _at_least(4, INT_MAX),
+        ),
+        Setting(
+            "segment.ms",
+            _LONG,
+            "604800000",
+            "Time after which a log starts another segment.",
+            "log.roll.ms",
+            _at_least(1),
+        ),
+        Setting(
+            "unclean.leader.election.enable",
+            _BOOLEAN,
+            "false",
+            "Whether a replica that lost records may lead when no other can.",
+            "unclean.leader.election.enable",
+        ),
+    )
+}

@@ -1,0 +1,135 @@
+"""The v2 batch header as it lies in a buffer (REC-20): one precompiled struct, no object per record.
+
+Positions are relative to the first byte of the batch. The broker may write the base offset and the leader epoch freely,
+because the checksum starts after them (REC-21); whatever else it writes, it must call `seal` afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import Final, NamedTuple
+
+from brokers.engine.wire.checksum import crc32c
+
+Buffer = bytes | bytearray | memoryview
+
+MAGIC: Final = 2
+HEADER_BYTES: Final = 61
+LOG_OVERHEAD_BYTES: Final = 12  # base offset and length, which the length does not count
+UP_TO_MAGIC_BYTES: Final = 17
+ENTRY_LENGTH_MIN: Final = 14  # a v0 message without key and value (REC-7)
+
+CRC_AT: Final = 17
+CHECKED_FROM: Final = 21
+MAGIC_AT: Final = 16
+
+CODEC_MASK: Final = 0x07
+LOG_APPEND_TIME: Final = 0x08
+TRANSACTIONAL: Final = 0x10
+CONTROL: Final = 0x20
+DELETE_HORIZON: Final = 0x40
+
+SEQUENCE_MAX: Final = 2**31 - 1
+
+HEADER: Final = Struct(">qiibIhiqqqhii")
+OFFSET_AND_LENGTH: Final = Struct(">qi")
+ATTRIBUTES: Final = Struct(">h")
+MAX_TIMESTAMP: Final = Struct(">q")
+_BASE_OFFSET = Struct(">q")
+_LEADER_EPOCH = Struct(">i")
+_CRC = Struct(">I")
+
+
+class BatchHeader(NamedTuple):
+    """The 61 bytes before the records."""
+
+    base_offset: int
+    length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size_bytes(self) -> int:
+        return self.length + LOG_OVERHEAD_BYTES
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def codec(self) -> int:
+        return self.attributes & CODEC_MASK
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & CONTROL)
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & TRANSACTIONAL)
+
+    @property
+    def last_sequence(self) -> int:
+        return advance_sequence(self.base_sequence, self.last_offset_delta)
+
+
+def read_header(buffer: Buffer, at: int = 0) -> BatchHeader:
+    """The header at byte `at`. Raises struct.error when fewer than 61 bytes are there."""
+    return BatchHeader._make(HEADER.unpack_from(buffer, at))
+
+
+def advance_sequence(sequence: int, by: int) -> int:
+    """Sequence numbers wrap from 2^31-1 to 0 (REC-23); -1 (no sequence) stays."""
+    if sequence < 0:
+        return sequence
+    sequence += by
+    return sequence if sequence <= SEQUENCE_MAX else sequence - SEQUENCE_MAX - 1
+
+
+def checksum(batch: Buffer) -> int:
+    """crc32c over everything after the checksum field of the batch that fills `batch`."""
+    return crc32c(memoryview(batch)[CHECKED_FROM:])
+
+
+def assign(batch: memoryview | bytearray, base_offset: int, leader_epoch: int) -> None:
+    """Gives the batch its place in the log; the checksum is unaffected."""
+    _BASE_OFFSET.pack_into(batch, 0, base_offset)
+    _LEADER_EPOCH.pack_into(batch, LOG_OVERHEAD_BYTES, leader_epoch)
+
+
+def stamp(batch: memoryview | bytearray, attributes: int, max_timestamp: int) -> None:
+    """Rewrites attributes and maximum timestamp (LogAppendTime, or a claim that was wrong) and seals the batch."""
+    ATTRIBUTES.pack_into(batch, 21, attributes)
+    MAX_TIMESTAMP.pack_into(batch, 35, max_timestamp)
+    seal(batch)
+
+
+def seal(batch: memoryview | bytearray) -> None:
+    """Recomputes the checksum of the batch that fills `batch`."""
+    _CRC.pack_into(batch, CRC_AT, checksum(batch))
+
+
+def scan_headers(buffer: Buffer, start: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+    """(position, header) of every complete v2 batch from `start`; stops at a cut or foreign entry."""
+    end = len(buffer)
+    while start + HEADER_BYTES <= end:
+        header = read_header(buffer, start)
+        size = header.size_bytes
+        if header.magic != MAGIC or size < HEADER_BYTES or start + size > end:
+            return
+        yield start, header
+        start += size

@@ -1,0 +1,119 @@
+"""Builds v2 batches: for what the broker itself writes (usage, markers) and for tests. Clients' batches are never
+rebuilt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from brokers.engine.records import batch as layout
+from brokers.engine.records.compression import NONE, deflate, inflate
+from brokers.engine.records.walk import read_headers, walk
+from brokers.engine.wire.varints import encode_signed
+
+NO_TIMESTAMP = -1
+
+
+class Record(NamedTuple):
+    """One record as an application sees it. `timestamp_ms` -1 means none."""
+
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]] = ()
+
+
+def encode_record(record: Record, offset_delta: int, timestamp_delta: int) -> bytes:
+    """The record with its length prefix (REC-22)."""
+    body = bytearray(b"\x00")
+    body += encode_signed(timestamp_delta)
+    body += encode_signed(offset_delta)
+    body += _field(record.key)
+    body += _field(record.value)
+    body += encode_signed(len(record.headers))
+    for name, value in record.headers:
+        body += _field(name.encode())
+        body += _field(value)
+    return encode_signed(len(body)) + bytes(body)
+
+
+def build_batch(
+    records: Sequence[Record],
+    *,
+    base_offset: int = 0,
+    leader_epoch: int = 0,
+    codec: int = NONE,
+    attributes: int = 0,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+) -> bytearray:
+    """A sealed batch of at least one record with consecutive offsets. `attributes` adds flags to the codec bits."""
+    assert records, "a batch holds at least one record"
+    base = records[0].timestamp_ms
+    block = b"".join(encode_record(record, i, record.timestamp_ms - base) for i, record in enumerate(records))
+    payload = deflate(codec, block)
+    out = bytearray(layout.HEADER_BYTES)
+    layout.HEADER.pack_into(
+        out,
+        0,
+        base_offset,
+        layout.HEADER_BYTES - layout.LOG_OVERHEAD_BYTES + len(payload),
+        leader_epoch,
+        layout.MAGIC,
+        0,
+        attributes | codec,
+        len(records) - 1,
+        base,
+        max(record.timestamp_ms for record in records),
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        len(records),
+    )
+    out += payload
+    layout.seal(out)
+    return out
+
+
+def records_block(data: bytes | memoryview) -> bytes:
+    """The inflated records of the one batch that fills `data`. Raises compression.Undecodable or Oversized."""
+    header = layout.read_header(data)
+    payload = data[layout.HEADER_BYTES : header.size_bytes]
+    return bytes(payload) if header.codec == NONE else inflate(header.codec, payload)
+
+
+def read_records(data: bytes | memoryview) -> list[tuple[int, Record]]:
+    """(offset, record) of every record of the one batch that fills `data` (REC-23). Raises walk.Malformed, compression
+    errors.
+    """
+    header = layout.read_header(data)
+    block = records_block(data)
+    stamped = bool(header.attributes & layout.LOG_APPEND_TIME)
+    found = []
+    for walked in walk(block, header.record_count):
+        timestamp_ms = header.max_timestamp if stamped else header.base_timestamp + walked.timestamp_delta
+        key = None if walked.key is None else block[slice(*walked.key)]
+        value = None if walked.value is None else block[slice(*walked.value)]
+        record = Record(timestamp_ms, key, value, tuple(read_headers(block, walked)))
+        found.append((header.base_offset + walked.offset_delta, record))
+    return found
+
+
+def recompress(data: memoryview | bytes, codec: int) -> bytearray:
+    """The same batch behind another codec (REC-32). Raises compression.Undecodable or Oversized."""
+    header = layout.read_header(data)
+    payload = deflate(codec, records_block(data))
+    out = bytearray(data[: layout.HEADER_BYTES])
+    attributes = header.attributes & ~layout.CODEC_MASK | codec
+    layout.OFFSET_AND_LENGTH.pack_into(
+        out, 0, header.base_offset, layout.HEADER_BYTES - layout.LOG_OVERHEAD_BYTES + len(payload)
+    )
+    out += payload
+    layout.stamp(out, attributes, header.max_timestamp)
+    return out
+
+
+def _field(value: bytes | None) -> bytes:
+    return encode_signed(-1) if value is None else encode_signed(len(value)) + value

@@ -1,0 +1,180 @@
+"""The four codecs of a record batch (REC-3, REC-4), with bounded output: a small bomb must not become a big one.
+
+Data that does not inflate raises `Undecodable`; data that inflates past `INFLATED_BYTES_MAX` raises `Oversized`.
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Callable
+from struct import Struct
+from typing import Any, Final
+
+import cramjam
+import lz4.frame
+import zstandard
+
+NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
+NAMES: Final = {"uncompressed": NONE, "gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": ZSTD}
+
+# 32 times the default max.message.bytes: wide enough for honest batches, and inflating that much takes 10 to 40 ms.
+INFLATED_BYTES_MAX: Final = 32 * 1024 * 1024
+
+# Streaming writers declare no size; a buffer of this guess holds nearly all that they send.
+ZSTD_GUESS_BYTES_MIN: Final = 128 * 1024
+ZSTD_GUESS_RATIO: Final = 16
+ZSTD_WINDOW_BYTES_MAX: Final = 8 * 1024 * 1024
+
+XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
+XERIAL_HEADER: Final = XERIAL_MAGIC + Struct(">ii").pack(1, 1)
+XERIAL_BLOCK_BYTES: Final = 32 * 1024
+_LENGTH = Struct(">i")
+
+
+class Undecodable(ValueError):
+    """The bytes are not what their codec writes."""
+
+
+class Oversized(ValueError):
+    """The data would inflate to more than the limit."""
+
+
+def inflate(codec: int, data: bytes | memoryview, bytes_max: int = INFLATED_BYTES_MAX) -> bytes:
+    """The records block behind `codec` (1 to 4). Raises Undecodable or Oversized."""
+    try:
+        return _INFLATE[codec](data, bytes_max)
+    except (Undecodable, Oversized):
+        raise
+    except (
+        zlib.error,
+        EOFError,
+        RuntimeError,
+        ValueError,
+        OSError,
+        zstandard.ZstdError,
+        cramjam.DecompressionError,
+    ) as error:
+        raise Undecodable(f"{type(error).__name__}: {error}") from None
+
+
+def deflate(codec: int, data: bytes) -> bytes:
+    """`data` behind `codec` (0 to 4), as any Kafka client reads it."""
+    return data if codec == NONE else _DEFLATE[codec](data)
+
+
+def _gunzip(data: bytes | memoryview, bytes_max: int) -> bytes:
+    parts: list[bytes] = []
+    total = 0
+    rest: bytes | memoryview = data
+    while len(rest):
+        member = zlib.decompressobj(wbits=31)
+        part = member.decompress(rest, bytes_max - total + 1)
+        total += len(part)
+        if total > bytes_max:
+            raise Oversized("gzip")
+        if not member.eof:
+            raise Undecodable("gzip data ends too early")
+        parts.append(part)
+        rest = member.unused_data
+    if not parts:
+        raise Undecodable("no gzip data")
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _unsnap(data: bytes | memoryview, bytes_max: int) -> bytes:
+    view = memoryview(data)
+    if bytes(view[:8]) != XERIAL_MAGIC:
+        return _unsnap_block(view, bytes_max)
+    position = len(XERIAL_HEADER)
+    if len(view) < position:
+        raise Undecodable("snappy header is cut off")
+    parts: list[bytes] = []
+    total = 0
+    while position < len(view):
+        if position + 4 > len(view):
+            raise Undecodable("snappy block length is cut off")
+        (length,) = _LENGTH.unpack_from(view, position)
+        position += 4
+        if length < 0 or position + length > len(view):
+            raise Undecodable("snappy block is cut off")
+        part = _unsnap_block(view[position : position + length], bytes_max - total)
+        total += len(part)
+        parts.append(part)
+        position += length
+    return b"".join(parts)
+
+
+def _unsnap_block(block: memoryview, bytes_max: int) -> bytes:
+    if cramjam.snappy.decompress_raw_len(block) > bytes_max:
+        raise Oversized("snappy")
+    return bytes(cramjam.snappy.decompress_raw(block))
+
+
+def _unlz4(data: bytes | memoryview, bytes_max: int) -> bytes:
+    frame = lz4.frame.LZ4FrameDecompressor()
+    out: bytes = frame.decompress(data, max_length=bytes_max + 1)
+    if len(out) > bytes_max:
+        raise Oversized("lz4")
+    if not frame.eof:
+        raise Undecodable("lz4 frame ends too early")
+    if frame.unused_data:
+        raise Undecodable("bytes are left over after the lz4 frame")
+    return out
+
+
+def _unzstd(data: bytes | memoryview, bytes_max: int) -> bytes:
+    # A frame may declare any content size and the library would allocate it: the claim is checked before it is
+    # believed.
+    declared = zstandard.get_frame_parameters(data).content_size
+    if declared in (zstandard.CONTENTSIZE_UNKNOWN, zstandard.CONTENTSIZE_ERROR):
+        guess = min(max(ZSTD_GUESS_BYTES_MIN, len(data) * ZSTD_GUESS_RATIO), bytes_max)
+    elif declared > bytes_max:
+        raise Oversized("zstd")
+    else:
+        guess = bytes_max
+    window = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_BYTES_MAX)
+    try:
+        return window.decompress(data, max_output_size=guess, allow_extra_data=False)
+    except zstandard.ZstdError:
+        if guess < bytes_max:
+            return _unzstd_in_steps(data, bytes_max)
+        raise
+
+
+def _unzstd_in_steps(data: bytes | memoryview, bytes_max: int) -> bytes:
+    """The slow way, for data that inflates beyond the first guess, or not at all; it can tell the two apart."""
+    window = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_BYTES_MAX)
+    total = 0
+    with window.stream_reader(data) as reader:
+        while part := reader.read(1 << 20):
+            total += len(part)
+            if total > bytes_max:
+                raise Oversized("zstd")
+    return window.decompress(data, max_output_size=max(total, 1), allow_extra_data=False)
+
+
+def _snap(data: bytes) -> bytes:
+    out = bytearray(XERIAL_HEADER)
+    for start in range(0, len(data), XERIAL_BLOCK_BYTES):
+        block = bytes(cramjam.snappy.compress_raw(data[start : start + XERIAL_BLOCK_BYTES]))
+        out += _LENGTH.pack(len(block))
+        out += block
+    return bytes(out)
+
+
+def _lz4(data: bytes) -> bytes:
+    packed: bytes = lz4.frame.compress(data, block_size=lz4.frame.BLOCKSIZE_MAX64KB, block_linked=False)
+    return packed
+
+
+def _zstd(data: bytes) -> bytes:
+    return zstandard.ZstdCompressor().compress(data)
+
+
+def _gzip(data: bytes) -> bytes:
+    return gzip.compress(data, compresslevel=6, mtime=0)
+
+
+_INFLATE: dict[int, Callable[[Any, int], bytes]] = {GZIP: _gunzip, SNAPPY: _unsnap, LZ4: _unlz4, ZSTD: _unzstd}
+_DEFLATE: dict[int, Callable[[bytes], bytes]] = {GZIP: _gzip, SNAPPY: _snap, LZ4: _lz4, ZSTD: _zstd}

@@ -1,0 +1,195 @@
+"""What a leader checks of a client's batch before it enters the log (spec B.7), in the order in which Kafka 3.9 fails.
+
+The batch is checked where it lies in the request's buffer; at most its attributes, maximum timestamp and checksum are
+rewritten (REC-21, REC-57). Which batches get the full record walk: docs/decisions/0011.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from brokers.engine.records import batch as layout
+from brokers.engine.records import verdicts
+from brokers.engine.records.builder import recompress
+from brokers.engine.records.compression import ZSTD, Oversized, Undecodable, inflate
+from brokers.engine.records.legacy import first_entry
+from brokers.engine.records.walk import Malformed, hop, walk
+from brokers.engine.wire.checksum import crc32c
+
+LONG_MAX: Final = 2**63 - 1
+PRODUCE_ZSTD_FROM: Final = 7
+CODECS_MAX: Final = ZSTD
+
+# Batches of up to this many records are decoded field by field as Kafka does it; longer ones by their lengths.
+WALKED_RECORDS_MAX: Final = 4
+RECORD_ERRORS_SHOWN_MAX: Final = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchRules:
+    """What a topic's configuration asks of a batch. `walk_all` turns the full walk on for every batch."""
+
+    batch_bytes_max: int = 1_048_588
+    segment_bytes: int = 1_073_741_824
+    log_append_time: bool = False
+    compacted: bool = False
+    timestamp_before_ms_max: int = LONG_MAX
+    timestamp_after_ms_max: int = LONG_MAX
+    codec: int | None = None  # None keeps the producer's
+
+    @property
+    def bounds_timestamps(self) -> bool:
+        return self.timestamp_before_ms_max != LONG_MAX or self.timestamp_after_ms_max != LONG_MAX
+
+    @property
+    def walk_all(self) -> bool:
+        return self.compacted or (self.bounds_timestamps and not self.log_append_time)
+
+
+class BatchRejected(Exception):
+    """The batch may not enter the log. `shape` tells a fault that Kafka answers with log_start_offset -1."""
+
+    def __init__(
+        self, code: int, *, shape: bool, message: str | None = None, record_errors: tuple[tuple[int, str], ...] = ()
+    ) -> None:
+        super().__init__(message or f"error {code}")
+        self.code = code
+        self.shape = shape
+        self.message = message
+        self.record_errors = record_errors
+
+
+class CheckedBatch(NamedTuple):
+    """What the log needs to know of a batch that passed."""
+
+    data: memoryview
+    last_offset_delta: int
+    max_timestamp: int
+    attributes: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+
+
+_UNPACK = layout.HEADER.unpack_from
+
+
+def check_shape(records: memoryview, produce_version: int) -> int:
+    """The size of the one v2 batch in `records` (REC-42, REC-43). A cut entry after it is ignored (REC-60)."""
+    entry = first_entry(records)
+    if entry is None:
+        raise BatchRejected(verdicts.INVALID_RECORD, shape=True)
+    size, magic = entry
+    if size < 0 or magic > layout.MAGIC:
+        raise BatchRejected(verdicts.CORRUPT_MESSAGE, shape=True)
+    if magic != layout.MAGIC:
+        raise BatchRejected(verdicts.INVALID_RECORD, shape=True)
+    if size < layout.HEADER_BYTES:
+        raise BatchRejected(verdicts.CORRUPT_MESSAGE, shape=True)
+    if produce_version < PRODUCE_ZSTD_FROM and records[22] & layout.CODEC_MASK == ZSTD:
+        raise BatchRejected(verdicts.UNSUPPORTED_COMPRESSION_TYPE, shape=True)
+    if size < len(records):
+        rest = first_entry(records[size:])
+        if rest is not None:
+            second_size, second_magic = rest
+            corrupt = second_size < 0 or second_magic > layout.MAGIC
+            raise BatchRejected(verdicts.CORRUPT_MESSAGE if corrupt else verdicts.INVALID_RECORD, shape=True)
+    return size
+
+
+def check_batch(records: memoryview, size: int, rules: BatchRules, now_ms: int, place: str = "") -> CheckedBatch:
+    """Checks the batch of `size` bytes (from `check_shape`) against `rules`; `place` names the partition in messages.
+
+    Raises BatchRejected. `records` must be writable when the topic stamps batches or a claim has to be corrected.
+    """
+    # fmt: off
+    (base_offset, _, _, _, crc, attributes, last_delta, base_timestamp, max_timestamp,
+     producer_id, producer_epoch, base_sequence, count) = _UNPACK(records)
+    # fmt: on
+    data = records if size == len(records) else records[:size]
+    if base_offset != 0:
+        raise BatchRejected(verdicts.INVALID_RECORD, shape=False)
+    if size > rules.batch_bytes_max:
+        raise BatchRejected(verdicts.MESSAGE_TOO_LARGE, shape=True)
+    if crc32c(data[layout.CHECKED_FROM :]) != crc:
+        raise BatchRejected(verdicts.CORRUPT_MESSAGE, shape=True)
+    if count <= 0 or last_delta + 1 != count or attributes & layout.CONTROL or (producer_id >= 0 and base_sequence < 0):
+        raise BatchRejected(verdicts.INVALID_RECORD, shape=False)
+    codec = attributes & layout.CODEC_MASK
+    block = bytes(data[layout.HEADER_BYTES :]) if codec == 0 else _inflated(codec, data)
+    true_max = max_timestamp
+    try:
+        if count <= WALKED_RECORDS_MAX or rules.walk_all:
+            true_max = _check_records(block, count, base_timestamp, rules, now_ms, place)
+        else:
+            hop(block, count)
+    except Malformed:
+        raise BatchRejected(verdicts.INVALID_RECORD, shape=False) from None
+    if rules.codec is not None and rules.codec != codec:
+        data = memoryview(recompress(data, rules.codec))
+        attributes = attributes & ~layout.CODEC_MASK | rules.codec
+        if len(data) > rules.batch_bytes_max:
+            raise BatchRejected(verdicts.MESSAGE_TOO_LARGE, shape=True)
+    if len(data) > rules.segment_bytes:
+        raise BatchRejected(verdicts.RECORD_LIST_TOO_LARGE, shape=True)
+    if rules.log_append_time:
+        attributes |= layout.LOG_APPEND_TIME
+        true_max = now_ms
+    elif attributes & layout.LOG_APPEND_TIME:
+        attributes &= ~layout.LOG_APPEND_TIME  # a claim only: what is stored says CreateTime (observed, REC-57)
+        max_timestamp = true_max - 1  # forces the stamp below
+    if rules.log_append_time or true_max != max_timestamp:
+        layout.stamp(data, attributes, true_max)
+    return CheckedBatch(data, last_delta, true_max, attributes, producer_id, producer_epoch, base_sequence)
+
+
+def _inflated(codec: int, data: memoryview) -> bytes:
+    if codec > CODECS_MAX:
+        raise BatchRejected(verdicts.INVALID_RECORD, shape=True)
+    try:
+        return inflate(codec, data[layout.HEADER_BYTES :])
+    except Undecodable:
+        raise BatchRejected(verdicts.CORRUPT_MESSAGE, shape=True) from None
+    except Oversized:
+        raise BatchRejected(verdicts.MESSAGE_TOO_LARGE, shape=True) from None
+
+
+def _check_records(block: bytes, count: int, base_timestamp: int, rules: BatchRules, now_ms: int, place: str) -> int:
+    """The full walk. Returns the true maximum timestamp; raises Malformed, or BatchRejected with record errors."""
+    errors: list[tuple[int, str]] = []
+    late = False
+    max_timestamp = -1
+    bounded = rules.bounds_timestamps and not rules.log_append_time
+    for index, record in enumerate(walk(block, count)):
+        timestamp = base_timestamp + record.timestamp_delta
+        max_timestamp = max(max_timestamp, timestamp)
+        if rules.compacted and record.key is None:
+            errors.append((index, f"Compacted topic cannot accept message without key in topic partition {place}."))
+        elif bounded and timestamp != -1 and not _in_bounds(timestamp, rules, now_ms):
+            late = True
+            errors.append((index, f"Timestamp {timestamp} of message with offset {index} is out of range."))
+    if not errors:
+        return max_timestamp
+    if late:
+        message = "One or more records have been rejected due to invalid timestamp"
+        raise BatchRejected(verdicts.INVALID_TIMESTAMP, shape=False, message=message, record_errors=tuple(errors))
+    shown = [f"RecordError(batchIndex={index}, message='{text}')" for index, text in errors[:RECORD_ERRORS_SHOWN_MAX]]
+    message = (
+        f"One or more records have been rejected due to {len(errors)} record errors in total, "
+        f"and only showing the first three errors at most: [{', '.join(shown)}]"
+    )
+    raise BatchRejected(verdicts.INVALID_RECORD, shape=False, message=message, record_errors=tuple(errors))
+
+
+def _in_bounds(timestamp: int, rules: BatchRules, now_ms: int) -> bool:
+    return now_ms - timestamp <= rules.timestamp_before_ms_max and timestamp - now_ms <= rules.timestamp_after_ms_max
+
+
+def claims_transaction(records: memoryview) -> bool:
+    """Whether the first batch says it is transactional; the caller answers 53 if the request has no transactional id
+    (REC-44).
+    """
+    return (
+        len(records) >= layout.HEADER_BYTES and bool(records[22] & layout.TRANSACTIONAL) and records[16] == layout.MAGIC
+    )

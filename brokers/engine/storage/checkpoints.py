@@ -1,0 +1,54 @@
+"""The small text files beside the logs (LOG-6): version, count, then one entry a line, replaced atomically."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+from brokers.engine.storage.files import storage_errors, write_atomically
+
+RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
+LOG_START_OFFSETS: Final = "log-start-offset-checkpoint"
+HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
+VERSION: Final = "0"
+
+PartitionKey = tuple[str, int]
+
+
+class Unreadable(ValueError):
+    """Wrong version, a bad line, or another count than announced: the file tells nothing."""
+
+
+def render_lines(rows: Iterable[tuple[object, ...]]) -> bytes:
+    """A checkpoint file with one line per row."""
+    lines = [" ".join(map(str, row)) for row in rows]
+    return "\n".join([VERSION, str(len(lines)), *lines, ""]).encode()
+
+
+def parse_lines(path: Path, columns: int, root: Path) -> list[list[str]]:
+    """The rows of a checkpoint file, none if it does not exist. Raises Unreadable."""
+    with storage_errors(root):
+        if not path.exists():
+            return []
+        text = path.read_bytes().decode(errors="replace")
+    lines = text.split("\n")
+    if len(lines) < 2 or lines[0].strip() != VERSION or not lines[1].strip().isdecimal():
+        raise Unreadable(f"{path} has no valid head")
+    rows = [line.split() for line in lines[2:] if line]
+    if len(rows) != int(lines[1]) or any(len(row) != columns for row in rows):
+        raise Unreadable(f"{path} has a bad line or another count than announced")
+    return rows
+
+
+def read_offsets(path: Path, root: Path) -> dict[PartitionKey, int]:
+    """(topic, partition) -> offset. Raises Unreadable."""
+    try:
+        return {(topic, int(index)): int(offset) for topic, index, offset in parse_lines(path, 3, root)}
+    except ValueError as error:
+        raise Unreadable(str(error)) from None
+
+
+def write_offsets(path: Path, offsets: Mapping[PartitionKey, int], root: Path) -> None:
+    """Replaces the file, durably."""
+    write_atomically(path, render_lines((topic, index, offset) for (topic, index), offset in offsets.items()), root)

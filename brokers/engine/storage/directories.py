@@ -1,0 +1,155 @@
+"""The roots of `log.dirs`: who owns them, which partitions lie in them, how they were left (LOG-1 to LOG-4, LOG-34)."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import fcntl
+import json
+import os
+import re
+import shutil
+import uuid
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from brokers.engine.storage.files import storage_errors, sync_directory, write_atomically
+
+CLEAN_SHUTDOWN_FILE: Final = ".kafka_cleanshutdown"
+LOCK_FILE: Final = ".lock"
+META_FILE: Final = "meta.properties"
+PARTITION_METADATA_FILE: Final = "partition.metadata"
+FILE_NAME_CHARS_MAX: Final = 255
+NO_TOPIC_ID: Final = bytes(16)
+
+_PARTITION_DIRECTORY = re.compile(r"^(?P<topic>[a-zA-Z0-9._-]+)-(?P<index>\d+)$")
+_DELETED_DIRECTORY = re.compile(r"\.[0-9a-f]{32}-(delete|stray)$")
+
+
+class DirectoryRefused(Exception):
+    """The root belongs to another broker or cluster, or another process holds its lock; the broker must not start on
+    it.
+    """
+
+
+class FoundPartition(NamedTuple):
+    directory: str
+    topic: str
+    partition: int
+    topic_id: bytes
+
+
+class LogRoot:
+    """One root. `clean` tells whether the last stop was clean; `partitions` counts the directories (LOG-3)."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.clean = False
+        self.partitions = 0
+        self._lock_fd = -1
+
+    def open(self, broker_id: int, cluster_id: str) -> None:
+        """Locks the root and takes it over. Raises DirectoryRefused or StorageFailed."""
+        with storage_errors(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock_fd = os.open(self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.unlock()
+            raise DirectoryRefused(f"{self.path} is in use by another broker process") from None
+        try:
+            self._claim(broker_id, cluster_id)
+        except DirectoryRefused:
+            self.unlock()
+            raise
+        marker = self.path / CLEAN_SHUTDOWN_FILE
+        with storage_errors(self.path):
+            self.clean = marker.exists()
+            # Gone before anything is loaded: a crash while loading counts as unclean.
+            marker.unlink(missing_ok=True)
+
+    def _claim(self, broker_id: int, cluster_id: str) -> None:
+        file = self.path / META_FILE
+        with storage_errors(self.path):
+            text = file.read_text() if file.exists() else ""
+        if not text:
+            content = f"version=0\nbroker.id={broker_id}\ncluster.id={cluster_id}\n"
+            write_atomically(file, content.encode(), self.path)
+            return
+        known = dict(line.split("=", 1) for line in text.splitlines() if "=" in line and not line.startswith("#"))
+        if known.get("broker.id") != str(broker_id) or known.get("cluster.id") != cluster_id:
+            raise DirectoryRefused(
+                f"{self.path} belongs to broker {known.get('broker.id')} of cluster {known.get('cluster.id')}"
+            )
+
+    def unlock(self) -> None:
+        if self._lock_fd >= 0:
+            os.close(self._lock_fd)
+            self._lock_fd = -1
+
+    def scan(self) -> list[FoundPartition]:
+        """The partitions in this root; what a previous run had marked deleted goes now."""
+        found = []
+        with storage_errors(self.path):
+            for entry in sorted(os.scandir(self.path), key=lambda entry: entry.name):
+                if not entry.is_dir():
+                    continue
+                if _DELETED_DIRECTORY.search(entry.name):
+                    shutil.rmtree(entry.path, ignore_errors=True)
+                elif match := _PARTITION_DIRECTORY.match(entry.name):
+                    topic_id = read_topic_id(Path(entry.path), self.path)
+                    found.append(FoundPartition(entry.path, match["topic"], int(match["index"]), topic_id))
+        self.partitions = len(found)
+        return found
+
+    def create_partition(self, topic: str, index: int, topic_id: bytes) -> str:
+        """Makes the directory of a partition; answers its path."""
+        directory = f"{self.path}/{topic}-{index}"
+        with storage_errors(self.path):
+            os.mkdir(directory)  # noqa: PTH102 (creating a partition must be cheap)
+        write_topic_id(Path(directory), topic_id, self.path)
+        self.partitions += 1
+        return directory
+
+    def mark_deleted(self, directory: str) -> str:
+        """Renames a partition's directory out of the way (LOG-47); answers the name to remove later."""
+        suffix = f".{uuid.uuid4().hex}-delete"
+        name = Path(directory).name[: FILE_NAME_CHARS_MAX - len(suffix)] + suffix
+        target = str(self.path / name)
+        with storage_errors(self.path):
+            os.rename(directory, target)  # noqa: PTH104
+        self.partitions -= 1
+        return target
+
+    def mark_clean(self, broker_epoch: int) -> None:
+        """The very last write of a clean stop."""
+        content = json.dumps({"version": 0, "brokerEpoch": broker_epoch}).encode()
+        write_atomically(self.path / CLEAN_SHUTDOWN_FILE, content, self.path)
+
+    def sync(self) -> None:
+        sync_directory(self.path, self.path)
+
+
+def remove(path: str, root: Path) -> None:
+    """Removes a file or a directory that was marked deleted; gone already is fine."""
+    with storage_errors(root), contextlib.suppress(FileNotFoundError):
+        if os.path.isdir(path):  # noqa: PTH112
+            shutil.rmtree(path)
+        else:
+            os.unlink(path)  # noqa: PTH108
+
+
+def write_topic_id(directory: Path, topic_id: bytes, root: Path) -> None:
+    encoded = base64.urlsafe_b64encode(topic_id).rstrip(b"=").decode()
+    content = f"version: 0\ntopic_id: {encoded}\n".encode()
+    write_atomically(directory / PARTITION_METADATA_FILE, content, root, durable=False)
+
+
+def read_topic_id(directory: Path, root: Path) -> bytes:
+    """The topic id of a partition directory, all zeros if the file is missing or unreadable."""
+    file = directory / PARTITION_METADATA_FILE
+    with storage_errors(root):
+        text = file.read_text(errors="replace") if file.exists() else ""
+    match = re.search(r"^topic_id: ([A-Za-z0-9_-]{22})$", text, re.MULTILINE)
+    return base64.urlsafe_b64decode(match[1] + "==") if match else NO_TOPIC_ID

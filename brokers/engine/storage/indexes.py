@@ -1,0 +1,203 @@
+"""The two sparse indexes of a segment, kept in memory exactly as they lie on disk (LOG-8 to LOG-11, LOG-14).
+
+Entries are packed big-endian and sorted strictly by key. The active segment's entries gather in memory and reach the
+file when the log is flushed, rolled or closed: an unclean stop rebuilds them from the log anyway. The files are never
+preallocated; Kafka reads them all the same.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from struct import Struct
+from typing import Final, NamedTuple
+
+from brokers.engine.storage.files import storage_errors
+
+OFFSET_ENTRY: Final = Struct(">ii")
+TIME_ENTRY: Final = Struct(">qi")
+INDEX_BYTES_MAX: Final = 10 * 1024 * 1024
+
+
+class TimeEntry(NamedTuple):
+    """The greatest timestamp up to a point of the segment and the last offset of the batch that carries it."""
+
+    timestamp_ms: int
+    offset: int
+
+
+class _Index:
+    """Entries of one segment. `entries` is None while an idle closed segment keeps nothing in memory."""
+
+    __slots__ = ("_entries", "_stored_bytes", "base_offset", "bytes_max", "path", "root")
+    layout: Struct
+
+    def __init__(
+        self, path: str, root: Path, base_offset: int, *, fresh: bool, bytes_max: int = INDEX_BYTES_MAX
+    ) -> None:
+        self.path = path
+        self.root = root
+        self.base_offset = base_offset
+        self.bytes_max = bytes_max - bytes_max % self.layout.size
+        self._entries: bytearray | bytes | None = b"" if fresh else None
+        self._stored_bytes = 0
+
+    @property
+    def entries(self) -> bytearray | bytes:
+        if self._entries is None:
+            with storage_errors(self.root):
+                self._entries = Path(self.path).read_bytes() if Path(self.path).exists() else b""
+            self._stored_bytes = len(self._entries)
+        return self._entries
+
+    def __len__(self) -> int:
+        return len(self.entries) // self.layout.size
+
+    def _add(self, entry: bytes) -> None:
+        entries = self.entries
+        if not isinstance(entries, bytearray):
+            entries = self._entries = bytearray(entries)
+        entries += entry
+
+    def _floor(self, key: int) -> int:
+        """The number of the greatest entry whose first field is <= `key`, -1 if there is none."""
+        entries, layout = self.entries, self.layout
+        low, high = 0, len(entries) // layout.size
+        while low < high:
+            middle = (low + high) // 2
+            if layout.unpack_from(entries, middle * layout.size)[0] <= key:
+                low = middle + 1
+            else:
+                high = middle
+        return low - 1
+
+    def store(self, *, durable: bool = False) -> None:
+        """Writes what the file lacks."""
+        if self._entries is None or (self._stored_bytes == len(self._entries) and not durable):
+            return
+        with storage_errors(self.root):
+            fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                os.ftruncate(fd, self._stored_bytes)
+                os.pwrite(fd, memoryview(self._entries)[self._stored_bytes :], self._stored_bytes)
+                if durable:
+                    os.fsync(fd)
+            finally:
+                os.close(fd)
+        self._stored_bytes = len(self._entries)
+
+    def unload(self) -> None:
+        """Forgets the entries of a closed segment; the next use reads the file again."""
+        if self._entries is not None and self._stored_bytes == len(self._entries):
+            self._entries = None
+
+    def _cut(self, count: int) -> None:
+        """Keeps the first `count` entries."""
+        kept = count * self.layout.size
+        self._entries = bytearray(self.entries[:kept])
+        self._stored_bytes = min(self._stored_bytes, kept)
+
+    def reset(self) -> None:
+        """Empties the index, before it is rebuilt from the log."""
+        self._entries = bytearray()
+        self._stored_bytes = 0
+
+
+class OffsetIndex(_Index):
+    """`.index`: last offset of an append -> position where that append starts."""
+
+    __slots__ = ()
+    layout = OFFSET_ENTRY
+
+    @property
+    def full(self) -> bool:
+        return len(self.entries) >= self.bytes_max
+
+    def add(self, offset: int, position: int) -> None:
+        self._add(OFFSET_ENTRY.pack(offset - self.base_offset, position))
+
+    def lookup(self, offset: int) -> int:
+        """A position from which a scan forward meets the batch that holds `offset` (LOG-11)."""
+        at = self._floor(offset - self.base_offset)
+        return 0 if at < 0 else int(OFFSET_ENTRY.unpack_from(self.entries, at * OFFSET_ENTRY.size)[1])
+
+    def floor_position(self, position: int) -> int:
+        """The greatest indexed batch start <= `position`, 0 if there is none."""
+        entries = self.entries
+        low, high = 0, len(entries) // OFFSET_ENTRY.size
+        while low < high:
+            middle = (low + high) // 2
+            if OFFSET_ENTRY.unpack_from(entries, middle * OFFSET_ENTRY.size)[1] <= position:
+                low = middle + 1
+            else:
+                high = middle
+        return 0 if low == 0 else int(OFFSET_ENTRY.unpack_from(entries, (low - 1) * OFFSET_ENTRY.size)[1])
+
+    def last_position(self) -> int:
+        entries = self.entries
+        return int(OFFSET_ENTRY.unpack_from(entries, len(entries) - OFFSET_ENTRY.size)[1]) if entries else 0
+
+    def truncate(self, offset: int) -> None:
+        """Drops the entries of appends that reach `offset` or beyond."""
+        self._cut(self._floor(offset - self.base_offset - 1) + 1)
+
+    def sane(self, segment_bytes: int) -> bool:
+        """LOG-14: whole entries, the last one not before the base and inside the log file."""
+        entries = self.entries
+        if len(entries) % OFFSET_ENTRY.size:
+            return False
+        if not entries:
+            return True
+        relative, position = OFFSET_ENTRY.unpack_from(entries, len(entries) - OFFSET_ENTRY.size)
+        return bool(relative >= 0 and 0 <= position < segment_bytes)
+
+
+class TimeIndex(_Index):
+    """`.timeindex`: greatest timestamp so far -> last offset of the batch that carries it."""
+
+    __slots__ = ()
+    layout = TIME_ENTRY
+
+    @property
+    def full(self) -> bool:
+        """One entry early: the final entry of a roll must fit (LOG-10)."""
+        return len(self.entries) >= self.bytes_max - TIME_ENTRY.size
+
+    @property
+    def last(self) -> TimeEntry:
+        entries = self.entries
+        if not entries:
+            return TimeEntry(-1, self.base_offset)
+        timestamp_ms, relative = TIME_ENTRY.unpack_from(entries, len(entries) - TIME_ENTRY.size)
+        return TimeEntry(timestamp_ms, self.base_offset + relative)
+
+    def add(self, timestamp_ms: int, offset: int) -> None:
+        """Adds the entry if its timestamp is greater than the last one's."""
+        if timestamp_ms > self.last.timestamp_ms:
+            self._add(TIME_ENTRY.pack(timestamp_ms, offset - self.base_offset))
+
+    def lookup(self, timestamp_ms: int) -> TimeEntry:
+        """The greatest entry with a timestamp <= `timestamp_ms`, (-1, base offset) if there is none."""
+        at = self._floor(timestamp_ms)
+        if at < 0:
+            return TimeEntry(-1, self.base_offset)
+        found, relative = TIME_ENTRY.unpack_from(self.entries, at * TIME_ENTRY.size)
+        return TimeEntry(found, self.base_offset + relative)
+
+    def truncate(self, offset: int) -> None:
+        """Drops the entries that point at `offset` or beyond."""
+        entries = self.entries
+        count = len(entries) // TIME_ENTRY.size
+        while count and TIME_ENTRY.unpack_from(entries, (count - 1) * TIME_ENTRY.size)[1] >= offset - self.base_offset:
+            count -= 1
+        self._cut(count)
+
+    def sane(self) -> bool:
+        entries = self.entries
+        if len(entries) % TIME_ENTRY.size:
+            return False
+        if not entries:
+            return True
+        first = TIME_ENTRY.unpack_from(entries)[0]
+        last, relative = TIME_ENTRY.unpack_from(entries, len(entries) - TIME_ENTRY.size)
+        return bool(relative >= 0 and last >= first)

@@ -1,0 +1,83 @@
+"""Which leader epoch began at which offset (LOG-30, LOG-31, LOG-33), and its file `leader-epoch-checkpoint`.
+
+Strictly increasing in both; a list of pairs, because a partition sees few epochs in a lifetime of segments.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+from brokers.engine.storage.checkpoints import Unreadable, parse_lines, render_lines
+from brokers.engine.storage.files import write_atomically
+
+FILE_NAME: Final = "leader-epoch-checkpoint"
+UNDEFINED: Final = (-1, -1)
+
+
+class LeaderEpochs:
+    """The cache of one partition. Saved whenever it changes; a lost file is rebuilt from the batches."""
+
+    __slots__ = ("_directory", "_root", "entries")
+
+    def __init__(self, directory: str, root: Path) -> None:
+        self._directory = directory
+        self._root = root
+        self.entries: list[tuple[int, int]] = []
+
+    @property
+    def latest(self) -> int:
+        return self.entries[-1][0] if self.entries else -1
+
+    def assign(self, epoch: int, start_offset: int) -> None:
+        """From `start_offset` on batches carry `epoch`. Entries that this contradicts go."""
+        if epoch < 0 or (self.entries and self.entries[-1][0] == epoch and self.entries[-1][1] <= start_offset):
+            return
+        kept = [entry for entry in self.entries if entry[0] < epoch and entry[1] < start_offset]
+        self.entries = [*kept, (epoch, start_offset)]
+        self.save()
+
+    def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """(epoch, end offset) for OffsetForLeaderEpoch (LOG-31); (-1, -1) when unknown."""
+        if epoch < 0 or not self.entries or epoch > self.latest:
+            return UNDEFINED
+        if epoch == self.latest:
+            return epoch, log_end_offset
+        after = bisect_right(self.entries, epoch, key=lambda entry: entry[0])
+        if after == 0:
+            return epoch, self.entries[0][1]
+        return self.entries[after - 1][0], self.entries[after][1]
+
+    def epoch_at(self, offset: int) -> int:
+        """The epoch of the batch at `offset`, -1 if unknown."""
+        after = bisect_right(self.entries, offset, key=lambda entry: entry[1])
+        return self.entries[after - 1][0] if after else -1
+
+    def truncate_end(self, offset: int) -> None:
+        """The log now ends at `offset`."""
+        if self.entries and self.entries[-1][1] >= offset:
+            self.entries = [entry for entry in self.entries if entry[1] < offset]
+            self.save()
+
+    def truncate_start(self, offset: int) -> None:
+        """The log now starts at `offset`: obsolete entries go and the first one left is lifted to it."""
+        at = bisect_right(self.entries, offset, key=lambda entry: entry[1]) - 1
+        if at >= 0 and (at > 0 or self.entries[0][1] < offset):
+            self.entries = [(self.entries[at][0], offset), *self.entries[at + 1 :]]
+            self.save()
+
+    def save(self) -> None:
+        # Not fsynced: recovery after a power cut reads the epochs out of the batches.
+        write_atomically(Path(self._directory, FILE_NAME), render_lines(self.entries), self._root, durable=False)
+
+    def load(self) -> None:
+        """Reads the file; an unreadable one counts as empty."""
+        try:
+            rows = parse_lines(Path(self._directory, FILE_NAME), 2, self._root)
+            entries = [(int(epoch), int(start)) for epoch, start in rows]
+        except (Unreadable, ValueError):
+            entries = []
+        increasing = all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(entries))
+        self.entries = entries if increasing else []

@@ -1,0 +1,301 @@
+"""The log of one partition: segments in order, the last one open for appends (LOG-15 to LOG-24).
+
+One thread appends, reads, rolls and truncates; only the fsyncs of a `FlushJob` may run elsewhere. A read makes no
+copy: it answers a slice of a segment file that starts and ends at batch boundaries.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from brokers.engine.records import batch as layout
+from brokers.engine.records.batch import BatchHeader
+from brokers.engine.storage.files import FileSlice, OpenFiles
+from brokers.engine.storage.leader_epochs import LeaderEpochs
+from brokers.engine.storage.producer_state import ProducerState, save_snapshot, snapshot_path
+from brokers.engine.storage.retention import RetentionRules, SegmentFacts, deletable
+from brokers.engine.storage.segment import Segment
+
+RELATIVE_OFFSET_MAX: Final = 2**31 - 1
+# Batch positions remembered per log, twice: consumers at the tail find theirs without a scan.
+POSITIONS_MAX: Final = 64
+
+
+class LogConfig(NamedTuple):
+    """The topic settings that shape files (spec N)."""
+
+    segment_bytes: int = 1_073_741_824
+    segment_ms: int = 604_800_000
+    index_interval_bytes: int = 4_096
+    index_bytes_max: int = 10_485_760
+    retention: RetentionRules = RetentionRules()
+
+
+class Log:
+    """`log_end_offset` is the offset of the next record. Built by `recovery.load_log` or `recovery.create_log`."""
+
+    __slots__ = (
+        "_old_positions",
+        "_positions",
+        "active",
+        "config",
+        "directory",
+        "epochs",
+        "files",
+        "index",
+        "log_end_offset",
+        "log_start_offset",
+        "producers",
+        "recovery_point",
+        "root",
+        "segments",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        directory: str,
+        root: Path,
+        topic: str,
+        index: int,
+        files: OpenFiles,
+        config: LogConfig,
+        segments: list[Segment],
+    ) -> None:
+        self.directory = directory
+        self.root = root
+        self.topic = topic
+        self.index = index
+        self.files = files
+        self.config = config
+        self.segments = segments
+        self.active = segments[-1]
+        self.log_start_offset = segments[0].base_offset
+        self.log_end_offset = self.active.base_offset
+        self.recovery_point = self.log_end_offset
+        self.epochs = LeaderEpochs(directory, root)
+        self.producers = ProducerState()
+        self._positions: dict[int, int] = {}
+        self._old_positions: dict[int, int] = {}
+
+    @property
+    def size_bytes(self) -> int:
+        segments = self.segments
+        return segments[0].size_bytes if len(segments) == 1 else sum(segment.size_bytes for segment in segments)
+
+    # -- appending ----------------------------------------------------------------------------------------------------
+
+    def append(
+        self, data: memoryview, last_offset_delta: int, max_timestamp: int, leader_epoch: int, now_ms: int
+    ) -> int:
+        """Gives the one batch in `data` the next offsets, writes it, answers its base offset. Raises StorageFailed."""
+        base_offset = self.log_end_offset
+        last_offset = base_offset + last_offset_delta
+        segment = self.active
+        size = len(data)
+        if segment.size_bytes and self._must_roll(segment, size, last_offset, max_timestamp, now_ms):
+            segment = self.roll(now_ms)
+        layout.assign(data, base_offset, leader_epoch)
+        position = segment.size_bytes
+        segment.append(data, last_offset, max_timestamp, self.config.index_interval_bytes)
+        self.log_end_offset = last_offset + 1
+        self._remember(base_offset, position)
+        return base_offset
+
+    def _must_roll(self, segment: Segment, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> bool:
+        """LOG-16, for a segment that holds something."""
+        config = self.config
+        if segment.size_bytes > config.segment_bytes - size or last_offset - segment.base_offset > RELATIVE_OFFSET_MAX:
+            return True
+        first = segment.first_timestamp
+        if first is None:
+            first = segment.load_first_timestamp()
+        waited_ms = max_timestamp - first if first >= 0 else now_ms - segment.created_ms
+        return waited_ms > config.segment_ms or segment.offset_index.full or segment.time_index.full
+
+    def roll(self, now_ms: int) -> Segment:
+        """Closes the active segment and opens the next at the log's end (LOG-17, LOG-18)."""
+        self.active.finish()
+        save_snapshot(self.producers, self.directory, self.log_end_offset, self.root)
+        segment = Segment(self.directory, self.root, self.log_end_offset, self.files, now_ms=now_ms)
+        segment.create_file()
+        for index in (segment.offset_index, segment.time_index):
+            index.bytes_max = self.config.index_bytes_max - self.config.index_bytes_max % index.layout.size
+        self.segments.append(segment)
+        self.active = segment
+        return segment
+
+    def _remember(self, offset: int, position: int) -> None:
+        positions = self._positions
+        if len(positions) >= POSITIONS_MAX:
+            self._old_positions = positions
+            positions = self._positions = {}
+        positions[offset] = position
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def read(self, offset: int, max_bytes: int, limit_offset: int, *, min_one_batch: bool) -> FileSlice | None:
+        """Whole batches from the one that holds `offset` up to `limit_offset`, about `max_bytes` of them (LOG-22 to
+        24).
+
+        None if there is nothing readable, or if the first batch is larger than `max_bytes` and not `min_one_batch`.
+        """
+        if offset >= limit_offset:
+            return None
+        found = self.position_of(offset)
+        if found is None:
+            return None
+        at, position = found
+        segment = self.segments[at]
+        if limit_offset == self.log_end_offset or segment is not self._segment_for(limit_offset)[1]:
+            end = segment.size_bytes
+        else:
+            limit = self.position_of(limit_offset)
+            end = segment.size_bytes if limit is None or limit[0] != at else limit[1]
+        if end - position > max_bytes:
+            end = self._cut(segment, position, position + max_bytes, end, min_one_batch)
+        return FileSlice(segment.file, position, end - position) if end > position else None
+
+    def position_of(self, offset: int) -> tuple[int, int] | None:
+        """(segment number, position) of the first batch whose last offset is >= `offset`, None at the log's end."""
+        at, segment = self._segment_for(offset)
+        position = self._positions.get(offset)
+        if position is None:
+            position = self._old_positions.get(offset)
+        if position is not None:
+            return at, position
+        while True:
+            found = segment.locate(offset)
+            if found is not None:
+                self._remember(offset, found[0])
+                return at, found[0]
+            at += 1  # the offset fell into a gap at this segment's end: the next one starts above it
+            if at >= len(self.segments):
+                return None
+            segment = self.segments[at]
+
+    def _segment_for(self, offset: int) -> tuple[int, Segment]:
+        """The segment with the greatest base offset <= `offset`."""
+        segments = self.segments
+        if offset >= self.active.base_offset:
+            return len(segments) - 1, self.active
+        at = max(bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1, 0)
+        return at, segments[at]
+
+    def _cut(self, segment: Segment, position: int, wanted_end: int, end: int, min_one_batch: bool) -> int:
+        """The end of a slice that may not reach `end`: a batch boundary at or below `wanted_end`, or the first batch's
+        end.
+        """
+        boundary = segment.offset_index.floor_position(wanted_end)
+        if boundary > position:
+            header = self._header_at(segment, boundary)
+            if header is not None:
+                self._remember(header.base_offset, boundary)
+                return boundary
+        boundary = position
+        for at, header in segment.headers(position, end):
+            if at + header.size_bytes > wanted_end:
+                if at == position and min_one_batch:
+                    return position + header.size_bytes
+                self._remember(header.base_offset, at)
+                return at
+            boundary = at + header.size_bytes
+        return boundary
+
+    @staticmethod
+    def _header_at(segment: Segment, position: int) -> BatchHeader | None:
+        data = segment.batch_at(position, layout.HEADER_BYTES)
+        return layout.read_header(data) if len(data) == layout.HEADER_BYTES else None
+
+    # -- keeping house ------------------------------------------------------------------------------------------------
+
+    def apply_retention(self, high_watermark: int, now_ms: int) -> list[str]:
+        """Deletes what retention lets go (LOG-42 to 44): answers the `.deleted` files to unlink after the delay."""
+        if not self.active.size_bytes and len(self.segments) == 1:
+            return []
+        facts = [
+            SegmentFacts(segment.base_offset, segment.size_bytes, segment.largest_timestamp())
+            for segment in self.segments
+        ]
+        count = deletable(
+            facts,
+            self.config.retention,
+            log_start_offset=self.log_start_offset,
+            log_end_offset=self.log_end_offset,
+            high_watermark=high_watermark,
+            now_ms=now_ms,
+        )
+        if count == 0:
+            return []
+        if count == len(self.segments):
+            self.roll(now_ms)
+        self.advance_start(self.segments[count].base_offset)
+        return self._drop(self.segments[:count], self.segments[count:])
+
+    def advance_start(self, offset: int) -> None:
+        """Moves the log start offset up; data below it is no longer readable and goes with its segment."""
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self.epochs.truncate_start(offset)
+
+    def _drop(self, gone: list[Segment], kept: list[Segment]) -> list[str]:
+        self.segments = kept
+        self._forget_positions()
+        renamed = []
+        for segment in gone:
+            renamed += segment.mark_deleted()
+            snapshot = snapshot_path(self.directory, segment.base_offset)
+            if snapshot.exists():
+                renamed.append(str(snapshot))
+        return renamed
+
+    def truncate_to(self, offset: int, now_ms: int) -> list[str]:
+        """Removes every batch that holds `offset` or more; answers files to unlink. Producer state must be rebuilt
+        after it.
+        """
+        if offset >= self.log_end_offset:
+            return []
+        self._forget_positions()
+        keep = [segment for segment in self.segments if segment.base_offset <= offset]
+        renamed = self._drop(self.segments[len(keep) :], keep) if keep else self._drop(self.segments, [])
+        if not keep:
+            keep = self.segments = [Segment(self.directory, self.root, offset, self.files, now_ms=now_ms)]
+            keep[0].create_file()
+        self.active = keep[-1]
+        found = self.active.locate(offset)
+        if found is not None:
+            self.active.truncate(found[0], found[1].base_offset)
+            offset = found[1].base_offset
+        self.log_end_offset = offset
+        self.log_start_offset = min(self.log_start_offset, offset)
+        self.recovery_point = min(self.recovery_point, offset)
+        self.epochs.truncate_end(offset)
+        return renamed
+
+    def _forget_positions(self) -> None:
+        self._positions = {}
+        self._old_positions = {}
+
+    def close(self) -> None:
+        """Clean stop: full index files and a producer snapshot; flushing is the caller's (`flushing.FlushJob`)."""
+        if self.active.size_bytes:
+            self.active.finish()
+            save_snapshot(self.producers, self.directory, self.log_end_offset, self.root)
+        for segment in self.segments:
+            segment.file.close()
+
+    def rest(self) -> None:
+        """Idle: drops remembered positions and the memory of closed segments."""
+        self._forget_positions()
+        for segment in self.segments[:-1]:
+            segment.rest()
+
+    def check(self) -> None:
+        """The invariants, for tests and role changes."""
+        bases = [segment.base_offset for segment in self.segments]
+        assert bases == sorted(set(bases)), "segments overlap"
+        assert self.segments[-1] is self.active, "the active segment is the last one"
+        assert bases[0] <= self.log_start_offset <= self.log_end_offset, "start and end offsets are out of order"
+        assert self.recovery_point <= self.log_end_offset, "the recovery point is past the end"

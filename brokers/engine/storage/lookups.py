@@ -1,0 +1,55 @@
+"""Finding records by time (LOG-25, LOG-26): indexes narrow it to a batch, the batch's records answer."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from brokers.engine.records.batch import BatchHeader
+from brokers.engine.records.builder import read_records
+from brokers.engine.records.compression import Oversized, Undecodable
+from brokers.engine.records.walk import Malformed
+from brokers.engine.storage.log import Log
+from brokers.engine.storage.segment import Segment
+
+
+class FoundRecord(NamedTuple):
+    timestamp_ms: int
+    offset: int
+    leader_epoch: int
+
+
+def first_at_or_after(log: Log, timestamp_ms: int) -> FoundRecord | None:
+    """The first record with a timestamp >= `timestamp_ms` and an offset >= the log start, None if there is none."""
+    for segment in log.segments:
+        if segment.size_bytes == 0 or segment.largest_timestamp() < timestamp_ms:
+            continue
+        from_offset = max(segment.time_index.lookup(timestamp_ms).offset, log.log_start_offset)
+        start = segment.offset_index.lookup(from_offset)
+        for position, header in segment.headers(start):
+            if header.max_timestamp < timestamp_ms or header.last_offset < log.log_start_offset:
+                continue
+            for found in _records(segment, position, header):
+                if found.timestamp_ms >= timestamp_ms and found.offset >= log.log_start_offset:
+                    return found
+    return None
+
+
+def greatest_timestamp(log: Log) -> FoundRecord | None:
+    """The first record that carries the greatest timestamp of the log (-3, KIP-734), None for an empty log."""
+    holders = [segment for segment in log.segments if segment.size_bytes and segment.max_timestamp >= 0]
+    if not holders:
+        return None
+    segment = max(holders, key=lambda holder: holder.max_timestamp)
+    found = segment.locate(segment.max_timestamp_offset)
+    if found is None:
+        return None
+    return max(_records(segment, *found), key=lambda record: (record.timestamp_ms, -record.offset), default=None)
+
+
+def _records(segment: Segment, position: int, header: BatchHeader) -> list[FoundRecord]:
+    """The batch's records as (timestamp, offset, epoch). A batch with rotten fields answers by its header."""
+    data = segment.batch_at(position, header.size_bytes)
+    try:
+        return [FoundRecord(record.timestamp_ms, offset, header.leader_epoch) for offset, record in read_records(data)]
+    except (Malformed, Undecodable, Oversized):
+        return [FoundRecord(header.max_timestamp, header.base_offset, header.leader_epoch)]

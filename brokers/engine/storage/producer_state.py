@@ -1,0 +1,177 @@
+"""What a partition remembers of idempotent producers (IDE-4 to IDE-11) and its snapshot file (LOG-13).
+
+`check` decides, `update` is the only mutator, used alike by a live append and by replay at load.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from struct import Struct
+from typing import Final, NamedTuple
+
+from brokers.engine.records import verdicts
+from brokers.engine.records.batch import advance_sequence
+from brokers.engine.storage.files import storage_errors, write_atomically
+from brokers.engine.wire.checksum import crc32c
+
+CACHED_BATCHES: Final = 5
+SNAPSHOT_SUFFIX: Final = ".snapshot"
+SNAPSHOT_VERSION: Final = 1
+PRODUCER_EXPIRATION_MS: Final = 86_400_000
+
+_HEAD = Struct(">hIi")
+_ENTRY = Struct(">qhiqiqiq")
+_CHECKED_FROM = 6
+
+
+class CachedBatch(NamedTuple):
+    """One of a producer's last batches; `offset_delta` is last minus first offset."""
+
+    first_sequence: int
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp_ms: int
+
+
+class ProducerEntry:
+    """One producer id on this partition."""
+
+    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp_ms", "transaction_first_offset")
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.coordinator_epoch = -1
+        self.last_timestamp_ms = -1
+        self.transaction_first_offset = -1
+        self.batches: list[CachedBatch] = []
+
+
+class ProducerState:
+    """All producers of one partition. `end_offset` is the offset up to which it has seen the log."""
+
+    __slots__ = ("end_offset", "producers", "snapshot_offset")
+
+    def __init__(self) -> None:
+        self.producers: dict[int, ProducerEntry] = {}
+        self.end_offset = 0
+        self.snapshot_offset = 0
+
+    def check(self, producer_id: int, epoch: int, first_sequence: int, last_delta: int) -> int | CachedBatch:
+        """0 to append, a cached batch if this is its duplicate, otherwise an error code (IDE-5 to IDE-8)."""
+        entry = self.producers.get(producer_id)
+        if entry is None:
+            return verdicts.NONE
+        if epoch < entry.epoch:
+            return verdicts.INVALID_PRODUCER_EPOCH
+        if epoch > entry.epoch:
+            if first_sequence == 0 or entry.epoch == -1:
+                return verdicts.NONE
+            return verdicts.OUT_OF_ORDER_SEQUENCE_NUMBER
+        batches = entry.batches
+        if not batches:
+            return verdicts.NONE
+        if first_sequence == advance_sequence(batches[-1].last_sequence, 1):
+            return verdicts.NONE
+        last_sequence = advance_sequence(first_sequence, last_delta)
+        for cached in batches:
+            if cached.first_sequence == first_sequence and cached.last_sequence == last_sequence:
+                return cached
+        return verdicts.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+    def update(
+        self, producer_id: int, epoch: int, first_sequence: int, last_delta: int, last_offset: int, timestamp_ms: int
+    ) -> None:
+        """Takes in a data batch that is in the log."""
+        entry = self.producers.get(producer_id)
+        if entry is None:
+            entry = self.producers[producer_id] = ProducerEntry(epoch)
+        elif entry.epoch != epoch:
+            entry.epoch = epoch
+            entry.batches.clear()
+        last_sequence = advance_sequence(first_sequence, last_delta)
+        entry.batches.append(CachedBatch(first_sequence, last_sequence, last_offset, last_delta, timestamp_ms))
+        if len(entry.batches) > CACHED_BATCHES:
+            del entry.batches[0]
+        entry.last_timestamp_ms = timestamp_ms
+
+    def expire(self, now_ms: int, after_ms: int = PRODUCER_EXPIRATION_MS) -> int:
+        """Forgets idle producers without an open transaction (IDE-11); returns how many."""
+        gone = [
+            producer_id
+            for producer_id, entry in self.producers.items()
+            if entry.transaction_first_offset < 0 and now_ms - entry.last_timestamp_ms >= after_ms
+        ]
+        for producer_id in gone:
+            del self.producers[producer_id]
+        return len(gone)
+
+    def clear(self, end_offset: int) -> None:
+        self.producers.clear()
+        self.end_offset = self.snapshot_offset = end_offset
+
+    def to_bytes(self) -> bytes:
+        """The snapshot file's content."""
+        out = bytearray(_HEAD.pack(SNAPSHOT_VERSION, 0, len(self.producers)))
+        for producer_id, entry in self.producers.items():
+            last = entry.batches[-1] if entry.batches else CachedBatch(-1, -1, -1, 0, entry.last_timestamp_ms)
+            out += _ENTRY.pack(
+                producer_id,
+                entry.epoch,
+                last.last_sequence,
+                last.last_offset,
+                last.offset_delta,
+                entry.last_timestamp_ms,
+                entry.coordinator_epoch,
+                entry.transaction_first_offset,
+            )
+        checksum = crc32c(memoryview(out)[_CHECKED_FROM:])
+        _HEAD.pack_into(out, 0, SNAPSHOT_VERSION, checksum, len(self.producers))
+        return bytes(out)
+
+    def restore(self, content: bytes, offset: int) -> bool:
+        """Replaces the state by a snapshot taken at `offset`; False (and unchanged) if the file is damaged."""
+        if len(content) < _HEAD.size:
+            return False
+        version, checksum, count = _HEAD.unpack_from(content)
+        if version != SNAPSHOT_VERSION or checksum != crc32c(memoryview(content)[_CHECKED_FROM:]):
+            return False
+        if count < 0 or len(content) < _HEAD.size + count * _ENTRY.size:
+            return False
+        self.producers.clear()
+        for number in range(count):
+            producer_id, epoch, sequence, last_offset, delta, timestamp_ms, coordinator, open_from = _ENTRY.unpack_from(
+                content, _HEAD.size + number * _ENTRY.size
+            )
+            entry = self.producers[producer_id] = ProducerEntry(epoch)
+            entry.last_timestamp_ms = timestamp_ms
+            entry.coordinator_epoch = coordinator
+            entry.transaction_first_offset = open_from
+            if sequence >= 0:
+                first = sequence - delta
+                first = first if first >= 0 else first + 2**31
+                entry.batches.append(CachedBatch(first, sequence, last_offset, delta, timestamp_ms))
+        self.end_offset = self.snapshot_offset = offset
+        return True
+
+
+def snapshot_path(directory: str, offset: int) -> Path:
+    return Path(directory, f"{offset:020d}{SNAPSHOT_SUFFIX}")
+
+
+def save_snapshot(state: ProducerState, directory: str, offset: int, root: Path) -> None:
+    """Writes the state as of `offset` unless that snapshot exists already."""
+    if state.snapshot_offset != offset:
+        write_atomically(snapshot_path(directory, offset), state.to_bytes(), root, durable=False)
+        state.snapshot_offset = offset
+
+
+def load_newest_snapshot(state: ProducerState, directory: str, offsets: list[int], limit: int, root: Path) -> None:
+    """Restores the newest valid snapshot at or below `limit`, deleting damaged and later ones (LOG-13, LOG-39)."""
+    for offset in sorted(offsets, reverse=True):
+        path = snapshot_path(directory, offset)
+        with storage_errors(root):
+            if offset <= limit and state.restore(path.read_bytes(), offset):
+                return
+            path.unlink(missing_ok=True)
+    state.clear(0)

@@ -1,0 +1,234 @@
+"""Opening logs at start: trusting what a clean stop left, checking what a crash left (LOG-34 to LOG-39).
+
+After a crash every batch from the recovery point on is read and its checksum verified; the log ends before the first
+one that is torn or rotten, and nothing after it survives.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from brokers.engine.records import batch as layout
+from brokers.engine.records.batch import BatchHeader
+from brokers.engine.storage.files import OpenFiles, storage_errors
+from brokers.engine.storage.log import Log, LogConfig
+from brokers.engine.storage.producer_state import SNAPSHOT_SUFFIX, ProducerState, load_newest_snapshot
+from brokers.engine.storage.segment import (
+    DELETED_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    Segment,
+)
+
+_SEGMENT_FILE: Final = re.compile(r"^(\d{20})(\.[a-z]+)$")
+_DEBRIS: Final = (DELETED_SUFFIX, ".cleaned", ".tmp")
+
+
+class LoadReport(NamedTuple):
+    """What opening a log took: bytes cut off its end, bytes read to check them, and whether it was trusted."""
+
+    truncated_bytes: int
+    scanned_bytes: int
+    clean: bool
+
+
+def create_log(
+    directory: str, root: Path, topic: str, index: int, files: OpenFiles, config: LogConfig, *, now_ms: int
+) -> Log:
+    """A log without records in an existing, empty directory. Its first file appears with its first append."""
+    segment = Segment(directory, root, 0, files, now_ms=now_ms)
+    return Log(directory, root, topic, index, files, config, [segment])
+
+
+def load_log(
+    directory: str,
+    root: Path,
+    topic: str,
+    index: int,
+    files: OpenFiles,
+    config: LogConfig,
+    *,
+    recovery_point: int,
+    start_offset: int,
+    clean: bool,
+    now_ms: int,
+) -> tuple[Log, LoadReport]:
+    """Opens the log in `directory`. `start_offset` is the checkpointed log start (0 if none). Raises StorageFailed."""
+    bases, snapshots = _tidy(directory, root)
+    segments = []
+    with storage_errors(root):
+        for base in bases:
+            size = os.stat(f"{directory}/{base:020d}{LOG_SUFFIX}").st_size  # noqa: PTH116
+            segments.append(Segment(directory, root, base, files, now_ms=now_ms, size_bytes=size))
+    if not segments:
+        fresh = Segment(directory, root, start_offset, files, now_ms=now_ms)
+        if start_offset:
+            fresh.create_file()
+        segments = [fresh]
+    log = Log(directory, root, topic, index, files, config, segments)
+    log.epochs.load()
+    trusted = clean and all(_open_trusted(segment) for segment in segments)
+    truncated = scanned = 0
+    if trusted:
+        log.log_end_offset = _end_of(log.active)
+    else:
+        truncated, scanned = _recover(log, recovery_point)
+    log.recovery_point = log.log_end_offset if trusted else min(recovery_point, log.log_end_offset)
+    if log.log_end_offset < start_offset:
+        _restart_at(log, start_offset, now_ms)
+    log.log_start_offset = max(log.segments[0].base_offset, start_offset)
+    log.epochs.truncate_end(log.log_end_offset + 1)
+    load_newest_snapshot(log.producers, directory, snapshots, log.log_end_offset, root)
+    _replay_producers(log)
+    for segment in log.segments:
+        segment.rest() if segment is not log.active else segment.file.close()
+    return log, LoadReport(truncated, scanned, trusted)
+
+
+def _tidy(directory: str, root: Path) -> tuple[list[int], list[int]]:
+    """Removes debris and orphan indexes; answers the segment bases and the snapshot offsets in order."""
+    bases: set[int] = set()
+    others: list[tuple[int, str]] = []
+    with storage_errors(root):
+        for entry in os.scandir(directory):
+            if entry.name.endswith(_DEBRIS):
+                Path(entry.path).unlink()
+            elif match := _SEGMENT_FILE.match(entry.name):
+                if match[2] == LOG_SUFFIX:
+                    bases.add(int(match[1]))
+                else:
+                    others.append((int(match[1]), match[2]))
+        for base, suffix in others:
+            if suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX) and base not in bases:
+                Path(directory, f"{base:020d}{suffix}").unlink()
+    return sorted(bases), sorted(base for base, suffix in others if suffix == SNAPSHOT_SUFFIX)
+
+
+def _open_trusted(segment: Segment) -> bool:
+    """Takes over a segment's indexes after a clean stop; False if they are missing or insane (LOG-14)."""
+    if not segment.size_bytes:
+        segment.offset_index.reset()
+        segment.time_index.reset()
+        return True
+    present = os.path.exists(segment.time_index.path)  # noqa: PTH110
+    if not present or not segment.offset_index.sane(segment.size_bytes) or not segment.time_index.sane():
+        return False
+    segment.max_timestamp, segment.max_timestamp_offset = segment.time_index.last
+    segment.bytes_since_entry = segment.size_bytes - segment.offset_index.last_position()
+    return True
+
+
+def _end_of(segment: Segment) -> int:
+    """The offset after the last batch of a trusted segment."""
+    end = segment.base_offset
+    for _, header in segment.headers(segment.offset_index.last_position()):
+        end = header.next_offset
+    return end
+
+
+def _recover(log: Log, recovery_point: int) -> tuple[int, int]:
+    """Checks the segments from the recovery point's on; answers (bytes cut off, bytes read)."""
+    truncated = scanned = 0
+    first_checked = 0
+    for number, segment in enumerate(log.segments):
+        if segment.base_offset <= recovery_point:
+            first_checked = number
+    end = log.segments[0].base_offset
+    for number, segment in enumerate(log.segments):
+        if number < first_checked and _open_trusted(segment):
+            end = log.segments[number + 1].base_offset
+            continue
+        end, good_bytes = _rebuild(log, segment)
+        scanned += segment.size_bytes
+        if good_bytes < segment.size_bytes:
+            later = log.segments[number + 1 :]
+            truncated += segment.size_bytes - good_bytes + sum(other.size_bytes for other in later)
+            segment.truncate(good_bytes, end)
+            for other in later:
+                _unlink(other)
+            log.segments = log.segments[: number + 1]
+            log.active = segment
+            break
+        if number + 1 < len(log.segments):
+            segment.finish()
+    log.log_end_offset = end
+    return truncated, scanned
+
+
+def _rebuild(log: Log, segment: Segment) -> tuple[int, int]:
+    """Reads every batch of the segment, filling its indexes and the epoch cache; (next offset, good bytes)."""
+    segment.offset_index.reset()
+    segment.time_index.reset()
+    segment.max_timestamp, segment.max_timestamp_offset = -1, segment.base_offset
+    segment.bytes_since_entry = 0
+    next_offset, good_bytes = segment.base_offset, 0
+    for position, header in segment.headers(0):
+        if header.base_offset < next_offset or not _intact(segment, position, header):
+            break
+        if position == 0:
+            segment.first_timestamp = header.max_timestamp
+        segment.account(
+            position, header.size_bytes, header.last_offset, header.max_timestamp, log.config.index_interval_bytes
+        )
+        if header.leader_epoch > log.epochs.latest:
+            log.epochs.assign(header.leader_epoch, header.base_offset)
+        next_offset, good_bytes = header.next_offset, position + header.size_bytes
+    return next_offset, good_bytes
+
+
+def _intact(segment: Segment, position: int, header: BatchHeader) -> bool:
+    if header.last_offset_delta < 0 or header.record_count < 0:
+        return False
+    data = segment.batch_at(position, header.size_bytes)
+    return len(data) == header.size_bytes and layout.checksum(data) == header.crc
+
+
+def _unlink(segment: Segment) -> None:
+    segment.file.retire()
+    with storage_errors(segment.file.root):
+        for path in segment.paths():
+            Path(path).unlink(missing_ok=True)
+
+
+def _restart_at(log: Log, start_offset: int, now_ms: int) -> None:
+    """LOG-38: the whole log lies below its checkpointed start."""
+    for segment in log.segments:
+        _unlink(segment)
+    fresh = Segment(log.directory, log.root, start_offset, log.files, now_ms=now_ms)
+    fresh.create_file()
+    log.segments = [fresh]
+    log.active = fresh
+    log.log_end_offset = start_offset
+
+
+def _replay_producers(log: Log) -> None:
+    """Brings the producer state from its snapshot to the log's end (LOG-39)."""
+    state = log.producers
+    for segment in log.segments:
+        segment_end = segment is log.active
+        if not segment_end and log.segments[log.segments.index(segment) + 1].base_offset <= state.end_offset:
+            continue
+        if segment.size_bytes == 0:
+            continue
+        for _, header in segment.headers(segment.offset_index.lookup(state.end_offset)):
+            if header.last_offset >= state.end_offset:
+                take_in(state, header)
+    state.end_offset = log.log_end_offset
+
+
+def take_in(state: ProducerState, header: BatchHeader) -> None:
+    """Replays one stored batch into the producer state."""
+    if header.producer_id >= 0 and not header.is_control:
+        state.update(
+            header.producer_id,
+            header.producer_epoch,
+            header.base_sequence,
+            header.last_offset_delta,
+            header.last_offset,
+            header.max_timestamp,
+        )

@@ -1,0 +1,80 @@
+"""Which of a log's oldest segments may go (LOG-42 to LOG-44). Pure: sizes and times in, a count out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+UNLIMITED = -1
+
+
+class SegmentFacts(NamedTuple):
+    """What retention looks at."""
+
+    base_offset: int
+    size_bytes: int
+    largest_timestamp_ms: int
+
+
+class RetentionRules(NamedTuple):
+    """`retention.ms`, `retention.bytes` (-1 = off) and whether `cleanup.policy` contains `delete`."""
+
+    retention_ms: int = 604_800_000
+    retention_bytes: int = UNLIMITED
+    delete: bool = True
+
+
+def deletable(
+    segments: Sequence[SegmentFacts],
+    rules: RetentionRules,
+    *,
+    log_start_offset: int,
+    log_end_offset: int,
+    high_watermark: int,
+    now_ms: int,
+) -> int:
+    """How many segments from the oldest on are to be deleted. All of them means: roll first, then delete those."""
+    count = _breached_start(segments, log_start_offset)
+    if rules.delete:
+        count = max(count, _by_size(segments, rules.retention_bytes), _by_time(segments, rules.retention_ms, now_ms))
+    # Never past the high watermark: the first kept segment must not begin above it.
+    while count and _first_kept(segments, count, log_end_offset) > high_watermark:
+        count -= 1
+    if count == len(segments) and segments[-1].size_bytes == 0:
+        count -= 1  # an empty last segment is where the next append goes
+    return count
+
+
+def _first_kept(segments: Sequence[SegmentFacts], count: int, log_end_offset: int) -> int:
+    return segments[count].base_offset if count < len(segments) else log_end_offset
+
+
+def _breached_start(segments: Sequence[SegmentFacts], log_start_offset: int) -> int:
+    count = 0
+    while count + 1 < len(segments) and segments[count + 1].base_offset <= log_start_offset:
+        count += 1
+    return count
+
+
+def _by_size(segments: Sequence[SegmentFacts], retention_bytes: int) -> int:
+    if retention_bytes < 0:
+        return 0
+    excess = sum(segment.size_bytes for segment in segments) - retention_bytes
+    count = 0
+    for segment in segments:
+        if excess - segment.size_bytes < 0:
+            break
+        excess -= segment.size_bytes
+        count += 1
+    return count
+
+
+def _by_time(segments: Sequence[SegmentFacts], retention_ms: int, now_ms: int) -> int:
+    if retention_ms < 0:
+        return 0
+    count = 0
+    for segment in segments:
+        if now_ms - segment.largest_timestamp_ms <= retention_ms:
+            break
+        count += 1
+    return count

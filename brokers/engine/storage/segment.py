@@ -1,0 +1,185 @@
+"""One segment: a `.log` file with its two indexes, all named after its base offset (LOG-4, LOG-5).
+
+Only the log's last segment is appended to. A segment that is not being used holds no descriptor and, once closed, no
+index in memory.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from brokers.engine.records import batch as layout
+from brokers.engine.records.batch import BatchHeader
+from brokers.engine.storage.files import OpenFiles, SegmentFile, append_all, read_at, storage_errors
+from brokers.engine.storage.indexes import OffsetIndex, TimeIndex
+
+LOG_SUFFIX: Final = ".log"
+INDEX_SUFFIX: Final = ".index"
+TIME_INDEX_SUFFIX: Final = ".timeindex"
+TRANSACTION_INDEX_SUFFIX: Final = ".txnindex"
+DELETED_SUFFIX: Final = ".deleted"
+SCAN_CHUNK_BYTES: Final = 16 * 1024
+
+
+def base_name(base_offset: int) -> str:
+    """20 digits, zero-padded."""
+    return f"{base_offset:020d}"
+
+
+class Segment:
+    """`size_bytes` is the length of the log file; positions are byte positions in it."""
+
+    __slots__ = (
+        "base_offset",
+        "bytes_since_entry",
+        "created_ms",
+        "file",
+        "first_timestamp",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "offset_index",
+        "size_bytes",
+        "time_index",
+    )
+
+    def __init__(
+        self,
+        directory: str,
+        root: Path,
+        base_offset: int,
+        files: OpenFiles,
+        *,
+        now_ms: int,
+        size_bytes: int | None = None,
+    ) -> None:
+        """An existing segment when `size_bytes` is given, otherwise one whose files appear at the first append."""
+        stem = f"{directory}/{base_name(base_offset)}"
+        fresh = size_bytes is None
+        self.base_offset = base_offset
+        self.file = SegmentFile(stem + LOG_SUFFIX, root, files)
+        self.offset_index = OffsetIndex(stem + INDEX_SUFFIX, root, base_offset, fresh=fresh)
+        self.time_index = TimeIndex(stem + TIME_INDEX_SUFFIX, root, base_offset, fresh=fresh)
+        self.size_bytes = size_bytes or 0
+        self.bytes_since_entry = 0
+        self.created_ms = now_ms
+        self.first_timestamp: int | None = None
+        self.max_timestamp = -1
+        self.max_timestamp_offset = base_offset
+
+    def append(self, data: memoryview | bytes, last_offset: int, max_timestamp: int, index_interval_bytes: int) -> None:
+        """Writes one batch with its offsets already assigned. Raises StorageFailed and changes nothing then."""
+        position = self.size_bytes
+        append_all(self.file, data, position)
+        size = len(data)
+        self.size_bytes = position + size
+        if position == 0:
+            self.first_timestamp = max_timestamp
+        self.account(position, size, last_offset, max_timestamp, index_interval_bytes)
+
+    def account(
+        self, position: int, size: int, last_offset: int, max_timestamp: int, index_interval_bytes: int
+    ) -> None:
+        """Index entries and the greatest timestamp, for a batch written at `position` (LOG-9)."""
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.max_timestamp_offset = last_offset
+        if self.bytes_since_entry > index_interval_bytes:
+            self.offset_index.add(last_offset, position)
+            self.time_index.add(self.max_timestamp, self.max_timestamp_offset)
+            self.bytes_since_entry = 0
+        self.bytes_since_entry += size
+
+    def headers(self, position: int, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
+        """(position, header) of each batch from `position`, read in chunks; stops before anything that is no batch."""
+        end = self.size_bytes if end is None else end
+        chunk = b""
+        chunk_at = position
+        while position + layout.HEADER_BYTES <= end:
+            if position + layout.HEADER_BYTES > chunk_at + len(chunk):
+                chunk = read_at(self.file, position, min(SCAN_CHUNK_BYTES, end - position))
+                chunk_at = position
+            try:
+                header = layout.read_header(chunk, position - chunk_at)
+            except struct.error:  # the file is shorter than it should be
+                return
+            size = header.size_bytes
+            if header.magic != layout.MAGIC or size < layout.HEADER_BYTES or position + size > end:
+                return
+            yield position, header
+            position += size
+
+    def locate(self, offset: int) -> tuple[int, BatchHeader] | None:
+        """The first batch whose last offset is >= `offset` (LOG-22), None if this segment has none."""
+        for position, header in self.headers(self.offset_index.lookup(offset)):
+            if header.last_offset >= offset:
+                return position, header
+        return None
+
+    def batch_at(self, position: int, size: int) -> bytes:
+        return read_at(self.file, position, size)
+
+    def largest_timestamp(self) -> int:
+        """LOG-27: the greatest timestamp of its records, or the file's modification time if they carry none."""
+        if self.max_timestamp >= 0:
+            return self.max_timestamp
+        with storage_errors(self.file.root):
+            return int(Path(self.file.path).stat().st_mtime * 1000) if self.size_bytes else self.created_ms
+
+    def load_first_timestamp(self) -> int:
+        """The maximum timestamp of the first batch, -1 for an empty segment; the clock of LOG-16."""
+        if self.first_timestamp is None:
+            first = next(self.headers(0), None)
+            if first is None:
+                return -1
+            self.first_timestamp = first[1].max_timestamp
+        return self.first_timestamp
+
+    def finish(self) -> None:
+        """Final time entry and full index files: on roll and on clean stop (LOG-10)."""
+        if self.size_bytes:
+            self.time_index.add(self.max_timestamp, self.max_timestamp_offset)
+        self.offset_index.store()
+        self.time_index.store()
+
+    def rest(self) -> None:
+        """Closed and idle: lets go of the descriptor and of the indexes' memory."""
+        self.file.close()
+        self.offset_index.unload()
+        self.time_index.unload()
+
+    def truncate(self, size_bytes: int, next_offset: int) -> None:
+        """Cuts the file at `size_bytes`, where the batch of `next_offset` began or would begin."""
+        fd = self.file.open()
+        with storage_errors(self.file.root):
+            os.ftruncate(fd, size_bytes)
+        self.size_bytes = size_bytes
+        self.offset_index.truncate(next_offset)
+        self.time_index.truncate(next_offset)
+        self.max_timestamp, self.max_timestamp_offset = self.time_index.last
+        self.bytes_since_entry = size_bytes - self.offset_index.last_position()
+        for _, header in self.headers(self.offset_index.last_position()):
+            if header.max_timestamp > self.max_timestamp:
+                self.max_timestamp, self.max_timestamp_offset = header.max_timestamp, header.last_offset
+
+    def create_file(self) -> None:
+        """Makes the empty log file exist: its name carries the log's end offset over a restart."""
+        self.file.open()
+
+    def paths(self) -> list[str]:
+        stem = self.file.path.removesuffix(LOG_SUFFIX)
+        return [stem + suffix for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)]
+
+    def mark_deleted(self) -> list[str]:
+        """Renames its files to `.deleted` and answers those names; readers keep their slices (LOG-44)."""
+        self.file.retire()
+        renamed = []
+        with storage_errors(self.file.root):
+            for path in self.paths():
+                if os.path.exists(path):  # noqa: PTH110 (plain strings: a partition keeps no Path objects)
+                    os.rename(path, path + DELETED_SUFFIX)  # noqa: PTH104
+                    renamed.append(path + DELETED_SUFFIX)
+        return renamed
