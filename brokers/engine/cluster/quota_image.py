@@ -6,26 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
-DEFAULT_NAME = None
+from quotas import precedence
+from quotas.precedence import Entity as QuotaEntity
+from quotas.precedence import Match as QuotaMatch
 
-
-class QuotaEntity(NamedTuple):
-    """`has_user`/`has_client` tell which parts are named; a named part that is None is the instance's default."""
-
-    has_user: bool
-    user: str | None
-    has_client: bool
-    client_id: str | None
-
-
-class QuotaMatch(NamedTuple):
-    """`level` is 1 to 8 (QUO-2); counters are shared by all whom `entity` covers (QUO-3)."""
-
-    limit: float
-    level: int
-    entity: QuotaEntity
+__all__ = ["QuotaEntity", "QuotaImage", "QuotaMatch"]
 
 
 @dataclass(frozen=True)
@@ -37,6 +23,10 @@ class QuotaImage:
     def of_instance(self, instance_id: str) -> Mapping[QuotaEntity, Mapping[str, float]]:
         """Everything stored for the instance, for DescribeClientQuotas and for building lookups."""
         return self.entities.get(instance_id, _NOTHING)
+
+    def lookup(self, instance_id: str, quota: str, user: str, client_id: str) -> QuotaMatch | None:
+        """The rule that applies to a client of the instance, at which level; None = unlimited."""
+        return precedence.resolve(self.of_instance(instance_id), quota, user, client_id)
 
     def with_changes(self, changes: Mapping[tuple[str, QuotaEntity], Mapping[str, float]]) -> QuotaImage:
         """The next picture; an entity without limits is gone, and an instance without entities too."""
