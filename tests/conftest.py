@@ -9,7 +9,7 @@ from django.db import connections
 
 from config.embedded.postgres import EmbeddedPostgres
 
-pytest_plugins = ["tests.support.services"]
+pytest_plugins = ["tests.support.services", "tests.support.stack"]
 
 
 def pytest_configure() -> None:

@@ -48,9 +48,7 @@ def functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionD
 
 def test_no_file_is_too_long() -> None:
     too_long = {
-        name: lines
-        for name, text, _ in trees()
-        if (lines := text.count("\n")) > LONG_FILES.get(name, FILE_LINES_MAX)
+        name: lines for name, text, _ in trees() if (lines := text.count("\n")) > LONG_FILES.get(name, FILE_LINES_MAX)
     }
     assert not too_long, f"split these by reason to exist (limit {FILE_LINES_MAX} lines): {too_long}"
 
