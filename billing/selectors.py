@@ -12,7 +12,10 @@ from django.db.models.functions import Trunc
 from django.utils import timezone
 
 from billing.models import Direction, Plan, Price, UsageMinute, UsageOffset
+from billing.pipeline.cluster import Cluster as UsageSource
 from billing.rating import Quote, quote
+from brokers.contract.process import CLUSTER_USER
+from brokers.models import Cluster
 from instances.ports import PlanTerms
 
 Step = Literal["minute", "hour", "day"]
@@ -140,3 +143,20 @@ def plan_terms(
         storage_gb_max=plan.storage_gb_max,
         partitions_max=plan.partitions_max,
     )
+
+
+def usage_sources() -> list[UsageSource]:
+    """Every cluster that has brokers, as the pipeline reads it: internal addresses and the cluster's own identity."""
+    sources = []
+    for cluster in Cluster.objects.prefetch_related("brokers__host"):
+        addresses = [f"{host}:{port}" for host, port in (broker.internal_address for broker in cluster.brokers.all())]
+        if addresses:
+            sources.append(
+                UsageSource(
+                    cluster_id=cluster.pk,
+                    bootstrap=",".join(addresses),
+                    username=CLUSTER_USER,
+                    password=cluster.read_control_secret(),
+                )
+            )
+    return sources

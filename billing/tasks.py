@@ -9,13 +9,12 @@ from celery import shared_task
 from django.conf import settings
 from django.db import close_old_connections
 
-from billing import dsn
-from brokers import selectors as fleet
+from billing import dsn, selectors
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from billing.pipeline.job import Cluster
+    from billing.pipeline.cluster import Cluster
 
 log = structlog.get_logger(__name__)
 
@@ -32,16 +31,9 @@ def run_usage_pipeline() -> None:
     from billing.pipeline.sink import PipelineBusy
 
     close_old_connections()
-    for cluster in fleet.usage_sources():
+    for cluster in selectors.usage_sources():
         try:
-            _catch_up(
-                job.Cluster(
-                    cluster_id=cluster.cluster_id,
-                    bootstrap=cluster.bootstrap,
-                    username=cluster.username,
-                    password=cluster.password,
-                )
-            )
+            _catch_up(cluster)
         except PipelineBusy:
             log.info("usage.busy", cluster_id=cluster.cluster_id)
         except job.UsageLost as lost:

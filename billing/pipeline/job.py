@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from billing.pipeline import sink, transforms
+from billing.pipeline.cluster import Cluster
 from billing.pipeline.source import UsageSource, consumer_conf
 from brokers.contract.usage import USAGE_TOPIC
 
@@ -27,16 +28,6 @@ POINTS = ("planned", "aggregated", "written", "committed")
 
 class UsageLost(Exception):
     """Events between the stored offset and what the brokers hold are gone; an operator must look before it goes on."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
-    """Where a cluster's usage is read: internal bootstrap servers and the cluster's own identity there."""
-
-    cluster_id: str
-    bootstrap: str
-    username: str
-    password: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
