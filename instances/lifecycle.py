@@ -1,8 +1,8 @@
 """The life of an instance: its phases, what each means for clients, and the only legal moves between them. Pure.
 
     requested → provisioning → running ⇄ updating
-                     ↓            ↓ ↑        ↓
-                   failed      suspended ←───┘        any of them but deleted → deleting → deleted
+                     ↓              ↓      ↓↑
+                   failed          suspended         any of them but deleted → deleting → deleted
 
 A phase says what is wanted and how far it got; `reason` on the instance says why. Moves are made by services (what a
 person asked for) and by the reconciler (what became true), always through `require_move`.
@@ -23,7 +23,7 @@ class Phase(StrEnum):
     """Accepted and written down; nothing exists outside PostgreSQL. Leaves when a worker takes it up."""
 
     PROVISIONING = "provisioning"
-    """Being placed, addressed and published. Clients may connect as soon as the listeners open, before the phase ends."""
+    """Being placed, addressed and published. Clients may connect once the listeners open, before it ends."""
 
     RUNNING = "running"
     """The brokers serve exactly what is wanted, and a message went in and out."""
@@ -46,12 +46,12 @@ class Phase(StrEnum):
 
 MOVES: dict[Phase, frozenset[Phase]] = {
     Phase.REQUESTED: frozenset({Phase.PROVISIONING, Phase.FAILED, Phase.DELETING}),
-    Phase.PROVISIONING: frozenset({Phase.RUNNING, Phase.SUSPENDED, Phase.FAILED, Phase.DELETING}),
+    Phase.PROVISIONING: frozenset({Phase.RUNNING, Phase.FAILED, Phase.DELETING}),
     Phase.RUNNING: frozenset({Phase.UPDATING, Phase.SUSPENDED, Phase.DELETING}),
     Phase.UPDATING: frozenset({Phase.RUNNING, Phase.SUSPENDED, Phase.DELETING}),
     Phase.SUSPENDED: frozenset({Phase.UPDATING, Phase.DELETING}),
     Phase.FAILED: frozenset({Phase.REQUESTED, Phase.DELETING}),
-    Phase.DELETING: frozenset({Phase.UPDATING, Phase.SUSPENDED, Phase.REQUESTED, Phase.DELETED}),
+    Phase.DELETING: frozenset({Phase.UPDATING, Phase.SUSPENDED, Phase.DELETED}),
     Phase.DELETED: frozenset(),
 }
 

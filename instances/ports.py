@@ -27,6 +27,7 @@ __all__ = [
     "Throttle",
     "Throttles",
     "TopicDescription",
+    "TopicSizes",
     "Traffic",
 ]
 
@@ -155,7 +156,7 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Throttle:
-    """One cause of waiting: a rule and who waits for it on one broker. Rates in bytes/s, times in ms since the epoch."""
+    """A rule and who waits for it on one broker. Rates in bytes/s, instants in ms since the epoch."""
 
     broker_id: int
     kind: str

@@ -1,0 +1,126 @@
+"""One authenticated connection to a broker's internal listener, asked one thing at a time."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from typing import Any
+
+from kafka.protocol.api_header import ResponseClassRegistry
+from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+
+from brokers.limits import DOOR_ANSWER_BYTES_MAX, DOOR_ANSWER_TIMEOUT_S, DOOR_CONNECT_TIMEOUT_S
+
+CLIENT_ID = "penstock-control"
+MECHANISM = "PLAIN"
+SASL_HANDSHAKE_VERSION = 1
+SASL_AUTHENTICATE_VERSION = 2
+
+_SIZE = struct.Struct(">i")
+
+
+class LinkDown(Exception):
+    """The broker does not answer, or not as a broker would. Another one may."""
+
+
+class Link:
+    """A connection; not for two threads at once (`Links` sees to that). The password is never kept or shown."""
+
+    def __init__(self, address: tuple[str, int], username: str, password: str) -> None:
+        self.address = address
+        self._correlation_id = 0
+        try:
+            self._socket = socket.create_connection(address, DOOR_CONNECT_TIMEOUT_S)
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._socket.settimeout(DOOR_ANSWER_TIMEOUT_S)
+        except OSError as error:
+            raise LinkDown(f"no connection to {address[0]}:{address[1]}") from error
+        try:
+            self._authenticate(username, password)
+        except BaseException:
+            self.close()
+            raise
+
+    def call(self, request: Any, *, timeout_s: float = DOOR_ANSWER_TIMEOUT_S) -> Any:
+        """Send one request (its version set) and read its answer. Raises `LinkDown`; the link is then closed."""
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        request.with_header(correlation_id=self._correlation_id, client_id=CLIENT_ID)
+        answer_class = ResponseClassRegistry.get_response_class(request.header)
+        try:
+            self._socket.settimeout(timeout_s)
+            self._socket.sendall(request.encode(header=True, framed=True))
+            size = _SIZE.unpack(self._read(_SIZE.size))[0]
+            if not 0 < size <= DOOR_ANSWER_BYTES_MAX:
+                raise LinkDown(f"an answer of {size} bytes")
+            answer = answer_class.decode(self._read(size), header=True)
+        except (OSError, ValueError, struct.error) as error:
+            self.close()
+            raise LinkDown(f"{self.address[0]}:{self.address[1]} does not answer: {type(error).__name__}") from error
+        except LinkDown:
+            self.close()
+            raise
+        if answer.header.correlation_id != self._correlation_id:
+            self.close()
+            raise LinkDown("an answer to another request")
+        return answer
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _authenticate(self, username: str, password: str) -> None:
+        hello = self.call(SaslHandshakeRequest(mechanism=MECHANISM, version=SASL_HANDSHAKE_VERSION))
+        token = f"\0{username}\0{password}".encode()
+        answer = hello
+        if not hello.error_code:
+            answer = self.call(SaslAuthenticateRequest(auth_bytes=token, version=SASL_AUTHENTICATE_VERSION))
+        if answer.error_code:
+            raise LinkDown(f"authentication as {username} was refused with error {answer.error_code}")
+
+    def _read(self, size: int) -> bytes:
+        parts, missing = [], size
+        while missing:
+            part = self._socket.recv(min(missing, 1 << 20))
+            if not part:
+                raise LinkDown("the broker closed the connection")
+            parts.append(part)
+            missing -= len(part)
+        return b"".join(parts)
+
+
+class Links:
+    """Idle links by key, taken out while in use. The oldest are closed beyond `most`."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._idle: dict[Any, list[Link]] = {}
+        self._order: list[tuple[Any, Link]] = []
+        self._lock = threading.Lock()
+
+    def take(self, key: Any) -> Link | None:
+        """An idle link, which is then the caller's; None when there is none."""
+        with self._lock:
+            waiting = self._idle.get(key)
+            if not waiting:
+                return None
+            link = waiting.pop()
+            self._order.remove((key, link))
+            return link
+
+    def give_back(self, key: Any, link: Link) -> None:
+        """Keep a link that works for the next caller."""
+        with self._lock:
+            self._idle.setdefault(key, []).append(link)
+            self._order.append((key, link))
+            while len(self._order) > self._most:
+                old_key, old = self._order.pop(0)
+                self._idle[old_key].remove(old)
+                old.close()
+
+    def close(self) -> None:
+        """Close all idle links."""
+        with self._lock:
+            for _, link in self._order:
+                link.close()
+            self._order.clear()
+            self._idle.clear()

@@ -1,0 +1,161 @@
+"""The port `instances.ports.data_plane`: topics and their configs by Metadata, CreateTopics, DescribeConfigs and so on."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kafka.protocol.admin.configs import DescribeConfigsRequest, IncrementalAlterConfigsRequest
+from kafka.protocol.admin.topics import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
+from kafka.protocol.metadata.metadata import MetadataRequest
+
+from brokers.dataplane.door import ask_as_instance, require_ok
+from brokers.limits import DOOR_ANSWER_TIMEOUT_S
+from instances.ports import ConfigEntry, PartitionLook, TopicDescription
+from tenants.errors import NotFound
+
+METADATA_VERSION = 12
+CREATE_TOPICS_VERSION = 7
+DELETE_TOPICS_VERSION = 5  # by name; later versions carry ids too
+CREATE_PARTITIONS_VERSION = 3
+DESCRIBE_CONFIGS_VERSION = 4
+ALTER_CONFIGS_VERSION = 1
+
+TOPIC_RESOURCE = 2
+SET, DELETE = 0, 1
+TOPIC_CONFIG_SOURCE = 1
+TIMEOUT_MS = int(DOOR_ANSWER_TIMEOUT_S * 1000) - 500
+
+
+class TopicDoor:
+    """See `instances.ports.DataPlane`."""
+
+    def topics(self, instance_id: str) -> Sequence[TopicDescription]:
+        return self._metadata(instance_id, None)
+
+    def topic(self, instance_id: str, name: str) -> TopicDescription:
+        found = self._metadata(instance_id, [name])
+        if not found:
+            raise NotFound
+        return found[0]
+
+    def topic_config(self, instance_id: str, name: str) -> Sequence[ConfigEntry]:
+        resource = DescribeConfigsRequest.DescribeConfigsResource(
+            resource_type=TOPIC_RESOURCE, resource_name=name, configuration_keys=None
+        )
+        request = DescribeConfigsRequest(
+            resources=[resource],
+            include_synonyms=False,
+            include_documentation=False,
+            version=DESCRIBE_CONFIGS_VERSION,
+        )
+        (result,) = ask_as_instance(instance_id, request).results
+        require_ok(result.error_code, result.error_message)
+        return sorted(
+            (
+                ConfigEntry(
+                    name=config.name,
+                    value=None if config.is_sensitive else config.value,
+                    is_default=config.config_source != TOPIC_CONFIG_SOURCE,
+                    is_read_only=config.read_only,
+                )
+                for config in result.configs
+            ),
+            key=lambda entry: entry.name,
+        )
+
+    def create_topic(
+        self,
+        instance_id: str,
+        name: str,
+        *,
+        partitions: int,
+        replication_factor: int,
+        config: Mapping[str, str],
+        validate_only: bool,
+    ) -> None:
+        kind = CreateTopicsRequest.CreatableTopic
+        wanted = kind(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=replication_factor,
+            assignments=[],
+            configs=[kind.CreatableTopicConfig(name=key, value=value) for key, value in config.items()],
+        )
+        request = CreateTopicsRequest(
+            topics=[wanted], timeout_ms=TIMEOUT_MS, validate_only=validate_only, version=CREATE_TOPICS_VERSION
+        )
+        (result,) = ask_as_instance(instance_id, request).topics
+        require_ok(result.error_code, result.error_message)
+
+    def grow_topic(self, instance_id: str, name: str, partitions: int, *, validate_only: bool) -> None:
+        wanted = CreatePartitionsRequest.CreatePartitionsTopic(name=name, count=partitions, assignments=None)
+        request = CreatePartitionsRequest(
+            topics=[wanted], timeout_ms=TIMEOUT_MS, validate_only=validate_only, version=CREATE_PARTITIONS_VERSION
+        )
+        (result,) = ask_as_instance(instance_id, request).results
+        require_ok(result.error_code, result.error_message)
+
+    def alter_topic_config(
+        self, instance_id: str, name: str, config: Mapping[str, str | None], *, validate_only: bool
+    ) -> None:
+        kind = IncrementalAlterConfigsRequest.AlterConfigsResource
+        changes = [
+            kind.AlterableConfig(name=key, config_operation=DELETE if value is None else SET, value=value)
+            for key, value in config.items()
+        ]
+        wanted = kind(resource_type=TOPIC_RESOURCE, resource_name=name, configs=changes)
+        request = IncrementalAlterConfigsRequest(
+            resources=[wanted], validate_only=validate_only, version=ALTER_CONFIGS_VERSION
+        )
+        (result,) = ask_as_instance(instance_id, request).responses
+        require_ok(result.error_code, result.error_message)
+
+    def delete_topic(self, instance_id: str, name: str) -> None:
+        (result,) = ask_as_instance(instance_id, deletion([name])).responses
+        require_ok(result.error_code, getattr(result, "error_message", None))
+
+    def _metadata(self, instance_id: str, names: Sequence[str] | None) -> list[TopicDescription]:
+        answer = ask_as_instance(instance_id, metadata(names))
+        found = []
+        for topic in answer.topics:
+            if names is not None:
+                require_ok(topic.error_code)
+            if not topic.error_code and not topic.is_internal:
+                found.append(_description(topic))
+        return found
+
+
+def metadata(names: Sequence[str] | None) -> Any:
+    """A Metadata request for some topics or all, which creates none."""
+    kind = MetadataRequest.MetadataRequestTopic
+    wanted = None if names is None else [kind(topic_id=uuid.UUID(int=0), name=name) for name in names]
+    return MetadataRequest(
+        topics=wanted,
+        allow_auto_topic_creation=False,
+        include_topic_authorized_operations=False,
+        version=METADATA_VERSION,
+    )
+
+
+def deletion(names: Sequence[str]) -> Any:
+    """A DeleteTopics request by names."""
+    return DeleteTopicsRequest(topic_names=list(names), timeout_ms=TIMEOUT_MS, version=DELETE_TOPICS_VERSION)
+
+
+def _description(topic: Any) -> TopicDescription:
+    partitions = (
+        PartitionLook(
+            index=partition.partition_index,
+            leader=partition.leader_id,
+            replicas=tuple(partition.replica_nodes),
+            isr=tuple(partition.isr_nodes),
+        )
+        for partition in topic.partitions
+    )
+    return TopicDescription(
+        name=topic.name,
+        topic_id=str(topic.topic_id),
+        partitions=tuple(sorted(partitions, key=lambda partition: partition.index)),
+    )

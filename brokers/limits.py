@@ -1,0 +1,43 @@
+"""Limits and deadlines of the fleet, each a named constant. What an operator may set is read from Django's settings."""
+
+from __future__ import annotations
+
+from django.conf import settings
+
+# What one broker can sell. Measured on one core (docs/PERFORMANCE.md); an operator may change it per broker.
+BROKER_BANDWIDTH_MB_S = int(getattr(settings, "BROKER_BANDWIDTH_MB_S", 1_000))
+BROKER_STORAGE_GB = int(getattr(settings, "BROKER_STORAGE_GB", 1_000))
+
+# CKA-47: an instance lives on at least this many brokers, where the cluster has them.
+BROKERS_PER_INSTANCE_MIN = 3
+BROKERS_PER_CLUSTER_MAX = 32
+PORTS_PER_HOST = 10_000
+
+# One try of the reconciler waits this long for acknowledgements; the sweep tries again until the second runs out.
+ACK_DEADLINE_S = 8.0
+PROVISION_DEADLINE_S = 120.0
+PROBE_DEADLINE_S = 5.0
+SWEEP_INSTANCES_MAX = 500
+ZOOKEEPER_CONNECT_TIMEOUT_S = 5.0
+
+DOOR_CONNECT_TIMEOUT_S = 1.0
+DOOR_ANSWER_TIMEOUT_S = 5.0
+DOOR_ANSWER_BYTES_MAX = 64 * 1024 * 1024
+DOOR_CONNECTIONS_MAX = 64
+
+OBSERVE_CONNECT_TIMEOUT_S = 0.3
+OBSERVE_ANSWER_TIMEOUT_S = 0.7
+OBSERVE_BYTES_MAX = 16 * 1024 * 1024
+OBSERVE_CACHE_S = 1
+OBSERVE_THREADS = 16
+
+# A broker is late when it has not been seen for three looks of the beat task.
+OBSERVE_EVERY_S = 5
+BROKER_LATE_S = 3 * OBSERVE_EVERY_S
+
+AGENT_POLL_S = 0.5
+AGENT_STOP_TIMEOUT_S = 8.0
+AGENT_BACKOFF_MIN_S = 0.25
+AGENT_BACKOFF_MAX_S = 30.0
+AGENT_STABLE_AFTER_S = 30.0
+AGENT_LOG_BYTES_MAX = 64 * 1024 * 1024

@@ -1,0 +1,179 @@
+"""The fleet as it is wanted: clusters, hosts, broker processes, and which instance has which port on which broker.
+
+`process_*` fields are written by the agent of the host, `observed_*` by the beat task that asks the admin ports.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from django.core.validators import MaxValueValidator, MinValueValidator
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from brokers.choices import ClusterKind, ProcessState, WantedState
+from brokers.contract import paths
+from brokers.limits import BROKER_BANDWIDTH_MB_S, BROKER_STORAGE_GB, BROKERS_PER_INSTANCE_MIN
+from instances.models import Instance
+from tenants.ids import TypedIdField
+from tenants.versioned import Versioned
+
+_PORT = (MinValueValidator(1), MaxValueValidator(65_535))
+
+
+class Cluster(Versioned):
+    """Brokers that share one tree in ZooKeeper (CKA-46). An instance lives in exactly one.
+
+    The control secret (password of the internal listener and of admin ports) is in a file that only its owner can read;
+    the row holds the path alone.
+    """
+
+    id = TypedIdField("cl")
+    name = models.SlugField(_("name"), max_length=40, unique=True)
+    kind = models.CharField(_("kind"), max_length=12, choices=ClusterKind.choices, default=ClusterKind.SHARED)
+    zookeeper = models.CharField(
+        _("ZooKeeper"), max_length=500, blank=True, help_text=_("host:port[,host:port]; empty means the setting.")
+    )
+    control_secret_file = models.CharField(max_length=500, editable=False)
+    brokers_per_instance_min = models.PositiveSmallIntegerField(
+        _("brokers per instance, at least"), default=BROKERS_PER_INSTANCE_MIN
+    )
+    accepts_instances = models.BooleanField(_("takes further instances"), default=True)
+
+    class Meta:
+        ordering = ("name",)
+        verbose_name = _("cluster")
+        verbose_name_plural = _("clusters")
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.pk})"
+
+    @property
+    def chroot(self) -> str:
+        return paths.chroot(self.pk)
+
+    def read_control_secret(self) -> str:
+        """The secret itself. Never goes into an answer, a page, a log or an exception."""
+        return Path(self.control_secret_file).read_text(encoding="ascii").strip()
+
+
+class Host(Versioned):
+    """A machine with an agent. `port_*` is the pool that tenants' listeners on this host come from."""
+
+    id = TypedIdField("hst")
+    name = models.SlugField(_("name"), max_length=63, unique=True)
+    bind_host = models.CharField(_("listens on"), max_length=255, default="127.0.0.1")
+    advertised_host = models.CharField(_("told to tenants"), max_length=255, default="127.0.0.1")
+    internal_host = models.CharField(_("told to brokers"), max_length=255, default="127.0.0.1")
+    port_first = models.PositiveIntegerField(_("first tenant port"), validators=_PORT)
+    port_last = models.PositiveIntegerField(_("last tenant port"), validators=_PORT)
+    port_cursor = models.PositiveIntegerField(
+        default=0, editable=False, help_text="Last port given out: the search goes on behind it, so ports rest a while."
+    )
+    agent_seen_at = models.DateTimeField(_("agent seen"), null=True, blank=True, editable=False)
+
+    class Meta:
+        ordering = ("name",)
+        verbose_name = _("host")
+        verbose_name_plural = _("hosts")
+        constraints = (
+            models.CheckConstraint(condition=models.Q(port_first__lte=models.F("port_last")), name="host_port_range"),
+        )
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Broker(Versioned):
+    """One broker process: where it shall run, what it can sell, and what was last seen of it."""
+
+    id = TypedIdField("brk")
+    cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="brokers", verbose_name=_("cluster"))
+    host = models.ForeignKey(Host, on_delete=models.PROTECT, related_name="brokers", verbose_name=_("host"))
+    number = models.PositiveIntegerField(_("broker id"), help_text=_("The id in the Kafka protocol."))
+    rack = models.CharField(_("rack"), max_length=64, blank=True, default="")
+    internal_port = models.PositiveIntegerField(_("internal port"), validators=_PORT)
+    admin_port = models.PositiveIntegerField(_("admin port"), validators=_PORT)
+    data_dirs = models.JSONField(_("data directories"))
+    overrides = models.JSONField(_("broker settings"), default=dict, blank=True)
+    bandwidth_mb_s = models.PositiveIntegerField(_("can sell, MB/s"), default=BROKER_BANDWIDTH_MB_S)
+    storage_gb = models.PositiveIntegerField(_("can sell, GB"), default=BROKER_STORAGE_GB)
+    accepts_instances = models.BooleanField(_("takes further instances"), default=True)
+    wanted = models.CharField(_("wanted"), max_length=8, choices=WantedState.choices, default=WantedState.RUNNING)
+    restart_generation = models.PositiveIntegerField(default=0, editable=False)
+
+    process_state = models.CharField(
+        _("process"), max_length=12, choices=ProcessState.choices, default=ProcessState.UNKNOWN, editable=False
+    )
+    process_pid = models.PositiveIntegerField(_("process id"), null=True, blank=True, editable=False)
+    process_since = models.DateTimeField(_("process since"), null=True, blank=True, editable=False)
+    process_restart_generation = models.PositiveIntegerField(default=0, editable=False)
+    process_restarts = models.PositiveIntegerField(_("restarts"), default=0, editable=False)
+    process_error = models.TextField(_("last words"), blank=True, default="", editable=False)
+    observed_at = models.DateTimeField(_("answered"), null=True, blank=True, editable=False)
+    observed = models.JSONField(_("status"), default=dict, editable=False)
+
+    class Meta:
+        ordering = ("cluster", "number")
+        verbose_name = _("broker")
+        verbose_name_plural = _("brokers")
+        constraints = (
+            models.UniqueConstraint(fields=("cluster", "number"), name="broker_number_once"),
+            models.UniqueConstraint(fields=("host", "internal_port"), name="broker_internal_port_once"),
+            models.UniqueConstraint(fields=("host", "admin_port"), name="broker_admin_port_once"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.number} @ {self.host_id}"
+
+    @property
+    def internal_address(self) -> tuple[str, int]:
+        return self.host.internal_host, self.internal_port
+
+    @property
+    def admin_address(self) -> tuple[str, int]:
+        return self.host.internal_host, self.admin_port
+
+
+class Placement(models.Model):
+    """An instance's room on a cluster: what it counts for when the next one is placed."""
+
+    instance = models.OneToOneField(
+        Instance, on_delete=models.PROTECT, related_name="placement", primary_key=True, verbose_name=_("instance")
+    )
+    cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="placements", verbose_name=_("cluster"))
+    bandwidth_mb_s = models.PositiveIntegerField(_("sold bandwidth, MB/s"))
+    storage_gb = models.PositiveIntegerField(_("sold storage, GB"))
+    placed_at = models.DateTimeField(_("placed"), auto_now_add=True)
+
+    class Meta:
+        ordering = ("cluster", "instance")
+        verbose_name = _("placement")
+        verbose_name_plural = _("placements")
+
+    def __str__(self) -> str:
+        return f"{self.instance_id} on {self.cluster_id}"
+
+
+class PortLease(models.Model):
+    """The port an instance has on one broker; the set of leases is the set of brokers the instance lives on."""
+
+    instance = models.ForeignKey(
+        Instance, on_delete=models.PROTECT, related_name="port_leases", verbose_name=_("instance")
+    )
+    broker = models.ForeignKey(Broker, on_delete=models.PROTECT, related_name="port_leases", verbose_name=_("broker"))
+    host = models.ForeignKey(Host, on_delete=models.PROTECT, related_name="+", verbose_name=_("host"))
+    port = models.PositiveIntegerField(_("port"), validators=_PORT)
+    leased_at = models.DateTimeField(_("leased"), auto_now_add=True)
+
+    class Meta:
+        ordering = ("instance", "broker")
+        verbose_name = _("port lease")
+        verbose_name_plural = _("port leases")
+        constraints = (
+            models.UniqueConstraint(fields=("instance", "broker"), name="port_lease_once_per_broker"),
+            models.UniqueConstraint(fields=("host", "port"), name="port_leased_once"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.instance_id} {self.host_id}:{self.port}"

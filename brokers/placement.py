@@ -1,0 +1,93 @@
+"""Where an instance goes (CKA-47). Pure: numbers in, a choice out; the same picture always gives the same choice.
+
+The cluster where it fits with the smallest bandwidth left over (best fit: large gaps stay for large instances), ties by
+id. On it, the brokers with the most free bandwidth: at least `brokers_min` (where there are so many), more when the
+share of one broker would not fit otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerRoom:
+    """What one broker has left to sell; may be negative where an operator lowered its capacity."""
+
+    id: str
+    number: int
+    free_bandwidth_mb_s: float
+    free_storage_gb: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterRoom:
+    """A cluster that takes instances, with the brokers that do."""
+
+    id: str
+    brokers: tuple[BrokerRoom, ...]
+    brokers_min: int
+
+    @property
+    def free_bandwidth_mb_s(self) -> float:
+        return sum(max(0.0, broker.free_bandwidth_mb_s) for broker in self.brokers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """A cluster and the brokers on it, in the order of their numbers."""
+
+    cluster_id: str
+    broker_ids: tuple[str, ...]
+    left_bandwidth_mb_s: float
+
+
+def choose(clusters: Sequence[ClusterRoom], *, bandwidth_mb_s: float, storage_gb: float) -> Choice | None:
+    """The best fit, or None when no cluster has room and a further one is needed."""
+    choices: list[Choice] = []
+    for cluster in clusters:
+        brokers = brokers_for(cluster, bandwidth_mb_s=bandwidth_mb_s, storage_gb=storage_gb)
+        if brokers:
+            choices.append(
+                Choice(
+                    cluster_id=cluster.id,
+                    broker_ids=tuple(broker.id for broker in brokers),
+                    left_bandwidth_mb_s=cluster.free_bandwidth_mb_s - bandwidth_mb_s,
+                )
+            )
+    return min(choices, key=lambda choice: (choice.left_bandwidth_mb_s, choice.cluster_id), default=None)
+
+
+def brokers_for(cluster: ClusterRoom, *, bandwidth_mb_s: float, storage_gb: float) -> tuple[BrokerRoom, ...]:
+    """The fewest brokers (not under the minimum) that each take an equal share; empty when even all are too few."""
+    by_room = sorted(cluster.brokers, key=lambda broker: (-broker.free_bandwidth_mb_s, broker.number))
+    fewest = min(cluster.brokers_min, len(by_room))
+    for count in range(max(1, fewest), len(by_room) + 1):
+        chosen = _fitting(by_room, count, bandwidth_mb_s / count, storage_gb / count)
+        if len(chosen) == count:
+            return tuple(sorted(chosen, key=lambda broker: broker.number))
+    return ()
+
+
+def _fitting(
+    by_room: Sequence[BrokerRoom], count: int, bandwidth_share: float, storage_share: float
+) -> list[BrokerRoom]:
+    fitting = [
+        broker
+        for broker in by_room
+        if broker.free_bandwidth_mb_s >= bandwidth_share and broker.free_storage_gb >= storage_share
+    ]
+    return fitting[:count]
+
+
+def largest_bandwidth_mb_s(clusters: Sequence[ClusterRoom], *, storage_gb: float) -> int:
+    """The largest whole MB/s that would be placed with this storage, so that a refusal can say what fits; 0 = nothing."""
+    low, high = 0, int(max((cluster.free_bandwidth_mb_s for cluster in clusters), default=0.0))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if choose(clusters, bandwidth_mb_s=middle, storage_gb=storage_gb) is None:
+            high = middle - 1
+        else:
+            low = middle
+    return low

@@ -1,0 +1,274 @@
+"""Writes what brokers act on: instance documents and allow-lists, one way, from PostgreSQL to ZooKeeper (CKA-40).
+
+Every write is a compare-and-set together with its change node (ZK-32): either both are there, or none. Writing what is
+there already writes nothing, so that everything here may be done twice.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError, RolledBackError, RuntimeInconsistency
+
+from brokers.contract import documents, paths
+from brokers.contract.documents import InstanceAck, InstanceDocument, InstanceTopicDocument
+
+COMPARE_AND_SET_ATTEMPTS_MAX = 8
+
+
+class LostRace(Exception):
+    """Somebody wrote a later generation, or kept writing between our read and our write. Look again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acks:
+    """What the brokers made of a generation; `refused` says why a port is not open, `down` have no session."""
+
+    confirmed: frozenset[int] = frozenset()
+    refused: Mapping[int, str] = field(default_factory=dict)
+    waiting: frozenset[int] = frozenset()
+    down: frozenset[int] = frozenset()
+
+    @property
+    def is_complete(self) -> bool:
+        """Every broker that lives has confirmed, and at least one lives."""
+        return bool(self.confirmed) and not self.waiting and not self.refused
+
+
+class Publisher:
+    """Documents of one cluster. Raises what kazoo raises when ZooKeeper is away (`zookeeper.TROUBLE`)."""
+
+    def __init__(self, client: KazooClient, chroot: str) -> None:
+        self._client = client
+        self._chroot = chroot
+
+    # --- instances ------------------------------------------------------------------------------------------------
+
+    def read_instance(self, instance_id: str) -> InstanceDocument | None:
+        """The document as it stands, or None."""
+        try:
+            raw, _ = self._client.get(self._at(paths.instance(instance_id)))
+        except NoNodeError:
+            return None
+        return InstanceDocument.from_json(raw)
+
+    def generations(self) -> dict[str, int]:
+        """Instance id -> published generation, for the sweep: all documents in one round of asynchronous reads."""
+        try:
+            ids = self._client.get_children(self._at(paths.INSTANCES))
+        except NoNodeError:
+            return {}
+        asked = {instance_id: self._client.get_async(self._at(paths.instance(instance_id))) for instance_id in ids}
+        found: dict[str, int] = {}
+        for instance_id, answer in asked.items():
+            try:
+                found[instance_id] = InstanceDocument.from_json(answer.get()[0]).generation
+            except NoNodeError:
+                continue
+        return found
+
+    def publish_instance(self, instance_id: str, document: InstanceDocument) -> bool:
+        """Make the document and its port nodes what is given; True when something was written.
+
+        Raises `LostRace` when a later generation is published already.
+        """
+        path = self._at(paths.instance(instance_id))
+        raw = document.to_json()
+        for _ in range(COMPARE_AND_SET_ATTEMPTS_MAX):
+            present = self._read(path)
+            if present is not None:
+                if InstanceDocument.from_json(present[0]).generation > document.generation:
+                    raise LostRace(f"generation {document.generation} of {instance_id} is out of date")
+                if present[0] == raw:
+                    return False
+            if self._write_instance(instance_id, document, raw, None if present is None else present[1]):
+                return True
+        raise LostRace(f"the document of {instance_id} keeps changing")
+
+    def _write_instance(self, instance_id: str, document: InstanceDocument, raw: bytes, version: int | None) -> bool:
+        ports = [paths.instance_port(broker, port) for broker, port in document.ports.items()]
+        self._ensure([paths.CHANGES, paths.INSTANCES, paths.INSTANCE_ACKS])
+        self._ensure([port.rpartition("/")[0] for port in ports])
+        missing = self._missing([*ports, paths.instance_acks(instance_id), paths.instance_topics(instance_id)])
+        write = self._client.transaction()
+        if version is None:
+            write.create(self._at(paths.instance(instance_id)), raw)
+        else:
+            write.set_data(self._at(paths.instance(instance_id)), raw, version)
+        for path in ports:
+            if path in missing:
+                write.create(self._at(path), instance_id.encode())
+            else:
+                write.set_data(self._at(path), instance_id.encode())
+        for path in (paths.instance_acks(instance_id), paths.instance_topics(instance_id)):
+            if path in missing:
+                write.create(self._at(path), b"")
+        write.create(self._at(paths.CHANGE_PREFIX), _change(f"instances/{instance_id}"), sequence=True)
+        return _committed(write)
+
+    def announce(self, instance_id: str) -> None:
+        """Say again that brokers should read an instance's document; harmless when they have."""
+        self._client.create(
+            self._at(paths.CHANGE_PREFIX), _change(f"instances/{instance_id}"), sequence=True, makepath=True
+        )
+
+    def unpublish_instance(self, instance_id: str, ports: Mapping[int, int]) -> None:
+        """Take an instance away: brokers close its listeners. Its topics must be gone, or are to be kept."""
+        self._client.delete(self._at(paths.instance(instance_id)), recursive=True)
+        for broker, port in ports.items():
+            path = self._at(paths.instance_port(broker, port))
+            present = self._read(path)
+            if present is not None and present[0].decode() == instance_id:
+                self._delete(path)
+        self.announce(instance_id)
+
+    def forget_acks(self, instance_id: str) -> None:
+        """Remove what brokers said about an instance that is gone."""
+        self._client.delete(self._at(paths.instance_acks(instance_id)), recursive=True)
+
+    # --- what brokers answer --------------------------------------------------------------------------------------
+
+    def live_brokers(self) -> frozenset[int]:
+        """Ids of brokers that have a session."""
+        try:
+            return frozenset(int(name) for name in self._client.get_children(self._at(paths.BROKER_IDS)))
+        except NoNodeError:
+            return frozenset()
+
+    def await_acks(self, instance_id: str, generation: int, brokers: Iterable[int], *, timeout_s: float) -> Acks:
+        """Wait until every living broker of `brokers` has answered for `generation`, or until time runs out.
+
+        Woken by watches, so the answer is known a moment after the last broker gave it. Watches that were not
+        needed in the end fire into nothing.
+        """
+        wanted = frozenset(brokers)
+        deadline_s = time.monotonic() + timeout_s
+        woken = threading.Event()
+
+        def wake(_event: object) -> None:
+            woken.set()
+
+        while True:
+            woken.clear()
+            acks = self._acks(instance_id, generation, wanted, wake)
+            left_s = deadline_s - time.monotonic()
+            if acks.is_complete or acks.refused or left_s <= 0:
+                return acks
+            woken.wait(left_s)
+
+    def _acks(self, instance_id: str, generation: int, wanted: frozenset[int], wake: object) -> Acks:
+        self._ensure([paths.BROKER_IDS])
+        alive = frozenset(int(name) for name in self._client.get_children(self._at(paths.BROKER_IDS), watch=wake))
+        confirmed, refused = set(), {}
+        for broker in wanted & alive:
+            path = self._at(paths.instance_ack(instance_id, broker))
+            if self._client.exists(path, watch=wake) is None:
+                continue
+            present = self._read(path)
+            ack = None if present is None else InstanceAck.from_json(present[0])
+            if ack is None or ack.generation < generation:
+                continue
+            if ack.error:
+                refused[broker] = ack.error
+            else:
+                confirmed.add(broker)
+        answered = confirmed | refused.keys()
+        return Acks(
+            confirmed=frozenset(confirmed),
+            refused=refused,
+            waiting=(wanted & alive) - answered,
+            down=wanted - alive,
+        )
+
+    # --- topics ---------------------------------------------------------------------------------------------------
+
+    def topic_exists(self, internal_name: str) -> bool:
+        return self._client.exists(self._at(paths.topic(internal_name))) is not None
+
+    def topics_of(self, instance_id: str) -> list[str]:
+        """Internal names of an instance's topics."""
+        try:
+            names = self._client.get_children(self._at(paths.TOPICS))
+        except NoNodeError:
+            return []
+        return sorted(name for name in names if name.startswith(f"{instance_id}."))
+
+    def publish_allow_list(
+        self, instance_id: str, topic: str, internal_name: str, *, produce_ips: Iterable[str], consume_ips: Iterable[str]
+    ) -> bool:
+        """Make a topic's address lists what is given, keeping what a broker wrote beside them; True when written."""
+        path = self._at(paths.instance_topic(instance_id, internal_name))
+        wanted = InstanceTopicDocument(name=topic, produce_ips=tuple(produce_ips), consume_ips=tuple(consume_ips))
+        for _ in range(COMPARE_AND_SET_ATTEMPTS_MAX):
+            present = self._read(path)
+            if present is None and not wanted.produce_ips and not wanted.consume_ips:
+                return False
+            if present is not None and InstanceTopicDocument.from_json(present[0]) == wanted:
+                return False
+            self._ensure([paths.CHANGES, paths.instance_topics(instance_id)])
+            write = self._client.transaction()
+            if present is None:
+                write.create(path, wanted.to_json())
+            else:
+                write.set_data(path, wanted.to_json(), present[1])
+            write.create(self._at(paths.CHANGE_PREFIX), _change(f"topics/{internal_name}"), sequence=True)
+            if _committed(write):
+                return True
+        raise LostRace(f"the allow-list of {internal_name} keeps changing")
+
+    def forget_quotas(self, instance_id: str) -> None:
+        """Remove every client quota of an instance that is gone (their names carry its id)."""
+        for kind in ("users", "clients"):
+            root = self._at(f"/config/{kind}")
+            if self._client.exists(root) is None:
+                continue
+            for name in self._client.get_children(root):
+                if name.startswith(f"{instance_id}."):
+                    self._client.delete(f"{root}/{name}", recursive=True)
+
+    # --- nodes ----------------------------------------------------------------------------------------------------
+
+    def _at(self, path: str) -> str:
+        return f"{self._chroot}{path}"
+
+    def _read(self, path: str) -> tuple[bytes, int] | None:
+        try:
+            raw, stat = self._client.get(path)
+        except NoNodeError:
+            return None
+        return raw, stat.version
+
+    def _delete(self, path: str) -> None:
+        try:
+            self._client.delete(path)
+        except NoNodeError:
+            return
+
+    def _missing(self, relative: Iterable[str]) -> set[str]:
+        asked = {path: self._client.exists_async(self._at(path)) for path in relative}
+        return {path for path, answer in asked.items() if answer.get() is None}
+
+    def _ensure(self, relative: Iterable[str]) -> None:
+        for path in self._missing(set(relative)):
+            self._client.ensure_path(self._at(path))
+
+
+def _change(path: str) -> bytes:
+    return documents.change_to_json([path])
+
+
+def _committed(write: object) -> bool:
+    """Commit a transaction; False when a node was not as we had read it. Raises any other error of the first kind."""
+    results = write.commit()  # type: ignore[attr-defined]
+    errors = [result for result in results if isinstance(result, Exception)]
+    if not errors:
+        return True
+    for error in errors:
+        if isinstance(error, BadVersionError | NodeExistsError | NoNodeError):
+            return False
+    real = [error for error in errors if not isinstance(error, RolledBackError | RuntimeInconsistency)]
+    raise (real or errors)[0]

@@ -1,0 +1,47 @@
+"""The doors to a tenant's instances and operations. Unknown, foreign and deleted are one answer: `NotFound`."""
+
+from __future__ import annotations
+
+from django.db.models import QuerySet
+
+from instances.lifecycle import CHANGEABLE, REACHABLE, Phase
+from instances.models import Instance, Operation
+from tenants.access import fetch, tenant_of
+from tenants.actors import Actor
+from tenants.choices import ActorKind
+from tenants.errors import Conflict
+from tenants.ids import is_id
+from tenants.models import Tenant
+
+
+def instances_of(tenant: Tenant) -> QuerySet[Instance]:
+    """A tenant's instances, the ones being deleted included, deleted ones not."""
+    return Instance.objects.filter(tenant=tenant).exclude(phase=Phase.DELETED.value)
+
+
+def instance(acting: Actor, instance_id: str, *, lock: bool = False) -> Instance:
+    """One instance of the actor's tenant; operators working across tenants and the system reach every tenant's."""
+    if acting.tenant is None and acting.kind in (ActorKind.SYSTEM, ActorKind.OPERATOR):
+        rows = Instance.objects.exclude(phase=Phase.DELETED.value)
+    else:
+        rows = instances_of(tenant_of(acting))
+    looked_for = instance_id if is_id(instance_id, "ins") else ""
+    return fetch(rows.select_related("tenant"), lock=lock, pk=looked_for)
+
+
+def operation(acting: Actor, operation_id: str) -> Operation:
+    """One operation of the actor's tenant."""
+    rows = Operation.objects.filter(tenant=tenant_of(acting)).select_related("instance")
+    return fetch(rows, pk=operation_id if is_id(operation_id, "op") else "")
+
+
+def require_reachable(found: Instance) -> None:
+    """Raise `Conflict` while the instance has no brokers to ask (being made, failed, being deleted)."""
+    if found.current_phase not in REACHABLE:
+        raise Conflict(f"The instance is {found.phase}.", code="instance_not_reachable")
+
+
+def require_changeable(found: Instance) -> None:
+    """Raise `Conflict` unless size, name and settings may be changed in this phase."""
+    if found.current_phase not in CHANGEABLE:
+        raise Conflict(f"The instance is {found.phase}.", code="instance_not_changeable")

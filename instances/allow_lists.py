@@ -1,0 +1,51 @@
+"""Address lists of topics: checked and brought into one form. Pure but for the error type."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+
+from instances.limits import ALLOW_LIST_ENTRIES_MAX
+from tenants.errors import FieldError, Invalid
+
+
+def normalised(addresses: Sequence[str], pointer: str) -> list[str]:
+    """Sorted IPs and CIDRs without duplicates; IPv4 inside IPv6 becomes IPv4 (CKA-11).
+
+    A single address stays an address, a network is written by its first one (`10.1.2.3/8` is refused: more likely a slip
+    than a wish). Raises `Invalid` with a pointer for every wrong entry.
+    """
+    if len(addresses) > ALLOW_LIST_ENTRIES_MAX:
+        raise Invalid.at(pointer, f"A list has at most {ALLOW_LIST_ENTRIES_MAX} entries.", code="too_many")
+    errors: list[FieldError] = []
+    networks: set[ipaddress.IPv4Network | ipaddress.IPv6Network] = set()
+    for index, address in enumerate(addresses):
+        try:
+            networks.add(_network(address))
+        except ValueError as error:
+            errors.append(FieldError(pointer=f"{pointer}/{index}", detail=_sentence(error), code="invalid_address"))
+    if errors:
+        raise Invalid(errors[0].detail, errors=errors)
+    in_order = sorted(networks, key=lambda network: (network.version, network.network_address, network.prefixlen))
+    return [_written(network) for network in in_order]
+
+
+def _network(address: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    network = ipaddress.ip_network(address)
+    if isinstance(network, ipaddress.IPv6Network):
+        if network.network_address.scope_id:
+            raise ValueError("a scope is not part of an address here")
+        mapped = network.network_address.ipv4_mapped
+        if mapped is not None and network.prefixlen >= 96:
+            return ipaddress.IPv4Network((mapped, network.prefixlen - 96))
+    return network
+
+
+def _written(network: ipaddress.IPv4Network | ipaddress.IPv6Network) -> str:
+    is_single = network.prefixlen == network.max_prefixlen
+    return str(network.network_address) if is_single else str(network)
+
+
+def _sentence(error: ValueError) -> str:
+    text = str(error)
+    return f"{text[:1].upper()}{text[1:]}."

@@ -1,0 +1,92 @@
+"""The closed sets of words of this app, with their labels."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from instances.lifecycle import Phase
+
+PHASE_CHOICES = [
+    (Phase.REQUESTED.value, _("Requested")),
+    (Phase.PROVISIONING.value, _("Provisioning")),
+    (Phase.RUNNING.value, _("Running")),
+    (Phase.UPDATING.value, _("Updating")),
+    (Phase.SUSPENDED.value, _("Suspended")),
+    (Phase.FAILED.value, _("Failed")),
+    (Phase.DELETING.value, _("Deleting")),
+    (Phase.DELETED.value, _("Deleted")),
+]
+
+
+class ClusterType(models.TextChoices):
+    SHARED = "shared", _("Shared")
+    DEDICATED = "dedicated", _("Dedicated")
+
+
+class OperationType(models.TextChoices):
+    CREATE = "instance.create", _("Create instance")
+    RESIZE = "instance.resize", _("Resize instance")
+    CONFIGURE = "instance.configure", _("Change settings")
+    SUSPEND = "instance.suspend", _("Suspend instance")
+    RESUME = "instance.resume", _("Resume instance")
+    DELETE = "instance.delete", _("Delete instance")
+    RESTORE = "instance.restore", _("Restore instance")
+
+
+class OperationState(models.TextChoices):
+    PENDING = "pending", _("Waiting")
+    RUNNING = "running", _("Running")
+    SUCCEEDED = "succeeded", _("Done")
+    FAILED = "failed", _("Failed")
+
+
+class StepState(models.TextChoices):
+    PENDING = "pending", _("Waiting")
+    RUNNING = "running", _("Running")
+    DONE = "done", _("Done")
+    FAILED = "failed", _("Failed")
+
+
+class Step(models.TextChoices):
+    """The steps of operations, in the order in which they are done."""
+
+    ACCEPTED = "accepted", _("Request accepted")
+    PLACED = "placed", _("Placed")
+    ADDRESS_RESERVED = "address_reserved", _("Address reserved")
+    LIMITS_PUBLISHED = "limits_published", _("Limits published")
+    LISTENERS_OPEN = "listeners_open", _("Listeners open")
+    FIRST_MESSAGE = "first_message", _("First message in and out")
+
+
+class Reason(models.TextChoices):
+    """Why an instance is in its phase, where the phase alone does not say it."""
+
+    NONE = "", ""
+    NO_ROOM = "no_room", _("No cluster has room for it")
+    BROKERS_SILENT = "brokers_silent", _("No broker confirmed it in time")
+    PORT_NOT_OPEN = "port_not_open", _("A broker could not open its port")
+    PROBE_FAILED = "probe_failed", _("The first message did not come back")
+    UNPAID = "unpaid", _("Unpaid invoice")
+    BY_OPERATOR = "by_operator", _("Suspended by the operator")
+    DELETED_BY_USER = "deleted_by_user", _("Deleted, can be restored")
+
+
+class ConditionType(models.TextChoices):
+    """Facts that are true or not beside the phase."""
+
+    PLACED = "Placed", _("Placed on brokers")
+    PUBLISHED = "Published", _("Wanted state published")
+    LISTENING = "Listening", _("Every broker listens")
+    PROBED = "Probed", _("A message went in and out")
+
+
+STEPS_OF: dict[OperationType, tuple[Step, ...]] = {
+    OperationType.CREATE: tuple(Step),
+    OperationType.RESIZE: (Step.ACCEPTED, Step.LIMITS_PUBLISHED, Step.LISTENERS_OPEN),
+    OperationType.CONFIGURE: (Step.ACCEPTED, Step.LIMITS_PUBLISHED, Step.LISTENERS_OPEN),
+    OperationType.SUSPEND: (Step.ACCEPTED, Step.LIMITS_PUBLISHED, Step.LISTENERS_OPEN),
+    OperationType.RESUME: (Step.ACCEPTED, Step.LIMITS_PUBLISHED, Step.LISTENERS_OPEN),
+    OperationType.DELETE: (Step.ACCEPTED, Step.LIMITS_PUBLISHED, Step.LISTENERS_OPEN),
+    OperationType.RESTORE: (Step.ACCEPTED, Step.LIMITS_PUBLISHED, Step.LISTENERS_OPEN),
+}

@@ -1,0 +1,41 @@
+"""The limits of instances and topics, each a named constant; those a tenant can run into are published at `/limits`."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from tenants.limits import Limit, register
+
+INSTANCES_PER_TENANT_MAX = 200
+OPERATIONS_OPEN_PER_INSTANCE_MAX = 20
+NAME_CHARS_MAX = 40
+NAME_PATTERN = rf"^[a-z](?:[a-z0-9-]{{0,{NAME_CHARS_MAX - 2}}}[a-z0-9])?$"
+BANDWIDTH_MB_S_MAX = 100_000
+STORAGE_GB_MAX = 1_000_000
+
+DEFAULT_PARTITIONS_MAX = 100
+PARTITIONS_PER_TOPIC_MAX = 10_000
+REPLICATION_FACTOR_MAX = 9
+TOPIC_CONFIGS_MAX = 50
+CONFIG_VALUE_CHARS_MAX = 1_000
+ALLOW_LIST_ENTRIES_MAX = 512
+ADDRESS_CHARS_MAX = 43  # the longest CIDR: 39 characters of IPv6 and /128
+
+# Undo: how long the data of a deleted instance is kept, and by then it is gone for good.
+RESTORE_FOR = timedelta(days=7)
+TRAFFIC_SECONDS_MAX = 900
+EVENTS_PER_PAGE_MAX = 200
+
+BYTES_PER_MB = 1_000_000
+BYTES_PER_GB = 1_000_000_000
+
+
+def publish() -> None:
+    """Put the limits under `/limits`; called once from `AppConfig.ready`."""
+    register(
+        Limit("instances_per_tenant_max", INSTANCES_PER_TENANT_MAX, "instances", "Instances of one tenant."),
+        Limit("instance_name_chars_max", NAME_CHARS_MAX, "characters", "Length of an instance's name."),
+        Limit("instance_restore_days", RESTORE_FOR.days, "days", "How long a deleted instance can be restored."),
+        Limit("allow_list_entries_max", ALLOW_LIST_ENTRIES_MAX, "entries", "Addresses in one allow-list of a topic."),
+        Limit("partitions_per_topic_max", PARTITIONS_PER_TOPIC_MAX, "partitions", "Partitions of one topic."),
+    )

@@ -1,0 +1,208 @@
+"""Instances as tenants buy them, the operations on them, and the address lists of their topics.
+
+Topics, client quotas and configs have no rows: they live in the data plane (one home per fact).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import models
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+
+from instances.choices import (
+    PHASE_CHOICES,
+    ClusterType,
+    OperationState,
+    OperationType,
+    Reason,
+    StepState,
+)
+from instances.lifecycle import Phase, document_state, settled_phase
+from instances.limits import ADDRESS_CHARS_MAX, ALLOW_LIST_ENTRIES_MAX, BYTES_PER_GB, BYTES_PER_MB, NAME_CHARS_MAX
+from tenants.ids import TypedIdField
+from tenants.models import Tenant
+from tenants.versioned import Versioned
+
+TOPIC_CHARS_MAX = 249
+assert ADDRESS_CHARS_MAX * ALLOW_LIST_ENTRIES_MAX < 64 * 1024  # both lists of a topic stay far below a ZooKeeper node
+
+
+def default_settings() -> dict[str, Any]:
+    """What a tenant may choose about automatic topics; replication factor -1 = as many as the cluster thinks right."""
+    return {"auto_create_topics": True, "default_partitions": 3, "default_replication_factor": 1}
+
+
+class Instance(Versioned):
+    """A bandwidth, a storage capacity and an address of its own.
+
+    `generation` counts what is wanted, `observed_generation` is the last one all brokers confirmed; they are equal in a
+    settled phase. `endpoints` is the advertised `host:port` by broker id, written by the reconciler.
+    """
+
+    id = TypedIdField("ins")
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="instances", verbose_name=_("tenant"))
+    name = models.CharField(_("name"), max_length=NAME_CHARS_MAX)
+    plan = models.CharField(_("plan"), max_length=32)
+    bandwidth_mb_s = models.PositiveIntegerField(_("bandwidth, MB/s"))
+    storage_gb = models.PositiveIntegerField(_("storage, GB"))
+    partitions_max = models.PositiveIntegerField(_("partitions"))
+    cluster_type = models.CharField(
+        _("kind of cluster"), max_length=12, choices=ClusterType.choices, default=ClusterType.SHARED
+    )
+    settings = models.JSONField(_("settings"), default=default_settings)
+    protected = models.BooleanField(_("protected from deletion"), default=False)
+
+    phase = models.CharField(_("phase"), max_length=12, choices=PHASE_CHOICES, default=Phase.REQUESTED.value)
+    phase_since = models.DateTimeField(_("since"), default=timezone.now)
+    reason = models.CharField(_("reason"), max_length=24, choices=Reason.choices, blank=True, default="")
+    conditions = models.JSONField(_("conditions"), default=list)
+    suspended_for = models.CharField(
+        _("suspended because"), max_length=24, choices=Reason.choices, blank=True, default=""
+    )
+    deleted_at = models.DateTimeField(_("deleted"), null=True, blank=True)
+    restorable_until = models.DateTimeField(_("restorable until"), null=True, blank=True)
+
+    generation = models.PositiveIntegerField(_("wanted generation"), default=1, editable=False)
+    observed_generation = models.PositiveIntegerField(_("confirmed generation"), default=0, editable=False)
+    endpoints = models.JSONField(_("addresses"), default=dict)
+    first_running_at = models.DateTimeField(_("first running"), null=True, blank=True, editable=False)
+
+    class Meta:
+        ordering = ("-created_at", "id")
+        verbose_name = _("instance")
+        verbose_name_plural = _("instances")
+        indexes = (
+            models.Index(fields=("phase", "updated_at"), name="instance_by_phase"),
+            models.Index(fields=("tenant", "-created_at"), name="instance_by_tenant"),
+        )
+        constraints = (
+            models.UniqueConstraint(
+                fields=("tenant", "name"), condition=~models.Q(phase=Phase.DELETED.value), name="instance_name_once"
+            ),
+            models.CheckConstraint(condition=models.Q(phase__in=[p.value for p in Phase]), name="instance_phase_known"),
+            models.CheckConstraint(
+                condition=models.Q(bandwidth_mb_s__gt=0, storage_gb__gt=0), name="instance_size_positive"
+            ),
+            models.CheckConstraint(
+                condition=models.Q(observed_generation__lte=models.F("generation")), name="instance_generation_order"
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.pk})"
+
+    @property
+    def current_phase(self) -> Phase:
+        return Phase(self.phase)
+
+    @property
+    def is_deleted(self) -> bool:
+        return self.deleted_at is not None
+
+    @property
+    def is_suspended(self) -> bool:
+        return bool(self.suspended_for)
+
+    @property
+    def wanted_state(self) -> str:
+        """What brokers are told: active, frozen or deleting."""
+        return document_state(is_deleted=self.is_deleted, is_suspended=self.is_suspended)
+
+    @property
+    def settled_phase(self) -> Phase:
+        """The phase to rest in once everything is confirmed."""
+        return settled_phase(is_deleted=self.is_deleted, is_suspended=self.is_suspended)
+
+    @property
+    def bandwidth_bytes_per_s(self) -> int:
+        """The limit in each direction."""
+        return self.bandwidth_mb_s * BYTES_PER_MB
+
+    @property
+    def storage_bytes(self) -> int:
+        return self.storage_gb * BYTES_PER_GB
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """`host:port,host:port` in the order of broker ids; empty until addresses are reserved."""
+        return ",".join(address for _broker, address in sorted(self.endpoints.items(), key=lambda item: int(item[0])))
+
+
+class Operation(models.Model):
+    """A slow call, to be followed: kept in PostgreSQL, so that it survives whatever process works on it.
+
+    `generation` is the instance's when it was asked for: the operation is done when that one is confirmed. `steps` is a
+    list of `{name, state, at_ms, fact, data}`; `at_ms` counts from `created_at`.
+    """
+
+    id = TypedIdField("op")
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="operations", verbose_name=_("tenant"))
+    instance = models.ForeignKey(
+        Instance, on_delete=models.PROTECT, related_name="operations", verbose_name=_("instance")
+    )
+    type = models.CharField(_("type"), max_length=32, choices=OperationType.choices)
+    state = models.CharField(_("state"), max_length=12, choices=OperationState.choices, default=OperationState.PENDING)
+    steps = models.JSONField(_("steps"), default=list)
+    error = models.JSONField(_("error"), null=True, blank=True)
+    generation = models.PositiveIntegerField(_("generation"), editable=False)
+    asked_by = models.CharField(_("asked by"), max_length=254)
+    request_id = models.CharField(_("request id"), max_length=64, blank=True, default="")
+    created_at = models.DateTimeField(_("created"), default=timezone.now)
+    finished_at = models.DateTimeField(_("finished"), null=True, blank=True)
+
+    class Meta:
+        ordering = ("-created_at", "id")
+        verbose_name = _("operation")
+        verbose_name_plural = _("operations")
+        indexes = (
+            models.Index(fields=("tenant", "-created_at"), name="operation_by_tenant"),
+            models.Index(fields=("instance", "state"), name="operation_by_instance"),
+        )
+        constraints = (
+            models.CheckConstraint(condition=models.Q(state__in=OperationState.values), name="operation_state_known"),
+            models.CheckConstraint(
+                condition=models.Q(state__in=(OperationState.PENDING, OperationState.RUNNING), finished_at=None)
+                | models.Q(state__in=(OperationState.SUCCEEDED, OperationState.FAILED), finished_at__isnull=False),
+                name="operation_finished_with_time",
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.type} {self.instance_id} {self.state}"
+
+    @property
+    def resource_id(self) -> str:
+        return self.instance_id
+
+    @property
+    def is_open(self) -> bool:
+        return self.state in (OperationState.PENDING, OperationState.RUNNING)
+
+    @property
+    def progress(self) -> float:
+        """Share of the steps that are done, 0 to 1."""
+        done = sum(step["state"] == StepState.DONE for step in self.steps)
+        return round(done / len(self.steps), 3) if self.steps else 0.0
+
+
+class TopicAllowList(models.Model):
+    """Which addresses may produce to and consume from a topic (CKA-11); an empty list allows all of the instance's."""
+
+    instance = models.ForeignKey(
+        Instance, on_delete=models.PROTECT, related_name="allow_lists", verbose_name=_("instance")
+    )
+    topic = models.CharField(_("topic"), max_length=TOPIC_CHARS_MAX)
+    produce_ips = models.JSONField(_("may produce"), default=list)
+    consume_ips = models.JSONField(_("may consume"), default=list)
+    updated_at = models.DateTimeField(_("changed"), auto_now=True)
+
+    class Meta:
+        ordering = ("instance", "topic")
+        verbose_name = _("topic allow-list")
+        verbose_name_plural = _("topic allow-lists")
+        constraints = (models.UniqueConstraint(fields=("instance", "topic"), name="allow_list_once_per_topic"),)
+
+    def __str__(self) -> str:
+        return f"{self.instance_id}/{self.topic}"

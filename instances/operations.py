@@ -1,0 +1,96 @@
+"""Operations: begun by services, moved on by the reconciler, finished when their generation is confirmed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from django.utils import timezone
+
+from instances.choices import STEPS_OF, OperationState, OperationType, Step, StepState
+from instances.models import Instance, Operation
+from tenants.actors import Actor
+
+OPEN_STATES = (OperationState.PENDING, OperationState.RUNNING)
+
+
+def begin(acting: Actor, instance: Instance, type_: OperationType, *, fact: str = "", **data: Any) -> Operation:
+    """Write down an operation whose first step, the acceptance, is done. It waits for the instance's generation."""
+    instant = timezone.now()
+    steps = [_blank(step) for step in STEPS_OF[type_]]
+    told = fact or f"Accepted from {acting.label}"
+    steps[0] |= {"state": StepState.DONE.value, "at_ms": 0, "fact": told, "data": data}
+    return Operation.objects.create(
+        tenant=instance.tenant,
+        instance=instance,
+        type=type_,
+        steps=steps,
+        generation=instance.generation,
+        asked_by=acting.label,
+        request_id=acting.request_id or "",
+        created_at=instant,
+    )
+
+
+def open_operations(instance: Instance) -> list[Operation]:
+    """Those somebody may still be waiting for, oldest first."""
+    return list(Operation.objects.filter(instance=instance, state__in=OPEN_STATES).order_by("created_at", "id"))
+
+
+def step_started(operation: Operation, step: Step) -> None:
+    """Mark where the work is; steps that the operation does not have are passed over in silence."""
+    _set(operation, step, StepState.RUNNING, "", {})
+
+
+def step_done(operation: Operation, step: Step, fact: str, data: Mapping[str, Any] | None = None) -> None:
+    """Mark a step as done, with a line of fact; a step that is done already keeps its time."""
+    _set(operation, step, StepState.DONE, fact, data or {})
+
+
+def succeed(operation: Operation) -> None:
+    """Finish well. Steps nobody reported (an earlier run did them) count as done."""
+    at_ms = _at_ms(operation)
+    for step in operation.steps:
+        if step["state"] != StepState.DONE:
+            step |= {"state": StepState.DONE.value, "at_ms": at_ms}
+    _finish(operation, OperationState.SUCCEEDED)
+
+
+def fail(operation: Operation, code: str, detail: str, data: Mapping[str, Any] | None = None) -> None:
+    """Finish badly, at the step that is not done; `code` is stable, `detail` is for people."""
+    for step in operation.steps:
+        if step["state"] != StepState.DONE:
+            step |= {"state": StepState.FAILED.value, "at_ms": _at_ms(operation), "fact": detail}
+            break
+    operation.error = {"code": code, "detail": detail, **({"data": dict(data)} if data else {})}
+    _finish(operation, OperationState.FAILED)
+
+
+def supersede(instance: Instance, code: str, detail: str) -> None:
+    """End whatever is open because something else was asked for that undoes it."""
+    for operation in open_operations(instance):
+        fail(operation, code, detail)
+
+
+def _blank(step: Step) -> dict[str, Any]:
+    return {"name": step.value, "state": StepState.PENDING.value, "at_ms": None, "fact": "", "data": {}}
+
+
+def _set(operation: Operation, step: Step, state: StepState, fact: str, data: Mapping[str, Any]) -> None:
+    for found in operation.steps:
+        if found["name"] == step.value and found["state"] != StepState.DONE:
+            at_ms = _at_ms(operation) if state is StepState.DONE else None
+            found |= {"state": state.value, "at_ms": at_ms, "fact": fact, "data": dict(data)}
+            operation.state = OperationState.RUNNING
+            operation.save(update_fields=["steps", "state"])
+
+
+def _finish(operation: Operation, state: OperationState) -> None:
+    operation.state = state
+    operation.finished_at = timezone.now()
+    operation.save(update_fields=["steps", "state", "error", "finished_at"])
+
+
+def _at_ms(operation: Operation, instant: datetime | None = None) -> int:
+    return max(0, round(((instant or timezone.now()) - operation.created_at).total_seconds() * 1000))

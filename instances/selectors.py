@@ -1,0 +1,184 @@
+"""Reads of this app. Lists are fenced to a tenant; what lives in the data plane is asked for through the ports."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.db.models import Q, QuerySet, Sum
+
+from instances import access, ports
+from instances.lifecycle import REACHABLE
+from instances.limits import BYTES_PER_MB
+from instances.models import Instance, Operation, TopicAllowList
+from instances.ports import ConfigEntry, PartitionLook, Throttles, TopicDescription, TopicSizes, Traffic
+from tenants.actors import Actor
+from tenants.api import pages
+from tenants.models import AuditEntry, Tenant
+
+MS_PER_S = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicView:
+    """A topic as its owner sees it. Sizes are None where a broker that leads a part of it did not answer."""
+
+    name: str
+    topic_id: str
+    partitions: tuple[PartitionLook, ...]
+    replication_factor: int
+    size_bytes: int | None
+    message_count: int | None
+    produce_ips: tuple[str, ...]
+    consume_ips: tuple[str, ...]
+    config: tuple[ConfigEntry, ...] | None = None
+
+    @property
+    def partition_count(self) -> int:
+        return len(self.partitions)
+
+    @property
+    def etag(self) -> tuple[object, ...]:
+        """What changes when the owner changes the topic, and does not when messages arrive."""
+        config = tuple((entry.name, entry.value) for entry in self.config or ())
+        return self.topic_id, self.name, self.partition_count, config, self.produce_ips, self.consume_ips
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Throughput:
+    """What was bought and what flows, in bytes/s over the last full second, with who waits for what at the moment."""
+
+    now_ms: int
+    produce_limit_bytes_per_s: int
+    consume_limit_bytes_per_s: int
+    produce_bytes_per_s: int
+    consume_bytes_per_s: int
+    by_broker: dict[int, tuple[int, int]]
+    throttles: Throttles
+    silent: tuple[ports.BrokerSilence, ...]
+
+
+def instance_list(tenant: Tenant, *, contains: str = "", phase: str = "") -> QuerySet[Instance]:
+    """A tenant's instances (the ones being deleted included); `contains` is looked for in name and id."""
+    rows = access.instances_of(tenant)
+    if contains:
+        rows = rows.filter(Q(name__icontains=contains) | Q(pk__icontains=contains))
+    return rows.filter(phase=phase) if phase else rows
+
+
+def instance_detail(acting: Actor, instance_id: str) -> Instance:
+    """One instance of the actor's tenant, or `NotFound`."""
+    return access.instance(acting, instance_id)
+
+
+def bought(tenant: Tenant) -> dict[str, int]:
+    """Totals over a tenant's instances: `{"instances", "bandwidth_mb_s", "storage_gb"}`."""
+    sums = access.instances_of(tenant).aggregate(bandwidth=Sum("bandwidth_mb_s"), storage=Sum("storage_gb"))
+    return {
+        "instances": access.instances_of(tenant).count(),
+        "bandwidth_mb_s": sums["bandwidth"] or 0,
+        "storage_gb": sums["storage"] or 0,
+    }
+
+
+def operation_detail(acting: Actor, operation_id: str) -> Operation:
+    """One operation of the actor's tenant, or `NotFound`."""
+    return access.operation(acting, operation_id)
+
+
+def operation_list(tenant: Tenant, *, instance_id: str = "", state: str = "") -> QuerySet[Operation]:
+    """A tenant's operations, latest first."""
+    rows = Operation.objects.filter(tenant=tenant).select_related("instance")
+    if instance_id:
+        rows = rows.filter(instance_id=instance_id)
+    return rows.filter(state=state) if state else rows
+
+
+def events(instance: Instance) -> QuerySet[AuditEntry]:
+    """What happened to an instance and its topics and quotas, latest first."""
+    mine = Q(target_id=instance.pk) | Q(target_id__startswith=f"{instance.pk}/")
+    return AuditEntry.objects.filter(mine, tenant_id=instance.tenant_id)
+
+
+def topics(instance: Instance, *, contains: str = "") -> list[TopicView]:
+    """All topics with their sizes, by name; empty while there are no brokers to ask."""
+    if instance.current_phase not in REACHABLE:
+        return []
+    found = [topic for topic in ports.data_plane.it.topics(instance.pk) if contains.lower() in topic.name.lower()]
+    sizes = ports.observation.it.topic_sizes(instance.pk)
+    allowed = {row.topic: row for row in TopicAllowList.objects.filter(instance=instance)}
+    return sorted((_view(topic, sizes, allowed.get(topic.name)) for topic in found), key=lambda topic: topic.name)
+
+
+def topic_page(
+    instance: Instance, *, contains: str = "", page_token: str | None = None, page_size: int = 50
+) -> tuple[list[TopicView], str | None]:
+    """One page of topics, and the token of the next."""
+    return pages.page_of_items(
+        topics(instance, contains=contains),
+        key=lambda topic: topic.name,
+        page_size=page_size,
+        page_token=page_token,
+        binding=f"topics {instance.pk} {contains}",
+    )
+
+
+def topic_detail(instance: Instance, name: str) -> TopicView:
+    """One topic with its configuration; raises `NotFound`, or `Conflict` while there are no brokers to ask."""
+    access.require_reachable(instance)
+    description = ports.data_plane.it.topic(instance.pk, name)
+    config = tuple(ports.data_plane.it.topic_config(instance.pk, name))
+    sizes = ports.observation.it.topic_sizes(instance.pk)
+    allowed = TopicAllowList.objects.filter(instance=instance, topic=name).first()
+    return _view(description, sizes, allowed, config)
+
+
+def traffic(instance: Instance, *, since_ms: int) -> Traffic:
+    """Bytes per second since an instant, at most a quarter of an hour back."""
+    return ports.observation.it.traffic(instance.pk, since_ms)
+
+
+def throttles(instance: Instance) -> Throttles:
+    """The throttle ledger: who waited, by which rule, how long."""
+    return ports.observation.it.throttles(instance.pk)
+
+
+def throughput(instance: Instance, *, now_ms: int) -> Throughput:
+    """Bought, in use, and who is delayed at the moment."""
+    seen = traffic(instance, since_ms=now_ms - 3 * MS_PER_S)
+    last_full_ms = seen.now_ms - seen.now_ms % seen.step_ms - seen.step_ms
+    latest = next((point for point in reversed(seen.points) if point[0] == last_full_ms), (0, 0, 0, 0))
+    ledger = throttles(instance)
+    limit = instance.bandwidth_mb_s * BYTES_PER_MB
+    return Throughput(
+        now_ms=seen.now_ms,
+        produce_limit_bytes_per_s=limit,
+        consume_limit_bytes_per_s=limit,
+        produce_bytes_per_s=latest[1] * MS_PER_S // seen.step_ms,
+        consume_bytes_per_s=latest[2] * MS_PER_S // seen.step_ms,
+        by_broker=dict(seen.by_broker),
+        throttles=ledger,
+        silent=seen.silent,
+    )
+
+
+def _view(
+    topic: TopicDescription,
+    sizes: TopicSizes,
+    allowed: TopicAllowList | None,
+    config: Sequence[ConfigEntry] | None = None,
+) -> TopicView:
+    known = sizes.partitions.get(topic.name, {})
+    is_complete = all(partition.index in known for partition in topic.partitions)
+    size_bytes, messages = sizes.topics.get(topic.name, (0, 0))
+    return TopicView(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=topic.partitions,
+        replication_factor=topic.replication_factor,
+        size_bytes=size_bytes if is_complete else None,
+        message_count=messages if is_complete else None,
+        produce_ips=tuple(allowed.produce_ips) if allowed else (),
+        consume_ips=tuple(allowed.consume_ips) if allowed else (),
+        config=tuple(config) if config is not None else None,
+    )

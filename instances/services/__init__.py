@@ -1,0 +1,23 @@
+"""Writes: one transaction, one audit row, the outside world on commit. `acting` is the actor."""
+
+from instances.services.changing import configure_instance, protect_instance, rename_instance, resize_instance
+from instances.services.creating import create_instance, retry_instance
+from instances.services.ending import delete_instance, restore_instance, resume_instance, suspend_instance
+from instances.services.topics import create_topic, delete_topic, set_allow_list, update_topic
+
+__all__ = [
+    "configure_instance",
+    "create_instance",
+    "create_topic",
+    "delete_instance",
+    "delete_topic",
+    "protect_instance",
+    "rename_instance",
+    "resize_instance",
+    "restore_instance",
+    "resume_instance",
+    "retry_instance",
+    "set_allow_list",
+    "suspend_instance",
+    "update_topic",
+]

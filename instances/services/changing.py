@@ -1,0 +1,122 @@
+"""Changing an instance: size, settings, name, protection. Instances come locked from `access.instance(lock=True)`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.db import transaction
+
+from instances import operations, ports
+from instances.access import require_changeable
+from instances.choices import OperationType
+from instances.lifecycle import Phase
+from instances.limits import OPERATIONS_OPEN_PER_INSTANCE_MAX
+from instances.models import Instance, Operation
+from instances.services.common import move, reconcile_on_commit, want_more
+from instances.services.creating import require_free_name, shown
+from instances.services.sizes import require_within, terms_for
+from tenants import access, audit
+from tenants.actors import Actor
+from tenants.choices import Scope
+from tenants.errors import Conflict
+
+
+@transaction.atomic
+def resize_instance(
+    *,
+    acting: Actor,
+    instance: Instance,
+    plan: str | None = None,
+    bandwidth_mb_s: int | None = None,
+    storage_gb: int | None = None,
+    dry_run: bool = False,
+) -> Operation | None:
+    """Another plan or size, up or down; None when it is the size it has.
+
+    With another plan, sizes that are not given become what that plan includes. Raises `QuotaExceeded` (beyond the
+    plan) and `Conflict` (no room on the cluster, or a phase that cannot change).
+    """
+    access.require(acting, Scope.INSTANCES_WRITE)
+    require_changeable(instance)
+    before = shown(instance)
+    terms = terms_for(plan or instance.plan, bandwidth_mb_s=None, storage_gb=None)
+    changes_plan = terms.code != instance.plan
+    bandwidth = bandwidth_mb_s or (terms.bandwidth_mb_s if changes_plan else instance.bandwidth_mb_s)
+    storage = storage_gb or (terms.storage_gb if changes_plan else instance.storage_gb)
+    require_within(terms, bandwidth_mb_s=bandwidth, storage_gb=storage)
+    if not changes_plan and (bandwidth, storage) == (instance.bandwidth_mb_s, instance.storage_gb):
+        return None
+    ports.capacity.it.reserve(instance, bandwidth_mb_s=bandwidth, storage_gb=storage)
+    instance.plan, instance.partitions_max = terms.code, terms.partitions_max
+    instance.bandwidth_mb_s, instance.storage_gb = bandwidth, storage
+    fields = ["plan", "partitions_max", "bandwidth_mb_s", "storage_gb"]
+    return _publish(acting, instance, OperationType.RESIZE, "instance.resized", fields, before, dry_run=dry_run)
+
+
+@transaction.atomic
+def configure_instance(
+    *, acting: Actor, instance: Instance, settings: Mapping[str, Any], dry_run: bool = False
+) -> Operation | None:
+    """Change settings about automatic topics; None when nothing differs."""
+    access.require(acting, Scope.INSTANCES_WRITE)
+    require_changeable(instance)
+    before = shown(instance)
+    wanted = instance.settings | dict(settings)
+    if wanted == instance.settings:
+        return None
+    instance.settings = wanted
+    return _publish(
+        acting, instance, OperationType.CONFIGURE, "instance.configured", ["settings"], before, dry_run=dry_run
+    )
+
+
+@transaction.atomic
+def rename_instance(*, acting: Actor, instance: Instance, name: str) -> Instance:
+    """Another name; the id, the address and the data stay. Raises `Conflict` when the name is taken."""
+    access.require(acting, Scope.INSTANCES_WRITE)
+    if name == instance.name:
+        return instance
+    require_free_name(instance.tenant, name)
+    before = {"name": instance.name}
+    instance.name = name
+    instance.save_changes(["name"])
+    audit.record(acting, "instance.renamed", instance, before, {"name": name})
+    return instance
+
+
+@transaction.atomic
+def protect_instance(*, acting: Actor, instance: Instance, protected: bool) -> Instance:
+    """Forbid or allow deletion."""
+    access.require(acting, Scope.INSTANCES_WRITE)
+    if protected == instance.protected:
+        return instance
+    instance.protected = protected
+    instance.save_changes(["protected"])
+    action = "instance.protected" if protected else "instance.unprotected"
+    audit.record(acting, action, instance, {"protected": not protected}, {"protected": protected})
+    return instance
+
+
+def _publish(
+    acting: Actor,
+    instance: Instance,
+    type_: OperationType,
+    action: str,
+    fields: list[str],
+    before: dict[str, Any],
+    *,
+    dry_run: bool,
+) -> Operation:
+    """What brokers act on has changed: another generation, an operation to follow, and the reconciler on commit."""
+    if len(operations.open_operations(instance)) >= OPERATIONS_OPEN_PER_INSTANCE_MAX:
+        detail = "Too many changes of this instance are under way."
+        raise Conflict(detail, code="operation_in_progress", retry_after_s=1)
+    fields += want_more(instance)
+    if instance.current_phase is not Phase.SUSPENDED:
+        fields += move(instance, Phase.UPDATING)
+    instance.save_changes(fields)
+    operation = operations.begin(acting, instance, type_)
+    audit.record(acting, action, instance, *audit.difference(before, shown(instance)))
+    reconcile_on_commit(instance, dry_run=dry_run)
+    return operation

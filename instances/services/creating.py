@@ -1,0 +1,93 @@
+"""Buying an instance, and trying again when it could not be made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.db import transaction
+
+from instances import operations
+from instances.access import instances_of
+from instances.choices import ClusterType, OperationType
+from instances.lifecycle import Phase
+from instances.limits import INSTANCES_PER_TENANT_MAX
+from instances.models import Instance, Operation, default_settings
+from instances.services.common import move, reconcile_on_commit, want_more
+from instances.services.sizes import require_within, terms_for
+from tenants import access, audit
+from tenants.actors import Actor
+from tenants.choices import Scope
+from tenants.errors import Conflict, Invalid, QuotaExceeded
+from tenants.models import Tenant
+
+
+@transaction.atomic
+def create_instance(
+    *,
+    acting: Actor,
+    name: str,
+    plan: str | None = None,
+    bandwidth_mb_s: int | None = None,
+    storage_gb: int | None = None,
+    cluster_type: str = ClusterType.SHARED,
+    settings: Mapping[str, Any] | None = None,
+    protected: bool = False,
+    dry_run: bool = False,
+) -> tuple[Instance, Operation]:
+    """Write down what is bought; the reconciler makes it. Sizes default to what the plan includes.
+
+    Raises `Invalid` (unknown plan, name taken) and `QuotaExceeded` (too many instances, larger than the plan).
+    """
+    access.require(acting, Scope.INSTANCES_WRITE)
+    tenant = Tenant.objects.select_for_update(of=("self",)).get(pk=access.tenant_of(acting).pk)
+    alive = instances_of(tenant)
+    if alive.count() >= INSTANCES_PER_TENANT_MAX:
+        raise QuotaExceeded(f"A tenant has at most {INSTANCES_PER_TENANT_MAX} instances.")
+    require_free_name(tenant, name)
+    terms = terms_for(plan, bandwidth_mb_s=bandwidth_mb_s, storage_gb=storage_gb)
+    bandwidth = bandwidth_mb_s or terms.bandwidth_mb_s
+    storage = storage_gb or terms.storage_gb
+    require_within(terms, bandwidth_mb_s=bandwidth, storage_gb=storage)
+    instance = Instance.objects.create(
+        tenant=tenant,
+        name=name,
+        plan=terms.code,
+        bandwidth_mb_s=bandwidth,
+        storage_gb=storage,
+        partitions_max=terms.partitions_max,
+        cluster_type=cluster_type,
+        settings=default_settings() | dict(settings or {}),
+        protected=protected,
+    )
+    operation = operations.begin(acting, instance, OperationType.CREATE, plan=terms.code)
+    audit.record(acting, "instance.created", instance, None, shown(instance))
+    reconcile_on_commit(instance, dry_run=dry_run)
+    return instance, operation
+
+
+@transaction.atomic
+def retry_instance(*, acting: Actor, instance: Instance, dry_run: bool = False) -> Operation:
+    """Begin again after a failure. Raises `Conflict` for an instance that has not failed."""
+    access.require(acting, Scope.INSTANCES_WRITE)
+    if instance.current_phase is not Phase.FAILED:
+        raise Conflict(f"The instance is {instance.phase}; only a failed one is tried again.")
+    fields = [*want_more(instance), *move(instance, Phase.REQUESTED)]
+    instance.save_changes(fields)
+    operation = operations.begin(acting, instance, OperationType.CREATE)
+    audit.record(acting, "instance.retried", instance)
+    reconcile_on_commit(instance, dry_run=dry_run)
+    return operation
+
+
+def require_free_name(tenant: Tenant, name: str) -> None:
+    """Raise `Conflict` when another instance of the tenant has the name."""
+    if instances_of(tenant).filter(name=name).exists():
+        detail = "Another of your instances has this name."
+        raise Conflict(detail, code="name_taken", errors=Invalid.at("/name", detail, code="name_taken").errors)
+
+
+def shown(instance: Instance) -> dict[str, Any]:
+    """What the audit log keeps of an instance."""
+    names = ("name", "plan", "bandwidth_mb_s", "storage_gb", "cluster_type", "settings", "protected")
+    return {name: getattr(instance, name) for name in names}

@@ -1,0 +1,92 @@
+"""Stopping an instance for a while or for good, and undoing both."""
+
+from __future__ import annotations
+
+from django.db import transaction
+from django.utils import timezone
+
+from instances import operations
+from instances.choices import OperationType, Reason
+from instances.lifecycle import Phase, may_move
+from instances.limits import RESTORE_FOR
+from instances.models import Instance, Operation
+from instances.services.common import move, reconcile_on_commit, want_more
+from tenants import access, audit
+from tenants.actors import Actor
+from tenants.choices import Scope
+from tenants.errors import Conflict
+
+
+@transaction.atomic
+def delete_instance(*, acting: Actor, instance: Instance, dry_run: bool = False) -> Operation:
+    """Close it to clients at once; data, address and name are kept until `restorable_until`.
+
+    An instance that never ran has nothing to keep and goes at once. Raises `Conflict` when it is protected or deleted.
+    """
+    access.require(acting, Scope.INSTANCES_WRITE)
+    if instance.is_deleted:
+        raise Conflict("The instance is being deleted already.")
+    if instance.protected:
+        raise Conflict("The instance is protected from deletion. Take the protection away first.", code="protected")
+    now = timezone.now()
+    instance.deleted_at = now
+    instance.restorable_until = now + RESTORE_FOR if instance.first_running_at else now
+    fields = ["deleted_at", "restorable_until", *want_more(instance)]
+    fields += move(instance, Phase.DELETING, Reason.DELETED_BY_USER)
+    instance.save_changes(fields)
+    operations.supersede(instance, "superseded", "The instance was deleted.")
+    operation = operations.begin(acting, instance, OperationType.DELETE)
+    audit.record(acting, "instance.deleted", instance, None, {"restorable_until": instance.restorable_until})
+    reconcile_on_commit(instance, dry_run=dry_run)
+    return operation
+
+
+@transaction.atomic
+def restore_instance(*, acting: Actor, instance: Instance, dry_run: bool = False) -> Operation:
+    """Undo a deletion: the same address, topics and messages. Raises `Conflict` when there is nothing to restore."""
+    access.require(acting, Scope.INSTANCES_WRITE)
+    if not instance.is_deleted:
+        raise Conflict("The instance is not being deleted.")
+    if instance.restorable_until is None or instance.restorable_until <= timezone.now():
+        raise Conflict("The time in which the instance could be restored is over.", code="not_restorable")
+    instance.deleted_at = instance.restorable_until = None
+    back_to = Phase.SUSPENDED if instance.is_suspended else Phase.UPDATING
+    fields = ["deleted_at", "restorable_until", *want_more(instance), *move(instance, back_to, instance.suspended_for)]
+    instance.save_changes(fields)
+    operations.supersede(instance, "superseded", "The instance was restored.")
+    operation = operations.begin(acting, instance, OperationType.RESTORE)
+    audit.record(acting, "instance.restored", instance)
+    reconcile_on_commit(instance, dry_run=dry_run)
+    return operation
+
+
+@transaction.atomic
+def suspend_instance(
+    *, acting: Actor, instance: Instance, reason: Reason | str = Reason.BY_OPERATOR, dry_run: bool = False
+) -> Operation:
+    """Refuse produce, allow consume (CKA-14); for operators and for unpaid bills."""
+    access.require(acting, Scope.OPERATOR)
+    if instance.is_suspended or not may_move(instance.current_phase, Phase.SUSPENDED):
+        raise Conflict(f"The instance is {instance.phase}.")
+    instance.suspended_for = str(reason)
+    fields = ["suspended_for", *want_more(instance), *move(instance, Phase.SUSPENDED, reason)]
+    instance.save_changes(fields)
+    operation = operations.begin(acting, instance, OperationType.SUSPEND)
+    audit.record(acting, "instance.suspended", instance, None, {"suspended_for": str(reason)}, tenant=instance.tenant)
+    reconcile_on_commit(instance, dry_run=dry_run)
+    return operation
+
+
+@transaction.atomic
+def resume_instance(*, acting: Actor, instance: Instance, dry_run: bool = False) -> Operation:
+    """End a suspension. Raises `Conflict` when there is none, or while the instance is being deleted."""
+    access.require(acting, Scope.OPERATOR)
+    if not instance.is_suspended or instance.current_phase is not Phase.SUSPENDED:
+        raise Conflict(f"The instance is {instance.phase}.")
+    instance.suspended_for = ""
+    fields = ["suspended_for", *want_more(instance), *move(instance, Phase.UPDATING)]
+    instance.save_changes(fields)
+    operation = operations.begin(acting, instance, OperationType.RESUME)
+    audit.record(acting, "instance.resumed", instance, tenant=instance.tenant)
+    reconcile_on_commit(instance, dry_run=dry_run)
+    return operation

@@ -1,0 +1,124 @@
+"""Topics of an instance, changed through the data plane's own door, and their address lists.
+
+The audit row is written first and the door is called last: a refusal by the broker rolls everything back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from django.db import transaction
+
+from instances import allow_lists, ports
+from instances.access import require_reachable
+from instances.models import Instance, TopicAllowList
+from instances.services.common import reconcile_on_commit
+from tenants import access, audit
+from tenants.actors import Actor
+from tenants.choices import Scope
+from tenants.errors import Invalid
+
+
+@transaction.atomic
+def create_topic(
+    *,
+    acting: Actor,
+    instance: Instance,
+    name: str,
+    partitions: int | None = None,
+    replication_factor: int | None = None,
+    config: Mapping[str, str] | None = None,
+    dry_run: bool = False,
+) -> None:
+    """Create a topic as the instance's owner would (CreateTopics); partitions default to the instance's setting."""
+    access.require(acting, Scope.TOPICS_WRITE)
+    require_reachable(instance)
+    count = partitions or instance.settings["default_partitions"]
+    factor = replication_factor or instance.settings["default_replication_factor"]
+    after = {"partitions": count, "replication_factor": factor, "config": dict(config or {})}
+    audit.record(acting, "topic.created", topic_ref(instance, name), None, after, tenant=instance.tenant)
+    ports.data_plane.it.create_topic(
+        instance.pk,
+        name,
+        partitions=count,
+        replication_factor=factor,
+        config=dict(config or {}),
+        validate_only=dry_run,
+    )
+
+
+@transaction.atomic
+def update_topic(
+    *,
+    acting: Actor,
+    instance: Instance,
+    name: str,
+    partitions: int | None = None,
+    config: Mapping[str, str | None] | None = None,
+    dry_run: bool = False,
+) -> None:
+    """Add partitions (the number is the total) and set configs (None removes one). Raises what the broker refuses."""
+    access.require(acting, Scope.TOPICS_WRITE)
+    require_reachable(instance)
+    found = ports.data_plane.it.topic(instance.pk, name)
+    grows = partitions is not None and partitions != len(found.partitions)
+    if grows and partitions is not None and partitions < len(found.partitions):
+        raise Invalid.at("/partitions", "A topic never loses partitions.", code="cannot_shrink")
+    before = {"partitions": len(found.partitions)} if grows else {}
+    after = {**({"partitions": partitions} if grows else {}), **({"config": dict(config)} if config else {})}
+    if not after:
+        return
+    audit.record(acting, "topic.changed", topic_ref(instance, name), before, after, tenant=instance.tenant)
+    if config:
+        ports.data_plane.it.alter_topic_config(instance.pk, name, config, validate_only=dry_run)
+    if grows and partitions is not None:
+        ports.data_plane.it.grow_topic(instance.pk, name, partitions, validate_only=dry_run)
+
+
+@transaction.atomic
+def delete_topic(*, acting: Actor, instance: Instance, name: str, dry_run: bool = False) -> None:
+    """Delete a topic, its messages and its address lists. Raises `NotFound` for one that is not there."""
+    access.require(acting, Scope.TOPICS_WRITE)
+    require_reachable(instance)
+    found = ports.data_plane.it.topic(instance.pk, name)
+    before = {"partitions": len(found.partitions)}
+    audit.record(acting, "topic.deleted", topic_ref(instance, name), before, None, tenant=instance.tenant)
+    TopicAllowList.objects.filter(instance=instance, topic=name).delete()
+    if not dry_run:
+        ports.data_plane.it.delete_topic(instance.pk, name)
+
+
+@transaction.atomic
+def set_allow_list(
+    *,
+    acting: Actor,
+    instance: Instance,
+    topic: str,
+    produce: Sequence[str],
+    consume: Sequence[str],
+    dry_run: bool = False,
+) -> TopicAllowList:
+    """Say from which addresses (IPs or CIDRs) a topic may be produced to and consumed from; empty = from anywhere.
+
+    Brokers act on it within a second, on open connections too (CKA-12). Raises `Invalid` with a place for each wrong
+    address and `NotFound` for a topic that is not there.
+    """
+    access.require(acting, Scope.TOPICS_WRITE)
+    require_reachable(instance)
+    ports.data_plane.it.topic(instance.pk, topic)
+    wanted = {
+        "produce_ips": allow_lists.normalised(produce, "/produce"),
+        "consume_ips": allow_lists.normalised(consume, "/consume"),
+    }
+    old = TopicAllowList.objects.select_for_update().filter(instance=instance, topic=topic).first()
+    before = {"produce_ips": old.produce_ips, "consume_ips": old.consume_ips} if old else None
+    found, _ = TopicAllowList.objects.update_or_create(instance=instance, topic=topic, defaults=wanted)
+    if before != wanted:
+        audit.record(acting, "allow_list.changed", topic_ref(instance, topic), before, wanted, tenant=instance.tenant)
+        reconcile_on_commit(instance, dry_run=dry_run)
+    return found
+
+
+def topic_ref(instance: Instance, name: str) -> tuple[str, str]:
+    """How the audit log names a topic: `ins-…/orders`."""
+    return "topic", f"{instance.pk}/{name}"
