@@ -1,0 +1,106 @@
+"""The operator panel: who gets in, what it shows, what its actions leave behind."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib import admin
+from django.test import Client
+from django.urls import reverse
+
+from tenants import services
+from tenants.actors import member_actor
+from tenants.models import AuditEntry, User
+from tests.support.api_cases import make_member, make_token, make_user
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture()
+def operator() -> User:
+    return services.create_operator(email="ops@example.com", password="long enough for ops")[0]
+
+
+@pytest.fixture()
+def panel(operator: User) -> Client:
+    client = Client()
+    client.force_login(operator)
+    return client
+
+
+def act(panel: Client, page: str, action: str, row: object) -> str:
+    """Run an action on one row, and give back the page that follows."""
+    url = reverse(f"admin:tenants_{page}_changelist")
+    body = {"action": action, "_selected_action": [row.pk]}  # type: ignore[attr-defined]
+    answer = panel.post(url, body, follow=True)
+    assert answer.status_code == 200
+    return answer.content.decode()
+
+
+def test_a_tenant_owner_does_not_get_in() -> None:
+    client = Client()
+    client.force_login(make_member().user)
+    answer = client.get(reverse("admin:index"))
+    assert answer.status_code == 302
+    assert "/login" in answer["Location"]
+
+
+@pytest.mark.parametrize("page", ["tenant", "user", "member", "invitation", "apitoken", "auditentry"])
+def test_every_list_and_every_detail_page_opens(panel: Client, page: str) -> None:
+    owner = make_member()
+    make_token(owner)
+    services.invite_member(acting=member_actor(owner), email="x@example.com", role="viewer")
+    listed = panel.get(reverse(f"admin:tenants_{page}_changelist"))
+    assert listed.status_code == 200
+    model = next(m for m in admin.site._registry if m._meta.label_lower == f"tenants.{page}")
+    row = model._default_manager.first()
+    assert row is not None
+    shown = panel.get(reverse(f"admin:tenants_{page}_change", args=[row.pk]))
+    assert shown.status_code == 200
+    assert panel.get(reverse(f"admin:tenants_{page}_delete", args=[row.pk])).status_code == 403
+    assert panel.get(reverse(f"admin:tenants_{page}_add")).status_code == 403
+
+
+def test_the_shell_names_the_place_and_lists_the_pages(panel: Client) -> None:
+    page = panel.get(reverse("admin:index")).content.decode()
+    assert "testserver" in page
+    assert reverse("admin:tenants_tenant_changelist") in page
+    assert "operator/panel.css" in page
+    assert "/auth/group/" not in page
+
+
+def test_suspending_and_resuming_leave_audit_rows_in_the_tenant(panel: Client, operator: User) -> None:
+    tenant = make_member().tenant
+    act(panel, "tenant", "suspend_unpaid", tenant)
+    tenant.refresh_from_db()
+    assert (tenant.status, tenant.suspension_reason) == ("suspended", "unpaid")
+    assert "suspended already" in act(panel, "tenant", "suspend_abuse", tenant)
+    act(panel, "tenant", "resume", tenant)
+    tenant.refresh_from_db()
+    assert tenant.status == "active"
+    entries = AuditEntry.objects.filter(tenant=tenant, actor_kind="operator").order_by("time")
+    assert [entry.action for entry in entries] == ["tenant.suspended", "tenant.resumed"]
+    assert {entry.actor_id for entry in entries} == {operator.pk}
+    assert all(entry.request_id for entry in entries)
+
+
+def test_staff_without_the_permission_may_look_and_not_act(panel: Client) -> None:
+    tenant = make_member().tenant
+    looker = make_user(is_staff=True)
+    from django.contrib.auth.models import Permission
+
+    looker.user_permissions.add(Permission.objects.get(codename="view_tenant"))
+    client = Client()
+    client.force_login(looker)
+    assert client.get(reverse("admin:tenants_tenant_changelist")).status_code == 200
+    act(client, "tenant", "suspend_unpaid", tenant)
+    tenant.refresh_from_db()
+    assert tenant.status == "active"
+
+
+def test_no_page_shows_a_secret_or_its_hash(panel: Client) -> None:
+    owner = make_member()
+    secret = make_token(owner)
+    token = owner.tokens.get()
+    page = panel.get(reverse("admin:tenants_apitoken_change", args=[token.pk])).content.decode()
+    assert secret not in page
+    assert token.secret_hash not in page
