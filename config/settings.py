@@ -27,13 +27,13 @@ SECRET_KEY = ENVIRONMENT.secret_key
 ALLOWED_HOSTS = os.environ.get("PENSTOCK_ALLOWED_HOSTS", "*" if DEBUG else "127.0.0.1,localhost,[::1]").split(",")
 IS_HTTPS = PUBLIC_URL.startswith("https://")
 
-OWN_APPS = [
-    name
-    for name in ("tenants", "quotas", "instances", "brokers", "billing", "config")
-    if (BASE_DIR / name / "apps.py").exists()
-]
 INSTALLED_APPS = [
-    *OWN_APPS,
+    "tenants",
+    "quotas",
+    "instances",
+    "brokers",
+    "billing",
+    "config",
     "unfold",
     "django.contrib.admin",
     "django.contrib.auth",

@@ -13,6 +13,7 @@ from config.embedded.process import Child
 from config.embedded.redis import EmbeddedRedis
 from config.embedded.zookeeper import EmbeddedZooKeeper
 from config.environment import ensure_secret
+from config.supervisor.external import check as check_external
 from config.supervisor.options import UpOptions
 from config.supervisor.state import StateDirectory
 
@@ -54,7 +55,7 @@ def plan(options: UpOptions, state: StateDirectory) -> Services:
     """Decide what is embedded. A service whose URL is in the environment is somebody else's to start.
 
     Raises:
-        StartFailed: something an embedded service needs is missing.
+        StartFailed: something an embedded service needs is missing, or an external one does not answer.
     """
     java = find_java(state.root / "java")
     embedded: list[Service] = []
@@ -66,6 +67,7 @@ def plan(options: UpOptions, state: StateDirectory) -> Services:
     for variable, build in _BUILDERS.items():
         given = os.environ.get(variable)
         if given:
+            check_external(variable, given)
             external.append(variable)
             addresses[variable] = given
         else:

@@ -14,9 +14,7 @@ from config.embedded.process import Child, StartFailed, free_port, port_is_free,
 from tests.support.waiting import eventually
 
 SLEEPER = "import signal, sys; print('up', flush=True); signal.pause()"
-DEAF = (
-    "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True)\nwhile True: signal.pause()"
-)
+DEAF = "import signal; signal.signal(15, signal.SIG_IGN); print('up', flush=True)\nwhile True: signal.pause()"
 PARENT = """
 import signal, sys
 from pathlib import Path

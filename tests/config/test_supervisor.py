@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config.embedded.process import Child, StartFailed
+from config.embedded.process import Child, StartFailed, free_port
 from config.supervisor import preflight
+from config.supervisor.external import check as check_external
 from config.supervisor.options import DownOptions, UpOptions, parse
 from config.supervisor.progress import Progress
 from config.supervisor.ready import DemoInstance, DemoTenant, Login, Ready
@@ -93,6 +94,17 @@ def test_a_taken_port_names_its_holder(tmp_path: Path) -> None:
         with pytest.raises(StartFailed, match=rf"Port {port}, .* is taken by process {os.getpid()}") as refusal:
             preflight.check(UpOptions(state_dir=tmp_path, http_port=port))
     assert "--http-port" in refusal.value.next_step
+
+
+@pytest.mark.parametrize(
+    ("variable", "scheme"),
+    [("DATABASE_URL", "postgres://u:pass-word@"), ("REDIS_URL", "redis://:pass-word@"), ("ZOOKEEPER_URL", "")],
+)
+def test_a_wrong_address_is_one_sentence_without_the_password(variable: str, scheme: str) -> None:
+    with pytest.raises(StartFailed, match=f"{variable} points at") as refusal:
+        check_external(variable, f"{scheme}127.0.0.1:{free_port()}")
+    assert "pass-word" not in refusal.value.detail
+    assert variable in refusal.value.next_step
 
 
 def test_what_a_killed_supervisor_left_is_ended(tmp_path: Path) -> None:
