@@ -1,0 +1,115 @@
+"""Settings of one broker process: the agent's file, and the limits that follow from it. Every limit has a name here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from brokers.contract.process import BrokerProcessSettings
+from brokers.engine.errors import SettingsWrong
+
+CONNECTIONS_MAX = 20_000
+CONNECTIONS_PER_INSTANCE_MAX = 5_000
+CONNECTIONS_IDLE_MS_MAX = 600_000
+FRAME_BYTES_MAX = 104_857_600
+FETCH_BYTES_MAX = 57_671_680
+SECRET_CHARS_MIN = 16
+
+_NUMBERS = {
+    "max.connections": CONNECTIONS_MAX,
+    "max.connections.per.instance": CONNECTIONS_PER_INSTANCE_MAX,
+    "connections.max.idle.ms": CONNECTIONS_IDLE_MS_MAX,
+    "socket.request.max.bytes": FRAME_BYTES_MAX,
+    "fetch.max.bytes": FETCH_BYTES_MAX,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """What the rooms are built from. `overrides` holds the broker-level Kafka keys as given, for topic defaults."""
+
+    broker_id: int
+    cluster_id: str
+    zookeeper: str
+    session_timeout_ms: int
+    data_dirs: tuple[Path, ...]
+    bind_host: str
+    internal_host: str
+    internal_port: int
+    admin_port: int
+    rack: str | None
+    control_secret: str
+    overrides: Mapping[str, str]
+    connections_max: int
+    connections_per_instance_max: int
+    connections_idle_ms_max: int
+    frame_bytes_max: int
+    fetch_bytes_max: int
+
+    def __repr__(self) -> str:
+        return f"EngineConfig(broker_id={self.broker_id}, cluster_id={self.cluster_id!r})"
+
+
+def read(file: Path) -> EngineConfig:
+    """The configuration of the process whose settings are in `file`.
+
+    Raises:
+        SettingsWrong: unreadable, incomplete, or a value that cannot be.
+    """
+    try:
+        settings = BrokerProcessSettings.read(file)
+    except OSError as error:
+        raise SettingsWrong(f"cannot read the settings {file}: {error.strerror}") from error
+    except (json.JSONDecodeError, TypeError, KeyError) as error:
+        raise SettingsWrong(f"the settings {file} are not usable: {error}") from error
+    return from_settings(settings)
+
+
+def from_settings(settings: BrokerProcessSettings) -> EngineConfig:
+    """As `read`, from settings already at hand."""
+    if not settings.data_dirs:
+        raise SettingsWrong("data_dirs names no directory")
+    numbers = {key: _number(key, settings.overrides.get(key), default) for key, default in _NUMBERS.items()}
+    return EngineConfig(
+        broker_id=settings.broker_id,
+        cluster_id=settings.cluster_id,
+        zookeeper=settings.zookeeper,
+        session_timeout_ms=settings.session_timeout_ms,
+        data_dirs=tuple(Path(directory) for directory in settings.data_dirs),
+        bind_host=settings.bind_host,
+        internal_host=settings.internal_host,
+        internal_port=settings.internal_port,
+        admin_port=settings.admin_port,
+        rack=settings.rack,
+        control_secret=_read_secret(Path(settings.control_secret_file)),
+        overrides=dict(settings.overrides),
+        connections_max=numbers["max.connections"],
+        connections_per_instance_max=numbers["max.connections.per.instance"],
+        connections_idle_ms_max=numbers["connections.max.idle.ms"],
+        frame_bytes_max=numbers["socket.request.max.bytes"],
+        fetch_bytes_max=numbers["fetch.max.bytes"],
+    )
+
+
+def _number(key: str, value: str | None, default: int) -> int:
+    if value is None:
+        return default
+    try:
+        number = int(value)
+    except ValueError:
+        raise SettingsWrong(f"{key} is not a whole number: {value!r}") from None
+    if number <= 0:
+        raise SettingsWrong(f"{key} must be positive, not {number}")
+    return number
+
+
+def _read_secret(file: Path) -> str:
+    try:
+        secret = file.read_text().strip()
+    except OSError as error:
+        raise SettingsWrong(f"cannot read the control secret {file}: {error.strerror}") from error
+    if len(secret) < SECRET_CHARS_MIN:
+        raise SettingsWrong(f"the control secret in {file} is shorter than {SECRET_CHARS_MIN} characters")
+    return secret

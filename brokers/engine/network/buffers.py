@@ -1,0 +1,83 @@
+"""Memory for frames. Small frames live in one receive buffer that all connections share, large ones in rented buffers.
+
+A frame is consumed while it is handed over, so the shared buffer is free again before the next read; an idle
+connection holds no buffer at all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+from collections import deque
+from collections.abc import Callable
+
+SHARED_BYTES = 65_536
+RENTED_BYTES_MIN = 131_072
+# Announced bytes of all half-received large frames together; more of them wait their turn unread.
+RENTED_BYTES_MAX = 536_870_912
+# Buffers of up to this size are kept for the next large frame, this many bytes in all.
+KEPT_SIZE_MAX = 2_097_152
+KEPT_BYTES_MAX = 8_388_608
+
+
+class RentedBuffer:
+    """`view` is writable; pages cost memory only once they are written."""
+
+    __slots__ = ("_map", "size", "view")
+
+    def __init__(self, size: int) -> None:
+        self._map = mmap.mmap(-1, size)
+        self.size = size
+        self.view = memoryview(self._map)
+
+    def free(self) -> None:
+        # Somebody may still look at a part of it (an exception's traceback does): then the last one to let go frees it.
+        with contextlib.suppress(BufferError):
+            self.view.release()
+            self._map.close()
+
+
+class FrameBuffers:
+    """`shared` is written by whoever reads a socket now. `rent` answers None when all is lent out."""
+
+    def __init__(self, rented_bytes_max: int = RENTED_BYTES_MAX) -> None:
+        self.shared = memoryview(bytearray(SHARED_BYTES))
+        self.rented_bytes = 0
+        self._rented_bytes_max = rented_bytes_max
+        self._kept: dict[int, list[RentedBuffer]] = {}
+        self._kept_bytes = 0
+        self._waiting: deque[Callable[[], object]] = deque()
+
+    def rent(self, size: int) -> RentedBuffer | None:
+        """A buffer of at least `size` bytes."""
+        rounded = max(RENTED_BYTES_MIN, 1 << (size - 1).bit_length()) if size <= KEPT_SIZE_MAX else size
+        if self.rented_bytes and self.rented_bytes + rounded > self._rented_bytes_max:
+            return None
+        self.rented_bytes += rounded
+        kept = self._kept.get(rounded)
+        if kept:
+            self._kept_bytes -= rounded
+            return kept.pop()
+        return RentedBuffer(rounded)
+
+    def give_back(self, buffer: RentedBuffer) -> None:
+        self.rented_bytes -= buffer.size
+        if buffer.size <= KEPT_SIZE_MAX and self._kept_bytes + buffer.size <= KEPT_BYTES_MAX:
+            self._kept.setdefault(buffer.size, []).append(buffer)
+            self._kept_bytes += buffer.size
+        else:
+            buffer.free()
+        if self._waiting:
+            self._waiting.popleft()()
+
+    def wait(self, retry: Callable[[], object]) -> None:
+        """Calls `retry` once, after somebody gave a buffer back."""
+        self._waiting.append(retry)
+
+    def trim(self) -> None:
+        """Frees what is kept; called when the broker has been quiet for a while."""
+        for buffers in self._kept.values():
+            for buffer in buffers:
+                buffer.free()
+        self._kept.clear()
+        self._kept_bytes = 0

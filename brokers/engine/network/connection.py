@@ -1,0 +1,400 @@
+"""One client's socket: frames in, one request in processing at a time, responses out in order (WIRE-9, QUO-30).
+
+While a request is in processing, a response is being written, or the client is muted, nothing is read; the socket is then
+only watched for the peer's farewell, so that a waiting fetch of a dead client ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from socket import MSG_NOSIGNAL, MSG_PEEK, socket
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+
+from brokers.engine.network.buffers import SHARED_BYTES, FrameBuffers, RentedBuffer
+from brokers.engine.network.ports import Session
+from brokers.engine.network.sending import OnWritten, Outgoing
+from brokers.engine.protocol.errors import MalformedRequest
+from brokers.engine.protocol.framing import SIZE_BYTES, check_frame_size
+from brokers.engine.values import Slice
+
+if TYPE_CHECKING:
+    from brokers.engine.network.listener import Listener
+
+PROCESSING: Final = 1
+WRITING: Final = 2
+MUTED: Final = 4
+STARVED: Final = 8
+
+# Small requests that arrived together are processed together, at most so many before others get a turn.
+FRAMES_PER_TURN_MAX: Final = 64
+
+_SIZE: Final = Struct(">i")
+
+
+class Connection:
+    """`peer_host` is the textual address. Give exactly one response per frame, then forget the frame."""
+
+    __slots__ = (
+        "_buffers",
+        "_busy",
+        "_consuming",
+        "_corked",
+        "_frame",
+        "_frame_bytes",
+        "_frame_filled",
+        "_listener",
+        "_loop",
+        "_mute_timer",
+        "_outgoing",
+        "_pending",
+        "_reading",
+        "_resume_scheduled",
+        "_socket",
+        "closed",
+        "fd",
+        "idle_ticks",
+        "peer_host",
+        "session",
+    )
+
+    session: Session
+
+    def __init__(
+        self, sock: socket, peer_host: str, listener: Listener, buffers: FrameBuffers, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self._socket = sock
+        self.fd = sock.fileno()
+        self.peer_host = peer_host
+        self._listener = listener
+        self._buffers = buffers
+        self._loop = loop
+        self._busy = 0
+        self._consuming = False
+        self._corked: list[bytes] | None = None
+        self._frame: RentedBuffer | None = None
+        self._frame_bytes = 0
+        self._frame_filled = 0
+        self._pending = b""
+        self._outgoing: Outgoing | None = None
+        self._mute_timer: asyncio.TimerHandle | None = None
+        self._resume_scheduled = False
+        self._reading = False
+        self.closed = False
+        self.idle_ticks = 0
+
+    def start(self, session: Session) -> None:
+        self.session = session
+        self._reading = True
+        self._loop.add_reader(self.fd, self._on_readable)
+
+    # -- in -----------------------------------------------------------------------------------------------------------
+
+    def _on_readable(self) -> None:
+        if self._busy:
+            self._watch_for_farewell()
+            return
+        if self._resume_scheduled:
+            return
+        self.idle_ticks = 0
+        try:
+            if self._frame is not None:
+                self._receive_large()
+                return
+            kept = len(self._pending)
+            if kept:
+                self._buffers.shared[:kept] = self._pending
+                self._pending = b""
+                count = self._socket.recv_into(self._buffers.shared[kept:])
+            else:
+                count = self._socket.recv_into(self._buffers.shared)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self.close(error.strerror or "connection lost")
+            return
+        if count == 0:
+            self.close("closed by the peer")
+            return
+        self._consume(kept + count)
+
+    def _consume(self, end: int) -> None:
+        """Hands over the whole frames in `shared[:end]` until one is not answered at once; keeps the rest."""
+        shared = self._buffers.shared
+        position = 0
+        turns = FRAMES_PER_TURN_MAX
+        session = self.session
+        self._consuming = True
+        try:
+            while end - position >= SIZE_BYTES:
+                (size_bytes,) = _SIZE.unpack_from(shared, position)
+                start = position + SIZE_BYTES
+                stop = start + size_bytes
+                if stop > end or size_bytes > session.frame_bytes_max or size_bytes < 8:
+                    check_frame_size(size_bytes, session.frame_bytes_max)
+                    if stop - position > SHARED_BYTES:
+                        self._begin_large(size_bytes, shared[start:end])
+                        return
+                    break
+                if stop < end and self._corked is None:
+                    self._corked = []
+                position = stop
+                self._busy |= PROCESSING
+                session.on_frame(shared, start, stop)
+                turns -= 1
+                if self._busy or self.closed or not turns:
+                    break
+        except MalformedRequest as error:
+            self._listener.on_malformed(self, error)
+            self._uncork()
+            self.close("malformed request")
+            return
+        except Exception as error:  # one tenant's request must not take the others' broker down
+            self._listener.on_fault(self, error)
+            self.close("internal error")
+            return
+        finally:
+            self._consuming = False
+        if self._corked is not None:
+            self._uncork()
+        if self.closed:
+            return
+        if position < end:
+            self._pending = bytes(shared[position:end])
+            if not self._busy and not turns:
+                self._resume_soon()
+
+    def _begin_large(self, size_bytes: int, received: memoryview) -> None:
+        buffer = self._buffers.rent(size_bytes)
+        if buffer is None:
+            self._pending = _SIZE.pack(size_bytes) + received
+            self._busy |= STARVED
+            self._buffers.wait(self._on_memory)
+            return
+        self._frame = buffer
+        self._frame_bytes = size_bytes
+        self._frame_filled = len(received)
+        buffer.view[: len(received)] = received
+        if self._corked is not None:
+            self._uncork()
+
+    def _receive_large(self) -> None:
+        frame = self._frame
+        assert frame is not None, "no large frame is being received"
+        count = self._socket.recv_into(frame.view[self._frame_filled : self._frame_bytes])
+        if count == 0:
+            self.close("closed by the peer")
+            return
+        self._frame_filled += count
+        if self._frame_filled < self._frame_bytes:
+            return
+        self._frame = None
+        self._busy |= PROCESSING
+        self._consuming = True
+        try:
+            self.session.on_frame(frame.view, 0, self._frame_bytes)
+        except MalformedRequest as error:
+            self._listener.on_malformed(self, error)
+            self.close("malformed request")
+        except Exception as error:  # as in `_consume`
+            self._listener.on_fault(self, error)
+            self.close("internal error")
+        finally:
+            self._consuming = False
+            self._buffers.give_back(frame)
+
+    def _on_memory(self) -> None:
+        self._busy &= ~STARVED
+        self._resume_soon()
+
+    def _watch_for_farewell(self) -> None:
+        """Readable while busy: either the next request, which waits, or the end of the stream."""
+        try:
+            if self._socket.recv(1, MSG_PEEK) == b"":
+                self.close("closed by the peer")
+                return
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self.close(error.strerror or "connection lost")
+            return
+        self._stop_reading()
+
+    # -- out ----------------------------------------------------------------------------------------------------------
+
+    def respond(self, frame: bytes, delay_ms: int = 0) -> None:
+        """The answer to the request in processing, then silence for `delay_ms` (QUO-30)."""
+        if self.closed:
+            return
+        if delay_ms > 0:
+            self._mute(delay_ms)
+        if self._corked is not None:
+            self._corked.append(frame)
+            self._busy &= ~PROCESSING
+            return
+        try:
+            count = self._socket.send(frame, MSG_NOSIGNAL)
+        except (BlockingIOError, InterruptedError):
+            count = 0
+        except OSError as error:
+            self.close(error.strerror or "connection lost")
+            return
+        self._busy &= ~PROCESSING
+        if count < len(frame):
+            self._write_later(Outgoing([frame[count:]], None))
+        elif not self._busy and not self._consuming:
+            self._resume()
+
+    def respond_parts(
+        self, parts: Sequence[bytes | Slice], delay_ms: int = 0, on_written: OnWritten | None = None
+    ) -> None:
+        """As `respond`, for a frame in pieces; takes over the slices. `on_written` is called once, at the end of it all."""
+        outgoing = Outgoing(parts, on_written)
+        if self.closed:
+            outgoing.finish()
+            return
+        if delay_ms > 0:
+            self._mute(delay_ms)
+        if self._corked is not None:
+            self._uncork()
+        self._busy &= ~PROCESSING
+        if self._outgoing is not None or not self._try_sending(outgoing):
+            self._write_later(outgoing)
+        elif not self._busy and not self._consuming and not self.closed:
+            self._resume()
+
+    def finish_without_response(self, delay_ms: int = 0) -> None:
+        """For acks=0: nothing is sent, but the mute holds (QUO-32)."""
+        if self.closed:
+            return
+        if delay_ms > 0:
+            self._mute(delay_ms)
+        self._busy &= ~PROCESSING
+        if not self._busy and not self._consuming:
+            self._resume()
+
+    def _try_sending(self, outgoing: Outgoing) -> bool:
+        """True when it is done with, one way or the other."""
+        try:
+            if not outgoing.send(self._socket):
+                return False
+        except OSError as error:
+            outgoing.finish()
+            self.close(error.strerror or "connection lost")
+            return True
+        outgoing.finish()
+        return True
+
+    def _uncork(self) -> None:
+        frames, self._corked = self._corked, None
+        if not frames or self.closed:
+            return
+        outgoing = Outgoing(frames, None)
+        if not self._try_sending(outgoing):
+            self._write_later(outgoing)
+
+    def _write_later(self, outgoing: Outgoing) -> None:
+        if self._outgoing is not None:
+            # Only a corked batch can be ahead of a response, and it holds plain bytes.
+            self._outgoing.follow(outgoing)
+            return
+        self._outgoing = outgoing
+        self._busy |= WRITING
+        self._loop.add_writer(self.fd, self._on_writable)
+
+    def _on_writable(self) -> None:
+        outgoing = self._outgoing
+        if outgoing is None:
+            return
+        self.idle_ticks = 0
+        if not self._try_sending(outgoing) or self.closed:
+            return
+        self._outgoing = outgoing.next
+        if self._outgoing is not None:
+            return
+        self._loop.remove_writer(self.fd)
+        self._busy &= ~WRITING
+        if not self._busy:
+            self._resume()
+
+    # -- flow ---------------------------------------------------------------------------------------------------------
+
+    def _mute(self, delay_ms: int) -> None:
+        self._busy |= MUTED
+        self._mute_timer = self._loop.call_later(delay_ms / 1000, self._unmute)
+
+    def _unmute(self) -> None:
+        self._mute_timer = None
+        self._busy &= ~MUTED
+        if not self._busy and not self.closed:
+            self._resume()
+
+    def _resume(self) -> None:
+        """Nothing is in the way any more: frames kept from earlier reads first, then the socket."""
+        if self._pending:
+            self._resume_soon()
+        elif not self._reading:
+            self._reading = True
+            self._loop.add_reader(self.fd, self._on_readable)
+
+    def _resume_soon(self) -> None:
+        # Not at once: this may run inside another connection's request, while the shared buffer is in use.
+        if not self._resume_scheduled:
+            self._resume_scheduled = True
+            self._loop.call_soon(self._consume_pending)
+
+    def _consume_pending(self) -> None:
+        self._resume_scheduled = False
+        if self._busy or self.closed:
+            return
+        end = len(self._pending)
+        if end:
+            self._buffers.shared[:end] = self._pending
+            self._pending = b""
+            self._consume(end)
+        if not self._busy and not self.closed and not self._reading:
+            self._reading = True
+            self._loop.add_reader(self.fd, self._on_readable)
+
+    def _stop_reading(self) -> None:
+        if self._reading:
+            self._reading = False
+            self._loop.remove_reader(self.fd)
+
+    @property
+    def is_stalled(self) -> bool:
+        """In the middle of receiving or sending something; a peer that stops there is not merely idle."""
+        return bool(self._frame or self._outgoing or self._pending)
+
+    @property
+    def is_waiting(self) -> bool:
+        """On our side: for memory, or for the end of a mute."""
+        return bool(self._busy & (PROCESSING | MUTED | STARVED))
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._busy
+
+    def close(self, reason: str) -> None:
+        """Ends it all; harmless when repeated."""
+        if self.closed:
+            return
+        self.closed = True
+        self._stop_reading()
+        if self._mute_timer is not None:
+            self._mute_timer.cancel()
+        outgoing, self._outgoing = self._outgoing, None
+        if outgoing is not None:
+            self._loop.remove_writer(self.fd)
+        self._socket.close()
+        while outgoing is not None:
+            outgoing.finish()
+            outgoing = outgoing.next
+        frame, self._frame = self._frame, None
+        if frame is not None:
+            self._buffers.give_back(frame)
+        self._pending = b""
+        self._corked = None
+        self.session.on_closed()
+        self._listener.on_closed(self, reason)

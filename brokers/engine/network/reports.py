@@ -1,0 +1,52 @@
+"""What the network says in the log about peers that misbehave: a few lines a second, then a count of what was left out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+log = structlog.get_logger(__name__)
+
+LINES_PER_SECOND_MAX: Final = 5
+_SECOND_MS: Final = 1_000
+
+
+class NetworkReports:
+    """A stranger's bytes must not fill the disk with log lines. `monotonic_ms` is the clock."""
+
+    def __init__(self, monotonic_ms: Callable[[], int]) -> None:
+        self._monotonic_ms = monotonic_ms
+        self._since_ms = 0
+        self._lines = 0
+        self.suppressed = 0
+
+    def malformed(self, listener: str, peer: str, error: Exception) -> None:
+        if self._admit():
+            log.warning("malformed_request", listener=listener, peer=peer, reason=str(error))
+
+    def refused(self, listener: str, peer: str, connections: int) -> None:
+        if self._admit():
+            log.warning("connection_refused", listener=listener, peer=peer, connections=connections)
+
+    def accept_failed(self, listener: str, error: OSError) -> None:
+        if self._admit():
+            log.error("accept_failed", listener=listener, reason=error.strerror)
+
+    def fault(self, listener: str, peer: str, error: Exception) -> None:
+        """Our own mistake while serving one request."""
+        if self._admit():
+            log.error("request_failed", listener=listener, peer=peer, exc_info=error)
+
+    def _admit(self) -> bool:
+        now_ms = self._monotonic_ms()
+        if now_ms - self._since_ms >= _SECOND_MS:
+            if self.suppressed:
+                log.warning("lines_suppressed", count=self.suppressed)
+            self._since_ms, self._lines, self.suppressed = now_ms, 0, 0
+        self._lines += 1
+        if self._lines <= LINES_PER_SECOND_MAX:
+            return True
+        self.suppressed += 1
+        return False

@@ -1,0 +1,23 @@
+"""Small values that every floor of the engine may name."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+
+class TopicPartition(NamedTuple):
+    """A partition by the cluster's own topic name."""
+
+    topic: str
+    index: int
+
+
+class Slice(Protocol):
+    """Bytes of an open file, to be handed to the socket by the kernel; `storage.files.FileSlice` fits."""
+
+    fd: int
+    position: int
+    length: int
+
+    def release(self) -> None:
+        """Lets go of the file. May be called more than once."""
