@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from django.db.models import Q, QuerySet
+from django.db.models import F, Q, QuerySet
 
 from tenants.actors import Actor
 from tenants.choices import ActorKind
@@ -30,8 +30,9 @@ def memberships(user: User) -> QuerySet[Member]:
 
 
 def tenants_of(user: User) -> QuerySet[Tenant]:
-    """The tenants a user belongs to."""
-    return Tenant.objects.filter(pk__in=Member.objects.filter(user=user, removed_at=None).values("tenant"))
+    """The tenants a user belongs to, each with the user's role in it as `own_role`."""
+    rows = Tenant.objects.filter(members__user=user, members__removed_at=None)
+    return rows.annotate(own_role=F("members__role"))
 
 
 def tenants_seen_by(actor: Actor) -> QuerySet[Tenant]:

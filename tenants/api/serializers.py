@@ -11,8 +11,6 @@ from tenants.choices import Role, Scope
 from tenants.limits import NAME_CHARS_MAX
 from tenants.models import ApiToken, AuditEntry, Invitation, Member, Tenant
 
-# A name begins and ends with something that can be seen; what "printable" means exactly is checked by the service.
-NAME_PATTERN = r"^[!-~](?:[ -~]*[!-~])?$|[^\x00-\x7f]"
 
 
 class TenantOut(serializers.ModelSerializer[Tenant]):
@@ -23,10 +21,10 @@ class TenantOut(serializers.ModelSerializer[Tenant]):
         fields = ("id", "slug", "name", "currency", "status", "suspension_reason", "role", "created_at", "updated_at")
 
     def get_role(self, tenant: Tenant) -> str | None:
-        """The acting member's role, where it is this tenant."""
-        roles = self.context.get("roles")
-        if roles is not None:
-            return roles.get(tenant.pk)
+        """From the list of one's tenants, else from who is acting."""
+        listed: str | None = getattr(tenant, "own_role", None)
+        if listed is not None:
+            return listed
         actor = self.context["actor"]
         return actor.role.value if actor.role and actor.tenant and actor.tenant.pk == tenant.pk else None
 
