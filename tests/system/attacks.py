@@ -80,7 +80,7 @@ def _value(field: str, spec: FieldSpec, version: int, name: str | None, topic_id
     if spec.kind == "text":
         return name if name is not None else (None if spec.nullable(version) else "nothing")
     if spec.kind == "records":
-        return bytes(builder.build_batch([(b"k", b"foreign")]))
+        return bytes(builder.build_batch([builder.Record(1_600_000_000_000, b"k", b"foreign")]))
     if spec.kind == "uuid":
         return topic_id
     if spec.kind == "blob":
