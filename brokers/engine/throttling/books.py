@@ -1,0 +1,54 @@
+"""Everything counted for one instance on this broker, and the shelf of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from brokers.engine.throttling.charging import ClientQuotas
+from brokers.engine.throttling.ledger import Ledger
+from brokers.engine.throttling.shares import InstanceShares
+from brokers.engine.throttling.traffic import Traffic
+from brokers.engine.throttling.usage import UsageBook
+
+
+class Book:
+    """Made when an instance first shows up, kept as long as its usage may still have to be reported."""
+
+    __slots__ = ("client_quotas", "ledger", "shares", "traffic", "usage")
+
+    def __init__(self) -> None:
+        self.client_quotas = ClientQuotas()
+        self.shares = InstanceShares()
+        self.ledger = Ledger()
+        self.traffic = Traffic()
+        self.usage = UsageBook()
+
+
+class Books:
+    """By instance id."""
+
+    def __init__(self) -> None:
+        self._books: dict[str, Book] = {}
+
+    def __iter__(self) -> Iterator[tuple[str, Book]]:
+        return iter(self._books.items())
+
+    def of(self, instance_id: str) -> Book:
+        book = self._books.get(instance_id)
+        if book is None:
+            book = self._books[instance_id] = Book()
+        return book
+
+    def get(self, instance_id: str) -> Book | None:
+        return self._books.get(instance_id)
+
+    def usage(self) -> dict[str, UsageBook]:
+        return {instance_id: book.usage for instance_id, book in self._books.items()}
+
+    def forget(self, instance_id: str) -> None:
+        """The instance is gone and its usage reported; ids are never reused."""
+        self._books.pop(instance_id, None)
+
+    def drop_unused(self, now_ms: int) -> int:
+        """QUO-8 for all instances; the number of counters dropped. `now_ms` is monotonic."""
+        return sum(book.client_quotas.drop_unused(now_ms) for book in self._books.values())

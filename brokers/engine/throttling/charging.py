@@ -1,0 +1,102 @@
+"""Limits with their counters, and the one function that charges them (QUO-7, QUO-14, QUO-20, QUO-22, CKA-25)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, Literal, NamedTuple
+
+from quotas import precedence, throttle
+from quotas.rates import Rate
+
+UNUSED_MS_MAX: Final = 3_600_000
+# A client that invents client ids cannot make the broker grow: beyond this, groups of one instance share a counter.
+LIMITERS_PER_INSTANCE_MAX: Final = 10_000
+OTHERS: Final = "(other)"
+
+PRODUCER_BYTE_RATE: Final = "producer_byte_rate"
+CONSUMER_BYTE_RATE: Final = "consumer_byte_rate"
+
+Quota = Literal["producer_byte_rate", "consumer_byte_rate"]
+EntityTuple = tuple[bool, str | None, bool, str | None]
+LimitsByEntity = Mapping[EntityTuple, Mapping[str, float]]
+
+
+class Rule(NamedTuple):
+    """Why somebody waits. `level` and `entity` are those of a client quota (QUO-2), None for bandwidth."""
+
+    kind: Literal["client_quota", "instance_bandwidth"]
+    quota: Quota
+    level: int | None
+    entity: precedence.Entity | None
+
+
+class Limiter:
+    """One counter under one limit. Connections of the same group share it; a changed limit keeps the samples (QUO-7)."""
+
+    __slots__ = ("limit_per_s", "rate", "rule", "used_ms")
+
+    def __init__(self, rule: Rule, limit_per_s: float, now_ms: int) -> None:
+        self.rule = rule
+        self.limit_per_s = limit_per_s
+        self.used_ms = now_ms
+        self.rate = Rate()
+
+
+def charge(limiters: Sequence[Limiter], amount_bytes: int, now_ms: int) -> tuple[int, Limiter | None]:
+    """Records `amount_bytes` everywhere; the longest delay and whose it is (QUO-22, CKA-25). `now_ms` is monotonic."""
+    worst_ms, worst = 0, None
+    for limiter in limiters:
+        limiter.used_ms = now_ms
+        delay_ms = throttle.charge(limiter.rate, amount_bytes, limiter.limit_per_s, now_ms)
+        if delay_ms > worst_ms:
+            worst_ms, worst = delay_ms, limiter
+    return worst_ms, worst
+
+
+def take_back(limiters: Sequence[Limiter], amount_bytes: int, now_ms: int) -> None:
+    """QUO-20: what was not sent after all does not count."""
+    for limiter in limiters:
+        limiter.rate.record(-amount_bytes, now_ms)
+
+
+def fetch_cap_bytes(limiters: Sequence[Limiter], wanted_bytes: int) -> int:
+    """QUO-19: the most one response may weigh."""
+    for limiter in limiters:
+        wanted_bytes = min(wanted_bytes, throttle.fetch_cap_bytes(limiter.rate, limiter.limit_per_s))
+    return wanted_bytes
+
+
+class ClientQuotas:
+    """The client quotas of one instance: a limiter per sharing group and quota (QUO-3)."""
+
+    def __init__(self) -> None:
+        self._limiters: dict[tuple[str, str, str], Limiter] = {}
+
+    def __len__(self) -> int:
+        return len(self._limiters)
+
+    def limiter(
+        self, limits: LimitsByEntity, quota: Quota, user: str, client_id: str, now_ms: int
+    ) -> Limiter | None:
+        """The limiter of this client under the present `limits`; None = unlimited. Takes over a changed limit or level."""
+        match = precedence.resolve(limits, quota, user, client_id)
+        if match is None:
+            return None
+        rule = Rule("client_quota", quota, match.level, match.entity)
+        key = (quota, *precedence.sharing_group(match.level, user, client_id))
+        limiter = self._limiters.get(key)
+        if limiter is None:
+            if len(self._limiters) >= LIMITERS_PER_INSTANCE_MAX:
+                key = (quota, OTHERS, OTHERS)
+                limiter = self._limiters.get(key)
+            if limiter is None:
+                limiter = self._limiters[key] = Limiter(rule, match.limit, now_ms)
+        limiter.limit_per_s, limiter.rule, limiter.used_ms = match.limit, rule, now_ms
+        return limiter
+
+    def drop_unused(self, now_ms: int) -> int:
+        """QUO-8. Whoever holds limiters must look them up again afterwards when this answers more than 0."""
+        unused = [key for key, limiter in self._limiters.items() if now_ms - limiter.used_ms >= UNUSED_MS_MAX]
+        for key in unused:
+            del self._limiters[key]
+        return len(unused)

@@ -1,0 +1,66 @@
+"""What an instance moved on this broker, second by second, for the live chart: a ring of the last 15 minutes."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Final
+
+SECONDS_KEPT: Final = 900
+STEP_MS: Final = 1_000
+_COLUMNS: Final = 4
+
+
+class Traffic:
+    """Record-batch bytes in and out, and the longest delay given, of the seconds in which something happened."""
+
+    __slots__ = ("_consume_bytes", "_delay_ms_max", "_next", "_produce_bytes", "_rows", "_second")
+
+    def __init__(self) -> None:
+        self._second = 0
+        self._produce_bytes = 0
+        self._consume_bytes = 0
+        self._delay_ms_max = 0
+        self._rows = array("q")
+        self._next = 0
+
+    def produced(self, count: int, now_ms: int) -> None:
+        second = now_ms // STEP_MS
+        if second != self._second:
+            self._turn(second)
+        self._produce_bytes += count
+
+    def consumed(self, count: int, now_ms: int) -> None:
+        second = now_ms // STEP_MS
+        if second != self._second:
+            self._turn(second)
+        self._consume_bytes += count
+
+    def delayed(self, delay_ms: int, now_ms: int) -> None:
+        second = now_ms // STEP_MS
+        if second != self._second:
+            self._turn(second)
+        if delay_ms > self._delay_ms_max:
+            self._delay_ms_max = delay_ms
+
+    def points(self, since_ms: int, now_ms: int) -> list[list[int]]:
+        """`[t_ms, produce_bytes, consume_bytes, delay_ms_max]` of whole and running seconds from `since_ms` on, by time."""
+        oldest_ms = max(since_ms, now_ms - SECONDS_KEPT * STEP_MS)
+        rows = self._rows
+        found = [list(rows[at : at + _COLUMNS]) for at in range(0, len(rows), _COLUMNS)]
+        if self._second:
+            found.append(self._current())
+        return sorted(row for row in found if row[0] >= oldest_ms)
+
+    def _current(self) -> list[int]:
+        return [self._second * STEP_MS, self._produce_bytes, self._consume_bytes, self._delay_ms_max]
+
+    def _turn(self, second: int) -> None:
+        if self._second:
+            row = array("q", self._current())
+            if len(self._rows) < SECONDS_KEPT * _COLUMNS:
+                self._rows.extend(row)
+            else:
+                self._rows[self._next : self._next + _COLUMNS] = row
+                self._next = (self._next + _COLUMNS) % len(self._rows)
+        self._second = second
+        self._produce_bytes = self._consume_bytes = self._delay_ms_max = 0
