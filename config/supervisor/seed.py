@@ -13,17 +13,18 @@ from dataclasses import dataclass
 from django.db import connections
 
 from billing.services import ensure_default_plans
-from brokers import services as fleet_services
+from brokers import installation
+from config.embedded.process import StartFailed
 from config.environment import SECRETS_DIR
 from config.supervisor.options import UpOptions
 from config.supervisor.ready import DemoInstance, DemoTenant, Login
 from config.supervisor.state import StateDirectory, write_private_json
 from instances import selectors as instance_selectors
 from instances import services as instance_services
-from instances.choices import Phase
+from instances.lifecycle import Phase
 from tenants import services as tenant_services
 from tenants.access import scopes_of
-from tenants.actors import Actor, member_actor
+from tenants.actors import member_actor
 from tenants.models import Member, User
 
 CLUSTER_NAME = "main"
@@ -36,7 +37,9 @@ PASSWORD_BYTES = 12
 LOGINS_FILE = "logins.json"
 # How many ports above the first one tenants' listeners may use.
 TENANT_PORTS = 3_000
-PORT_LAST = 65_535
+PORTS_END = 65_536
+
+IN_THE_MAKING = frozenset({Phase.REQUESTED, Phase.PROVISIONING})
 
 Wait = Callable[[Callable[[], bool], str, str], None]
 
@@ -52,20 +55,19 @@ class Seeded:
 def fleet(options: UpOptions, host_name: str) -> None:
     """Plans, and the wanted state of the cluster on this machine: what the agent will start."""
     ensure_default_plans()
-    fleet_services.ensure_local_fleet(
+    installation.ensure_local_fleet(
         cluster_name=CLUSTER_NAME,
         host_name=host_name,
-        port_first=options.port_base,
-        port_last=min(options.port_base + TENANT_PORTS - 1, PORT_LAST),
+        ports=range(options.port_base, min(options.port_base + TENANT_PORTS, PORTS_END)),
         internal_ports=options.internal_ports,
         admin_ports=options.admin_ports,
         data_root=options.state_dir / "brokers",
     )
 
 
-def brokers_ready() -> bool:
-    """Whether every broker that is wanted answers that it serves."""
-    return fleet_services.local_fleet_ready(cluster_name=CLUSTER_NAME)
+def brokers_serve() -> bool:
+    """Whether every broker that is wanted says that it serves."""
+    return not installation.not_serving(CLUSTER_NAME)
 
 
 def people(state: StateDirectory, *, with_demo: bool) -> Seeded:
@@ -86,17 +88,19 @@ def people(state: StateDirectory, *, with_demo: bool) -> Seeded:
 
 def demo_instance(*, wait: Wait) -> DemoInstance:
     """The demo tenant's instance, created when there is none, waited for until it runs."""
-    acting = _demo_actor()
-    found = instance_selectors.instance_list(acting.tenant).filter(name=DEMO_INSTANCE).first()
-    instance = found or instance_services.create_instance(acting=acting, name=DEMO_INSTANCE)[0]
+    member = _demo_member()
+    assert member is not None, "people() made the demo member"
+    found = instance_selectors.instance_list(member.tenant).filter(name=DEMO_INSTANCE).first()
+    instance = found or instance_services.create_instance(acting=member_actor(member), name=DEMO_INSTANCE)[0]
 
-    def is_running() -> bool:
+    def is_settled() -> bool:
         instance.refresh_from_db()
-        return instance.phase == Phase.RUNNING
+        return instance.current_phase not in IN_THE_MAKING
 
-    wait(is_running, f"the demo instance {instance.pk}", "worker")
-    servers = instance_selectors.bootstrap_servers(instance)
-    return DemoInstance(id=instance.pk, bootstrap_servers=servers, topic=DEMO_TOPIC)
+    wait(is_settled, f"the demo instance {instance.pk}", "worker")
+    if instance.current_phase is Phase.FAILED:
+        raise StartFailed(f"The demo instance {instance.pk} could not be made: {instance.reason}", "See the logs.")
+    return DemoInstance(id=instance.pk, bootstrap_servers=instance.bootstrap_servers, topic=DEMO_TOPIC)
 
 
 def release_connections() -> None:
@@ -107,12 +111,6 @@ def release_connections() -> None:
 def _demo_member() -> Member | None:
     user = User.objects.filter(email=DEMO_EMAIL).first()
     return None if user is None else Member.objects.filter(user=user, tenant__name=DEMO_TENANT).first()
-
-
-def _demo_actor() -> Actor:
-    member = _demo_member()
-    assert member is not None, "people() made the demo member"
-    return member_actor(member)
 
 
 class _Logins:

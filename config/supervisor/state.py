@@ -16,6 +16,7 @@ from config.environment import SERVICES_FILE
 
 PORTS_FILE = "ports.json"
 LOCK_FILE = "supervisor.lock"
+SHAPE_FILE = "shape.json"
 CHILDREN_FILE = "children.json"
 KILL_WAIT_S = 5.0
 
@@ -97,6 +98,13 @@ class StateDirectory:
         if known.get(name) != port:
             self._write(PORTS_FILE, known | {name: port})
         return port
+
+    def settled_port_base(self, wanted: int) -> int:
+        """The first tenant port of this state directory: what its first start was given, for addresses stay."""
+        known = self._read(SHAPE_FILE)
+        if "port_base" not in known:
+            self._write(SHAPE_FILE, {"port_base": wanted})
+        return int(known.get("port_base", wanted))
 
     def write_addresses(self, addresses: dict[str, str]) -> None:
         """Tell other commands run on this state directory where the services are (`config.environment`)."""

@@ -7,6 +7,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from dataclasses import replace
 from typing import IO
 
 from config.embedded.process import Child, StartFailed, wait_until
@@ -44,6 +45,7 @@ class Supervisor:
         leftovers = self.state.end_leftovers()
         if leftovers:
             self.progress.step(f"Ended what an earlier run had left: {', '.join(leftovers)}")
+        self._keep_addresses()
         preflight.check(self.options)
         services.ensure_secrets(self.state)
         plan = services.plan(self.options, self.state)
@@ -51,6 +53,12 @@ class Supervisor:
         self._start_services(plan)
         self._prepare_database()
         self._start_programs(plan)
+
+    def _keep_addresses(self) -> None:
+        port_base = self.state.settled_port_base(self.options.port_base)
+        if port_base != self.options.port_base:
+            self.progress.step(f"Keeping the addresses of this state directory: --port-base stays {port_base}")
+            self.options = replace(self.options, port_base=port_base)
 
     def stop(self) -> list[str]:
         """Stop everything that was started. Returns the names that had to be killed."""
@@ -95,7 +103,7 @@ class Supervisor:
         self.progress.step("Cluster, operator and demo rows are in place")
         wait_until(self._web_answers, child=web, timeout_s=PROGRAM_START_TIMEOUT_S)
         self.progress.step(f"Console answers on port {self.options.http_port}")
-        self._wait(seed.brokers_ready, "the brokers", "agent")
+        self._wait(seed.brokers_serve, "the brokers", "agent")
         self.progress.step(f"{self.options.brokers} brokers serve")
         instance = None
         if seeded.tenant is not None:

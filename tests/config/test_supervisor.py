@@ -86,6 +86,12 @@ def test_a_port_is_kept_between_starts_while_it_is_free(tmp_path: Path) -> None:
         assert state.port("redis") != port
 
 
+def test_the_first_tenant_port_stays_what_the_first_start_was_given(tmp_path: Path) -> None:
+    state = StateDirectory(tmp_path)
+    assert state.settled_port_base(19_000) == 19_000
+    assert state.settled_port_base(29_000) == 19_000
+
+
 def test_a_taken_port_names_its_holder(tmp_path: Path) -> None:
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
