@@ -129,9 +129,7 @@ ACCOUNT_SIGNUP_FIELDS = ["email*", "password1*"]
 ACCOUNT_EMAIL_VERIFICATION = os.environ.get("PENSTOCK_EMAIL_VERIFICATION", "none")
 ACCOUNT_SESSION_REMEMBER = True
 ACCOUNT_PREVENT_ENUMERATION = True
-ACCOUNT_ADAPTER = tenants_conf.ACCOUNT["ACCOUNT_ADAPTER"]
-ACCOUNT_FORMS = tenants_conf.ACCOUNT["ACCOUNT_FORMS"]
-ACCOUNT_RATE_LIMITS = tenants_conf.ACCOUNT["ACCOUNT_RATE_LIMITS"]
+ACCOUNT_RATE_LIMITS = tenants_conf.ACCOUNT_RATE_LIMITS
 EMAIL_BACKEND = os.environ.get("PENSTOCK_EMAIL_BACKEND", "django.core.mail.backends.console.EmailBackend")
 
 # --- what a browser is told ---------------------------------------------------------------------------------------

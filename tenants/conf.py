@@ -82,15 +82,11 @@ UNFOLD: dict[str, Any] = {
     "SIDEBAR": {"show_search": True, "show_all_applications": False, "navigation": "tenants.operator.navigation"},
 }
 
-# Sign-up and sign-in (django-allauth): by e-mail, with its own rate limits.
-ACCOUNT: dict[str, Any] = {
-    "ACCOUNT_ADAPTER": "tenants.adapters.AccountAdapter",
-    "ACCOUNT_FORMS": {"signup": "tenants.forms.SignUpForm"},
-    "ACCOUNT_RATE_LIMITS": {
-        "login": "30/m/ip",
-        "login_failed": "10/m/ip,5/5m/key",
-        "signup": "20/m/ip",
-        "reset_password": "20/m/ip,5/m/key",
-        "change_password": "5/m/user",
-    },
+# How often one address or one account may knock (django-allauth, and our sign-up page).
+ACCOUNT_RATE_LIMITS: dict[str, str] = {
+    "login": "30/m/ip",
+    "login_failed": "10/m/ip,5/5m/key",
+    "signup": "20/m/ip",
+    "reset_password": "20/m/ip,5/m/key",
+    "change_password": "5/m/user",
 }
