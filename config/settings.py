@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from urllib.parse import urlsplit
 
 import dj_database_url
 from django.utils.translation import gettext_lazy as _
@@ -24,7 +25,8 @@ CONTROL_SECRET_FILE = ENVIRONMENT.control_secret_file
 
 DEBUG = flag("PENSTOCK_DEBUG", default=False)
 SECRET_KEY = ENVIRONMENT.secret_key
-ALLOWED_HOSTS = os.environ.get("PENSTOCK_ALLOWED_HOSTS", "*" if DEBUG else "127.0.0.1,localhost,[::1]").split(",")
+ALLOWED_HOSTS = ["127.0.0.1", "localhost", "[::1]", urlsplit(PUBLIC_URL).hostname or "localhost"]
+ALLOWED_HOSTS += [host for host in os.environ.get("PENSTOCK_ALLOWED_HOSTS", "").split(",") if host]
 IS_HTTPS = PUBLIC_URL.startswith("https://")
 
 INSTALLED_APPS = [

@@ -78,10 +78,11 @@ def people(state: StateDirectory, *, with_demo: bool) -> Seeded:
     tenant = None
     if with_demo:
         login = logins.login("demo", DEMO_EMAIL)
-        member = _demo_member() or tenant_services.sign_up(
-            email=login.username, password=login.password, tenant_name=DEMO_TENANT
+        made = ensure_demo_tenant(
+            email=login.username, password=login.password, token_secret=logins.known.get("demo_token")
         )
-        tenant = DemoTenant(slug=member.tenant.slug, token=logins.token(member), login=login)
+        logins.known["demo_token"] = made.token_secret
+        tenant = DemoTenant(slug=made.tenant.slug, token=made.token_secret, login=login)
     logins.save()
     return Seeded(operator=operator, tenant=tenant)
 
@@ -123,14 +124,6 @@ class _Logins:
     def login(self, name: str, email: str) -> Login:
         password = self.known.setdefault(f"{name}_password", secrets.token_urlsafe(PASSWORD_BYTES))
         return Login(username=email, password=password)
-
-    def token(self, member: Member) -> str:
-        """The token noted for this tenant; another one when the database was replaced meanwhile."""
-        if self.known.get("demo_tenant") != member.tenant.pk:
-            acting = member_actor(member)
-            _, secret = tenant_services.create_token(acting=acting, name="demo", scopes=sorted(scopes_of(acting)))
-            self.known |= {"demo_tenant": member.tenant.pk, "demo_token": secret}
-        return self.known["demo_token"]
 
     def save(self) -> None:
         write_private_json(self.file, self.known)
