@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from django.db import transaction
 
 from tenants import access, audit, selectors, services
-from tenants.actors import Actor, member_actor, system_actor
+from tenants.actors import member_actor, system_actor
 from tenants.models import ApiToken, Member, Tenant, User, UserManager
 from tenants.secrets import hash_secret
 
@@ -23,11 +23,6 @@ class DemoTenant:
     tenant: Tenant
     member: Member
     token_secret: str
-
-    @property
-    def acting(self) -> Actor:
-        """The owner, for making the demo instance."""
-        return member_actor(self.member)
 
 
 @transaction.atomic
@@ -46,6 +41,12 @@ def ensure_demo_tenant(*, email: str, password: str, token_secret: str | None) -
     else:
         member = selectors.memberships(user).filter(tenant=tenant).first() or _joined(user, tenant)
     return DemoTenant(member.tenant, member, _working_secret(member, token_secret))
+
+
+def demo_owner(email: str) -> Member:
+    """The member `ensure_demo_tenant` made for this address."""
+    rows = Member.objects.select_related("tenant", "user")
+    return rows.get(tenant__slug=DEMO_SLUG, user__email=UserManager.normalize_email(email), removed_at=None)
 
 
 def _joined(user: User, tenant: Tenant) -> Member:

@@ -23,14 +23,12 @@ from instances import selectors as instance_selectors
 from instances import services as instance_services
 from instances.lifecycle import Phase
 from tenants import services as tenant_services
-from tenants.access import scopes_of
 from tenants.actors import member_actor
-from tenants.models import Member, User
+from tenants.demo import demo_owner, ensure_demo_tenant
 
 CLUSTER_NAME = "main"
 OPERATOR_EMAIL = "operator@penstock.example"
 DEMO_EMAIL = "demo@penstock.example"
-DEMO_TENANT = "Demo"
 DEMO_INSTANCE = "demo"
 DEMO_TOPIC = "hello"
 PASSWORD_BYTES = 12
@@ -89,8 +87,7 @@ def people(state: StateDirectory, *, with_demo: bool) -> Seeded:
 
 def demo_instance(*, wait: Wait) -> DemoInstance:
     """The demo tenant's instance, created when there is none, waited for until it runs."""
-    member = _demo_member()
-    assert member is not None, "people() made the demo member"
+    member = demo_owner(DEMO_EMAIL)
     found = instance_selectors.instance_list(member.tenant).filter(name=DEMO_INSTANCE).first()
     instance = found or instance_services.create_instance(acting=member_actor(member), name=DEMO_INSTANCE)[0]
 
@@ -107,11 +104,6 @@ def demo_instance(*, wait: Wait) -> DemoInstance:
 def release_connections() -> None:
     """The supervisor only watches from here on; it needs no database."""
     connections.close_all()
-
-
-def _demo_member() -> Member | None:
-    user = User.objects.filter(email=DEMO_EMAIL).first()
-    return None if user is None else Member.objects.filter(user=user, tenant__name=DEMO_TENANT).first()
 
 
 class _Logins:
