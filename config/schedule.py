@@ -1,7 +1,26 @@
-"""What Celery beat starts, and how often. Every task is safe to run twice."""
+"""What Celery beat starts, and how often. Every task is safe to run twice.
+
+An entry expires when the next one is due: after a pause of the worker there is no crowd of old ones.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-BEAT_SCHEDULE: dict[str, dict[str, Any]] = {}
+OBSERVE_EVERY_S = 5
+SWEEP_EVERY_S = 5
+TIDY_EVERY_S = 300
+USAGE_EVERY_S = 20
+
+
+def every(seconds: int, task: str, *, queue: str = "penstock") -> dict[str, Any]:
+    """One entry of the schedule."""
+    return {"task": task, "schedule": float(seconds), "options": {"queue": queue, "expires": seconds}}
+
+
+BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
+    "observe brokers": every(OBSERVE_EVERY_S, "brokers.observe"),
+    "sweep instances": every(SWEEP_EVERY_S, "brokers.sweep"),
+    "tidy clusters": every(TIDY_EVERY_S, "brokers.tidy"),
+    "apply usage": every(USAGE_EVERY_S, "billing.run_usage_pipeline", queue="pipeline"),
+}

@@ -13,10 +13,13 @@ from dataclasses import dataclass
 from django.db import connections
 
 from billing.services import ensure_default_plans
-from brokers import installation
+from brokers.choices import WantedState
+from brokers.models import Broker
+from brokers.seed import seed_fleet
 from config.embedded.process import StartFailed
 from config.environment import SECRETS_DIR
 from config.supervisor.options import UpOptions
+from config.supervisor.probe import answers_ok
 from config.supervisor.ready import DemoInstance, DemoTenant, Login
 from config.supervisor.state import StateDirectory, write_private_json
 from instances import selectors as instance_selectors
@@ -26,16 +29,13 @@ from tenants import services as tenant_services
 from tenants.actors import member_actor
 from tenants.demo import demo_owner, ensure_demo_tenant
 
-CLUSTER_NAME = "main"
+CLUSTER_NAME = "local"
 OPERATOR_EMAIL = "operator@penstock.example"
 DEMO_EMAIL = "demo@penstock.example"
 DEMO_INSTANCE = "demo"
 DEMO_TOPIC = "hello"
 PASSWORD_BYTES = 12
 LOGINS_FILE = "logins.json"
-# How many ports above the first one tenants' listeners may use.
-TENANT_PORTS = 3_000
-PORTS_END = 65_536
 
 IN_THE_MAKING = frozenset({Phase.REQUESTED, Phase.PROVISIONING})
 
@@ -53,19 +53,21 @@ class Seeded:
 def fleet(options: UpOptions, host_name: str) -> None:
     """Plans, and the wanted state of the cluster on this machine: what the agent will start."""
     ensure_default_plans()
-    installation.ensure_local_fleet(
+    seed_fleet(
         cluster_name=CLUSTER_NAME,
         host_name=host_name,
-        ports=range(options.port_base, min(options.port_base + TENANT_PORTS, PORTS_END)),
-        internal_ports=options.internal_ports,
-        admin_ports=options.admin_ports,
+        brokers=options.brokers,
+        port_base=options.port_base,
+        internal_port_base=options.internal_ports.start,
+        admin_port_base=options.admin_ports.start,
         data_root=options.state_dir / "brokers",
     )
 
 
 def brokers_serve() -> bool:
-    """Whether every broker that is wanted says that it serves."""
-    return not installation.not_serving(CLUSTER_NAME)
+    """Whether every broker that shall run says that it serves."""
+    wanted = Broker.objects.filter(cluster__name=CLUSTER_NAME, wanted=WantedState.RUNNING).select_related("host")
+    return all(answers_ok(*broker.admin_address, "/readyz") for broker in wanted)
 
 
 def people(state: StateDirectory, *, with_demo: bool) -> Seeded:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from dataclasses import replace
 from typing import IO
@@ -13,13 +11,13 @@ from typing import IO
 from config.embedded.process import Child, StartFailed, wait_until
 from config.supervisor import preflight, programs, services
 from config.supervisor.options import UpOptions
+from config.supervisor.probe import answers_ok
 from config.supervisor.progress import Progress
 from config.supervisor.ready import Ready
 from config.supervisor.state import StateDirectory, write_private_json
 from config.supervisor.watch import Watch
 
 PROGRAM_START_TIMEOUT_S = 60.0
-PROBE_TIMEOUT_S = 5.0
 # This machine's row in the table of hosts.
 HOST_NAME = "local"
 
@@ -142,9 +140,4 @@ class Supervisor:
             time.sleep(0.05)
 
     def _web_answers(self) -> bool:
-        url = f"http://127.0.0.1:{self.options.http_port}/readyz"
-        try:
-            with urllib.request.urlopen(url, timeout=PROBE_TIMEOUT_S) as answer:
-                return bool(answer.status == 200)
-        except (urllib.error.URLError, OSError):
-            return False
+        return answers_ok("127.0.0.1", self.options.http_port, "/readyz")
