@@ -68,7 +68,7 @@ class Room:
     """The port `instances.ports.capacity`."""
 
     def reserve(self, instance: Instance, *, bandwidth_mb_s: int, storage_gb: int) -> None:
-        """Take the room for another size of a placed instance, on the brokers it lives on, in the caller's transaction."""
+        """Take the room for another size of a placed instance, on its brokers, in the caller's transaction."""
         found = Placement.objects.select_related("cluster").filter(instance=instance).first()
         if found is None:
             return

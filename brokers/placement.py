@@ -82,7 +82,7 @@ def _fitting(
 
 
 def largest_bandwidth_mb_s(clusters: Sequence[ClusterRoom], *, storage_gb: float) -> int:
-    """The largest whole MB/s that would be placed with this storage, so that a refusal can say what fits; 0 = nothing."""
+    """The largest whole MB/s that would be placed with this storage, so that a refusal can say it; 0 = nothing."""
     low, high = 0, int(max((cluster.free_bandwidth_mb_s for cluster in clusters), default=0.0))
     while low < high:
         middle = (low + high + 1) // 2

@@ -1,6 +1,6 @@
 """The ports tenants connect to: one per instance and broker, out of the pool of the broker's host (CKA-2).
 
-Two instances never share a port: the choice is made under the host's row lock, and a unique constraint stands behind it.
+Two instances never share a port: the choice is made under the host's row lock, with a unique constraint behind it.
 """
 
 from __future__ import annotations

@@ -189,16 +189,25 @@ class Publisher:
     def topic_exists(self, internal_name: str) -> bool:
         return self._client.exists(self._at(paths.topic(internal_name))) is not None
 
-    def topics_of(self, instance_id: str) -> list[str]:
-        """Internal names of an instance's topics."""
+    def topics(self) -> list[str]:
+        """Internal names of all topics of the cluster."""
         try:
-            names = self._client.get_children(self._at(paths.TOPICS))
+            return sorted(self._client.get_children(self._at(paths.TOPICS)))
         except NoNodeError:
             return []
-        return sorted(name for name in names if name.startswith(f"{instance_id}."))
+
+    def topics_of(self, instance_id: str) -> list[str]:
+        """Internal names of an instance's topics."""
+        return [name for name in self.topics() if name.startswith(f"{instance_id}.")]
 
     def publish_allow_list(
-        self, instance_id: str, topic: str, internal_name: str, *, produce_ips: Iterable[str], consume_ips: Iterable[str]
+        self,
+        instance_id: str,
+        topic: str,
+        internal_name: str,
+        *,
+        produce_ips: Iterable[str],
+        consume_ips: Iterable[str],
     ) -> bool:
         """Make a topic's address lists what is given, keeping what a broker wrote beside them; True when written."""
         path = self._at(paths.instance_topic(instance_id, internal_name))

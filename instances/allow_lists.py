@@ -12,8 +12,8 @@ from tenants.errors import FieldError, Invalid
 def normalised(addresses: Sequence[str], pointer: str) -> list[str]:
     """Sorted IPs and CIDRs without duplicates; IPv4 inside IPv6 becomes IPv4 (CKA-11).
 
-    A single address stays an address, a network is written by its first one (`10.1.2.3/8` is refused: more likely a slip
-    than a wish). Raises `Invalid` with a pointer for every wrong entry.
+    A single address stays an address, a network is written by its first one (`10.1.2.3/8` is refused: more likely a
+    slip than a wish). Raises `Invalid` with a pointer for every wrong entry.
     """
     if len(addresses) > ALLOW_LIST_ENTRIES_MAX:
         raise Invalid.at(pointer, f"A list has at most {ALLOW_LIST_ENTRIES_MAX} entries.", code="too_many")

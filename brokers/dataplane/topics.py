@@ -1,4 +1,4 @@
-"""The port `instances.ports.data_plane`: topics and their configs by Metadata, CreateTopics, DescribeConfigs and so on."""
+"""The port `instances.ports.data_plane`: topics and configs by Metadata, CreateTopics, DescribeConfigs."""
 
 from __future__ import annotations
 

@@ -1,0 +1,247 @@
+"""The agent's loop: look at what is wanted on this host, act on each process, note what is seen, sleep until woken.
+
+It sleeps in PostgreSQL's LISTEN, so that a restart asked for by an operator begins at once; without a call it looks
+every `AGENT_POLL_S`. With PostgreSQL away it keeps the processes as they are and goes on watching them.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import structlog
+from django.conf import settings
+from django.db import Error as DatabaseError
+from django.db import close_old_connections, connection
+from django.utils import timezone
+
+from brokers import services
+from brokers.agent.channel import CHANNEL
+from brokers.agent.process import BeforeExec, BrokerProcess
+from brokers.agent.supervision import Act, Seen, decide, failures_after_end
+from brokers.choices import ProcessState, WantedState
+from brokers.contract.process import BrokerProcessSettings
+from brokers.limits import AGENT_POLL_S, AGENT_STOP_TIMEOUT_S
+from brokers.models import Broker, Host
+from brokers.zookeeper import ensemble_of
+
+log = structlog.get_logger(__name__)
+
+CommandFor = Callable[[Path], Sequence[str]]
+
+
+def engine_command(settings_file: Path) -> Sequence[str]:
+    """How a broker process is started."""
+    return (sys.executable, "-m", "brokers.engine", "--settings", str(settings_file))
+
+
+@dataclass(slots=True, kw_only=True)
+class Charge:
+    """One broker in the agent's care; instants in monotonic seconds."""
+
+    process: BrokerProcess
+    failures: int = 0
+    started_at_s: float = 0.0
+    ended_at_s: float = 0.0
+    done_restarts: int = 0
+    is_stopping: bool = False
+    stop_by_s: float = 0.0
+    told: ProcessState | None = field(default=None)
+
+
+class Agent:
+    """Keeps the broker processes of one host as they are wanted."""
+
+    def __init__(
+        self,
+        host_name: str,
+        *,
+        run_dir: Path | None = None,
+        command_for: CommandFor = engine_command,
+        before_exec: BeforeExec | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._host_name = host_name
+        self._run_dir = run_dir or settings.STATE_DIR / "agent"
+        self._command_for = command_for
+        self._before_exec = before_exec
+        self._clock = clock
+        self._charges: dict[str, Charge] = {}
+        self._wanted: dict[str, Broker] = {}
+        self._is_listening = False
+        self.must_stop = False
+
+    def run(self) -> None:
+        """Until `must_stop`; then every process is asked to stop and waited for."""
+        while not self.must_stop:
+            self.look()
+            self._sleep()
+        self.stop_all()
+
+    def look(self) -> None:
+        """One round over all brokers of this host."""
+        close_old_connections()
+        try:
+            self._read_wanted()
+        except DatabaseError as error:
+            self._is_listening = False
+            log.warning("agent.no_database", reason=type(error).__name__)
+        for broker in self._wanted.values():
+            self._tend(broker)
+
+    def stop_all(self) -> None:
+        """End every process politely, all at once, and the stubborn ones by force."""
+        running = [charge for charge in self._charges.values() if charge.process.is_running]
+        for charge in running:
+            charge.process.ask_to_stop()
+        deadline_s = self._clock() + AGENT_STOP_TIMEOUT_S
+        for charge in running:
+            if not charge.process.wait(max(0.0, deadline_s - self._clock())):
+                charge.process.kill()
+                charge.process.wait(AGENT_STOP_TIMEOUT_S)
+        for broker_id, charge in self._charges.items():
+            charge.process.forget()
+            self._tell(broker_id, charge, ProcessState.STOPPED, process_pid=None)
+
+    # --- one broker -----------------------------------------------------------------------------------------------
+
+    def _read_wanted(self) -> None:
+        host = Host.objects.filter(name=self._host_name).first()
+        if host is None:
+            return
+        Host.objects.filter(pk=host.pk).update(agent_seen_at=timezone.now())
+        rows = Broker.objects.filter(host=host).select_related("cluster", "host").order_by("number")
+        self._wanted = {broker.pk: broker for broker in rows}
+
+    def _tend(self, broker: Broker) -> None:
+        charge = self._charges.get(broker.pk) or self._take_charge(broker)
+        self._notice_end(broker, charge)
+        now_s = self._clock()
+        act = decide(
+            Seen(
+                is_wanted=broker.wanted == WantedState.RUNNING,
+                is_running=charge.process.is_running,
+                wanted_restarts=broker.restart_generation,
+                done_restarts=charge.done_restarts,
+                failures=charge.failures,
+                ended_at_s=charge.ended_at_s,
+            ),
+            now_s,
+        )
+        if act is Act.START:
+            self._start(broker, charge)
+        elif act is Act.STOP:
+            self._stop(broker, charge, now_s)
+        elif act is Act.WAIT:
+            self._tell(broker.pk, charge, ProcessState.BACKING_OFF, process_pid=None)
+
+    def _take_charge(self, broker: Broker) -> Charge:
+        directory = self._run_dir / broker.cluster_id / str(broker.number)
+        process = BrokerProcess(
+            directory=directory,
+            command=self._command_for(directory / "settings.json"),
+            before_exec=self._before_exec,
+        )
+        charge = Charge(process=process, done_restarts=broker.process_restart_generation)
+        self._charges[broker.pk] = charge
+        if process.adopt():
+            charge.started_at_s = self._clock()
+            log.info("broker.adopted", broker_id=broker.number, pid=process.pid)
+            self._tell(broker.pk, charge, ProcessState.RUNNING, process_pid=process.pid)
+        return charge
+
+    def _start(self, broker: Broker, charge: Charge) -> None:
+        directory = charge.process.directory
+        directory.mkdir(parents=True, exist_ok=True)
+        process_settings(broker).write(directory / "settings.json")
+        charge.process.start()
+        charge.started_at_s = self._clock()
+        charge.done_restarts = broker.restart_generation
+        charge.is_stopping = False
+        log.info("broker.started", broker_id=broker.number, pid=charge.process.pid)
+        self._tell(
+            broker.pk,
+            charge,
+            ProcessState.RUNNING,
+            process_pid=charge.process.pid,
+            process_restart_generation=broker.restart_generation,
+        )
+
+    def _stop(self, broker: Broker, charge: Charge, now_s: float) -> None:
+        if not charge.is_stopping:
+            charge.is_stopping = True
+            charge.stop_by_s = now_s + AGENT_STOP_TIMEOUT_S
+            charge.process.ask_to_stop()
+            log.info("broker.stopping", broker_id=broker.number, pid=charge.process.pid)
+            self._tell(broker.pk, charge, ProcessState.STOPPING)
+        elif now_s >= charge.stop_by_s:
+            log.warning("broker.killed", broker_id=broker.number, pid=charge.process.pid)
+            charge.process.kill()
+
+    def _notice_end(self, broker: Broker, charge: Charge) -> None:
+        if charge.process.pid is None or charge.process.is_running:
+            return
+        code = charge.process.exit_code()
+        last_words = charge.process.last_words() if code else ""
+        charge.process.forget()
+        charge.ended_at_s = self._clock()
+        if charge.is_stopping:
+            charge.is_stopping, charge.failures = False, 0
+            self._tell(broker.pk, charge, ProcessState.STOPPED, process_pid=None)
+            return
+        charge.failures = failures_after_end(charge.failures, charge.ended_at_s - charge.started_at_s)
+        log.warning("broker.ended", broker_id=broker.number, code=code, last_words=last_words)
+        try:
+            services.note_restart(broker.pk)
+        except DatabaseError as error:
+            log.warning("agent.no_database", reason=type(error).__name__)
+        self._tell(broker.pk, charge, ProcessState.BACKING_OFF, process_pid=None, process_error=last_words)
+
+    def _tell(self, broker_id: str, charge: Charge, state: ProcessState, **fields: object) -> None:
+        """Write down what is seen, where it changed."""
+        if charge.told is state and not fields.get("process_pid"):
+            return
+        if charge.told is not state:
+            fields["process_since"] = timezone.now()
+        charge.told = state
+        try:
+            services.note_process(broker_id, process_state=state, **fields)
+        except DatabaseError as error:
+            charge.told = None
+            log.warning("agent.no_database", reason=type(error).__name__)
+
+    def _sleep(self) -> None:
+        """Until somebody calls, or the poll is due."""
+        try:
+            connection.ensure_connection()
+            raw = connection.connection
+            if not self._is_listening:
+                with connection.cursor() as cursor:
+                    cursor.execute(f"LISTEN {CHANNEL}")
+                self._is_listening = True
+            for _ in raw.notifies(timeout=AGENT_POLL_S, stop_after=1):
+                return
+        except DatabaseError as error:
+            self._is_listening = False
+            log.warning("agent.no_database", reason=type(error).__name__)
+            time.sleep(AGENT_POLL_S)
+
+
+def process_settings(broker: Broker) -> BrokerProcessSettings:
+    """The settings file of a broker's process."""
+    return BrokerProcessSettings(
+        broker_id=broker.number,
+        cluster_id=broker.cluster_id,
+        zookeeper=f"{ensemble_of(broker.cluster)}{broker.cluster.chroot}",
+        data_dirs=tuple(broker.data_dirs),
+        bind_host=broker.host.bind_host,
+        internal_host=broker.host.internal_host,
+        internal_port=broker.internal_port,
+        admin_port=broker.admin_port,
+        control_secret_file=broker.cluster.control_secret_file,
+        rack=broker.rack or None,
+        overrides={str(key): str(value) for key, value in broker.overrides.items()},
+    )

@@ -1,0 +1,52 @@
+"""What to do about one process, decided from what is wanted and what is seen. Pure: the clock is handed in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from brokers.limits import AGENT_BACKOFF_MAX_S, AGENT_BACKOFF_MIN_S, AGENT_STABLE_AFTER_S
+
+
+class Act(StrEnum):
+    NOTHING = "nothing"
+    START = "start"
+    STOP = "stop"
+    WAIT = "wait"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """One broker as the agent knows it; instants in monotonic seconds."""
+
+    is_wanted: bool
+    is_running: bool
+    wanted_restarts: int
+    done_restarts: int
+    failures: int = 0
+    ended_at_s: float = 0.0
+
+
+def decide(seen: Seen, now_s: float) -> Act:
+    """The one act due. A process that runs with an old restart count is stopped; the next look starts it again."""
+    if seen.is_running:
+        if not seen.is_wanted or seen.wanted_restarts != seen.done_restarts:
+            return Act.STOP
+        return Act.NOTHING
+    if not seen.is_wanted:
+        return Act.NOTHING
+    if seen.wanted_restarts != seen.done_restarts:
+        return Act.START
+    return Act.START if now_s >= seen.ended_at_s + backoff_s(seen.failures) else Act.WAIT
+
+
+def backoff_s(failures: int) -> float:
+    """How long to wait before starting a process that ended this often in a row: 0, then doubling up to a limit."""
+    if failures <= 0:
+        return 0.0
+    return min(AGENT_BACKOFF_MAX_S, AGENT_BACKOFF_MIN_S * 2 ** min(failures - 1, 20))
+
+
+def failures_after_end(failures: int, ran_for_s: float) -> int:
+    """The count after an unwanted end: a process that ran long enough begins a fresh count."""
+    return 1 if ran_for_s >= AGENT_STABLE_AFTER_S else failures + 1

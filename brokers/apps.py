@@ -1,0 +1,22 @@
+"""Brokers' place in Django: it plugs the data plane, observation, capacity and the reconciler into the ports below."""
+
+from django.apps import AppConfig
+from django.utils.translation import gettext_lazy as _
+
+
+class BrokersConfig(AppConfig):
+    name = "brokers"
+    verbose_name = _("Brokers")
+    default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        from brokers import capacity, observe, tasks
+        from brokers.dataplane import client_quotas, topics
+        from instances import ports
+        from quotas import ports as quota_ports
+
+        ports.data_plane.plug(topics.TopicDoor())
+        ports.observation.plug(observe.Observed())
+        ports.capacity.plug(capacity.Room())
+        ports.reconcile.plug(tasks.ask_to_reconcile)
+        quota_ports.client_quotas.plug(client_quotas.QuotaDoor())

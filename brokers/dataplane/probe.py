@@ -1,0 +1,146 @@
+"""The first message in and out: acts as the instance's owner, with a topic of its own that is gone afterwards.
+
+Over the internal listener, where bytes are not metered: nobody pays for our proof.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import Any
+
+from kafka.protocol.admin.topics import CreateTopicsRequest
+from kafka.protocol.consumer.fetch import FetchRequest
+from kafka.protocol.producer.produce import ProduceRequest
+from kafka.record.memory_records import MemoryRecords, MemoryRecordsBuilder
+
+from brokers.dataplane.door import ask_as_instance, require_ok
+from brokers.dataplane.topics import CREATE_TOPICS_VERSION, TIMEOUT_MS, deletion, metadata
+from brokers.limits import PROBE_DEADLINE_S
+from tenants.errors import DomainError, NotFound
+
+PROBE_TOPIC = "penstock-probe"
+PRODUCE_VERSION = 9
+FETCH_VERSION = 11
+LOOK_EVERY_S = 0.01
+ALREADY_EXISTS = 36
+# Between the topic's birth and its leader's knowing of it: answers that a moment changes.
+PASSING = frozenset({3, 5, 6, 74, 75, 100})
+
+
+class ProbeFailed(Exception):
+    """A message did not come back; the text says at which step."""
+
+
+def first_message(instance_id: str) -> float:
+    """Produce one record and read it back; returns the milliseconds it took. Raises `ProbeFailed`."""
+    started_s = time.monotonic()
+    deadline_s = started_s + PROBE_DEADLINE_S
+    value = uuid.uuid4().bytes
+    try:
+        _make_topic(instance_id)
+        leader = _leader(instance_id, deadline_s)
+        offset = _produce(instance_id, leader, value, deadline_s)
+        _fetch(instance_id, leader, offset, value, deadline_s)
+    except DomainError as error:
+        raise ProbeFailed(error.detail or error.title) from error
+    return (time.monotonic() - started_s) * 1000
+
+
+def clean_up(instance_id: str) -> None:
+    """Delete the probe's topic; one that is not there is fine."""
+    (result,) = ask_as_instance(instance_id, deletion([PROBE_TOPIC])).responses
+    try:
+        require_ok(result.error_code)
+    except NotFound:
+        return
+
+
+def _make_topic(instance_id: str) -> None:
+    wanted = CreateTopicsRequest.CreatableTopic(
+        name=PROBE_TOPIC, num_partitions=1, replication_factor=1, assignments=[], configs=[]
+    )
+    request = CreateTopicsRequest(
+        topics=[wanted], timeout_ms=TIMEOUT_MS, validate_only=False, version=CREATE_TOPICS_VERSION
+    )
+    (result,) = ask_as_instance(instance_id, request).topics
+    if result.error_code != ALREADY_EXISTS:
+        require_ok(result.error_code, result.error_message)
+
+
+def _leader(instance_id: str, deadline_s: float) -> int:
+    while True:
+        (topic,) = ask_as_instance(instance_id, metadata([PROBE_TOPIC])).topics
+        if not topic.error_code and topic.partitions and topic.partitions[0].leader_id >= 0:
+            return int(topic.partitions[0].leader_id)
+        _again(topic.error_code, deadline_s, "its topic has no leader")
+
+
+def _produce(instance_id: str, leader: int, value: bytes, deadline_s: float) -> int:
+    batch = MemoryRecordsBuilder(2, 0, 1 << 12)
+    batch.append(timestamp=int(time.time() * 1000), key=None, value=value)
+    batch.close()
+    kind = ProduceRequest.TopicProduceData
+    while True:
+        data = kind(
+            name=PROBE_TOPIC, partition_data=[kind.PartitionProduceData(index=0, records=bytes(batch.buffer()))]
+        )
+        request = ProduceRequest(
+            transactional_id=None, acks=-1, timeout_ms=TIMEOUT_MS, topic_data=[data], version=PRODUCE_VERSION
+        )
+        answer = ask_as_instance(instance_id, request, broker=leader)
+        (partition,) = answer.responses[0].partition_responses
+        if not partition.error_code:
+            return int(partition.base_offset)
+        _again(partition.error_code, deadline_s, "the first message was refused")
+
+
+def _fetch(instance_id: str, leader: int, offset: int, value: bytes, deadline_s: float) -> None:
+    while True:
+        answer = ask_as_instance(instance_id, _fetch_request(offset), broker=leader)
+        (partition,) = answer.responses[0].partitions
+        records = bytes(partition.records or b"")
+        if not partition.error_code and any(value == record.value for record in _records(records)):
+            return
+        _again(partition.error_code, deadline_s, "the first message did not come back")
+
+
+def _fetch_request(offset: int) -> Any:
+    kind = FetchRequest.FetchTopic
+    partition = kind.FetchPartition(
+        partition=0,
+        current_leader_epoch=-1,
+        fetch_offset=offset,
+        log_start_offset=-1,
+        partition_max_bytes=1 << 16,
+    )
+    return FetchRequest(
+        replica_id=-1,
+        max_wait_ms=100,
+        min_bytes=1,
+        max_bytes=1 << 20,
+        isolation_level=0,
+        session_id=0,
+        session_epoch=-1,
+        topics=[kind(topic=PROBE_TOPIC, partitions=[partition])],
+        forgotten_topics_data=[],
+        rack_id="",
+        version=FETCH_VERSION,
+    )
+
+
+def _records(raw: bytes) -> list[Any]:
+    found: list[Any] = []
+    records = MemoryRecords(raw)
+    while records.has_next():
+        found.extend(records.next_batch())
+    return found
+
+
+def _again(error_code: int, deadline_s: float, what: str) -> None:
+    """Pause before another try, unless the answer is final or time is over."""
+    if error_code and error_code not in PASSING:
+        require_ok(error_code)
+    if time.monotonic() >= deadline_s:
+        raise ProbeFailed(f"{what} (error {error_code})" if error_code else what)
+    time.sleep(LOOK_EVERY_S)

@@ -1,0 +1,35 @@
+"""How brokers are: what they say of themselves, kept with their rows, and what an operator has to know."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from brokers import observe as admin_ports
+from brokers.choices import Health, ProcessState, WantedState
+from brokers.limits import BROKER_LATE_S
+from brokers.models import Broker, Cluster
+
+
+def observe(now: datetime) -> int:
+    """Ask every broker for `/v1/status`; returns how many answered."""
+    answered = 0
+    for cluster in Cluster.objects.order_by("pk"):
+        answers = admin_ports.ask_all(admin_ports.targets_of_cluster(cluster), "/v1/status")
+        for number, body in answers.bodies.items():
+            Broker.objects.filter(cluster=cluster, number=number).update(observed=dict(body), observed_at=now)
+            answered += 1
+    return answered
+
+
+def health(broker: Broker, now: datetime) -> Health:
+    """One word about a broker, from what is wanted, what the agent sees and when it last answered."""
+    if broker.wanted == WantedState.STOPPED:
+        return Health.STOPPED
+    if broker.process_state in (ProcessState.BACKING_OFF, ProcessState.STOPPED):
+        return Health.DOWN
+    is_fresh = broker.observed_at is not None and now - broker.observed_at <= timedelta(seconds=BROKER_LATE_S)
+    if is_fresh:
+        return Health.HEALTHY
+    if broker.process_state == ProcessState.STARTING:
+        return Health.STARTING
+    return Health.LATE if broker.process_state == ProcessState.RUNNING else Health.DOWN

@@ -1,0 +1,29 @@
+"""`manage.py agent --host NAME`: keep the broker processes of one host as they are wanted."""
+
+from __future__ import annotations
+
+import signal
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from brokers.agent.loop import Agent
+from brokers.seed import FIRST_HOST
+
+
+class Command(BaseCommand):
+    help = "Start, watch, restart and stop the broker processes wanted on a host."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--host", default=FIRST_HOST, help="Name of the host, as the operator registered it.")
+
+    def handle(self, *args: Any, host: str, **options: Any) -> None:
+        agent = Agent(host)
+
+        def stop(_signal: int, _frame: object) -> None:
+            agent.must_stop = True
+
+        signal.signal(signal.SIGTERM, stop)
+        signal.signal(signal.SIGINT, stop)
+        agent.run()

@@ -1,0 +1,228 @@
+"""The steps of the reconciler. Each looks first and acts only where the world differs: all may be done twice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.db import transaction
+from django.utils import timezone
+
+from brokers import capacity, placement, ports
+from brokers.contract.documents import InstanceDocument, InstanceSettings
+from brokers.models import Broker, Cluster, Placement, PortLease
+from brokers.publisher import Acks, Publisher
+from instances import naming, operations
+from instances.choices import ConditionType, OperationType, Reason, Step
+from instances.lifecycle import Phase
+from instances.models import Instance, Operation, TopicAllowList
+from instances.services.common import move
+from tenants import audit
+from tenants.actors import Actor
+
+ACTION_OF_FAILURE = "instance.failed"
+
+
+class CannotProvision(Exception):
+    """Trying again will not help: the instance fails with this reason."""
+
+    def __init__(self, reason: Reason, detail: str, **data: object) -> None:
+        super().__init__(detail)
+        self.reason = reason
+        self.detail = detail
+        self.data = data
+
+
+class NotYet(Exception):
+    """The world is not ready; the same work is to be tried again soon."""
+
+
+@dataclass(slots=True)
+class Work:
+    """One pass over one instance: the row as it was read, and the operations to report to."""
+
+    acting: Actor
+    instance: Instance
+    operations: list[Operation]
+
+    def started(self, step: Step) -> None:
+        for operation in self.operations:
+            operations.step_started(operation, step)
+
+    def done(self, step: Step, fact: str, **data: object) -> None:
+        for operation in self.operations:
+            operations.step_done(operation, step, fact, data)
+
+
+def take_up(instance: Instance, acting: Actor) -> Work:
+    """Begin: a requested instance is being provisioned from here on."""
+    if instance.current_phase is Phase.REQUESTED:
+        with transaction.atomic():
+            instance = Instance.objects.select_for_update(of=("self",)).select_related("tenant").get(pk=instance.pk)
+            if instance.current_phase is Phase.REQUESTED:
+                instance.save_changes(move(instance, Phase.PROVISIONING))
+    return Work(acting, instance, operations.open_operations(instance))
+
+
+def place(work: Work) -> Cluster:
+    """Find it room on a cluster (CKA-47) and reserve a port on each of its brokers, or find that it has them.
+
+    Raises `CannotProvision` when no cluster has room, or a host no port.
+    """
+    instance = work.instance
+    found = Placement.objects.select_related("cluster").filter(instance=instance).first()
+    has_ports = PortLease.objects.filter(instance=instance).exists()
+    if found is not None and has_ports:
+        return found.cluster
+    work.started(Step.PLACED)
+    with transaction.atomic():
+        clusters = capacity.candidates(instance)
+        rooms = capacity.rooms(clusters)
+        size = {"bandwidth_mb_s": instance.bandwidth_mb_s, "storage_gb": instance.storage_gb}
+        choice = placement.choose(rooms, **size)
+        if choice is None:
+            largest = placement.largest_bandwidth_mb_s(rooms, storage_gb=instance.storage_gb)
+            raise CannotProvision(
+                Reason.NO_ROOM,
+                f"No {instance.cluster_type} cluster has {instance.bandwidth_mb_s} MB/s and "
+                f"{instance.storage_gb} GB free. Nothing was charged.",
+                largest_bandwidth_mb_s=largest,
+            )
+        cluster = next(cluster for cluster in clusters if cluster.pk == choice.cluster_id)
+        Placement.objects.update_or_create(instance=instance, defaults={"cluster": cluster, **size})
+        brokers = list(Broker.objects.filter(pk__in=choice.broker_ids).select_related("host").order_by("number"))
+        try:
+            leases = ports.lease(instance, brokers)
+        except ports.PoolEmpty as error:
+            raise CannotProvision(Reason.NO_ROOM, f"No port is left: {error}. Nothing was charged.") from error
+        instance.endpoints = {str(item.broker.number): f"{item.host.advertised_host}:{item.port}" for item in leases}
+        instance.save_changes(["endpoints"])
+    work.done(Step.PLACED, f"{cluster.name}, {len(brokers)} brokers", cluster=cluster.name, brokers=len(brokers))
+    return cluster
+
+
+def note_address(work: Work) -> list[PortLease]:
+    """The leases, with the address told to whoever waits for it."""
+    found = list(
+        PortLease.objects.filter(instance=work.instance).select_related("broker", "host").order_by("broker__number")
+    )
+    address = work.instance.bootstrap_servers
+    work.done(Step.PLACED, f"{len(found)} brokers", brokers=len(found))
+    work.done(Step.ADDRESS_RESERVED, address, bootstrap_servers=address)
+    return found
+
+
+def publish(work: Work, publisher: Publisher, leases: list[PortLease]) -> bool:
+    """Write the instance's document and its allow-lists; True when the document was not there already."""
+    work.started(Step.LIMITS_PUBLISHED)
+    instance = work.instance
+    written = publisher.publish_instance(instance.pk, document_of(instance, leases))
+    for row in TopicAllowList.objects.filter(instance=instance):
+        internal = naming.internal_topic(instance.pk, row.topic)
+        if publisher.topic_exists(internal):
+            publisher.publish_allow_list(
+                instance.pk, row.topic, internal, produce_ips=row.produce_ips, consume_ips=row.consume_ips
+            )
+    fact = f"{instance.bandwidth_mb_s} MB/s each way, {instance.storage_gb} GB"
+    work.done(Step.LIMITS_PUBLISHED, fact, bandwidth_mb_s=instance.bandwidth_mb_s, storage_gb=instance.storage_gb)
+    return written
+
+
+def document_of(instance: Instance, leases: list[PortLease]) -> InstanceDocument:
+    """What brokers are told about an instance (CKA-40)."""
+    known = InstanceSettings.__dataclass_fields__
+    return InstanceDocument(
+        generation=instance.generation,
+        produce_bps=instance.bandwidth_bytes_per_s,
+        consume_bps=instance.bandwidth_bytes_per_s,
+        capacity_bytes=instance.storage_bytes,
+        state=instance.wanted_state,  # type: ignore[arg-type]
+        endpoints={item.broker.number: f"{item.host.advertised_host}:{item.port}" for item in leases},
+        ports={item.broker.number: item.port for item in leases},
+        settings=InstanceSettings(**{key: value for key, value in instance.settings.items() if key in known}),
+    )
+
+
+def replace_ports(work: Work, leases: list[PortLease], acks: Acks) -> None:
+    """Some port cannot be opened (a stranger has it): lease others in its place, under another generation."""
+    refused = [item for item in leases if item.broker.number in acks.refused]
+    with transaction.atomic():
+        instance = Instance.objects.select_for_update(of=("self",)).get(pk=work.instance.pk)
+        for item in refused:
+            item.delete()
+        fresh = ports.lease(instance, [item.broker for item in leases])
+        by_broker = {item.broker_id: item for item in leases}
+        instance.endpoints = {
+            str(by_broker[item.broker_id].broker.number): f"{item.host.advertised_host}:{item.port}" for item in fresh
+        }
+        instance.generation += 1
+        instance.save_changes(["endpoints", "generation"])
+
+
+def settle(work: Work, acks: Acks) -> Instance:
+    """Every living broker has confirmed: rest in the phase that is wanted, and finish the operations that waited."""
+    with transaction.atomic():
+        rows = Instance.objects.select_for_update(of=("self",)).select_related("tenant")
+        instance = rows.get(pk=work.instance.pk)
+        confirmed = work.instance.generation
+        was_provisioning = instance.current_phase is Phase.PROVISIONING
+        fields = []
+        if confirmed > instance.observed_generation:
+            instance.observed_generation = confirmed
+            fields.append("observed_generation")
+        if instance.generation == confirmed:
+            target = instance.settled_phase
+            if instance.current_phase is not target:
+                fields += move(instance, target, instance.suspended_for if target is Phase.SUSPENDED else "")
+            if instance.first_running_at is None and target is Phase.RUNNING:
+                instance.first_running_at = timezone.now()
+                fields.append("first_running_at")
+        conditions = conditions_of(acks, is_probed=instance.first_running_at is not None)
+        if _without_times(instance.conditions) != _without_times(conditions):
+            instance.conditions = conditions
+            fields.append("conditions")
+        if fields:
+            instance.save_changes(fields)
+        for operation in operations.open_operations(instance):
+            if operation.generation <= confirmed:
+                operations.succeed(operation)
+        if was_provisioning and instance.current_phase is Phase.RUNNING:
+            audit.record(work.acting, "instance.running", instance, tenant=instance.tenant)
+    return instance
+
+
+def give_up(work: Work, why: CannotProvision) -> None:
+    """A first provisioning has failed: say why, and give room and ports back, so that nothing is charged or held."""
+    with transaction.atomic():
+        rows = Instance.objects.select_for_update(of=("self",)).select_related("tenant")
+        instance = rows.get(pk=work.instance.pk)
+        if instance.current_phase not in (Phase.REQUESTED, Phase.PROVISIONING):
+            return
+        ports.release(instance)
+        Placement.objects.filter(instance=instance).delete()
+        instance.endpoints = {}
+        instance.conditions = []
+        instance.save_changes(["endpoints", "conditions", *move(instance, Phase.FAILED, why.reason)])
+        for operation in operations.open_operations(instance):
+            kinds = (OperationType.CREATE, OperationType.RESTORE)
+            code = why.reason.value if operation.type in kinds else "superseded"
+            operations.fail(operation, code, why.detail, why.data)
+        audit.record(
+            work.acting, ACTION_OF_FAILURE, instance, None, {"reason": why.reason.value}, tenant=instance.tenant
+        )
+
+
+def conditions_of(acks: Acks, *, is_probed: bool) -> list[dict[str, object]]:
+    """What is true of a confirmed instance; a broker that is down is said, not hidden."""
+    since = timezone.now().isoformat()
+    missing = sorted(acks.down)
+    told = f"Down: broker {', '.join(map(str, missing))}." if missing else ""
+    return [
+        {"type": ConditionType.PLACED.value, "status": True, "message": "", "since": since},
+        {"type": ConditionType.PUBLISHED.value, "status": True, "message": "", "since": since},
+        {"type": ConditionType.LISTENING.value, "status": not missing, "message": told, "since": since},
+        {"type": ConditionType.PROBED.value, "status": is_probed, "message": "", "since": since},
+    ]
+
+
+def _without_times(conditions: list[dict[str, object]]) -> list[dict[str, object]]:
+    return [{key: value for key, value in one.items() if key != "since"} for one in conditions]

@@ -1,0 +1,62 @@
+"""The fleet of a fresh installation: one cluster, one host, N brokers. Safe to run again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from django.conf import settings
+from django.db import transaction
+
+from brokers.limits import BROKERS_PER_CLUSTER_MAX, PORTS_PER_HOST
+from brokers.models import Broker, Cluster, Host
+
+FIRST_CLUSTER = "local"
+FIRST_HOST = "localhost"
+INTERNAL_PORT_BASE = 18_001
+ADMIN_PORT_BASE = 18_101
+
+
+@transaction.atomic
+def seed_fleet(
+    *,
+    brokers: int,
+    port_base: int = 19_000,
+    internal_port_base: int = INTERNAL_PORT_BASE,
+    admin_port_base: int = ADMIN_PORT_BASE,
+    ports: int = PORTS_PER_HOST,
+    host_name: str = FIRST_HOST,
+    cluster_name: str = FIRST_CLUSTER,
+    address: str = "127.0.0.1",
+    data_root: Path | None = None,
+    control_secret_file: Path | None = None,
+) -> Cluster:
+    """Rows for a cluster of `brokers` brokers on one host; what exists keeps its ids, ports and directories.
+
+    Ports of a restart may differ (another state of the machine): the host's pool and the brokers' own ports follow the
+    arguments, leases stay as they are.
+    """
+    if not 1 <= brokers <= BROKERS_PER_CLUSTER_MAX:
+        raise ValueError(f"a cluster has 1 to {BROKERS_PER_CLUSTER_MAX} brokers, not {brokers}")
+    root = data_root or settings.STATE_DIR / "brokers"
+    secret = str(control_secret_file or settings.CONTROL_SECRET_FILE)
+    cluster, _ = Cluster.objects.update_or_create(name=cluster_name, defaults={"control_secret_file": secret})
+    host, _ = Host.objects.update_or_create(
+        name=host_name,
+        defaults={
+            "port_first": port_base,
+            "port_last": min(65_535, port_base + ports - 1),
+            "bind_host": address,
+            "advertised_host": address,
+            "internal_host": address,
+        },
+    )
+    for index in range(brokers):
+        number = index + 1
+        own_ports = {"internal_port": internal_port_base + index, "admin_port": admin_port_base + index}
+        Broker.objects.update_or_create(
+            cluster=cluster,
+            number=number,
+            defaults=own_ports,
+            create_defaults={"host": host, "data_dirs": [str(root / str(number) / "data")], **own_ports},
+        )
+    return cluster

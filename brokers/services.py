@@ -1,0 +1,71 @@
+"""Writes of operators: what is wanted of brokers. The agent of the host makes it so."""
+
+from __future__ import annotations
+
+from django.db import connection, transaction
+from django.db.models import F
+
+from brokers.agent.channel import CHANNEL
+from brokers.choices import ProcessState, WantedState
+from brokers.models import Broker
+from tenants import access, audit
+from tenants.actors import Actor
+from tenants.choices import Scope
+from tenants.errors import Conflict
+
+
+@transaction.atomic
+def restart_broker(*, acting: Actor, broker: Broker) -> Broker:
+    """Stop and start one broker process. One at a time in a cluster: raises `Conflict` while another one is not up."""
+    access.require(acting, Scope.OPERATOR)
+    peers = list(Broker.objects.select_for_update().filter(cluster=broker.cluster_id).order_by("pk"))
+    for peer in peers:
+        if peer.wanted == WantedState.RUNNING and is_restarting(peer):
+            raise Conflict(f"Broker {peer.number} is not up yet. One at a time.", code="restart_in_progress")
+    found = next(peer for peer in peers if peer.pk == broker.pk)
+    if found.wanted != WantedState.RUNNING:
+        raise Conflict("The broker is stopped on purpose.")
+    found.restart_generation += 1
+    found.save_changes(["restart_generation"])
+    audit.record(acting, "broker.restarted", found, None, {"number": found.number})
+    _notify(found)
+    return found
+
+
+@transaction.atomic
+def set_wanted(*, acting: Actor, broker: Broker, wanted: WantedState) -> Broker:
+    """Start or stop a broker process for good."""
+    access.require(acting, Scope.OPERATOR)
+    found = Broker.objects.select_for_update().get(pk=broker.pk)
+    if found.wanted != wanted:
+        before = {"wanted": found.wanted}
+        found.wanted = wanted
+        found.save_changes(["wanted"])
+        audit.record(acting, "broker.wanted_changed", found, before, {"wanted": wanted})
+        _notify(found)
+    return found
+
+
+def is_restarting(broker: Broker) -> bool:
+    """A restart was asked for that the agent has not finished."""
+    return broker.restart_generation != broker.process_restart_generation or broker.process_state in (
+        ProcessState.STARTING,
+        ProcessState.STOPPING,
+        ProcessState.BACKING_OFF,
+    )
+
+
+def note_process(broker_id: str, **fields: object) -> None:
+    """What the agent sees of a process; not a change of what is wanted, so no version and no audit."""
+    Broker.objects.filter(pk=broker_id).update(**fields)
+
+
+def note_restart(broker_id: str) -> None:
+    """The process ended without being asked to."""
+    Broker.objects.filter(pk=broker_id).update(process_restarts=F("process_restarts") + 1)
+
+
+def _notify(broker: Broker) -> None:
+    """Wake the agent on commit; one that misses it looks by itself a moment later."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_notify(%s, %s)", [CHANNEL, broker.host_id])

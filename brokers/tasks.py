@@ -1,0 +1,66 @@
+"""Celery: every task may be lost, run twice, or run out of order; the sweep repairs what is left."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import structlog
+from celery import shared_task
+from django.db import close_old_connections
+from django.utils import timezone
+from kombu.exceptions import OperationalError
+
+from brokers import health, reconciler, sweep
+from brokers.reconcile_steps import NotYet
+
+log = structlog.get_logger(__name__)
+
+RETRY_AFTER_S = 1
+RETRIES_MAX = 15
+# A queue that does not answer must not keep a request waiting: the sweep does the work a little later.
+QUICK_PUBLISH = {"max_retries": 1, "interval_start": 0.0, "interval_step": 0.1, "interval_max": 0.1}
+
+
+def ask_to_reconcile(instance_id: str) -> None:
+    """The port `instances.ports.reconcile`: put the work into the queue; losing it is harmless."""
+    try:
+        reconcile_instance.apply_async((instance_id,), retry=True, retry_policy=QUICK_PUBLISH)
+    except OperationalError:
+        log.warning("queue.unreachable", instance_id=instance_id)
+
+
+@shared_task(bind=True, name="brokers.reconcile_instance", max_retries=RETRIES_MAX)
+def reconcile_instance(self: Any, instance_id: str) -> str:
+    """Bring the world in line with one instance's row."""
+    close_old_connections()
+    try:
+        return reconciler.reconcile(instance_id)
+    except NotYet as reason:
+        log.info("instance.not_yet", instance_id=instance_id, reason=str(reason))
+        if self.request.retries >= RETRIES_MAX:
+            return f"left to the sweep: {reason}"
+        raise self.retry(countdown=RETRY_AFTER_S, exc=reason) from reason
+
+
+@shared_task(name="brokers.sweep", ignore_result=True)
+def sweep_instances() -> int:
+    """Find instances whose world differs from their row, and put each into the queue."""
+    close_old_connections()
+    found = sweep.needing_work(timezone.now())
+    for instance_id in found:
+        ask_to_reconcile(instance_id)
+    return len(found)
+
+
+@shared_task(name="brokers.tidy", ignore_result=True)
+def tidy() -> int:
+    """Remove what a crash of the reconciler may leave behind without anybody noticing."""
+    close_old_connections()
+    return sweep.tidy()
+
+
+@shared_task(name="brokers.observe", ignore_result=True)
+def observe_brokers() -> int:
+    """Ask every broker for its status and keep it with its row."""
+    close_old_connections()
+    return health.observe(timezone.now())
