@@ -38,6 +38,10 @@ _ONE_HEAD_V7: Final = Struct(">iiihiih")
 _ONE_PARTITION_V11: Final = Struct(">iihqqqiii")
 _ONE_PARTITION_V7: Final = Struct(">iihqqqii")
 _ENDS: Final = b"\x00\x00\x00"  # no tagged fields: of the partition, the topic, the answer
+# What such a frame announces as its size, names, lengths and records aside.
+_ONE_BYTES_V12: Final = _ONE_HEAD_V12.size - 1 + _ONE_PARTITION_V12.size + len(_ENDS) - 4
+_ONE_BYTES_V13: Final = _ONE_V13.size + len(_ENDS) - 4
+_ONE_HEAD_BYTES_V7: Final = _ONE_HEAD_V7.size - 4
 
 
 def _unsigned(value: int) -> bytes:
@@ -64,8 +68,8 @@ def encode_fetch_response(
     """A whole fetch response frame (versions 4 to 17) as pieces to send one after the other.
 
     `topics` holds `(name or id, [(partition, error, high watermark, last stable offset, log start offset, records
-    length in bytes, slice or None)])`. A slice stands in the answer as it is and must send exactly that many bytes; None sends
-    an empty record set. Aborted transactions are listed for `read_committed` fetches, null otherwise.
+    length in bytes, slice or None)])`. A slice stands in the answer as it is and must send exactly that many bytes;
+    None sends an empty record set. Aborted transactions are listed for `read_committed` fetches, null otherwise.
     """
     if len(topics) == 1 and not read_committed and version >= 7:
         topic, partitions = topics[0]
@@ -143,14 +147,14 @@ def _encode_one(
         size = _unsigned(length + 1)
         if version >= _TOPIC_IDS_FROM:
             head = _ONE_V13.pack(
-                75 + len(size) + length, correlation_id, throttle_time_ms, error, session_id, 2, topic,
+                _ONE_BYTES_V13 + len(size) + length, correlation_id, throttle_time_ms, error, session_id, 2, topic,
                 2, index, code, high_watermark, stable_offset, start_offset, 0, _NO_PREFERRED_REPLICA,
             )  # fmt: skip
         else:
             named = _unsigned(len(topic) + 1)
             head = (
                 _ONE_HEAD_V12.pack(
-                    58 + len(named) + len(topic) + len(size) + length,
+                    _ONE_BYTES_V12 + len(named) + len(topic) + len(size) + length,
                     correlation_id, throttle_time_ms, error, session_id, 2, named[0],
                 )
                 + named[1:] + topic
@@ -167,6 +171,12 @@ def _encode_one(
     else:
         tail = _ONE_PARTITION_V7.pack(1, index, code, high_watermark, stable_offset, start_offset, -1, length)
     head = _ONE_HEAD_V7.pack(
-        20 + name_bytes + len(tail) + length, correlation_id, throttle_time_ms, error, session_id, 1, name_bytes
+        _ONE_HEAD_BYTES_V7 + name_bytes + len(tail) + length,
+        correlation_id,
+        throttle_time_ms,
+        error,
+        session_id,
+        1,
+        name_bytes,
     )
     return [head + topic + tail] if records is None else [head + topic + tail, records]

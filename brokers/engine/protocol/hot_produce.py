@@ -170,6 +170,11 @@ _ONE_HEAD: Final = Struct(">iiih")
 _ONE_TAIL_V3: Final = Struct(">iihqqi")
 _ONE_TAIL_V5: Final = Struct(">iihqqqi")
 _ONE_TAIL_V8: Final = Struct(">iihqqqihi")
+# What such a frame announces as its size, the name aside.
+_ONE_BYTES_V3: Final = _ONE_HEAD.size + _ONE_TAIL_V3.size - 4
+_ONE_BYTES_V5: Final = _ONE_HEAD.size + _ONE_TAIL_V5.size - 4
+_ONE_BYTES_V8: Final = _ONE_HEAD.size + _ONE_TAIL_V8.size - 4
+_ONE_BYTES_V9: Final = _ONE_HEAD_V9.size + _ONE_TAIL_V9.size - 4
 
 
 def encode_produce_response(
@@ -187,7 +192,7 @@ def encode_produce_response(
                 length = len(name)
                 if version >= _FLEXIBLE_FROM:
                     return (
-                        _ONE_HEAD_V9.pack(length + 51, correlation_id, 2, length + 1)
+                        _ONE_HEAD_V9.pack(length + _ONE_BYTES_V9, correlation_id, 2, length + 1)
                         + name
                         + _ONE_TAIL_V9.pack(
                             2, index, error, base_offset, append_time_ms, log_start_offset, 1, 0, throttle_time_ms
@@ -195,7 +200,7 @@ def encode_produce_response(
                     )
                 if version >= 8:
                     return (
-                        _ONE_HEAD.pack(length + 54, correlation_id, 1, length)
+                        _ONE_HEAD.pack(length + _ONE_BYTES_V8, correlation_id, 1, length)
                         + name
                         + _ONE_TAIL_V8.pack(
                             1, index, error, base_offset, append_time_ms, log_start_offset, 0, -1, throttle_time_ms
@@ -203,14 +208,14 @@ def encode_produce_response(
                     )
                 if version >= 5:
                     return (
-                        _ONE_HEAD.pack(length + 48, correlation_id, 1, length)
+                        _ONE_HEAD.pack(length + _ONE_BYTES_V5, correlation_id, 1, length)
                         + name
                         + _ONE_TAIL_V5.pack(
                             1, index, error, base_offset, append_time_ms, log_start_offset, throttle_time_ms
                         )
                     )
                 return (
-                    _ONE_HEAD.pack(length + 40, correlation_id, 1, length)
+                    _ONE_HEAD.pack(length + _ONE_BYTES_V3, correlation_id, 1, length)
                     + name
                     + _ONE_TAIL_V3.pack(1, index, error, base_offset, append_time_ms, throttle_time_ms)
                 )

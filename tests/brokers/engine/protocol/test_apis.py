@@ -1,0 +1,91 @@
+"""The table of calls, what each listener says of it, and the codes that old versions are told."""
+
+from __future__ import annotations
+
+import pytest
+
+from brokers.engine.protocol import codec
+from brokers.engine.protocol.apis import (
+    ADVERTISED_INTERNAL,
+    ADVERTISED_TENANT,
+    APIS,
+    ApiKey,
+    client_waits,
+    has_throttle_time,
+    is_served,
+)
+from brokers.engine.protocol.errors import ErrorCode, downgraded
+from brokers.engine.protocol.fields import fields_of
+from brokers.engine.protocol.registry import message_class
+
+
+@pytest.mark.parametrize("advertised", [ADVERTISED_TENANT, ADVERTISED_INTERNAL], ids=["tenant", "internal"])
+def test_every_advertised_version_has_a_codec(advertised: dict[ApiKey, tuple[int, int]]) -> None:
+    assert list(advertised) == sorted(advertised)
+    for api_key, (first, last) in advertised.items():
+        for version in range(first, last + 1):
+            message = message_class(api_key, "response")()
+            body = codec.encode_response(api_key, version, message)
+            assert codec.decode_response(api_key, version, body) == message
+
+
+def test_a_tenant_is_not_offered_authentication() -> None:
+    assert set(ADVERTISED_INTERNAL) - set(ADVERTISED_TENANT) == {ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
+
+
+def test_produce_is_advertised_from_0_and_served_from_3() -> None:
+    """Old librdkafka would send uncompressed otherwise (KAFKA-18659)."""
+    assert ADVERTISED_TENANT[ApiKey.PRODUCE] == (0, 11)
+    assert not is_served(ADVERTISED_TENANT, ApiKey.PRODUCE, 2)
+    assert is_served(ADVERTISED_TENANT, ApiKey.PRODUCE, 3)
+
+
+def test_a_call_is_served_in_the_advertised_versions_and_api_versions_in_any() -> None:
+    """WIRE-10, WIRE-15."""
+    assert is_served(ADVERTISED_TENANT, ApiKey.FETCH, 4)
+    assert not is_served(ADVERTISED_TENANT, ApiKey.FETCH, 3)
+    assert not is_served(ADVERTISED_TENANT, ApiKey.FETCH, 18)
+    assert not is_served(ADVERTISED_TENANT, ApiKey.SASL_HANDSHAKE, 1)
+    assert not is_served(ADVERTISED_TENANT, 999, 0)
+    assert is_served(ADVERTISED_TENANT, ApiKey.API_VERSIONS, 99)
+
+
+@pytest.mark.parametrize("api_key", sorted(APIS))
+def test_the_throttle_column_is_the_first_version_with_the_field(api_key: int) -> None:
+    fields = {name: spec for name, spec, _ in fields_of(message_class(api_key, "response"))}
+    spec = fields.get("throttle_time_ms")
+    for version in range(APIS[api_key].version_max + 1):
+        assert has_throttle_time(api_key, version) == (spec is not None and spec.exists(version))
+
+
+def test_clients_wait_by_themselves_from_the_version_of_the_table_on() -> None:
+    """QUO-33."""
+    assert not client_waits(ApiKey.PRODUCE, 5)
+    assert client_waits(ApiKey.PRODUCE, 6)
+    assert not client_waits(ApiKey.FETCH, 7)
+    assert client_waits(ApiKey.FETCH, 8)
+    assert not client_waits(ApiKey.DESCRIBE_CLUSTER, 1)
+
+
+@pytest.mark.parametrize(
+    ("error", "api_key", "version", "told"),
+    [
+        (ErrorCode.KAFKA_STORAGE_ERROR, ApiKey.PRODUCE, 3, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (ErrorCode.KAFKA_STORAGE_ERROR, ApiKey.PRODUCE, 4, ErrorCode.KAFKA_STORAGE_ERROR),
+        (ErrorCode.KAFKA_STORAGE_ERROR, ApiKey.FETCH, 5, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (ErrorCode.KAFKA_STORAGE_ERROR, ApiKey.FETCH, 6, ErrorCode.KAFKA_STORAGE_ERROR),
+        (ErrorCode.OFFSET_NOT_AVAILABLE, ApiKey.LIST_OFFSETS, 4, ErrorCode.LEADER_NOT_AVAILABLE),
+        (ErrorCode.OFFSET_NOT_AVAILABLE, ApiKey.LIST_OFFSETS, 5, ErrorCode.OFFSET_NOT_AVAILABLE),
+        (ErrorCode.PRODUCER_FENCED, ApiKey.INIT_PRODUCER_ID, 3, ErrorCode.INVALID_PRODUCER_EPOCH),
+        (ErrorCode.PRODUCER_FENCED, ApiKey.INIT_PRODUCER_ID, 4, ErrorCode.PRODUCER_FENCED),
+        (ErrorCode.PRODUCER_FENCED, ApiKey.END_TXN, 1, ErrorCode.INVALID_PRODUCER_EPOCH),
+        (ErrorCode.PRODUCER_FENCED, ApiKey.END_TXN, 2, ErrorCode.PRODUCER_FENCED),
+        (ErrorCode.PRODUCER_FENCED, ApiKey.PRODUCE, 11, ErrorCode.INVALID_PRODUCER_EPOCH),
+        (ErrorCode.NONE, ApiKey.PRODUCE, 3, ErrorCode.NONE),
+    ],
+)
+def test_an_error_unknown_to_an_old_version_becomes_one_it_knows(
+    error: ErrorCode, api_key: ApiKey, version: int, told: ErrorCode
+) -> None:
+    """WIRE-26."""
+    assert downgraded(error, api_key, version) == told
