@@ -10,4 +10,4 @@ class TenantsConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from tenants.api import schema  # noqa: F401  registers the security scheme with drf-spectacular
+        from tenants.api import schema, schema_components  # noqa: F401  drf-spectacular finds its extensions by import

@@ -110,12 +110,13 @@ class ApiSchema(AutoSchema):
         responses: dict[Any, Any] = {
             told.status: answer() if answer else OpenApiResponse(description="Done; there is no body.")
         }
+        responses |= {status: answer() for status, answer in told.also}
         for status in self._problem_statuses(told):
             responses[(status, PROBLEM_TYPE)] = _problem_response(status)
         return responses
 
     def _problem_statuses(self, told: Endpoint) -> list[int]:
-        statuses = {400, 406, 429, *told.errors}
+        statuses = {400, 406, 429, 500, *told.errors}
         if told.scope != ANYBODY:
             statuses |= {401, 403}
         if "{" in self.path:
@@ -134,7 +135,8 @@ class ApiSchema(AutoSchema):
         told = self.told
         if told is None:
             return []
-        parameters: list[Any] = [query_serializer(told)]
+        asked = query_serializer(told)
+        parameters: list[Any] = [asked] if asked().fields else []
         if self.method == "POST":
             parameters.append(_IDEMPOTENCY_KEY)
         if told.match:

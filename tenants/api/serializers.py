@@ -12,7 +12,6 @@ from tenants.limits import NAME_CHARS_MAX
 from tenants.models import ApiToken, AuditEntry, Invitation, Member, Tenant
 
 
-
 class TenantOut(serializers.ModelSerializer[Tenant]):
     role = serializers.SerializerMethodField(help_text="Your role in it.")
 

@@ -1,0 +1,66 @@
+"""What is said once in the schema instead of on every operation: problem answers, answer headers, strict bodies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.extensions import OpenApiSerializerExtension
+from rest_framework import serializers
+
+from tenants.api.problems import PROBLEM_TYPE
+from tenants.api.strict import StrictSerializer
+
+
+class StrictBodies(OpenApiSerializerExtension):
+    """A body or query that refuses unknown fields says so."""
+
+    target_class = StrictSerializer
+    match_subclasses = True
+
+    def map_serializer(self, auto_schema: Any, direction: str) -> Any:
+        schema = auto_schema._map_serializer(self.target, direction, bypass_extensions=True)
+        schema["additionalProperties"] = False
+        if type(self.target).__doc__ in (None, StrictSerializer.__doc__):
+            schema.pop("description", None)
+        return schema
+
+
+class WholeAnswers(OpenApiSerializerExtension):
+    """A row in an answer always has all its members."""
+
+    target_class = serializers.ModelSerializer
+    match_subclasses = True
+
+    def map_serializer(self, auto_schema: Any, direction: str) -> Any:
+        schema = auto_schema._map_serializer(self.target, direction, bypass_extensions=True)
+        schema["required"] = sorted(schema.get("properties", {}))
+        return schema
+
+
+def share_components(result: dict[str, Any], generator: Any, request: Any, public: bool) -> dict[str, Any]:
+    """A drf-spectacular hook: move problem answers and answer headers to `components` and refer to them."""
+    components = result.setdefault("components", {})
+    responses: dict[str, Any] = components.setdefault("responses", {})
+    headers: dict[str, Any] = components.setdefault("headers", {})
+    for operation in _operations(result):
+        answers = operation["responses"]
+        for status, answer in list(answers.items()):
+            if PROBLEM_TYPE in answer.get("content", {}):
+                responses.setdefault(f"Problem{status}", answer)
+                answers[status] = {"$ref": f"#/components/responses/Problem{status}"}
+            for name, header in answer.get("headers", {}).items():
+                headers.setdefault(name, header)
+                answer["headers"][name] = {"$ref": f"#/components/headers/{name}"}
+    if "X-Request-Id" in headers:
+        for answer in responses.values():
+            answer["headers"] = {"X-Request-Id": {"$ref": "#/components/headers/X-Request-Id"}}
+    return result
+
+
+def _operations(result: dict[str, Any]) -> list[dict[str, Any]]:
+    return [
+        operation
+        for path in result.get("paths", {}).values()
+        for operation in path.values()
+        if isinstance(operation, dict) and "responses" in operation
+    ]
