@@ -13,6 +13,7 @@ from brokers.seed import FIRST_HOST
 
 
 class Command(BaseCommand):
+    requires_system_checks = ()  # it serves no page: importing every view would only make it start later
     help = "Start, watch, restart and stop the broker processes wanted on a host."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
