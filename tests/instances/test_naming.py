@@ -1,4 +1,6 @@
-"""Tenant names and internal names (CKA-15, CKA-16): bounded, valid, injective, and no instance inside another's names."""
+"""Tenant names and internal names (CKA-15, CKA-16): bounded, valid, injective, and no instance inside another's
+names.
+"""
 
 from __future__ import annotations
 

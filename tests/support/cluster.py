@@ -1,9 +1,9 @@
 """One broker's share of the cluster's coordination, wired as the assembly wires it, over any tree.
 
-    member = Member(tree, broker_id=1)
-    await member.start()
-    await member.until(lambda image: image.controller_id == 1)
-    await member.create_topic("ins-7k2m9qxa", "orders", partitions=3)
+member = Member(tree, broker_id=1)
+await member.start()
+await member.until(lambda image: image.controller_id == 1)
+await member.create_topic("ins-7k2m9qxa", "orders", partitions=3)
 """
 
 from __future__ import annotations

@@ -107,7 +107,8 @@ class ZooKeeperTree:
         """
         self._client.start_async()
         try:
-            await asyncio.wait_for(self._connected.wait(), self._timeout_s)
+            async with asyncio.timeout(self._timeout_s):
+                await self._connected.wait()
         except TimeoutError:
             await self.stop()
             raise StoreUnavailable("ZooKeeper does not answer") from None
@@ -218,7 +219,8 @@ class ZooKeeperTree:
 
         result.rawlink(done)
         try:
-            return await asyncio.wait_for(future, self._timeout_s)
+            async with asyncio.timeout(self._timeout_s):
+                return await future
         except TimeoutError:
             raise StoreUnavailable("ZooKeeper does not answer") from None
 

@@ -79,13 +79,14 @@ class ControllerLoop:
 
     async def run(self) -> None:
         """Until cancelled."""
-        next_cleaning_s = asyncio.get_running_loop().time() + CLEANING_INTERVAL_S
+        clock = asyncio.get_running_loop().time
+        next_cleaning_s = clock() + CLEANING_INTERVAL_S
         while True:
-            now_s = asyncio.get_running_loop().time()
             try:
-                await asyncio.wait_for(self._wake.wait(), max(0.0, next_cleaning_s - now_s))
+                async with asyncio.timeout_at(next_cleaning_s):
+                    await self._wake.wait()
             except TimeoutError:
-                next_cleaning_s += CLEANING_INTERVAL_S
+                next_cleaning_s = clock() + CLEANING_INTERVAL_S
                 await self._clean()
                 continue
             self._wake.clear()

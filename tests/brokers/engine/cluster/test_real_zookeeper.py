@@ -1,22 +1,33 @@
-"""The whole coordination against a real ZooKeeper: two and three sessions, elections, expiry, death, a thousand partitions."""
+"""The whole coordination against a real ZooKeeper: two and three sessions, elections, expiry, death, a thousand
+partitions.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
+import statistics
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 import pytest
+from kazoo.client import KazooClient
 
 from brokers.contract import paths
+from brokers.contract.documents import BrokerDocument, PartitionStateDocument
 from brokers.engine.cluster import errors
+from brokers.engine.cluster.controller_writes import ControllerTerm, StateWrite
+from brokers.engine.cluster.image import ClusterImage
 from brokers.engine.cluster.tree import BadVersion, Check, Create, Delete, NodeExists, NoNode, Set
 from brokers.engine.cluster.zookeeper import ZooKeeperTree
 from tests.support.cluster import Member, is_settled
 
 INSTANCE = "ins-7k2m9qxa"
 SESSION_TIMEOUT_MS = 4_000
+# Far above what was measured (50 ms and 2.5 s on a busy machine with all members in one process): a guard, not a
+# figure.
+CREATION_MEDIAN_MS_MAX = 300
+LOAD_S_MAX = 15
 Join = Callable[..., Awaitable[Member]]
 
 _chroots = itertools.count()
@@ -95,5 +106,139 @@ async def test_a_topic_has_leaders_in_every_picture_within_moments(join: Join) -
         for member in members:
             await member.until(lambda image, name=topic.name: name in image.topics and image.topics[name].has_leaders)
         took_ms.append((time.perf_counter() - began) * 1000)
-    print("create topic ms", sorted(round(ms, 1) for ms in took_ms))
-    assert sorted(took_ms)[len(took_ms) // 2] < 200
+    assert statistics.median(took_ms) < CREATION_MEDIAN_MS_MAX
+
+
+async def test_of_two_sessions_one_is_elected_and_the_other_follows_when_it_goes(join: Join) -> None:
+    """CTL-1, CTL-2: epochs strictly grow from 1."""
+    first, second = await join(1), await join(2)
+    for member in (first, second):
+        await member.until(lambda image: image.controller_id == 1 and image.controller_epoch == 1)
+    assert first.controller.is_controller and not second.controller.is_controller
+    await first.stop()
+    await second.until(lambda image: image.controller_id == 2 and image.controller_epoch == 2)
+    await second.until(lambda image: set(image.brokers) == {2})
+
+
+async def test_an_expired_session_registers_again_and_another_controller_takes_over(hosts: str, join: Join) -> None:
+    """ZK-1, CTL-4: the deposed controller changes nothing, and the broker comes back under a higher epoch."""
+    first, second = await join(1), await join(2)
+    await first.until(lambda image: is_settled(image) and len(image.brokers) == 2)
+    old_epoch, old_term = first.session.broker_epoch, first.controller.state.term
+    assert old_term is not None
+    await expire(hosts, first.tree)
+    await second.until(lambda image: image.controller_epoch >= 2 and image.brokers.get(1) is not None)
+    image = await first.until(lambda image: is_settled(image) and image.brokers[1].epoch > old_epoch)
+    assert first.session.broker_epoch == image.brokers[1].epoch
+    topic = image.topics["__usage"]
+    state = PartitionStateDocument(leader=2, leader_epoch=99, controller_epoch=old_term.epoch, isr=(2,))
+    with pytest.raises(errors.ControllerMoved):
+        await first.store.write_states(old_term, [StateWrite("__usage", 0, state, topic.partitions[0].version)])
+    with pytest.raises(errors.ControllerMoved):
+        await first.store.finish_deletion(old_term, topic)
+    assert first.fatal == second.fatal == []
+
+
+async def test_the_partitions_of_a_dead_broker_have_no_leader_until_it_is_back(join: Join) -> None:
+    """REP-30 with one replica: leader -1, ISR kept; back under a higher leader epoch."""
+    members = [await join(1), await join(2)]
+    await members[0].publish_instance(INSTANCE, [1, 2])
+    await members[0].until(lambda image: len(image.brokers) == 2)
+    topic = await members[0].create_topic(INSTANCE, "orders", assignment={0: [1], 1: [2]})
+    await members[1].crash()
+    await members[1].session.stop()
+    image = await members[0].until(lambda image: image.topics[topic.name].partitions[1].leader == -1)
+    dead = image.topics[topic.name].partitions[1]
+    assert (dead.isr, dead.leader_epoch) == ((2,), 1)
+    assert image.topics[topic.name].partitions[0].leader_epoch == 0
+    await join(2)
+    image = await members[0].until(lambda image: image.topics[topic.name].partitions[1].leader == 2)
+    assert image.topics[topic.name].partitions[1].leader_epoch == 2
+
+
+async def test_a_dead_incarnation_is_replaced_at_once_with_its_office(
+    join: Join, connect: Callable[[], Awaitable[ZooKeeperTree]]
+) -> None:
+    """kill -9 of the controller and a restart on the same port: nobody waits for the old session to end."""
+    old = await join(1)
+    await old.until_settled()
+    await old.crash()
+    born_again = Member(await connect(), broker_id=1)
+    async with asyncio.timeout(SESSION_TIMEOUT_MS / 1000 / 2):
+        await born_again.start()
+        await born_again.until(lambda image: image.topics["__usage"].partitions[0].leader_epoch == 1)
+    assert born_again.controller.epoch == 2
+    await born_again.stop()
+
+
+async def test_a_broker_id_that_lives_elsewhere_is_refused(
+    join: Join, connect: Callable[[], Awaitable[ZooKeeperTree]]
+) -> None:
+    """ZK-1."""
+    await join(1)
+    intruder = Member(await connect(), broker_id=1, port=24_099, registration_wait_s=0.2)
+    with pytest.raises(errors.BrokerAlreadyRegistered):
+        await intruder.start()
+
+
+async def test_a_broker_whose_id_was_taken_while_it_was_away_gives_up(hosts: str, join: Join) -> None:
+    member = await join(1, registration_wait_s=0.1)
+    thief = ZooKeeperTree(hosts, session_timeout_ms=SESSION_TIMEOUT_MS)
+    await thief.start()
+    document = BrokerDocument(host="127.0.0.1", port=24_098, admin_port=1, timestamp_ms=1)
+    await thief.commit([Delete(paths.broker(1), None), Create(paths.broker(1), document.to_json(), ephemeral=True)])
+    await expire(hosts, member.tree)
+    async with asyncio.timeout(20):
+        while not member.fatal:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    await thief.stop()
+
+
+async def test_a_thousand_partitions_of_a_dead_broker_are_decided_in_one_pass(join: Join) -> None:
+    """CTL-8: one decision, and as many transactions as their size asks for, not one per partition."""
+    survivor, dying = await join(1), await join(2)
+    await survivor.until(lambda image: is_settled(image) and len(image.brokers) == 2)
+    await survivor.publish_instance(INSTANCE, [1, 2])
+    for name in ("one", "two"):
+        await survivor.create_topic(INSTANCE, name, assignment={index: [2] for index in range(500)})
+    passes: list[int] = []
+    original = survivor.store.write_states
+
+    async def counted(term: ControllerTerm, writes: Sequence[StateWrite]) -> list[StateWrite]:
+        passes.append(len(writes))
+        return await original(term, writes)
+
+    survivor.store.write_states = counted  # type: ignore[method-assign]
+    await dying.crash()
+    await dying.session.stop()
+    await survivor.until(lambda image: leaderless(image) == 1001)
+    assert passes == [1001]
+
+
+async def test_ten_thousand_partitions_are_loaded_in_seconds(
+    join: Join, connect: Callable[[], Awaitable[ZooKeeperTree]]
+) -> None:
+    member = await join(1)
+    await member.publish_instance(INSTANCE, [1])
+    for number in range(20):
+        await member.store.create_topic(member.image, instance_id=INSTANCE, name=f"t{number}", partitions=500)
+    await member.until(lambda image: len(image.topics) == 21 and is_settled(image), timeout_s=60)
+    reader = Member(await connect(), broker_id=9, controls=False)
+    began = time.perf_counter()
+    image = await reader.watcher.load()
+    took_s = time.perf_counter() - began
+    assert sum(len(topic.partitions) for topic in image.topics.values()) == 10_001
+    assert took_s < LOAD_S_MAX
+    assert image == member.image
+
+
+def leaderless(image: ClusterImage) -> int:
+    return sum(partition.leader == -1 for topic in image.topics.values() for partition in topic.partitions)
+
+
+async def expire(hosts: str, tree: ZooKeeperTree) -> None:
+    """Ends a session behind its owner's back: a second client takes it over and closes it."""
+    client = KazooClient(hosts=hosts, client_id=tree._client.client_id, timeout=SESSION_TIMEOUT_MS / 1000)
+    await asyncio.to_thread(client.start)
+    await asyncio.to_thread(client.stop)
+    await asyncio.to_thread(client.close)

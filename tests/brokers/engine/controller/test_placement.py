@@ -1,4 +1,6 @@
-"""Replica assignment: the spec's vectors (ASG-2, 3, 5, 6) and its properties over every small cluster (ASG-4, TST-8)."""
+"""Replica assignment: the spec's vectors (ASG-2, 3, 5, 6) and its properties over every small cluster (ASG-4,
+TST-8).
+"""
 
 from __future__ import annotations
 

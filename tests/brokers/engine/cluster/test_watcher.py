@@ -1,0 +1,252 @@
+"""The picture converges: whatever was written, in whatever bursts, it ends up equal to a fresh load (ZK-32, ZK-33)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from brokers.contract import documents, paths
+from brokers.contract.documents import InstanceTopicDocument, PartitionStateDocument
+from brokers.engine.cluster import changes, errors
+from brokers.engine.cluster.current import CurrentImage
+from brokers.engine.cluster.image import ClusterImage
+from brokers.engine.cluster.quota_image import QuotaEntity
+from brokers.engine.cluster.tree import Create, Set
+from brokers.engine.cluster.watcher import ClusterWatcher
+from tests.support.cluster import CLUSTER_ID, Member, instance_document, is_settled
+from tests.support.fake_store import FakeEnsemble
+
+INSTANCES = ("ins-aaaaaaaa", "ins-bbbbbbbb")
+
+
+async def fresh_load(ensemble: FakeEnsemble) -> ClusterImage:
+    tree = ensemble.connect()
+    current = CurrentImage(ClusterImage(CLUSTER_ID))
+    return await ClusterWatcher(tree, current).load()
+
+
+async def quiet() -> None:
+    """Lets everything that is under way in the fake ensemble come to its end: many turns of the loop, no clock."""
+    for _ in range(400):
+        await asyncio.sleep(0)
+
+
+Step = Callable[[Member], Awaitable[object]]
+
+names = st.sampled_from(["orders", "a.b", "h.x", "x" * 240])
+instances = st.sampled_from(INSTANCES)
+maybe_names = st.none() | st.sampled_from(["alice", "<default>", "用户", "a/b"])
+
+
+@st.composite
+def steps(draw: st.DrawFn) -> Step:
+    instance_id, name = draw(instances), draw(names)
+    kind = draw(st.sampled_from(["create", "delete", "grow", "config", "quota", "instance", "allow", "suspend"]))
+    amount = draw(st.integers(1, 4))
+    user, client = draw(maybe_names), draw(maybe_names)
+    has_user = draw(st.booleans())
+
+    async def step(member: Member) -> object:
+        store, image = member.store, member.image
+        if kind == "create":
+            return await store.create_topic(image, instance_id=instance_id, name=name, partitions=amount)
+        if kind == "delete":
+            return await store.delete_topic(image, instance_id=instance_id, name=name)
+        if kind == "grow":
+            return await store.create_partitions(image, instance_id=instance_id, name=name, total=amount)
+        if kind == "config":
+            return await store.alter_topic_config(
+                image, instance_id=instance_id, name=name, change=lambda config: {**config, "retention.ms": str(amount)}
+            )
+        if kind == "quota":
+            entity = QuotaEntity(has_user, user if has_user else None, True, client)
+            limit = None if amount == 1 else float(amount)
+            return await store.alter_client_quotas(
+                instance_id=instance_id, entity=entity, changes={"producer_byte_rate": limit}
+            )
+        if kind == "allow":
+            return await allow(member, instance_id, name, f"10.0.0.{amount}")
+        if kind == "suspend":
+            member.tree.ensemble.suspend(member.tree)
+            return member.tree.ensemble.resume(member.tree)
+        return await publish(member, instance_id, produce_bps=amount)
+
+    return step
+
+
+async def publish(member: Member, instance_id: str, **fields: object) -> None:
+    document = instance_document([1], **fields).to_json()
+    path = paths.instance(instance_id)
+    node = await member.tree.get(path)
+    write = Create(path, document) if node is None else Set(path, document, node.version)
+    change = Create(paths.CHANGE_PREFIX, documents.change_to_json([f"instances/{instance_id}"]), sequence=True)
+    await member.tree.commit([write, change])
+
+
+async def allow(member: Member, instance_id: str, name: str, address: str) -> None:
+    """What the control plane writes for an IP allow-list."""
+    topic = member.image.instances[instance_id].topic(name)
+    if topic is None:
+        return
+    path = paths.instance_topic(instance_id, topic.name)
+    document = InstanceTopicDocument(name=name, produce_ips=(address,)).to_json()
+    node = await member.tree.get(path)
+    parent = paths.instance_topics(instance_id)
+    if await member.tree.get(parent) is None:
+        await member.tree.commit([Create(parent)])
+    write = Create(path, document) if node is None else Set(path, document, node.version)
+    await member.tree.commit([write, changes.topics_changed([topic.name])])
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(steps(), st.booleans()), max_size=20))
+def test_any_sequence_of_writes_ends_in_the_picture_of_a_fresh_load(plan: list[tuple[Step, bool]]) -> None:
+    async def play() -> None:
+        ensemble = FakeEnsemble()
+        member, reader = (
+            Member(ensemble.connect(), broker_id=1),
+            Member(ensemble.connect(), broker_id=2, controls=False),
+        )
+        await member.start()
+        await reader.start()
+        for instance_id in INSTANCES:
+            await publish(member, instance_id)
+        await quiet()
+        for step, let_it_settle in plan:
+            try:
+                await step(member)
+            except errors.Refused:
+                continue
+            if let_it_settle:
+                await quiet()
+        await quiet()
+        await quiet()
+        expected = await fresh_load(ensemble)
+        assert member.image == expected
+        assert reader.image == expected
+        assert is_settled(expected)
+        for one in (member, reader):
+            await one.stop()
+            assert one.fatal == []
+
+    asyncio.run(play())
+
+
+async def test_a_burst_of_changes_becomes_few_pictures() -> None:
+    ensemble = FakeEnsemble()
+    member = Member(ensemble.connect(), broker_id=1)
+    await member.start()
+    await publish(member, INSTANCES[0])
+    await quiet()
+    pictures = []
+    member.current.subscribe(lambda _before, after: pictures.append(after))
+    image = member.image
+    await asyncio.gather(
+        *(member.store.create_topic(image, instance_id=INSTANCES[0], name=f"t{n}", partitions=1) for n in range(100))
+    )
+    await member.until(lambda image: len(image.topics) == 101 and is_settled(image))
+    assert len(pictures) < 20
+    await member.stop()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/brokers/topics/ins-aaaaaaaa.orders",
+        "/config/topics/ins-aaaaaaaa.orders",
+        "/brokers/topics/ins-aaaaaaaa.orders/partitions/0/state",
+        "/ckafka/instances/ins-aaaaaaaa",
+    ],
+)
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"partitions": 7}', b"\xff", b"null", b'{"partitions":{"x":[]}}'])
+async def test_a_malformed_document_changes_nothing_and_stops_nobody(path: str, body: bytes) -> None:
+    """QUO-75, for every kind of document."""
+    ensemble = FakeEnsemble()
+    member = Member(ensemble.connect(), broker_id=1, controls=False)
+    await member.start()
+    await publish(member, INSTANCES[0])
+    await member.until(lambda image: INSTANCES[0] in image.instances)
+    await member.store.create_topic(member.image, instance_id=INSTANCES[0], name="orders", partitions=1)
+    await quiet()
+    state = PartitionStateDocument(leader=1, leader_epoch=0, controller_epoch=1, isr=(1,)).to_json()
+    parents = [f"/brokers/topics/ins-aaaaaaaa.orders/{part}" for part in ("partitions", "partitions/0")]
+    await member.tree.commit(
+        [
+            *map(Create, parents),
+            Create(f"{parents[1]}/state", state),
+            changes.topics_changed(["ins-aaaaaaaa.orders"]),
+        ]
+    )
+    await quiet()
+    before = member.image
+    assert before.instances[INSTANCES[0]].topics[b"orders"].partitions[0].leader == 1
+    if path.startswith("/config") and body == b"":
+        return
+    change = documents.change_to_json(["topics/ins-aaaaaaaa.orders", f"instances/{INSTANCES[0]}"])
+    await member.tree.commit([Set(path, body, None), Create(paths.CHANGE_PREFIX, change, sequence=True)])
+    await member.tree.commit([Create(paths.CHANGE_PREFIX, body, sequence=True)])
+    await member.tree.commit([Create(paths.CONFIG_CHANGE_PREFIX, body, sequence=True)])
+    await quiet()
+    after = member.image
+    if not (path.startswith("/config") and body == b'{"partitions": 7}'):
+        assert after.topics == before.topics
+    assert after.instances[INSTANCES[0]].document == before.instances[INSTANCES[0]].document
+    await publish(member, INSTANCES[1])
+    await member.until(lambda image: INSTANCES[1] in image.instances)
+    await member.stop()
+    assert member.fatal == []
+
+
+async def test_change_nodes_cleaned_before_they_were_read_make_the_reader_read_everything() -> None:
+    ensemble = FakeEnsemble()
+    writer, reader = Member(ensemble.connect(), broker_id=1), Member(ensemble.connect(), broker_id=2, controls=False)
+    await writer.start()
+    await reader.start()
+    await writer.until_settled()
+    ensemble.suspend(reader.tree)
+    await quiet()
+    for instance_id in INSTANCES:
+        await publish(writer, instance_id)
+    ensemble.now_ms += 1_000_000
+    await writer.store.clean_changes(-10_000_000)
+    assert await writer.tree.children(paths.CHANGES) == []
+    await publish(writer, INSTANCES[1], produce_bps=7)
+    ensemble.resume(reader.tree)
+    await reader.until(lambda image: INSTANCES[0] in image.instances)
+    assert reader.image.instances[INSTANCES[1]].document.produce_bps == 7
+    for member in (writer, reader):
+        await member.stop()
+
+
+async def test_only_old_change_nodes_are_cleaned() -> None:
+    ensemble = FakeEnsemble()
+    member = Member(ensemble.connect(), broker_id=1, controls=False, now_ms=lambda: ensemble.now_ms)
+    await member.start()
+    await publish(member, INSTANCES[0])
+    ensemble.now_ms += 20 * 60 * 1000
+    await publish(member, INSTANCES[1])
+    await member.until(lambda image: len(image.instances) == 2)
+    assert await member.store.clean_changes(15 * 60 * 1000) == 1
+    assert await member.tree.children(paths.CHANGES) == ["change_0000000001"]
+    await member.stop()
+
+
+async def test_the_last_picture_stays_while_zookeeper_is_away() -> None:
+    ensemble = FakeEnsemble()
+    member = Member(ensemble.connect(), broker_id=1)
+    await member.start()
+    await member.until_settled()
+    before = member.image
+    ensemble.suspend(member.tree)
+    await quiet()
+    assert member.image is before
+    assert member.session.state.value == "suspended"
+    with pytest.raises(errors.StoreUnavailable):
+        await member.store.create_topic(member.image, instance_id=None, name="x", partitions=1)
+    ensemble.resume(member.tree)
+    await member.create_topic(None, "x", partitions=1)
+    await member.stop()
