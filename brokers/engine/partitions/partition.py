@@ -178,7 +178,8 @@ class Partition:
                 error_message=fault.message,
                 record_errors=fault.record_errors,
             )
-        if checked.attributes & TRANSACTIONAL:
+        _, last_delta, _, attributes, producer_id, producer_epoch, base_sequence = checked
+        if attributes & TRANSACTIONAL:
             # Transactions are not served: no coordinator ever added this partition to one (TXN-27).
             code = (
                 verdicts.TRANSACTION_ABORTABLE
@@ -186,10 +187,8 @@ class Partition:
                 else verdicts.INVALID_TXN_STATE
             )
             return AppendResult(code, log_start_offset=log.log_start_offset)
-        if checked.producer_id >= 0:
-            known = log.producers.check(
-                checked.producer_id, checked.producer_epoch, checked.base_sequence, checked.last_offset_delta
-            )
+        if producer_id >= 0:
+            known = log.producers.check(producer_id, producer_epoch, base_sequence, last_delta)
             if isinstance(known, CachedBatch):
                 return AppendResult(
                     verdicts.NONE,

@@ -6,15 +6,15 @@ rewritten (REC-21, REC-57). Which batches get the full record walk: docs/decisio
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final, NamedTuple
+from dataclasses import dataclass, field
+from typing import Final
 
 from brokers.engine.records import batch as layout
 from brokers.engine.records import verdicts
 from brokers.engine.records.builder import recompress
 from brokers.engine.records.compression import ZSTD, Oversized, Undecodable, inflate
 from brokers.engine.records.legacy import first_entry
-from brokers.engine.records.walk import Malformed, hop, walk
+from brokers.engine.records.walk import Malformed, check_fields, hop, walk
 from brokers.engine.wire.checksum import crc32c
 
 LONG_MAX: Final = 2**63 - 1
@@ -28,7 +28,7 @@ RECORD_ERRORS_SHOWN_MAX: Final = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchRules:
-    """What a topic's configuration asks of a batch. `walk_all` turns the full walk on for every batch."""
+    """What a topic's configuration asks of a batch. `walk_all`, derived, asks for the full walk of every batch."""
 
     batch_bytes_max: int = 1_048_588
     segment_bytes: int = 1_073_741_824
@@ -38,13 +38,13 @@ class BatchRules:
     timestamp_after_ms_max: int = LONG_MAX
     codec: int | None = None  # None keeps the producer's
 
-    @property
-    def bounds_timestamps(self) -> bool:
-        return self.timestamp_before_ms_max != LONG_MAX or self.timestamp_after_ms_max != LONG_MAX
+    bounds_timestamps: bool = field(init=False)
+    walk_all: bool = field(init=False)
 
-    @property
-    def walk_all(self) -> bool:
-        return self.compacted or (self.bounds_timestamps and not self.log_append_time)
+    def __post_init__(self) -> None:
+        bounds = self.timestamp_before_ms_max != LONG_MAX or self.timestamp_after_ms_max != LONG_MAX
+        object.__setattr__(self, "bounds_timestamps", bounds)
+        object.__setattr__(self, "walk_all", self.compacted or (bounds and not self.log_append_time))
 
 
 class BatchRejected(Exception):
@@ -60,16 +60,9 @@ class BatchRejected(Exception):
         self.record_errors = record_errors
 
 
-class CheckedBatch(NamedTuple):
-    """What the log needs to know of a batch that passed."""
-
-    data: memoryview
-    last_offset_delta: int
-    max_timestamp: int
-    attributes: int
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
+    """The batch may not enter the log. `shape` marks a fault that Kafka answers with log_start_offset -1."""
+# producer epoch, base sequence. A plain tuple: one is made per request.
+CheckedBatch = tuple[memoryview, int, int, int, int, int, int]
 
 
 _UNPACK = layout.HEADER.unpack_from
@@ -77,6 +70,13 @@ _UNPACK = layout.HEADER.unpack_from
 
 def check_shape(records: memoryview, produce_version: int) -> int:
     """The size of the one v2 batch in `records` (REC-42, REC-43). A cut entry after it is ignored (REC-60)."""
+    total = len(records)
+    if total >= layout.HEADER_BYTES and records[layout.MAGIC_AT] == layout.MAGIC:
+        _, length = layout.OFFSET_AND_LENGTH.unpack_from(records)
+        if length + layout.LOG_OVERHEAD_BYTES == total and (
+            produce_version >= PRODUCE_ZSTD_FROM or not records[22] & 7
+        ):
+            return total  # what nearly every request holds
     entry = first_entry(records)
     if entry is None:
         raise BatchRejected(verdicts.INVALID_RECORD, shape=True)
@@ -89,7 +89,7 @@ def check_shape(records: memoryview, produce_version: int) -> int:
         raise BatchRejected(verdicts.CORRUPT_MESSAGE, shape=True)
     if produce_version < PRODUCE_ZSTD_FROM and records[22] & layout.CODEC_MASK == ZSTD:
         raise BatchRejected(verdicts.UNSUPPORTED_COMPRESSION_TYPE, shape=True)
-    if size < len(records):
+    if size < total:
         rest = first_entry(records[size:])
         if rest is not None:
             second_size, second_magic = rest
@@ -141,7 +141,7 @@ def check_batch(records: memoryview, size: int, rules: BatchRules, now_ms: int, 
         max_timestamp = true_max - 1  # forces the stamp below
     if rules.log_append_time or true_max != max_timestamp:
         layout.stamp(data, attributes, true_max)
-    return CheckedBatch(data, last_delta, true_max, attributes, producer_id, producer_epoch, base_sequence)
+    return data, last_delta, true_max, attributes, producer_id, producer_epoch, base_sequence
 
 
 def _inflated(codec: int, data: memoryview) -> bytes:
@@ -157,32 +157,34 @@ def _inflated(codec: int, data: memoryview) -> bytes:
 
 def _check_records(block: bytes, count: int, base_timestamp: int, rules: BatchRules, now_ms: int, place: str) -> int:
     """The full walk. Returns the true maximum timestamp; raises Malformed, or BatchRejected with record errors."""
-    errors: list[tuple[int, str]] = []
-    late = False
-    max_timestamp = -1
-    bounded = rules.bounds_timestamps and not rules.log_append_time
-    for index, record in enumerate(walk(block, count)):
-        timestamp = base_timestamp + record.timestamp_delta
-        max_timestamp = max(max_timestamp, timestamp)
-        if rules.compacted and record.key is None:
-            errors.append((index, f"Compacted topic cannot accept message without key in topic partition {place}."))
-        elif bounded and timestamp != -1 and not _in_bounds(timestamp, rules, now_ms):
-            late = True
-            errors.append((index, f"Timestamp {timestamp} of message with offset {index} is out of range."))
-    if not errors:
-        return max_timestamp
-    if late:
-        message = "One or more records have been rejected due to invalid timestamp"
-        raise BatchRejected(verdicts.INVALID_TIMESTAMP, shape=False, message=message, record_errors=tuple(errors))
-    shown = [f"RecordError(batchIndex={index}, message='{text}')" for index, text in errors[:RECORD_ERRORS_SHOWN_MAX]]
-    message = (
-        f"One or more records have been rejected due to {len(errors)} record errors in total, "
-        f"and only showing the first three errors at most: [{', '.join(shown)}]"
-    )
-    raise BatchRejected(verdicts.INVALID_RECORD, shape=False, message=message, record_errors=tuple(errors))
+    greatest, keyless = check_fields(block, count)
+    if rules.bounds_timestamps and not rules.log_append_time:
+        late = [
+            (
+                index,
+                f"Timestamp {base_timestamp + record.timestamp_delta} of message with offset {index} is out of range.",
+            )
+            for index, record in enumerate(walk(block, count))
+            if not _in_bounds(base_timestamp + record.timestamp_delta, rules, now_ms)
+        ]
+        if late:
+            message = "One or more records have been rejected due to invalid timestamp"
+            raise BatchRejected(verdicts.INVALID_TIMESTAMP, shape=False, message=message, record_errors=tuple(late))
+    if rules.compacted and keyless:
+        text = f"Compacted topic cannot accept message without key in topic partition {place}."
+        shown = [f"RecordError(batchIndex={index}, message='{text}')" for index in keyless[:RECORD_ERRORS_SHOWN_MAX]]
+        message = (
+            f"One or more records have been rejected due to {len(keyless)} record errors in total, "
+            f"and only showing the first three errors at most: [{', '.join(shown)}]"
+        )
+        errors = tuple((index, text) for index in keyless)
+        raise BatchRejected(verdicts.INVALID_RECORD, shape=False, message=message, record_errors=errors)
+    return base_timestamp + greatest
 
 
 def _in_bounds(timestamp: int, rules: BatchRules, now_ms: int) -> bool:
+    if timestamp == -1:  # none given: exempt
+        return True
     return now_ms - timestamp <= rules.timestamp_before_ms_max and timestamp - now_ms <= rules.timestamp_after_ms_max
 
 

@@ -17,6 +17,7 @@ PROBE_RECORDS: Final = 64  # first look ahead for a run; quadrupled while runs f
 PATIENCE_RECORDS_MAX: Final = 1_024  # hops between two looks when records come in no runs
 RUN_WORTH_IT: Final = 8
 HEADERS_PER_RECORD_MAX: Final = 65_536
+RECORD_BYTES_MIN: Final = 7  # length, attributes, two deltas, key and value lengths, header count
 
 
 class Malformed(ValueError):
@@ -52,8 +53,8 @@ def hop(data: bytes, count: int) -> None:
                     stride = body - position + length
                 else:
                     stride = ((first & 0x7F | second << 7) >> 1) + 2
-            if first & 1 or stride <= 0:
-                raise Malformed("a record has a negative length")
+            if first & 1 or stride < RECORD_BYTES_MIN:
+                raise Malformed("a record is too short to be one")
             if patience > 0 or second >= 0x80:
                 patience -= 1
                 seen += 1
@@ -80,6 +81,86 @@ def hop(data: bytes, count: int) -> None:
 def _leading(column: bytes, byte: int) -> int:
     """How many bytes equal to `byte` the column starts with."""
     return len(column) - len(column.lstrip(bytes((byte,))))
+
+
+def check_fields(data: bytes, count: int) -> tuple[int, list[int]]:
+    """Checks every field of every record without making objects; (greatest timestamp delta, records without a key).
+
+    The same verdicts as `walk`, some four times as fast: one-byte integers, which nearly all are, are read in line.
+    Raises Malformed.
+    """
+    position = 0
+    size = len(data)
+    greatest = 0
+    keyless: list[int] = []
+    try:
+        for index in range(count):
+            length, position = _integer(data, position, size)
+            end = position + length
+            if length < 0 or end > size:
+                raise Malformed("a record reaches past the end of its batch")
+            position += 1
+            byte = data[position]
+            if byte < 0x80:
+                delta = (byte >> 1) ^ -(byte & 1)
+                position += 1
+            else:
+                delta, position = read_signed_long(data, position, end)
+            if index == 0 or delta > greatest:
+                greatest = delta
+            position = position + 1 if data[position] < 0x80 else _integer(data, position, end)[1]
+            byte = data[position]
+            if byte == 1:  # null
+                keyless.append(index)
+                position += 1
+            else:
+                position = _skip(data, position, end)
+            position = _skip(data, position, end)
+            if data[position] == 0 and position + 1 == end:
+                position = end
+            else:
+                position = _skip_headers(data, position, end)
+            if position != end:
+                raise Malformed("the fields of a record do not fill it")
+    except (IndexError, MalformedVarint):
+        raise Malformed("a record is cut off") from None
+    if position != size:
+        raise Malformed("bytes are left over after the last record")
+    return greatest, keyless
+
+
+def _integer(data: bytes, at: int, end: int) -> tuple[int, int]:
+    """(number, position after it), with the one and two byte forms in line."""
+    first = data[at]
+    if first < 0x80:
+        return (first >> 1) ^ -(first & 1), at + 1
+    second = data[at + 1]
+    if second < 0x80:
+        first = first & 0x7F | second << 7
+        return (first >> 1) ^ -(first & 1), at + 2
+    return read_signed_int(data, at, end)
+
+
+def _skip(data: bytes, at: int, end: int) -> int:
+    """The position after a nullable field of bytes."""
+    length, start = _integer(data, at, end)
+    if length < 0:
+        return start
+    if start + length > end:
+        raise Malformed("a field reaches past the end of its record")
+    return start + length
+
+
+def _skip_headers(data: bytes, at: int, end: int) -> int:
+    headers, position = read_signed_int(data, at, end)
+    if not 0 <= headers <= HEADERS_PER_RECORD_MAX:
+        raise Malformed("a record has an impossible number of headers")
+    for _ in range(headers):
+        name, position = _span(data, position, end)
+        if name is None:
+            raise Malformed("a header has no key")
+        position = _skip(data, position, end)
+    return position
 
 
 def walk(data: bytes, count: int) -> Iterator[WalkedRecord]:

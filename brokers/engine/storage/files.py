@@ -51,8 +51,10 @@ class SegmentFile:
         """The descriptor, opened if need be. Callers must not keep it across other calls without `pin`."""
         self.recently_used = True
         if self.fd < 0:
-            with storage_errors(self.root):
+            try:
                 self.fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            except OSError as error:
+                raise StorageFailed(self.root, error) from error
             self.table.opened(self)
         return self.fd
 
@@ -157,8 +159,10 @@ class FileSlice:
 def read_at(file: SegmentFile, position: int, length: int) -> bytes:
     """Up to `length` bytes at `position`; fewer only at the end of the file."""
     fd = file.open()
-    with storage_errors(file.root):
+    try:
         return os.pread(fd, length, position)
+    except OSError as error:
+        raise StorageFailed(file.root, error) from error
 
 
 def append_all(file: SegmentFile, data: memoryview | bytes, size_before: int) -> None:

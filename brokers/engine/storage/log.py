@@ -101,7 +101,11 @@ class Log:
         position = segment.size_bytes
         segment.append(data, last_offset, max_timestamp, self.config.index_interval_bytes)
         self.log_end_offset = last_offset + 1
-        self._remember(base_offset, position)
+        positions = self._positions
+        if len(positions) >= POSITIONS_MAX:
+            self._old_positions = positions
+            positions = self._positions = {}
+        positions[base_offset] = position
         return base_offset
 
     def _must_roll(self, segment: Segment, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> bool:

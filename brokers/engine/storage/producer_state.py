@@ -10,7 +10,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from brokers.engine.records import verdicts
-from brokers.engine.records.batch import advance_sequence
+from brokers.engine.records.batch import SEQUENCE_MAX, advance_sequence
 from brokers.engine.storage.files import storage_errors, write_atomically
 from brokers.engine.wire.checksum import crc32c
 
@@ -18,6 +18,8 @@ CACHED_BATCHES: Final = 5
 SNAPSHOT_SUFFIX: Final = ".snapshot"
 SNAPSHOT_VERSION: Final = 1
 PRODUCER_EXPIRATION_MS: Final = 86_400_000
+# A client that invents producer ids cannot make the broker grow; a forgotten one may start at any sequence (IDE-8).
+PRODUCERS_MAX: Final = 20_000
 
 _HEAD = Struct(">hIi")
 _ENTRY = Struct(">qhiqiqiq")
@@ -71,7 +73,8 @@ class ProducerState:
         batches = entry.batches
         if not batches:
             return verdicts.NONE
-        if first_sequence == advance_sequence(batches[-1].last_sequence, 1):
+        last = batches[-1].last_sequence
+        if first_sequence == last + 1 or (first_sequence == 0 and last == SEQUENCE_MAX):
             return verdicts.NONE
         last_sequence = advance_sequence(first_sequence, last_delta)
         for cached in batches:
@@ -85,6 +88,8 @@ class ProducerState:
         """Takes in a data batch that is in the log."""
         entry = self.producers.get(producer_id)
         if entry is None:
+            if len(self.producers) >= PRODUCERS_MAX:
+                del self.producers[next(iter(self.producers))]
             entry = self.producers[producer_id] = ProducerEntry(epoch)
         elif entry.epoch != epoch:
             entry.epoch = epoch

@@ -1,0 +1,188 @@
+"""What an append and a read cost the broker, without sockets: microseconds of CPU a batch and CPU seconds a GB.
+
+    python -m benchmarks.log_append [--directory D]
+
+Every row appends one kind of batch again and again through `Partition.append` and reports the least CPU time of several
+rounds. "write" is the bare `os.write` of the same bytes, measured the same way: the difference is what our code costs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import sys
+import tempfile
+import time
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+from brokers.engine.partitions.partition import Partition
+from brokers.engine.partitions.table import PartitionTable, StorageSettings
+from brokers.engine.records import compression
+from brokers.engine.records.builder import Record, build_batch
+from brokers.engine.records.walk import hop, walk
+
+ROUNDS = 12
+ROUND_SECONDS = 0.02
+CALLS_BETWEEN_LOOKS = 8
+NOW_MS = 1_700_000_000_000
+CLIENT_OFFSET = bytes(8)  # a client always sends base offset 0; an append writes the real one over it
+
+
+def least_us(action: Callable[[], object]) -> float:
+    """The least CPU microseconds of one call, over several rounds: the machine is shared."""
+    best = float("inf")
+    for _ in range(ROUNDS):
+        calls = 0
+        begun = time.process_time()
+        while (spent := time.process_time() - begun) < ROUND_SECONDS:
+            for _ in range(CALLS_BETWEEN_LOOKS):
+                action()
+            calls += CALLS_BETWEEN_LOOKS
+        best = min(best, spent / calls * 1e6)
+    return best
+
+
+def batch_of(count: int, value_bytes: int, *, codec: int = 0, spread: bool = False, **fields: int) -> bytearray:
+    """A batch of `count` records of `value_bytes` (or, `spread`, of half to one and a half times that)."""
+    source = random.Random(7)
+    sizes = [source.randint(value_bytes // 2, value_bytes * 3 // 2) if spread else value_bytes for _ in range(count)]
+    text = b'{"order":"%d","state":"paid","amount":12.50,"note":"' % source.randrange(10**9)
+    values = [(text * (size // len(text) + 1))[:size] for size in sizes]
+    records = [Record(NOW_MS + number // 10, None, value) for number, value in enumerate(values)]
+    return build_batch(records, codec=codec, **fields)
+
+
+def bench_append(partition: Partition, label: str, batch: bytearray, payload_bytes: int, bare: int) -> None:
+    buffer = memoryview(batch)
+
+    def once() -> None:
+        buffer[:8] = CLIENT_OFFSET
+        result = partition.append(buffer, NOW_MS, acks=1, produce_version=9)
+        assert result.error_code == 0, result
+
+    def write() -> None:
+        os.write(bare, buffer)
+
+    total, raw = least_us(once), least_us(write)
+    os.ftruncate(bare, 0)
+    per_gb = total / payload_bytes * 1e3
+    print(f"append {label:34} {total:9.2f} us   write {raw:8.2f}   ours {total - raw:8.2f}   {per_gb:6.3f} CPU-s/GB")
+
+
+def bench_idempotent(partition: Partition, batch: bytearray) -> None:
+    """As the Java client and librdkafka send by default: a producer id and growing sequences; sealed anew each time."""
+    from brokers.engine.records.batch import seal
+
+    buffer = memoryview(batch)
+    count = int.from_bytes(batch[57:61], "big")
+    sequence = 0
+
+    def prepare() -> None:
+        nonlocal sequence
+        buffer[:8] = CLIENT_OFFSET
+        buffer[53:57] = sequence.to_bytes(4, "big")
+        seal(buffer)
+        sequence = (sequence + count) % 2**31
+
+    def once() -> None:
+        prepare()
+        result = partition.append(buffer, NOW_MS, acks=1, produce_version=9)
+        assert result.error_code == 0, result
+
+    total = least_us(once)
+    print(
+        f"append {'1 x 100 B, idempotent':34} {total - least_us(prepare):9.2f} us   (the client's sealing subtracted)"
+    )
+
+
+def bench_reads(partition: Partition) -> None:
+    end = partition.log_end_offset
+    cold = random.Random(1)
+
+    def tail() -> None:
+        result = partition.read(end - 1, 1 << 20, min_one_batch=True)
+        assert result.slice is not None
+        result.slice.release()
+
+    def anywhere() -> None:
+        result = partition.read(cold.randrange(end), 1 << 20, min_one_batch=True)
+        assert result.slice is not None
+        result.slice.release()
+
+    print(f"read   tail {least_us(tail):8.2f} us   random offset, cut at 1 MB {least_us(anywhere):8.2f} us")
+
+
+def bench_walks() -> None:
+    for label, batch in (
+        ("9000 x 100 B, one size", batch_of(9_000, 100)),
+        ("9000 x 100 B, mixed sizes", batch_of(9_000, 100, spread=True)),
+        ("140 x 100 B, one size", batch_of(140, 100)),
+        ("140 x 100 B, mixed sizes", batch_of(140, 100, spread=True)),
+        ("15 x 1 KB, one size", batch_of(15, 1_000)),
+        ("4 x 1 KB, one size", batch_of(4, 1_000)),
+    ):
+        block = bytes(batch[61:])
+        count = int.from_bytes(batch[57:61], "big")
+        hopped = least_us(lambda block=block, count=count: hop(block, count)) * 1e3 / count
+        walked = least_us(lambda block=block, count=count: sum(1 for _ in walk(block, count))) * 1e3 / count
+        print(f"walk   {label:34} hop {hopped:7.1f} ns/record   full {walked:7.1f} ns/record")
+
+
+def bench_idle(table: PartitionTable, partitions: int) -> None:
+    """Making partitions, and what an idle one keeps in memory."""
+    table.become_leader("warm.up", 0, bytes(16), 0, {}, now_ms=NOW_MS)
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    for number in range(partitions):
+        table.become_leader(f"ins-{number:08d}.orders", 0, bytes(16), 0, {}, now_ms=NOW_MS)
+    kept = (tracemalloc.get_traced_memory()[0] - before) / partitions
+    tracemalloc.stop()
+    begun = time.perf_counter()
+    for number in range(partitions):
+        table.become_leader(f"ins-{number:08d}.other", 0, bytes(16), 0, {}, now_ms=NOW_MS)
+    each_us = (time.perf_counter() - begun) / partitions * 1e6
+    print(f"idle   {kept / 1024:6.2f} KB a partition, {len(table.files)} descriptors, {each_us:7.1f} us to create one")
+
+
+def main(directory: Path) -> None:
+    print(f"python {sys.version.split()[0]}, {os.cpu_count()} cores, CPU time, best of {ROUNDS}")
+    table = PartitionTable(StorageSettings(roots=(directory,), broker_id=0, cluster_id="benchmark"))
+    table.recover(NOW_MS)
+    bare = os.open(directory / "bare", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    cases = [
+        ("1 x 100 B", batch_of(1, 100), 100),
+        ("140 x 100 B (16 KB)", batch_of(140, 100), 14_000),
+        ("140 x 100 B, mixed sizes", batch_of(140, 100, spread=True), 14_000),
+        ("15 x 1 KB (16 KB)", batch_of(15, 1_000), 15_000),
+        ("960 x 1 KB (1 MB)", batch_of(960, 1_000), 960_000),
+        ("9000 x 100 B (1 MB)", batch_of(9_000, 100), 900_000),
+        ("9000 x 100 B, mixed sizes", batch_of(9_000, 100, spread=True), 900_000),
+    ]
+    for name, codec in list(compression.NAMES.items())[1:]:
+        cases.append((f"140 x 100 B, {name}", batch_of(140, 100, codec=codec), 14_000))
+    for number, (label, batch, payload) in enumerate(cases):
+        partition = table.become_leader("bench", number, bytes(16), 0, {}, now_ms=NOW_MS)
+        bench_append(partition, label, batch, payload, bare)
+        if number == 1:
+            bench_reads(partition)
+        table.delete("bench", number, now_ms=NOW_MS - 10**9)
+        table.maintain(NOW_MS)
+    fields = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
+    bench_idempotent(table.become_leader("bench", 99, bytes(16), 0, {}, now_ms=NOW_MS), batch_of(1, 100, **fields))
+    bench_walks()
+    bench_idle(table, 1_000)
+    os.close(bare)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--directory", type=Path, help="where to write (default: a temporary directory)")
+    chosen = parser.parse_args().directory
+    if chosen is not None:
+        main(chosen)
+    else:
+        with tempfile.TemporaryDirectory() as temporary:
+            main(Path(temporary))
