@@ -63,8 +63,9 @@ def endpoint(
     `body` and `query` are `StrictSerializer`s; the handler finds the checked values in `self.body` and `self.query`.
     `returns` describes the answer; `page` its items when it is a list (page_size and page_token are then taken).
     `once` names fields of the answer that are never repeated (secrets). `match` says that If-Match is honoured (the
-    handler calls `self.require_match`). `also` are further good answers as (status, serializer). `dry_run` False says the method has no dry run. `errors` are further statuses
-    this endpoint may answer with, beyond those that follow from the above. The docstring's first line becomes the
+    handler calls `self.require_match`). `also` are further good answers as (status, serializer). `dry_run` False says
+    the method has no dry run. `errors` are further statuses this endpoint may answer with, beyond those that follow
+    from the above. The docstring's first line becomes the
     summary, the rest the description.
     """
 
