@@ -158,12 +158,13 @@ USE_I18N = True
 USE_TZ = True
 TIME_ZONE = "UTC"
 STATIC_URL = "static/"
-STATIC_ROOT = STATE_DIR / "static"
+STATIC_ROOT = os.environ.get("PENSTOCK_STATIC_ROOT")
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
 }
-# Files are served straight from the packages: nothing has to be collected before the first page.
+# Files are served straight from the packages: nothing has to be collected before the first page. Whoever lets another
+# program serve them names PENSTOCK_STATIC_ROOT and runs collectstatic.
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = DEBUG
 
