@@ -1,7 +1,7 @@
 """Numbers, spans and instants as the console writes them. Pure, apart from the active language and time zone.
 
-1 kB = 10^3 B, 1 MB = 10^6 B, 1 GB = 10^9 B. Thousands by comma in every language, a space before the unit. A value that is
-not known is a dash, zero is 0.
+1 kB = 10^3 B, 1 MB = 10^6 B, 1 GB = 10^9 B. Thousands by comma in every language, a space before the unit. What is not
+known is a dash, zero is 0.
 """
 
 from __future__ import annotations

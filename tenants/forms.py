@@ -37,7 +37,9 @@ class InviteForm(forms.Form):
 
 
 class TokenForm(forms.Form):
-    name = forms.CharField(label=_("Name"), max_length=NAME_CHARS_MAX, help_text=_("What uses it, for example: deploy job."))
+    name = forms.CharField(
+        label=_("Name"), max_length=NAME_CHARS_MAX, help_text=_("What uses it, for example: deploy job.")
+    )
     scopes = forms.MultipleChoiceField(label=_("May"), choices=(), widget=forms.CheckboxSelectMultiple)
     days = forms.ChoiceField(label=_("Expires after"), choices=TOKEN_DAYS, initial="90", required=False)
 
@@ -51,7 +53,9 @@ class TokenForm(forms.Form):
 class PreferencesForm(forms.Form):
     name = forms.CharField(label=_("Your name"), max_length=NAME_CHARS_MAX, required=False)
     language = forms.ChoiceField(label=_("Language"), choices=Language.choices)
-    time_zone = forms.ChoiceField(label=_("Time zone"), choices=[(zone, zone) for zone in sorted(available_timezones())])
+    time_zone = forms.ChoiceField(
+        label=_("Time zone"), choices=[(zone, zone) for zone in sorted(available_timezones())]
+    )
     theme = forms.ChoiceField(label=_("Theme"), choices=Theme.choices)
 
 

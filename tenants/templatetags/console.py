@@ -1,12 +1,14 @@
-"""What templates may say: icons, state pills, meters, figures, instants, and links that appear only where the page exists."""
+"""What templates may say: icons, pills, meters, figures, instants, and links that appear only where the page exists."""
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
+from json import dumps
 from typing import Any
 
 from django import template
+from django.forms import BoundField, CheckboxInput, CheckboxSelectMultiple, HiddenInput, Textarea
 from django.templatetags.static import static
 from django.urls import NoReverseMatch, reverse
 from django.utils.html import format_html
@@ -61,6 +63,30 @@ def money(amount: Decimal | None, currency: str) -> str:
 
 
 @register.filter
+def json(value: Any) -> str:
+    """JSON for a data attribute; the template escapes it."""
+    return dumps(value, separators=(",", ":"))
+
+
+@register.filter
+def minute_utc(moment: datetime | None) -> str:
+    """`2026-11-20 14:05`, for rows that are told in UTC."""
+    return formatting.UNKNOWN if moment is None else f"{moment.astimezone(UTC):%Y-%m-%d %H:%M}"
+
+
+@register.filter
+def time_utc(moment: datetime | None) -> str:
+    """`14:05`."""
+    return formatting.UNKNOWN if moment is None else f"{moment.astimezone(UTC):%H:%M}"
+
+
+@register.filter
+def day_utc(moment: datetime | None) -> str:
+    """`2026-11-01`."""
+    return formatting.UNKNOWN if moment is None else f"{moment.astimezone(UTC):%Y-%m-%d}"
+
+
+@register.filter
 def lookup(mapping: dict[str, Any], key: str) -> Any:
     """`mapping[key]`, or None."""
     return mapping.get(key) if mapping else None
@@ -77,7 +103,7 @@ def icon(name: str) -> SafeString:
 @register.simple_tag
 def mark() -> SafeString:
     """The sign of the house: a P made of the gate's stem and a pipe, half full."""
-    return mark_safe(  # noqa: S308  a constant
+    return mark_safe(
         '<svg class="mark" viewBox="0 0 24 24" aria-hidden="true">'
         '<path class="water" d="M8.6 11.4h9.8a4.9 4.9 0 0 1-9.8 0z"/><circle class="pipe" cx="13.5" cy="10.5" r="6.4"/>'
         '<rect class="stem" x="4" y="2" width="3.4" height="20" rx="1.2"/></svg>'
@@ -100,7 +126,9 @@ def meter(value: float | None, limit: float | None, label: str, peak: float | No
     percent = 0.0 if not value or not limit else min(100.0, 100.0 * value / limit)
     peak_percent = 0.0 if not peak or not limit else min(100.0, 100.0 * peak / limit)
     temper = "full" if percent >= FULL_PERCENT else ("hot" if percent >= HOT_PERCENT else "")
-    peak_part = format_html('<rect class="peak" width="{}%" height="6"/>', f"{peak_percent:.1f}") if peak_percent else ""
+    peak_part = (
+        format_html('<rect class="peak" width="{}%" height="6"/>', f"{peak_percent:.1f}") if peak_percent else ""
+    )
     return format_html(
         '<span class="meter {}" role="meter" aria-valuenow="{}" aria-valuemin="0" aria-valuemax="100" aria-label="{}">'
         '<svg aria-hidden="true">{}<rect class="now" width="{}%" height="6"/></svg></span>',
@@ -128,7 +156,9 @@ def copyable(value: str, spoken: str = "") -> SafeString:
 
 
 @register.inclusion_tag("console/parts/nav_link.html", takes_context=True)
-def nav_link(context: dict[str, Any], section: str, label: str, symbol: str, page: str, *args: str, **options: Any) -> dict[str, Any]:
+def nav_link(
+    context: dict[str, Any], section: str, label: str, symbol: str, page: str, *args: str, **options: Any
+) -> dict[str, Any]:
     """A line of the side navigation; nothing where the page does not exist or the role may not see it."""
     scope = options.get("scope")
     if scope and scope not in context.get("can", ()):
@@ -153,3 +183,32 @@ def nav_link(context: dict[str, Any], section: str, label: str, symbol: str, pag
 def may(can: frozenset[str] | None, scope: str) -> bool:
     """`{% if can|may:"topics:write" %}`."""
     return bool(can) and scope in can
+
+
+@register.inclusion_tag("console/parts/field.html")
+def field(bound: BoundField, unit: str = "", **attributes: str) -> dict[str, Any]:
+    """Label, help, control with the unit inside, error under it. Keyword arguments become attributes (`_` to `-`)."""
+    widget = bound.field.widget
+    attrs = {name.replace("_", "-"): value for name, value in attributes.items()}
+    described = [f"{bound.auto_id}-help"] if bound.help_text else []
+    if bound.errors:
+        attrs["aria-invalid"] = "true"
+        described.append(f"{bound.auto_id}-error")
+    if described:
+        attrs["aria-describedby"] = " ".join(described)
+    kind = "input"
+    if isinstance(widget, HiddenInput):
+        kind = "hidden"
+    elif isinstance(widget, CheckboxInput):
+        kind = "check"
+    elif isinstance(widget, CheckboxSelectMultiple):
+        kind = "checks"
+    elif isinstance(widget, Textarea):
+        kind = "area"
+        attrs["class"] = "area mono"
+    return {
+        "bound": bound,
+        "control": bound.as_widget(attrs=attrs) if kind != "checks" else "",
+        "unit": unit,
+        "kind": kind,
+    }

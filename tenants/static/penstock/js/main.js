@@ -19,6 +19,7 @@ startKeys();
 const pageParts = [
   ["[data-traffic]", () => import("./traffic.js"), "startTraffic"],
   ["[data-operation]", () => import("./steps.js"), "startSteps"],
+  ["[data-live]", () => import("./live.js"), "startLive"],
   ["[data-slider]", () => import("./sliders.js"), "startSliders"],
 ];
 for (const [selector, load, start] of pageParts) {

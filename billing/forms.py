@@ -1,0 +1,84 @@
+"""Forms for buying and resizing: what a person types; plans and services decide what may be bought."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.utils.translation import gettext_lazy as _
+
+from billing.models import Plan
+from instances.choices import ClusterType
+from instances.limits import BANDWIDTH_MB_S_MAX, NAME_CHARS_MAX, NAME_PATTERN, STORAGE_GB_MAX
+
+
+class SizeForm(forms.Form):
+    """Plan, bandwidth and storage. The fields of `CreateForm` and of resizing."""
+
+    plan = forms.ChoiceField(label=_("Plan"), choices=())
+    bandwidth_mb_s = forms.IntegerField(
+        label=_("Bandwidth"), min_value=1, max_value=BANDWIDTH_MB_S_MAX,
+        help_text=_("Over the limit, clients are delayed, never refused."),
+    )  # fmt: skip
+    storage_gb = forms.IntegerField(
+        label=_("Storage"), min_value=1, max_value=STORAGE_GB_MAX,
+        help_text=_(
+            "All replicas count. When it is full, produce is refused with a clear error; reads and deletes work."
+        ),
+    )  # fmt: skip
+
+    def __init__(self, *args: Any, plans: list[Plan], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.plans = {plan.code: plan for plan in plans}
+        self.fields["plan"].choices = [(plan.code, plan.name) for plan in plans]  # type: ignore[attr-defined]
+
+    @property
+    def chosen(self) -> Plan | None:
+        """The plan of the form as it stands, valid or not."""
+        return self.plans.get(str(self["plan"].value()))
+
+    def clean(self) -> dict[str, Any]:
+        values = super().clean() or {}
+        plan = self.plans.get(values.get("plan", ""))
+        if plan is not None:
+            self._within("bandwidth_mb_s", plan.name, plan.bandwidth_mb_s, plan.bandwidth_mb_s_max, "MB/s")
+            self._within("storage_gb", plan.name, plan.storage_gb, plan.storage_gb_max, "GB")
+        return values
+
+    def _within(self, name: str, plan: str, low: int, high: int, unit: str) -> None:
+        value = self.cleaned_data.get(name)
+        words = {"plan": plan, "low": f"{low:,}", "high": f"{high:,}", "unit": unit}
+        if value is not None and value < low:
+            self.add_error(
+                name, _("%(plan)s starts at %(low)s %(unit)s. Enter %(low)s or more, or choose a smaller plan.") % words
+            )
+        elif value is not None and value > high:
+            self.add_error(
+                name, _("%(plan)s ends at %(high)s %(unit)s. Enter %(high)s or less, or choose a larger plan.") % words
+            )
+
+
+class CreateForm(SizeForm):
+    name = forms.RegexField(
+        NAME_PATTERN, label=_("Name"), max_length=NAME_CHARS_MAX,
+        help_text=_("You can rename it; the id and the messages stay."),
+        error_messages={"invalid": _("Use a to z, digits and dashes, beginning with a letter.")},
+    )  # fmt: skip
+    cluster_type = forms.ChoiceField(
+        label=_("Cluster"), choices=ClusterType.choices, initial=ClusterType.SHARED, required=False
+    )
+    protected = forms.BooleanField(label=_("Protect against deletion"), required=False)
+    auto_create_topics = forms.BooleanField(
+        label=_("Create topics when a client first uses them"), required=False, initial=True
+    )
+
+
+class SpanForm(forms.Form):
+    """Which usage: by hour of the last days, or by minute of the last hours."""
+
+    span = forms.ChoiceField(
+        choices=(("3h", _("3 h")), ("24h", _("24 h")), ("7d", _("7 d")), ("30d", _("30 d"))), required=False
+    )
+    by = forms.ChoiceField(
+        choices=(("topic", _("Topic")), ("client_id", _("Client")), ("user", _("User"))), required=False
+    )

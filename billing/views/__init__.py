@@ -1,0 +1,1 @@
+"""Console pages about money and use: buying, resizing, prices, usage."""

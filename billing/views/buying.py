@@ -1,0 +1,169 @@
+"""Buying an instance with open eyes, and resizing one: plan, size, price beside it, steps to come."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_GET, require_http_methods
+
+from billing import selectors
+from billing.forms import CreateForm, SizeForm
+from billing.models import Plan
+from billing.rating import Quote
+from instances import services
+from instances.choices import STEPS_OF, ClusterType, OperationType
+from instances.models import Instance
+from instances.usual import usual_times_ms
+from instances.views.common import instance_page, render_instance
+from tenants.choices import Scope
+from tenants.errors import DomainError
+from tenants.views.base import add_errors, console_page, render_page
+
+SUGGESTED_NAME = "orders"
+WATER_PIXELS = 20
+FIELDS = {"/settings/auto_create_topics": "auto_create_topics"}
+
+
+def _cards(plans: list[Plan]) -> list[dict[str, Any]]:
+    """Plans as cards: bounds for the sliders, and how high the water stands."""
+    largest = max((plan.bandwidth_mb_s for plan in plans), default=1)
+    levels = {plan.code: max(3, round(WATER_PIXELS * (plan.bandwidth_mb_s / largest) ** 0.5)) for plan in plans}
+    return [
+        {
+            "plan": plan,
+            "bounds": {
+                "bandwidth_mb_s": [plan.bandwidth_mb_s, plan.bandwidth_mb_s_max],
+                "storage_gb": [plan.storage_gb, plan.storage_gb_max],
+            },
+            "water": levels[plan.code],
+            "dry": WATER_PIXELS - levels[plan.code],
+        }
+        for plan in plans
+    ]
+
+
+def _price(form: SizeForm) -> tuple[Plan | None, Quote | None]:
+    """The quote for the form as it stands; None while a size in it is wrong."""
+    plan = form.chosen
+    if plan is None:
+        return None, None
+    try:
+        bandwidth, storage = int(str(form["bandwidth_mb_s"].value())), int(str(form["storage_gb"].value()))
+    except ValueError:
+        return plan, None
+    fits = (
+        plan.bandwidth_mb_s <= bandwidth <= plan.bandwidth_mb_s_max
+        and plan.storage_gb <= storage <= plan.storage_gb_max
+    )
+    return plan, selectors.quote_for(plan, bandwidth_mb_s=bandwidth, storage_gb=storage) if fits else None
+
+
+def _context(form: SizeForm, plans: list[Plan]) -> dict[str, Any]:
+    plan, quote = _price(form)
+    chosen = plan or (plans[0] if plans else None)
+    return {
+        "form": form,
+        "cards": _cards(plans),
+        "chosen": chosen,
+        "quote": quote,
+        "stops": " ".join(str(plan.bandwidth_mb_s) for plan in plans),
+    }
+
+
+@console_page(Scope.INSTANCES_WRITE)
+@require_http_methods(["GET", "POST"])
+def create_page(request: HttpRequest) -> HttpResponse:
+    """The smallest plan is chosen, the name is proposed: one click buys it."""
+    plans = list(selectors.plans_on_sale())
+    acting = request.actor  # type: ignore[attr-defined]
+    smallest = plans[0] if plans else None
+    initial = {
+        "name": request.GET.get("name") or SUGGESTED_NAME,
+        "plan": smallest.code if smallest else "",
+        "bandwidth_mb_s": smallest.bandwidth_mb_s if smallest else None,
+        "storage_gb": smallest.storage_gb if smallest else None,
+    }
+    form = CreateForm(request.POST or None, plans=plans, initial=initial)
+    if form.is_valid():
+        values = form.cleaned_data
+        try:
+            with transaction.atomic():
+                instance, _operation = services.create_instance(
+                    acting=acting, name=values["name"], plan=values["plan"], bandwidth_mb_s=values["bandwidth_mb_s"],
+                    storage_gb=values["storage_gb"], cluster_type=values["cluster_type"] or ClusterType.SHARED,
+                    settings={"auto_create_topics": values["auto_create_topics"]}, protected=values["protected"],
+                )  # fmt: skip
+        except DomainError as error:
+            add_errors(form, error, FIELDS)
+        else:
+            return redirect("page-instance", instance.pk)
+    usual = usual_times_ms()
+    context = _context(form, plans) | {
+        "steps": [(step.label, usual.get(step.value)) for step in STEPS_OF[OperationType.CREATE]],
+        "usual_total_ms": sum(usual.values()) if usual else None,
+    }
+    crumbs = [(_("Instances"), reverse("page-instances")), (_("Create"), None)]
+    return render_page(
+        request,
+        "billing/create.html",
+        context,
+        section="instances",
+        crumbs=crumbs,
+        status=422 if form.is_bound else 200,
+    )
+
+
+@instance_page(Scope.INSTANCES_WRITE, locked=True)
+@require_http_methods(["GET", "POST"])
+def resize_page(request: HttpRequest, instance: Instance) -> HttpResponse:
+    """Up or down, in force within a second; the price beside it before anything changes."""
+    plans = list(selectors.plans_on_sale())
+    initial = {
+        "plan": instance.plan, "bandwidth_mb_s": instance.bandwidth_mb_s, "storage_gb": instance.storage_gb,
+    }  # fmt: skip
+    form = SizeForm(request.POST or None, plans=plans, initial=initial)
+    if form.is_valid():
+        try:
+            services.resize_instance(acting=request.actor, instance=instance, **form.cleaned_data)  # type: ignore[attr-defined]
+        except DomainError as error:
+            add_errors(form, error)
+        else:
+            words = {"name": instance.name, "n": f"{form.cleaned_data['bandwidth_mb_s']:,}"}
+            messages.success(request, _("%(name)s gets %(n)s MB/s.") % words)
+            return redirect("page-instance", instance.pk)
+    current_plan = next((plan for plan in plans if plan.code == instance.plan), None)
+    current = current_plan and selectors.quote_for(
+        current_plan, bandwidth_mb_s=instance.bandwidth_mb_s, storage_gb=instance.storage_gb
+    )
+    context = _context(form, plans) | {"current": current}
+    return render_instance(
+        request, "billing/resize.html", instance, context,
+        section="overview", crumbs=[(_("Resize"), None)], status=422 if form.is_bound else 200,
+    )  # fmt: skip
+
+
+@console_page(Scope.INSTANCES_READ)
+@require_GET
+def price_part(request: HttpRequest) -> HttpResponse:
+    """The price panel for sizes that are being typed; 204 while one is wrong, so the last valid price stays."""
+    plans = list(selectors.plans_on_sale())
+    form = SizeForm(request.GET, plans=plans)
+    plan, quote = _price(form)
+    if quote is None:
+        return HttpResponse(status=204)
+    return render_page(request, "billing/price_part.html", {"chosen": plan, "quote": quote})
+
+
+@instance_page(Scope.BILLING_READ)
+@require_GET
+def cost_part(request: HttpRequest, instance: Instance) -> HttpResponse:
+    """The gauge with what the instance costs per hour at its size."""
+    plan = selectors.plan_for(instance.plan, bandwidth_mb_s=None, storage_gb=None)
+    quote = plan and selectors.quote_for(plan, bandwidth_mb_s=instance.bandwidth_mb_s, storage_gb=instance.storage_gb)
+    return render_page(request, "billing/cost_part.html", {"quote": quote, "plan": plan})

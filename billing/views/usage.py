@@ -1,0 +1,140 @@
+"""Usage as the meter tells it: by hour or minute, by topic, client or user; to the byte, in UTC."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_GET
+
+from billing import selectors
+from billing.forms import SpanForm
+from billing.models import Direction
+from billing.selectors import GroupBy, Step
+from instances.models import Instance
+from instances.selectors import instance_list
+from instances.views.common import instance_page, render_instance
+from tenants import access
+from tenants.choices import Scope
+from tenants.limits import PAGE_SIZE_MAX
+from tenants.views.base import console_page, render_page
+
+SPANS: dict[str, tuple[timedelta, Step]] = {
+    "3h": (timedelta(hours=3), "minute"),
+    "24h": (timedelta(hours=24), "hour"),
+    "7d": (timedelta(days=7), "day"),
+    "30d": (timedelta(days=30), "day"),
+}
+# A live chart's longer spans: how far back, and the step of the points.
+HISTORY: dict[str, tuple[timedelta, Step, int]] = {
+    "3h": (timedelta(hours=3), "minute", 60),
+    "24h": (timedelta(hours=24), "minute", 60),
+    "30d": (timedelta(days=30), "hour", 3_600),
+}
+HEAVIEST_SHOWN = 10
+MS_PER_S = 1_000
+
+
+def _paired(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One row per step with both directions, latest first."""
+    steps: dict[datetime, dict[str, Any]] = {}
+    for row in rows:
+        step = steps.setdefault(row["start"], {"start": row["start"], "produce": 0, "consume": 0, "requests": 0})
+        step[row["direction"]] = row["bytes"]
+        step["requests"] += row["requests"]
+    return sorted(steps.values(), key=lambda step: step["start"], reverse=True)
+
+
+def _shares(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One row per name with both directions, heaviest first."""
+    names: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        entry = names.setdefault(row["name"], {"name": row["name"], "produce": 0, "consume": 0})
+        entry[row["direction"]] = row["total_bytes"]
+    return sorted(names.values(), key=lambda entry: -(entry["produce"] + entry["consume"]))
+
+
+@instance_page(Scope.USAGE_READ)
+@require_GET
+def usage_page(request: HttpRequest, instance: Instance) -> HttpResponse:
+    """What one instance used in a span, and who used it."""
+    form = SpanForm(request.GET)
+    chosen = form.cleaned_data if form.is_valid() else {}
+    span, by = chosen.get("span") or "24h", chosen.get("by") or "topic"
+    length, step = SPANS[span]
+    end = timezone.now()
+    start = end - length
+    group: GroupBy = by
+    heaviest = selectors.heaviest(instance.pk, start=start, end=end, by=group, limit=2 * HEAVIEST_SHOWN)
+    plan = selectors.plan_for(instance.plan, bandwidth_mb_s=None, storage_gb=None)
+    may_see_price = access.permits(request.actor, Scope.BILLING_READ)  # type: ignore[attr-defined]
+    quote = None
+    if plan and may_see_price:
+        quote = selectors.quote_for(plan, bandwidth_mb_s=instance.bandwidth_mb_s, storage_gb=instance.storage_gb)
+    shares = _shares(heaviest)
+    context = {
+        "rows": _paired(selectors.usage_rows(instance.pk, start=start, end=end, step=step)),
+        "totals": selectors.usage_totals(instance.pk, start=start, end=end),
+        "shares": shares,
+        "biggest": max((share["produce"] + share["consume"] for share in shares), default=0),
+        "span": span, "by": by, "step": step, "quote": quote,
+        "spans": form.fields["span"].choices, "groups": form.fields["by"].choices,  # type: ignore[attr-defined]
+    }  # fmt: skip
+    return render_instance(
+        request, "billing/usage.html", instance, context, section="usage", crumbs=[(_("Usage & cost"), None)]
+    )
+
+
+@instance_page(Scope.USAGE_READ)
+@require_GET
+def history(request: HttpRequest, instance: Instance) -> HttpResponse:
+    """Points of the live chart's longer spans, out of metered minutes: mean bytes/s per step."""
+    length, step, seconds = HISTORY.get(request.GET.get("range", ""), HISTORY["3h"])
+    now = timezone.now()
+    rows = selectors.usage_rows(instance.pk, start=now - length, end=now, step=step)
+    step_ms = seconds * MS_PER_S
+    seen = {round(row["start"].timestamp() * MS_PER_S): row for row in _paired(rows)}
+    complete = selectors.usage_totals(instance.pk, start=now, end=now).complete_until
+    last_ms = round(min(complete or now, now).timestamp() * MS_PER_S)
+    born_ms = round((instance.first_running_at or instance.created_at).timestamp() * MS_PER_S)
+    from_ms = round((now - length).timestamp() * MS_PER_S)
+    first_ms = -(-max(from_ms, born_ms) // step_ms) * step_ms
+    idle = {"produce": 0, "consume": 0}
+    idle = {"produce": 0, "consume": 0}
+    used = [(at_ms, seen.get(at_ms, idle)) for at_ms in range(first_ms, last_ms - step_ms + 1, step_ms)]
+    points = [(at_ms, row["produce"] / seconds, row["consume"] / seconds, 0) for at_ms, row in used]
+    return JsonResponse({
+        "now_ms": round(now.timestamp() * MS_PER_S), "from_ms": from_ms, "step_ms": step_ms, "points": points, "gaps": [],
+        "limit_bytes_per_s": instance.bandwidth_bytes_per_s,
+    })  # fmt: skip
+
+
+@console_page(Scope.USAGE_READ)
+@require_GET
+def account_usage_page(request: HttpRequest) -> HttpResponse:
+    """This month (UTC) over all instances: bytes, and what each costs per hour at its size."""
+    acting = request.actor  # type: ignore[attr-defined]
+    now = timezone.now().astimezone(UTC)
+    start = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    may_see_price = access.permits(acting, Scope.BILLING_READ)
+    rows = []
+    for instance in instance_list(access.tenant_of(acting))[:PAGE_SIZE_MAX]:
+        plan = selectors.plan_for(instance.plan, bandwidth_mb_s=None, storage_gb=None)
+        quote = None
+        if plan and may_see_price:
+            quote = selectors.quote_for(plan, bandwidth_mb_s=instance.bandwidth_mb_s, storage_gb=instance.storage_gb)
+        rows.append((instance, selectors.usage_totals(instance.pk, start=start, end=now), quote))
+    quotes = [quote for _instance, _totals, quote in rows if quote]
+    context = {
+        "rows": rows, "start": start, "may_see_price": may_see_price, "directions": Direction,
+        "produce_bytes": sum(totals.produce_bytes for _instance, totals, _quote in rows),
+        "consume_bytes": sum(totals.consume_bytes for _instance, totals, _quote in rows),
+        "per_hour": sum(quote.per_hour for quote in quotes) if quotes else None,
+        "currency": quotes[0].currency if quotes else "",
+    }  # fmt: skip
+    return render_page(
+        request, "billing/account_usage.html", context, section="account-usage", crumbs=[(_("Usage & cost"), None)]
+    )

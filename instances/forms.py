@@ -1,0 +1,79 @@
+"""Forms of instances and topics: they read what was typed; services and brokers decide."""
+
+from __future__ import annotations
+
+from django import forms
+from django.utils.translation import gettext_lazy as _
+
+from instances.limits import (
+    ADDRESS_CHARS_MAX,
+    ALLOW_LIST_ENTRIES_MAX,
+    CONFIG_VALUE_CHARS_MAX,
+    NAME_CHARS_MAX,
+    NAME_PATTERN,
+    PARTITIONS_PER_TOPIC_MAX,
+)
+from instances.models import TOPIC_CHARS_MAX
+from instances.naming import is_valid_topic_name
+
+PARTITIONS_INITIAL = 3
+LIST_CHARS_MAX = ALLOW_LIST_ENTRIES_MAX * (ADDRESS_CHARS_MAX + 2)
+
+
+class NameForm(forms.Form):
+    name = forms.RegexField(
+        NAME_PATTERN, label=_("Name"), max_length=NAME_CHARS_MAX,
+        help_text=_("You can rename it; the id, the address and the messages stay."),
+        error_messages={"invalid": _("Use a to z, digits and dashes, beginning with a letter.")},
+    )  # fmt: skip
+
+
+class AutoTopicsForm(forms.Form):
+    auto_create_topics = forms.BooleanField(label=_("Create topics when a client first uses them"), required=False)
+    default_partitions = forms.IntegerField(
+        label=_("Partitions of such a topic"), min_value=1, max_value=PARTITIONS_PER_TOPIC_MAX
+    )
+
+
+class TopicForm(forms.Form):
+    name = forms.CharField(label=_("Name"), max_length=TOPIC_CHARS_MAX)
+    partitions = forms.IntegerField(
+        label=_("Partitions"), min_value=1, max_value=PARTITIONS_PER_TOPIC_MAX, initial=PARTITIONS_INITIAL,
+        help_text=_("You can add some later, never take some away."),
+    )  # fmt: skip
+    retention_hours = forms.DecimalField(
+        label=_("Retention"), min_value=0, required=False, help_text=_("Empty: 168 h, the default. 0: unlimited.")
+    )
+
+    def clean_name(self) -> str:
+        name = self.cleaned_data["name"]
+        if not is_valid_topic_name(name):
+            fixed = "".join(
+                letter if letter.isascii() and (letter.isalnum() or letter in "._-") else "." for letter in name
+            )
+            if is_valid_topic_name(fixed):
+                raise forms.ValidationError(
+                    _("Use letters, digits, dots, dashes or underscores: %(fixed)s"), params={"fixed": fixed}
+                )
+            raise forms.ValidationError(_("Use letters, digits, dots, dashes or underscores."))
+        return str(name)
+
+
+class PartitionsForm(forms.Form):
+    partitions = forms.IntegerField(label=_("Partitions, total"), min_value=1, max_value=PARTITIONS_PER_TOPIC_MAX)
+
+
+class ConfigForm(forms.Form):
+    name = forms.CharField(max_length=TOPIC_CHARS_MAX, widget=forms.HiddenInput)
+    value = forms.CharField(label=_("Value"), max_length=CONFIG_VALUE_CHARS_MAX, required=False)
+
+
+class AllowListForm(forms.Form):
+    produce = forms.CharField(
+        label=_("May produce"), widget=forms.Textarea, required=False, max_length=LIST_CHARS_MAX,
+        help_text=_("One address or network (10.0.0.0/8) a line. Empty: from anywhere."),
+    )  # fmt: skip
+    consume = forms.CharField(
+        label=_("May consume"), widget=forms.Textarea, required=False, max_length=LIST_CHARS_MAX,
+        help_text=_("One address or network (10.0.0.0/8) a line. Empty: from anywhere."),
+    )  # fmt: skip

@@ -1,0 +1,31 @@
+"""Console pages of instances and topics."""
+
+from __future__ import annotations
+
+from django.urls import path, re_path
+
+from instances.views import changing, listing, overview, topics
+
+TOPIC = r"^instances/(?P<instance_id>ins-[a-z0-9]+)/topics/t/(?P<name>[A-Za-z0-9._-]{1,249})/"
+
+urlpatterns = [
+    path("instances/", listing.instances_page, name="page-instances"),
+    path("operations/", listing.operations_part, name="page-operations"),
+    path("instances/<str:instance_id>/", overview.overview, name="page-instance"),
+    path("instances/<str:instance_id>/traffic.json", overview.traffic, name="page-traffic"),
+    path("instances/<str:instance_id>/why/", overview.why_part, name="page-why"),
+    path("instances/<str:instance_id>/heaviest/", overview.topics_part, name="page-topics-part"),
+    path("instances/<str:instance_id>/throttle/", overview.throttle_page, name="page-throttle"),
+    path("instances/<str:instance_id>/operations/<str:operation_id>/", changing.steps_part, name="page-steps"),
+    path("instances/<str:instance_id>/settings/", changing.settings_page, name="page-instance-settings"),
+    path("instances/<str:instance_id>/delete/", changing.delete_page, name="page-instance-delete"),
+    path("instances/<str:instance_id>/restore/", changing.restore, name="page-instance-restore"),
+    path("instances/<str:instance_id>/retry/", changing.retry, name="page-instance-retry"),
+    path("instances/<str:instance_id>/topics/", topics.topics_page, name="page-topics"),
+    path("instances/<str:instance_id>/topics/create/", topics.create_page, name="page-topic-create"),
+    path("instances/<str:instance_id>/topics/sample/", topics.sample_topic, name="page-topic-sample"),
+    re_path(f"{TOPIC}$", topics.partitions_page, name="page-topic"),
+    re_path(f"{TOPIC}config/$", topics.config_page, name="page-topic-config"),
+    re_path(f"{TOPIC}access/$", topics.access_page, name="page-topic-access"),
+    re_path(f"{TOPIC}delete/$", topics.delete_page, name="page-topic-delete"),
+]

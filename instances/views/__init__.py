@@ -1,0 +1,1 @@
+"""Console pages about instances: the list, the overview, topics, operations, settings."""

@@ -1,0 +1,115 @@
+"""Settings of an instance, deleting it, and taking that back."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from instances import selectors, services
+from instances.forms import AutoTopicsForm, NameForm
+from instances.models import Instance
+from instances.views.common import instance_page, render_instance
+from instances.views.steps import elapsed_s, steps_of
+from tenants.choices import Scope
+from tenants.errors import DomainError
+from tenants.formatting import clock
+from tenants.views.base import add_errors, wording
+
+
+@instance_page(locked=True)
+@require_http_methods(["GET", "POST"])
+def settings_page(request: HttpRequest, instance: Instance) -> HttpResponse:
+    """Name, automatic topics, protection; each with its own save. Deleting stands last."""
+    acting = request.actor  # type: ignore[attr-defined]
+    part = request.POST.get("part", "") if request.method == "POST" else ""
+    name_form = NameForm(request.POST if part == "name" else None, initial={"name": instance.name})
+    topics_form = AutoTopicsForm(request.POST if part == "topics" else None, initial=instance.settings)
+    try:
+        if part == "name" and name_form.is_valid():
+            services.rename_instance(acting=acting, instance=instance, name=name_form.cleaned_data["name"])
+            return _saved(request, instance)
+        if part == "topics" and topics_form.is_valid():
+            services.configure_instance(acting=acting, instance=instance, settings=topics_form.cleaned_data)
+            return _saved(request, instance)
+        if part == "protect":
+            wanted = request.POST.get("protected") == "on"
+            services.protect_instance(acting=acting, instance=instance, protected=wanted)
+            return _saved(request, instance)
+    except DomainError as error:
+        add_errors(name_form if part == "name" else topics_form, error)
+    context = {"name_form": name_form, "topics_form": topics_form}
+    return render_instance(
+        request, "instances/settings.html", instance, context,
+        section="instance-settings", crumbs=[(_("Settings"), None)], status=422 if part else 200,
+    )  # fmt: skip
+
+
+def _saved(request: HttpRequest, instance: Instance) -> HttpResponse:
+    messages.success(request, _("Saved."))
+    return redirect("page-instance-settings", instance.pk)
+
+
+@instance_page(Scope.INSTANCES_WRITE, locked=True)
+@require_http_methods(["GET", "POST"])
+def delete_page(request: HttpRequest, instance: Instance) -> HttpResponse:
+    """Says what stops and until when it can be restored; confirmed by typing the name, because clients are cut off."""
+    if request.method == "POST" and request.POST.get("typed") == instance.name:
+        try:
+            services.delete_instance(acting=request.actor, instance=instance)  # type: ignore[attr-defined]
+        except DomainError as error:
+            messages.error(request, wording(error))
+            return redirect("page-instance-delete", instance.pk)
+        words = {"name": instance.name, "until": clock(instance.restorable_until)}
+        restore = reverse("page-instance-restore", args=[instance.pk])
+        messages.info(
+            request, _("%(name)s is being deleted. Restorable until %(until)s.") % words, extra_tags=f"undo {restore}"
+        )
+        return redirect("page-instances")
+    try:
+        topics = selectors.topics(instance)
+    except DomainError:
+        topics = None  # what is lost is not known at the moment; deleting works all the same
+    context = {
+        "topics": topics,
+        "stored_bytes": sum(topic.size_bytes or 0 for topic in topics or ()),
+    }
+    crumbs = [(_("Delete"), None)]
+    return render_instance(
+        request, "instances/delete.html", instance, context, section="instance-settings", crumbs=crumbs
+    )
+
+
+@instance_page(Scope.INSTANCES_WRITE, locked=True)
+@require_POST
+def restore(request: HttpRequest, instance: Instance) -> HttpResponse:
+    """Undo: the same address, topics and messages."""
+    try:
+        services.restore_instance(acting=request.actor, instance=instance)  # type: ignore[attr-defined]
+        messages.success(request, _("%(name)s is back.") % {"name": instance.name})
+    except DomainError as error:
+        messages.error(request, wording(error))
+    return redirect("page-instances")
+
+
+@instance_page(Scope.INSTANCES_WRITE, locked=True)
+@require_POST
+def retry(request: HttpRequest, instance: Instance) -> HttpResponse:
+    """Begin again after a failure."""
+    try:
+        services.retry_instance(acting=request.actor, instance=instance)  # type: ignore[attr-defined]
+    except DomainError as error:
+        messages.error(request, wording(error))
+    return redirect("page-instance", instance.pk)
+
+
+@instance_page()
+@require_GET
+def steps_part(request: HttpRequest, instance: Instance, operation_id: str) -> HttpResponse:
+    """The stepper of one operation, asked for every 300 ms until it is finished."""
+    operation = selectors.operation_detail(request.actor, operation_id)  # type: ignore[attr-defined]
+    context = {"operation": operation, "steps": steps_of(operation), "elapsed_s": elapsed_s(operation)}
+    return render_instance(request, "instances/steps_part.html", instance, context, section="overview")

@@ -1,0 +1,114 @@
+"""The list of instances, its live figures, and the operations menu."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_GET
+
+from instances import selectors
+from instances.lifecycle import CHANGEABLE, MOVING, REACHABLE, Phase
+from instances.limits import BYTES_PER_GB, BYTES_PER_MB
+from instances.models import Instance
+from instances.views.figures import Figures, figures
+from tenants import access
+from tenants.actors import Actor
+from tenants.choices import Scope
+from tenants.formatting import UNKNOWN
+from tenants.forms import AuditFilterForm
+from tenants.limits import PAGE_SIZE_MAX
+from tenants.views.base import console_page, render_page
+from tenants.views.palette import Entry, add_source
+
+OPERATIONS_SHOWN = 8
+PALETTE_INSTANCES_MAX = 200
+GROUPS = {
+    "running": frozenset({Phase.RUNNING}),
+    "changing": MOVING | {Phase.DELETING},
+    "stopped": frozenset({Phase.SUSPENDED, Phase.FAILED}),
+}
+
+
+@console_page(Scope.INSTANCES_READ)
+@require_GET
+def instances_page(request: HttpRequest) -> HttpResponse:
+    """All a tenant runs and what needs somebody; the filter and the group are in the URL."""
+    acting = request.actor  # type: ignore[attr-defined]
+    tenant = access.tenant_of(acting)
+    form = AuditFilterForm(request.GET)
+    words = form.cleaned_data["q"] if form.is_valid() else ""
+    group = request.GET.get("group", "")
+    everything = list(selectors.instance_list(tenant)[:PAGE_SIZE_MAX])
+    found = list(selectors.instance_list(tenant, contains=words)[:PAGE_SIZE_MAX]) if words else everything
+    if group in GROUPS:
+        found = [row for row in found if row.current_phase in GROUPS[group]]
+    bought = selectors.bought(tenant)
+    rows = [(row, figures(row)) for row in found]
+    context = {
+        "rows": rows,
+        "sums": _sums([known for _row, known in rows if known]) if not words and not group else None,
+        "total": len(everything),
+        "groups": _groups(everything, group),
+        "group": group,
+        "words": words,
+        "bought": bought,
+        "counts": {"instances": bought["instances"]},
+        "unwell": [row for row in everything if row.current_phase in GROUPS["stopped"]],
+        "now": timezone.now(),
+        "is_part": bool(request.headers.get("HX-Request")),
+    }
+    template = "instances/rows.html" if context["is_part"] else "instances/list.html"
+    return render_page(request, template, context, section="instances", crumbs=[(_("Instances"), None)])
+
+
+def _sums(known: list[Figures]) -> dict[str, str]:
+    """All instances together, in MB/s and GB; a dash where one of them is not known."""
+
+    def total(values: list[int | None], unit: int) -> str:
+        return UNKNOWN if None in values else f"{sum(value or 0 for value in values) / unit:,.1f}"
+
+    return {
+        "produce": total([row.produce_bytes_per_s for row in known], BYTES_PER_MB),
+        "consume": total([row.consume_bytes_per_s for row in known], BYTES_PER_MB),
+        "storage": total([row.stored_bytes for row in known], BYTES_PER_GB),
+    }
+
+
+def _groups(rows: list[Instance], chosen: str) -> list[tuple[str, str, int, bool]]:
+    labels = {"": _("All"), "running": _("Running"), "changing": _("Changing"), "stopped": _("Stopped")}
+    return [
+        (name, label, len([row for row in rows if not name or row.current_phase in GROUPS[name]]), name == chosen)
+        for name, label in labels.items()
+    ]
+
+
+@console_page(Scope.INSTANCES_READ)
+@require_GET
+def operations_part(request: HttpRequest) -> HttpResponse:
+    """The latest operations, for the menu in the header."""
+    tenant = access.tenant_of(request.actor)  # type: ignore[attr-defined]
+    context = {"operations": selectors.operation_list(tenant)[:OPERATIONS_SHOWN]}
+    return render_page(request, "instances/operations_part.html", context)
+
+
+def palette_entries(acting: Actor) -> Iterable[Entry]:
+    """Instances and their pages."""
+    if acting.tenant is None or not access.permits(acting, Scope.INSTANCES_READ):
+        return
+    for row in selectors.instance_list(acting.tenant)[:PALETTE_INSTANCES_MAX]:
+        yield Entry(label=row.name, hint=row.pk, url=reverse("page-instance", args=[row.pk]))
+        if row.current_phase in REACHABLE and access.permits(acting, Scope.TOPICS_READ):
+            yield Entry(
+                label=f"{row.name}: {_('Topics')}", hint=_("Instance"), url=reverse("page-topics", args=[row.pk])
+            )
+        if row.current_phase in CHANGEABLE:
+            url = reverse("page-instance-settings", args=[row.pk])
+            yield Entry(label=f"{row.name}: {_('Instance settings')}", hint=_("Instance"), url=url)
+    yield Entry(label=_("Instances"), hint=_("Account"), url=reverse("page-instances"))
+
+
+add_source(palette_entries)

@@ -1,0 +1,122 @@
+"""One instance: is it well, how near are the limits, why is it slow; and its traffic as JSON, second by second."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_GET
+
+from instances import selectors
+from instances.choices import OperationState
+from instances.lifecycle import REACHABLE, Phase
+from instances.models import Instance
+from instances.views.common import instance_page, render_instance
+from instances.views.figures import figures
+from instances.views.series import SPAN_MS, series
+from instances.views.snippets import snippets
+from instances.views.steps import elapsed_s, steps_of
+from instances.views.why import rules_now
+from tenants import access
+from tenants.choices import Scope
+from tenants.errors import DomainError, Unavailable
+
+TOPICS_SHOWN = 6
+STARTING = frozenset({Phase.REQUESTED, Phase.PROVISIONING, Phase.FAILED})
+
+
+@instance_page()
+@require_GET
+def overview(request: HttpRequest, instance: Instance) -> HttpResponse:
+    """Head, gauges, live chart, throttle panel, topics, snippets; while it is being made, its steps instead."""
+    context: dict[str, object] = {"terms_plan": instance.plan.capitalize()}
+    if instance.current_phase in STARTING:
+        operation = selectors.operation_list(instance.tenant, instance_id=instance.pk).first()
+        context |= (
+            {"operation": operation, "steps": steps_of(operation), "elapsed_s": elapsed_s(operation)}
+            if operation
+            else {}
+        )
+        return render_instance(request, "instances/starting.html", instance, context, section="overview")
+    open_one = selectors.operation_list(instance.tenant, instance_id=instance.pk).filter(
+        state__in=(OperationState.PENDING, OperationState.RUNNING)
+    )
+    context |= {
+        "operation": open_one.first(),
+        "snippets": snippets(instance, _some_topic(request, instance)),
+        "addresses": instance.bootstrap_servers.split(",") if instance.bootstrap_servers else [],
+    }
+    return render_instance(request, "instances/overview.html", instance, context, section="overview")
+
+
+def _some_topic(request: HttpRequest, instance: Instance) -> str | None:
+    """A topic for the snippets; without one they name a topic that the first message creates."""
+    if not access.permits(request.actor, Scope.TOPICS_READ) or instance.current_phase not in REACHABLE:  # type: ignore[attr-defined]
+        return None
+    try:
+        return next((topic.name for topic in selectors.topics(instance)), None)
+    except DomainError:
+        return None  # the address is right all the same
+
+
+@instance_page()
+@require_GET
+def traffic(request: HttpRequest, instance: Instance) -> HttpResponse:
+    """Points since `since_ms` (milliseconds since 1970), for the chart."""
+    since = request.GET.get("since_ms", "0")
+    since_ms = int(since) if since.isascii() and since.isdigit() and len(since) < 16 else 0
+    born_ms = round((instance.first_running_at or instance.created_at).timestamp() * 1_000)
+    found = selectors.traffic(instance, since_ms=since_ms)
+    if not found.now_ms:
+        raise Unavailable("No broker of this instance answers.")
+    points, gaps = series(found, since_ms=since_ms, born_ms=born_ms)
+    return JsonResponse({
+        "now_ms": found.now_ms,
+        "from_ms": found.now_ms - SPAN_MS,
+        "step_ms": found.step_ms,
+        "points": points,
+        "gaps": gaps,
+        "limit_bytes_per_s": instance.bandwidth_bytes_per_s,
+        "silent": [silence.broker_id for silence in found.silent],
+    })  # fmt: skip
+
+
+@instance_page()
+@require_GET
+def why_part(request: HttpRequest, instance: Instance) -> HttpResponse:
+    """The throttle panel, asked for every other second."""
+    ledger = selectors.throttles(instance)
+    rules = rules_now(ledger)
+    context = {"rules": rules, "active": [rule for rule in rules if rule.active], "silent": ledger.silent}
+    return render_instance(request, "instances/why_part.html", instance, context, section="overview")
+
+
+@instance_page(Scope.TOPICS_READ)
+@require_GET
+def topics_part(request: HttpRequest, instance: Instance) -> HttpResponse:
+    """The heaviest topics and the storage gauge, filled after the page stands."""
+    found = selectors.topics(instance)
+    heaviest = sorted(found, key=lambda topic: -(topic.size_bytes or 0))[:TOPICS_SHOWN]
+    biggest = max((topic.size_bytes or 0 for topic in heaviest), default=0)
+    context = {
+        "topics": heaviest,
+        "total": len(found),
+        "biggest": biggest,
+        "partitions": sum(topic.partition_count for topic in found),
+        "figures": figures(instance),
+    }
+    return render_instance(request, "instances/topics_part.html", instance, context, section="overview")
+
+
+@instance_page()
+@require_GET
+def throttle_page(request: HttpRequest, instance: Instance) -> HttpResponse:
+    """The ledger of delays: what holds clients back now, and every cause since the brokers started."""
+    ledger = selectors.throttles(instance) if instance.current_phase in REACHABLE else None
+    context = {
+        "rules": rules_now(ledger) if ledger else [],
+        "entries": sorted(ledger.entries, key=lambda entry: -entry.waited_ms_total) if ledger else [],
+        "silent": ledger.silent if ledger else [],
+    }
+    return render_instance(
+        request, "instances/throttle.html", instance, context, section="throttle", crumbs=[(_("Throttle"), None)]
+    )

@@ -1,0 +1,182 @@
+"""Topics: find one, see its weight, look at its partitions, configuration and address lists, create and delete."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.contrib import messages
+from django.forms import Form
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from instances import ports, selectors, services
+from instances.forms import AllowListForm, ConfigForm, PartitionsForm, TopicForm
+from instances.models import Instance
+from instances.selectors import TopicView
+from instances.views.common import instance_page, render_instance
+from tenants import access
+from tenants.choices import Scope
+from tenants.errors import DomainError
+from tenants.forms import AuditFilterForm
+from tenants.limits import PAGE_SIZE_DEFAULT
+from tenants.views.base import add_errors, wording
+
+MS_PER_HOUR = 3_600_000
+UNLIMITED = "-1"
+
+
+@instance_page(Scope.TOPICS_READ)
+@require_GET
+def topics_page(request: HttpRequest, instance: Instance) -> HttpResponse:
+    """50 topics by name; filter and place are in the URL, and filtering changes the rows alone."""
+    form = AuditFilterForm(request.GET)
+    words, page_token = (form.cleaned_data["q"], form.cleaned_data["page_token"]) if form.is_valid() else ("", "")
+    found, next_token = selectors.topic_page(
+        instance, contains=words, page_token=page_token or None, page_size=PAGE_SIZE_DEFAULT
+    )
+    context = {
+        "topics": found, "words": words, "next_token": next_token, "is_first": not page_token,
+        "biggest": max((topic.size_bytes or 0 for topic in found), default=0),
+    }  # fmt: skip
+    template = "instances/topic_rows.html" if request.headers.get("HX-Request") else "instances/topics.html"
+    return render_instance(request, template, instance, context, section="topics", crumbs=[(_("Topics"), None)])
+
+
+@instance_page(Scope.TOPICS_WRITE)
+@require_http_methods(["GET", "POST"])
+def create_page(request: HttpRequest, instance: Instance) -> HttpResponse:
+    """A topic through the same door as any Kafka client's CreateTopics."""
+    initial = {"partitions": instance.settings.get("default_partitions", 1)}
+    form = TopicForm(request.POST or None, initial=initial)
+    if form.is_valid():
+        hours = form.cleaned_data["retention_hours"]
+        config = {} if hours is None else {"retention.ms": str(int(hours * MS_PER_HOUR)) if hours else UNLIMITED}
+        name = form.cleaned_data["name"]
+        try:
+            services.create_topic(
+                acting=request.actor,  # type: ignore[attr-defined]
+                instance=instance, name=name, partitions=form.cleaned_data["partitions"], config=config,
+            )  # fmt: skip
+        except DomainError as error:
+            add_errors(form, error, {"/config/retention.ms": "retention_hours", "/config": "retention_hours"})
+        else:
+            messages.success(request, _("Topic %(topic)s created.") % {"topic": name})
+            return redirect("page-topic", instance.pk, name)
+    crumbs = [(_("Topics"), reverse("page-topics", args=[instance.pk])), (_("Create"), None)]
+    return render_instance(
+        request, "instances/topic_create.html", instance, {"form": form},
+        section="topics", crumbs=crumbs, status=422 if form.is_bound else 200,
+    )  # fmt: skip
+
+
+def _render_topic(
+    request: HttpRequest, instance: Instance, topic: TopicView, tab: str, context: dict[str, Any], *, status: int = 200
+) -> HttpResponse:
+    crumbs = [(_("Topics"), reverse("page-topics", args=[instance.pk])), (topic.name, None)]
+    values = {"topic": topic, "tab": tab, **context}
+    template = f"instances/topic_{tab}.html"
+    return render_instance(request, template, instance, values, section="topics", crumbs=crumbs, status=status)
+
+
+@instance_page(Scope.TOPICS_READ)
+@require_http_methods(["GET", "POST"])
+def partitions_page(request: HttpRequest, instance: Instance, name: str) -> HttpResponse:
+    """Where a topic lives and whether it is even; a POST adds partitions."""
+    topic = selectors.topic_detail(instance, name)
+    form = PartitionsForm(request.POST or None, initial={"partitions": topic.partition_count})
+    if form.is_valid():
+        try:
+            services.update_topic(
+                acting=request.actor, instance=instance, name=name, partitions=form.cleaned_data["partitions"]  # type: ignore[attr-defined]
+            )  # fmt: skip
+        except DomainError as error:
+            add_errors(form, error)
+        else:
+            messages.success(
+                request, _("%(topic)s has %(n)d partitions.") % {"topic": name, "n": form.cleaned_data["partitions"]}
+            )
+            return redirect("page-topic", instance.pk, name)
+    known = ports.observation.it.topic_sizes(instance.pk).partitions.get(name, {})
+    rows = [(partition, known.get(partition.index)) for partition in topic.partitions]
+    biggest = max((look["size_bytes"] for _partition, look in rows if look), default=0)
+    shown = [(partition, look, _messages(look)) for partition, look in rows]
+    context = {"form": form, "rows": shown, "biggest": biggest}
+    return _render_topic(request, instance, topic, "partitions", context, status=422 if form.is_bound else 200)
+
+
+def _messages(look: Mapping[str, int] | None) -> int | None:
+    """Offsets between first and next: records of transactions and compaction make it an upper bound."""
+    return None if look is None else look["high_watermark"] - look["log_start_offset"]
+
+
+@instance_page(Scope.TOPICS_READ)
+@require_http_methods(["GET", "POST"])
+def config_page(request: HttpRequest, instance: Instance, name: str) -> HttpResponse:
+    """Changed values first, the default ones after them; a POST sets one, an empty value goes back to the default."""
+    topic = selectors.topic_detail(instance, name)
+    form: Form = ConfigForm(request.POST or None)
+    if form.is_valid():
+        entry, value = form.cleaned_data["name"], form.cleaned_data["value"].strip()
+        try:
+            services.update_topic(
+                acting=request.actor, instance=instance, name=name, config={entry: value or None}  # type: ignore[attr-defined]
+            )  # fmt: skip
+        except DomainError as error:
+            add_errors(form, error, {f"/config/{entry}": "value", "/config": "value"})
+        else:
+            messages.success(request, _("%(name)s saved.") % {"name": entry})
+            return redirect("page-topic-config", instance.pk, name)
+    entries = sorted(topic.config or (), key=lambda entry: (entry.is_default, entry.name))
+    context = {"entries": entries, "form": form, "changed": [entry for entry in entries if not entry.is_default]}
+    return _render_topic(request, instance, topic, "config", context, status=422 if form.is_bound else 200)
+
+
+@instance_page(Scope.TOPICS_READ, locked=True)
+@require_http_methods(["GET", "POST"])
+def access_page(request: HttpRequest, instance: Instance, name: str) -> HttpResponse:
+    """From which addresses a topic may be used."""
+    topic = selectors.topic_detail(instance, name)
+    initial = {"produce": "\n".join(topic.produce_ips), "consume": "\n".join(topic.consume_ips)}
+    form = AllowListForm(request.POST or None, initial=initial)
+    if form.is_valid():
+        try:
+            services.set_allow_list(
+                acting=request.actor,  # type: ignore[attr-defined]
+                instance=instance, topic=name,
+                produce=form.cleaned_data["produce"].split(), consume=form.cleaned_data["consume"].split(),
+            )  # fmt: skip
+        except DomainError as error:
+            add_errors(form, error)
+        else:
+            messages.success(request, _("The address lists of %(topic)s are saved.") % {"topic": name})
+            return redirect("page-topic-access", instance.pk, name)
+    return _render_topic(request, instance, topic, "access", {"form": form}, status=422 if form.is_bound else 200)
+
+
+@instance_page(Scope.TOPICS_WRITE)
+@require_http_methods(["GET", "POST"])
+def delete_page(request: HttpRequest, instance: Instance, name: str) -> HttpResponse:
+    """Confirmed by typing the name: what a topic loses cannot be restored."""
+    topic = selectors.topic_detail(instance, name)
+    if request.method == "POST" and request.POST.get("typed") == name:
+        try:
+            services.delete_topic(acting=request.actor, instance=instance, name=name)  # type: ignore[attr-defined]
+            messages.success(request, _("Topic %(topic)s deleted.") % {"topic": name})
+            return redirect("page-topics", instance.pk)
+        except DomainError as error:
+            messages.error(request, wording(error))
+    return _render_topic(request, instance, topic, "delete", {})
+
+
+@instance_page(Scope.TOPICS_WRITE)
+@require_POST
+def sample_topic(request: HttpRequest, instance: Instance) -> HttpResponse:
+    """The empty state's button: a topic with the instance's defaults, ready for the snippet."""
+    access.require(request.actor, Scope.TOPICS_WRITE)  # type: ignore[attr-defined]
+    services.create_topic(acting=request.actor, instance=instance, name="orders")  # type: ignore[attr-defined]
+    messages.success(request, _("Topic %(topic)s created.") % {"topic": "orders"})
+    return redirect(reverse("page-instance", args=[instance.pk]) + "#connect")

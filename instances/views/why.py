@@ -1,0 +1,161 @@
+""" "Why am I slow?": the throttle ledger grouped by rule and put into sentences. Reads nothing, decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from django.utils.translation import gettext as _
+
+from instances.ports import Throttle, Throttles
+from tenants.formatting import delay, rate_limit
+
+ENDED_SHOWN_MS = 60_000
+WAITERS_SHOWN_MAX = 3
+ANONYMOUS = "ANONYMOUS"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One rule clients wait for (or waited for a moment ago), summed over brokers and clients."""
+
+    title: str
+    sentence: str
+    level: str
+    limit_bytes_per_s: float
+    delay_ms: float
+    p95_ms: float
+    waiters: tuple[str, ...]
+    waiters_more: int
+    brokers: tuple[tuple[int, float], ...]
+    since_ms: int
+    seconds: float
+    active: bool
+    is_client_quota: bool
+    user: str | None
+    client_id: str | None
+
+
+def level_words(level: int) -> str:
+    """What the entity of a quota level consists of, first match wins."""
+    return {
+        1: _("user and client"),
+        2: _("user, any client"),
+        3: _("user"),
+        4: _("any user, client"),
+        5: _("any user, any client"),
+        6: _("any user"),
+        7: _("client"),
+        8: _("any client"),
+    }.get(level, "")
+
+
+def who(user: str, client_id: str) -> str:
+    """A client as people call it; a connection without authentication has only its client id."""
+    if user in ("", ANONYMOUS):
+        return client_id or _("clients without a name")
+    return f"{user}, {client_id}" if client_id else user
+
+
+def entity_words(entity: Mapping[str, str | None]) -> str:
+    """The clients a quota is set for: `user etl-sink, any client`."""
+    parts = []
+    if "user" in entity:
+        name = entity["user"]
+        parts.append(_("any user") if name is None else _("user %(name)s") % {"name": name})
+    if "client_id" in entity:
+        name = entity["client_id"]
+        parts.append(_("any client") if name is None else _("client %(name)s") % {"name": name})
+    return ", ".join(parts)
+
+
+def rules_now(ledger: Throttles) -> list[Rule]:
+    """Rules that hold clients back, or did within the last minute; largest delay first."""
+    groups: dict[tuple[object, ...], list[Throttle]] = {}
+    for entry in ledger.entries:
+        if entry.active or ledger.now_ms - entry.last_ms < ENDED_SHOWN_MS:
+            key = (entry.kind, entry.quota, entry.level, tuple(sorted(entry.entity.items(), key=str)))
+            groups.setdefault(key, []).append(entry)
+    found = [_rule(entries, ledger.now_ms) for entries in groups.values()]
+    return sorted(found, key=lambda rule: (not rule.active, -rule.delay_ms))
+
+
+def _mean(entries: Iterable[Throttle]) -> float:
+    waits = [(entry.delay_ms_mean, entry.count) for entry in entries]
+    total = sum(count for _delay, count in waits)
+    return sum(wait * count for wait, count in waits) / total if total else 0.0
+
+
+def _rule(entries: list[Throttle], now_ms: int) -> Rule:
+    first = entries[0]
+    by_broker: dict[int, list[Throttle]] = {}
+    for entry in entries:
+        by_broker.setdefault(entry.broker_id, []).append(entry)
+    waiting = sorted(entries, key=lambda entry: -entry.delay_ms_mean)
+    names = list(dict.fromkeys(who(entry.user, entry.client_id) for entry in waiting))
+    since_ms = min(entry.since_ms for entry in entries)
+    end_ms = now_ms if any(entry.active for entry in entries) else max(entry.last_ms for entry in entries)
+    mean_ms = _mean(entries)
+    return Rule(
+        title=_title(first),
+        sentence=_sentence(first, mean_ms, sorted(by_broker)),
+        level=_level(first),
+        limit_bytes_per_s=first.limit_bytes_per_s,
+        delay_ms=mean_ms,
+        p95_ms=max(entry.delay_ms_p95 for entry in entries),
+        waiters=tuple(names[:WAITERS_SHOWN_MAX]),
+        waiters_more=max(0, len(names) - WAITERS_SHOWN_MAX),
+        brokers=tuple((broker, _mean(found)) for broker, found in sorted(by_broker.items())),
+        since_ms=since_ms,
+        seconds=max(0, end_ms - since_ms) / 1_000,
+        active=any(entry.active for entry in entries),
+        is_client_quota=first.kind == "client_quota",
+        user=first.entity.get("user"),
+        client_id=first.entity.get("client_id"),
+    )
+
+
+def _is_produce(entry: Throttle) -> bool:
+    return entry.quota.startswith("produce")
+
+
+def _title(entry: Throttle) -> str:
+    if entry.kind != "client_quota":
+        return _("Instance produce bandwidth") if _is_produce(entry) else _("Instance consume bandwidth")
+    words = {"who": entity_words(entry.entity)}
+    return (_("Produce quota of %(who)s") if _is_produce(entry) else _("Consume quota of %(who)s")) % words
+
+
+def _level(entry: Throttle) -> str:
+    if entry.level is None:
+        return _("level: instance")
+    return _("level %(level)d of 8: %(words)s") % {"level": entry.level, "words": level_words(entry.level)}
+
+
+def _sentence(entry: Throttle, mean_ms: float, brokers: list[int]) -> str:
+    words = {
+        "limit": rate_limit(entry.limit_bytes_per_s),
+        "delay": delay(mean_ms),
+        "brokers": ", ".join(str(broker) for broker in brokers),
+        "who": entity_words(entry.entity).capitalize(),
+        "level": _level(entry),
+    }
+    if entry.kind != "client_quota":
+        if _is_produce(entry):
+            return (
+                _(
+                    "This instance has %(limit)s for producers, so each produce waits %(delay)s on average."
+                    " Nothing is lost and nothing is refused."
+                )
+                % words
+            )
+        return (
+            _(
+                "This instance has %(limit)s for consumers, so each fetch waits %(delay)s on average."
+                " Nothing is lost and nothing is refused."
+            )
+            % words
+        )
+    if _is_produce(entry):
+        return _("%(who)s may produce %(limit)s (%(level)s). It waits %(delay)s on broker %(brokers)s.") % words
+    return _("%(who)s may consume %(limit)s (%(level)s). It waits %(delay)s on broker %(brokers)s.") % words

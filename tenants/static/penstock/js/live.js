@@ -1,0 +1,54 @@
+// Parts of a page that keep themselves fresh: fetched in a period, replaced only when they differ, muted when stale.
+
+import { clock } from "./scale.js";
+
+const STALE_AFTER_PERIODS = 3;
+
+class LivePart {
+  constructor(box) {
+    this.box = box;
+    this.period = Number(box.dataset.period);
+    this.lastOkMs = 0;
+    this.ask();
+    document.addEventListener("visibilitychange", () => !document.hidden && this.ask());
+  }
+
+  async ask() {
+    clearTimeout(this.timer);
+    if (document.hidden) return;
+    try {
+      const answer = await fetch(this.box.dataset.live, { headers: { "HX-Request": "true" } });
+      if (!answer.ok && !this.lastOkMs) this.show(await answer.text());
+      if (!answer.ok) throw new Error(String(answer.status));
+      this.show(await answer.text());
+      this.lastOkMs = Date.now();
+      this.box.classList.remove("stale");
+      this.box.removeAttribute("title");
+    } catch {
+      this.tellStale();
+    }
+    if (this.period) this.timer = setTimeout(() => this.ask(), this.period);
+  }
+
+  tellStale() {
+    if (!this.lastOkMs || Date.now() - this.lastOkMs < STALE_AFTER_PERIODS * this.period) return;
+    this.box.classList.add("stale");
+    this.box.title = this.box.dataset.textStale?.replace("%s", clock(new Date(this.lastOkMs))) ?? "";
+  }
+
+  show(html) {
+    if (html === this.shown || this.box.contains(document.activeElement)) return; // never under somebody's fingers
+    this.shown = html;
+    const fresh = new DOMParser().parseFromString(html, "text/html").body;
+    for (const outside of fresh.querySelectorAll("template[data-into]")) {
+      document.querySelector(outside.dataset.into)?.replaceChildren(outside.content);
+      outside.remove();
+    }
+    this.box.replaceChildren(...fresh.childNodes);
+    this.box.removeAttribute("aria-busy");
+  }
+}
+
+export function startLive() {
+  document.querySelectorAll("[data-live]").forEach((box) => new LivePart(box));
+}

@@ -1,0 +1,25 @@
+"""Console pages of this app. Names start with `page-`; the side navigation shows a page only where its name exists."""
+
+from __future__ import annotations
+
+from django.urls import path
+
+from tenants.views import entry, ledger, palette, people, preferences
+
+urlpatterns = [
+    path("", entry.home, name="home"),
+    path("accounts/signup/", entry.sign_up, name="page-sign-up"),
+    path("join/<str:secret>/", entry.join, name="page-join"),
+    path("preferences/", preferences.set_preferences, name="page-preferences"),
+    path("tenant/", preferences.choose_tenant, name="page-choose-tenant"),
+    path("settings/", preferences.settings_page, name="page-settings"),
+    path("members/", people.members_page, name="page-members"),
+    path("members/<str:member_id>/role/", people.change_role, name="page-member-role"),
+    path("members/<str:member_id>/remove/", people.remove_member, name="page-member-remove"),
+    path("invitations/<str:invitation_id>/revoke/", people.revoke_invitation, name="page-invitation-revoke"),
+    path("tokens/", people.tokens_page, name="page-tokens"),
+    path("tokens/<str:token_id>/revoke/", people.revoke_token, name="page-token-revoke"),
+    path("audit/", ledger.audit_page, name="page-audit"),
+    path("audit.csv", ledger.audit_csv, name="page-audit-csv"),
+    path("palette/", palette.palette, name="page-palette"),
+]

@@ -1,0 +1,154 @@
+"""What every console page does: who is asking, may they, in which language and time zone, the shell around the page.
+
+A view is `@console_page(scope)` over a function that parses, calls a service or selector, and renders. What services
+refuse becomes a page (404, 403 with who may, 503 with what is safe) or, inside a form, words beside the field.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from django.contrib.auth.views import redirect_to_login
+from django.forms import Form
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils import timezone, translation
+from django.utils.translation import gettext as _
+
+from tenants import access, selectors
+from tenants.actors import Actor, actor_of
+from tenants.choices import Theme
+from tenants.errors import DomainError
+
+logger = logging.getLogger(__name__)
+
+STYLE_SHEETS = tuple(
+    f"penstock/css/{name}.css"
+    for name in (
+        "tokens", "base", "shell", "controls", "meter", "chart", "throttle", "table", "form", "steps", "snippet",
+        "notices",
+    )
+)  # fmt: skip
+THEME_COOKIE = "penstock_theme"
+Crumb = tuple[str, str | None]
+Arguments = ParamSpec("Arguments")
+
+
+def theme_of(request: HttpRequest) -> str:
+    """The member's theme, for strangers the cookie's, else what the system says."""
+    chosen = request.user.theme if request.user.is_authenticated else request.COOKIES.get(THEME_COOKIE, "")
+    return chosen if chosen in Theme.values else Theme.SYSTEM.value
+
+
+def shell(request: HttpRequest, acting: Actor | None) -> dict[str, Any]:
+    """What the frame around a page shows."""
+    found: dict[str, Any] = {"style_sheets": STYLE_SHEETS, "theme": theme_of(request), "actor": acting}
+    if acting is None or acting.user is None:
+        return found
+    name = acting.user.name or acting.user.email.partition("@")[0]
+    words = [word for word in name.replace(".", " ").replace("_", " ").split() if word]
+    found["initials"] = "".join(word[0] for word in words[:2]).upper() or "?"
+    found["role_label"] = acting.role.label if acting.role else ""
+    found["can"] = access.scopes_of(acting)
+    found["memberships"] = selectors.memberships(acting.user)
+    return found
+
+
+def render_page(
+    request: HttpRequest,
+    template: str,
+    context: dict[str, Any] | None = None,
+    *,
+    section: str = "",
+    crumbs: Sequence[Crumb] = (),
+    status: int = 200,
+) -> HttpResponse:
+    """A whole page inside the shell. `crumbs` follow the tenant; the last one is text."""
+    acting: Actor | None = getattr(request, "actor", None)
+    values = {**shell(request, acting), "section": section, "crumbs": crumbs, **(context or {})}
+    return render(request, template, values, status=status)
+
+
+def console_page(
+    scope: str | None = None,
+) -> Callable[
+    [Callable[Concatenate[HttpRequest, Arguments], HttpResponse]],
+    Callable[Concatenate[HttpRequest, Arguments], HttpResponse],
+]:
+    """A page for signed-in members; `scope` is what they must be permitted, None for pages about themselves."""
+
+    def decorate(
+        view: Callable[Concatenate[HttpRequest, Arguments], HttpResponse],
+    ) -> Callable[Concatenate[HttpRequest, Arguments], HttpResponse]:
+        @wraps(view)
+        def guarded(request: HttpRequest, *args: Arguments.args, **kwargs: Arguments.kwargs) -> HttpResponse:
+            if not request.user.is_authenticated:
+                return redirect_to_login(request.get_full_path())
+            acting = actor_of(request)
+            request.actor = acting  # type: ignore[attr-defined]
+            with translation.override(request.user.language), timezone.override(_zone_of(request)):
+                request.LANGUAGE_CODE = translation.get_language()  # type: ignore[attr-defined]
+                try:
+                    access.tenant_of(acting)
+                    if scope is not None:
+                        access.require(acting, scope)
+                    response = view(request, *args, **kwargs)
+                except DomainError as error:
+                    response = error_page(request, error, scope)
+                response.headers.setdefault("Cache-Control", "private, no-cache")
+                response.headers["Content-Language"] = translation.get_language() or ""
+                return response
+
+        return guarded
+
+    return decorate
+
+
+def _zone_of(request: HttpRequest) -> ZoneInfo:
+    try:
+        return ZoneInfo(request.user.time_zone)
+    except (ZoneInfoNotFoundError, ValueError):
+        return ZoneInfo("UTC")
+
+
+def error_page(request: HttpRequest, error: DomainError, scope: str | None = None) -> HttpResponse:
+    """What happened, what is safe, and what to do next."""
+    if error.http_status >= 500:
+        logger.warning("console page unavailable", extra={"code": error.code, "detail": error.detail})
+    who = [role.label for role, granted in access.ROLE_SCOPES.items() if scope in granted] if scope else []
+    context = {
+        "error": error,
+        "words": wording(error),
+        "roles": who if error.http_status == 403 else (),
+        "request_id": getattr(request, "request_id", ""),
+    }
+    if request.headers.get("HX-Request"):
+        return render(request, "console/parts/failed_part.html", context, status=error.http_status)
+    title = {404: _("Not found"), 403: _("Not allowed")}.get(error.http_status, _("Could not load"))
+    return render_page(request, "console/error.html", context, crumbs=[(title, None)], status=error.http_status)
+
+
+def wording(error: DomainError) -> str:
+    """The error in the reader's language, where the catalog has it (`tenants.wording`)."""
+    return _(error.detail or error.title)
+
+
+def add_errors(form: Form, error: DomainError, fields: dict[str, str] | None = None) -> None:
+    """Put a service's complaint beside the fields it points to; what points nowhere stands above the form.
+
+    `fields` maps JSON pointers to form fields where the names differ.
+    """
+    if error.http_status in (401, 404) or error.http_status >= 500:
+        raise error
+    told = False
+    for complaint in error.errors:
+        pointer = complaint.pointer or f"/{complaint.parameter or ''}"
+        name = (fields or {}).get(pointer, pointer.strip("/").split("/")[0])
+        form.add_error(name if name in form.fields else None, _(complaint.detail))
+        told = True
+    if not told:
+        form.add_error(None, wording(error))

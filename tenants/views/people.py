@@ -1,0 +1,158 @@
+"""Members and API tokens: who and what has access."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_POST
+
+from tenants import access, selectors, services
+from tenants.choices import Role, Scope
+from tenants.errors import DomainError
+from tenants.forms import InviteForm, TokenForm
+from tenants.views.base import add_errors, console_page, render_page, wording
+
+
+@console_page(Scope.MEMBERS_READ)
+def members_page(request: HttpRequest) -> HttpResponse:
+    """Members and open invitations; a POST invites and shows the link once."""
+    acting = request.actor  # type: ignore[attr-defined]
+    tenant = access.tenant_of(acting)
+    form = InviteForm(request.POST or None)
+    link = None
+    if form.is_bound and form.is_valid():
+        try:
+            access.require(acting, Scope.MEMBERS_WRITE)
+            _invitation, secret = services.invite_member(acting=acting, **form.cleaned_data)
+            link = services.invitation_url(secret)
+        except DomainError as error:
+            add_errors(form, error)
+    managed = access.MANAGED_ROLES.get(acting.role, frozenset())
+    context = {
+        "members": selectors.members(tenant),
+        "invitations": selectors.invitations(tenant),
+        "form": InviteForm() if link else form,
+        "link": link,
+        "roles": [(role.value, role.label) for role in Role],
+        "managed": {role.value for role in managed},
+        "what_roles_may": _what_roles_may(),
+        "now": timezone.now(),
+    }
+    status = 422 if form.is_bound and not link else 200
+    response = render_page(
+        request, "console/members.html", context, section="members", crumbs=[(_("Members"), None)], status=status
+    )
+    if link:
+        response.headers["Cache-Control"] = "no-store"
+    return response
+
+
+def _what_roles_may() -> list[tuple[str, str]]:
+    return [
+        (Role.OWNER.label, _("Everything, and makes other owners.")),
+        (Role.ADMIN.label, _("Everything but the budget and billing details.")),
+        (Role.DEVELOPER.label, _("Instances, topics, quotas, tokens of their own.")),
+        (Role.FINANCE.label, _("Usage, cost, invoices, audit log.")),
+        (Role.VIEWER.label, _("Sees instances, topics, quotas and usage; changes nothing.")),
+    ]
+
+
+@console_page(Scope.MEMBERS_WRITE)
+@require_POST
+def change_role(request: HttpRequest, member_id: str) -> HttpResponse:
+    """Another role for a member."""
+    acting = request.actor  # type: ignore[attr-defined]
+    member = access.member(acting, member_id)
+    role = request.POST.get("role", "")
+    try:
+        if role in Role.values:
+            services.change_role(acting=acting, member=member, role=role)
+            messages.success(request, _("%(who)s is %(role)s.") % {"who": member.user.email, "role": Role(role).label})
+    except DomainError as error:
+        messages.error(request, wording(error))
+    return redirect("page-members")
+
+
+@console_page()
+@require_POST
+def remove_member(request: HttpRequest, member_id: str) -> HttpResponse:
+    """End a membership (one's own too); its tokens stop working."""
+    acting = request.actor  # type: ignore[attr-defined]
+    member = access.member(acting, member_id)
+    is_leaving = member.user_id == request.user.pk
+    try:
+        services.remove_member(acting=acting, member=member)
+        messages.success(request, _("%(who)s has no access any more.") % {"who": member.user.email})
+    except DomainError as error:
+        messages.error(request, wording(error))
+        return redirect("page-members")
+    return redirect("/" if is_leaving else "page-members")
+
+
+@console_page(Scope.MEMBERS_WRITE)
+@require_POST
+def revoke_invitation(request: HttpRequest, invitation_id: str) -> HttpResponse:
+    """The link of an open invitation stops working."""
+    acting = request.actor  # type: ignore[attr-defined]
+    try:
+        services.revoke_invitation(acting=acting, invitation=access.invitation(acting, invitation_id))
+        messages.success(request, _("The invitation is revoked."))
+    except DomainError as error:
+        messages.error(request, wording(error))
+    return redirect("page-members")
+
+
+@console_page(Scope.TOKENS_READ)
+def tokens_page(request: HttpRequest) -> HttpResponse:
+    """Tokens with scopes, last use and expiry; a POST makes one and shows its secret once."""
+    acting = request.actor  # type: ignore[attr-defined]
+    form = TokenForm(request.POST or None, granted=access.scopes_of(acting))
+    token = secret = None
+    if form.is_bound and form.is_valid():
+        days = form.cleaned_data["days"]
+        try:
+            access.require(acting, Scope.TOKENS_WRITE)
+            token, secret = services.create_token(
+                acting=acting,
+                name=form.cleaned_data["name"],
+                scopes=form.cleaned_data["scopes"],
+                expires_at=timezone.now() + timedelta(days=int(days)) if days else None,
+            )
+        except DomainError as error:
+            add_errors(form, error)
+    if secret:
+        form = TokenForm(granted=access.scopes_of(acting))
+    context = {
+        "tokens": selectors.tokens(access.tenant_of(acting)),
+        "form": form,
+        "token": token,
+        "secret": secret,
+        "now": timezone.now(),
+        "may_revoke_all": access.permits(acting, Scope.MEMBERS_WRITE),
+    }
+    status = 422 if form.is_bound else 200
+    response = render_page(
+        request, "console/tokens.html", context, section="tokens", crumbs=[(_("API tokens"), None)], status=status
+    )
+    if secret:
+        response.headers["Cache-Control"] = "no-store"
+    return response
+
+
+@console_page(Scope.TOKENS_WRITE)
+@require_POST
+def revoke_token(request: HttpRequest, token_id: str) -> HttpResponse:
+    """The token stops working at once."""
+    acting = request.actor  # type: ignore[attr-defined]
+    token = access.token(acting, token_id)
+    try:
+        services.revoke_token(acting=acting, token=token)
+        messages.success(request, _("%(token)s is revoked.") % {"token": token.name})
+    except DomainError as error:
+        messages.error(request, wording(error))
+    return redirect("page-tokens")

@@ -1,0 +1,78 @@
+"""Language, theme, time zone, the chosen tenant, and the names of things: how the console speaks to one person."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_POST
+
+from tenants import access, services
+from tenants.choices import Language, Scope, Theme
+from tenants.errors import DomainError
+from tenants.forms import PreferencesForm, TenantForm
+from tenants.views.base import THEME_COOKIE, add_errors, console_page, render_page
+
+COOKIE_SECONDS = 365 * 86_400
+
+
+@require_POST
+def set_preferences(request: HttpRequest) -> HttpResponse:
+    """The switches in the header; works for strangers too, with cookies alone."""
+    language, theme = request.POST.get("language"), request.POST.get("theme")
+    language = language if language in Language.values else None
+    theme = theme if theme in Theme.values else None
+    if request.user.is_authenticated:
+        services.set_preferences(user=request.user, language=language, theme=theme)
+    onward = request.POST.get("next", "/")
+    is_ours = url_has_allowed_host_and_scheme(onward, allowed_hosts={request.get_host()})
+    is_script = "HX-Request" in request.headers
+    response = HttpResponse(status=204) if is_script else redirect(onward if is_ours else "/")
+    if language:
+        response.set_cookie(settings.LANGUAGE_COOKIE_NAME, language, max_age=COOKIE_SECONDS, samesite="Lax")
+    if theme:
+        response.set_cookie(THEME_COOKIE, theme, max_age=COOKIE_SECONDS, samesite="Lax", httponly=True)
+    return response
+
+
+@console_page()
+@require_POST
+def choose_tenant(request: HttpRequest) -> HttpResponse:
+    """Work in another tenant the person belongs to; a foreign one is not found."""
+    tenant = access.tenant(request.actor, request.POST.get("tenant", ""))  # type: ignore[attr-defined]
+    request.session["tenant_id"] = tenant.pk
+    return redirect("/")
+
+
+@console_page()
+def settings_page(request: HttpRequest) -> HttpResponse:
+    """Own preferences and the tenant's name, each with its own save."""
+    acting = request.actor  # type: ignore[attr-defined]
+    user, tenant = request.user, access.tenant_of(acting)
+    initial = {"name": user.name, "language": user.language, "time_zone": user.time_zone, "theme": user.theme}
+    wanted = request.POST.get("part") if request.method == "POST" else None
+    mine = PreferencesForm(request.POST if wanted == "mine" else None, initial=initial)
+    ours = TenantForm(request.POST if wanted == "tenant" else None, initial={"name": tenant.name})
+    try:
+        if mine.is_bound and mine.is_valid():
+            services.set_preferences(user=user, **mine.cleaned_data)
+            messages.success(request, _("Saved."))
+            response = redirect("page-settings")
+            response.set_cookie(
+                settings.LANGUAGE_COOKIE_NAME, mine.cleaned_data["language"], max_age=COOKIE_SECONDS, samesite="Lax"
+            )
+            return response
+        if ours.is_bound and ours.is_valid():
+            access.require(acting, Scope.TENANT_WRITE)
+            services.rename_tenant(acting=acting, tenant=tenant, name=ours.cleaned_data["name"])
+            messages.success(request, _("Saved."))
+            return redirect("page-settings")
+    except DomainError as error:
+        add_errors(mine if mine.is_bound else ours, error)
+    return render_page(
+        request, "console/settings.html", {"mine": mine, "ours": ours, "tenant": tenant},
+        section="settings", crumbs=[(_("Settings"), None)], status=422 if wanted else 200,
+    )  # fmt: skip

@@ -1,0 +1,117 @@
+"""People with roles, an instance that runs, and brokers that answer from memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+from django.core.cache import cache
+from django.test import Client
+from django.utils import timezone
+
+from billing.services import ensure_default_plans
+from config.translations import compile_stale
+from instances import ports, services
+from instances.models import Instance
+from tenants import services as tenant_services
+from tenants.actors import member_actor, user_actor
+from tenants.models import Member
+from tests.console.fakes import FakeDataPlane, FakeObservation
+
+PASSWORD = "a long enough pass phrase"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def catalogs() -> None:
+    compile_stale([Path(folder) for folder in settings.LOCALE_PATHS])
+
+
+@pytest.fixture(autouse=True)
+def _fresh_cache() -> None:
+    cache.clear()
+
+
+@pytest.fixture
+def data_plane(monkeypatch: pytest.MonkeyPatch) -> FakeDataPlane:
+    plane = FakeDataPlane()
+    monkeypatch.setattr(ports.data_plane, "_plugged", plane)
+    return plane
+
+
+@pytest.fixture
+def observation(data_plane: FakeDataPlane, monkeypatch: pytest.MonkeyPatch) -> FakeObservation:
+    seen = FakeObservation(data_plane)
+    monkeypatch.setattr(ports.observation, "_plugged", seen)
+    return seen
+
+
+@pytest.fixture
+def reconciled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Instances the reconciler was asked for."""
+    asked: list[str] = []
+    monkeypatch.setattr(ports.reconcile, "_plugged", asked.append)
+    return asked
+
+
+@pytest.fixture
+def owner(db: None) -> Member:
+    ensure_default_plans()
+    return tenant_services.sign_up(email="ida@halvorsen.example", password=PASSWORD, tenant_name="Halvorsen Freight")
+
+
+@pytest.fixture
+def stranger(db: None) -> Member:
+    return tenant_services.sign_up(email="eve@elsewhere.example", password=PASSWORD, tenant_name="Elsewhere")
+
+
+@pytest.fixture
+def join(owner: Member) -> Callable[[str], Member]:
+    """Makes a member of the owner's tenant with a role."""
+
+    def make(role: str) -> Member:
+        newcomer = tenant_services.sign_up(email=f"{role}@halvorsen.example", password=PASSWORD, tenant_name=role)
+        _invitation, secret = tenant_services.invite_member(
+            acting=member_actor(owner), email=newcomer.user.email, role=role
+        )
+        return tenant_services.accept_invitation(acting=user_actor(newcomer.user), user=newcomer.user, secret=secret)
+
+    return make
+
+
+@pytest.fixture
+def browse() -> Callable[[Member], Client]:
+    """A signed-in browser working in the member's tenant."""
+
+    def sign_in(member: Member) -> Client:
+        client = Client()
+        client.force_login(member.user, backend="django.contrib.auth.backends.ModelBackend")
+        session = client.session
+        session["tenant_id"] = member.tenant_id
+        session.save()
+        return client
+
+    return sign_in
+
+
+@pytest.fixture
+def ida(owner: Member, browse: Callable[[Member], Client]) -> Client:
+    return browse(owner)
+
+
+@pytest.fixture
+def instance(owner: Member, observation: FakeObservation, reconciled: list[str]) -> Iterator[Instance]:
+    """`orders-prod`, running, with a topic of three partitions."""
+    made, operation = services.create_instance(acting=member_actor(owner), name="orders-prod", plan="stream")
+    made.phase, made.first_running_at = "running", timezone.now()
+    made.observed_generation = made.generation
+    made.endpoints = {"1": "127.0.0.1:19001", "2": "127.0.0.1:19002", "3": "127.0.0.1:19003"}
+    made.save()
+    operation.state, operation.finished_at = "succeeded", timezone.now()
+    operation.save()
+    observation.data_plane.create_topic(
+        made.pk, "orders.created", partitions=3, replication_factor=1, config={"retention.ms": "86400000"},
+        validate_only=False,
+    )  # fmt: skip
+    return made

@@ -1,0 +1,90 @@
+"""Every page answers its owner, hides from strangers, and says who may where a role is too small."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from instances.models import Instance
+from tenants.models import Member
+
+ACCOUNT_PAGES = (
+    "page-instances", "page-operations", "page-instance-create", "page-account-usage", "page-members", "page-tokens",
+    "page-audit", "page-settings", "page-palette",
+)  # fmt: skip
+INSTANCE_PAGES = (
+    "page-instance", "page-traffic", "page-why", "page-topics-part", "page-throttle", "page-instance-settings",
+    "page-instance-delete", "page-topics", "page-topic-create", "page-instance-resize", "page-cost-part", "page-usage",
+    "page-traffic-history", "page-quotas",
+)  # fmt: skip
+TOPIC_PAGES = ("page-topic", "page-topic-config", "page-topic-access", "page-topic-delete")
+VIEWER_MAY_NOT = (
+    "page-instance-create", "page-tokens", "page-audit", "page-topic-create", "page-instance-resize",
+    "page-instance-delete", "page-topic-delete", "page-cost-part",
+)  # fmt: skip
+POST_FORM = re.compile(r'<form\b(?=[^>]*method="post")(?:[^>]*action="([^"]*)")?')
+OWN_FORMS = {"/preferences/", "/tenant/", "/accounts/logout/"}
+
+
+def url_of(page: str, instance: Instance) -> str:
+    if page in TOPIC_PAGES:
+        return reverse(page, args=[instance.pk, "orders.created"])
+    return reverse(page, args=[instance.pk]) if page in INSTANCE_PAGES else reverse(page)
+
+
+@pytest.mark.parametrize("page", (*ACCOUNT_PAGES, *INSTANCE_PAGES, *TOPIC_PAGES))
+def test_a_page_answers_its_owner(page: str, ida: Client, instance: Instance) -> None:
+    assert ida.get(url_of(page, instance)).status_code == 200
+
+
+@pytest.mark.parametrize("page", (*INSTANCE_PAGES, *TOPIC_PAGES))
+def test_another_tenants_instance_is_not_found(
+    page: str, stranger: Member, browse: Callable[[Member], Client], instance: Instance
+) -> None:
+    response = browse(stranger).get(url_of(page, instance))
+    assert response.status_code == 404
+    assert instance.name not in response.content.decode()
+
+
+@pytest.mark.parametrize("page", (*ACCOUNT_PAGES, *INSTANCE_PAGES, *TOPIC_PAGES))
+def test_a_page_sends_strangers_to_log_in(page: str, client: Client, instance: Instance) -> None:
+    response = client.get(url_of(page, instance))
+    assert response.status_code == 302
+    assert response["Location"].startswith("/accounts/login/?next=/")
+
+
+@pytest.mark.parametrize("page", (*ACCOUNT_PAGES, *INSTANCE_PAGES, *TOPIC_PAGES))
+def test_a_viewer_sees_and_changes_nothing(
+    page: str, join: Callable[[str], Member], browse: Callable[[Member], Client], instance: Instance
+) -> None:
+    response = browse(join("viewer")).get(url_of(page, instance))
+    if page in VIEWER_MAY_NOT:
+        assert response.status_code == 403
+        assert "These roles may: Owner" in response.content.decode()
+        return
+    assert response.status_code == 200
+    if response["Content-Type"].startswith("text/html"):
+        offered = {form for form in POST_FORM.findall(response.content.decode()) if form not in OWN_FORMS}
+        assert not {form for form in offered if "/remove/" not in form and page != "page-settings"}
+
+
+@pytest.mark.parametrize("page", (*ACCOUNT_PAGES, *INSTANCE_PAGES, *TOPIC_PAGES))
+def test_a_page_needs_no_inline_code(page: str, ida: Client, instance: Instance) -> None:
+    response = ida.get(url_of(page, instance))
+    html = response.content.decode()
+    assert "unsafe-inline" not in response["Content-Security-Policy"]
+    assert not re.search(r"<script(?![^>]*\bsrc=)", html)
+    assert not re.search(r"<style\b", html)
+    assert not re.search(r"""<[^>]+\sstyle\s*=""", html)
+    assert not re.search(r"""<[^>]+\son[a-z]+\s*=""", html)
+    assert not re.search(r"""(?:src|href)="(?:https?:)?//""", html)
+
+
+def test_unknown_pages_of_an_instance_are_not_found(ida: Client, instance: Instance) -> None:
+    assert ida.get(f"/instances/{instance.pk}/topics/t/nothing.here/").status_code == 404
+    assert ida.get("/instances/ins-00000000/").status_code == 404
+    assert ida.get("/instances/'%20or%201=1/").status_code == 404
