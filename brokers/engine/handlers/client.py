@@ -1,0 +1,126 @@
+"""What one connection needs again and again for the same client id: its limiters, its topics, its usage counters.
+
+Kept until the picture changes (`Engine.stamp`), so that a produce or a fetch finds everything in one look-up by the bytes
+of the wire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from brokers.engine.access.authorizer import Address, Operation, decide
+from brokers.engine.cluster.image import TopicImage
+from brokers.engine.handlers.context import Engine, View
+from brokers.engine.partitions.partition import Partition
+from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.throttling.books import Book
+from brokers.engine.throttling.charging import (
+    CONSUMER_BYTE_RATE,
+    PRODUCER_BYTE_RATE,
+    Limiter,
+    LimitsByEntity,
+    Quota,
+)
+from brokers.engine.throttling.usage import UsageCounter
+
+# A client that asks for ever other names must not make its connection grow.
+ROUTES_MAX: Final = 10_000
+
+_UNKNOWN: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+_NOT_LEADER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+
+class Route:
+    """A topic under the name (or id) the client uses. `error` is set when this client may not use it at all."""
+
+    __slots__ = ("error", "partitions", "topic", "usage")
+
+    def __init__(self, error: int, topic: TopicImage | None, usage: UsageCounter | None) -> None:
+        self.error = error
+        self.topic = topic
+        self.usage = usage
+        self.partitions: dict[int, Partition] = {}
+
+    def find(self, index: int, engine: Engine) -> Partition | int:
+        """The partition, or the error of asking for it here."""
+        topic = self.topic
+        assert topic is not None, "a route without a topic has an error"
+        if not 0 <= index < len(topic.partitions):
+            return _UNKNOWN
+        partition = engine.table.get(topic.name, index)
+        if partition is None:
+            return _NOT_LEADER
+        self.partitions[index] = partition
+        return partition
+
+
+class Client:
+    """Made by the session for the client id of its requests."""
+
+    __slots__ = (
+        "_address",
+        "_engine",
+        "book",
+        "client_id",
+        "consume_limiters",
+        "consume_routes",
+        "produce_limiters",
+        "produce_routes",
+        "stamp",
+        "user",
+        "view",
+    )
+
+    def __init__(self, engine: Engine, view: View, address: Address, client_id: str | None) -> None:
+        self.stamp = view.stamp
+        self.view = view
+        self.client_id = client_id or ""
+        self.user = view.principal.user
+        self.book: Book | None = None
+        self.produce_limiters: tuple[Limiter, ...] = ()
+        self.consume_limiters: tuple[Limiter, ...] = ()
+        self.produce_routes: dict[bytes, Route] = {}
+        self.consume_routes: dict[bytes, Route] = {}
+        self._engine = engine
+        self._address = address
+        instance_id = view.instance_id
+        if instance_id is not None:
+            self.book = book = engine.books.of(instance_id)
+            limits = view.image.quotas.of_instance(instance_id)
+            now_ms = engine.clock.monotonic_ms()
+            self.produce_limiters = self._limiters(book, limits, PRODUCER_BYTE_RATE, book.shares.produce, now_ms)
+            self.consume_limiters = self._limiters(book, limits, CONSUMER_BYTE_RATE, book.shares.consume, now_ms)
+
+    def _limiters(
+        self, book: Book, limits: Mapping[object, Mapping[str, float]], quota: Quota, share: Limiter | None, now_ms: int
+    ) -> tuple[Limiter, ...]:
+        by_entity: LimitsByEntity = limits  # type: ignore[assignment]  # a QuotaEntity is such a tuple
+        of_client = book.client_quotas.limiter(by_entity, quota, self.user, self.client_id, now_ms)
+        return tuple(limiter for limiter in (of_client, share) if limiter is not None)
+
+    def produce_route(self, name: bytes) -> Route:
+        topic = self.view.namespace.topics.get(name)
+        route = self._route(topic, Operation.PRODUCE)
+        if len(self.produce_routes) < ROUTES_MAX:
+            self.produce_routes[name] = route
+        return route
+
+    def consume_route(self, topic_key: bytes, by_id: bool) -> Route:
+        """`topic_key` is a name, or an id when `by_id` (Fetch from version 13 on)."""
+        namespace = self.view.namespace
+        topic = namespace.topic_by_id(topic_key) if by_id else namespace.topics.get(topic_key)
+        route = self._route(topic, Operation.CONSUME)
+        if by_id and route.error == _UNKNOWN:
+            route.error = int(ErrorCode.UNKNOWN_TOPIC_ID)
+        if len(self.consume_routes) < ROUTES_MAX:
+            self.consume_routes[topic_key] = route
+        return route
+
+    def _route(self, topic: TopicImage | None, operation: Operation) -> Route:
+        error = decide(self.view.state, topic, operation, self._address)
+        usage = None
+        if topic is not None and self.book is not None and not error:
+            direction = operation.value
+            usage = self.book.usage.counter(topic.user_name, self.user, self.client_id, direction)  # type: ignore[arg-type]
+        return Route(error, topic, usage)

@@ -1,0 +1,205 @@
+"""DescribeConfigs and IncrementalAlterConfigs of topics. The broker's own settings are the operator's, not the tenants'."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+from brokers.engine.access.authorizer import Operation, decide
+from brokers.engine.cluster.errors import ClusterError
+from brokers.engine.cluster.image import TopicImage
+from brokers.engine.handlers.context import Call
+from brokers.engine.handlers.topics import Wrong
+from brokers.engine.partitions import topic_config
+from brokers.engine.partitions.topic_config import ConfigSource, DescribedSetting, ValueType
+from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.protocol.messages.configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+    IncrementalAlterConfigsResourceResponse,
+    IncrementalAlterConfigsResponse,
+)
+from instances.naming import is_valid_topic_name
+
+TOPIC, BROKER = 2, 4
+SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
+RESOURCES_MAX: Final = 1_000
+_DOCUMENTED_FROM: Final = 3
+
+
+def describe_configs(call: Call, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    return DescribeConfigsResponse(
+        results=[_describe(call, request, resource) for resource in request.resources[:RESOURCES_MAX]]
+    )
+
+
+def _describe(call: Call, request: DescribeConfigsRequest, resource: DescribeConfigsResource) -> DescribeConfigsResult:
+    configs: list[DescribeConfigsResourceResult] = []
+    code, message = 0, None
+    try:
+        if resource.resource_type == BROKER:
+            _check_broker(call, resource.resource_name)
+        else:
+            topic = _topic(call, resource.resource_type, resource.resource_name)
+            wanted = set(resource.configuration_keys or ())
+            for line in topic_config.describe(topic.config, call.engine.topic_defaults):
+                if not wanted or line.setting.name in wanted:
+                    configs.append(_line(call, request, line))
+    except Wrong as wrong:
+        code, message = wrong.code, str(wrong)
+    return DescribeConfigsResult(
+        error_code=code,
+        error_message=message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=configs,
+    )
+
+
+def _check_broker(call: Call, name: str) -> None:
+    """A broker has no settings a tenant may see; asking for one that is there answers an empty list."""
+    if name and not (name.isdecimal() and int(name) in call.view.endpoints):
+        raise Wrong(ErrorCode.INVALID_REQUEST, "Unexpected broker id.")
+
+
+def _topic(call: Call, resource_type: int, name: str) -> TopicImage:
+    if resource_type != TOPIC:
+        raise Wrong(ErrorCode.INVALID_REQUEST, f"Unsupported resource type {resource_type}.")
+    if not is_valid_topic_name(name):
+        raise Wrong(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic name is not valid.")
+    topic = call.view.namespace.topics.get(name.encode())
+    error = decide(call.view.state, topic, Operation.DESCRIBE, call.address)
+    if topic is None or error:
+        raise Wrong(error or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+    return topic
+
+
+def _line(
+    call: Call, request: DescribeConfigsRequest, line: DescribedSetting
+) -> DescribeConfigsResourceResult:
+    setting = line.setting
+    synonyms = []
+    if request.include_synonyms:
+        defaults = call.engine.topic_defaults
+        if line.source is ConfigSource.TOPIC:
+            synonyms.append(_synonym(setting.name, line.value, ConfigSource.TOPIC))
+        if setting.name in defaults:
+            synonyms.append(_synonym(setting.broker_key, defaults[setting.name], ConfigSource.STATIC_BROKER))
+        synonyms.append(_synonym(setting.broker_key, setting.default, ConfigSource.DEFAULT))
+    return DescribeConfigsResourceResult(
+        name=setting.name,
+        value=line.value,
+        read_only=setting.read_only,
+        is_default=line.source is ConfigSource.DEFAULT,
+        config_source=int(line.source),
+        is_sensitive=False,
+        synonyms=synonyms,
+        config_type=int(setting.type),
+        documentation=(
+            setting.documentation if request.include_documentation and call.version >= _DOCUMENTED_FROM else None
+        ),
+    )
+
+
+def _synonym(name: str, value: str, source: ConfigSource) -> DescribeConfigsSynonym:
+    return DescribeConfigsSynonym(name=name, value=value, source=int(source))
+
+
+async def incremental_alter_configs(
+    call: Call, request: IncrementalAlterConfigsRequest
+) -> IncrementalAlterConfigsResponse:
+    resources = request.resources[:RESOURCES_MAX]
+    named = Counter((resource.resource_type, resource.resource_name) for resource in resources)
+    responses = []
+    for resource in resources:
+        code, message = 0, None
+        try:
+            if named[resource.resource_type, resource.resource_name] > 1:
+                raise Wrong(ErrorCode.INVALID_REQUEST, "A resource is named twice.")
+            await _alter(call, resource, request.validate_only)
+        except Wrong as wrong:
+            code, message = wrong.code, str(wrong)
+        responses.append(
+            IncrementalAlterConfigsResourceResponse(
+                error_code=code,
+                error_message=message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+        )
+    return IncrementalAlterConfigsResponse(responses=responses)
+
+
+async def _alter(call: Call, resource: IncrementalAlterConfigsResource, validate_only: bool) -> None:
+    if resource.resource_type == BROKER:
+        raise Wrong(ErrorCode.POLICY_VIOLATION, "Broker settings are the operator's.")
+    topic = _topic(call, resource.resource_type, resource.resource_name)
+    changes = resource.configs
+    if len({change.name for change in changes}) != len(changes):
+        raise Wrong(ErrorCode.INVALID_REQUEST, "A configuration is given twice.")
+
+    def change(present: dict[str, str]) -> dict[str, str]:
+        return applied(present, call.engine.topic_defaults, changes)
+
+    try:
+        if validate_only:
+            change(dict(topic.config))
+            return
+        await call.engine.store.alter_topic_config(
+            call.engine.current.image,
+            instance_id=call.view.instance_id,
+            name=resource.resource_name,
+            change=change,
+        )
+    except topic_config.InvalidTopicConfig as error:
+        raise Wrong(ErrorCode.INVALID_CONFIG, str(error)) from error
+    except ClusterError as failure:
+        raise Wrong(failure.wire_code, str(failure)) from failure
+
+
+def applied(
+    present: dict[str, str], defaults: object, changes: list[IncrementalAlterableConfig]
+) -> dict[str, str]:
+    """`present` after `changes`: set, delete (back to the default), append to or subtract from a list.
+
+    Raises:
+        Wrong: an operation that is none, or one for lists on something else.
+        InvalidTopicConfig: an unknown key, or a value it does not take.
+    """
+    after = dict(present)
+    for change in changes:
+        operation = change.config_operation
+        if operation == DELETE:
+            topic_config.check_value(change.name, topic_config.SETTINGS[change.name].default) if (
+                change.name in topic_config.SETTINGS
+            ) else topic_config.check_value(change.name, "")
+            after.pop(change.name, None)
+        elif operation == SET:
+            after[change.name] = topic_config.check_value(change.name, change.value)
+        elif operation in (APPEND, SUBTRACT):
+            after[change.name] = _listed(after, defaults, change)
+        else:
+            raise Wrong(ErrorCode.INVALID_REQUEST, f"Unknown operation {operation}.")
+    return after
+
+
+def _listed(after: dict[str, str], defaults: object, change: IncrementalAlterableConfig) -> str:
+    setting = topic_config.SETTINGS.get(change.name)
+    if setting is not None and setting.type is not ValueType.LIST:
+        raise Wrong(ErrorCode.INVALID_CONFIG, f"{change.name} is not a list.")
+    assert isinstance(defaults, dict), "topic defaults are a dict"
+    present = after.get(change.name) or defaults.get(change.name) or (setting.default if setting else "")
+    words = [word for word in present.split(",") if word]
+    given = [word.strip() for word in (change.value or "").split(",") if word.strip()]
+    if change.config_operation == APPEND:
+        words += [word for word in given if word not in words]
+    else:
+        words = [word for word in words if word not in given]
+    return topic_config.check_value(change.name, ",".join(words))

@@ -1,0 +1,177 @@
+"""What a handler may use, and how one connection sees the cluster (CKA-5, CKA-9, CKA-17, WIRE-13)."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from brokers.engine.access.authorizer import Address
+from brokers.engine.access.namespace import Namespace
+from brokers.engine.access.principals import Principal
+from brokers.engine.clock import Clock
+from brokers.engine.cluster.current import CurrentImage
+from brokers.engine.cluster.image import ClusterImage, InstanceImage, TopicImage
+from brokers.engine.cluster.store import ClusterStore
+from brokers.engine.partitions.table import PartitionTable
+from brokers.engine.throttling.books import Books
+from brokers.engine.values import Slice
+
+NO_BROKER = -1
+# What the cluster itself may do where a tenant has an instance's state.
+ACTIVE = "active"
+
+
+class Channel(Protocol):
+    """The connection as a handler sees it; `network.connection.Connection` fits."""
+
+    peer_host: str
+    closed: bool
+
+    def respond(self, frame: bytes, delay_ms: int = 0) -> None: ...
+    def respond_parts(
+        self,
+        parts: Sequence[bytes | Slice],
+        delay_ms: int = 0,
+        on_written: Callable[[int], object] | None = None,
+    ) -> None: ...
+    def finish_without_response(self, delay_ms: int = 0) -> None: ...
+    def close(self, reason: str) -> None: ...
+
+
+class ProducerIds(Protocol):
+    """Hands out producer ids (IDE-1, IDE-2)."""
+
+    async def next_id(self) -> int: ...
+
+
+@dataclass(slots=True)
+class Totals:
+    """What this process served since its start."""
+
+    requests: dict[int, int] = field(default_factory=dict)
+    produce_bytes: int = 0
+    consume_bytes: int = 0
+    delays: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Engine:
+    """The rooms that handlers reach. `stamp` is another object after every change of what a client may see or use."""
+
+    broker_id: int
+    loop: asyncio.AbstractEventLoop
+    clock: Clock
+    current: CurrentImage
+    table: PartitionTable
+    store: ClusterStore
+    books: Books
+    producer_ids: ProducerIds
+    topic_defaults: Mapping[str, str]
+    control_secret: str
+    fetch_bytes_max: int
+    frame_bytes_max: int
+    stamp: object = field(default_factory=object)
+    totals: Totals = field(default_factory=Totals)
+    tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    creating: set[str] = field(default_factory=set)
+
+    def renew_stamp(self) -> None:
+        self.stamp = object()
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self.loop.create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        return task
+
+
+class Endpoint(NamedTuple):
+    """A live broker under the address of the listener that was asked."""
+
+    broker_id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+class View:
+    """One picture, as one identity sees it through one listener. `instance` None: the cluster itself, or nobody any more."""
+
+    __slots__ = ("_endpoints", "image", "instance", "internal", "namespace", "principal", "stamp", "state")
+
+    def __init__(self, stamp: object, image: ClusterImage, principal: Principal) -> None:
+        self.stamp = stamp
+        self.image = image
+        self.principal = principal
+        self.internal = principal.internal
+        self.instance: InstanceImage | None = None
+        self.state = ACTIVE
+        self._endpoints: dict[int, Endpoint] | None = None
+        instance_id = principal.instance_id
+        topics: Mapping[bytes, TopicImage]
+        if instance_id is None:
+            topics = image.topics_by_bytes
+        else:
+            self.instance = image.instances.get(instance_id)
+            topics = {} if self.instance is None else self.instance.topics
+            self.state = "deleting" if self.instance is None else self.instance.document.state
+        self.namespace: Namespace[TopicImage] = Namespace(instance_id, topics, image.topics_by_id)
+
+    @property
+    def instance_id(self) -> str | None:
+        return self.principal.instance_id
+
+    @property
+    def endpoints(self) -> Mapping[int, Endpoint]:
+        """Live brokers that this listener can name, by id (WIRE-13); a tenant never learns an internal address (CKA-5)."""
+        if self._endpoints is None:
+            self._endpoints = dict(self._find_endpoints())
+        return self._endpoints
+
+    def _find_endpoints(self) -> list[tuple[int, Endpoint]]:
+        found = []
+        given = None if self.instance is None else self.instance.document.endpoints
+        for broker_id, broker in sorted(self.image.brokers.items()):
+            if given is not None and broker_id not in given:
+                continue
+            if self.internal or given is None:
+                found.append((broker_id, Endpoint(broker_id, broker.host, broker.port, broker.rack)))
+            else:
+                host, _, port = given[broker_id].rpartition(":")
+                found.append((broker_id, Endpoint(broker_id, host.strip("[]"), int(port), None)))
+        return found
+
+    @property
+    def controller_id(self) -> int:
+        """Any broker does topic administration, so the id only has to be one of this answer (CKA-6)."""
+        if self.image.controller_id in self.endpoints:
+            return self.image.controller_id
+        return min(self.endpoints, default=NO_BROKER)
+
+    @property
+    def cluster_id(self) -> str:
+        """Each instance is a cluster of its own to its owner; sharing one id would tell tenants who their neighbours are."""
+        if self.instance_id is None:
+            return self.image.cluster_id
+        digest = hashlib.sha256(f"{self.image.cluster_id}/{self.instance_id}".encode()).digest()
+        return urlsafe_b64encode(digest[:16]).rstrip(b"=").decode()
+
+
+@dataclass(slots=True)
+class Call:
+    """One request other than Produce and Fetch. `client_id` is "" when the client gave none."""
+
+    engine: Engine
+    view: View
+    api_key: int
+    version: int
+    client_id: str
+    address: Address
+
+
+Answer = Any
+Handler = Callable[[Call, Any], Answer]

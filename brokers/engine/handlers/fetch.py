@@ -1,0 +1,245 @@
+"""Fetch: read whole batches straight from the log, wait for more if asked to, charge, send (WIRE-27…33, QUO-19, QUO-20).
+
+Every answer is a full one: sessions (WIRE-30) are not given out, which the protocol allows; a client that asks for one is
+answered with session id 0 and goes on with full requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from brokers.engine.handlers.client import Client
+from brokers.engine.partitions.partition import Partition
+from brokers.engine.partitions.waiting import FetchWait
+from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.errors import ErrorCode, downgraded
+from brokers.engine.protocol.hot import FetchFrame, decode_fetch, encode_fetch_response
+from brokers.engine.throttling.charging import charge, fetch_cap_bytes, take_back
+from brokers.engine.throttling.usage import UsageCounter
+from brokers.engine.values import Slice
+
+if TYPE_CHECKING:
+    from brokers.engine.handlers.session import Session
+
+TOPIC_IDS_FROM: Final = 13
+SESSIONS_FROM: Final = 7
+READ_COMMITTED: Final = 1
+NO_SESSION: Final = 0
+FULL_FETCH_EPOCHS: Final = (0, -1)
+FRAME_SIZE_BYTES: Final = 4
+
+Line = tuple[int, int, int, int, int, int, Slice | None]
+
+
+class Reading:
+    """One pass over the partitions of a request."""
+
+    __slots__ = ("answers", "metered", "must_answer", "readable_bytes", "watched")
+
+    def __init__(self) -> None:
+        self.answers: list[tuple[bytes, list[Line]]] = []
+        self.metered: list[tuple[UsageCounter | None, int]] = []
+        self.readable_bytes = 0
+        self.watched: list[Partition] = []
+        self.must_answer = False
+
+    def release(self) -> None:
+        for _, lines in self.answers:
+            for line in lines:
+                if line[6] is not None:
+                    line[6].release()
+
+
+def fetch(
+    session: Session,
+    version: int,
+    correlation_id: int,
+    client_id: str | None,
+    buffer: memoryview,
+    body: int,
+    start: int,
+    end: int,
+) -> None:
+    frame = decode_fetch(buffer, body, end, version)
+    error = _refusal(frame)
+    if error:
+        session.channel.respond_parts(encode_fetch_response(version, correlation_id, 0, error, NO_SESSION, []))
+        return
+    client = session.client(client_id)
+    limit = fetch_cap_bytes(client.consume_limiters, min(frame.max_bytes, session.engine.fetch_bytes_max))
+    reading = read(client, session, frame, version, limit)
+    missing_bytes = min(frame.min_bytes, limit) - reading.readable_bytes
+    if missing_bytes <= 0 or frame.max_wait_ms <= 0 or reading.must_answer or not reading.watched:
+        answer(session, client, version, correlation_id, frame, reading)
+        return
+    reading.release()
+    _park(session, client_id, version, correlation_id, frame, reading.watched, missing_bytes)
+
+
+def _refusal(frame: FetchFrame) -> int:
+    """Why the whole request is refused, 0 if it is not."""
+    if not 0 <= frame.isolation <= READ_COMMITTED:
+        return int(ErrorCode.UNKNOWN_SERVER_ERROR)
+    if frame.replica_id >= 0:
+        return int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    if frame.session_id != NO_SESSION or frame.session_epoch not in FULL_FETCH_EPOCHS:
+        return int(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+    return 0
+
+
+def read(client: Client, session: Session, frame: FetchFrame, version: int, limit: int) -> Reading:
+    """Reads in the order of the request; the first partition with data gives a whole batch, whatever its size."""
+    engine = session.engine
+    by_id = version >= TOPIC_IDS_FROM
+    routes = client.consume_routes
+    isolation = frame.isolation
+    reading = Reading()
+    answers, metered, watched = reading.answers, reading.metered, reading.watched
+    remaining = limit
+    nothing_yet = True
+    for key, wanted in frame.topics:
+        route = routes.get(key)
+        if route is None:
+            route = client.consume_route(key, by_id)
+        lines: list[Line] = []
+        topic_bytes = 0
+        for index, leader_epoch, offset, _, _, partition_bytes_max in wanted:
+            if route.error:
+                lines.append((index, route.error, -1, -1, -1, 0, None))
+                continue
+            partition = route.partitions.get(index)
+            if partition is None:
+                found = route.find(index, engine)
+                if isinstance(found, int):
+                    reading.must_answer = reading.must_answer or found != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    lines.append((index, found, -1, -1, -1, 0, None))
+                    continue
+                partition = found
+            if partition_bytes_max < 0:
+                reading.must_answer = True
+                lines.append((index, int(ErrorCode.UNKNOWN_SERVER_ERROR), -1, -1, -1, 0, None))
+                continue
+            if by_id and partition.topic_id != key:
+                reading.must_answer = True
+                lines.append((index, int(ErrorCode.INCONSISTENT_TOPIC_ID), -1, -1, -1, 0, None))
+                continue
+            code, high_watermark, stable_offset, start_offset, records = partition.read(
+                offset,
+                partition_bytes_max if partition_bytes_max < remaining else remaining,
+                min_one_batch=nothing_yet,
+                isolation=isolation,
+                current_leader_epoch=leader_epoch,
+            )
+            if records is not None:
+                length = records.length
+                remaining = remaining - length if remaining > length else 0
+                nothing_yet = False
+                topic_bytes += length
+                lines.append((index, code, high_watermark, stable_offset, start_offset, length, records))
+            else:
+                if code:
+                    reading.must_answer = True
+                    code = downgraded(code, ApiKey.FETCH, version)
+                lines.append((index, code, high_watermark, stable_offset, start_offset, 0, None))
+            watched.append(partition)
+        if topic_bytes:
+            reading.readable_bytes += topic_bytes
+            metered.append((route.usage, topic_bytes))
+        answers.append((key, lines))
+    return reading
+
+
+def answer(
+    session: Session, client: Client, version: int, correlation_id: int, frame: FetchFrame, reading: Reading
+) -> None:
+    """Charges the response as it would be sent; too much, and it goes without data and uncounted (QUO-20)."""
+    engine = session.engine
+    parts = encode_fetch_response(
+        version,
+        correlation_id,
+        0,
+        0,
+        NO_SESSION,
+        reading.answers,
+        read_committed=frame.isolation == READ_COMMITTED,
+    )
+    limiters = client.consume_limiters
+    if limiters:
+        head = parts[0]
+        assert isinstance(head, bytes), "a frame begins with its size"
+        size_bytes = FRAME_SIZE_BYTES + int.from_bytes(head[:FRAME_SIZE_BYTES], "big")
+        monotonic_ms = engine.clock.monotonic_ms()
+        delay_ms, limiter = charge(limiters, size_bytes, monotonic_ms)
+        if limiter is not None:
+            take_back(limiters, size_bytes, monotonic_ms)
+            reading.release()
+            if client.book is not None:
+                now_ms = engine.clock.now_ms()
+                engine.totals.delays += 1
+                book = client.book
+                book.traffic.delayed(delay_ms, now_ms)
+                book.ledger.record(limiter.rule, limiter.limit_per_s, client.user, client.client_id, delay_ms, now_ms)
+            session.channel.respond_parts(
+                encode_fetch_response(version, correlation_id, delay_ms, 0, NO_SESSION, []), delay_ms
+            )
+            return
+    if not reading.metered:
+        session.channel.respond_parts(parts)
+        return
+    metered = reading.metered
+
+    def written(count: int) -> None:
+        _meter(session, client, metered, count)
+
+    session.channel.respond_parts(parts, 0, written)
+
+
+def _meter(session: Session, client: Client, metered: list[tuple[UsageCounter | None, int]], count: int) -> None:
+    """`count` bytes of records went out, in the order of the answer."""
+    if not count:
+        return
+    engine = session.engine
+    engine.totals.consume_bytes += count
+    if client.book is not None:
+        client.book.traffic.consumed(count, engine.clock.now_ms())
+    for usage, length in metered:
+        written = length if length < count else count
+        if usage is not None and written:
+            usage.add(written)
+        count -= written
+
+
+def _park(
+    session: Session,
+    client_id: str | None,
+    version: int,
+    correlation_id: int,
+    frame: FetchFrame,
+    watched: list[Partition],
+    missing_bytes: int,
+) -> None:
+    """Waits for bytes, a failure or the deadline, then reads again (WIRE-27)."""
+    loop = session.engine.loop
+
+    def wake() -> None:
+        timer.cancel()
+        # Not inside the append that woke us: its client's answer goes first, and more bytes may follow in the same request.
+        session.cancel = loop.call_soon(finish).cancel
+
+    def finish() -> None:
+        session.cancel = None
+        client = session.client(client_id)
+        limit = fetch_cap_bytes(client.consume_limiters, min(frame.max_bytes, session.engine.fetch_bytes_max))
+        answer(session, client, version, correlation_id, frame, read(client, session, frame, version, limit))
+
+    wait = FetchWait(wake, missing_bytes)
+    for partition in watched:
+        wait.watch(partition)
+    timer: asyncio.TimerHandle = loop.call_later(frame.max_wait_ms / 1000, wait.expire)
+
+    def cancel() -> None:
+        timer.cancel()
+        wait.cancel()
+
+    session.cancel = cancel

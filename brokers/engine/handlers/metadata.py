@@ -1,0 +1,152 @@
+"""Metadata: the brokers and topics this listener's owner may see (WIRE-12, WIRE-13, CKA-5, CKA-6, CKA-10)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import structlog
+
+from brokers.engine.access.authorizer import UNKNOWN_TOPIC_OR_PARTITION, Operation, decide
+from brokers.engine.cluster.errors import ClusterError
+from brokers.engine.cluster.image import NO_LEADER, PartitionImage, TopicImage
+from brokers.engine.handlers.context import Call
+from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.protocol.fields import UUID_ZERO
+from brokers.engine.protocol.messages.metadata import (
+    OPERATIONS_NOT_ASKED,
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from instances.naming import is_valid_topic_name
+
+log = structlog.get_logger(__name__)
+
+# Which operations the owner may do, as bits by operation number: all that the resource has (no ACLs in force).
+TOPIC_OPERATIONS: Final = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
+CLUSTER_OPERATIONS: Final = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
+# Topics being created on behalf of clients that asked for their metadata, all instances together.
+CREATING_MAX: Final = 1_000
+
+_LISTENER_NOT_FOUND_FROM: Final = 6
+_TOPIC_IDS_FROM: Final = 12
+
+
+def metadata(call: Call, request: MetadataRequest) -> MetadataResponse:
+    view = call.view
+    brokers = [
+        MetadataResponseBroker(node_id=found.broker_id, host=found.host, port=found.port, rack=found.rack)
+        for found in view.endpoints.values()
+    ]
+    wants_all = request.topics is None or (call.version == 0 and not request.topics)
+    if wants_all:
+        topics = [_described(call, topic, request) for topic in _visible(call)]
+    else:
+        topics = [_asked(call, wanted, request) for wanted in request.topics or ()]
+    return MetadataResponse(
+        brokers=brokers,
+        cluster_id=view.cluster_id,
+        controller_id=view.controller_id,
+        topics=topics,
+        cluster_authorized_operations=(
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else OPERATIONS_NOT_ASKED
+        ),
+    )
+
+
+def _visible(call: Call) -> Iterable[TopicImage]:
+    """CKA-11: a topic with neither right does not exist in a listing."""
+    view = call.view
+    for _, topic in sorted(view.namespace.topics.items()):
+        if not decide(view.state, topic, Operation.DESCRIBE, call.address):
+            yield topic
+
+
+def _asked(call: Call, wanted: MetadataRequestTopic, request: MetadataRequest) -> MetadataResponseTopic:
+    namespace = call.view.namespace
+    name = wanted.name
+    if name is None or wanted.topic_id != UUID_ZERO:
+        if call.version < _TOPIC_IDS_FROM or wanted.topic_id == UUID_ZERO:
+            return _failed(ErrorCode.INVALID_REQUEST, name or "", wanted.topic_id)
+        by_id = namespace.topic_by_id(wanted.topic_id)
+        if by_id is None:
+            return _failed(ErrorCode.UNKNOWN_TOPIC_ID, None, wanted.topic_id)
+        return _described(call, by_id, request)
+    topic = namespace.topics.get(name.encode())
+    error = decide(call.view.state, topic, Operation.DESCRIBE, call.address)
+    if topic is not None and not error:
+        return _described(call, topic, request)
+    if error == UNKNOWN_TOPIC_OR_PARTITION:
+        if not is_valid_topic_name(name):
+            error = int(ErrorCode.INVALID_TOPIC_EXCEPTION)
+        elif request.allow_auto_topic_creation:
+            error = _create_if_wanted(call, name, error)
+    return _failed(error, name, UUID_ZERO)
+
+
+def _failed(error: int, name: str | None, topic_id: bytes) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        error_code=error, name=name, topic_id=topic_id, is_internal=False, partitions=[]
+    )
+
+
+def _described(call: Call, topic: TopicImage, request: MetadataRequest) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        error_code=0,
+        name=call.view.namespace.shown(topic),
+        topic_id=topic.topic_id,
+        is_internal=False,
+        partitions=[_partition(call, partition) for partition in topic.partitions],
+        topic_authorized_operations=(
+            TOPIC_OPERATIONS if request.include_topic_authorized_operations else OPERATIONS_NOT_ASKED
+        ),
+    )
+
+
+def _partition(call: Call, partition: PartitionImage) -> MetadataResponsePartition:
+    view = call.view
+    error = 0
+    leader = partition.leader
+    if leader == NO_LEADER or leader not in view.image.brokers:
+        error, leader = int(ErrorCode.LEADER_NOT_AVAILABLE), NO_LEADER
+    elif leader not in view.endpoints:
+        known = call.version >= _LISTENER_NOT_FOUND_FROM
+        error = int(ErrorCode.LISTENER_NOT_FOUND if known else ErrorCode.LEADER_NOT_AVAILABLE)
+        leader = NO_LEADER
+    return MetadataResponsePartition(
+        error_code=error,
+        partition_index=partition.index,
+        leader_id=leader,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=list(partition.replicas),
+        isr_nodes=list(partition.isr),
+        offline_replicas=[replica for replica in partition.replicas if replica not in view.endpoints],
+    )
+
+
+def _create_if_wanted(call: Call, name: str, error: int) -> int:
+    """Starts to create the topic if the instance's owner lets clients do that; the client asks again (error 5)."""
+    view, engine = call.view, call.engine
+    instance = view.instance
+    if instance is None or view.state != "active" or not instance.document.settings.auto_create_topics:
+        return error
+    internal = view.namespace.internal_topic(name)
+    if internal not in engine.creating:
+        if len(engine.creating) >= CREATING_MAX:
+            return error
+        engine.creating.add(internal)
+        engine.spawn(_create(call, name, internal))
+    return int(ErrorCode.LEADER_NOT_AVAILABLE)
+
+
+async def _create(call: Call, name: str, internal: str) -> None:
+    try:
+        await call.engine.store.create_topic(call.view.image, instance_id=call.view.instance_id, name=name)
+    except ClusterError as failure:
+        log.info("topic_not_created", instance_id=call.view.instance_id, reason=str(failure))
+    finally:
+        call.engine.creating.discard(internal)

@@ -1,0 +1,204 @@
+"""Produce: find the partition by the bytes of the wire, append in place, charge, answer (REP-12, QUO-18, QUO-32)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from brokers.engine.handlers.client import Client
+from brokers.engine.partitions.partition import Partition
+from brokers.engine.partitions.results import AppendResult
+from brokers.engine.partitions.waiting import ProduceWait
+from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.errors import ErrorCode, downgraded
+from brokers.engine.protocol.hot import decode_produce, encode_produce_response
+from brokers.engine.throttling.charging import charge
+
+if TYPE_CHECKING:
+    from brokers.engine.handlers.session import Session
+
+ACKS_ALL: Final = -1
+TRANSACTIONS_NOT_OFFERED: Final = "This cluster does not offer transactions."
+# From this version on an answer can say which record was wrong, and from the other who leads instead.
+_RECORD_ERRORS_FROM: Final = 8
+_LEADERS_FROM: Final = 10
+
+_NULL_RECORDS: Final = AppendResult(int(ErrorCode.INVALID_RECORD), error_message="The record set is null.")
+
+PartitionAnswer = tuple[int, int, int, int, int, str | None]
+TopicAnswer = tuple[bytes, list[PartitionAnswer]]
+
+
+def produce(
+    session: Session,
+    version: int,
+    correlation_id: int,
+    client_id: str | None,
+    buffer: memoryview,
+    body: int,
+    start: int,
+    end: int,
+) -> None:
+    """`buffer[start:end]` is the frame; the records are appended out of it before this returns."""
+    engine = session.engine
+    frame = decode_produce(buffer, body, end, version)
+    client = session.client(client_id)
+    acks = frame.acks
+    refusal = 0
+    if frame.transactional_id is not None:
+        refusal = int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    elif not -1 <= acks <= 1:
+        refusal = int(ErrorCode.INVALID_REQUIRED_ACKS)
+    now_ms = engine.clock.now_ms()
+    routes = client.produce_routes
+    answers: list[TopicAnswer] = []
+    failed = False
+    detailed: dict[tuple[bytes, int], AppendResult] | None = None
+    unsettled: list[tuple[Partition, int]] | None = None
+    accepted_bytes = 0
+    for name, wanted in frame.topics:
+        route = routes.get(name)
+        if route is None:
+            route = client.produce_route(name)
+        error = refusal or route.error
+        topic_bytes = 0
+        lines: list[PartitionAnswer] = []
+        for index, records_start, records_end in wanted:
+            if error:
+                failed = True
+                lines.append((index, error, -1, -1, -1, None))
+                continue
+            partition = route.partitions.get(index)
+            if partition is None:
+                found = route.find(index, engine)
+                if isinstance(found, int):
+                    failed = True
+                    lines.append((index, found, -1, -1, -1, None))
+                    continue
+                partition = found
+            if records_start < 0:
+                result = _NULL_RECORDS
+            else:
+                result = partition.append(
+                    buffer[records_start:records_end], now_ms, acks=acks, produce_version=version
+                )
+            code = result[0]
+            if code:
+                failed = True
+                code = downgraded(code, ApiKey.PRODUCE, version)
+                if result.record_errors:
+                    detailed = detailed or {}
+                    detailed[name, index] = result
+            else:
+                topic_bytes += result[5]
+                if acks == ACKS_ALL and partition.high_watermark <= result.last_offset:
+                    unsettled = unsettled or []
+                    unsettled.append((partition, result.last_offset))
+            lines.append((index, code, result[1], result[2], result[3], result[4]))
+        if topic_bytes:
+            accepted_bytes += topic_bytes
+            if route.usage is not None:
+                route.usage.add(topic_bytes)
+        answers.append((name, lines))
+    if accepted_bytes:
+        engine.totals.produce_bytes += accepted_bytes
+        if client.book is not None:
+            client.book.traffic.produced(accepted_bytes, now_ms)
+    delay_ms = _charge(session, client, end - start, now_ms) if client.produce_limiters else 0
+    if acks == 0:
+        if failed:
+            session.channel.close("an append without acknowledgement failed")
+        else:
+            session.channel.finish_without_response(delay_ms)
+        return
+    if unsettled is not None:
+        _wait(session, version, correlation_id, answers, unsettled, frame.timeout_ms, delay_ms)
+        return
+    if failed and _needs_detail(version, answers, detailed):
+        from brokers.engine.handlers.produce_detail import encode
+
+        session.channel.respond(
+            encode(session.view(), version, correlation_id, answers, detailed or {}, delay_ms), delay_ms
+        )
+        return
+    session.channel.respond(encode_produce_response(version, correlation_id, answers, delay_ms), delay_ms)
+
+
+def _charge(session: Session, client: Client, size_bytes: int, now_ms: int) -> int:
+    engine = session.engine
+    delay_ms, limiter = charge(client.produce_limiters, size_bytes, engine.clock.monotonic_ms())
+    if limiter is not None and client.book is not None:
+        engine.totals.delays += 1
+        book = client.book
+        book.traffic.delayed(delay_ms, now_ms)
+        book.ledger.record(limiter.rule, limiter.limit_per_s, client.user, client.client_id, delay_ms, now_ms)
+    return delay_ms
+
+
+def _needs_detail(version: int, answers: list[TopicAnswer], detailed: object) -> bool:
+    if detailed is not None and version >= _RECORD_ERRORS_FROM:
+        return True
+    moved = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    return version >= _LEADERS_FROM and any(line[1] == moved for _, lines in answers for line in lines)
+
+
+def _wait(
+    session: Session,
+    version: int,
+    correlation_id: int,
+    answers: list[TopicAnswer],
+    unsettled: list[tuple[Partition, int]],
+    timeout_ms: int,
+    delay_ms: int,
+) -> None:
+    """acks=-1 with followers: the answer leaves when every high watermark is there, or the time is over (REP-12)."""
+    engine = session.engine
+    timer: asyncio.TimerHandle | None = None
+
+    def settled() -> None:
+        session.cancel = None
+        if timer is not None:
+            timer.cancel()
+        late = {(partition.topic, partition.index): partition for partition, last in unsettled}
+        verdicts = {key: _verdict(partition, unsettled) for key, partition in late.items()}
+        view = session.view()
+        final: list[TopicAnswer] = []
+        for name, lines in answers:
+            topic = view.namespace.topics.get(name)
+            internal = topic.name if topic is not None else ""
+            final.append(
+                (
+                    name,
+                    [
+                        (line[0], code, -1, -1, -1, None)
+                        if not line[1] and (code := verdicts.get((internal, line[0]), 0))
+                        else line
+                        for line in lines
+                    ],
+                )
+            )
+        session.channel.respond(encode_produce_response(version, correlation_id, final, delay_ms), delay_ms)
+
+    wait = ProduceWait(lambda: engine.loop.call_soon(settled))
+    for partition, last_offset in unsettled:
+        wait.watch(partition, last_offset)
+    timer = engine.loop.call_later(max(0, timeout_ms) / 1000, wait.expire)
+    session.cancel = _canceller(wait, timer)
+
+
+def _verdict(partition: Partition, unsettled: list[tuple[Partition, int]]) -> int:
+    last_offset = max(last for known, last in unsettled if known is partition)
+    if not partition.is_leader:
+        return int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    if partition.high_watermark <= last_offset:
+        return int(ErrorCode.REQUEST_TIMED_OUT)
+    return 0 if partition.has_enough_replicas() else int(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+
+
+def _canceller(wait: ProduceWait, timer: asyncio.TimerHandle) -> Callable[[], None]:
+    def cancel() -> None:
+        timer.cancel()
+        wait.cancel()
+
+    return cancel

@@ -1,0 +1,69 @@
+"""The answer to a Produce that went wrong in a way worth explaining: which record, or who leads instead."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from brokers.engine.handlers.context import View
+from brokers.engine.partitions.results import AppendResult
+from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.codec import encode_response
+from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.protocol.headers import encode_response_frame
+from brokers.engine.protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
+    PartitionProduceResponse,
+    ProduceLeader,
+    ProduceNodeEndpoint,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+
+_NO_LEADER = ProduceLeader()
+
+
+def encode(
+    view: View,
+    version: int,
+    correlation_id: int,
+    answers: Sequence[tuple[bytes, Sequence[tuple[int, int, int, int, int, str | None]]]],
+    detailed: Mapping[tuple[bytes, int], AppendResult],
+    throttle_ms: int,
+) -> bytes:
+    """A whole response frame."""
+    leaders: set[int] = set()
+    responses = []
+    for name, lines in answers:
+        topic = view.namespace.topics.get(name)
+        partitions = []
+        for index, code, base_offset, append_ms, log_start_offset, message in lines:
+            result = detailed.get((name, index))
+            leader = _NO_LEADER
+            if code == ErrorCode.NOT_LEADER_OR_FOLLOWER and topic is not None and index < len(topic.partitions):
+                known = topic.partitions[index]
+                leader = ProduceLeader(leader_id=known.leader, leader_epoch=known.leader_epoch)
+                leaders.add(known.leader)
+            partitions.append(
+                PartitionProduceResponse(
+                    index=index,
+                    error_code=code,
+                    base_offset=base_offset,
+                    log_append_time_ms=append_ms,
+                    log_start_offset=log_start_offset,
+                    record_errors=[
+                        BatchIndexAndErrorMessage(batch_index=batch_index, batch_index_error_message=reason)
+                        for batch_index, reason in (result.record_errors if result is not None else ())
+                    ],
+                    error_message=message,
+                    current_leader=leader,
+                )
+            )
+        responses.append(TopicProduceResponse(name=name.decode(errors="replace"), partition_responses=partitions))
+    endpoints = [
+        ProduceNodeEndpoint(node_id=found.broker_id, host=found.host, port=found.port, rack=found.rack)
+        for found in (view.endpoints.get(leader) for leader in sorted(leaders))
+        if found is not None
+    ]
+    response = ProduceResponse(responses=responses, throttle_time_ms=throttle_ms, node_endpoints=endpoints)
+    body = encode_response(ApiKey.PRODUCE, version, response)
+    return encode_response_frame(ApiKey.PRODUCE, version, correlation_id, body)

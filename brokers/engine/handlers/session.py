@@ -1,0 +1,115 @@
+"""One connection's conversation: who it is, what it sees, and the frame it is waiting to have answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import structlog
+
+from brokers.engine.access.authorizer import Address, peer_address
+from brokers.engine.access.principals import Principal
+from brokers.engine.handlers.client import Client
+from brokers.engine.handlers.context import Call, Channel, Engine, View
+from brokers.engine.handlers.dispatch import HANDLERS, HOT_HANDLERS
+from brokers.engine.protocol.apis import APIS, ApiKey, is_served
+from brokers.engine.protocol.codec import decode_request, encode_response
+from brokers.engine.protocol.errors import UnsupportedApi
+from brokers.engine.protocol.headers import decode_request_header, encode_response_frame
+
+log = structlog.get_logger(__name__)
+
+
+class Session:
+    """`network.ports.Session` of an identified client. `cancel` ends what waits when the connection goes."""
+
+    __slots__ = (
+        "_address",
+        "_advertised",
+        "_client",
+        "_view",
+        "cancel",
+        "channel",
+        "engine",
+        "frame_bytes_max",
+        "principal",
+    )
+
+    def __init__(
+        self,
+        engine: Engine,
+        channel: Channel,
+        principal: Principal,
+        advertised: Mapping[ApiKey, tuple[int, int]],
+    ) -> None:
+        self.engine = engine
+        self.channel = channel
+        self.principal = principal
+        self.frame_bytes_max = engine.frame_bytes_max
+        self.cancel: Callable[[], object] | None = None
+        self._advertised = dict(advertised)
+        self._address: Address = peer_address(channel.peer_host)
+        self._view: View | None = None
+        self._client: Client | None = None
+
+    def view(self) -> View:
+        engine = self.engine
+        view = self._view
+        if view is None or view.stamp is not engine.stamp:
+            view = self._view = View(engine.stamp, engine.current.image, self.principal)
+        return view
+
+    def client(self, client_id: str | None) -> Client:
+        client = self._client
+        if client is None or client.stamp is not self.engine.stamp or client.client_id != (client_id or ""):
+            client = self._client = Client(self.engine, self.view(), self._address, client_id)
+        return client
+
+    def on_frame(self, buffer: memoryview, start: int, end: int) -> None:
+        api_key, version, correlation_id, client_id, body = decode_request_header(buffer, start, end)
+        if not is_served(self._advertised, api_key, version):
+            raise UnsupportedApi(f"version {version} of api key {api_key} is not served here")
+        requests = self.engine.totals.requests
+        requests[api_key] = requests.get(api_key, 0) + 1
+        hot = HOT_HANDLERS.get(api_key)
+        if hot is not None:
+            hot(self, version, correlation_id, client_id, buffer, body, start, end)
+            return
+        request = None
+        if api_key != ApiKey.API_VERSIONS:
+            request = decode_request(api_key, version, buffer, body, end)
+        else:
+            version, request = decode_api_versions(version, buffer, body, end)
+        call = Call(self.engine, self.view(), api_key, version, client_id or "", self._address)
+        answer = HANDLERS[api_key](call, request)
+        if hasattr(answer, "__await__"):
+            self.cancel = self.engine.spawn(self._finish(call, correlation_id, answer)).cancel
+        else:
+            self._respond(call, correlation_id, answer)
+
+    async def _finish(self, call: Call, correlation_id: int, answer: Any) -> None:
+        try:
+            response = await answer
+        except Exception as error:  # one tenant's request must not take the others' broker down
+            log.error("request_failed", api_key=call.api_key, version=call.version, exc_info=error)
+            self.cancel = None
+            self.channel.close("internal error")
+            return
+        self.cancel = None
+        self._respond(call, correlation_id, response)
+
+    def _respond(self, call: Call, correlation_id: int, response: Any) -> None:
+        body = encode_response(call.api_key, call.version, response)
+        self.channel.respond(encode_response_frame(call.api_key, call.version, correlation_id, body))
+
+    def on_closed(self) -> None:
+        cancel, self.cancel = self.cancel, None
+        if cancel is not None:
+            cancel()
+
+
+def decode_api_versions(version: int, buffer: memoryview, body: int, end: int) -> tuple[int, Any]:
+    """WIRE-15: a version we do not know is not parsed; the answer is in version 0 and the request is None."""
+    if not 0 <= version <= APIS[ApiKey.API_VERSIONS].version_max:
+        return 0, None
+    return version, decode_request(ApiKey.API_VERSIONS, version, buffer, body, end)

@@ -1,0 +1,41 @@
+"""ApiVersions: what this listener serves (WIRE-14…17)."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from brokers.engine.handlers.context import Call
+from brokers.engine.protocol.apis import ADVERTISED_INTERNAL, ADVERTISED_TENANT, ApiKey
+from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.protocol.messages.versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+
+SOFTWARE_FROM: Final = 3
+_SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z")
+
+
+def _listed(advertised: dict[ApiKey, tuple[int, int]]) -> list[ApiVersion]:
+    return [
+        ApiVersion(api_key=int(key), min_version=low, max_version=high)
+        for key, (low, high) in sorted(advertised.items())
+    ]
+
+
+_TENANT: Final = _listed(ADVERTISED_TENANT)
+_INTERNAL: Final = _listed(ADVERTISED_INTERNAL)
+_ITSELF: Final = [listed for listed in _TENANT if listed.api_key == ApiKey.API_VERSIONS]
+
+
+def api_versions(call: Call, request: ApiVersionsRequest | None) -> ApiVersionsResponse:
+    """`request` None: the version is above ours, and the answer in version 0 names only this call (WIRE-15)."""
+    return answer(call.version, request, internal=call.view.internal)
+
+
+def answer(version: int, request: ApiVersionsRequest | None, *, internal: bool) -> ApiVersionsResponse:
+    if request is None:
+        return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_ITSELF)
+    if version >= SOFTWARE_FROM and not (
+        _SOFTWARE.match(request.client_software_name) and _SOFTWARE.match(request.client_software_version)
+    ):
+        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
+    return ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=_INTERNAL if internal else _TENANT)
