@@ -12,7 +12,7 @@ from billing.api.serializers import PlanOut, QuoteOut, QuoteQuery, UsageOut, Usa
 from billing.models import Plan
 from instances import access
 from tenants.api import pages
-from tenants.api.base import ANYBODY, ApiView, endpoint
+from tenants.api.base import SIGNED_IN, ApiView, endpoint
 from tenants.choices import Scope
 from tenants.errors import FieldError, Invalid, NotFound
 
@@ -20,7 +20,7 @@ from tenants.errors import FieldError, Invalid, NotFound
 class PlanCollection(ApiView):
     tag = "Plans"
 
-    @endpoint("list_plans", ANYBODY, page=PlanOut)
+    @endpoint("list_plans", SIGNED_IN, page=PlanOut)
     def get(self, request: Request) -> Response:
         """List the plans on sale.
 
@@ -32,7 +32,7 @@ class PlanCollection(ApiView):
 class PriceQuote(ApiView):
     tag = "Plans"
 
-    @endpoint("quote_price", ANYBODY, query=QuoteQuery, returns=QuoteOut, errors=(404,))
+    @endpoint("quote_price", SIGNED_IN, query=QuoteQuery, returns=QuoteOut, errors=(404,))
     def get(self, request: Request) -> Response:
         """Quote a price before buying.
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
-from tests.support.instances import make_instance
 
 from billing import services
 from billing.models import Plan, UsageMinute
 from tenants.choices import Scope
 from tenants.models import Member
 from tests.support.api_cases import Api, Case, EndpointCases, assert_problem, make_member, pytest_generate_tests
+from tests.support.instances import make_instance
 
 __all__ = ["pytest_generate_tests"]
 
@@ -39,8 +39,8 @@ def use(instance_id: str, minute: datetime, direction: str, count: int, *, topic
     )  # fmt: skip
 
 
-def test_plans_are_listed_smallest_first_to_anybody() -> None:
-    answer = Api().get("/plans")
+def test_plans_are_listed_smallest_first() -> None:
+    answer = Api.of(make_member()).get("/plans")
     assert answer.status_code == 200
     assert [plan["code"] for plan in answer.json()["items"]] == ["brook", "stream", "river", "delta"]
     assert answer.json()["items"][0]["price"]["base_per_hour"] == "0.0600"
@@ -123,3 +123,8 @@ def test_usage_pages_go_through_every_row_once() -> None:
 def test_a_span_that_cannot_be_answered_is_refused(query: str) -> None:
     member = make_member()
     assert_problem(Api.of(member).get(f"/instances/{make_instance(member.tenant).pk}/usage?{query}"), 400)
+
+
+def test_plans_and_quotes_need_a_token() -> None:
+    assert_problem(Api().get("/plans"), 401)
+    assert_problem(Api().get("/prices:quote"), 401)
