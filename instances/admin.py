@@ -1,0 +1,52 @@
+"""Instances and operations in the operator panel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.utils.translation import gettext_lazy as _
+
+from instances import services
+from instances.models import Instance, Operation, TopicAllowList
+from tenants.actors import Actor
+from tenants.operator import OperatorAdmin, operator_action
+
+
+@admin.register(Instance)
+class InstanceAdmin(OperatorAdmin):
+    symbol = "water_drop"
+    list_display = ("id", "name", "tenant", "phase", "reason", "plan", "bandwidth_mb_s", "storage_gb", "phase_since")
+    list_filter = ("phase", "plan", "cluster_type")
+    list_select_related = ("tenant",)
+    search_fields = ("id", "name", "tenant__name", "tenant__slug")
+    actions = ("suspend", "resume")
+
+    @operator_action(_("Suspend: refuse produce"))
+    def suspend(self, acting: Actor, instance: Instance) -> Any:
+        row = Instance.objects.select_for_update(of=("self",)).select_related("tenant").get(pk=instance.pk)
+        services.suspend_instance(acting=acting, instance=row)
+        return _("suspended")
+
+    @operator_action(_("Resume"))
+    def resume(self, acting: Actor, instance: Instance) -> Any:
+        row = Instance.objects.select_for_update(of=("self",)).select_related("tenant").get(pk=instance.pk)
+        services.resume_instance(acting=acting, instance=row)
+        return _("resumed")
+
+
+@admin.register(Operation)
+class OperationAdmin(OperatorAdmin):
+    symbol = "pending_actions"
+    list_display = ("id", "type", "state", "instance", "tenant", "asked_by", "created_at", "finished_at")
+    list_filter = ("state", "type")
+    list_select_related = ("tenant", "instance")
+    search_fields = ("id", "instance__id", "instance__name", "tenant__name")
+
+
+@admin.register(TopicAllowList)
+class TopicAllowListAdmin(OperatorAdmin):
+    symbol = "shield"
+    list_display = ("instance", "topic", "updated_at")
+    list_select_related = ("instance",)
+    search_fields = ("instance__id", "topic")

@@ -1,0 +1,1 @@
+"""Instances, their topics and operations over REST."""

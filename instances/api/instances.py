@@ -1,0 +1,135 @@
+"""Instances and operations."""
+
+from __future__ import annotations
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from instances import access, selectors, services
+from instances.api import serializers as s
+from instances.models import Operation
+from tenants.api.base import API_ROOT, ApiView, endpoint
+from tenants.choices import Scope
+
+
+class InstanceCollection(ApiView):
+    tag = "Instances"
+
+    @endpoint("list_instances", Scope.INSTANCES_READ, query=s.InstanceQuery, page=s.InstanceOut)
+    def get(self, request: Request) -> Response:
+        """List instances, latest first."""
+        rows = selectors.instance_list(
+            self.tenant, contains=self.query.get("contains", ""), phase=self.query.get("phase", "")
+        )
+        return self.page(rows, s.InstanceOut, order=("-created_at", "id"))
+
+    @endpoint("create_instance", Scope.INSTANCES_WRITE, body=s.InstanceIn, returns=s.OperationOut, status=202)
+    def post(self, request: Request) -> Response:
+        """Create an instance.
+
+        Answers at once with an operation; its `resource_id` is the instance. Usually it runs within a second.
+        """
+        _, operation = services.create_instance(acting=self.actor, dry_run=self.dry_run, **self.body)
+        return self.accepted(operation, s.OperationOut)
+
+
+class InstanceResource(ApiView):
+    tag = "Instances"
+
+    @endpoint("get_instance", Scope.INSTANCES_READ, returns=s.InstanceOut)
+    def get(self, request: Request, instance_id: str) -> Response:
+        """Read an instance."""
+        return self.one(access.instance(self.actor, instance_id), s.InstanceOut)
+
+    @endpoint(
+        "update_instance",
+        Scope.INSTANCES_WRITE,
+        body=s.InstancePatch,
+        returns=s.InstanceOut,
+        also=((202, s.InstanceOut),),
+        match=True,
+        errors=(409,),
+    )
+    def patch(self, request: Request, instance_id: str) -> Response:
+        """Resize, rename, protect or configure an instance.
+
+        Name and protection are changed at once (200). Sizes and settings reach the brokers within a second: 202, with
+        the operation in `Location`. Clients stay connected.
+        """
+        instance = access.instance(self.actor, instance_id, lock=True)
+        self.require_match(instance)
+        given = dict(self.body)
+        if "name" in given:
+            services.rename_instance(acting=self.actor, instance=instance, name=given["name"])
+        if "protected" in given:
+            services.protect_instance(acting=self.actor, instance=instance, protected=given["protected"])
+        slow: list[Operation | None] = []
+        size = {name: given[name] for name in ("plan", "bandwidth_mb_s", "storage_gb") if name in given}
+        if size:
+            slow.append(services.resize_instance(acting=self.actor, instance=instance, dry_run=self.dry_run, **size))
+        if given.get("settings"):
+            slow.append(
+                services.configure_instance(
+                    acting=self.actor, instance=instance, settings=given["settings"], dry_run=self.dry_run
+                )
+            )
+        begun = [operation for operation in slow if operation is not None]
+        location = f"{API_ROOT}/operations/{begun[-1].pk}" if begun else None
+        return self.one(instance, s.InstanceOut, status=202 if begun else 200, location=location)
+
+    @endpoint("delete_instance", Scope.INSTANCES_WRITE, returns=s.OperationOut, status=202, match=True, errors=(409,))
+    def delete(self, request: Request, instance_id: str) -> Response:
+        """Delete an instance.
+
+        Clients are refused at once. Data and address are kept for seven days, in which `/restore` brings it back.
+        """
+        instance = access.instance(self.actor, instance_id, lock=True)
+        self.require_match(instance)
+        operation = services.delete_instance(acting=self.actor, instance=instance, dry_run=self.dry_run)
+        return self.accepted(operation, s.OperationOut)
+
+
+class InstanceRestore(ApiView):
+    tag = "Instances"
+
+    @endpoint("restore_instance", Scope.INSTANCES_WRITE, returns=s.OperationOut, status=202)
+    def post(self, request: Request, instance_id: str) -> Response:
+        """Undo a deletion.
+
+        The same address, topics and messages come back.
+        """
+        instance = access.instance(self.actor, instance_id, lock=True)
+        operation = services.restore_instance(acting=self.actor, instance=instance, dry_run=self.dry_run)
+        return self.accepted(operation, s.OperationOut)
+
+
+class InstanceRetry(ApiView):
+    tag = "Instances"
+
+    @endpoint("retry_instance", Scope.INSTANCES_WRITE, returns=s.OperationOut, status=202)
+    def post(self, request: Request, instance_id: str) -> Response:
+        """Try again to create an instance that failed."""
+        instance = access.instance(self.actor, instance_id, lock=True)
+        operation = services.retry_instance(acting=self.actor, instance=instance, dry_run=self.dry_run)
+        return self.accepted(operation, s.OperationOut)
+
+
+class OperationCollection(ApiView):
+    tag = "Operations"
+
+    @endpoint("list_operations", Scope.INSTANCES_READ, query=s.OperationQuery, page=s.OperationOut)
+    def get(self, request: Request) -> Response:
+        """List operations, latest first."""
+        rows = selectors.operation_list(
+            self.tenant, instance_id=self.query.get("instance_id", ""), state=self.query.get("state", "")
+        )
+        return self.page(rows, s.OperationOut, order=("-created_at", "id"))
+
+
+class OperationResource(ApiView):
+    tag = "Operations"
+
+    @endpoint("get_operation", Scope.INSTANCES_READ, returns=s.OperationOut)
+    def get(self, request: Request, operation_id: str) -> Response:
+        """Read an operation."""
+        return self.one(selectors.operation_detail(self.actor, operation_id), s.OperationOut)

@@ -1,0 +1,209 @@
+"""What instance and operation endpoints take and give. 1 MB = 10^6 bytes, 1 GB = 10^9 bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework import serializers
+
+from instances.choices import ClusterType, OperationState, Reason
+from instances.lifecycle import Phase
+from instances.limits import (
+    BANDWIDTH_MB_S_MAX,
+    DEFAULT_PARTITIONS_MAX,
+    NAME_CHARS_MAX,
+    NAME_PATTERN,
+    REPLICATION_FACTOR_MAX,
+    STORAGE_GB_MAX,
+)
+from instances.models import Instance, Operation
+from tenants.api.strict import Choice, Flag, Integer, StrictSerializer, Text
+
+PHASES = [phase.value for phase in Phase]
+REASONS = [reason.value for reason in Reason]
+
+
+class SettingsIn(StrictSerializer):
+    """What a tenant may choose about topics made without saying more."""
+
+    auto_create_topics = Flag(required=False, help_text="Create a topic when a client first produces to it.")
+    default_partitions = Integer(required=False, min_value=1, max_value=DEFAULT_PARTITIONS_MAX)
+    default_replication_factor = Integer(required=False, min_value=1, max_value=REPLICATION_FACTOR_MAX)
+
+
+class SettingsOut(serializers.Serializer):
+    auto_create_topics = serializers.BooleanField()
+    default_partitions = serializers.IntegerField()
+    default_replication_factor = serializers.IntegerField()
+
+
+class ConditionOut(serializers.Serializer):
+    type = serializers.CharField()
+    status = serializers.BooleanField()
+    message = serializers.CharField(allow_blank=True)
+    since = serializers.DateTimeField()
+
+
+class StatusOut(serializers.Serializer):
+    phase = serializers.ChoiceField(choices=PHASES)
+    reason = serializers.CharField(allow_blank=True, help_text="Why, where the phase alone does not say it.")
+    since = serializers.DateTimeField(help_text="When the phase began.")
+    conditions = ConditionOut(many=True)
+
+
+class RouteAddressOut(serializers.Serializer):
+    broker_id = serializers.IntegerField()
+    address = serializers.CharField()
+
+
+class RouteOut(serializers.Serializer):
+    """One way into the instance."""
+
+    name = serializers.CharField()
+    security_protocol = serializers.CharField()
+    bootstrap_servers = serializers.CharField()
+    addresses = RouteAddressOut(many=True)
+
+
+class LimitsOut(serializers.Serializer):
+    bandwidth_mb_s = serializers.IntegerField(help_text="In each direction, for the whole instance.")
+    storage_gb = serializers.IntegerField()
+    partitions_max = serializers.IntegerField()
+
+
+class InstanceOut(serializers.Serializer):
+    """An instance. While it is made, `status.phase` follows its operation."""
+
+    id = serializers.CharField()
+    name = serializers.CharField()
+    plan = serializers.CharField()
+    cluster_type = serializers.CharField()
+    status = StatusOut()
+    bootstrap_servers = serializers.CharField(
+        allow_blank=True, help_text="For a Kafka client; empty until the address is reserved."
+    )
+    routes = RouteOut(many=True)
+    limits = LimitsOut()
+    settings = SettingsOut()
+    protected = serializers.BooleanField()
+    deleted_at = serializers.DateTimeField(allow_null=True)
+    restorable_until = serializers.DateTimeField(allow_null=True)
+    created_at = serializers.DateTimeField()
+    updated_at = serializers.DateTimeField()
+
+    def to_representation(self, instance: Instance) -> dict[str, Any]:
+        return super().to_representation(_shown(instance))
+
+
+def _shown(instance: Instance) -> dict[str, Any]:
+    """The shape of `InstanceOut` out of a row."""
+    addresses = [
+        {"broker_id": int(number), "address": address}
+        for number, address in sorted(instance.endpoints.items(), key=lambda item: int(item[0]))
+    ]
+    route = {
+        "name": "default",
+        "security_protocol": "PLAINTEXT",
+        "bootstrap_servers": instance.bootstrap_servers,
+        "addresses": addresses,
+    }
+    return {
+        "id": instance.pk,
+        "name": instance.name,
+        "plan": instance.plan,
+        "cluster_type": instance.cluster_type,
+        "status": {
+            "phase": instance.phase,
+            "reason": instance.reason,
+            "since": instance.phase_since,
+            "conditions": instance.conditions,
+        },
+        "bootstrap_servers": instance.bootstrap_servers,
+        "routes": [route] if addresses else [],
+        "limits": {
+            "bandwidth_mb_s": instance.bandwidth_mb_s,
+            "storage_gb": instance.storage_gb,
+            "partitions_max": instance.partitions_max,
+        },
+        "settings": instance.settings,
+        "protected": instance.protected,
+        "deleted_at": instance.deleted_at,
+        "restorable_until": instance.restorable_until,
+        "created_at": instance.created_at,
+        "updated_at": instance.updated_at,
+    }
+
+
+class NameField(serializers.RegexField):
+    """Lower-case letters, digits and hyphens; a letter first, no hyphen last."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        kwargs.setdefault("max_length", NAME_CHARS_MAX)
+        kwargs.setdefault("trim_whitespace", False)
+        super().__init__(NAME_PATTERN, **kwargs)
+
+    def to_internal_value(self, data: Any) -> str:
+        if not isinstance(data, str):
+            self.fail("invalid")
+        return str(super().to_internal_value(data))
+
+
+class InstanceIn(StrictSerializer):
+    """What to buy. Without a plan the smallest that holds the sizes; without sizes what the plan includes."""
+
+    name = NameField(help_text="Unique among your instances; it can be changed.")
+    plan = Text(required=False, max_length=32, help_text="Code of a plan, from /plans.")
+    bandwidth_mb_s = Integer(required=False, min_value=1, max_value=BANDWIDTH_MB_S_MAX)
+    storage_gb = Integer(required=False, min_value=1, max_value=STORAGE_GB_MAX)
+    cluster_type = Choice(required=False, choices=ClusterType.choices, default=ClusterType.SHARED.value)
+    settings = SettingsIn(required=False)
+    protected = Flag(required=False, default=False, help_text="Refuse deletion until this is taken away.")
+
+
+class InstancePatch(StrictSerializer):
+    """What to change; what is not given stays."""
+
+    name = NameField(required=False)
+    plan = Text(required=False, max_length=32)
+    bandwidth_mb_s = Integer(required=False, min_value=1, max_value=BANDWIDTH_MB_S_MAX)
+    storage_gb = Integer(required=False, min_value=1, max_value=STORAGE_GB_MAX)
+    settings = SettingsIn(required=False)
+    protected = Flag(required=False)
+
+
+class InstanceQuery(StrictSerializer):
+    contains = Text(required=False, max_length=NAME_CHARS_MAX, help_text="Part of the name or the id.")
+    phase = serializers.ChoiceField(required=False, choices=PHASES)
+
+
+class StepOut(serializers.Serializer):
+    name = serializers.CharField()
+    state = serializers.ChoiceField(choices=("pending", "running", "done", "failed"))
+    at_ms = serializers.IntegerField(allow_null=True, help_text="Milliseconds after the operation began.")
+    fact = serializers.CharField(allow_blank=True, help_text="What came out of it, in a few words.")
+    data = serializers.DictField(help_text="The same for programs.")
+
+
+class OperationErrorOut(serializers.Serializer):
+    code = serializers.CharField()
+    detail = serializers.CharField()
+    data = serializers.DictField(required=False)
+
+
+class OperationOut(serializers.ModelSerializer[Operation]):
+    """A slow call. Ask again until `state` is succeeded or failed."""
+
+    resource_id = serializers.CharField()
+    progress = serializers.FloatField(help_text="Share of the steps that are done, 0 to 1.")
+    steps = StepOut(many=True)
+    error = OperationErrorOut(allow_null=True)
+    state = serializers.ChoiceField(choices=OperationState.choices)
+
+    class Meta:
+        model = Operation
+        fields = ("id", "type", "state", "resource_id", "progress", "steps", "error", "created_at", "finished_at")
+
+
+class OperationQuery(StrictSerializer):
+    instance_id = Text(required=False, max_length=32)
+    state = serializers.ChoiceField(required=False, choices=OperationState.choices)

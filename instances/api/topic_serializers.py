@@ -1,0 +1,112 @@
+"""What topic endpoints take and give."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework import serializers
+
+from instances.limits import (
+    ADDRESS_CHARS_MAX,
+    ALLOW_LIST_ENTRIES_MAX,
+    CONFIG_VALUE_CHARS_MAX,
+    PARTITIONS_PER_TOPIC_MAX,
+    REPLICATION_FACTOR_MAX,
+    TOPIC_CONFIGS_MAX,
+)
+from instances.models import TOPIC_CHARS_MAX
+from tenants.api.strict import Integer, StrictSerializer, Text
+
+
+class ConfigValues(serializers.DictField):
+    """Kafka's topic configs by name, values as strings."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        nullable = kwargs.pop("nullable", False)
+        super().__init__(child=Text(max_length=CONFIG_VALUE_CHARS_MAX, allow_null=nullable, allow_blank=True), **kwargs)
+
+    def to_internal_value(self, data: Any) -> dict[str, str]:
+        value: dict[str, str] = super().to_internal_value(data)
+        if len(value) > TOPIC_CONFIGS_MAX:
+            raise serializers.ValidationError(f"At most {TOPIC_CONFIGS_MAX} values.")
+        return value
+
+
+class TopicIn(StrictSerializer):
+    name = Text(max_length=TOPIC_CHARS_MAX, help_text="Letters, digits, dots, underscores and hyphens.")
+    partitions = Integer(
+        required=False,
+        min_value=1,
+        max_value=PARTITIONS_PER_TOPIC_MAX,
+        help_text="Default: the instance's setting.",
+    )
+    replication_factor = Integer(required=False, min_value=1, max_value=REPLICATION_FACTOR_MAX)
+    config = ConfigValues(required=False)
+
+
+class Addresses(serializers.ListField):
+    """IP addresses and CIDRs."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(child=Text(max_length=ADDRESS_CHARS_MAX), max_length=ALLOW_LIST_ENTRIES_MAX, **kwargs)
+
+
+class AllowListIn(StrictSerializer):
+    """From where a topic may be used; an empty list allows every address."""
+
+    produce = Addresses(required=False)
+    consume = Addresses(required=False)
+
+
+class TopicPatch(StrictSerializer):
+    """What to change; what is not given stays."""
+
+    partitions = Integer(
+        required=False, min_value=1, max_value=PARTITIONS_PER_TOPIC_MAX, help_text="The total; it only grows."
+    )
+    config = ConfigValues(required=False, nullable=True, help_text="null puts a value back to its default.")
+    allow_list = AllowListIn(required=False)
+
+
+class TopicQuery(StrictSerializer):
+    contains = Text(required=False, max_length=TOPIC_CHARS_MAX, help_text="Part of the name.")
+
+
+class AllowListOut(serializers.Serializer):
+    produce = serializers.ListField(child=serializers.CharField(), source="produce_ips")
+    consume = serializers.ListField(child=serializers.CharField(), source="consume_ips")
+
+
+class PartitionOut(serializers.Serializer):
+    index = serializers.IntegerField()
+    leader = serializers.IntegerField(help_text="Broker id; -1 = none at the moment.")
+    replicas = serializers.ListField(child=serializers.IntegerField())
+    isr = serializers.ListField(child=serializers.IntegerField())
+
+
+class ConfigOut(serializers.Serializer):
+    name = serializers.CharField()
+    value = serializers.CharField(allow_null=True)
+    is_default = serializers.BooleanField()
+    is_read_only = serializers.BooleanField()
+
+
+class TopicSummaryOut(serializers.Serializer):
+    """A topic in a list."""
+
+    name = serializers.CharField()
+    topic_id = serializers.CharField()
+    partitions = serializers.IntegerField(source="partition_count")
+    replication_factor = serializers.IntegerField()
+    size_bytes = serializers.IntegerField(
+        allow_null=True, help_text="On the leaders; null while a broker does not answer."
+    )
+    message_count = serializers.IntegerField(allow_null=True)
+    allow_list = AllowListOut(source="*")
+
+
+class TopicOut(TopicSummaryOut):
+    """A topic with its partitions and configuration."""
+
+    partition_list = PartitionOut(many=True, source="partitions")
+    config = ConfigOut(many=True)

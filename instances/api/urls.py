@@ -1,0 +1,21 @@
+"""Routes under /api/v1/ of this app."""
+
+from __future__ import annotations
+
+from django.urls import path
+
+from instances.api import instances, topics, watching
+
+urlpatterns = [
+    path("instances", instances.InstanceCollection.as_view()),
+    path("instances/<str:instance_id>", instances.InstanceResource.as_view()),
+    path("instances/<str:instance_id>/restore", instances.InstanceRestore.as_view()),
+    path("instances/<str:instance_id>/retry", instances.InstanceRetry.as_view()),
+    path("instances/<str:instance_id>/topics", topics.TopicCollection.as_view()),
+    path("instances/<str:instance_id>/topics/<str:name>", topics.TopicResource.as_view()),
+    path("instances/<str:instance_id>/throughput", watching.Throughput.as_view()),
+    path("instances/<str:instance_id>/metrics", watching.Metrics.as_view()),
+    path("instances/<str:instance_id>/events", watching.Events.as_view()),
+    path("operations", instances.OperationCollection.as_view()),
+    path("operations/<str:operation_id>", instances.OperationResource.as_view()),
+]

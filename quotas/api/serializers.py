@@ -1,0 +1,121 @@
+"""What quota endpoints take and give. Limits hold per broker: bytes/s, percent of one thread, partitions/s."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework import serializers
+
+from quotas import selectors
+from quotas.limits import BYTE_RATE_MAX, ENTITY_NAME_CHARS_MAX, MUTATION_RATE_MAX, PERCENTAGE_MAX
+from quotas.ports import ClientQuota, EntityPart
+from tenants.api.strict import Integer, Number, StrictSerializer, Text
+
+
+class EntityIn(StrictSerializer):
+    """Whom a quota is for: a name, or null for the default of its kind. An absent part plays no role."""
+
+    user = Text(required=False, allow_null=True, max_length=ENTITY_NAME_CHARS_MAX)
+    client_id = Text(required=False, allow_null=True, max_length=ENTITY_NAME_CHARS_MAX)
+
+
+class LimitsIn(StrictSerializer):
+    """Limits that are absent or null are removed."""
+
+    producer_byte_rate = Integer(required=False, allow_null=True, min_value=0, max_value=BYTE_RATE_MAX)
+    consumer_byte_rate = Integer(required=False, allow_null=True, min_value=0, max_value=BYTE_RATE_MAX)
+    request_percentage = Number(required=False, allow_null=True, min_value=0, max_value=PERCENTAGE_MAX)
+    controller_mutation_rate = Number(required=False, allow_null=True, min_value=0, max_value=MUTATION_RATE_MAX)
+
+
+class QuotaIn(StrictSerializer):
+    entity = EntityIn()
+    limits = LimitsIn()
+
+
+class QuotaQuery(StrictSerializer):
+    """Whom the quota is for. `user=alice`, or `user_default=true` for the default; likewise for the client id."""
+
+    user = Text(required=False, max_length=ENTITY_NAME_CHARS_MAX)
+    user_default = serializers.ChoiceField(required=False, choices=("true", "false"))
+    client_id = Text(required=False, max_length=ENTITY_NAME_CHARS_MAX)
+    client_id_default = serializers.ChoiceField(required=False, choices=("true", "false"))
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        for name in ("user", "client_id"):
+            if name in attrs and attrs.get(f"{name}_default") == "true":
+                raise serializers.ValidationError({name: "A name and the default at the same time."})
+        return attrs
+
+
+class EffectiveQuery(StrictSerializer):
+    user = serializers.CharField(
+        required=False,
+        default="ANONYMOUS",
+        allow_blank=True,
+        max_length=ENTITY_NAME_CHARS_MAX,
+        help_text="Clients that do not authenticate are ANONYMOUS.",
+    )
+    client_id = serializers.CharField(required=False, default="", allow_blank=True, max_length=ENTITY_NAME_CHARS_MAX)
+
+
+class EntityOut(serializers.Serializer):
+    """Only the parts that play a role are there; null is the default of its kind."""
+
+    user = serializers.CharField(allow_null=True, required=False)
+    client_id = serializers.CharField(allow_null=True, required=False)
+
+
+class QuotaLimitsOut(serializers.Serializer):
+    producer_byte_rate = serializers.FloatField(allow_null=True)
+    consumer_byte_rate = serializers.FloatField(allow_null=True)
+    request_percentage = serializers.FloatField(allow_null=True)
+    controller_mutation_rate = serializers.FloatField(allow_null=True)
+
+
+class QuotaOut(serializers.Serializer):
+    entity = EntityOut()
+    level = serializers.IntegerField(help_text="1 is asked first, 8 last.")
+    limits = QuotaLimitsOut()
+
+    def to_representation(self, quota: ClientQuota) -> dict[str, Any]:
+        entity = {
+            name: part.name for name, part in (("user", quota.user), ("client_id", quota.client_id)) if part is not None
+        }
+        limits = {key: quota.limits.get(key) for key in QuotaLimitsOut().fields}
+        return {"entity": entity, "level": selectors.level_of(quota), "limits": limits}
+
+
+class LevelOut(serializers.Serializer):
+    level = serializers.IntegerField()
+    name = serializers.CharField()
+    limit = serializers.FloatField(allow_null=True)
+    verdict = serializers.ChoiceField(choices=("applies", "not_set", "weaker", "not_asked"))
+    why = serializers.CharField()
+
+
+class EffectiveOut(serializers.Serializer):
+    quota = serializers.CharField()
+    limit = serializers.FloatField(allow_null=True, help_text="null = unlimited.")
+    level = serializers.IntegerField(allow_null=True)
+    name = serializers.CharField()
+    shared_by = serializers.CharField(help_text="Who shares this limit and its counter.")
+    levels = LevelOut(many=True)
+
+
+class EffectiveListOut(serializers.Serializer):
+    user = serializers.CharField(allow_blank=True)
+    client_id = serializers.CharField(allow_blank=True)
+    quotas = EffectiveOut(many=True)
+
+
+def part_from(values: Any, name: str) -> EntityPart | None:
+    """A part out of a body's entity: absent, default (null) or named."""
+    return EntityPart(name=values[name]) if name in values else None
+
+
+def part_from_query(values: Any, name: str) -> EntityPart | None:
+    """A part out of a query string."""
+    if name in values:
+        return EntityPart(name=values[name])
+    return EntityPart(name=None) if values.get(f"{name}_default") == "true" else None

@@ -1,0 +1,81 @@
+"""Client quotas of an instance, and which one applies to whom."""
+
+from __future__ import annotations
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from quotas import ports, selectors, services
+from quotas.api import serializers as s
+from quotas.ports import ClientQuota
+from tenants.api.base import ApiView, endpoint
+from tenants.choices import Scope
+
+DATA_PLANE_ERRORS = (409, 503)
+
+
+class Quotas(ApiView):
+    tag = "Quotas"
+
+    @endpoint("list_quotas", Scope.QUOTAS_READ, page=s.QuotaOut, errors=DATA_PLANE_ERRORS)
+    def get(self, request: Request, instance_id: str) -> Response:
+        """List client quotas, in the order in which the levels are asked."""
+        instance = ports.instance_door.it(self.actor, instance_id)
+        ports.require_reachable.it(instance)
+        return self.page_items(selectors.quota_list(instance), s.QuotaOut, key=_key)
+
+    @endpoint("set_quota", Scope.QUOTAS_WRITE, body=s.QuotaIn, returns=s.QuotaOut, errors=DATA_PLANE_ERRORS)
+    def put(self, request: Request, instance_id: str) -> Response:
+        """Set the limits of a user, a client id, or both.
+
+        Brokers act on it within a second, on open connections too.
+        """
+        instance = ports.instance_door.it(self.actor, instance_id)
+        entity, limits = self.body["entity"], self.body["limits"]
+        user, client_id = s.part_from(entity, "user"), s.part_from(entity, "client_id")
+        services.set_quota(
+            acting=self.actor,
+            instance=instance,
+            user=user,
+            client_id=client_id,
+            limits=limits,
+            dry_run=self.dry_run,
+        )
+        wanted = {key: float(value) for key, value in limits.items() if value is not None}
+        return self.one(ClientQuota(user=user, client_id=client_id, limits=wanted), s.QuotaOut)
+
+    @endpoint("delete_quota", Scope.QUOTAS_WRITE, query=s.QuotaQuery, status=204, errors=DATA_PLANE_ERRORS)
+    def delete(self, request: Request, instance_id: str) -> Response:
+        """Remove the limits of a user, a client id, or both."""
+        instance = ports.instance_door.it(self.actor, instance_id)
+        services.delete_quota(
+            acting=self.actor,
+            instance=instance,
+            user=s.part_from_query(self.query, "user"),
+            client_id=s.part_from_query(self.query, "client_id"),
+            dry_run=self.dry_run,
+        )
+        return self.nothing()
+
+
+class EffectiveQuota(ApiView):
+    tag = "Quotas"
+
+    @endpoint(
+        "get_effective_quota",
+        Scope.QUOTAS_READ,
+        query=s.EffectiveQuery,
+        returns=s.EffectiveListOut,
+        errors=DATA_PLANE_ERRORS,
+    )
+    def get(self, request: Request, instance_id: str) -> Response:
+        """Which rule applies to a client, at which of the eight levels, and why the others do not."""
+        instance = ports.instance_door.it(self.actor, instance_id)
+        ports.require_reachable.it(instance)
+        user, client_id = self.query["user"], self.query["client_id"]
+        found = selectors.effective_quota(instance, user=user, client_id=client_id)
+        return self.one({"user": user, "client_id": client_id, "quotas": found}, s.EffectiveListOut)
+
+
+def _key(quota: ClientQuota) -> str:
+    return f"{selectors.level_of(quota)} {selectors.entity_name(quota.user, quota.client_id)}"

@@ -1,0 +1,119 @@
+"""Which rule applies to a client, and why the others do not: the eight levels of QUO-2, told one by one. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from quotas.precedence import Entity, candidates, resolve
+
+QuotaKey = Literal["producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate"]
+QUOTA_KEYS: tuple[QuotaKey, ...] = (
+    "producer_byte_rate",
+    "consumer_byte_rate",
+    "request_percentage",
+    "controller_mutation_rate",
+)
+
+# What a level names, in the order in which levels are asked.
+LEVEL_NAMES: dict[int, str] = {
+    1: "this user with this client id",
+    2: "this user with any client id",
+    3: "this user",
+    4: "any user with this client id",
+    5: "any user with any client id",
+    6: "any user",
+    7: "this client id",
+    8: "any client id",
+}
+SHARED_BY: dict[int, str] = {
+    1: "all connections of this user and client id",
+    2: "all connections of this user and client id",
+    3: "all connections of this user",
+    4: "all connections of this user and client id",
+    5: "all connections of this user and client id",
+    6: "all connections of this user",
+    7: "all connections with this client id",
+    8: "all connections with this client id",
+}
+
+Verdict = Literal["applies", "not_set", "weaker", "not_asked"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LevelView:
+    """One level, asked for one quota: what it names, its limit if it has one, and what came of it."""
+
+    level: int
+    name: str
+    limit: float | None
+    verdict: Verdict
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effective:
+    """The rule in force for one quota key; `limit` None = unlimited. Limits hold per broker (QUO-1)."""
+
+    quota: QuotaKey
+    limit: float | None
+    level: int | None
+    name: str
+    shared_by: str
+    levels: tuple[LevelView, ...]
+
+
+Limits = Mapping[tuple[bool, str | None, bool, str | None], Mapping[str, float]]
+
+
+def explain(limits: Limits, *, user: str, client_id: str) -> tuple[Effective, ...]:
+    """The rule in force for each of the four quota keys. `limits` is keyed like `precedence.Entity`."""
+    return tuple(_explain_one(limits, quota, user, client_id) for quota in QUOTA_KEYS)
+
+
+def _explain_one(limits: Limits, quota: QuotaKey, user: str, client_id: str) -> Effective:
+    match = resolve(limits, quota, user, client_id)
+    asked = dict(candidates(user, client_id))
+    levels = tuple(
+        _level(level, asked.get(level), limits, quota, match.level if match else None) for level in LEVEL_NAMES
+    )
+    if match is None:
+        return Effective(quota=quota, limit=None, level=None, name="no rule", shared_by="nobody", levels=levels)
+    return Effective(
+        quota=quota,
+        limit=match.limit,
+        level=match.level,
+        name=LEVEL_NAMES[match.level],
+        shared_by=SHARED_BY[match.level],
+        levels=levels,
+    )
+
+
+def _level(level: int, entity: Entity | None, limits: Limits, quota: QuotaKey, winner: int | None) -> LevelView:
+    if entity is None:
+        return LevelView(
+            level=level,
+            name=LEVEL_NAMES[level],
+            limit=None,
+            verdict="not_asked",
+            why="The client has no user or no client id, which this level needs.",
+        )
+    limit = limits.get(entity, {}).get(quota)
+    verdict, why = _verdict(level, limit, winner)
+    return LevelView(level=level, name=LEVEL_NAMES[level], limit=limit, verdict=verdict, why=why)
+
+
+def _verdict(level: int, limit: float | None, winner: int | None) -> tuple[Verdict, str]:
+    if limit is None:
+        return "not_set", "No limit of this kind is set here."
+    if level == winner:
+        return "applies", "The first level, from 1 on, that sets this limit."
+    return "weaker", f"Level {winner} comes first; limits do not add up."
+
+
+def keyed(
+    entries: Iterable[tuple[Entity, Mapping[str, float]]],
+) -> dict[tuple[bool, str | None, bool, str | None], Mapping[str, float]]:
+    """Limits by entity, as `precedence.resolve` wants them."""
+    return {tuple(entity): limits for entity, limits in entries}  # type: ignore[misc]

@@ -1,0 +1,71 @@
+"""Reads: client quotas as the data plane holds them, and which of them applies to a client."""
+
+from __future__ import annotations
+
+from quotas import explain, ports
+from quotas.explain import Effective
+from quotas.ports import ClientQuota, EntityPart, InstanceLike
+from quotas.precedence import Entity
+
+DEFAULT_NAME = "<default>"
+
+
+def quota_list(instance: InstanceLike) -> list[ClientQuota]:
+    """All client quotas of an instance, in the order of the eight levels, then by name."""
+    return sorted(ports.client_quotas.it.describe(instance.pk), key=_order)
+
+
+def quota_of(instance: InstanceLike, user: EntityPart | None, client_id: EntityPart | None) -> ClientQuota | None:
+    """The quota of exactly this entity, or None."""
+    return next((quota for quota in quota_list(instance) if (quota.user, quota.client_id) == (user, client_id)), None)
+
+
+def effective_quota(instance: InstanceLike, *, user: str, client_id: str) -> tuple[Effective, ...]:
+    """What applies to a client, per quota key, with every level and why it applies or not."""
+    limits = explain.keyed((entity_of(quota), quota.limits) for quota in quota_list(instance))
+    return explain.explain(limits, user=user, client_id=client_id)
+
+
+def entity_of(quota: ClientQuota) -> Entity:
+    """The entity of a quota as `precedence` writes it."""
+    return Entity(
+        quota.user is not None,
+        quota.user.name if quota.user else None,
+        quota.client_id is not None,
+        quota.client_id.name if quota.client_id else None,
+    )
+
+
+def level_of(quota: ClientQuota) -> int:
+    """Which of the eight levels an entity stands on (QUO-2)."""
+    kinds = tuple("none" if part is None else "default" if part.name is None else "name" for part in _parts(quota))
+    return _LEVELS[kinds]
+
+
+def entity_name(user: EntityPart | None, client_id: EntityPart | None) -> str:
+    """`users/alice/clients/<default>` and the like, under the tenant's names."""
+    parts = []
+    for kind, part in (("users", user), ("clients", client_id)):
+        if part is not None:
+            parts += [kind, DEFAULT_NAME if part.name is None else part.name]
+    return "/".join(parts)
+
+
+_LEVELS: dict[tuple[str, ...], int] = {
+    ("name", "name"): 1,
+    ("name", "default"): 2,
+    ("name", "none"): 3,
+    ("default", "name"): 4,
+    ("default", "default"): 5,
+    ("default", "none"): 6,
+    ("none", "name"): 7,
+    ("none", "default"): 8,
+}
+
+
+def _parts(quota: ClientQuota) -> tuple[EntityPart | None, EntityPart | None]:
+    return quota.user, quota.client_id
+
+
+def _order(quota: ClientQuota) -> tuple[int, str]:
+    return level_of(quota), entity_name(quota.user, quota.client_id)

@@ -1,0 +1,103 @@
+"""Writes: client quotas, through the data plane's own door. They live in ZooKeeper; PostgreSQL keeps the audit row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.db import transaction
+
+from quotas import ports, selectors
+from quotas.limits import BYTE_RATE_MAX, MUTATION_RATE_MAX, PERCENTAGE_MAX, QUOTAS_PER_INSTANCE_MAX
+from quotas.ports import EntityPart, InstanceLike
+from tenants import access, audit
+from tenants.actors import Actor
+from tenants.choices import Scope
+from tenants.errors import FieldError, Invalid, NotFound, QuotaExceeded
+
+WHOLE_KEYS = frozenset({"producer_byte_rate", "consumer_byte_rate"})
+LARGEST: dict[str, float] = {
+    "producer_byte_rate": float(BYTE_RATE_MAX),
+    "consumer_byte_rate": float(BYTE_RATE_MAX),
+    "request_percentage": PERCENTAGE_MAX,
+    "controller_mutation_rate": MUTATION_RATE_MAX,
+}
+
+
+@transaction.atomic
+def set_quota(
+    *,
+    acting: Actor,
+    instance: InstanceLike,
+    user: EntityPart | None,
+    client_id: EntityPart | None,
+    limits: Mapping[str, float | None],
+    dry_run: bool = False,
+) -> None:
+    """Make the limits of one entity exactly these: a key that is None or absent is removed (PUT).
+
+    In force on every broker within a second, on open connections too (QUO-7). Raises `Invalid` for an entity without
+    parts, an unknown key, or a value out of range.
+    """
+    access.require(acting, Scope.QUOTAS_WRITE)
+    ports.require_reachable.it(instance)
+    _require_entity(user, client_id)
+    _require_limits(limits)
+    present = selectors.quota_list(instance)
+    old = next((quota for quota in present if (quota.user, quota.client_id) == (user, client_id)), None)
+    if old is None and len(present) >= QUOTAS_PER_INSTANCE_MAX:
+        raise QuotaExceeded(f"An instance has at most {QUOTAS_PER_INSTANCE_MAX} client quotas.")
+    before = dict(old.limits) if old else {}
+    wanted = {key: limits.get(key) for key in LARGEST if key in before or limits.get(key) is not None}
+    after = {key: value for key, value in wanted.items() if value is not None}
+    if before == after:
+        return
+    action = "quota.set" if after else "quota.removed"
+    audit.record(acting, action, quota_ref(instance, user, client_id), before or None, after, tenant=instance.tenant)
+    ports.client_quotas.it.alter(instance.pk, user, client_id, wanted, validate_only=dry_run)
+
+
+@transaction.atomic
+def delete_quota(
+    *,
+    acting: Actor,
+    instance: InstanceLike,
+    user: EntityPart | None,
+    client_id: EntityPart | None,
+    dry_run: bool = False,
+) -> None:
+    """Remove all limits of one entity; clients fall to the next level that applies. Raises `NotFound` without any."""
+    access.require(acting, Scope.QUOTAS_WRITE)
+    ports.require_reachable.it(instance)
+    _require_entity(user, client_id)
+    old = selectors.quota_of(instance, user, client_id)
+    if old is None:
+        raise NotFound
+    ref = quota_ref(instance, user, client_id)
+    audit.record(acting, "quota.removed", ref, dict(old.limits), None, tenant=instance.tenant)
+    removal: dict[str, float | None] = dict.fromkeys(old.limits)
+    ports.client_quotas.it.alter(instance.pk, user, client_id, removal, validate_only=dry_run)
+
+
+def quota_ref(instance: InstanceLike, user: EntityPart | None, client_id: EntityPart | None) -> tuple[str, str]:
+    """How the audit log names a quota: `ins-…/users/alice/clients/<default>`."""
+    return "quota", f"{instance.pk}/{selectors.entity_name(user, client_id)}"[:300]
+
+
+def _require_entity(user: EntityPart | None, client_id: EntityPart | None) -> None:
+    if user is None and client_id is None:
+        raise Invalid.at("/entity", "Name a user, a client id, or both; null means the default.", code="empty_entity")
+
+
+def _require_limits(limits: Mapping[str, Any]) -> None:
+    errors = []
+    for key, value in limits.items():
+        pointer = f"/limits/{key}"
+        if key not in LARGEST:
+            errors.append(FieldError(pointer=pointer, detail="There is no such limit.", code="unknown_field"))
+        elif value is not None and not 0 <= value <= LARGEST[key]:
+            errors.append(FieldError(pointer=pointer, detail=f"Use 0 to {LARGEST[key]:.0f}.", code="out_of_range"))
+        elif value is not None and key in WHOLE_KEYS and value != int(value):
+            errors.append(FieldError(pointer=pointer, detail="Use whole bytes per second.", code="not_whole"))
+    if errors:
+        raise Invalid(errors[0].detail, errors=errors)
