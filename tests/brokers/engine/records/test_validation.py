@@ -1,0 +1,195 @@
+"""What a leader refuses, with which code and which log start offset (spec B.7 and observed-3.9.1)."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brokers.engine.records import batch as layout
+from brokers.engine.records import verdicts
+from brokers.engine.records.builder import Record, build_batch, read_records
+from brokers.engine.records.compression import GZIP, ZSTD
+from brokers.engine.records.control import COMMIT, end_marker
+from brokers.engine.records.validation import BatchRejected, BatchRules, check_batch, check_shape, claims_transaction
+from tests.brokers.engine.records.test_vectors import VEC_2, VEC_3
+
+NOW_MS = 1_700_000_000_000
+
+
+def three(**more: int) -> bytearray:
+    return build_batch([Record(NOW_MS, b"k%d" % at, b"v" * 10) for at in range(3)], **more)
+
+
+def check(data: bytes | bytearray, rules: BatchRules | None = None, version: int = 9) -> memoryview:
+    view = memoryview(bytearray(data))
+    return check_batch(view, check_shape(view, version), rules or BatchRules(), NOW_MS, "t-0")[0]
+
+
+def refusal(data: bytes | bytearray, rules: BatchRules | None = None, version: int = 9) -> tuple[int, bool]:
+    with pytest.raises(BatchRejected) as caught:
+        check(data, rules, version)
+    return caught.value.code, caught.value.shape
+
+
+def patched(data: bytearray, at: int, value: bytes) -> bytearray:
+    data = bytearray(data)
+    data[at : at + len(value)] = value
+    layout.seal(data)
+    return data
+
+
+def test_a_sound_batch_passes_untouched() -> None:
+    assert bytes(check(three())) == bytes(three())
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (b"", verdicts.INVALID_RECORD),
+        (b"\0" * 16, verdicts.INVALID_RECORD),
+        (VEC_2, verdicts.INVALID_RECORD),
+        (VEC_3, verdicts.INVALID_RECORD),
+        (bytes(three()) * 2, verdicts.INVALID_RECORD),
+        (bytes(three())[:-1], verdicts.INVALID_RECORD),
+        (bytes(8) + (13).to_bytes(4, "big") + bytes(20), verdicts.CORRUPT_MESSAGE),
+        (bytes(8) + (60).to_bytes(4, "big") + bytes(4) + b"\x03" + bytes(60), verdicts.CORRUPT_MESSAGE),
+        (bytes(8) + (-5).to_bytes(4, "big", signed=True) + bytes(60), verdicts.CORRUPT_MESSAGE),
+        (bytes(8) + (20).to_bytes(4, "big") + bytes(4) + b"\x02" + bytes(15), verdicts.CORRUPT_MESSAGE),
+    ],
+    ids=[
+        "empty",
+        "short",
+        "v0",
+        "v1",
+        "two",
+        "cut",
+        "size below minimum",
+        "magic 3",
+        "negative size",
+        "below a header",
+    ],
+)
+def test_a_wrong_shape_is_refused_without_a_log_start_offset(data: bytes, code: int) -> None:
+    """REC-42, REC-48."""
+    assert refusal(data) == (code, True)
+
+
+def test_a_cut_entry_after_the_batch_is_trimmed() -> None:
+    """REC-60."""
+    assert bytes(check(bytes(three()) + bytes(three())[:30])) == bytes(three())
+
+
+def test_zstd_needs_produce_7() -> None:
+    """REC-43."""
+    assert refusal(three(codec=ZSTD), version=6) == (verdicts.UNSUPPORTED_COMPRESSION_TYPE, True)
+    check(three(codec=ZSTD), version=7)
+
+
+@given(st.integers(21, len(three()) - 1), st.integers(0, 7))
+def test_any_flipped_bit_under_the_checksum_is_corruption(at: int, bit: int) -> None:
+    """REC-48."""
+    data = three()
+    data[at] ^= 1 << bit
+    assert refusal(data) == (verdicts.CORRUPT_MESSAGE, True)
+
+
+@pytest.mark.parametrize("codec", [0, GZIP])
+@pytest.mark.parametrize(
+    ("at", "value"),
+    [
+        (0, (1).to_bytes(8, "big")),  # REC-46: base offset
+        (23, (1).to_bytes(4, "big")),  # REC-50: last offset delta against the count
+        (57, (2).to_bytes(4, "big")),  # REC-50: count against the last offset delta
+        (57, (0).to_bytes(4, "big")),
+        (57, (-1).to_bytes(4, "big", signed=True)),
+        (21, b"\x00\x20"),  # REC-51: control
+        (43, (5).to_bytes(8, "big")),  # REC-52: a producer id without a sequence
+    ],
+)
+def test_a_header_that_lies_is_refused(at: int, value: bytes, codec: int) -> None:
+    assert refusal(patched(three(codec=codec), at, value)) == (verdicts.INVALID_RECORD, False)
+
+
+@pytest.mark.parametrize("count", [3, 200])
+@pytest.mark.parametrize("codec", [0, GZIP])
+@pytest.mark.parametrize("lie", [-1, 1])
+def test_a_count_that_the_records_do_not_bear_out_is_refused(count: int, codec: int, lie: int) -> None:
+    """REC-24: both fields tell the same lie, so only the records can refute it."""
+    data = build_batch([Record(NOW_MS, None, b"v" * 9)] * count, codec=codec)
+    data = patched(data, 23, (count + lie - 1).to_bytes(4, "big"))
+    data = patched(data, 57, (count + lie).to_bytes(4, "big"))
+    assert refusal(data) == (verdicts.INVALID_RECORD, False)
+
+
+def test_markers_are_not_for_clients() -> None:
+    marker = end_marker(COMMIT, timestamp_ms=0, producer_id=1, producer_epoch=0, coordinator_epoch=0)
+    assert refusal(marker) == (verdicts.INVALID_RECORD, False)
+
+
+def test_an_unknown_codec_and_rotten_data_are_told_apart() -> None:
+    """REC-3: the meant differences from Kafka's -1."""
+    assert refusal(patched(three(), 21, b"\x00\x05")) == (verdicts.INVALID_RECORD, True)
+    assert refusal(patched(three(), 21, b"\x00\x01")) == (verdicts.CORRUPT_MESSAGE, True)
+
+
+def test_a_batch_over_the_limit_is_too_large() -> None:
+    """REC-47, REC-58."""
+    size = len(three())
+    check(three(), BatchRules(batch_bytes_max=size))
+    assert refusal(three(), BatchRules(batch_bytes_max=size - 1)) == (verdicts.MESSAGE_TOO_LARGE, True)
+    assert refusal(three(), BatchRules(segment_bytes=size - 1)) == (verdicts.RECORD_LIST_TOO_LARGE, True)
+
+
+def test_a_compacted_topic_wants_keys_and_names_the_records() -> None:
+    """REC-55, REC-61."""
+    data = build_batch([Record(NOW_MS, b"k" if at != 1 else None, b"v") for at in range(6)])
+    with pytest.raises(BatchRejected) as caught:
+        check(data, BatchRules(compacted=True))
+    assert (caught.value.code, caught.value.shape) == (verdicts.INVALID_RECORD, False)
+    assert [index for index, _ in caught.value.record_errors] == [1]
+    assert "1 record errors in total" in (caught.value.message or "")
+
+
+@pytest.mark.parametrize(("offset_ms", "fine"), [(-1_001, False), (-1_000, True), (500, True), (501, False)])
+def test_timestamps_out_of_bounds_are_refused(offset_ms: int, fine: bool) -> None:
+    """REC-56."""
+    rules = BatchRules(timestamp_before_ms_max=1_000, timestamp_after_ms_max=500)
+    data = build_batch([Record(NOW_MS, None, b"")] * 5 + [Record(NOW_MS + offset_ms, None, b"")])
+    if fine:
+        check(data, rules)
+    else:
+        assert refusal(data, rules) == (verdicts.INVALID_TIMESTAMP, False)
+    check(build_batch([Record(-1, None, b"")]), rules)
+
+
+def test_log_append_time_stamps_the_batch() -> None:
+    data = check(three(), BatchRules(log_append_time=True))
+    assert {record.timestamp_ms for _, record in read_records(data)} == {NOW_MS}
+    assert layout.checksum(data) == layout.read_header(data).crc
+
+
+def test_a_claim_of_log_append_time_is_stored_as_create_time() -> None:
+    """REC-57 as observed."""
+    data = check(patched(three(), 21, b"\x00\x08"))
+    assert bytes(data) == bytes(three())
+
+
+def test_a_wrong_maximum_timestamp_of_a_small_batch_is_corrected() -> None:
+    data = check(patched(three(), 35, (NOW_MS + 10**9).to_bytes(8, "big")))
+    assert layout.read_header(data).max_timestamp == NOW_MS
+    assert layout.checksum(data) == layout.read_header(data).crc
+
+
+def test_a_forced_codec_is_applied() -> None:
+    """REC-32."""
+    data = check(three(), BatchRules(codec=ZSTD))
+    assert layout.read_header(data).codec == ZSTD
+    assert [record.key for _, record in read_records(data)] == [b"k0", b"k1", b"k2"]
+
+
+def test_a_transactional_claim_is_seen_before_the_append() -> None:
+    """REC-44."""
+    assert claims_transaction(memoryview(three(attributes=layout.TRANSACTIONAL)))
+    assert not claims_transaction(memoryview(three()))
+    assert not claims_transaction(memoryview(b""))

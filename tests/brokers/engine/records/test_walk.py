@@ -1,0 +1,79 @@
+"""The hop agrees with the full walk on what a batch holds, for records of one size, of few sizes and of any size."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brokers.engine.records.builder import Record, encode_record
+from brokers.engine.records.walk import Malformed, check_fields, hop, walk
+
+sizes = st.lists(st.sampled_from([0, 1, 50, 57, 58, 100, 9_000]) | st.integers(0, 300), min_size=1, max_size=60)
+runs = st.lists(st.tuples(st.integers(0, 120), st.integers(1, 90)), min_size=1, max_size=12)
+
+
+def block_of(value_sizes: list[int]) -> bytes:
+    return b"".join(encode_record(Record(0, None, b"x" * size), at, at // 3) for at, size in enumerate(value_sizes))
+
+
+@given(sizes)
+def test_the_declared_count_and_no_other_is_accepted(value_sizes: list[int]) -> None:
+    block = block_of(value_sizes)
+    hop(block, len(value_sizes))
+    assert sum(1 for _ in walk(block, len(value_sizes))) == len(value_sizes)
+    check_fields(block, len(value_sizes))
+    for wrong in (len(value_sizes) - 1, len(value_sizes) + 1):
+        for checker in (hop, check_fields):
+            with pytest.raises(Malformed):
+                checker(block, wrong)
+
+
+@given(runs)
+def test_runs_of_equal_records_are_counted_exactly(shape: list[tuple[int, int]]) -> None:
+    value_sizes = [size for size, count in shape for _ in range(count)]
+    block = block_of(value_sizes)
+    hop(block, len(value_sizes))
+    with pytest.raises(Malformed):
+        hop(block, len(value_sizes) + 1)
+
+
+@given(sizes, st.data())
+def test_a_cut_block_is_refused(value_sizes: list[int], data: st.DataObject) -> None:
+    block = block_of(value_sizes)
+    cut = data.draw(st.integers(0, len(block) - 1))
+    for checker in (hop, check_fields):
+        with pytest.raises(Malformed):
+            checker(block[:cut], len(value_sizes))
+
+
+@given(st.binary(max_size=200), st.integers(1, 40))
+def test_rubbish_raises_nothing_but_malformed(rubbish: bytes, count: int) -> None:
+    with contextlib.suppress(Malformed):
+        hop(rubbish, count)
+    verdicts = set()
+    for checker in (check_fields, lambda data, number: list(walk(data, number))):
+        try:
+            checker(rubbish, count)
+            verdicts.add("accepted")
+        except Malformed:
+            verdicts.add("refused")
+    assert len(verdicts) == 1, "the two full walks disagree"
+
+
+@given(sizes, st.data())
+def test_what_the_full_walk_accepts_the_hop_accepts(value_sizes: list[int], data: st.DataObject) -> None:
+    block = bytearray(block_of(value_sizes))
+    at = data.draw(st.integers(0, len(block) - 1))
+    block[at] ^= 1 << data.draw(st.integers(0, 7))
+    with contextlib.suppress(Malformed):
+        check_fields(bytes(block), len(value_sizes))
+        hop(bytes(block), len(value_sizes))
+
+
+def test_check_fields_tells_the_greatest_delta_and_the_records_without_a_key() -> None:
+    rows = [(5, b"a"), (-3, None), (4_000, b""), (7, None)]
+    block = b"".join(encode_record(Record(0, key, b"v"), at, delta) for at, (delta, key) in enumerate(rows))
+    assert check_fields(block, 4) == (4_000, [1, 3])
