@@ -10,21 +10,11 @@ from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerView
 
 from config import health
 
-Route = URLPattern | URLResolver
+# Upper apps first: a more particular path of an upper app wins over a catch-all of a lower one.
+API = ("billing.api.urls", "brokers.api.urls", "instances.api.urls", "quotas.api.urls", "tenants.api.urls")
+PAGES = ("billing.urls", "brokers.urls", "instances.urls", "quotas.urls", "tenants.urls")
 
-
-def _exists(module: str) -> bool:
-    try:
-        return find_spec(module) is not None
-    except ModuleNotFoundError:
-        return False
-
-
-def _routes(prefix: str, *modules: str) -> list[Route]:
-    return [path(prefix, include(module)) for module in modules if _exists(module)]
-
-
-urlpatterns: list[Route] = [
+urlpatterns: list[URLPattern | URLResolver] = [
     path("healthz", health.healthz, name="healthz"),
     path("readyz", health.readyz, name="readyz"),
     path("metrics", health.metrics, name="metrics"),
@@ -32,9 +22,7 @@ urlpatterns: list[Route] = [
     path("i18n/", include("django.conf.urls.i18n")),
     path("api/schema/", SpectacularAPIView.as_view(), name="schema"),
     path("api/docs/", SpectacularSwaggerView.as_view(url_name="schema"), name="api-docs"),
-    *_routes(
-        "api/v1/", "tenants.api.urls", "quotas.api.urls", "instances.api.urls", "brokers.api.urls", "billing.api.urls"
-    ),
-    *_routes("", "billing.urls", "brokers.urls", "quotas.urls", "instances.urls", "tenants.urls"),
+    *[path("api/v1/", include(module)) for module in API if find_spec(module)],
+    *[path("", include(module)) for module in PAGES if find_spec(module)],
     path("accounts/", include("allauth.account.urls")),
 ]
