@@ -1,0 +1,252 @@
+"""The documents both sides agree on: they come back as they were, in the spec's shape, from neighbouring versions
+too (ZK-3).
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brokers.contract import documents, paths
+from brokers.contract.documents import (
+    BrokerDocument,
+    InstanceAck,
+    InstanceDocument,
+    InstanceSettings,
+    InstanceTopicDocument,
+    PartitionStateDocument,
+    TopicDocument,
+)
+from brokers.contract.process import BrokerProcessSettings
+from brokers.contract.usage import UsageEvent
+
+ids = st.integers(0, 2**31 - 1)
+texts = st.text(max_size=30)
+rates = st.integers(0, 2**63 - 1)
+samples = st.one_of(
+    st.builds(BrokerDocument, host=texts, port=ids, admin_port=ids, timestamp_ms=rates, rack=st.none() | texts),
+    st.builds(
+        InstanceDocument,
+        generation=ids,
+        produce_bps=rates,
+        consume_bps=rates,
+        capacity_bytes=rates,
+        state=st.sampled_from(["active", "frozen", "deleting"]),
+        endpoints=st.dictionaries(ids, texts, max_size=3),
+        ports=st.dictionaries(ids, ids, max_size=3),
+        settings=st.builds(
+            InstanceSettings,
+            auto_create_topics=st.booleans(),
+            default_partitions=ids,
+            default_replication_factor=st.integers(-1, 5),
+        ),
+        vpc=st.none() | texts,
+        partitions_max=st.none() | ids,
+    ),
+    st.builds(InstanceAck, generation=ids, port=ids, listening=st.booleans(), error=st.none() | texts),
+    st.builds(
+        InstanceTopicDocument,
+        name=texts,
+        produce_ips=st.lists(texts, max_size=3).map(tuple),
+        consume_ips=st.lists(texts, max_size=3).map(tuple),
+    ),
+    st.builds(
+        TopicDocument,
+        topic_id=texts,
+        assignment=st.dictionaries(ids, st.lists(ids, max_size=3).map(tuple), max_size=3),
+    ),
+    st.builds(
+        PartitionStateDocument,
+        leader=st.integers(-1, 5),
+        leader_epoch=ids,
+        controller_epoch=ids,
+        isr=st.lists(ids, max_size=3).map(tuple),
+    ),
+)
+events = st.builds(
+    UsageEvent,
+    broker_id=ids,
+    broker_epoch=rates,
+    sequence=rates,
+    at_ms=rates,
+    instance_id=texts,
+    topic=texts,
+    user=texts,
+    client_id=texts,
+    direction=st.sampled_from(["produce", "consume"]),
+    bytes=rates,
+    requests=rates,
+)
+
+
+@given(samples | events)
+def test_every_document_comes_back_as_it_was(document: BrokerDocument) -> None:
+    assert type(document).from_json(document.to_json()) == document
+
+
+@given(samples)
+def test_unknown_keys_are_ignored(document: BrokerDocument) -> None:
+    """ZK-3: a later version may add keys."""
+    body = json.loads(document.to_json())
+    body["added_later"] = {"x": 1}
+    if isinstance(body.get("settings"), dict):
+        body["settings"]["added_later"] = 1
+    assert type(document).from_json(json.dumps(body).encode()) == document
+
+
+def test_missing_optional_keys_are_defaulted() -> None:
+    """ZK-3: an earlier version wrote fewer keys."""
+    instance = InstanceDocument.from_json(b'{"version":1,"produce_bps":1,"consume_bps":2,"capacity":3}')
+    assert (instance.state, instance.ports, instance.settings, instance.partitions_max) == (
+        "active",
+        {},
+        InstanceSettings(),
+        None,
+    )
+    assert BrokerDocument.from_json(b'{"host":"h","port":1}').rack is None
+    assert TopicDocument.from_json(b'{"version":1,"partitions":{"0":[1]}}').topic_id == ""
+    assert InstanceTopicDocument.from_json(b'{"name":"orders"}').produce_ips == ()
+
+
+def test_a_broker_registers_in_kafkas_shape() -> None:
+    """ZK-6."""
+    body = json.loads(BrokerDocument(host="h", port=9, admin_port=8, timestamp_ms=7).to_json())
+    assert body["version"] == 5 and body["endpoints"] == ["INTERNAL://h:9"] and body["timestamp"] == "7"
+    assert body["listener_security_protocol_map"] == {"INTERNAL": "SASL_PLAINTEXT"}
+
+
+def test_topics_and_states_have_kafkas_shape() -> None:
+    """ZK-10, ZK-12."""
+    assert json.loads(TopicDocument(topic_id="x", assignment={0: (1, 2)}).to_json()) == {
+        "version": 3,
+        "topic_id": "x",
+        "partitions": {"0": [1, 2]},
+        "adding_replicas": {},
+        "removing_replicas": {},
+    }
+    assert json.loads(PartitionStateDocument(leader=-1, leader_epoch=3, controller_epoch=2, isr=(1,)).to_json()) == {
+        "version": 1,
+        "leader": -1,
+        "leader_epoch": 3,
+        "controller_epoch": 2,
+        "isr": [1],
+    }
+
+
+def test_change_nodes_name_what_to_read_again() -> None:
+    """ZK-15, CKA-40: the single path of the specification and our list of paths."""
+    assert documents.change_from_json(documents.change_to_json(["topics/a", "instances/b"])) == [
+        "topics/a",
+        "instances/b",
+    ]
+    assert documents.change_from_json(b'{"version":1,"path":"instances/b"}') == ["instances/b"]
+    assert documents.config_change_from_json(documents.config_change_to_json("users/a")) == "users/a"
+    assert documents.config_change_from_json(b'{"version":1,"entity_type":"topics","entity_name":"t"}') == "topics/t"
+
+
+def test_the_controller_node_names_its_broker() -> None:
+    """ZK-8."""
+    raw = documents.controller_to_json(3, 5)
+    assert documents.controller_from_json(raw) == 3
+    assert json.loads(raw) == {"version": 2, "brokerid": 3, "timestamp": "5", "kraftControllerEpoch": -1}
+
+
+def test_a_usage_event_of_an_unknown_version_is_refused() -> None:
+    with pytest.raises(ValueError, match="version"):
+        UsageEvent.from_json(b"[2,1]")
+
+
+def test_process_settings_come_back_from_their_file(tmp_path: Path) -> None:
+    settings = BrokerProcessSettings(
+        broker_id=1,
+        cluster_id="cl",
+        zookeeper="127.0.0.1:1/penstock/cl",
+        data_dirs=("/d1", "/d2"),
+        bind_host="127.0.0.1",
+        internal_host="127.0.0.1",
+        internal_port=2,
+        admin_port=3,
+        control_secret_file="/secret",
+        overrides={"log.segment.bytes": "1"},
+    )
+    settings.write(tmp_path / "settings.json")
+    assert BrokerProcessSettings.read(tmp_path / "settings.json") == settings
+
+
+@pytest.mark.parametrize(
+    ("name", "node"),
+    [
+        ("CN=a,O=b", "CN%3Da%2CO%3Db"),
+        ("a b", "a%20b"),
+        ("<default>", "%3Cdefault%3E"),
+        ("用户", "%E7%94%A8%E6%88%B7"),
+        ("*", "%2A"),
+        ("~", "%7E"),
+        ("az-AZ_09.", "az-AZ_09."),
+    ],
+)
+def test_names_are_sanitised_as_kafka_does(name: str, node: str) -> None:
+    """QUO-6."""
+    assert paths.sanitise(name) == node
+    assert paths.desanitise(node) == name
+
+
+names = st.text(min_size=1, max_size=20).filter(lambda text: text.encode("utf-8", "ignore").decode() == text)
+
+
+@given(names)
+def test_a_sanitised_name_is_one_segment_of_a_path_and_comes_back(name: str) -> None:
+    assert "/" not in paths.sanitise(name) and "<" not in paths.sanitise(name)
+    assert paths.desanitise(paths.sanitise(name)) == name
+
+
+@given(st.booleans(), st.none() | names, st.booleans(), st.none() | names)
+def test_a_quota_entity_comes_back_from_its_path(
+    has_user: bool, user: str | None, has_client: bool, client: str | None
+) -> None:
+    if not has_user and not has_client:
+        with pytest.raises(ValueError, match="quota entity"):
+            paths.quota_entity("ins-7k2m9qxa", user, client, has_user=False, has_client=False)
+        return
+    path = paths.quota_entity("ins-7k2m9qxa", user, client, has_user=has_user, has_client=has_client)
+    assert paths.quota_entity_parts(path) == (
+        "ins-7k2m9qxa",
+        (user,) if has_user else None,
+        (client,) if has_client else None,
+    )
+
+
+def test_a_user_called_default_is_not_the_default() -> None:
+    real = paths.quota_entity("ins-7k2m9qxa", "<default>", None, has_user=True, has_client=False)
+    default = paths.quota_entity("ins-7k2m9qxa", None, None, has_user=True, has_client=False)
+    assert real == "users/ins-7k2m9qxa.%3Cdefault%3E" != default == "users/ins-7k2m9qxa.<default>"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "",
+        "users",
+        "users/",
+        "users/alice",
+        "users/.alice",
+        "topics/ins-a.x",
+        "clients/ins-a.x/users/ins-a.y",
+        "users/ins-a.x/clients/ins-b.y",
+        "users/ins-a.x/clients",
+    ],
+)
+def test_what_is_not_an_instances_quota_is_refused(path: str) -> None:
+    with pytest.raises(ValueError, match="quota entity"):
+        paths.quota_entity_parts(path)
+
+
+def test_everything_a_broker_counts_on_lies_below_the_chroot() -> None:
+    """ZK-2, CKA-46."""
+    assert all(path.startswith("/") for path in paths.PERSISTENT_AT_START)
+    assert paths.chroot("cl-1") == "/penstock/cl-1"
+    assert paths.partition_state("t", 3) == "/brokers/topics/t/partitions/3/state"

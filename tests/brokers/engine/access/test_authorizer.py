@@ -1,0 +1,109 @@
+"""Allow-lists and instance states (CKA-10, CKA-11, CKA-14): every combination has one answer, typing errors open no
+door.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brokers.engine.access.authorizer import Operation, compile_list, decide, peer_address
+
+INSIDE = peer_address("10.1.2.3")
+OUTSIDE = peer_address("192.168.0.1")
+
+
+@dataclass(frozen=True)
+class Lists:
+    produce_ips: tuple[str, ...] = ()
+    consume_ips: tuple[str, ...] = ()
+
+
+LISTED = ("10.1.0.0/16",)
+
+
+@pytest.mark.parametrize(
+    ("state", "operation", "address", "expected"),
+    [
+        ("active", Operation.PRODUCE, INSIDE, 0),
+        ("active", Operation.PRODUCE, OUTSIDE, 29),
+        ("active", Operation.CONSUME, OUTSIDE, 0),
+        ("active", Operation.DESCRIBE, OUTSIDE, 0),
+        ("frozen", Operation.PRODUCE, INSIDE, 44),
+        ("frozen", Operation.PRODUCE, OUTSIDE, 29),
+        ("frozen", Operation.CONSUME, OUTSIDE, 0),
+        ("deleting", Operation.PRODUCE, INSIDE, 3),
+        ("deleting", Operation.CONSUME, INSIDE, 3),
+        ("deleting", Operation.DESCRIBE, INSIDE, 3),
+    ],
+)
+def test_the_state_and_the_produce_list_decide(
+    state: str, operation: Operation, address: IPv4Address, expected: int
+) -> None:
+    assert decide(state, Lists(produce_ips=LISTED), operation, address) == expected
+
+
+def test_a_topic_with_neither_right_is_not_even_described() -> None:
+    closed = Lists(produce_ips=LISTED, consume_ips=LISTED)
+    assert decide("active", closed, Operation.DESCRIBE, OUTSIDE) == 29
+    assert decide("active", closed, Operation.DESCRIBE, INSIDE) == 0
+
+
+@pytest.mark.parametrize("state", ["active", "frozen", "deleting"])
+@pytest.mark.parametrize("operation", Operation)
+def test_an_unknown_topic_has_one_answer(state: str, operation: Operation) -> None:
+    """CKA-10: a foreign topic is looked up to None just like one that never was."""
+    assert decide(state, None, operation, INSIDE) == 3
+
+
+def test_empty_lists_admit_everybody() -> None:
+    for operation, address in itertools.product(Operation, (INSIDE, OUTSIDE, peer_address("2001:db8::1"))):
+        assert decide("active", Lists(), operation, address) == 0
+
+
+@pytest.mark.parametrize("typo", ["10.1.2", "10.1.2.3/33", "everybody", "", "10.1.2.3-9"])
+def test_a_list_of_typing_errors_admits_nobody(typo: str) -> None:
+    assert decide("active", Lists(produce_ips=(typo,)), Operation.PRODUCE, INSIDE) == 29
+    assert decide("active", Lists(produce_ips=(typo, "10.1.2.3")), Operation.PRODUCE, INSIDE) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("10.1.2.3", "10.1.2.3"),
+        ("::ffff:10.1.2.3", "10.1.2.3"),
+        ("2001:db8::1", "2001:db8::1"),
+        ("fe80::1%eth0", "fe80::1"),
+    ],
+)
+def test_a_mapped_address_is_its_ipv4_address(text: str, expected: str) -> None:
+    assert peer_address(text) == ip_address(expected)
+
+
+def test_mapped_networks_are_ipv4_networks() -> None:
+    assert compile_list(("::ffff:10.1.0.0/112",)).admits(INSIDE)
+    assert not compile_list(("::ffff:10.1.0.0/112",)).admits(OUTSIDE)
+    assert not compile_list(("::/0",)).admits(INSIDE)
+    assert compile_list(("0.0.0.0/0",)).admits(INSIDE)
+    assert not compile_list(("0.0.0.0/0",)).admits(peer_address("2001:db8::1"))
+
+
+networks = st.one_of(
+    st.tuples(st.ip_addresses(v=4), st.integers(0, 32)), st.tuples(st.ip_addresses(v=6), st.integers(0, 128))
+).map(lambda pair: f"{pair[0]}/{pair[1]}")
+
+
+@given(st.lists(networks, min_size=1, max_size=5), st.ip_addresses())
+def test_compiled_lists_agree_with_the_standard_library(entries: list[str], address: IPv4Address | IPv6Address) -> None:
+    """The slow twin; mapped addresses have their own tests."""
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        return
+    parsed = [ip_network(entry, strict=False) for entry in entries]
+    if any(net.version == 6 and net.network_address.ipv4_mapped is not None for net in parsed):
+        return
+    assert compile_list(tuple(entries)).admits(address) == any(address in network for network in parsed)

@@ -1,0 +1,74 @@
+"""SASL PLAIN on the internal listener and the identities it proves (WIRE-18…20)."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brokers.engine.access import principals
+from brokers.engine.access.sasl import TOKEN_BYTES_MAX, SaslFailed, parse_plain, prove_plain
+
+SECRET = "correct horse"
+
+
+def test_the_right_secret_proves_the_username() -> None:
+    assert prove_plain(b"\0ins-7k2m9qxa\0correct horse", SECRET) == "ins-7k2m9qxa"
+    assert prove_plain(b"penstock\0penstock\0correct horse", SECRET) == "penstock"
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        b"",
+        b"\0",
+        b"\0\0",
+        b"\0user\0",
+        b"\0\0correct horse",
+        b"\0user\0wrong",
+        b"\0user\0correct horse\0",
+        b"user\0correct horse",
+        b"other\0user\0correct horse",
+        b"\0\xff\0correct horse",
+        b"\0user\0" + b"a" * TOKEN_BYTES_MAX,
+    ],
+)
+def test_anything_else_proves_nothing(token: bytes) -> None:
+    with pytest.raises(SaslFailed):
+        prove_plain(token, SECRET)
+
+
+def test_an_empty_secret_opens_nothing() -> None:
+    with pytest.raises(SaslFailed):
+        prove_plain(b"\0user\0x", "")
+
+
+def test_neither_the_error_nor_the_token_shows_a_password() -> None:
+    assert SECRET not in repr(parse_plain(b"\0user\0correct horse"))
+    with pytest.raises(SaslFailed) as refused:
+        prove_plain(b"\0user\0hunter2", SECRET)
+    assert "hunter2" not in str(refused.value)
+
+
+@given(st.binary(max_size=200))
+def test_no_token_raises_anything_but_a_refusal(token: bytes) -> None:
+    try:
+        prove_plain(token, SECRET)
+    except SaslFailed:
+        return
+    assert token.endswith(b"\0" + SECRET.encode())
+
+
+def test_a_tenant_port_gives_the_anonymous_user_of_its_instance() -> None:
+    """CKA-9: the port decides."""
+    principal = principals.of_tenant_port("ins-7k2m9qxa")
+    assert (principal.wire_name, principal.instance_id, principal.internal) == ("User:ANONYMOUS", "ins-7k2m9qxa", False)
+
+
+def test_an_internal_login_is_the_cluster_an_instance_or_nobody() -> None:
+    cluster = principals.of_internal_login("penstock")
+    owner = principals.of_internal_login("ins-7k2m9qxa")
+    assert cluster is not None and cluster.instance_id is None and cluster.internal
+    assert owner is not None and owner.instance_id == "ins-7k2m9qxa" and owner.wire_name == "User:ANONYMOUS"
+    assert principals.of_internal_login("alice") is None
+    assert principals.of_internal_login("") is None
