@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -24,6 +25,7 @@ EXIT_FAILED = 1
 DOWN_TIMEOUT_S = 60.0
 DETACH_TIMEOUT_S = 180.0
 POLL_S = 0.05
+OPEN_FILES = 65_536
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -39,8 +41,8 @@ def up(options: UpOptions) -> int:
     from config.supervisor.up import Supervisor
 
     progress = Progress()
-    os.environ.setdefault("PENSTOCK_STATE_DIR", str(options.state_dir))
     os.environ["PENSTOCK_STATE_DIR"] = str(options.state_dir)
+    _allow_open_files()
     supervisor = Supervisor(options, progress)
     raise_on_stop_signals()
     try:
@@ -116,6 +118,14 @@ def detach(options: UpOptions) -> int:
     stop = f"{Path(sys.argv[0]).name} down --state-dir {options.state_dir}"
     print(f"Runs in the background as process {process.pid}. Stop it with: {stop}")  # noqa: T201
     return EXIT_OK
+
+
+def _allow_open_files() -> None:
+    """Raise our own limit as far as we may; children inherit it. A broker holds a file per segment and connection."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _copy(text: bytes) -> None:
