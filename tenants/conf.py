@@ -13,7 +13,6 @@ REST_FRAMEWORK: dict[str, Any] = {
     "DEFAULT_PARSER_CLASSES": ["tenants.api.parsing.StrictJSONParser"],
     "DEFAULT_AUTHENTICATION_CLASSES": ["tenants.api.authentication.TokenAuthentication"],
     "EXCEPTION_HANDLER": "tenants.api.problems.exception_handler",
-    "URL_FORMAT_OVERRIDE": None,
     "COERCE_DECIMAL_TO_STRING": True,
 }
 
@@ -37,7 +36,6 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
         "tenants.api.schema_components.share_components",
     ],
     "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
-    "ENUM_ADD_EXPLICIT_BLANK_NULL_CHOICE": False,
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "REDOC_DIST": "SIDECAR",

@@ -23,6 +23,7 @@ the world before `on_commit`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from django.db import transaction
@@ -55,6 +56,8 @@ DRY_RUN_HEADER = "Dry-Run"
 
 class Negotiation(DefaultContentNegotiation):
     """Answers JSON; a caller that only names problem+json gets JSON too, since that is what our errors are."""
+
+    settings = SimpleNamespace(URL_FORMAT_OVERRIDE=None)  # the Accept header chooses; there is no ?format=
 
     def get_accept_list(self, request: Request) -> list[str]:
         accepted = super().get_accept_list(request)

@@ -15,9 +15,14 @@ from tenants.models import ApiToken, AuditEntry, Invitation, Member, Tenant
 class TenantOut(serializers.ModelSerializer[Tenant]):
     role = serializers.SerializerMethodField(help_text="Your role in it.")
 
+    suspension_reason = serializers.SerializerMethodField(help_text="Null while the tenant is active.")
+
     class Meta:
         model = Tenant
         fields = ("id", "slug", "name", "currency", "status", "suspension_reason", "role", "created_at", "updated_at")
+
+    def get_suspension_reason(self, tenant: Tenant) -> str | None:
+        return tenant.suspension_reason or None
 
     def get_role(self, tenant: Tenant) -> str | None:
         """From the list of one's tenants, else from who is acting."""

@@ -36,6 +36,8 @@ class Text(serializers.CharField):
 
     def __init__(self, **kwargs: Any) -> None:
         kwargs.setdefault("trim_whitespace", False)
+        if not kwargs.get("allow_blank"):
+            kwargs.setdefault("min_length", 1)
         super().__init__(**kwargs)
 
     def to_internal_value(self, data: Any) -> str:
