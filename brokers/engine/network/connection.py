@@ -124,13 +124,13 @@ class Connection:
         shared = self._buffers.shared
         position = 0
         turns = FRAMES_PER_TURN_MAX
-        session = self.session
         self._consuming = True
         try:
             while end - position >= SIZE_BYTES:
                 (size_bytes,) = _SIZE.unpack_from(shared, position)
                 start = position + SIZE_BYTES
                 stop = start + size_bytes
+                session = self.session
                 if stop > end or size_bytes > session.frame_bytes_max or size_bytes < 8:
                     check_frame_size(size_bytes, session.frame_bytes_max)
                     if stop - position > SHARED_BYTES:

@@ -1,0 +1,35 @@
+"""`python -m brokers.engine --settings FILE`: one broker process in the foreground."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m brokers.engine", description="A Kafka-protocol broker. Stops cleanly on SIGTERM."
+    )
+    parser.add_argument("--settings", required=True, type=Path, metavar="FILE", help="settings file written by the agent")
+    arguments = parser.parse_args()
+
+    # Only now, so that --help costs nothing.
+    from brokers.engine import config as configuration
+    from brokers.engine import lifecycle
+    from brokers.engine.errors import EngineError
+
+    try:
+        config = configuration.read(arguments.settings)
+        from brokers.engine.assembly import broker
+        from brokers.engine.telemetry import logs
+
+        logs.configure(config.broker_id)
+        return lifecycle.run(lambda: broker.run(config))
+    except EngineError as error:
+        print(f"broker: {error}", file=sys.stderr)  # noqa: T201
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

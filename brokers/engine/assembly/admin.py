@@ -1,0 +1,180 @@
+"""What the admin port answers: health, metrics, and the numbers the control plane shows to tenants and operators."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from brokers.engine.assembly.instances import InstancePorts
+from brokers.engine.cluster.session import ClusterSession
+from brokers.engine.cluster.tree import SessionState
+from brokers.engine.controller.loop import ControllerLoop
+from brokers.engine.handlers.context import Engine
+from brokers.engine.network.listener import Listeners
+from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.replication.roles import Roles
+from brokers.engine.telemetry import metrics
+from brokers.engine.telemetry.admin_http import Reply, Request, is_authorized
+from brokers.engine.telemetry.metrics import Sample
+
+_INSTANCE: Final = re.compile(r"/v1/instances/(ins-[a-z0-9]{8})/(traffic|throttles|topics)\Z")
+_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+TRAFFIC_STEP_MS: Final = 1_000
+
+
+@dataclass(slots=True, eq=False)
+class AdminPort:
+    """`ready_reasons` is emptied by the assembly as the start goes on."""
+
+    engine: Engine
+    listeners: Listeners
+    ports: InstancePorts
+    roles: Roles
+    session: ClusterSession
+    controller: ControllerLoop
+    secret: str
+    started_at_ms: int
+    ready_reasons: set[str]
+
+    def answer(self, request: Request) -> Reply:
+        if request.path == "/healthz":
+            return Reply.json({"ok": True})
+        if request.path == "/readyz":
+            return self._ready()
+        if request.path == "/metrics":
+            return Reply(200, metrics.render(self._samples), metrics.CONTENT_TYPE)
+        if not request.path.startswith("/v1/"):
+            return Reply.json({"error": "no such path"}, 404)
+        if not is_authorized(request, self.secret):
+            return Reply.json({"error": "the control secret is needed"}, 401)
+        if request.path == "/v1/status":
+            return Reply.json(self._status())
+        found = _INSTANCE.match(request.path)
+        if found is None:
+            return Reply.json({"error": "no such path"}, 404)
+        instance_id, what = found.groups()
+        if instance_id not in self.engine.current.image.instances:
+            return Reply.json({"error": "no such instance"}, 404)
+        if what == "traffic":
+            return Reply.json(self._traffic(instance_id, request.number("since_ms", 0)))
+        if what == "throttles":
+            return Reply.json(self._throttles(instance_id))
+        return Reply.json(self._topics(instance_id))
+
+    def _ready(self) -> Reply:
+        reasons = sorted(self.ready_reasons)
+        if self.engine.table.offline_directories:
+            reasons.append("a log directory is offline")
+        return Reply.json({"ready": not reasons, "reasons": reasons}, 503 if reasons else 200)
+
+    def _status(self) -> dict[str, Any]:
+        totals = self.engine.totals
+        now_ms = self.engine.clock.now_ms()
+        image = self.engine.current.image
+        return {
+            "broker_id": self.engine.broker_id,
+            "epoch": self.session.broker_epoch,
+            "started_at_ms": self.started_at_ms,
+            "uptime_ms": now_ms - self.started_at_ms,
+            "is_controller": self.controller.is_controller,
+            "controller_id": image.controller_id,
+            "leaders": self.roles.leaders,
+            "replicas": len(self.engine.table),
+            "instances": len(self.ports),
+            "connections": self.listeners.count,
+            "rss_bytes": rss_bytes(),
+            "cpu_seconds": time.process_time(),
+            "log_bytes": self.engine.table.size_bytes(),
+            "bytes_in_total": totals.produce_bytes,
+            "bytes_out_total": totals.consume_bytes,
+            "requests_total": sum(totals.requests.values()),
+        }
+
+    def _traffic(self, instance_id: str, since_ms: int) -> dict[str, Any]:
+        now_ms = self.engine.clock.now_ms()
+        book = self.engine.books.get(instance_id)
+        return {
+            "now_ms": now_ms,
+            "step_ms": TRAFFIC_STEP_MS,
+            "alive_since_ms": self.started_at_ms,
+            "points": [] if book is None else book.traffic.points(since_ms, now_ms),
+        }
+
+    def _throttles(self, instance_id: str) -> dict[str, Any]:
+        now_ms = self.engine.clock.now_ms()
+        book = self.engine.books.get(instance_id)
+        return {"now_ms": now_ms, "entries": [] if book is None else book.ledger.as_json(now_ms)}
+
+    def _topics(self, instance_id: str) -> dict[str, Any]:
+        """The partitions led here, under the tenant's names."""
+        topics: dict[str, list[dict[str, int]]] = {}
+        instance = self.engine.current.image.instances[instance_id]
+        for internal, shown in sorted(instance.topic_names.items()):
+            lines = []
+            for wanted in instance.topics[shown.encode()].partitions:
+                partition = self.engine.table.get(internal, wanted.index)
+                if partition is not None and partition.is_leader:
+                    lines.append(
+                        {
+                            "partition": partition.index,
+                            "leader_epoch": partition.leader_epoch,
+                            "log_start_offset": partition.log_start_offset,
+                            "high_watermark": partition.high_watermark,
+                            "size_bytes": partition.size_bytes,
+                        }
+                    )
+            if lines:
+                topics[shown] = lines
+        return {"topics": topics}
+
+    def _samples(self) -> Iterator[Sample]:
+        totals, counters = self.engine.totals, self.listeners.counters
+        gauges = (
+            ("penstock_broker_connections", "Open client connections.", self.listeners.count),
+            ("penstock_broker_leaders", "Partitions led by this broker.", self.roles.leaders),
+            ("penstock_broker_replicas", "Partitions held by this broker.", len(self.engine.table)),
+            ("penstock_broker_instances", "Instances served by this broker.", len(self.ports)),
+            ("penstock_broker_is_controller", "1 if this broker is controller.", int(self.controller.is_controller)),
+            ("penstock_broker_log_bytes", "Bytes of all logs on disk.", self.engine.table.size_bytes()),
+            (
+                "penstock_broker_offline_log_directories",
+                "Log directories given up after a failure.",
+                len(self.engine.table.offline_directories),
+            ),
+            ("penstock_broker_zookeeper_connected", "1 while the ZooKeeper session is connected.",
+             int(self.session.state is SessionState.CONNECTED)),
+            ("penstock_broker_uptime_seconds", "Seconds since the start.",
+             (self.engine.clock.now_ms() - self.started_at_ms) / 1000),
+            ("process_resident_memory_bytes", "Resident memory.", rss_bytes()),
+        )  # fmt: skip
+        for name, text, value in gauges:
+            yield Sample(name, "gauge", text, value)
+        totals_of = (
+            ("penstock_broker_produced_bytes", "Record-batch bytes accepted.", totals.produce_bytes),
+            ("penstock_broker_consumed_bytes", "Record-batch bytes sent.", totals.consume_bytes),
+            ("penstock_broker_delays", "Requests that were delayed by a quota.", totals.delays),
+            ("penstock_broker_connections_accepted", "Connections accepted.", counters.accepted),
+            ("penstock_broker_connections_refused", "Connections over a limit.", counters.refused),
+            ("penstock_broker_malformed_requests", "Connections closed for malformed bytes.", counters.malformed),
+            ("penstock_broker_request_faults", "Requests that failed by our own mistake.", counters.faults),
+            ("process_cpu_seconds", "CPU time used.", time.process_time()),
+        )
+        for name, text, value in totals_of:
+            yield Sample(name, "counter", text, value)
+        for api_key, count in sorted(totals.requests.items()):
+            label = (("api", ApiKey(api_key).name.lower()),)
+            yield Sample("penstock_broker_requests", "counter", "Requests by call.", count, label)
+
+
+def rss_bytes() -> int:
+    """Resident memory now; where /proc is missing, its peak."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as statm:  # noqa: PTH123 (read at every scrape)
+            return int(statm.read().split()[1]) * _PAGE_BYTES
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

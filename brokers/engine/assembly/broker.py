@@ -1,0 +1,245 @@
+"""One broker process from its configuration to its clean stop."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+
+import structlog
+
+from brokers.contract.documents import BrokerDocument
+from brokers.engine import lifecycle
+from brokers.engine.assembly.admin import AdminPort
+from brokers.engine.assembly.instances import Bandwidth, InstancePorts
+from brokers.engine.assembly.metering import Metering
+from brokers.engine.clock import SystemClock
+from brokers.engine.cluster.current import CurrentImage
+from brokers.engine.cluster.errors import ClusterError
+from brokers.engine.cluster.image import ClusterImage
+from brokers.engine.cluster.session import ClusterSession
+from brokers.engine.cluster.store import ClusterStore
+from brokers.engine.cluster.watcher import ClusterWatcher
+from brokers.engine.cluster.zookeeper import ZooKeeperTree
+from brokers.engine.config import EngineConfig
+from brokers.engine.controller.loop import ControllerLoop
+from brokers.engine.controller.placement import Placer
+from brokers.engine.errors import StartFailed
+from brokers.engine.handlers.context import Engine
+from brokers.engine.handlers.producers import BlockProducerIds
+from brokers.engine.handlers.sasl import SaslSession
+from brokers.engine.network.listener import Limits, Listeners
+from brokers.engine.network.reports import NetworkReports
+from brokers.engine.partitions.table import NoUsableDirectory, PartitionTable, StorageSettings
+from brokers.engine.partitions.topic_config import topic_defaults
+from brokers.engine.replication.roles import Roles
+from brokers.engine.storage.directories import DirectoryRefused
+from brokers.engine.telemetry.admin_http import AdminServer
+from brokers.engine.throttling.books import Books
+
+log = structlog.get_logger(__name__)
+
+USAGE_INTERVAL_MS = 10_000
+MAINTENANCE_INTERVAL_S = 5.0
+FLUSH_INTERVAL_S = 30.0
+SWEEP_INTERVAL_MS = 10_000
+COUNTERS_INTERVAL_S = 600.0
+INTERNAL_LISTENER = "internal"
+DRAIN_TIMEOUT_S = 1.0
+
+STARTING = "the broker is starting"
+
+
+class Broker:
+    """Built by `start`, ended by `stop`."""
+
+    def __init__(self, config: EngineConfig, stop: lifecycle.Stop) -> None:
+        loop = asyncio.get_running_loop()
+        self.config = config
+        self.clock = SystemClock()
+        self.started_at_ms = self.clock.now_ms()
+        self._stop = stop
+        self._periodic = lifecycle.Periodic(stop)
+        defaults = topic_defaults(config.overrides)
+        self.table = PartitionTable(
+            StorageSettings(
+                roots=config.data_dirs, broker_id=config.broker_id, cluster_id=config.cluster_id, defaults=defaults
+            )
+        )
+        self.tree = ZooKeeperTree(config.zookeeper, session_timeout_ms=config.session_timeout_ms)
+        self.store = ClusterStore(self.tree, place=Placer(secrets.randbelow), now_ms=self.clock.now_ms)
+        self.current = CurrentImage(ClusterImage(config.cluster_id))
+        self.watcher = ClusterWatcher(self.tree, self.current)
+        self.books = Books()
+        self.engine = Engine(
+            broker_id=config.broker_id,
+            loop=loop,
+            clock=self.clock,
+            current=self.current,
+            table=self.table,
+            store=self.store,
+            books=self.books,
+            producer_ids=BlockProducerIds(self.store, config.broker_id),
+            topic_defaults=defaults,
+            control_secret=config.control_secret,
+            fetch_bytes_max=config.fetch_bytes_max,
+            frame_bytes_max=config.frame_bytes_max,
+        )
+        self.listeners = Listeners(
+            loop,
+            Limits(
+                connections_max=config.connections_max,
+                connections_per_listener_max=config.connections_per_instance_max,
+                idle_ms_max=config.connections_idle_ms_max,
+                sweep_ms=SWEEP_INTERVAL_MS,
+            ),
+            NetworkReports(self.clock.monotonic_ms),
+        )
+        self.roles = Roles(broker_id=config.broker_id, table=self.table, now_ms=self.clock.now_ms)
+        self.ports = InstancePorts(self.engine, self.listeners, config.bind_host)
+        self.metering = Metering(books=self.books, table=self.table, clock=self.clock, broker_id=config.broker_id)
+        self.controller = ControllerLoop(
+            store=self.store,
+            watcher=self.watcher,
+            current=self.current,
+            broker_id=config.broker_id,
+            session_id=lambda: self.tree.session_id,
+        )
+        # The order is the order of dependence: what is led, what it may use, then who may come in.
+        self.current.subscribe(self.roles.on_image)
+        self.current.subscribe(Bandwidth(self.engine).on_image)
+        self.current.subscribe(self.ports.on_image)
+        self.session = ClusterSession(
+            tree=self.tree,
+            store=self.store,
+            watcher=self.watcher,
+            broker_id=config.broker_id,
+            cluster_id=config.cluster_id,
+            document=BrokerDocument(
+                host=config.internal_host,
+                port=config.internal_port,
+                admin_port=config.admin_port,
+                timestamp_ms=self.started_at_ms,
+                rack=config.rack,
+            ),
+            on_fatal=stop.fail,
+        )
+        self.session.on_registered(self.metering.on_registered)
+        self.session.on_registered(self.ports.on_registered)
+        self.ready_reasons = {STARTING}
+        self.admin = AdminServer(
+            AdminPort(
+                engine=self.engine,
+                listeners=self.listeners,
+                ports=self.ports,
+                roles=self.roles,
+                session=self.session,
+                controller=self.controller,
+                secret=config.control_secret,
+                started_at_ms=self.started_at_ms,
+                ready_reasons=self.ready_reasons,
+            ).answer
+        )
+        self._controller_task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Raises StartFailed with the one line that says why not."""
+        config = self.config
+        lifecycle.raise_descriptor_limit()
+        try:
+            await self.admin.start(config.internal_host, config.admin_port)
+        except OSError as error:
+            raise StartFailed(f"admin port {config.admin_port}: {error.strerror}") from error
+        try:
+            internal = self.listeners.bind(
+                INTERNAL_LISTENER,
+                config.internal_host,
+                config.internal_port,
+                lambda connection: SaslSession(self.engine, connection),
+                config.connections_max,
+            )
+        except OSError as error:
+            raise StartFailed(f"internal port {config.internal_port}: {error.strerror}") from error
+        try:
+            report = self.table.recover(self.clock.now_ms())
+        except (DirectoryRefused, NoUsableDirectory) as error:
+            raise StartFailed(str(error)) from error
+        log.info(
+            "logs_recovered",
+            partitions=report.partitions,
+            clean=report.clean,
+            truncated_bytes=report.truncated_bytes,
+            scanned_bytes=report.scanned_bytes,
+        )
+        try:
+            await self.tree.start()
+            await self.session.start()
+        except ClusterError as error:
+            raise StartFailed(f"cannot join the cluster at {config.zookeeper}: {error}") from error
+        self.listeners.accept(internal)
+        self.ports.start_serving(self.current.image)
+        self._keep_going()
+        self.ready_reasons.clear()
+        log.info("broker_started", took_ms=self.clock.now_ms() - self.started_at_ms)
+
+    def _keep_going(self) -> None:
+        periodic = self._periodic
+        self._controller_task = periodic.keep(self.controller.run())
+        periodic.keep(self.ports.run())
+        periodic.aligned(USAGE_INTERVAL_MS, self.clock.now_ms, self.metering.report)
+        periodic.every(MAINTENANCE_INTERVAL_S, lambda: self.table.maintain(self.clock.now_ms()))
+        periodic.every(FLUSH_INTERVAL_S, self._flush)
+        periodic.every(SWEEP_INTERVAL_MS / 1000, self.listeners.sweep)
+        periodic.every(COUNTERS_INTERVAL_S, self._drop_counters)
+
+    async def _flush(self) -> None:
+        batch = self.table.plan_flush()
+        await asyncio.to_thread(batch.run)
+        batch.finish()
+
+    def _drop_counters(self) -> None:
+        if self.books.drop_unused(self.clock.monotonic_ms()):
+            self.engine.renew_stamp()
+
+    async def stop(self) -> None:
+        """Nobody new comes in, what was accepted is on disk, the others learn of it at once."""
+        log.info("broker_stopping")
+        self.ready_reasons.add("the broker is stopping")
+        self.listeners.close_all("the broker stops")
+        if self._controller_task is not None:
+            self._controller_task.cancel()
+            await asyncio.gather(self._controller_task, return_exceptions=True)
+            await self.controller.stop()
+        await self._periodic.stop()
+        for task in tuple(self.engine.tasks):
+            task.cancel()
+        await asyncio.gather(*self.engine.tasks, return_exceptions=True)
+        self.metering.report()
+        await self.ports.withdraw()
+        await self.session.stop()
+        self.table.close(broker_epoch=self.session.broker_epoch)
+        await self.tree.stop()
+        await self.admin.stop()
+        log.info("broker_stopped")
+
+
+async def run(config: EngineConfig) -> int:
+    """Starts, serves until asked to stop, stops. The exit code of the process.
+
+    Raises:
+        StartFailed: see `Broker.start`.
+    """
+    stop = lifecycle.Stop()
+    stop.listen(asyncio.get_running_loop())
+    broker = Broker(config, stop)
+    try:
+        await broker.start()
+    except StartFailed:
+        await broker.tree.stop()
+        raise
+    await stop.wait()
+    try:
+        await asyncio.wait_for(broker.stop(), lifecycle.STOP_TIMEOUT_S)
+    except TimeoutError:
+        log.error("stop_took_too_long")
+        return 1
+    return lifecycle.exit_code_of(stop)

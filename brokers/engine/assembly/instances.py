@@ -1,0 +1,175 @@
+"""Instance documents become open ports, and the word that they are (CKA-1, CKA-3); books follow the instances' limits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import structlog
+
+from brokers.contract.documents import InstanceAck, InstanceDocument
+from brokers.engine.access.principals import of_tenant_port
+from brokers.engine.cluster.errors import ClusterError
+from brokers.engine.cluster.image import ClusterImage, InstanceImage
+from brokers.engine.handlers.context import Engine
+from brokers.engine.handlers.session import Session
+from brokers.engine.network.connection import Connection
+from brokers.engine.network.listener import Listeners
+from brokers.engine.protocol.apis import ADVERTISED_TENANT
+
+log = structlog.get_logger(__name__)
+
+RETRY_DELAY_S = 1.0
+
+
+class InstancePorts:
+    """One listener per instance this broker serves. Acknowledgements are written by one task, latest word only."""
+
+    def __init__(self, engine: Engine, listeners: Listeners, bind_host: str) -> None:
+        self._engine = engine
+        self._listeners = listeners
+        self._bind_host = bind_host
+        self._applied: dict[str, InstanceDocument] = {}
+        self._to_acknowledge: dict[str, InstanceAck | None] = {}
+        self._acknowledged: dict[str, InstanceAck] = {}
+        self._wake = asyncio.Event()
+        self._serving = False
+
+    def __len__(self) -> int:
+        return len(self._applied)
+
+    def start_serving(self, image: ClusterImage) -> None:
+        """From here on ports open; before, only the picture is known."""
+        self._serving = True
+        self.on_image(image, image)
+
+    def on_image(self, _before: ClusterImage, after: ClusterImage) -> None:
+        if not self._serving:
+            return
+        for instance_id in [known for known in self._applied if known not in after.instances]:
+            self._remove(instance_id)
+        for instance_id, instance in after.instances.items():
+            if self._applied.get(instance_id) is not instance.document:
+                self._apply(instance_id, instance.document)
+
+    def _remove(self, instance_id: str) -> None:
+        self._listeners.close(instance_id, "the instance is gone")
+        del self._applied[instance_id]
+        self._acknowledge(instance_id, None)
+
+    def _apply(self, instance_id: str, document: InstanceDocument) -> None:
+        port = document.ports.get(self._engine.broker_id)
+        listener = self._listeners.get(instance_id)
+        if listener is not None and listener.port != port:
+            self._listeners.close(instance_id, "the instance's port changed")
+            listener = None
+        error = None
+        if port is not None and listener is None:
+            try:
+                self._listeners.open(instance_id, self._bind_host, port, self._session_maker(instance_id))
+            except OSError as failure:
+                error = f"port {port}: {failure.strerror}"
+                log.error("listener_not_opened", instance_id=instance_id, port=port, reason=failure.strerror)
+        self._applied[instance_id] = document
+        if error is not None:
+            # Looked at again with the next picture or the next round; the acknowledgement tells the reconciler why.
+            self._engine.loop.call_later(RETRY_DELAY_S, self._retry, instance_id)
+        if port is None:
+            self._acknowledge(instance_id, None)
+        else:
+            self._acknowledge(
+                instance_id,
+                InstanceAck(generation=document.generation, port=port, listening=error is None, error=error),
+            )
+
+    def _retry(self, instance_id: str) -> None:
+        document = self._applied.get(instance_id)
+        if document is not None and self._listeners.get(instance_id) is None and self._serving:
+            self._apply(instance_id, document)
+
+    def _session_maker(self, instance_id: str) -> _MakeTenantSession:
+        return _MakeTenantSession(self._engine, instance_id)
+
+    # -- acknowledgements ---------------------------------------------------------------------------------------------
+
+    def _acknowledge(self, instance_id: str, ack: InstanceAck | None) -> None:
+        if ack is not None and self._acknowledged.get(instance_id) == ack:
+            return
+        self._to_acknowledge[instance_id] = ack
+        self._wake.set()
+
+    async def on_registered(self, _broker_epoch: int) -> None:
+        """Another session: the acknowledgements of the old one went with it."""
+        for instance_id, ack in self._acknowledged.items():
+            self._to_acknowledge.setdefault(instance_id, ack)
+        self._acknowledged.clear()
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Writes what is to be acknowledged, until cancelled."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._to_acknowledge:
+                instance_id, ack = next(iter(self._to_acknowledge.items()))
+                try:
+                    await self._engine.store.acknowledge_instance(self._engine.broker_id, instance_id, ack)
+                except ClusterError as failure:
+                    log.warning("instance_not_acknowledged", instance_id=instance_id, reason=str(failure))
+                    self._engine.loop.call_later(RETRY_DELAY_S, self._wake.set)
+                    break
+                if self._to_acknowledge.get(instance_id) is ack:
+                    del self._to_acknowledge[instance_id]
+                if ack is None:
+                    self._acknowledged.pop(instance_id, None)
+                else:
+                    self._acknowledged[instance_id] = ack
+
+    async def withdraw(self) -> None:
+        """Clean stop: closes the ports and takes every word back."""
+        self._serving = False
+        for instance_id in tuple(self._applied):
+            self._listeners.close(instance_id, "the broker stops")
+        for instance_id in tuple(self._acknowledged):
+            try:
+                await self._engine.store.acknowledge_instance(self._engine.broker_id, instance_id, None)
+            except ClusterError:
+                log.warning("acknowledgements_left_to_expire")
+                return
+
+
+class _MakeTenantSession:
+    """CKA-9: the port decides the instance, no credential can change it."""
+
+    def __init__(self, engine: Engine, instance_id: str) -> None:
+        self._engine = engine
+        self._principal = of_tenant_port(instance_id)
+
+    def __call__(self, connection: Connection) -> Session:
+        return Session(self._engine, connection, self._principal, ADVERTISED_TENANT)
+
+
+class Bandwidth:
+    """Keeps the static shares of instances in step with where their leaders are (CKA-27, CKA-34)."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._seen: dict[str, InstanceImage] = {}
+
+    def on_image(self, _before: ClusterImage, after: ClusterImage) -> None:
+        now_ms = self._engine.clock.monotonic_ms()
+        for instance_id, instance in after.instances.items():
+            if self._seen.get(instance_id) is instance:
+                continue
+            self._seen[instance_id] = instance
+            leaders = Counter(
+                partition.leader for topic in instance.topics.values() for partition in topic.partitions
+            )
+            leaders.pop(-1, None)
+            document = instance.document
+            self._engine.books.of(instance_id).shares.update(
+                self._engine.broker_id, leaders, document.produce_bps, document.consume_bps, now_ms
+            )
+        for instance_id in [known for known in self._seen if known not in after.instances]:
+            del self._seen[instance_id]
+        self._engine.renew_stamp()

@@ -1,0 +1,76 @@
+"""Usage reports on their way into `__usage`, the partition of it that this broker leads."""
+
+from __future__ import annotations
+
+import structlog
+
+from brokers.contract.usage import USAGE_TOPIC, UsageEvent
+from brokers.engine.clock import Clock
+from brokers.engine.partitions.partition import Partition
+from brokers.engine.partitions.table import PartitionTable
+from brokers.engine.records.builder import Record, build_batch
+from brokers.engine.throttling.books import Books
+from brokers.engine.throttling.usage import report
+
+log = structlog.get_logger(__name__)
+
+# About 150 bytes an event: a batch of so many stays below the default `max.message.bytes`.
+EVENTS_PER_BATCH_MAX = 4_000
+_PRODUCE_VERSION = 11
+ACKS_LEADER = 1
+
+
+class Metering:
+    """`broker_epoch` is that of the process's first registration: counters began with it, and a later session of the same
+    process goes on with the same counters.
+    """
+
+    def __init__(self, *, books: Books, table: PartitionTable, clock: Clock, broker_id: int) -> None:
+        self._books = books
+        self._table = table
+        self._clock = clock
+        self._broker_id = broker_id
+        self._sequence = 0
+        self.broker_epoch: int | None = None
+
+    async def on_registered(self, broker_epoch: int) -> None:
+        if self.broker_epoch is None:
+            self.broker_epoch = broker_epoch
+
+    def report(self) -> bool:
+        """Appends what changed. False: there was something to say and nowhere to say it; it is said next time."""
+        if self.broker_epoch is None:
+            return False
+        now_ms = self._clock.now_ms()
+        made = report(
+            self._books.usage(),
+            broker_id=self._broker_id,
+            broker_epoch=self.broker_epoch,
+            sequence=self._sequence + 1,
+            at_ms=now_ms,
+        )
+        if not made.events:
+            return True
+        partition = self._partition()
+        if partition is None:
+            log.warning("usage_waits", reason="no partition of the usage topic is led here")
+            return False
+        for start in range(0, len(made.events), EVENTS_PER_BATCH_MAX):
+            if not self._append(partition, made.events[start : start + EVENTS_PER_BATCH_MAX], now_ms):
+                return False
+        self._sequence += 1
+        made.confirm()
+        return True
+
+    def _partition(self) -> Partition | None:
+        for partition in self._table:
+            if partition.topic == USAGE_TOPIC and partition.is_leader:
+                return partition
+        return None
+
+    def _append(self, partition: Partition, events: list[UsageEvent], now_ms: int) -> bool:
+        batch = build_batch([Record(now_ms, event.instance_id.encode(), event.to_json()) for event in events])
+        result = partition.append(memoryview(batch), now_ms, acks=ACKS_LEADER, produce_version=_PRODUCE_VERSION)
+        if result.error_code:
+            log.warning("usage_waits", reason=f"append failed with error {result.error_code}")
+        return not result.error_code

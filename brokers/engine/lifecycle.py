@@ -1,0 +1,107 @@
+"""The life of the process: the loop it runs on, signals, work that comes round, and the one place that waits for time."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import signal
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final
+
+import structlog
+
+log = structlog.get_logger(__name__)
+
+STOP_TIMEOUT_S: Final = 5.0
+_STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+
+
+def run(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
+    """Runs `main` on uvloop, on asyncio's own loop where that is not installed; answers its exit code."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run(main())
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(main())
+
+
+def raise_descriptor_limit() -> int:
+    """As many descriptors as this process may have; answers how many."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard
+
+
+def exit_code_of(stop: Stop) -> int:
+    return 0 if stop.fault is None else 1
+
+
+class Stop:
+    """Asked to stop by a signal, or by a fault that ends the process."""
+
+    def __init__(self) -> None:
+        self._asked = asyncio.Event()
+        self.fault: str | None = None
+
+    def listen(self, loop: asyncio.AbstractEventLoop) -> None:
+        for number in _STOP_SIGNALS:
+            loop.add_signal_handler(number, self.ask)
+
+    def ask(self) -> None:
+        self._asked.set()
+
+    def fail(self, reason: str) -> None:
+        """This process must not go on: our own fault, or a world in which it may not serve."""
+        if self.fault is None:
+            self.fault = reason
+            log.error("process_must_stop", reason=reason)
+        self._asked.set()
+
+    async def wait(self) -> None:
+        await self._asked.wait()
+
+
+class Periodic:
+    """Work that comes round. A round that fails is our fault and stops the process."""
+
+    def __init__(self, stop: Stop) -> None:
+        self._stop = stop
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def every(self, interval_s: float, work: Callable[[], object | Awaitable[object]]) -> None:
+        self._start(self._repeat(lambda: interval_s, work))
+
+    def aligned(
+        self, interval_ms: int, now_ms: Callable[[], int], work: Callable[[], object | Awaitable[object]]
+    ) -> None:
+        """At multiples of the interval on the wall clock."""
+        self._start(self._repeat(lambda: (interval_ms - now_ms() % interval_ms) / 1000, work))
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        task.add_done_callback(self._ended)
+        self._tasks.append(task)
+
+    def keep(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Work that never ends by itself; if it does, that is a fault."""
+        self._start(work)
+        return self._tasks[-1]
+
+    async def _repeat(self, delay_s: Callable[[], float], work: Callable[[], object | Awaitable[object]]) -> None:
+        while True:
+            await asyncio.sleep(delay_s())
+            result = work()
+            if asyncio.iscoroutine(result):
+                await result
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            log.error("background_work_failed", exc_info=task.exception())
+            self._stop.fail(f"background work failed: {task.exception()!r}")
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)

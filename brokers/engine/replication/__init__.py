@@ -1,0 +1,1 @@
+"""From the cluster's picture to what this broker does with its replicas."""

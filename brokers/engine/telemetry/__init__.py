@@ -1,0 +1,1 @@
+"""How the process shows itself: log lines, metrics, and the admin port."""

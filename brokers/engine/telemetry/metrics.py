@@ -1,0 +1,50 @@
+"""Prometheus text out of plain numbers. The numbers are kept where they arise and read when somebody asks, so that a
+request pays nothing for being counted; `prometheus_client` is loaded at the first question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Literal, NamedTuple
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Sample(NamedTuple):
+    """One number; `labels` as pairs."""
+
+    name: str
+    kind: Literal["counter", "gauge"]
+    help: str
+    value: float
+    labels: tuple[tuple[str, str], ...] = ()
+
+
+ReadSamples = Callable[[], Iterable[Sample]]
+
+
+class _Collector:
+    def __init__(self, read: ReadSamples) -> None:
+        self._read = read
+
+    def collect(self) -> Iterator[Any]:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        families: dict[str, Any] = {}
+        for sample in self._read():
+            family = families.get(sample.name)
+            if family is None:
+                make = CounterMetricFamily if sample.kind == "counter" else GaugeMetricFamily
+                family = make(sample.name, sample.help, labels=[name for name, _ in sample.labels])
+                families[sample.name] = family
+            family.add_metric([value for _, value in sample.labels], sample.value)
+        yield from families.values()
+
+
+def render(read: ReadSamples) -> bytes:
+    """The exposition of what `read` answers now."""
+    from prometheus_client import CollectorRegistry, generate_latest
+
+    registry = CollectorRegistry()
+    registry.register(_Collector(read))
+    return bytes(generate_latest(registry))
