@@ -21,6 +21,7 @@ CONFIG_VALUE_CHARS_MAX: Final = 1_024
 # However small a tenant sets them, a log rolls no oftener than this: each segment costs files and a descriptor.
 ROLLED_BYTES_MIN: Final = 16 * 1024
 ROLLED_MS_MIN: Final = 1_000
+INDEX_BYTES_MIN: Final = 64 * 1024
 
 
 class ConfigSource(IntEnum):
@@ -161,7 +162,7 @@ def parse(topic: Mapping[str, str], defaults: Mapping[str, str]) -> TopicConfig:
         segment_bytes=max(rules.segment_bytes, ROLLED_BYTES_MIN),
         segment_ms=max(segment_ms, ROLLED_MS_MIN),
         index_interval_bytes=number("index.interval.bytes"),
-        index_bytes_max=number("segment.index.bytes"),
+        index_bytes_max=max(number("segment.index.bytes"), INDEX_BYTES_MIN),
         retention=RetentionRules(number("retention.ms"), number("retention.bytes"), "delete" in policies),
     )
     return TopicConfig(rules, log, number("min.insync.replicas"), number("file.delete.delay.ms"))

@@ -60,8 +60,8 @@ class BatchRejected(Exception):
         self.record_errors = record_errors
 
 
-# What the log needs to know of a batch that passed: data, last offset delta, maximum timestamp, attributes, producer id and
-# epoch, base sequence. A plain tuple: one is made per request.
+# What the log needs to know of a batch that passed: data, last offset delta, maximum timestamp, attributes, producer id
+# and epoch, base sequence. A plain tuple: one is made per request.
 CheckedBatch = tuple[memoryview, int, int, int, int, int, int]
 
 

@@ -16,7 +16,6 @@ from brokers.engine.storage.files import storage_errors
 
 OFFSET_ENTRY: Final = Struct(">ii")
 TIME_ENTRY: Final = Struct(">qi")
-INDEX_BYTES_MAX: Final = 10 * 1024 * 1024
 
 
 class TimeEntry(NamedTuple):
@@ -29,16 +28,13 @@ class TimeEntry(NamedTuple):
 class _Index:
     """Entries of one segment. `entries` is None while an idle closed segment keeps nothing in memory."""
 
-    __slots__ = ("_entries", "_stored_bytes", "base_offset", "bytes_max", "path", "root")
+    __slots__ = ("_entries", "_stored_bytes", "base_offset", "path", "root")
     layout: Struct
 
-    def __init__(
-        self, path: str, root: Path, base_offset: int, *, fresh: bool, bytes_max: int = INDEX_BYTES_MAX
-    ) -> None:
+    def __init__(self, path: str, root: Path, base_offset: int, *, fresh: bool) -> None:
         self.path = path
         self.root = root
         self.base_offset = base_offset
-        self.bytes_max = bytes_max - bytes_max % self.layout.size
         self._entries: bytearray | bytes | None = b"" if fresh else None
         self._stored_bytes = 0
 
@@ -109,9 +105,9 @@ class OffsetIndex(_Index):
     __slots__ = ()
     layout = OFFSET_ENTRY
 
-    @property
-    def full(self) -> bool:
-        return len(self.entries) >= self.bytes_max
+    def full(self, bytes_max: int) -> bool:
+        """Whether one more entry would pass `bytes_max` (`segment.index.bytes`)."""
+        return len(self.entries) + OFFSET_ENTRY.size > bytes_max
 
     def add(self, offset: int, position: int) -> None:
         self._add(OFFSET_ENTRY.pack(offset - self.base_offset, position))
@@ -158,10 +154,9 @@ class TimeIndex(_Index):
     __slots__ = ()
     layout = TIME_ENTRY
 
-    @property
-    def full(self) -> bool:
+    def full(self, bytes_max: int) -> bool:
         """One entry early: the final entry of a roll must fit (LOG-10)."""
-        return len(self.entries) >= self.bytes_max - TIME_ENTRY.size
+        return len(self.entries) + 2 * TIME_ENTRY.size > bytes_max
 
     @property
     def last(self) -> TimeEntry:

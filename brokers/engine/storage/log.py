@@ -117,7 +117,9 @@ class Log:
         if first is None:
             first = segment.load_first_timestamp()
         waited_ms = max_timestamp - first if first >= 0 else now_ms - segment.created_ms
-        return waited_ms > config.segment_ms or segment.offset_index.full or segment.time_index.full
+        if waited_ms > config.segment_ms:
+            return True
+        return segment.offset_index.full(config.index_bytes_max) or segment.time_index.full(config.index_bytes_max)
 
     def roll(self, now_ms: int) -> Segment:
         """Closes the active segment and opens the next at the log's end (LOG-17, LOG-18)."""
@@ -125,8 +127,6 @@ class Log:
         save_snapshot(self.producers, self.directory, self.log_end_offset, self.root)
         segment = Segment(self.directory, self.root, self.log_end_offset, self.files, now_ms=now_ms)
         segment.create_file()
-        for index in (segment.offset_index, segment.time_index):
-            index.bytes_max = self.config.index_bytes_max - self.config.index_bytes_max % index.layout.size
         self.segments.append(segment)
         self.active = segment
         return segment

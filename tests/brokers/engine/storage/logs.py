@@ -1,0 +1,61 @@
+"""Builders for log tests: a log in a directory, batches of any size, and the naive list it is compared with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from brokers.engine.records import batch as layout
+from brokers.engine.records.builder import Record, build_batch, read_records
+from brokers.engine.storage.files import OpenFiles
+from brokers.engine.storage.log import Log, LogConfig
+from brokers.engine.storage.recovery import LoadReport, create_log, load_log
+
+NOW_MS = 1_700_000_000_000
+
+
+def new_log(directory: Path, config: LogConfig | None = None, files: OpenFiles | None = None) -> Log:
+    directory.mkdir(parents=True, exist_ok=True)
+    root = directory.parent
+    return create_log(str(directory), root, "t", 0, files or OpenFiles(), config or LogConfig(), now_ms=NOW_MS)
+
+
+def reopen(
+    directory: Path, config: LogConfig | None = None, *, clean: bool, recovery_point: int = 0, start_offset: int = 0
+) -> tuple[Log, LoadReport]:
+    return load_log(
+        str(directory),
+        directory.parent,
+        "t",
+        0,
+        OpenFiles(),
+        config or LogConfig(),
+        recovery_point=recovery_point,
+        start_offset=start_offset,
+        clean=clean,
+        now_ms=NOW_MS,
+    )
+
+
+def append(log: Log, records: list[Record], *, epoch: int = 0, codec: int = 0) -> int:
+    """Appends the records as one batch; answers the base offset."""
+    data = memoryview(build_batch(records, codec=codec))
+    return log.append(data, len(records) - 1, max(r.timestamp_ms for r in records), epoch, NOW_MS)
+
+
+def values(count: int, *, size: int = 20, stamp_ms: int = NOW_MS) -> list[Record]:
+    return [Record(stamp_ms + at, None, b"%d." % at + b"x" * size) for at in range(count)]
+
+
+def read_all(log: Log, *, from_offset: int | None = None, max_bytes: int = 1 << 20) -> list[tuple[int, Record]]:
+    """Every record from an offset on, read as a consumer does, slice after slice."""
+    offset = log.log_start_offset if from_offset is None else from_offset
+    found: list[tuple[int, Record]] = []
+    while (piece := log.read(offset, max_bytes, log.log_end_offset, min_one_batch=True)) is not None:
+        data = piece.read()
+        piece.release()
+        batches = list(layout.scan_headers(data))
+        assert sum(header.size_bytes for _, header in batches) == len(data), "a slice holds whole batches"
+        for position, header in batches:
+            found += [pair for pair in read_records(data[position : position + header.size_bytes]) if pair[0] >= offset]
+            offset = header.next_offset
+    return found
