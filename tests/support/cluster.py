@@ -143,7 +143,14 @@ def has_leaders(image: ClusterImage, internal_name: str) -> bool:
 
 
 def is_settled(image: ClusterImage) -> bool:
-    if image.controller_id == -1 or not all(topic.has_leaders for topic in image.topics.values()):
+    """Somebody is controller, and there is nothing that a controller could still do about a first state or
+    `__usage`.
+    """
+    if image.controller_id == -1:
         return False
+    for topic in image.topics.values():
+        for partition in topic.partitions:
+            if partition.version is None and any(replica in image.brokers for replica in partition.replicas):
+                return False
     usage = image.topics.get("__usage")
     return usage is not None and {p.replicas[0] for p in usage.partitions} >= set(image.brokers)

@@ -1,0 +1,260 @@
+"""The controller's mind: exactly these instructions for these events, whatever came before, whoever decided before."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brokers.contract.documents import PartitionStateDocument
+from brokers.engine.cluster.controller_writes import ControllerTerm, StateWrite
+from brokers.engine.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
+from brokers.engine.controller.decide import USAGE_CONFIG, decide
+from brokers.engine.controller.election import is_over, should_stand
+from brokers.engine.controller.events import (
+    CreateSystemTopic,
+    Deposed,
+    Elected,
+    FinishDeletion,
+    GrowSystemTopic,
+    Instruction,
+    LookAgain,
+    PictureChanged,
+    StatesWritten,
+    TopicSettled,
+    WriteStates,
+)
+from brokers.engine.controller.state import ControllerState
+
+TERM = ControllerTerm(broker_id=1, epoch=5, guard_version=5)
+
+
+def broker(id: int, epoch: int = 10) -> BrokerInfo:
+    return BrokerInfo(id, "127.0.0.1", 24000 + id, 24050 + id, None, epoch)
+
+
+def topic(name: str, *partitions: PartitionImage, deleting: bool = False) -> TopicImage:
+    topic_id = random.Random(name).randbytes(16)
+    return TopicImage(name, name, None, topic_id, partitions, {}, deleting=deleting)
+
+
+def led(index: int, replicas: tuple[int, ...], leader: int, version: int = 0, **fields: object) -> PartitionImage:
+    known = PartitionImage(index, replicas, leader, 0, replicas, 1, version, written_at=100)
+    return replace(known, **fields)  # type: ignore[arg-type]
+
+
+USAGE = topic("__usage", led(0, (1,), 1), led(1, (2,), 2), led(2, (3,), 3))
+
+
+def picture(*topics: TopicImage, brokers: tuple[int, ...] = (1, 2, 3)) -> ClusterImage:
+    everything = {one.name: one for one in (USAGE, *topics)}
+    return ClusterImage("cl").with_changes(
+        topics=everything, brokers={id: broker(id) for id in brokers}, controller_id=1, controller_epoch=5
+    )
+
+
+def elected(image: ClusterImage) -> tuple[ControllerState, list[Instruction]]:
+    state, instructions = decide(ControllerState(broker_id=1, image=image), Elected(TERM))
+    state.check()
+    return state, instructions
+
+
+def wanted(leader: int, leader_epoch: int, *isr: int) -> PartitionStateDocument:
+    return PartitionStateDocument(leader=leader, leader_epoch=leader_epoch, controller_epoch=5, isr=isr)
+
+
+def test_whoever_is_not_elected_orders_nothing() -> None:
+    image = picture(topic("t", PartitionImage(0, (1,))))
+    state, instructions = decide(ControllerState(broker_id=1, image=picture()), PictureChanged(image))
+    assert instructions == [] and state.image is image
+
+
+def test_a_settled_cluster_gives_a_fresh_controller_nothing_to_do() -> None:
+    assert elected(picture(topic("t", led(0, (1,), 1))))[1] == []
+
+
+def test_the_partitions_of_a_topic_that_appears_get_their_first_state_in_one_write() -> None:
+    """CTL-15, CTL-17."""
+    state, _ = elected(picture())
+    appeared = picture(topic("t", PartitionImage(0, (2, 3)), PartitionImage(1, (3, 1))))
+    state, instructions = decide(state, PictureChanged(appeared))
+    assert instructions == [
+        WriteStates(
+            (
+                StateWrite("t", 0, wanted(2, 0, 2, 3), None, opens_topic=True),
+                StateWrite("t", 1, wanted(3, 0, 3, 1), None),
+            ),
+            "topics changed",
+        )
+    ]
+    state.check()
+
+
+def test_what_was_ordered_is_not_ordered_twice_while_the_picture_is_late() -> None:
+    appeared = picture(topic("t", PartitionImage(0, (2,))))
+    state, first = elected(appeared)
+    assert len(first) == 1
+    late = appeared.with_changes(topics={"t": topic("t", PartitionImage(0, (2,)))})
+    state, again = decide(state, PictureChanged(late))
+    assert again == []
+    state, after = decide(state, StatesWritten({("t", 0): 0}))
+    assert after == []
+    shown = late.with_changes(topics={"t": topic("t", led(0, (2,), 2))})
+    state, last = decide(state, PictureChanged(shown))
+    assert last == [] and state.awaited == {}
+
+
+def test_a_write_that_lost_a_race_is_looked_at_again() -> None:
+    """REP-25."""
+    state, _ = elected(picture(topic("t", PartitionImage(0, (2,)))))
+    state, instructions = decide(state, StatesWritten({}, (("t", 0),)))
+    assert LookAgain(("t",)) in instructions
+    assert ("t", 0) not in state.awaited or len(instructions) == 2
+
+
+def test_the_death_of_a_broker_is_one_write_for_all_it_led() -> None:
+    """CTL-8, CTL-9, REP-30."""
+    topics = (
+        topic("one", led(0, (3,), 3)),
+        topic("two", led(0, (3, 1), 3), led(1, (1, 3), 1), led(2, (1, 2), 1)),
+    )
+    state, _ = elected(picture(*topics))
+    state, instructions = decide(state, PictureChanged(picture(*topics, brokers=(1, 2))))
+    assert len(instructions) == 1
+    order = instructions[0]
+    assert isinstance(order, WriteStates) and order.cause == "brokers gone [3]"
+    assert {write.key: write.document for write in order.writes} == {
+        ("__usage", 2): wanted(-1, 1, 3),
+        ("one", 0): wanted(-1, 1, 3),
+        ("two", 0): wanted(1, 1, 1),
+        ("two", 1): wanted(1, 1, 1),
+    }
+    assert {write.version for write in order.writes} == {0}
+
+
+def test_a_returning_broker_leads_again_under_a_higher_epoch() -> None:
+    """CTL-10."""
+    waiting = topic("t", led(0, (3,), -1, version=4, leader_epoch=7))
+    gone = picture(waiting, brokers=(1, 2))
+    state, _ = elected(gone)
+    state, instructions = decide(state, PictureChanged(picture(waiting)))
+    writes = [write for order in instructions if isinstance(order, WriteStates) for write in order.writes]
+    assert [write for write in writes if write.topic == "t"] == [StateWrite("t", 0, wanted(3, 8, 3), 4)]
+
+
+def test_a_broker_that_was_reborn_unseen_is_elected_anew() -> None:
+    """CTL-10: its registration is younger than the state that names it, also for a controller that saw neither."""
+    image = picture(topic("t", led(0, (2,), 2)))
+    reborn = image.with_changes(brokers={1: broker(1), 2: broker(2, epoch=101), 3: broker(3)})
+    _, instructions = elected(reborn)
+    writes = [write for order in instructions if isinstance(order, WriteStates) for write in order.writes]
+    assert StateWrite("t", 0, wanted(2, 1, 2), 0) in writes
+
+
+def test_unclean_election_happens_only_where_the_topic_allows_it() -> None:
+    """REP-28, DEC-1."""
+    lagging = led(0, (3, 1), 3, isr=(3,))
+    careful, daring = topic("careful", lagging), replace(topic("daring", lagging), config={})
+    daring = replace(daring, config={"unclean.leader.election.enable": "true"})
+    _, instructions = elected(picture(careful, daring, brokers=(1, 2)))
+    order = instructions[0]
+    assert isinstance(order, WriteStates)
+    documents = {write.key: write.document for write in order.writes}
+    assert documents["careful", 0] == wanted(-1, 1, 3)
+    assert documents["daring", 0] == wanted(1, 1, 1)
+
+
+def test_a_marked_topic_is_removed_once_and_gets_no_more_leaders() -> None:
+    """CTL-20."""
+    marked = topic("t", PartitionImage(0, (2,)), deleting=True)
+    state, instructions = elected(picture(marked))
+    assert instructions == [FinishDeletion(marked)]
+    state, again = decide(state, PictureChanged(picture(marked)))
+    assert again == []
+    state, after = decide(state, TopicSettled("t", succeeded=False))
+    assert after == [LookAgain(("t",))]
+    _, retried = decide(state, PictureChanged(picture(replace(marked, version=9))))
+    assert retried == [FinishDeletion(replace(marked, version=9))]
+
+
+def test_usage_has_a_partition_led_by_every_live_broker() -> None:
+    empty = ClusterImage("cl").with_changes(brokers={1: broker(1), 3: broker(3)})
+    _, instructions = elected(empty)
+    assert instructions == [CreateSystemTopic("__usage", {0: (1,), 1: (3,)}, USAGE_CONFIG)]
+    one_more = picture().with_changes(brokers={id: broker(id) for id in (1, 2, 3, 4, 7)})
+    state, instructions = elected(one_more)
+    assert instructions == [GrowSystemTopic("__usage", 3, ((4,), (7,)))]
+    assert state.busy == {"__usage"}
+
+
+def test_a_deposed_controller_forgets_its_orders() -> None:
+    """CTL-7."""
+    state, _ = elected(picture(topic("t", PartitionImage(0, (2,)))))
+    state, instructions = decide(state, Deposed("another one"))
+    assert instructions == [] and state.term is None and state.awaited == {} and state.busy == frozenset()
+    state.check()
+    assert decide(state, StatesWritten({("t", 0): 0}))[1] == []
+
+
+def test_when_to_stand_and_when_the_term_is_over() -> None:
+    """CTL-1, CTL-4."""
+    image = picture()
+    nobody = image.with_changes(controller_id=-1)
+    assert should_stand(nobody, 1, unsure=False) and not should_stand(image, 2, unsure=False)
+    assert not should_stand(nobody, 9, unsure=False), "an unregistered broker does not stand"
+    assert should_stand(image, 1, unsure=True) and not should_stand(image, 1, unsure=False)
+    assert not is_over(TERM, image)
+    assert not is_over(TERM, nobody.with_changes(controller_epoch=4)), "an older picture says nothing"
+    assert is_over(TERM, nobody)
+    assert is_over(TERM, image.with_changes(controller_id=2))
+    assert is_over(TERM, image.with_changes(controller_id=2, controller_epoch=6))
+
+
+@st.composite
+def states(draw: st.DrawFn) -> PartitionImage:
+    """Any state a partition of brokers 1 to 3 can be in: a leader is in the ISR, an ISR is not empty."""
+    replicas = tuple(draw(st.permutations([1, 2, 3])))
+    if draw(st.booleans()):
+        return PartitionImage(0, replicas)
+    isr = tuple(draw(st.sets(st.sampled_from(replicas), min_size=1)))
+    leader = draw(st.sampled_from([-1, *isr]))
+    return PartitionImage(0, replicas, leader, 3, isr, 1, 2, written_at=100)
+
+
+@given(
+    st.lists(states(), min_size=1, max_size=6),
+    st.sets(st.sampled_from([1, 2, 3])),
+    st.sets(st.sampled_from([1, 2, 3])),
+)
+def test_carrying_the_orders_out_leaves_nothing_to_order(
+    partitions: list[PartitionImage], live: set[int], reborn: set[int]
+) -> None:
+    """Level-triggered: after one round the picture is a fixed point, and no leader is dead or out of sync."""
+    topics = [topic(f"t{number}", partition) for number, partition in enumerate(partitions)]
+    brokers = {id: broker(id, epoch=101 if id in reborn else 10) for id in live}
+    image = picture(*topics).with_changes(brokers=brokers)
+    _, instructions = elected(image)
+    orders = [write for order in instructions if isinstance(order, WriteStates) for write in order.writes]
+    changed: dict[str, TopicImage | None] = {}
+    for write in orders:
+        before = changed.get(write.topic) or image.topics[write.topic]
+        parts = list(before.partitions)
+        document = write.document
+        assert document.leader_epoch == parts[write.index].leader_epoch + 1
+        parts[write.index] = replace(
+            parts[write.index],
+            leader=document.leader,
+            leader_epoch=document.leader_epoch,
+            isr=document.isr,
+            version=0 if write.version is None else write.version + 1,
+            written_at=200,
+        )
+        changed[write.topic] = replace(before, partitions=tuple(parts))
+    after = image.with_changes(topics=changed)
+    _, again = elected(after)
+    assert [order for order in again if isinstance(order, WriteStates)] == []
+    for one in after.topics.values():
+        for partition in one.partitions:
+            assert partition.leader == -1 or (partition.leader in live and partition.leader in partition.isr)
