@@ -1,0 +1,48 @@
+"""The leader's pure arithmetic against slow twins (REP-11, REP-21 to REP-23)."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brokers.engine.partitions.high_watermark import advanced
+from brokers.engine.partitions.isr import effective_minimum, lagging, may_join
+from brokers.engine.partitions.progress import FollowerProgress
+
+
+@given(st.integers(0, 50), st.integers(0, 50), st.lists(st.integers(-1, 60), max_size=5))
+def test_the_high_watermark_is_the_last_offset_that_all_hold_and_never_moves_back(
+    current: int, leader_end: int, ends: list[int]
+) -> None:
+    current = min(current, leader_end)
+    held_by_all = max(
+        (offset for offset in range(leader_end + 1) if all(end >= offset for end in ends)), default=current
+    )
+    found = advanced(current, leader_end, ends)
+    assert found == max(current, held_by_all)
+    assert current <= found <= leader_end
+
+
+def test_a_follower_is_caught_up_when_it_has_what_the_leader_had_at_its_last_fetch() -> None:
+    """REP-21."""
+    follower = FollowerProgress()
+    follower.fetched(0, 0, leader_end_offset=10, now_ms=100)
+    assert follower.caught_up_ms == 0
+    follower.fetched(10, 0, leader_end_offset=20, now_ms=200)
+    assert follower.caught_up_ms == 100
+    follower.fetched(20, 0, leader_end_offset=20, now_ms=300)
+    assert follower.caught_up_ms == 300
+
+
+def test_members_leave_when_behind_too_long_and_join_when_they_have_everything_committed() -> None:
+    """REP-13, REP-22, REP-23."""
+    quick, slow = FollowerProgress(caught_up_ms=1_000), FollowerProgress(caught_up_ms=1_000)
+    quick.fetched(50, 0, 50, 40_000)
+    slow.fetched(30, 0, 50, 40_000)
+    followers = {2: quick, 3: slow}
+    assert lagging((1, 2, 3), 1, followers, 50, 31_000) == ()
+    assert lagging((1, 2, 3), 1, followers, 50, 31_001) == (3,)
+    assert may_join(quick, 40, 45)
+    assert not may_join(slow, 40, 0)
+    assert not may_join(slow, 20, 31)
+    assert effective_minimum(2, 1) == 1

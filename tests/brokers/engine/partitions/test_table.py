@@ -1,0 +1,152 @@
+"""The table over restarts, deletions, re-created topics, retention and flushes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from brokers.engine.partitions.table import PartitionTable, StorageSettings
+from brokers.engine.records.builder import Record, build_batch
+
+NOW_MS = 1_700_000_000_000
+
+
+def opened(*roots: Path, **more: object) -> PartitionTable:
+    table = PartitionTable(StorageSettings(roots=roots, broker_id=1, cluster_id="c", **more))  # type: ignore[arg-type]
+    table.recover(NOW_MS)
+    return table
+
+
+def produce(table: PartitionTable, topic: str, index: int, *, size: int = 10, times: int = 1) -> None:
+    partition = table.get(topic, index)
+    assert partition is not None
+    for _ in range(times):
+        data = memoryview(build_batch([Record(NOW_MS, None, b"x" * size)]))
+        assert partition.append(data, NOW_MS, acks=1, produce_version=9).error_code == 0
+
+
+def test_partitions_spread_over_the_roots_and_return_after_a_restart(tmp_path: Path) -> None:
+    """LOG-3."""
+    roots = (tmp_path / "a", tmp_path / "b")
+    table = opened(*roots)
+    for index in range(6):
+        table.become_leader("ins-a.x", index, b"1" * 16, 0, {}, now_ms=NOW_MS)
+    produce(table, "ins-a.x", 4, times=5)
+    for root in roots:
+        assert len([path for path in root.iterdir() if path.is_dir()]) == 3
+    assert table.size_bytes("ins-a.") == table.size_bytes() > 0
+    assert table.size_bytes("ins-b.") == 0
+    table.close(broker_epoch=7)
+    assert (roots[0] / ".kafka_cleanshutdown").read_text() == '{"version": 0, "brokerEpoch": 7}'
+    table = opened(*roots)
+    assert len(table) == 6
+    partition = table.get("ins-a.x", 4)
+    assert partition is not None
+    assert not partition.is_leader
+    assert (partition.log_end_offset, partition.high_watermark, partition.topic_id) == (5, 5, b"1" * 16)
+    table.close()
+
+
+def test_a_topic_made_again_under_its_old_name_starts_empty(tmp_path: Path) -> None:
+    table = opened(tmp_path)
+    table.become_leader("t", 0, b"1" * 16, 0, {}, now_ms=NOW_MS)
+    produce(table, "t", 0)
+    partition = table.become_leader("t", 0, b"2" * 16, 0, {}, now_ms=NOW_MS)
+    assert (partition.log_end_offset, partition.topic_id) == (0, b"2" * 16)
+    table.close()
+
+
+def test_a_deleted_partition_goes_at_once_and_its_files_later(tmp_path: Path) -> None:
+    """LOG-47."""
+    table = opened(tmp_path, defaults={"file.delete.delay.ms": "5000"})
+    partition = table.become_leader("t", 0, b"1" * 16, 0, {}, now_ms=NOW_MS)
+    produce(table, "t", 0)
+    reading = partition.read(0, 1_000, min_one_batch=True).slice
+    assert reading is not None
+    table.delete("t", 0, now_ms=NOW_MS)
+    assert table.get("t", 0) is None
+    (left,) = [path for path in tmp_path.iterdir() if path.is_dir()]
+    assert left.name.endswith("-delete")
+    table.maintain(NOW_MS + 4_999)
+    assert left.exists()
+    table.maintain(NOW_MS + 5_000)
+    assert not left.exists()
+    assert len(reading.read()) == reading.length
+    reading.release()
+    table.close()
+
+
+def test_retention_runs_with_maintenance(tmp_path: Path) -> None:
+    table = opened(tmp_path)
+    config = {"retention.bytes": "40000", "segment.bytes": "20000"}
+    partition = table.become_leader("t", 0, b"1" * 16, 0, config, now_ms=NOW_MS)
+    produce(table, "t", 0, size=5_000, times=30)
+    table.maintain(NOW_MS)
+    assert partition.log_start_offset > 0
+    assert partition.size_bytes <= 60_000
+    table.maintain(NOW_MS + 60_000)
+    assert not list(tmp_path.glob("t-0/*.deleted"))
+    table.update_config("t", {"retention.bytes": "0"})
+    table.maintain(NOW_MS + 400_000)
+    assert partition.log_start_offset == partition.log_end_offset == 30
+    table.close()
+    table = opened(tmp_path)
+    again = table.get("t", 0)
+    assert again is not None
+    assert (again.log_start_offset, again.log_end_offset) == (30, 30)
+    table.close()
+
+
+def test_flushes_take_turns_and_move_the_checkpoint(tmp_path: Path) -> None:
+    table = opened(tmp_path)
+    for index in range(5):
+        table.become_leader("t", index, b"1" * 16, 0, {}, now_ms=NOW_MS)
+        produce(table, "t", index)
+    for _ in range(3):
+        batch = table.plan_flush(logs_max=2)
+        batch.run()
+        batch.finish()
+    assert {partition.log.recovery_point for partition in table} == {1}
+    assert not table.plan_flush().jobs
+    assert "t 3 1\n" in (tmp_path / "recovery-point-offset-checkpoint").read_text()
+    assert "t 3 1\n" in (tmp_path / "replication-offset-checkpoint").read_text()
+    table.close()
+
+
+def test_an_idle_partition_holds_no_descriptor_and_few_files(tmp_path: Path) -> None:
+    table = opened(tmp_path)
+    table.become_leader("t", 0, b"1" * 16, 0, {}, now_ms=NOW_MS)
+    assert len(table.files) == 0
+    assert {path.name for path in (tmp_path / "t-0").iterdir()} == {"partition.metadata", "leader-epoch-checkpoint"}
+    produce(table, "t", 0)
+    assert len(table.files) == 1
+    table.maintain(NOW_MS)
+    table.maintain(NOW_MS)
+    assert len(table.files) == 0
+    produce(table, "t", 0)
+    table.close()
+
+
+def test_the_same_lead_twice_changes_nothing(tmp_path: Path) -> None:
+    table = opened(tmp_path)
+    first = table.become_leader("t", 0, b"1" * 16, 4, {}, now_ms=NOW_MS)
+    produce(table, "t", 0)
+    again = table.become_leader("t", 0, b"1" * 16, 4, {"retention.ms": "5"}, now_ms=NOW_MS)
+    assert again is first
+    assert again.log.epochs.entries == [(4, 0)]
+    assert again.config.log.retention.retention_ms == 5
+    table.close()
+
+
+def test_an_unwritable_root_is_refused_when_it_is_the_only_one(tmp_path: Path) -> None:
+    from brokers.engine.partitions.table import NoUsableDirectory
+
+    file = tmp_path / "file"
+    file.write_text("")
+    with pytest.raises(NoUsableDirectory):
+        opened(file / "below")
+    table = opened(file / "below", tmp_path / "good")
+    assert list(table.offline_directories) == [file / "below"]
+    table.become_leader("t", 0, b"1" * 16, 0, {}, now_ms=NOW_MS)
+    table.close()

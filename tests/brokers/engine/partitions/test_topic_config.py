@@ -1,0 +1,85 @@
+"""Topic settings: what is accepted, described and parsed (spec N)."""
+
+from __future__ import annotations
+
+import pytest
+
+from brokers.engine.partitions.topic_config import (
+    ROLLED_BYTES_MIN,
+    ConfigSource,
+    InvalidTopicConfig,
+    check_config,
+    check_value,
+    describe,
+    parse,
+    topic_defaults,
+)
+from brokers.engine.partitions.topic_settings import SETTINGS
+
+
+def test_every_default_is_acceptable_and_documented() -> None:
+    for setting in SETTINGS.values():
+        assert setting.accepts(setting.default), setting.name
+        assert setting.documentation.endswith(".")
+    assert list(SETTINGS) == sorted(SETTINGS)
+    parse({}, {})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("retention.ms", "-1"),
+        ("retention.ms", " 60000 "),
+        ("cleanup.policy", "compact,delete"),
+        ("compression.type", "zstd"),
+        ("min.cleanable.dirty.ratio", "0.25"),
+        ("unclean.leader.election.enable", "true"),
+        ("segment.bytes", "1048576"),
+    ],
+)
+def test_sound_values_are_accepted(name: str, value: str) -> None:
+    assert check_config({name: value}) == {name: value.strip()}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("no.such.key", "1"),
+        ("retention.ms", "-2"),
+        ("retention.ms", "soon"),
+        ("retention.ms", None),
+        ("retention.ms", "1" * 2_000),
+        ("cleanup.policy", "shred"),
+        ("compression.type", "rar"),
+        ("min.cleanable.dirty.ratio", "1.5"),
+        ("min.insync.replicas", "0"),
+        ("max.message.bytes", str(2**31)),
+        ("unclean.leader.election.enable", "maybe"),
+        ("message.timestamp.type", "Mine"),
+        ("flush.messages", "1"),
+    ],
+)
+def test_other_values_are_refused(name: str, value: str | None) -> None:
+    with pytest.raises(InvalidTopicConfig):
+        check_value(name, value)
+
+
+def test_a_description_tells_where_each_value_comes_from() -> None:
+    defaults = topic_defaults({"log.segment.bytes": "2097152", "log.retention.hours": "2", "message.max.bytes": "99"})
+    assert defaults == {"segment.bytes": "2097152", "retention.ms": "7200000", "max.message.bytes": "99"}
+    lines = {line.setting.name: line for line in describe({"retention.ms": "5"}, defaults)}
+    assert (lines["retention.ms"].value, lines["retention.ms"].source) == ("5", ConfigSource.TOPIC)
+    assert (lines["segment.bytes"].value, lines["segment.bytes"].source) == ("2097152", ConfigSource.STATIC_BROKER)
+    assert lines["cleanup.policy"].source == ConfigSource.DEFAULT
+
+
+def test_the_parsed_view_follows_topic_over_broker_over_default() -> None:
+    view = parse({"segment.bytes": "100", "cleanup.policy": "compact"}, {"max.message.bytes": "5000"})
+    assert view.batch_rules.segment_bytes == 100
+    assert view.log.segment_bytes == ROLLED_BYTES_MIN
+    assert view.batch_rules.batch_bytes_max == 5_000
+    assert view.batch_rules.compacted
+    assert view.batch_rules.walk_all
+    assert not view.log.retention.delete
+    bounds = parse({"message.timestamp.difference.max.ms": "7", "message.timestamp.after.max.ms": "9"}, {}).batch_rules
+    assert (bounds.timestamp_before_ms_max, bounds.timestamp_after_ms_max) == (7, 9)
