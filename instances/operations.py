@@ -83,13 +83,19 @@ def _set(operation: Operation, step: Step, state: StepState, fact: str, data: Ma
             at_ms = _at_ms(operation) if state is StepState.DONE else None
             found |= {"state": state.value, "at_ms": at_ms, "fact": fact, "data": dict(data)}
             operation.state = OperationState.RUNNING
-            operation.save(update_fields=["steps", "state"])
+            _write(operation, "steps", "state")
 
 
 def _finish(operation: Operation, state: OperationState) -> None:
     operation.state = state
     operation.finished_at = timezone.now()
-    operation.save(update_fields=["steps", "state", "error", "finished_at"])
+    _write(operation, "steps", "state", "error", "finished_at")
+
+
+def _write(operation: Operation, *fields: str) -> None:
+    """Write only while it is open: what somebody else finished meanwhile stays finished."""
+    values = {name: getattr(operation, name) for name in fields}
+    Operation.objects.filter(pk=operation.pk, state__in=OPEN_STATES).update(**values)
 
 
 def _at_ms(operation: Operation, instant: datetime | None = None) -> int:

@@ -1,0 +1,46 @@
+"""A fleet of acknowledging brokers over the session's ZooKeeper, and a probe that always succeeds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from brokers import zookeeper
+from brokers.dataplane import probe
+from brokers.models import Cluster
+from instances import ports
+from tests.support.fleet import AcknowledgingBrokers, catalogue, make_fleet, plugged
+
+
+@pytest.fixture()
+def cluster(db: None, tmp_path: Path, zookeeper_address: str) -> Iterator[Cluster]:
+    found = make_fleet(tmp_path)
+    found.zookeeper = zookeeper_address
+    found.save()
+    with plugged(ports.plan_catalogue, catalogue):
+        yield found
+    zookeeper.close_all()
+
+
+@pytest.fixture()
+def brokers(cluster: Cluster, zookeeper_address: str) -> Iterator[AcknowledgingBrokers]:
+    found = AcknowledgingBrokers(zookeeper_address, cluster)
+    found.start()
+    yield found
+    found.stop()
+
+
+@pytest.fixture(autouse=True)
+def probed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Instances whose first message was asked for."""
+    asked: list[str] = []
+
+    def first_message(instance_id: str) -> float:
+        asked.append(instance_id)
+        return 1.0
+
+    monkeypatch.setattr(probe, "first_message", first_message)
+    monkeypatch.setattr(probe, "clean_up", lambda _instance_id: None)
+    return asked
