@@ -15,7 +15,7 @@ from config.supervisor.probe import answers_ok
 from config.supervisor.progress import Progress
 from config.supervisor.ready import Ready
 from config.supervisor.state import StateDirectory, write_private_json
-from config.supervisor.watch import Watch
+from config.supervisor.watch import Stage, Watch
 
 PROGRAM_START_TIMEOUT_S = 60.0
 # This machine's row in the table of hosts.
@@ -70,7 +70,7 @@ class Supervisor:
     def _start_services(self, plan: services.Services) -> None:
         for service in plan.embedded:
             service.start()
-            self.watch.add(service.child)
+            self.watch.add(service.child, Stage.SERVICE)
         self.state.write_addresses(plan.addresses)
         # Importing Django takes about as long as the services take to wake up, so it is done meanwhile.
         import django
@@ -126,7 +126,7 @@ class Supervisor:
 
     def _start_child(self, child: Child) -> None:
         child.start()
-        self.watch.add(child)
+        self.watch.add(child, Stage.PROGRAM)
 
     def _wait(self, is_done: Callable[[], bool], what: str, program: str) -> None:
         deadline = time.monotonic() + PROGRAM_START_TIMEOUT_S

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import IntEnum
 
 from config.embedded.process import Child
 from config.supervisor.progress import Progress
@@ -23,9 +24,17 @@ def next_backoff_s(previous_s: float, lived_s: float) -> float:
     return min(previous_s * 2, BACKOFF_MAX_S)
 
 
+class Stage(IntEnum):
+    """Children of a higher stage need those of a lower one, and are stopped before them."""
+
+    SERVICE = 0
+    PROGRAM = 1
+
+
 @dataclass(slots=True)
 class _Watched:
     child: Child
+    stage: Stage
     started_s: float
     backoff_s: float = 0.0
     restart_at_s: float | None = None
@@ -33,16 +42,16 @@ class _Watched:
 
 @dataclass(slots=True)
 class Watch:
-    """The children in the order they were started; they are stopped in the reverse order."""
+    """The children: watched one by one, stopped stage by stage, those of a stage all at once."""
 
     progress: Progress
     on_change: Callable[[dict[str, int]], None]
     clock: Callable[[], float] = time.monotonic
     _watched: list[_Watched] = field(default_factory=list)
 
-    def add(self, child: Child) -> None:
+    def add(self, child: Child, stage: Stage) -> None:
         """Take over a child that was just started."""
-        self._watched.append(_Watched(child, self.clock()))
+        self._watched.append(_Watched(child, stage, self.clock()))
         self.on_change(self.pids())
 
     def pids(self) -> dict[str, int]:
@@ -71,8 +80,13 @@ class Watch:
             self.tick()
 
     def stop(self) -> list[str]:
-        """Stop everything, last started first. Returns the names that had to be killed."""
-        killed = [watched.child.name for watched in reversed(self._watched) if not watched.child.stop()]
+        """Stop everything. Returns the names that had to be killed."""
+        killed = []
+        for stage in sorted(Stage, reverse=True):
+            children = [watched.child for watched in self._watched if watched.stage is stage]
+            for child in children:
+                child.ask_to_stop()
+            killed += [child.name for child in children if not child.wait_stopped()]
         self._watched.clear()
         self.on_change({})
         return killed

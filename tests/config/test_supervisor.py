@@ -21,7 +21,7 @@ from config.supervisor.options import DownOptions, UpOptions, parse
 from config.supervisor.progress import Progress
 from config.supervisor.ready import DemoInstance, DemoTenant, Login, Ready
 from config.supervisor.state import AlreadyRunning, StateDirectory, write_private_json
-from config.supervisor.watch import BACKOFF_FIRST_S, BACKOFF_MAX_S, HEALTHY_AFTER_S, Watch, next_backoff_s
+from config.supervisor.watch import BACKOFF_FIRST_S, BACKOFF_MAX_S, HEALTHY_AFTER_S, Stage, Watch, next_backoff_s
 from tests.support.waiting import eventually
 
 
@@ -165,7 +165,7 @@ def test_a_dead_child_is_started_again_after_its_backoff_and_said(
         log_file=tmp_path / "web.log",
     )
     child.start()
-    watch.add(child)
+    watch.add(child, Stage.PROGRAM)
     first = child.process
     assert first is not None
     first.kill()
@@ -181,6 +181,20 @@ def test_a_dead_child_is_started_again_after_its_backoff_and_said(
     assert noted[-1] == {"web": child.process.pid}
     assert watch.stop() == []
     assert noted[-1] == {}
+
+
+def test_programs_are_stopped_before_the_services_they_need(tmp_path: Path) -> None:
+    script = "import signal, sys; signal.signal(15, lambda *_: (print('bye', {name!r}, flush=True), sys.exit(0)));"
+    log_file = tmp_path / "both.log"
+    watch = Watch(progress=Progress(), on_change=lambda _pids: None)
+    for name, stage in (("service", Stage.SERVICE), ("program", Stage.PROGRAM)):
+        code = script.format(name=name) + "print('up', flush=True); signal.pause()"
+        child = Child(name=name, command=(sys.executable, "-c", code), log_file=log_file)
+        child.start()
+        watch.add(child, stage)
+    eventually(lambda: log_file.read_text().count("up") == 2)
+    assert watch.stop() == []
+    assert log_file.read_text().split("up\n")[-1].splitlines() == ["bye program", "bye service"]
 
 
 def ready(*, demo: bool) -> Ready:
