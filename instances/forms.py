@@ -15,6 +15,8 @@ from instances.limits import (
 )
 from instances.models import TOPIC_CHARS_MAX
 from instances.naming import is_valid_topic_name
+from quotas.limits import ENTITY_NAME_CHARS_MAX
+from quotas.ports import EntityPart
 
 PARTITIONS_INITIAL = 3
 LIST_CHARS_MAX = ALLOW_LIST_ENTRIES_MAX * (ADDRESS_CHARS_MAX + 2)
@@ -77,3 +79,39 @@ class AllowListForm(forms.Form):
         label=_("May consume"), widget=forms.Textarea, required=False, max_length=LIST_CHARS_MAX,
         help_text=_("One address or network (10.0.0.0/8) a line. Empty: from anywhere."),
     )  # fmt: skip
+
+
+class QuotaForm(forms.Form):
+    """One entity and its two byte rates. Which entities and rates are allowed is the service's business."""
+
+    KINDS = (("none", _("not named")), ("default", _("any (default)")), ("name", _("by name")))
+
+    user_kind = forms.ChoiceField(label=_("User"), choices=KINDS, initial="none")
+    user = forms.CharField(label=_("User name"), max_length=ENTITY_NAME_CHARS_MAX, required=False)
+    client_id_kind = forms.ChoiceField(label=_("Client id"), choices=KINDS, initial="default")
+    client_id = forms.CharField(label=_("Client id"), max_length=ENTITY_NAME_CHARS_MAX, required=False)
+    produce_mb_s = forms.DecimalField(label=_("Produce"), min_value=0, max_digits=12, decimal_places=6, required=False)
+    consume_mb_s = forms.DecimalField(label=_("Consume"), min_value=0, max_digits=12, decimal_places=6, required=False)
+
+    def clean(self) -> dict[str, object]:
+        values = super().clean() or {}
+        for kind in ("user", "client_id"):
+            if values.get(f"{kind}_kind") == "name" and not values.get(kind):
+                self.add_error(kind, _("Say which one, or choose any."))
+        if values.get("user_kind") == "none" and values.get("client_id_kind") == "none":
+            self.add_error("user_kind", _("Name a user, a client id, or both."))
+        if values.get("produce_mb_s") is None and values.get("consume_mb_s") is None and not self.errors:
+            self.add_error("produce_mb_s", _("Give at least one limit."))
+        return values
+
+    def part(self, kind: str) -> EntityPart | None:
+        """The user or client id part of the entity: absent, the default, or a name."""
+        chosen = self.cleaned_data.get(f"{kind}_kind")
+        if chosen not in ("default", "name"):
+            return None
+        return EntityPart(name=None if chosen == "default" else self.cleaned_data.get(kind))
+
+
+class ExplainForm(forms.Form):
+    user = forms.CharField(label=_("User"), max_length=ENTITY_NAME_CHARS_MAX, required=False)
+    client_id = forms.CharField(label=_("Client id"), max_length=ENTITY_NAME_CHARS_MAX, required=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path, re_path
 
-from instances.views import changing, listing, overview, topics
+from instances.views import changing, listing, overview, quotas, topics
 
 TOPIC = r"^instances/(?P<instance_id>ins-[a-z0-9]+)/topics/t/(?P<name>[A-Za-z0-9._-]{1,249})/"
 
@@ -17,6 +17,8 @@ urlpatterns = [
     path("instances/<str:instance_id>/heaviest/", overview.topics_part, name="page-topics-part"),
     path("instances/<str:instance_id>/throttle/", overview.throttle_page, name="page-throttle"),
     path("instances/<str:instance_id>/operations/<str:operation_id>/", changing.steps_part, name="page-steps"),
+    path("instances/<str:instance_id>/quotas/", quotas.quotas_page, name="page-quotas"),
+    path("instances/<str:instance_id>/quotas/delete/", quotas.delete_quota, name="page-quota-delete"),
     path("instances/<str:instance_id>/settings/", changing.settings_page, name="page-instance-settings"),
     path("instances/<str:instance_id>/delete/", changing.delete_page, name="page-instance-delete"),
     path("instances/<str:instance_id>/restore/", changing.restore, name="page-instance-restore"),

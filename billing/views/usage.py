@@ -107,8 +107,8 @@ def history(request: HttpRequest, instance: Instance) -> HttpResponse:
     used = [(at_ms, seen.get(at_ms, idle)) for at_ms in range(first_ms, last_ms - step_ms + 1, step_ms)]
     points = [(at_ms, row["produce"] / seconds, row["consume"] / seconds, 0) for at_ms, row in used]
     return JsonResponse({
-        "now_ms": round(now.timestamp() * MS_PER_S), "from_ms": from_ms, "step_ms": step_ms, "points": points, "gaps": [],
-        "limit_bytes_per_s": instance.bandwidth_bytes_per_s,
+        "now_ms": round(now.timestamp() * MS_PER_S), "from_ms": from_ms, "step_ms": step_ms, "points": points,
+        "gaps": [], "limit_bytes_per_s": instance.bandwidth_bytes_per_s,
     })  # fmt: skip
 
 

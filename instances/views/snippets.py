@@ -21,7 +21,9 @@ class Snippet(NamedTuple):
 PYTHON = """\
 from confluent_kafka import Producer
 
-p = Producer({"bootstrap.servers": "<servers>"})
+p = Producer({
+    "bootstrap.servers": "<servers>",
+})
 p.produce("<topic>", key="o-1", value=b'{"total": 42}')
 p.flush()
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -15,10 +16,11 @@ from billing.services import ensure_default_plans
 from config.translations import compile_stale
 from instances import ports, services
 from instances.models import Instance
+from quotas import ports as quota_ports
 from tenants import services as tenant_services
 from tenants.actors import member_actor, user_actor
 from tenants.models import Member
-from tests.console.fakes import FakeDataPlane, FakeObservation
+from tests.console.fakes import NOW_MS, FakeDataPlane, FakeObservation, FakeQuotaDoor
 
 PASSWORD = "a long enough pass phrase"
 
@@ -45,6 +47,13 @@ def observation(data_plane: FakeDataPlane, monkeypatch: pytest.MonkeyPatch) -> F
     seen = FakeObservation(data_plane)
     monkeypatch.setattr(ports.observation, "_plugged", seen)
     return seen
+
+
+@pytest.fixture
+def quota_door(monkeypatch: pytest.MonkeyPatch) -> FakeQuotaDoor:
+    door = FakeQuotaDoor()
+    monkeypatch.setattr(quota_ports.client_quotas, "_plugged", door)
+    return door
 
 
 @pytest.fixture
@@ -101,10 +110,12 @@ def ida(owner: Member, browse: Callable[[Member], Client]) -> Client:
 
 
 @pytest.fixture
-def instance(owner: Member, observation: FakeObservation, reconciled: list[str]) -> Iterator[Instance]:
+def instance(
+    owner: Member, observation: FakeObservation, quota_door: FakeQuotaDoor, reconciled: list[str]
+) -> Iterator[Instance]:
     """`orders-prod`, running, with a topic of three partitions."""
     made, operation = services.create_instance(acting=member_actor(owner), name="orders-prod", plan="stream")
-    made.phase, made.first_running_at = "running", timezone.now()
+    made.phase, made.first_running_at = "running", datetime.fromtimestamp(NOW_MS / 1_000 - 3_600, UTC)
     made.observed_generation = made.generation
     made.endpoints = {"1": "127.0.0.1:19001", "2": "127.0.0.1:19002", "3": "127.0.0.1:19003"}
     made.save()

@@ -15,6 +15,7 @@ from instances.ports import (
     TopicSizes,
     Traffic,
 )
+from quotas.ports import ClientQuota, EntityPart
 from tenants.errors import Conflict, NotFound
 
 NOW_MS = 1_790_000_000_500
@@ -85,10 +86,12 @@ class FakeObservation:
     entries: tuple[Throttle, ...] = ()
     silent: tuple[BrokerSilence, ...] = ()
     messages_per_partition: int = 10
+    alive_since_ms: int = 0
 
     def traffic(self, instance_id: str, since_ms: int) -> Traffic:
         return Traffic(
-            now_ms=NOW_MS, step_ms=STEP_MS, alive_since_ms=0, by_broker={1: (0, 0)}, silent=self.silent,
+            now_ms=NOW_MS, step_ms=STEP_MS, alive_since_ms=self.alive_since_ms, by_broker={1: (0, 0)},
+            silent=self.silent,
             points=tuple(point for point in self.points if point[0] >= since_ms),
         )  # fmt: skip
 
@@ -116,3 +119,28 @@ def throttle(**changes: object) -> Throttle:
         "last_ms": NOW_MS - 200, "active": True,
     }  # fmt: skip
     return Throttle(**{**values, **changes})  # type: ignore[arg-type]
+
+
+@dataclass
+class FakeQuotaDoor:
+    """Client quotas by instance, in memory."""
+
+    found: dict[str, dict[tuple[EntityPart | None, EntityPart | None], dict[str, float]]] = field(default_factory=dict)
+
+    def describe(self, instance_id: str) -> Sequence[ClientQuota]:
+        kept = self.found.get(instance_id, {})
+        return [
+            ClientQuota(user=user, client_id=client, limits=dict(limits)) for (user, client), limits in kept.items()
+        ]
+
+    def alter(
+        self, instance_id: str, user: EntityPart | None, client_id: EntityPart | None,
+        limits: dict[str, float | None], *, validate_only: bool,
+    ) -> None:  # fmt: skip
+        kept = self.found.setdefault(instance_id, {})
+        merged = {**kept.get((user, client_id), {}), **limits}
+        left = {key: value for key, value in merged.items() if value is not None}
+        if left:
+            kept[user, client_id] = left
+        else:
+            kept.pop((user, client_id), None)

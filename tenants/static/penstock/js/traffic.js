@@ -8,6 +8,19 @@ const PERIOD_MS = 1_000;
 const HISTORY_PERIOD_MS = 30_000;
 const SPAN_MS = 900_000;
 const STALE_AFTER_MS = 3_000;
+const HOT_PERCENT = 80;
+const FULL_PERCENT = 99.5; // rates wander a little around a limit that is kept
+const OVERLAP_MS = 2_000; // asked again: a broker's last second may have been told a moment late
+
+/** Gaps in order, with neighbours that touch made one. */
+function joined(gaps) {
+  const found = [];
+  for (const [from, to] of gaps.filter(([from, to]) => to > from)) {
+    if (found.at(-1)?.[1] === from) found.at(-1)[1] = to;
+    else found.push([from, to]);
+  }
+  return found;
+}
 
 class Traffic {
   constructor(box) {
@@ -65,10 +78,10 @@ class Traffic {
     this.inFlight?.abort();
     this.inFlight = new AbortController();
     const isLive = this.range === "15m";
-    const since = isLive ? (this.points.at(-1)?.[0] ?? 0) : 0;
+    const since = isLive && this.points.length ? this.points.at(-1)[0] - OVERLAP_MS : 0;
     try {
       const answer = await getJson(isLive ? `${this.box.dataset.traffic}?since_ms=${since}` : this.url, this.inFlight.signal);
-      this.take(answer, isLive);
+      this.take(answer, isLive ? since : null);
     } catch (error) {
       if (error.name === "AbortError") return;
       this.tellStale();
@@ -76,17 +89,14 @@ class Traffic {
     this.timer = setTimeout(() => this.ask(), isLive ? PERIOD_MS : HISTORY_PERIOD_MS);
   }
 
-  take(answer, isLive) {
+  /** `since` is the first moment this answer speaks about; null for a whole history. What is older stays as it was. */
+  take(answer, since) {
+    const isLive = since !== null;
     this.lastAnswerMs = Date.now();
     this.answer = answer;
-    if (isLive) {
-      const floor = answer.now_ms - SPAN_MS;
-      const from = answer.points[0]?.[0] ?? Infinity;
-      this.points = [...this.points.filter((point) => point[0] < from && point[0] >= floor), ...answer.points];
-    } else {
-      this.points = answer.points;
-    }
-    this.gaps = answer.gaps ?? [];
+    const floor = isLive ? Math.max(0, answer.now_ms - SPAN_MS) : Infinity;
+    this.points = [...this.points.filter(([at]) => at < since && at >= floor), ...answer.points];
+    this.gaps = joined([...this.gaps.filter(([, to]) => to > floor).map(([from, to]) => [from, Math.min(to, since)]), ...answer.gaps]);
     this.live.classList.remove("paused");
     this.live.textContent = isLive ? this.box.dataset.textLive : this.box.dataset.textHistory;
     this.draw();
@@ -177,13 +187,14 @@ class Traffic {
       const share = Math.min(100, (100 * now) / limit);
       gauge.querySelector("[data-figure]").textContent = (now / 1e6).toFixed(1);
       const meter = gauge.querySelector(".meter");
-      meter.classList.toggle("hot", share >= 80 && share < 99.5);
-      meter.classList.toggle("full", share >= 99.5);
+      meter.classList.toggle("hot", share >= HOT_PERCENT && share < FULL_PERCENT);
+      meter.classList.toggle("full", share >= FULL_PERCENT);
       meter.setAttribute("aria-valuenow", String(Math.round(share)));
       meter.querySelector(".now").setAttribute("width", `${share}%`);
       meter.querySelector(".peak")?.setAttribute("width", `${Math.min(100, (100 * peak) / limit)}%`);
       const foot = gauge.querySelector(".foot");
-      foot.textContent = gauge.dataset.textPeak.replace("%s", (peak / 1e6).toFixed(1));
+      foot.classList.toggle("crit", share >= FULL_PERCENT);
+      foot.textContent = share >= FULL_PERCENT ? gauge.dataset.textFull : gauge.dataset.textPeak.replace("%s", (peak / 1e6).toFixed(1));
     }
   }
 }

@@ -1,0 +1,132 @@
+"""Client quotas of an instance: the eight levels in order, setting and removing, and "which rule applies to …?"."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+from django.views.decorators.http import require_http_methods, require_POST
+
+from instances.forms import ExplainForm, QuotaForm
+from instances.lifecycle import REACHABLE
+from instances.limits import BYTES_PER_MB
+from instances.models import Instance
+from instances.views.common import instance_page, render_instance
+from instances.views.why import ANONYMOUS, entity_words, level_words
+from quotas import selectors, services
+from quotas.explain import Effective
+from quotas.ports import ClientQuota, EntityPart
+from tenants import access
+from tenants.choices import Scope
+from tenants.errors import DomainError
+from tenants.formatting import rate_limit
+from tenants.views.base import add_errors, wording
+
+RATES = {"producer_byte_rate": "produce_mb_s", "consumer_byte_rate": "consume_mb_s"}
+SHOWN_KEYS = {"producer_byte_rate": gettext_lazy("Produce"), "consumer_byte_rate": gettext_lazy("Consume")}
+FIELDS = {f"/limits/{key}": field for key, field in RATES.items()} | {"/entity": "user_kind"}
+
+
+@instance_page(Scope.QUOTAS_READ)
+@require_http_methods(["GET", "POST"])
+def quotas_page(request: HttpRequest, instance: Instance) -> HttpResponse:
+    """What is set, by level; a POST sets the two byte rates of one entity, `?explain` asks which rule applies."""
+    acting = request.actor  # type: ignore[attr-defined]
+    form = QuotaForm(request.POST or None)
+    if form.is_valid():
+        access.require(acting, Scope.QUOTAS_WRITE)
+        user, client_id = form.part("user"), form.part("client_id")
+        limits: dict[str, float | None] = {
+            key: None if form.cleaned_data[field] is None else float(round(form.cleaned_data[field] * BYTES_PER_MB))
+            for key, field in RATES.items()
+        }
+        try:
+            present = selectors.quota_of(instance, user, client_id)
+            kept = {key: value for key, value in present.limits.items() if key not in RATES} if present else {}
+            services.set_quota(acting=acting, instance=instance, user=user, client_id=client_id, limits=kept | limits)
+        except DomainError as error:
+            add_errors(form, error, FIELDS)
+        else:
+            messages.success(request, _("The quota of %(who)s is in force.") % {"who": _who(user, client_id)})
+            return redirect("page-quotas", instance.pk)
+    asked = ExplainForm(request.GET if "explain" in request.GET else None)
+    is_reachable = instance.current_phase in REACHABLE
+    quotas = selectors.quota_list(instance) if is_reachable else []
+    context = {
+        "form": form,
+        "ask": asked,
+        "answers": _answers(instance, asked) if is_reachable and asked.is_valid() else [],
+        "quotas": [_row(quota) for quota in quotas],
+        "levels": [(level, level_words(level)) for level in range(1, 9)],
+    }
+    return render_instance(
+        request,
+        "instances/quotas.html",
+        instance,
+        context,
+        section="quotas",
+        crumbs=[(_("Quotas"), None)],
+        status=422 if form.is_bound else 200,
+    )
+
+
+@instance_page(Scope.QUOTAS_WRITE)
+@require_POST
+def delete_quota(request: HttpRequest, instance: Instance) -> HttpResponse:
+    """Remove what is set for one entity; its clients fall to the next level that applies."""
+    form = QuotaForm(request.POST)
+    form.is_valid()  # only the entity counts here; a quota without rates has nothing else
+    user, client_id = form.part("user"), form.part("client_id")
+    try:
+        services.delete_quota(acting=request.actor, instance=instance, user=user, client_id=client_id)  # type: ignore[attr-defined]
+        messages.success(request, _("The quota of %(who)s is removed.") % {"who": _who(user, client_id)})
+    except DomainError as error:
+        messages.error(request, wording(error))
+    return redirect("page-quotas", instance.pk)
+
+
+def _who(user: EntityPart | None, client_id: EntityPart | None) -> str:
+    named = {"user": user, "client_id": client_id}
+    return entity_words({kind: part.name for kind, part in named.items() if part is not None})
+
+
+def _kind(part: EntityPart | None) -> str:
+    return "none" if part is None else ("default" if part.name is None else "name")
+
+
+def _row(quota: ClientQuota) -> dict[str, object]:
+    parts = {"user": quota.user, "client_id": quota.client_id}
+    values: dict[str, object] = {
+        "level": selectors.level_of(quota),
+        "who": _who(quota.user, quota.client_id),
+        "produce": quota.limits.get("producer_byte_rate"),
+        "consume": quota.limits.get("consumer_byte_rate"),
+        "others": {key: value for key, value in quota.limits.items() if key not in RATES},
+    }
+    for kind, part in parts.items():
+        values[f"{kind}_kind"] = _kind(part)
+        values[kind] = part.name if part and part.name is not None else ""
+    return values
+
+
+def _answers(instance: Instance, asked: ExplainForm) -> list[dict[str, object]]:
+    user, client_id = asked.cleaned_data["user"] or ANONYMOUS, asked.cleaned_data["client_id"]
+    found = selectors.effective_quota(instance, user=user, client_id=client_id)
+    return [_answer(effective) for effective in found if effective.quota in SHOWN_KEYS]
+
+
+def _answer(effective: Effective) -> dict[str, object]:
+    lines = []
+    for view in effective.levels:
+        words = {
+            "applies": _("%(limit)s applies") % {"limit": rate_limit(view.limit)},
+            "weaker": rate_limit(view.limit),
+            "not_set": _("not set"),
+            "not_asked": _("needs a client id"),
+        }[view.verdict]
+        lines.append(
+            {"level": view.level, "name": level_words(view.level), "value": words, "wins": view.verdict == "applies"}
+        )
+    return {"title": SHOWN_KEYS[effective.quota], "limit": effective.limit, "lines": lines}

@@ -1,0 +1,76 @@
+"""Chromium, driven by Playwright: one browser per session, a fresh profile per page, and a place for pictures."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from config.environment import BASE_DIR
+
+PICTURES = BASE_DIR / "test-results" / "pictures"
+WIDE = {"width": 1280, "height": 800}
+FLAGS = (
+    "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update",
+    "--disable-sync",
+)  # fmt: skip
+
+OpenPage = Callable[..., Page]
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    """The system's Chromium. Without one these tests are skipped: it is no part of the product."""
+    executable = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if executable is None:
+        pytest.skip("there is no Chromium on this machine")
+    # Playwright runs an event loop in this thread; Django must be told that its calls are ours and in order.
+    os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=executable, args=list(FLAGS))
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_page(chromium: Browser) -> Iterator[OpenPage]:
+    """Opens a page in a fresh profile; a script error or a request outside fails the test."""
+    complaints: list[str] = []
+    contexts = []
+
+    def open_one(*, theme: str = "light", width: int = 1280, height: int = 800, locale: str = "en-GB") -> Page:
+        context = chromium.new_context(
+            viewport={"width": width, "height": height},
+            color_scheme="dark" if theme == "dark" else "light",
+            locale=locale,
+            timezone_id="Europe/Berlin",
+            reduced_motion="reduce",
+        )
+        context.grant_permissions(["clipboard-read", "clipboard-write"])
+        contexts.append(context)
+        page = context.new_page()
+        page.on("pageerror", lambda error: complaints.append(f"{page.url}: {error}"))
+        page.on("console", lambda line: complaints.append(line.text) if "Content Security" in line.text else None)
+        return page
+
+    yield open_one
+    for context in contexts:
+        context.close()
+    assert not complaints
+
+
+@pytest.fixture
+def picture() -> Callable[[Page, str], Path]:
+    """Keeps a picture of the whole page under `test-results/pictures/`."""
+
+    def take(page: Page, name: str) -> Path:
+        PICTURES.mkdir(parents=True, exist_ok=True)
+        file = PICTURES / f"{name}.png"
+        page.screenshot(path=str(file), full_page=True)
+        return file
+
+    return take
