@@ -118,6 +118,8 @@ class ClusterImage:
         next_topics, next_by_id = self.topics, self.topics_by_id
         if topics:
             next_topics, next_by_id = _apply_topics(self.topics, self.topics_by_id, topics)
+        next_quotas = self.quotas if quotas is None else quotas
+        gone = [id for id, document in (instances or {}).items() if document is None]
         return replace(
             self,
             controller_id=self.controller_id if controller_id is None else controller_id,
@@ -126,7 +128,7 @@ class ClusterImage:
             topics=next_topics,
             topics_by_id=next_by_id,
             instances=_apply_instances(self, next_topics, topics or {}, instances or {}),
-            quotas=self.quotas if quotas is None else quotas,
+            quotas=next_quotas.without(gone) if gone else next_quotas,
         )
 
 

@@ -4,7 +4,7 @@ instance.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -45,6 +45,11 @@ class QuotaImage:
             else:
                 entities.pop(instance_id, None)
         return QuotaImage(entities)
+
+    def without(self, instance_ids: Iterable[str]) -> QuotaImage:
+        """Instance ids are never used again, so what a deleted instance leaves behind may be forgotten."""
+        gone = frozenset(instance_ids)
+        return QuotaImage({id: limits for id, limits in self.entities.items() if id not in gone})
 
 
 _NOTHING: Mapping[QuotaEntity, Mapping[str, float]] = {}

@@ -12,7 +12,18 @@ from brokers.contract.documents import TopicDocument
 from brokers.engine.cluster import changes, errors
 from brokers.engine.cluster.image import ClusterImage, TopicImage
 from brokers.engine.cluster.topic_plans import CreatedTopic, Place, find_topic, plan_growth, unknown_topic
-from brokers.engine.cluster.tree import BadVersion, Check, Create, Node, NodeExists, NoNode, Operation, Set, Tree
+from brokers.engine.cluster.tree import (
+    BadVersion,
+    Check,
+    Create,
+    Delete,
+    Node,
+    NodeExists,
+    NoNode,
+    Operation,
+    Set,
+    Tree,
+)
 from instances import naming
 
 
@@ -22,34 +33,50 @@ async def create(tree: Tree, plan: CreatedTopic) -> None:
     Raises:
         errors.TopicExists: somebody was faster.
     """
-    config_path = paths.topic_config(plan.internal_name)
+    topic_path, config_path = paths.topic(plan.internal_name), paths.topic_config(plan.internal_name)
     config_json = documents.config_to_json(dict(plan.config))
-    leftover_config = False
     for _ in range(changes.COMPARE_AND_SET_ATTEMPTS_MAX):
         operations: list[Operation] = [
-            Create(paths.topic(plan.internal_name), plan.document.to_json()),
-            Set(config_path, config_json, None) if leftover_config else Create(config_path, config_json),
+            Create(topic_path, plan.document.to_json()),
+            Create(config_path, config_json),
+            *await _name_operations(tree, plan),
+            changes.topics_changed([plan.internal_name]),
         ]
-        if plan.instance_id is not None and naming.is_hashed(plan.user_name, plan.instance_id):
-            document = documents.InstanceTopicDocument(name=plan.user_name)
-            operations.append(Create(paths.instance_topic(plan.instance_id, plan.internal_name), document.to_json()))
-        operations.append(changes.topics_changed([plan.internal_name]))
         try:
             await tree.commit(operations)
         except NodeExists as error:
             if error.index == 0:
                 raise errors.TopicExists(f"Topic '{plan.user_name}' already exists.") from None
-            if error.index != 1:
-                raise errors.Conflict(str(error)) from None
-            leftover_config = True
-        except NoNode as error:
             if error.index == 1:
-                leftover_config = False
-            elif plan.instance_id is not None:
-                await _ensure(tree, paths.instance_topics(plan.instance_id))
+                # Left behind by somebody who wrote a config for a topic that was not there.
+                await _remove(tree, config_path)
+        except (NoNode, BadVersion):
+            continue
         else:
             return
     raise errors.Conflict(f"Topic '{plan.user_name}' could not be written.")
+
+
+async def _name_operations(tree: Tree, plan: CreatedTopic) -> list[Operation]:
+    """A hashed name is kept in the instance's document of the topic, which may be there already with allow-lists."""
+    if plan.instance_id is None or not naming.is_hashed(plan.user_name, plan.instance_id):
+        return []
+    path = paths.instance_topic(plan.instance_id, plan.internal_name)
+    present = await tree.get(path)
+    if present is not None:
+        return [Check(path, present.version)]
+    operations: list[Operation] = [Create(path, documents.InstanceTopicDocument(name=plan.user_name).to_json())]
+    parent = paths.instance_topics(plan.instance_id)
+    if await tree.get(parent) is None:
+        operations.insert(0, Create(parent))
+    return operations
+
+
+async def _remove(tree: Tree, path: str) -> None:
+    try:
+        await tree.commit([Delete(path, None)])
+    except NoNode:
+        return
 
 
 async def mark_for_deletion(tree: Tree, image: ClusterImage, *, instance_id: str | None, name: str) -> TopicImage:
@@ -134,15 +161,3 @@ async def alter_config(
             continue
         return config
     raise errors.Conflict(f"The configuration of '{name}' could not be changed.")
-
-
-async def _ensure(tree: Tree, path: str) -> None:
-    """Makes a missing path, parents first. A path that appears meanwhile is as good."""
-    parts = path.strip("/").split("/")
-    for depth in range(1, len(parts) + 1):
-        node = "/" + "/".join(parts[:depth])
-        if await tree.get(node) is None:
-            try:
-                await tree.commit([Create(node)])
-            except NodeExists:
-                continue

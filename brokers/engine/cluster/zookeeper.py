@@ -61,7 +61,7 @@ class _LoopQueue:
             self._calls.popleft()()
 
 
-class _LoopHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
+class _LoopHandler(SequentialThreadingHandler):
     """kazoo's handler without its two worker threads."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -15,6 +15,7 @@ from brokers.contract.documents import InstanceAck
 from brokers.engine.cluster import errors
 from brokers.engine.cluster.quota_image import QuotaEntity
 from brokers.engine.cluster.tree import Create, Operation, Set
+from instances import naming
 from tests.support.cluster import Member
 from tests.support.fake_store import FakeEnsemble
 
@@ -129,6 +130,23 @@ async def test_a_hashed_name_is_written_down_beside_the_topic_and_goes_with_it(m
     await member.store.delete_topic(member.image, instance_id=OURS, name=name)
     await member.until(lambda image: topic.name not in image.topics)
     assert await member.tree.get(document) is None
+
+
+async def test_allow_lists_written_before_the_topic_hold_from_its_first_moment(member: Member) -> None:
+    """CKA-11, for plain and for hashed names."""
+    for name in ("orders", "x" * 249):
+        internal = naming.internal_topic(OURS, name)
+        document = documents.InstanceTopicDocument(name=name, produce_ips=("10.0.0.1",)).to_json()
+        parent = paths.instance_topics(OURS)
+        parents = [] if await member.tree.get(parent) else [Create(parent)]
+        await member.tree.commit([*parents, Create(paths.instance_topic(OURS, internal), document)])
+        assert (await member.create_topic(OURS, name, partitions=1)).produce_ips == ("10.0.0.1",)
+
+
+async def test_a_config_left_behind_is_not_inherited(member: Member) -> None:
+    path = paths.topic_config(f"{OURS}.orders")
+    await member.tree.commit([Create(path, documents.config_to_json({"retention.ms": "1"}))])
+    assert (await member.create_topic(OURS, "orders", config={})).config == {}
 
 
 async def test_a_deleted_topic_leaves_nothing_and_its_name_is_free(member: Member, ensemble: FakeEnsemble) -> None:
