@@ -75,7 +75,7 @@ def down(options: DownOptions) -> int:
         return EXIT_OK
     os.kill(pid, signal.SIGTERM)
     deadline = time.monotonic() + DOWN_TIMEOUT_S
-    while psutil.pid_exists(pid) and state.holder() == pid:
+    while _is_alive(pid):
         if time.monotonic() > deadline:
             _explain(StartFailed(f"Process {pid} did not stop within {DOWN_TIMEOUT_S:g} s.", f"kill -9 {pid}"))
             return EXIT_FAILED
@@ -118,6 +118,13 @@ def detach(options: UpOptions) -> int:
     stop = f"{Path(sys.argv[0]).name} down --state-dir {options.state_dir}"
     print(f"Runs in the background as process {process.pid}. Stop it with: {stop}")  # noqa: T201
     return EXIT_OK
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _allow_open_files() -> None:
