@@ -18,16 +18,18 @@ from brokers.contract.documents import BrokerDocument, PartitionStateDocument
 from brokers.engine.cluster import errors
 from brokers.engine.cluster.controller_writes import ControllerTerm, StateWrite
 from brokers.engine.cluster.image import ClusterImage
-from brokers.engine.cluster.tree import BadVersion, Check, Create, Delete, NodeExists, NoNode, Set
+from brokers.engine.cluster.tree import BadVersion, Check, Create, Delete, NodeExists, NoNode, SessionState, Set
 from brokers.engine.cluster.zookeeper import ZooKeeperTree
-from tests.support.cluster import Member, is_settled
+from config.embedded.process import wait_until
+from config.embedded.zookeeper import EmbeddedZooKeeper
+from tests.support.cluster import DEADLINE_S, Member, is_settled
 
 INSTANCE = "ins-7k2m9qxa"
 SESSION_TIMEOUT_MS = 4_000
-# Far above what was measured (50 ms and 2.5 s on a busy machine with all members in one process): a guard, not a
-# figure.
+# Far above what was measured on a busy two-core machine with all members in one process (50 ms; 10,000 partitions in 4 s
+# with 2.3 s of CPU): guards against a change of kind, not figures.
 CREATION_MEDIAN_MS_MAX = 300
-LOAD_S_MAX = 15
+LOAD_S_MAX = 10
 Join = Callable[..., Awaitable[Member]]
 
 _chroots = itertools.count()
@@ -188,10 +190,38 @@ async def test_a_broker_whose_id_was_taken_while_it_was_away_gives_up(hosts: str
     document = BrokerDocument(host="127.0.0.1", port=24_098, admin_port=1, timestamp_ms=1)
     await thief.commit([Delete(paths.broker(1), None), Create(paths.broker(1), document.to_json(), ephemeral=True)])
     await expire(hosts, member.tree)
-    async with asyncio.timeout(20):
-        while not member.fatal:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    await until(lambda: bool(member.fatal))
     await thief.stop()
+
+
+async def test_a_restarted_server_is_found_again_and_nothing_is_forgotten(
+    join: Join, zookeeper_server: EmbeddedZooKeeper
+) -> None:
+    """ZooKeeper goes and comes back: the picture stays meanwhile, and what is asked for afterwards happens."""
+    members = [await join(1), await join(2)]
+    await members[0].publish_instance(INSTANCE, [1, 2])
+    await members[0].create_topic(INSTANCE, "before", partitions=2)
+    await members[1].until(lambda image: image == members[0].image and is_settled(image))
+    before = members[1].image
+    await asyncio.to_thread(zookeeper_server.child.stop)
+    await until(lambda: members[1].session.state is not SessionState.CONNECTED)
+    assert members[1].image.topics == before.topics
+    with pytest.raises(errors.StoreUnavailable):
+        await members[1].store.create_topic(members[1].image, instance_id=INSTANCE, name="lost")
+    zookeeper_server.start()
+    await asyncio.to_thread(wait_until, zookeeper_server.is_ready, child=zookeeper_server.child, timeout_s=30)
+    await until(lambda: members[1].session.state is SessionState.CONNECTED)
+    await members[1].until(lambda image: is_settled(image) and len(image.brokers) == 2)
+    await members[1].create_topic(INSTANCE, "after", partitions=2)
+    await members[0].until(lambda image: f"{INSTANCE}.after" in image.topics)
+    assert members[0].fatal == members[1].fatal == []
+
+
+async def test_a_server_that_is_not_there_is_an_error_and_not_a_wait_for_ever() -> None:
+    tree = ZooKeeperTree("127.0.0.1:24097/x", session_timeout_ms=500)
+    with pytest.raises(errors.StoreUnavailable):
+        await tree.start()
+    await tree.stop()
 
 
 async def test_a_thousand_partitions_of_a_dead_broker_are_decided_in_one_pass(join: Join) -> None:
@@ -215,21 +245,28 @@ async def test_a_thousand_partitions_of_a_dead_broker_are_decided_in_one_pass(jo
     assert passes == [1001]
 
 
-async def test_ten_thousand_partitions_are_loaded_in_seconds(
+async def test_thousands_of_partitions_are_loaded_in_one_pipeline(
     join: Join, connect: Callable[[], Awaitable[ZooKeeperTree]]
 ) -> None:
     member = await join(1)
     await member.publish_instance(INSTANCE, [1])
-    for number in range(20):
+    for number in range(4):
         await member.store.create_topic(member.image, instance_id=INSTANCE, name=f"t{number}", partitions=500)
-    await member.until(lambda image: len(image.topics) == 21 and is_settled(image), timeout_s=60)
+    await member.until(lambda image: len(image.topics) == 5 and is_settled(image), timeout_s=60)
     reader = Member(await connect(), broker_id=9, controls=False)
     began = time.perf_counter()
     image = await reader.watcher.load()
     took_s = time.perf_counter() - began
-    assert sum(len(topic.partitions) for topic in image.topics.values()) == 10_001
+    assert sum(len(topic.partitions) for topic in image.topics.values()) == 2_001
     assert took_s < LOAD_S_MAX
     assert image == member.image
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """For what no picture shows: turns of the loop until it holds, or the deadline."""
+    async with asyncio.timeout(DEADLINE_S):
+        while not holds():
+            await asyncio.to_thread(int)
 
 
 def leaderless(image: ClusterImage) -> int:
