@@ -1,0 +1,143 @@
+"""Takes out of an answer what two right brokers may answer differently: ids, addresses, clocks, wording.
+
+The result is plain JSON without the fields that have their default. Times near the present become "now", so that
+timestamps which a script put into its records (they lie in 2020) are compared exactly.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+from struct import Struct
+from typing import Any
+
+from brokers.engine.wire.checksum import crc32c
+
+_DAY_MS = 86_400_000
+# base offset, length, leader epoch, magic, crc, attributes, last offset delta, base and max timestamp, producer id,
+# producer epoch, base sequence, count
+_BATCH = Struct(">qiibIhiqqqhii")
+_LENGTH_AT = 8
+_LOG_OVERHEAD = 12
+
+
+def normalised(value: Any) -> Any:
+    """The answer as JSON values."""
+    return _value("", value)
+
+
+def _value(name: str, value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {
+            field.name: _field(field.name, getattr(value, field.name))
+            for field in dataclasses.fields(value)
+            if field.name not in LEFT_OUT and getattr(value, field.name) != _default(field)
+        }
+    if isinstance(value, list):
+        return [_field(name, item) for item in value]
+    if isinstance(value, bytes):
+        return value.hex()
+    return value
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    return field.default_factory() if field.default is dataclasses.MISSING else field.default  # type: ignore[misc]
+
+
+def _field(name: str, value: Any) -> Any:
+    rule = RULES.get(name)
+    return rule(value) if rule is not None else _value(name, value)
+
+
+def _id(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_id(item) for item in value]
+    return value if value < 0 else "broker"
+
+
+def _time(value: int) -> Any:
+    return "now" if value >= 0 and abs(value - time.time() * 1000) < _DAY_MS else value
+
+
+def _one_broker(value: list[Any]) -> Any:
+    """However many brokers there are, each is listed alike."""
+    listed = [_value("brokers", item) for item in value]
+    return listed[:1]
+
+
+def _by_name(value: list[Any] | None) -> Any:
+    if value is None:
+        return None
+    return sorted((_value("configs", item) for item in value), key=lambda item: str(item.get("name")))
+
+
+def _records(value: bytes | None) -> Any:
+    """Batches with their header fields; a cut one as the number of its bytes."""
+    if value is None:
+        return None
+    found: list[Any] = []
+    position = 0
+    while position < len(value):
+        length = int.from_bytes(value[position + _LENGTH_AT : position + _LOG_OVERHEAD], "big")
+        end = position + _LOG_OVERHEAD + length
+        if end > len(value) or position + _LOG_OVERHEAD > len(value):
+            found.append({"cut_bytes": len(value) - position})
+            break
+        found.append(_batch(value[position:end]))
+        position = end
+    return found
+
+
+def _batch(data: bytes) -> Any:
+    if data[16] < 2:
+        return data.hex()
+    fields = _BATCH.unpack_from(data)
+    offset, length, leader_epoch, magic, crc, attributes, last_delta, base_time, max_time, producer, *rest = fields
+    return {
+        "base_offset": offset,
+        "length": length,
+        "leader_epoch": leader_epoch,
+        "magic": magic,
+        "crc_holds": crc32c(data[21:]) == crc,
+        "attributes": attributes,
+        "last_offset_delta": last_delta,
+        "base_timestamp": _time(base_time),
+        "max_timestamp": _time(max_time),
+        "producer_id": _producer(producer),
+        "producer_epoch": rest[0],
+        "base_sequence": rest[1],
+        "count": rest[2],
+        "records": data[_BATCH.size :].hex(),
+    }
+
+
+def _producer(value: int) -> Any:
+    return value if value < 0 else "producer"
+
+
+LEFT_OUT = {"throttle_time_ms"}
+RULES: dict[str, Callable[[Any], Any]] = {
+    "leader_id": _id,
+    "node_id": _id,
+    "broker_id": _id,
+    "controller_id": _id,
+    "replica_nodes": _id,
+    "isr_nodes": _id,
+    "offline_replicas": _id,
+    "brokers": _one_broker,
+    "host": lambda value: "host" if value else value,
+    "port": lambda value: "port" if value >= 0 else value,
+    "rack": lambda _: "rack",
+    "cluster_id": lambda value: None if value is None else "cluster",
+    "topic_id": lambda value: "id" if any(value) else "no id",
+    "error_message": lambda value: None if value is None else "text",
+    "batch_index_error_message": lambda value: None if value is None else "text",
+    "documentation": lambda value: None if value is None else "text",
+    "log_append_time_ms": _time,
+    "timestamp": _time,
+    "producer_id": _producer,
+    "session_id": lambda value: "session" if value else 0,
+    "configs": _by_name,
+    "records": _records,
+}

@@ -1,0 +1,230 @@
+"""A scripted client on a raw socket: asks, and writes down the normalised answers under a label each.
+
+One connection at a time; when the broker closes it, the answer is "closed" and the next question opens another. All
+topics of the scripts live on the broker that is asked, so that a cluster of any size answers like a single broker.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+
+from brokers.engine.protocol import codec
+from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.headers import decode_response_header, encode_request_frame
+from brokers.engine.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from brokers.engine.protocol.messages.topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from tests.differential.normalise import normalised
+
+CLOSED = "closed"
+NO_ANSWER = "no answer"
+ANSWER_S = 15.0
+# How long a question that may stay unanswered is waited for.
+SILENCE_S = 1.0
+LEADER_S = 20.0
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a broker is, and what the exchange should leave alone there: topics whose name has another prefix."""
+
+    host: str
+    port: int
+
+
+class ConnectionLost(Exception):
+    """The broker closed the connection instead of answering."""
+
+
+@dataclass
+class Player:
+    """`answers` collects what `ask` and its kin were told, label by label."""
+
+    address: Address
+    answers: dict[str, Any] = field(default_factory=dict)
+    client_id: str | None = "differential"
+    _socket: socket.socket | None = None
+    _correlation_id: int = 0
+    _broker_id: int | None = None
+
+    def __enter__(self) -> Player:
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def write_down(self, label: str, answer: Any) -> None:
+        assert label not in self.answers, f"two answers under {label!r}"
+        self.answers[label] = answer
+
+    def write_down_answer(self, label: str, answer: Any) -> None:
+        """A decoded answer, normalised."""
+        self.write_down(label, normalised(answer))
+
+    def ask(self, label: str, api_key: int, version: int, message: Any, *, may_be_silent: bool = False) -> Any:
+        """Sends a request and writes the answer down; answers it decoded, or None when there was none."""
+        body = codec.encode_request(api_key, version, message)
+        return self.ask_body(label, api_key, version, body, may_be_silent=may_be_silent)
+
+    def ask_body(
+        self,
+        label: str,
+        api_key: int,
+        version: int,
+        body: bytes,
+        *,
+        read_as: int | None = None,
+        may_be_silent: bool = False,
+    ) -> Any:
+        """As `ask`, with a body made elsewhere; the answer is read in version `read_as` if that is another."""
+        try:
+            answer = self.call_body(
+                api_key, version, body, read_as=read_as, patience_s=SILENCE_S if may_be_silent else ANSWER_S
+            )
+        except ConnectionLost:
+            self.write_down(label, CLOSED)
+            return None
+        except TimeoutError:
+            assert may_be_silent, f"no answer to {label!r}"
+            self.close()
+            self.write_down(label, NO_ANSWER)
+            return None
+        self.write_down(label, normalised(answer))
+        return answer
+
+    def ask_frame(self, label: str, frame: bytes) -> None:
+        """Sends bytes as they are and writes down whether the connection survived, or the bytes that came back."""
+        self._connection().sendall(frame)
+        try:
+            self.write_down(label, self._receive(SILENCE_S).hex())
+        except ConnectionLost:
+            self.write_down(label, CLOSED)
+        except TimeoutError:
+            self.close()
+            self.write_down(label, NO_ANSWER)
+
+    def ask_frame_size(self, label: str, frame: bytes) -> None:
+        """As `ask_frame`, for answers whose content is compared elsewhere."""
+        self._connection().sendall(frame)
+        try:
+            self._receive(SILENCE_S)
+            self.write_down(label, "an answer")
+        except ConnectionLost:
+            self.write_down(label, CLOSED)
+
+    def tell(self, api_key: int, version: int, message: Any) -> None:
+        """Sends a request that has no answer (acks=0)."""
+        self._correlation_id += 1
+        body = codec.encode_request(api_key, version, message)
+        self._connection().sendall(encode_request_frame(api_key, version, self._correlation_id, self.client_id, body))
+
+    def call(self, api_key: int, version: int, message: Any) -> Any:
+        """Sends a request and answers the response, writing nothing down."""
+        return self.call_body(api_key, version, codec.encode_request(api_key, version, message))
+
+    def call_body(
+        self, api_key: int, version: int, body: bytes, *, read_as: int | None = None, patience_s: float = ANSWER_S
+    ) -> Any:
+        """Raises ConnectionLost, TimeoutError."""
+        self._correlation_id += 1
+        frame = encode_request_frame(api_key, version, self._correlation_id, self.client_id, body)
+        try:
+            self._connection().sendall(frame)
+        except OSError as error:
+            self.close()
+            raise ConnectionLost from error
+        answer = self._receive(patience_s)
+        layout = version if read_as is None else read_as
+        correlation_id, position = decode_response_header(api_key, layout, answer, 0, len(answer))
+        assert correlation_id == self._correlation_id, "an answer to another question"
+        decoded = codec.decode_response(api_key, layout, answer, position, len(answer))
+        again = codec.encode_response(api_key, layout, decoded)
+        assert again == answer[position:], "the answer is not what our codec writes for its values"
+        return decoded
+
+    def _connection(self) -> socket.socket:
+        if self._socket is None:
+            self._socket = socket.create_connection((self.address.host, self.address.port), ANSWER_S)
+        return self._socket
+
+    def _receive(self, patience_s: float) -> bytes:
+        size_bytes = int.from_bytes(self._exactly(4, patience_s), "big")
+        return self._exactly(size_bytes, ANSWER_S)
+
+    def _exactly(self, count: int, patience_s: float) -> bytes:
+        connection = self._connection()
+        connection.settimeout(patience_s)
+        received = bytearray()
+        while len(received) < count:
+            try:
+                piece = connection.recv(count - len(received))
+            except ConnectionError:
+                piece = b""
+            if not piece:
+                self.close()
+                raise ConnectionLost
+            received += piece
+        return bytes(received)
+
+    # What scripts need around their questions.
+
+    @property
+    def broker_id(self) -> int:
+        """The id of the broker that is asked."""
+        if self._broker_id is None:
+            answer = self.call(ApiKey.METADATA, 1, MetadataRequest(topics=[]))
+            at = (self.address.host, self.address.port)
+            (self._broker_id,) = [broker.node_id for broker in answer.brokers if (broker.host, broker.port) == at]
+        return self._broker_id
+
+    def make_topic(self, name: str, partitions: int = 1, **config: str) -> bytes:
+        """Creates a topic on this broker (`retention_ms="1"` sets `retention.ms`) and waits for its leaders; its id.
+
+        Records of the scripts are years old, so topics keep them for ever unless a script says otherwise.
+        """
+        config.setdefault("retention_ms", "-1")
+        topic = CreatableTopic(
+            name=name,
+            num_partitions=-1,
+            replication_factor=-1,
+            assignments=[
+                CreatableReplicaAssignment(partition_index=index, broker_ids=[self.broker_id])
+                for index in range(partitions)
+            ],
+            configs=[CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in config.items()],
+        )
+        answer = self.call(ApiKey.CREATE_TOPICS, 5, CreateTopicsRequest(topics=[topic], timeout_ms=10_000))
+        assert answer.topics[0].error_code == 0, answer
+        return self.until_led(name)
+
+    def until_led(self, name: str) -> bytes:
+        """Waits until every partition of a topic has a leader; answers the topic's id."""
+        deadline = time.monotonic() + LEADER_S
+        while True:
+            wanted = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
+            (topic,) = self.call(ApiKey.METADATA, 10, wanted).topics
+            if topic.error_code == 0 and topic.partitions and all(p.leader_id >= 0 for p in topic.partitions):
+                return bytes(topic.topic_id)
+            assert time.monotonic() < deadline, f"no leader for {name}: {topic}"
+
+    def until_gone(self, name: str) -> None:
+        """Waits until a deleted topic is no longer listed."""
+        deadline = time.monotonic() + LEADER_S
+        while True:
+            wanted = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
+            if self.call(ApiKey.METADATA, 10, wanted).topics[0].error_code == 3:
+                return
+            assert time.monotonic() < deadline, f"{name} stays"

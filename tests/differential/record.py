@@ -1,0 +1,51 @@
+"""Plays the scripts against a real Apache Kafka 3.9.1 and keeps its answers in `tests/golden/differential/`.
+
+    python -m tests.differential.record --bootstrap 127.0.0.1:9092 [script …]
+
+The broker must be fresh: one broker in ZooKeeper mode with its defaults, none of the scripts' topics in it. Read the
+diff before committing it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.differential.play import Address, Player
+from tests.differential.scripts import catalogue
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "differential"
+
+
+def play(script: str, address: Address) -> dict[str, Any]:
+    """All answers of one script."""
+    with Player(address) as player:
+        catalogue.SCRIPTS[script](player)
+        return player.answers
+
+
+def recorded(script: str) -> dict[str, Any]:
+    """What Apache Kafka answered."""
+    answers: dict[str, Any] = json.loads((GOLDEN / f"{script}.json").read_text())
+    return answers
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--bootstrap", required=True)
+    parser.add_argument("scripts", nargs="*", default=sorted(catalogue.SCRIPTS))
+    given = parser.parse_args()
+    host, _, port = given.bootstrap.rpartition(":")
+    GOLDEN.mkdir(parents=True, exist_ok=True)
+    for script in given.scripts:
+        answers = play(script, Address(host, int(port)))
+        lines = ",\n".join(f"{json.dumps(label)}: {json.dumps(answer)}" for label, answer in answers.items())
+        (GOLDEN / f"{script}.json").write_text("{\n" + lines + "\n}\n")
+        sys.stdout.write(f"{script}: {len(answers)} answers\n")
+
+
+if __name__ == "__main__":
+    main()
