@@ -161,8 +161,7 @@ def parse(topic: Mapping[str, str], defaults: Mapping[str, str]) -> TopicConfig:
     log = LogConfig(
         segment_bytes=max(rules.segment_bytes, ROLLED_BYTES_MIN),
         segment_ms=max(segment_ms, ROLLED_MS_MIN),
-        index_interval_bytes=number("index.interval.bytes"),
-        index_bytes_max=max(number("segment.index.bytes"), INDEX_BYTES_MIN),
+        index_limits=(number("index.interval.bytes"), max(number("segment.index.bytes"), INDEX_BYTES_MIN)),
         retention=RetentionRules(number("retention.ms"), number("retention.bytes"), "delete" in policies),
     )
     return TopicConfig(rules, log, number("min.insync.replicas"), number("file.delete.delay.ms"))

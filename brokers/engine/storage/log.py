@@ -16,7 +16,7 @@ from brokers.engine.storage.files import FileSlice, OpenFiles
 from brokers.engine.storage.leader_epochs import LeaderEpochs
 from brokers.engine.storage.producer_state import ProducerState, save_snapshot, snapshot_path
 from brokers.engine.storage.retention import RetentionRules, SegmentFacts, deletable
-from brokers.engine.storage.segment import Segment
+from brokers.engine.storage.segment import IndexLimits, Segment
 
 RELATIVE_OFFSET_MAX: Final = 2**31 - 1
 # Batch positions remembered per log, twice: consumers at the tail find theirs without a scan.
@@ -28,8 +28,7 @@ class LogConfig(NamedTuple):
 
     segment_bytes: int = 1_073_741_824
     segment_ms: int = 604_800_000
-    index_interval_bytes: int = 4_096
-    index_bytes_max: int = 10_485_760
+    index_limits: IndexLimits = (4_096, 10_485_760)
     retention: RetentionRules = RetentionRules()
 
 
@@ -99,7 +98,7 @@ class Log:
             segment = self.roll(now_ms)
         layout.assign(data, base_offset, leader_epoch)
         position = segment.size_bytes
-        segment.append(data, last_offset, max_timestamp, self.config.index_interval_bytes)
+        segment.append(data, last_offset, max_timestamp, self.config.index_limits)
         self.log_end_offset = last_offset + 1
         positions = self._positions
         if len(positions) >= POSITIONS_MAX:
@@ -117,9 +116,7 @@ class Log:
         if first is None:
             first = segment.load_first_timestamp()
         waited_ms = max_timestamp - first if first >= 0 else now_ms - segment.created_ms
-        if waited_ms > config.segment_ms:
-            return True
-        return segment.offset_index.full(config.index_bytes_max) or segment.time_index.full(config.index_bytes_max)
+        return waited_ms > config.segment_ms or segment.indexes_full
 
     def roll(self, now_ms: int) -> Segment:
         """Closes the active segment and opens the next at the log's end (LOG-17, LOG-18)."""

@@ -119,6 +119,7 @@ def _open_trusted(segment: Segment) -> bool:
     if not present or not segment.offset_index.sane(segment.size_bytes) or not segment.time_index.sane():
         return False
     segment.max_timestamp, segment.max_timestamp_offset = segment.time_index.last
+    segment.indexed_timestamp = segment.max_timestamp
     segment.bytes_since_entry = segment.size_bytes - segment.offset_index.last_position()
     return True
 
@@ -165,6 +166,7 @@ def _rebuild(log: Log, segment: Segment) -> tuple[int, int]:
     segment.offset_index.reset()
     segment.time_index.reset()
     segment.max_timestamp, segment.max_timestamp_offset = -1, segment.base_offset
+    segment.indexed_timestamp = -1
     segment.bytes_since_entry = 0
     next_offset, good_bytes = segment.base_offset, 0
     for position, header in segment.headers(0):
@@ -172,9 +174,7 @@ def _rebuild(log: Log, segment: Segment) -> tuple[int, int]:
             break
         if position == 0:
             segment.first_timestamp = header.max_timestamp
-        segment.account(
-            position, header.size_bytes, header.last_offset, header.max_timestamp, log.config.index_interval_bytes
-        )
+        segment.account(position, header.size_bytes, header.last_offset, header.max_timestamp, log.config.index_limits)
         if header.leader_epoch > log.epochs.latest:
             log.epochs.assign(header.leader_epoch, header.base_offset)
         next_offset, good_bytes = header.next_offset, position + header.size_bytes

@@ -25,6 +25,10 @@ DELETED_SUFFIX: Final = ".deleted"
 SCAN_CHUNK_BYTES: Final = 16 * 1024
 
 
+# (`index.interval.bytes`, `segment.index.bytes`)
+IndexLimits = tuple[int, int]
+
+
 def base_name(base_offset: int) -> str:
     """20 digits, zero-padded."""
     return f"{base_offset:020d}"
@@ -39,6 +43,8 @@ class Segment:
         "created_ms",
         "file",
         "first_timestamp",
+        "indexed_timestamp",
+        "indexes_full",
         "max_timestamp",
         "max_timestamp_offset",
         "offset_index",
@@ -69,8 +75,10 @@ class Segment:
         self.first_timestamp: int | None = None
         self.max_timestamp = -1
         self.max_timestamp_offset = base_offset
+        self.indexed_timestamp = -1
+        self.indexes_full = False
 
-    def append(self, data: memoryview | bytes, last_offset: int, max_timestamp: int, index_interval_bytes: int) -> None:
+    def append(self, data: memoryview | bytes, last_offset: int, max_timestamp: int, limits: IndexLimits) -> None:
         """Writes one batch with its offsets already assigned. Raises StorageFailed and changes nothing then."""
         position = self.size_bytes
         append_all(self.file, data, position)
@@ -78,19 +86,20 @@ class Segment:
         self.size_bytes = position + size
         if position == 0:
             self.first_timestamp = max_timestamp
-        self.account(position, size, last_offset, max_timestamp, index_interval_bytes)
+        self.account(position, size, last_offset, max_timestamp, limits)
 
-    def account(
-        self, position: int, size: int, last_offset: int, max_timestamp: int, index_interval_bytes: int
-    ) -> None:
+    def account(self, position: int, size: int, last_offset: int, max_timestamp: int, limits: IndexLimits) -> None:
         """Index entries and the greatest timestamp, for a batch written at `position` (LOG-9)."""
         if max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
             self.max_timestamp_offset = last_offset
-        if self.bytes_since_entry > index_interval_bytes:
+        if self.bytes_since_entry > limits[0]:
             self.offset_index.add(last_offset, position)
-            self.time_index.add(self.max_timestamp, self.max_timestamp_offset)
+            if self.max_timestamp > self.indexed_timestamp:
+                self.time_index.add(self.max_timestamp, self.max_timestamp_offset)
+                self.indexed_timestamp = self.max_timestamp
             self.bytes_since_entry = 0
+            self.indexes_full = self.offset_index.full(limits[1]) or self.time_index.full(limits[1])
         self.bytes_since_entry += size
 
     def headers(self, position: int, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
@@ -160,6 +169,8 @@ class Segment:
         self.offset_index.truncate(next_offset)
         self.time_index.truncate(next_offset)
         self.max_timestamp, self.max_timestamp_offset = self.time_index.last
+        self.indexed_timestamp = self.max_timestamp
+        self.indexes_full = False
         self.bytes_since_entry = size_bytes - self.offset_index.last_position()
         for _, header in self.headers(self.offset_index.last_position()):
             if header.max_timestamp > self.max_timestamp:

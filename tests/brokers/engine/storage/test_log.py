@@ -18,7 +18,7 @@ from brokers.engine.storage.lookups import first_at_or_after, greatest_timestamp
 from brokers.engine.storage.retention import RetentionRules
 from tests.brokers.engine.storage.logs import NOW_MS, append, new_log, read_all, reopen, values
 
-SMALL = LogConfig(segment_bytes=2_000, index_interval_bytes=200)
+SMALL = LogConfig(segment_bytes=2_000, index_limits=(200, 10_000))
 
 batches = st.lists(
     st.tuples(st.integers(1, 12), st.integers(0, 150), st.integers(-5_000, 5_000), st.sampled_from([0, 0, 1, 4])),
@@ -113,7 +113,7 @@ def test_segments_roll_by_size_and_by_time(tmp_path: Path) -> None:
 
 
 def test_a_full_index_rolls_the_segment(tmp_path: Path) -> None:
-    config = LogConfig(index_interval_bytes=0, index_bytes_max=40)
+    config = LogConfig(index_limits=(0, 40))
     log = new_log(tmp_path / "t-0", config)
     for _ in range(30):
         append(log, values(1))
@@ -196,7 +196,7 @@ def test_descriptors_stay_within_their_limit(tmp_path: Path) -> None:
 @pytest.mark.parametrize("interval", [0, 100, 4_096])
 def test_index_lookups_never_pass_the_batch_a_scan_finds(tmp_path: Path, interval: int) -> None:
     """LOG-11."""
-    log = new_log(tmp_path / "t-0", LogConfig(index_interval_bytes=interval))
+    log = new_log(tmp_path / "t-0", LogConfig(index_limits=(interval, 10_000)))
     for at in range(80):
         append(log, values(1 + at % 7, size=at * 3))
     segment = log.active

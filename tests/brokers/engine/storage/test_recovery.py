@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from brokers.engine.storage.log import LogConfig
 from tests.brokers.engine.storage.logs import append, new_log, read_all, reopen, values
 
-SMALL = LogConfig(segment_bytes=1_500, index_interval_bytes=150)
+SMALL = LogConfig(segment_bytes=1_500, index_limits=(150, 10_000))
 
 
 def test_a_torn_write_at_every_byte_of_the_last_batch_is_cut(tmp_path: Path) -> None:
