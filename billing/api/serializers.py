@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.utils import timezone
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.exceptions import ValidationError
 
-from billing.models import Direction
+from billing.models import Direction, Plan
 from billing.selectors import STEPS, STEPS_PER_REQUEST_MAX, price_at
 from tenants.api.endpoint import PageQuery
 from tenants.api.strict import StrictSerializer
@@ -38,7 +41,8 @@ class PlanOut(serializers.Serializer):
     partitions_max = serializers.IntegerField()
     price = serializers.SerializerMethodField()
 
-    def get_price(self, plan) -> PriceOut | None:  # type: ignore[no-untyped-def]
+    @extend_schema_field(PriceOut(allow_null=True))
+    def get_price(self, plan: Plan) -> dict[str, Any] | None:
         price = price_at(plan)
         return PriceOut(price).data if price else None
 
