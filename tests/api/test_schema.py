@@ -20,7 +20,9 @@ from hypothesis import HealthCheck, Phase, settings
 from schemathesis.generation import GenerationMode
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
+from billing.services import ensure_default_plans
 from config.wsgi import application
+from instances.services import create_instance
 from tenants import services
 from tenants.actors import member_actor
 from tenants.choices import Role
@@ -55,7 +57,11 @@ def owner(db: None) -> Iterator[Member]:
 def places(owner: Member) -> dict[str, str]:
     """Ids of things that exist, by the name they have in a path."""
     acting = member_actor(owner)
+    ensure_default_plans()
+    instance, operation = create_instance(acting=acting, name="orders")
     return {
+        "instance_id": instance.pk,
+        "operation_id": operation.pk,
         "tenant_id": owner.tenant_id,
         "member_id": make_member(Role.DEVELOPER, owner.tenant).pk,
         "token_id": services.create_token(acting=acting, name="t", scopes=["members:read"])[0].pk,
