@@ -132,11 +132,16 @@ def wanted_state(
     """What should be written over the partition's present state; None when it is right as it is, or nothing can be
     done.
 
-    A leader that registered after the state was written leads from an earlier life: it is elected again under a higher
-    leader epoch, so that nobody mistakes one life for the other (CTL-10).
+    A broker that registered after the state was written is in it from an earlier life (CTL-10): it counts as dead while
+    there is anybody else in sync, and if it leads again then under a higher leader epoch, so that nobody mistakes one
+    life for the other.
     """
-
     is_alive = brokers.__contains__
+
+    def is_same_life(id: int) -> bool:
+        broker = brokers.get(id)
+        return broker is not None and broker.epoch <= partition.written_at
+
     if partition.version is None:
         first = leader_choice.first_leader(partition.replicas, is_alive)
         if first is None:
@@ -144,15 +149,16 @@ def wanted_state(
         return PartitionStateDocument(
             leader=first.leader, leader_epoch=0, controller_epoch=controller_epoch, isr=first.isr
         )
-    leader = brokers.get(partition.leader)
-    if leader is not None and leader.epoch <= partition.written_at:
-        isr = leader_choice.without_dead(partition.leader, partition.isr, is_alive)
+    if is_same_life(partition.leader):
+        isr = leader_choice.without_dead(partition.leader, partition.isr, is_same_life)
         if isr == partition.isr:
             return None
         choice = leader_choice.Choice(partition.leader, isr)
     else:
-        unclean = config.get(UNCLEAN_KEY, "false").lower() == "true"
-        choice = leader_choice.offline_leader(partition.replicas, partition.isr, is_alive, unclean_allowed=unclean)
+        choice = leader_choice.offline_leader(partition.replicas, partition.isr, is_same_life, unclean_allowed=False)
+        if choice.leader == NO_LEADER:
+            unclean = config.get(UNCLEAN_KEY, "false").lower() == "true"
+            choice = leader_choice.offline_leader(partition.replicas, partition.isr, is_alive, unclean_allowed=unclean)
         if choice.leader == NO_LEADER and partition.leader == NO_LEADER:
             return None
     return PartitionStateDocument(

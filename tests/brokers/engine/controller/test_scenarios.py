@@ -1,0 +1,254 @@
+"""Days in the life of a controller, as readable scripts: `scenarios/*.txt`, each command with what the controller
+ordered.
+
+    brokers 1 2 3           these live (a broker that was not there registers now)
+    bounce 2                registers again without having been missed
+    topic t 1,2 2,3         a topic appears, one word of replicas per partition
+    grow t 3,1              further partitions
+    config t key=value      topic configuration
+    mark t                  marked for deletion
+    elect | depose          this broker wins or loses the office
+    carry out               everything ordered is written and shows in the picture
+    lose                    every ordered write loses its race, and the topics are read again
+    late                    the same picture again, before anything was written
+    show t                  leader (ISR) epoch of each partition
+
+Below `----` stands the transcript. `REWRITE_SCENARIOS=1 pytest …` writes it anew; read the difference before keeping
+it.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from brokers.engine.cluster.controller_writes import ControllerTerm
+from brokers.engine.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
+from brokers.engine.controller.decide import decide
+from brokers.engine.controller.events import (
+    CreateSystemTopic,
+    Deposed,
+    Elected,
+    Event,
+    FinishDeletion,
+    GrowSystemTopic,
+    Instruction,
+    LookAgain,
+    PictureChanged,
+    StatesWritten,
+    TopicSettled,
+    WriteStates,
+)
+from brokers.engine.controller.state import ControllerState
+
+SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
+SEPARATOR = "----"
+
+
+class World:
+    """The tree as it would be, and the controller that looks at it. Every change gets the next zxid."""
+
+    def __init__(self) -> None:
+        self.zxid = 100
+        self.epoch = 0
+        self.image = ClusterImage("cl")
+        self.state = ControllerState(broker_id=1, image=self.image)
+        self.ordered: list[Instruction] = []
+        self.said: list[str] = []
+
+    def do(self, line: str) -> str:
+        verb, *words = line.split()
+        self.said = []
+        commands: dict[str, Callable[..., None]] = {
+            "brokers": self.brokers,
+            "bounce": self.bounce,
+            "topic": self.topic,
+            "grow": self.grow,
+            "config": self.config,
+            "mark": self.mark,
+            "elect": self.elect,
+            "depose": self.depose,
+            "carry": self.carry_out,
+            "lose": self.lose,
+            "late": self.show_picture,
+            "show": self.show,
+        }
+        commands[verb](*words)
+        self.state.check()
+        return "\n".join(self.said) or "nothing"
+
+    def brokers(self, *ids: str) -> None:
+        self.zxid += 1
+        live = {int(id): self.image.brokers.get(int(id), registered(int(id), self.zxid)) for id in ids}
+        self.image = self.image.with_changes(brokers=live)
+        self.show_picture()
+
+    def bounce(self, id: str) -> None:
+        self.zxid += 1
+        again = {**self.image.brokers, int(id): registered(int(id), self.zxid)}
+        self.image = self.image.with_changes(brokers=again)
+        self.show_picture()
+
+    def topic(self, name: str, *replicas: str) -> None:
+        topic_id = random.Random(name).randbytes(16)
+        self.put(TopicImage(name, name, None, topic_id, partitions_of(replicas, 0), {}))
+
+    def grow(self, name: str, *replicas: str) -> None:
+        topic = self.image.topics[name]
+        added = partitions_of(replicas, len(topic.partitions))
+        self.put(replace(topic, partitions=topic.partitions + added))
+
+    def config(self, name: str, setting: str) -> None:
+        key, _, value = setting.partition("=")
+        topic = self.image.topics[name]
+        self.put(replace(topic, config={**topic.config, key: value}))
+
+    def mark(self, name: str) -> None:
+        self.put(replace(self.image.topics[name], deleting=True))
+
+    def put(self, topic: TopicImage) -> None:
+        self.zxid += 1
+        self.image = self.image.with_changes(topics={topic.name: topic})
+        self.show_picture()
+
+    def elect(self) -> None:
+        self.epoch += 1
+        self.feed(Elected(ControllerTerm(broker_id=1, epoch=self.epoch, guard_version=self.epoch)))
+
+    def depose(self) -> None:
+        self.ordered = []
+        self.feed(Deposed("somebody else"))
+
+    def show_picture(self) -> None:
+        self.feed(PictureChanged(self.image))
+
+    def carry_out(self, _out: str) -> None:
+        ordered, self.ordered = self.ordered, []
+        for instruction in ordered:
+            match instruction:
+                case WriteStates(writes):
+                    self.zxid += 1
+                    written = {}
+                    for write in writes:
+                        version = 0 if write.version is None else write.version + 1
+                        written[write.key] = version
+                        topic = self.image.topics[write.topic]
+                        parts = list(topic.partitions)
+                        parts[write.index] = PartitionImage(
+                            write.index,
+                            parts[write.index].replicas,
+                            write.document.leader,
+                            write.document.leader_epoch,
+                            write.document.isr,
+                            write.document.controller_epoch,
+                            version,
+                            self.zxid,
+                        )
+                        self.image = self.image.with_changes(
+                            topics={topic.name: replace(topic, partitions=tuple(parts))}
+                        )
+                    self.feed(StatesWritten(written))
+                case FinishDeletion(topic):
+                    self.image = self.image.with_changes(topics={topic.name: None})
+                    self.feed(TopicSettled(topic.name))
+                case CreateSystemTopic(name, assignment, config):
+                    words = [",".join(map(str, assignment[index])) for index in sorted(assignment)]
+                    topic = TopicImage(name, name, None, bytes(15) + b"u", partitions_of(words, 0), config)
+                    self.image = self.image.with_changes(topics={name: topic})
+                    self.feed(TopicSettled(name))
+                case GrowSystemTopic(name, present, added):
+                    topic = self.image.topics[name]
+                    parts = partitions_of([",".join(map(str, replicas)) for replicas in added], present)
+                    self.image = self.image.with_changes(
+                        topics={name: replace(topic, partitions=topic.partitions + parts)}
+                    )
+                    self.feed(TopicSettled(name))
+        self.show_picture()
+
+    def lose(self) -> None:
+        ordered, self.ordered = self.ordered, []
+        for instruction in ordered:
+            if isinstance(instruction, WriteStates):
+                self.feed(StatesWritten({}, tuple(write.key for write in instruction.writes)))
+        looks = [instruction.topics for instruction in self.ordered if isinstance(instruction, LookAgain)]
+        again = {name for names in looks for name in names}
+        self.ordered = []
+        self.image = self.image.with_changes(topics={name: replace(self.image.topics[name]) for name in again})
+        self.show_picture()
+
+    def show(self, name: str) -> None:
+        if name not in self.image.topics:
+            self.said.append("gone")
+            return
+        for partition in self.image.topics[name].partitions:
+            isr = ",".join(map(str, partition.isr))
+            self.said.append(
+                f"{name}-{partition.index}: leader {partition.leader} ({isr}) epoch {partition.leader_epoch}"
+            )
+
+    def feed(self, event: Event) -> None:
+        self.state, instructions = decide(self.state, event)
+        self.ordered += instructions
+        for instruction in instructions:
+            self.said += told(instruction)
+
+
+def told(instruction: Instruction) -> list[str]:
+    match instruction:
+        case WriteStates(writes, cause):
+            lines = [f"write states, because of: {cause}"]
+            for write in writes:
+                over = "first" if write.version is None else f"over version {write.version}"
+                isr = ",".join(map(str, write.document.isr))
+                lines.append(
+                    f"  {write.topic}-{write.index}: leader {write.document.leader} ({isr}) "
+                    f"epoch {write.document.leader_epoch}, {over}"
+                )
+            return lines
+        case FinishDeletion(topic):
+            return [f"remove {topic.name}"]
+        case CreateSystemTopic(name, assignment, _):
+            return [f"create {name} " + " ".join(",".join(map(str, replicas)) for replicas in assignment.values())]
+        case GrowSystemTopic(name, present, added):
+            return [f"grow {name} behind {present} by " + " ".join(",".join(map(str, one)) for one in added)]
+        case LookAgain(topics):
+            return [f"look again at {', '.join(topics)}"]
+
+
+def partitions_of(words: tuple[str, ...] | list[str], first: int) -> tuple[PartitionImage, ...]:
+    return tuple(
+        PartitionImage(first + offset, tuple(int(id) for id in word.split(","))) for offset, word in enumerate(words)
+    )
+
+
+def registered(id: int, zxid: int) -> BrokerInfo:
+    return BrokerInfo(id, "127.0.0.1", 24000 + id, 24050 + id, None, zxid)
+
+
+def play(script: str) -> str:
+    """The script with its transcript as it comes out."""
+    world = World()
+    blocks: list[str] = []
+    for block in script.strip().split("\n\n"):
+        commands = [line for line in block.split(f"\n{SEPARATOR}\n")[0].splitlines() if line]
+        transcript = [world.do(line) for line in commands if not line.startswith("#")]
+        blocks.append("\n".join([*commands, *([SEPARATOR, *transcript] if transcript else [])]))
+    return "\n\n".join(blocks) + "\n"
+
+
+@pytest.mark.parametrize("file", SCENARIOS, ids=lambda file: file.stem)
+def test_the_day_goes_as_written(file: Path) -> None:
+    script = file.read_text()
+    played = play(script)
+    if os.environ.get("REWRITE_SCENARIOS"):
+        file.write_text(played)
+    assert played == file.read_text()
+
+
+def test_there_are_scenarios() -> None:
+    assert len(SCENARIOS) >= 4
