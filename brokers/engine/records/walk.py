@@ -16,6 +16,7 @@ from brokers.engine.wire.varints import MalformedVarint, read_signed_int, read_s
 PROBE_RECORDS: Final = 64  # first look ahead for a run; quadrupled while runs fill it
 PATIENCE_RECORDS_MAX: Final = 1_024  # hops between two looks when records come in no runs
 RUN_WORTH_IT: Final = 8
+HOPS_FIRST: Final = 2
 HEADERS_PER_RECORD_MAX: Final = 65_536
 RECORD_BYTES_MIN: Final = 7  # length, attributes, two deltas, key and value lengths, header count
 
@@ -39,7 +40,7 @@ def hop(data: bytes, count: int) -> None:
     """Checks that exactly `count` length-prefixed records fill `data`. Raises Malformed otherwise."""
     position = seen = 0
     end = len(data)
-    patience, probe = RUN_WORTH_IT, PROBE_RECORDS
+    patience, probe = HOPS_FIRST, PROBE_RECORDS
     try:
         while position < end:
             first = data[position]
@@ -61,9 +62,11 @@ def hop(data: bytes, count: int) -> None:
                 position += stride
                 continue
             window = position + stride * probe
-            run = _leading(data[position:window:stride], first)
+            column = data[position:window:stride]
+            run = len(column) - len(column.lstrip(column[:1]))  # how many records share the first length byte
             if second >= 0:
-                run = min(run, _leading(data[position + 1 : window : stride], second))
+                column = data[position + 1 : window : stride]
+                run = min(run, len(column) - len(column.lstrip(column[:1])))
             seen += run
             position += stride * run
             if run < RUN_WORTH_IT:
@@ -76,11 +79,6 @@ def hop(data: bytes, count: int) -> None:
         raise Malformed("the last record reaches past the end of its batch")
     if seen != count:
         raise Malformed(f"{seen} records where {count} were declared")
-
-
-def _leading(column: bytes, byte: int) -> int:
-    """How many bytes equal to `byte` the column starts with."""
-    return len(column) - len(column.lstrip(bytes((byte,))))
 
 
 def check_fields(data: bytes, count: int) -> tuple[int, list[int]]:
