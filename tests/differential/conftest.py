@@ -1,4 +1,4 @@
-"""An instance of our own for the scripts: no topic in it that they do not make."""
+"""Our broker for the scripts: one process with one instance, and no topic in it that the scripts do not make."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ from collections.abc import Iterator
 import pytest
 
 from tests.differential.play import Address
-from tests.support.tenancy import addresses, demo_tenant
+from tests.support.engine import EngineCluster
 
 
 @pytest.fixture(scope="session")
-def kafka_address(request: pytest.FixtureRequest) -> Iterator[Address]:
-    """The first broker of a fresh instance; `PENSTOCK_DIFFERENTIAL=host:port` names a running one instead."""
+def kafka_address(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Address]:
+    """The broker to ask; `PENSTOCK_DIFFERENTIAL=host:port` names a running one with a fresh instance instead."""
     given = os.environ.get("PENSTOCK_DIFFERENTIAL")
     if given:
-        host, _, port = given.rpartition(":")
-        yield Address(host, int(port))
+        yield address(given)
         return
-    tenant = demo_tenant(request.getfixturevalue("stack"))
-    instance = tenant.instance("differential", bandwidth_mb_s=50)
-    host, _, port = addresses(instance)[0].rpartition(":")
-    yield Address(host, int(port))
-    tenant.call("DELETE", f"/instances/{instance['id']}")
+    zookeeper_address: str = request.getfixturevalue("zookeeper_address")
+    with EngineCluster(zookeeper_address, tmp_path_factory.mktemp("differential")) as cluster:
+        yield address(cluster.create_instance("ins-differen").bootstrap)
+
+
+def address(bootstrap: str) -> Address:
+    host, _, port = bootstrap.rpartition(":")
+    return Address(host, int(port))

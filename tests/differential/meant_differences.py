@@ -1,8 +1,7 @@
 """What we answer otherwise than Apache Kafka 3.9.1, on purpose, each with its reason.
 
-A difference names the scripts and labels it is about (shell patterns) and says what is put in place of the recorded answer
-before ours is compared with it. `stale` in the test keeps the list honest: a difference that changes no recorded answer
-must go.
+A difference names the scripts and labels it is about (shell patterns) and says what is put in place of the recorded
+answer before ours is compared with it. A test keeps the list honest: one that changes no recorded answer must go.
 """
 
 from __future__ import annotations

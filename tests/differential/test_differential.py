@@ -15,7 +15,6 @@ from tests.differential.scripts.catalogue import SCRIPTS
 SHOWN_MAX = 40
 
 
-@pytest.mark.system
 @pytest.mark.parametrize("script", sorted(SCRIPTS))
 def test_our_broker_answers_as_apache_kafka_did(script: str, kafka_address: Address) -> None:
     golden = recorded(script)
