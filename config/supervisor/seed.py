@@ -25,15 +25,20 @@ from config.supervisor.state import StateDirectory, write_private_json
 from instances import selectors as instance_selectors
 from instances import services as instance_services
 from instances.lifecycle import Phase
+from instances.models import Instance
 from tenants import services as tenant_services
 from tenants.actors import member_actor
 from tenants.demo import demo_owner, ensure_demo_tenant
+from tenants.models import Member
 
 CLUSTER_NAME = "local"
 OPERATOR_EMAIL = "operator@penstock.example"
 DEMO_EMAIL = "demo@penstock.example"
 DEMO_INSTANCE = "demo"
 DEMO_TOPIC = "hello"
+# Wide enough that trying the product out with real load does not end at the first limit.
+DEMO_BANDWIDTH_MB_S = 200
+DEMO_STORAGE_GB = 500
 PASSWORD_BYTES = 12
 LOGINS_FILE = "logins.json"
 
@@ -91,7 +96,7 @@ def demo_instance(*, wait: Wait) -> DemoInstance:
     """The demo tenant's instance, created when there is none, waited for until it runs."""
     member = demo_owner(DEMO_EMAIL)
     found = instance_selectors.instance_list(member.tenant).filter(name=DEMO_INSTANCE).first()
-    instance = found or instance_services.create_instance(acting=member_actor(member), name=DEMO_INSTANCE)[0]
+    instance = found or _create_demo_instance(member)
 
     def is_settled() -> bool:
         instance.refresh_from_db()
@@ -101,6 +106,15 @@ def demo_instance(*, wait: Wait) -> DemoInstance:
     if instance.current_phase is Phase.FAILED:
         raise StartFailed(f"The demo instance {instance.pk} could not be made: {instance.reason}", "See the logs.")
     return DemoInstance(id=instance.pk, bootstrap_servers=instance.bootstrap_servers, topic=DEMO_TOPIC)
+
+
+def _create_demo_instance(member: Member) -> Instance:
+    return instance_services.create_instance(
+        acting=member_actor(member),
+        name=DEMO_INSTANCE,
+        bandwidth_mb_s=DEMO_BANDWIDTH_MB_S,
+        storage_gb=DEMO_STORAGE_GB,
+    )[0]
 
 
 def release_connections() -> None:
