@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from dataclasses import dataclass
 
 from instances import ports, selectors
@@ -37,7 +36,7 @@ def figures(instance: Instance) -> Figures | None:
     produced = consumed = stored = None
     active = 0
     try:
-        seen = selectors.throughput(instance, now_ms=time.time_ns() // 1_000_000)
+        seen = selectors.throughput(instance)
         produced, consumed = seen.produce_bytes_per_s, seen.consume_bytes_per_s
         entries = [entry for entry in seen.throttles.entries if entry.active]
         active = len({(entry.kind, entry.quota, entry.level, str(entry.entity)) for entry in entries})

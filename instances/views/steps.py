@@ -8,8 +8,9 @@ from typing import Any
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from instances.choices import OperationState, Step, StepState
+from instances.choices import Reason, Step, StepState
 from instances.models import Operation
+from tenants.wording import localized
 
 MS_PER_S = 1_000
 
@@ -38,12 +39,22 @@ def steps_of(operation: Operation) -> list[ShownStep]:
         state = {StepState.DONE: "done", StepState.FAILED: "broken"}.get(step["state"], "waiting")
         if state == "waiting" and not has_current:
             state, has_current = "now", True
+        if state == "broken":
+            step = step | {"fact": _cause(operation) or step["fact"]}
         shown.append(ShownStep(label=_label(step), state=state, took=_took(step, state), fact=_fact(step, state)))
     return shown
 
 
-def has_failed(operation: Operation) -> bool:
-    return operation.state == OperationState.FAILED
+def _cause(operation: Operation) -> str:
+    """Why the operation failed, with what would help, where the error says enough for it."""
+    error = operation.error or {}
+    if error.get("code") != Reason.NO_ROOM:
+        return ""
+    largest = (error.get("data") or {}).get("largest_bandwidth_mb_s")
+    words = {"asked": f"{operation.instance.bandwidth_mb_s:,}", "most": f"{largest or 0:,.0f}"}
+    if largest:
+        return _("No cluster has %(asked)s MB/s free. Take %(most)s MB/s or less.") % words
+    return _("No cluster has %(asked)s MB/s free.") % words
 
 
 def _label(step: dict[str, Any]) -> str:
@@ -58,8 +69,16 @@ def _took(step: dict[str, Any], state: str) -> str:
 
 
 def _fact(step: dict[str, Any], state: str) -> str:
-    if step["fact"]:
-        return _(step["fact"])
-    if state in ("now", "waiting") and step["name"] == Step.FIRST_MESSAGE:
+    data = step.get("data") or {}
+    if state == "broken":
+        return localized(step["fact"])
+    if step["name"] == Step.ACCEPTED:
+        return _("Written with its audit row")
+    if step["name"] == Step.PLACED and "cluster" in data:
+        return _("Cluster %(cluster)s, %(n)s brokers") % {"cluster": data["cluster"], "n": data["brokers"]}
+    if step["name"] == Step.LIMITS_PUBLISHED and "bandwidth_mb_s" in data:
+        words = {"n": f"{data['bandwidth_mb_s']:,}", "gb": f"{data['storage_gb']:,}"}
+        return _("Produce %(n)s, consume %(n)s MB/s, storage %(gb)s GB") % words
+    if not step["fact"] and step["name"] == Step.FIRST_MESSAGE:
         return _("A probe produces and reads one record as a real client")
-    return ""
+    return str(step["fact"])

@@ -23,6 +23,7 @@ from tenants import access, selectors
 from tenants.actors import Actor, actor_of
 from tenants.choices import Theme
 from tenants.errors import DomainError
+from tenants.wording import localized
 
 logger = logging.getLogger(__name__)
 
@@ -134,7 +135,7 @@ def error_page(request: HttpRequest, error: DomainError, scope: str | None = Non
 
 def wording(error: DomainError) -> str:
     """The error in the reader's language, where the catalog has it (`tenants.wording`)."""
-    return _(error.detail or error.title)
+    return localized(error.detail or error.title)
 
 
 def add_errors(form: Form, error: DomainError, fields: dict[str, str] | None = None) -> None:
@@ -148,7 +149,7 @@ def add_errors(form: Form, error: DomainError, fields: dict[str, str] | None = N
     for complaint in error.errors:
         pointer = complaint.pointer or f"/{complaint.parameter or ''}"
         name = (fields or {}).get(pointer, pointer.strip("/").split("/")[0])
-        form.add_error(name if name in form.fields else None, _(complaint.detail))
+        form.add_error(name if name in form.fields else None, localized(complaint.detail))
         told = True
     if not told:
         form.add_error(None, wording(error))

@@ -39,7 +39,7 @@ export function runs(points, stepMs) {
 }
 
 export class Chart {
-  /** `texts`: limit ("limit %s"), gap ("no data %s s"). The y axis only ever grows within one view. */
+  /** `texts`: limit ("limit {n}"), gap ("no data {n} s"). The y axis only ever grows within one view. */
   constructor(box, texts) {
     this.box = box;
     this.texts = texts;
@@ -102,7 +102,7 @@ export class Chart {
       const width = this.x(Math.min(to, this.data.toMs)) - left;
       if (width <= 0) return [];
       const parts = [make("rect", { class: "gap", x: left, y: this.plot.y, width, height: this.plot.height })];
-      const label = this.texts.gap.replace("%s", Math.round((to - from) / 1000).toLocaleString("en"));
+      const label = this.texts.gap.replace("{n}", Math.round((to - from) / 1000).toLocaleString("en"));
       const middle = Math.min(Math.max(left + width / 2, this.plot.x + 60), this.plot.x + this.plot.width - 50);
       parts.push(make("text", { x: middle, y: this.plot.y - 8, "text-anchor": "middle" }, label));
       return parts;
@@ -125,7 +125,7 @@ export class Chart {
     const { limit } = this.data;
     if (!limit || limit > this.top) return [];
     const [x, y] = [this.plot.x, this.y(limit)];
-    const label = this.texts.limit.replace("%s", `${tickText(limit, this.unit)} ${this.unit.name}`);
+    const label = this.texts.limit.replace("{n}", `${tickText(limit, this.unit)} ${this.unit.name}`);
     return [
       make("path", { class: "gate", d: `M${x} ${y}H${x + this.plot.width}` }),
       make("path", { class: "gate-cap", d: `M${x - 1} ${y - 7}h3v14h-3zM${x - 4} ${y - 8}h9v2.5h-9z` }),

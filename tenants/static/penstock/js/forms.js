@@ -10,7 +10,7 @@ function markBusy(form, button) {
   button.style.minWidth = `${button.offsetWidth}px`;
   const started = performance.now();
   const tell = () => {
-    button.textContent = act.replace("%s", ((performance.now() - started) / 1000).toFixed(1));
+    button.textContent = act.replace("{n}", ((performance.now() - started) / 1000).toFixed(1));
   };
   button.setAttribute("aria-disabled", "true");
   tell();

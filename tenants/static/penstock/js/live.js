@@ -33,7 +33,7 @@ class LivePart {
   tellStale() {
     if (!this.lastOkMs || Date.now() - this.lastOkMs < STALE_AFTER_PERIODS * this.period) return;
     this.box.classList.add("stale");
-    this.box.title = this.box.dataset.textStale?.replace("%s", clock(new Date(this.lastOkMs))) ?? "";
+    this.box.title = this.box.dataset.textStale?.replace("{n}", clock(new Date(this.lastOkMs))) ?? "";
   }
 
   show(html) {

@@ -16,7 +16,7 @@ function startUndo(bar) {
   let left = UNDO_MS;
   const timer = setInterval(() => {
     if (!bar.matches(":hover, :focus-within")) left -= UNDO_STEP_MS;
-    label.textContent = text("seconds").replace("%s", Math.ceil(left / 1000));
+    label.textContent = text("seconds").replace("{n}", Math.ceil(left / 1000));
     if (left <= 0) {
       clearInterval(timer);
       bar.remove();

@@ -30,7 +30,7 @@ export function startSteps() {
     if (next) location.assign(next.dataset.go);
     const busy = document.querySelector("[data-elapsed]");
     const elapsed = panel.querySelector("[data-elapsed-s]");
-    if (busy && elapsed) busy.textContent = busy.dataset.elapsed.replace("%s", elapsed.dataset.elapsedS);
+    if (busy && elapsed) busy.textContent = busy.dataset.elapsed.replace("{n}", elapsed.dataset.elapsedS);
   }
 
   if (!panel.querySelector("[data-finished]")) setTimeout(ask, PERIOD_MS);

@@ -108,7 +108,7 @@ class Traffic {
     if (Date.now() - this.lastAnswerMs < STALE_AFTER_MS) return;
     this.live.classList.add("paused");
     this.live.textContent = this.lastAnswerMs
-      ? this.box.dataset.textStale.replace("%s", clock(new Date(this.lastAnswerMs)))
+      ? this.box.dataset.textStale.replace("{n}", clock(new Date(this.lastAnswerMs)))
       : this.box.dataset.textFailed;
   }
 
@@ -125,9 +125,9 @@ class Traffic {
     });
     const last = this.points.at(-1);
     this.plot.setAttribute("aria-label", this.box.dataset.textSummary
-      .replace("%produce", last ? rateText(last[1], this.chart.unit) : "—")
-      .replace("%consume", last ? rateText(last[2], this.chart.unit) : "—")
-      .replace("%limit", this.answer.limit_bytes_per_s ? rateText(this.answer.limit_bytes_per_s, this.chart.unit) : "—"));
+      .replace("{produce}", last ? rateText(last[1], this.chart.unit) : "—")
+      .replace("{consume}", last ? rateText(last[2], this.chart.unit) : "—")
+      .replace("{limit}", this.answer.limit_bytes_per_s ? rateText(this.answer.limit_bytes_per_s, this.chart.unit) : "—"));
     if (this.markedMs) this.show(this.markedMs);
   }
 
@@ -194,7 +194,7 @@ class Traffic {
       meter.querySelector(".peak")?.setAttribute("width", `${Math.min(100, (100 * peak) / limit)}%`);
       const foot = gauge.querySelector(".foot");
       foot.classList.toggle("crit", share >= FULL_PERCENT);
-      foot.textContent = share >= FULL_PERCENT ? gauge.dataset.textFull : gauge.dataset.textPeak.replace("%s", (peak / 1e6).toFixed(1));
+      foot.textContent = share >= FULL_PERCENT ? gauge.dataset.textFull : gauge.dataset.textPeak.replace("{n}", (peak / 1e6).toFixed(1));
     }
   }
 }

@@ -1,0 +1,80 @@
+"""What services say when they refuse, in the reader's language.
+
+Services speak English, because programs read them too. Here stand their sentences once more, for the catalog; one with
+a value in it is recognised by its shape. What is not here is shown in English rather than not at all.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
+
+SENTENCES = (
+    gettext_noop("A topic never loses partitions."),
+    gettext_noop("A tenant keeps at least one owner. Make somebody else owner first."),
+    gettext_noop("Another of your instances has this name."),
+    gettext_noop("Join or create a tenant first."),
+    gettext_noop("Name a user, a client id, or both; null means the default."),
+    gettext_noop("No broker of the instance answers at the moment. Nothing is lost."),
+    gettext_noop("No broker of this instance answers."),
+    gettext_noop("No plan on sale is that large."),
+    gettext_noop("The instance has no brokers."),
+    gettext_noop("The instance is being deleted already."),
+    gettext_noop("The instance is not being deleted."),
+    gettext_noop("The instance is protected from deletion. Take the protection away first."),
+    gettext_noop("The page token is not one of this list. Start again without it."),
+    gettext_noop("The tenant is suspended until its invoice is paid. Reading still works."),
+    gettext_noop("The tenant is suspended. Reading still works."),
+    gettext_noop("The time in which the instance could be restored is over."),
+    gettext_noop("There is an account with this e-mail address."),
+    gettext_noop("There is no open invitation for you under this link."),
+    gettext_noop("There is no such plan on sale."),
+    gettext_noop("There is no such resource"),
+    gettext_noop("There is no such time zone."),
+    gettext_noop("This is not allowed for you"),
+    gettext_noop("This person has an open invitation. Revoke it first."),
+    gettext_noop("This person is a member already."),
+    gettext_noop("Too many changes of this instance are under way."),
+    gettext_noop("Use whole bytes per second."),
+    gettext_noop("You are a member already."),
+    gettext_noop("You may revoke tokens you made yourself."),
+)
+SHAPES = (
+    gettext_noop("A list has at most %(n)s entries."),
+    gettext_noop("A name has 1 to %(n)s printable characters."),
+    gettext_noop("A person may belong to %(n)s tenants."),
+    gettext_noop("A tenant has at most %(n)s instances."),
+    gettext_noop("A tenant may have %(n)s members."),
+    gettext_noop("A tenant may have %(n)s open invitations."),
+    gettext_noop("A tenant may have %(n)s tokens. Revoke one first."),
+    gettext_noop("An instance has at most %(n)s client quotas."),
+    gettext_noop("The brokers answered: %(words)s"),
+    gettext_noop("The brokers of this instance have no room for %(bandwidth)s MB/s and %(storage)s GB."),
+    gettext_noop("The instance is %(phase)s."),
+    gettext_noop("The plan %(plan)s reaches %(most)s."),
+    gettext_noop("This needs the permission %(scope)s."),
+    gettext_noop("Use 0 to %(most)s."),
+    gettext_noop("You cannot grant what you do not have: %(scopes)s."),
+    gettext_noop("Your role may not manage members with the role %(role)s."),
+)
+_VALUE = re.compile(r"%\\\((\w+)\\\)s|%\((\w+)\)s")
+
+
+@cache
+def _patterns() -> tuple[tuple[re.Pattern[str], str], ...]:
+    return tuple(
+        (re.compile(_VALUE.sub(lambda found: f"(?P<{found[1] or found[2]}>.+)", re.escape(shape))), shape)
+        for shape in SHAPES
+    )
+
+
+def localized(sentence: str) -> str:
+    """A service's sentence in the active language."""
+    for pattern, shape in _patterns():
+        found = pattern.fullmatch(sentence)
+        if found:
+            return _(shape) % found.groupdict()
+    return _(sentence) if sentence else ""
