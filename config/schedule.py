@@ -22,5 +22,6 @@ BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
     "observe brokers": every(OBSERVE_EVERY_S, "brokers.observe"),
     "sweep instances": every(SWEEP_EVERY_S, "brokers.sweep"),
     "tidy clusters": every(TIDY_EVERY_S, "brokers.tidy"),
+    "forget idempotency records": every(TIDY_EVERY_S, "tenants.forget_idempotency_records"),
     "apply usage": every(USAGE_EVERY_S, "billing.run_usage_pipeline", queue="pipeline"),
 }

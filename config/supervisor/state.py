@@ -13,12 +13,12 @@ import psutil
 
 from config.embedded.process import StartFailed, free_port
 from config.environment import SERVICES_FILE
+from config.supervisor.family import Family
 
 PORTS_FILE = "ports.json"
 LOCK_FILE = "supervisor.lock"
 SHAPE_FILE = "shape.json"
-CHILDREN_FILE = "children.json"
-KILL_WAIT_S = 5.0
+RUN_FILE = "run.json"
 
 
 class AlreadyRunning(StartFailed):
@@ -110,34 +110,21 @@ class StateDirectory:
         """Tell other commands run on this state directory where the services are (`config.environment`)."""
         self._write(SERVICES_FILE, addresses)
 
-    def remember_children(self, pids: dict[str, int]) -> None:
-        """Note the children, so that the next start finds what a killed supervisor may have left."""
-        entries = {}
+    def remember(self, run: str, pids: dict[str, int]) -> None:
+        """Note a run and its children, so that the warden or the next start finds what a killed supervisor left."""
+        children = {}
         for name, pid in pids.items():
             try:
-                entries[name] = [pid, psutil.Process(pid).create_time()]
+                children[name] = [pid, psutil.Process(pid).create_time()]
             except psutil.NoSuchProcess:
                 continue
-        self._write(CHILDREN_FILE, entries)
+        self._write(RUN_FILE, {"run": run, "children": children})
 
-    def end_leftovers(self) -> list[str]:
-        """End children of an earlier supervisor that still run. Returns their names."""
-        alive: dict[str, psutil.Process] = {}
-        for name, (pid, started) in self._read(CHILDREN_FILE).items():
-            try:
-                process = psutil.Process(pid)
-                if process.create_time() == started:
-                    alive[name] = process
-            except psutil.NoSuchProcess:
-                continue
-        family = [child for process in alive.values() for child in _descendants(process)]
-        for process in family:
-            _signal(process, psutil.Process.terminate)
-        _, stubborn = psutil.wait_procs(family, timeout=KILL_WAIT_S)
-        for process in stubborn:
-            _signal(process, psutil.Process.kill)
-        psutil.wait_procs(stubborn, timeout=KILL_WAIT_S)
-        return sorted(alive)
+    def family(self) -> Family:
+        """The processes of the run that was noted last."""
+        noted = self._read(RUN_FILE)
+        children = tuple((int(pid), float(started)) for pid, started in noted.get("children", {}).values())
+        return Family(str(noted.get("run", "none")), children)
 
     def _read(self, name: str) -> dict[str, Any]:
         file = self.root / name
@@ -157,17 +144,3 @@ def write_private_json(file: Path, body: dict[str, Any]) -> None:
     with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
         json.dump(body, stream, indent=1)
     draft.rename(file)
-
-
-def _descendants(process: psutil.Process) -> list[psutil.Process]:
-    try:
-        return [process, *process.children(recursive=True)]
-    except psutil.NoSuchProcess:
-        return []
-
-
-def _signal(process: psutil.Process, send: Any) -> None:
-    try:
-        send(process)
-    except psutil.NoSuchProcess:
-        return

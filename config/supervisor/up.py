@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,14 +11,18 @@ from typing import IO
 
 from config.embedded.process import Child, StartFailed, wait_until
 from config.supervisor import preflight, programs, services
+from config.supervisor.family import RUN_VARIABLE
 from config.supervisor.options import UpOptions
 from config.supervisor.probe import answers_ok
 from config.supervisor.progress import Progress
 from config.supervisor.ready import Ready
 from config.supervisor.state import StateDirectory, write_private_json
+from config.supervisor.warden import Warden
 from config.supervisor.watch import Stage, Watch
 
 PROGRAM_START_TIMEOUT_S = 60.0
+RUN_NAME_BYTES = 8
+LEFTOVERS_PATIENCE_S = 5.0
 # This machine's row in the table of hosts.
 HOST_NAME = "local"
 
@@ -29,7 +34,9 @@ class Supervisor:
         self.options = options
         self.progress = progress
         self.state = StateDirectory(options.state_dir)
-        self.watch = Watch(progress=progress, on_change=self.state.remember_children)
+        self.run = secrets.token_hex(RUN_NAME_BYTES)
+        self.watch = Watch(progress=progress, on_change=lambda pids: self.state.remember(self.run, pids))
+        self._warden: Warden | None = None
         self._lock: IO[str] | None = None
 
     def start(self) -> None:
@@ -40,14 +47,16 @@ class Supervisor:
         """
         self.state.prepare()
         self._lock = self.state.lock()
-        leftovers = self.state.end_leftovers()
+        leftovers = self.state.family().end(patience_s=LEFTOVERS_PATIENCE_S)
         if leftovers:
             self.progress.step(f"Ended what an earlier run had left: {', '.join(leftovers)}")
         self._keep_addresses()
         preflight.check(self.options)
         services.ensure_secrets(self.state)
         plan = services.plan(self.options, self.state)
-        os.environ.update(plan.environment())
+        os.environ.update(plan.environment() | {RUN_VARIABLE: self.run})
+        self.state.remember(self.run, {})
+        self._warden = Warden(self.state, dict(os.environ))
         self._start_services(plan)
         self._prepare_database()
         self._start_programs(plan)
@@ -63,6 +72,9 @@ class Supervisor:
         if self._lock is None:
             return []
         killed = self.watch.stop()
+        killed += self.state.family().end(patience_s=0)
+        if self._warden is not None:
+            self._warden.dismiss()
         if self.options.ready_file is not None:
             self.options.ready_file.unlink(missing_ok=True)
         return killed

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from config.embedded.process import Child, StartFailed, free_port
 from config.supervisor import preflight
 from config.supervisor.external import check as check_external
+from config.supervisor.family import RUN_VARIABLE, Family
 from config.supervisor.options import DownOptions, UpOptions, parse
 from config.supervisor.progress import Progress
 from config.supervisor.ready import DemoInstance, DemoTenant, Login, Ready
@@ -115,18 +116,45 @@ def test_a_wrong_address_is_one_sentence_without_the_password(variable: str, sch
 
 def test_what_a_killed_supervisor_left_is_ended(tmp_path: Path) -> None:
     state = StateDirectory(tmp_path)
-    orphan = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
-    state.remember_children({"agent": orphan.pid})
-    assert state.end_leftovers() == ["agent"]
-    orphan.wait(5)
-    assert not psutil.pid_exists(orphan.pid)
+    sleeper = [sys.executable, "-c", "import signal; signal.pause()"]
+    child = subprocess.Popen(sleeper)
+    grandchild = subprocess.Popen(sleeper, env={**os.environ, RUN_VARIABLE: "run-1"})
+    stranger = subprocess.Popen(sleeper)
+    try:
+        state.remember("run-1", {"agent": child.pid})
+        family = state.family()
+        eventually(lambda: {process.pid for process in family.members()} == {child.pid, grandchild.pid})
+        assert family.end(patience_s=0)
+        assert not family.members()
+        assert stranger.poll() is None
+    finally:
+        for process in (child, grandchild, stranger):
+            process.kill()
+            process.wait()
+
+
+def test_a_deaf_leftover_is_killed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("config.supervisor.family.TERMINATE_WAIT_S", 0.2)
+    program = "import signal; signal.signal(15, signal.SIG_IGN); print('up', flush=True)\nwhile True: signal.pause()"
+    deaf = subprocess.Popen(
+        [sys.executable, "-c", program], env={**os.environ, RUN_VARIABLE: "run-2"}, stdout=subprocess.PIPE
+    )
+    assert deaf.stdout is not None
+    with deaf.stdout:
+        assert deaf.stdout.readline() == b"up\n"
+    assert Family("run-2").end(patience_s=0)
+    assert deaf.wait(5) == -9
 
 
 def test_a_reused_process_id_is_not_a_leftover(tmp_path: Path) -> None:
-    state = StateDirectory(tmp_path)
-    started = psutil.Process().create_time()
-    write_private_json(tmp_path / "children.json", {"agent": [os.getpid(), started - 10]})
-    assert state.end_leftovers() == []
+    stranger = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
+    try:
+        started = psutil.Process(stranger.pid).create_time()
+        assert not Family("run-3", ((stranger.pid, started - 10),)).members()
+        assert Family("run-3", ((stranger.pid, started),)).members()
+    finally:
+        stranger.kill()
+        stranger.wait()
 
 
 def test_private_files_are_for_their_owner(tmp_path: Path) -> None:

@@ -1,0 +1,76 @@
+"""Everything a run of the supervisor started, near and far: its children by process id, their descendants by a mark.
+
+Every program started here inherits a variable that names the run, so that a grandchild whose parent died (a broker, a
+Java machine of Spark) is found too. A few programs overwrite their environment for a nicer name in `ps`; those are
+children, and children are known by process id and start time, because process ids are used again.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import psutil
+
+RUN_VARIABLE = "PENSTOCK_RUN"
+POLL_S = 0.1
+TERMINATE_WAIT_S = 5.0
+KILL_WAIT_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """The name of a run, and its children as (process id, start time)."""
+
+    run: str
+    children: tuple[tuple[int, float], ...] = field(default=())
+
+    def members(self) -> list[psutil.Process]:
+        """Those that live, except ourselves."""
+        known = set(self.children)
+        return [process for process in psutil.process_iter() if self._has(process, known)]
+
+    def _has(self, process: psutil.Process, known: set[tuple[int, float]]) -> bool:
+        try:
+            if process.pid == os.getpid() or process.status() == psutil.STATUS_ZOMBIE:
+                return False
+            return (process.pid, process.create_time()) in known or process.environ().get(RUN_VARIABLE) == self.run
+        except psutil.Error:
+            return False
+
+    def end(self, *, patience_s: float) -> list[str]:
+        """Wait for all to end by themselves, then ask, then kill. Returns the names of those that had to be asked."""
+        if self._gone_within(patience_s):
+            return []
+        asked = self.members()
+        names = sorted({_name(process) for process in asked})
+        _send(asked, psutil.Process.terminate)
+        if not self._gone_within(TERMINATE_WAIT_S):
+            _send(self.members(), psutil.Process.kill)
+            self._gone_within(KILL_WAIT_S)
+        return names
+
+    def _gone_within(self, seconds: float) -> bool:
+        deadline = time.monotonic() + seconds
+        while self.members():
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(POLL_S)
+        return True
+
+
+def _name(process: psutil.Process) -> str:
+    try:
+        return process.name()
+    except psutil.Error:
+        return str(process.pid)
+
+
+def _send(processes: Iterable[psutil.Process], send: Callable[[psutil.Process], None]) -> None:
+    for process in processes:
+        try:
+            send(process)
+        except psutil.Error:
+            continue
