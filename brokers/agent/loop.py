@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psycopg
 import structlog
 from django.conf import settings
 from django.db import Error as DatabaseError
@@ -71,23 +72,22 @@ class Agent:
         self._clock = clock
         self._charges: dict[str, Charge] = {}
         self._wanted: dict[str, Broker] = {}
-        self._is_listening = False
+        self._listening_on: object | None = None
         self.must_stop = False
 
     def run(self) -> None:
         """Until `must_stop`; then every process is asked to stop and waited for."""
         while not self.must_stop:
+            close_old_connections()
             self.look()
             self._sleep()
         self.stop_all()
 
     def look(self) -> None:
         """One round over all brokers of this host."""
-        close_old_connections()
         try:
             self._read_wanted()
         except DatabaseError as error:
-            self._is_listening = False
             log.warning("agent.no_database", reason=type(error).__name__)
         for broker in self._wanted.values():
             self._tend(broker)
@@ -218,15 +218,15 @@ class Agent:
         try:
             connection.ensure_connection()
             raw = connection.connection
-            if not self._is_listening:
+            if self._listening_on is not raw:  # a connection made anew has forgotten
                 with connection.cursor() as cursor:
                     cursor.execute(f"LISTEN {CHANNEL}")
-                self._is_listening = True
+                self._listening_on = raw
             for _ in raw.notifies(timeout=AGENT_POLL_S, stop_after=1):
                 return
-        except DatabaseError as error:
-            self._is_listening = False
+        except (DatabaseError, psycopg.Error) as error:
             log.warning("agent.no_database", reason=type(error).__name__)
+            connection.close()
             time.sleep(AGENT_POLL_S)
 
 

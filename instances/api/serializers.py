@@ -143,7 +143,7 @@ class NameField(serializers.RegexField):
         super().__init__(NAME_PATTERN, **kwargs)
 
     def to_internal_value(self, data: Any) -> str:
-        if not isinstance(data, str):
+        if not isinstance(data, str) or "\n" in data:  # `$` of the pattern, as schemas write it, allows one at the end
             self.fail("invalid")
         return str(super().to_internal_value(data))
 

@@ -1,0 +1,110 @@
+"""What is put together from brokers' answers, over real sockets and as pure sums."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from brokers.observe import Answers, Target, ask_all, merge_throttles, merge_topics, merge_traffic
+from config.embedded.process import free_port
+
+SECRET = "s3cret"
+
+
+class AdminPort(BaseHTTPRequestHandler):
+    """An admin port that answers what the server was given, to who knows the secret."""
+
+    def do_GET(self) -> None:
+        is_known = self.headers["Authorization"] == f"Bearer {SECRET}"
+        raw = self.server.answer if is_known else b"{}"  # type: ignore[attr-defined]
+        self.send_response(200 if is_known else 401)
+        self.send_header("Content-Length", str(len(raw)))
+        self.end_headers()
+        self.wfile.write(raw)
+
+    def log_message(self, *_args: Any) -> None:
+        """Quiet."""
+
+
+@pytest.fixture()
+def admin_port() -> Iterator[ThreadingHTTPServer]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), AdminPort)
+    server.answer = json.dumps({"now_ms": 5}).encode()  # type: ignore[attr-defined]
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def target(number: int, port: int, secret: str = SECRET) -> Target:
+    return Target(number=number, host="127.0.0.1", port=port, secret=secret)
+
+
+def test_a_broker_that_does_not_answer_is_named_and_the_others_are_heard(admin_port: ThreadingHTTPServer) -> None:
+    answers = ask_all([target(1, admin_port.server_port), target(2, free_port())], "/v1/status")
+    assert answers.bodies == {1: {"now_ms": 5}}
+    assert [(one.broker_id, one.reason) for one in answers.silent] == [(2, "does not answer")]
+
+
+@pytest.mark.parametrize("nonsense", [b"not json", b"[]", b""])
+def test_nonsense_is_no_answer(admin_port: ThreadingHTTPServer, nonsense: bytes) -> None:
+    admin_port.answer = nonsense  # type: ignore[attr-defined]
+    answers = ask_all([target(1, admin_port.server_port)], "/v1/status")
+    assert [one.reason for one in answers.silent] == ["answers nonsense"]
+
+
+def test_a_wrong_secret_is_no_answer(admin_port: ThreadingHTTPServer) -> None:
+    answers = ask_all([target(1, admin_port.server_port, "wrong")], "/v1/status")
+    assert answers.bodies == {}
+
+
+def traffic(now_ms: int, *points: tuple[int, int, int, int]) -> dict[str, Any]:
+    return {"now_ms": now_ms, "step_ms": 1000, "alive_since_ms": now_ms // 2, "points": [list(p) for p in points]}
+
+
+def test_traffic_is_summed_by_second_and_the_longest_delay_is_kept() -> None:
+    bodies = {1: traffic(9_400, (7_000, 1, 2, 3), (8_000, 10, 20, 30)), 2: traffic(9_300, (8_000, 100, 200, 5))}
+    found = merge_traffic(Answers(bodies=bodies, silent=()), since_ms=7_500)
+    assert found.points == ((8_000, 110, 220, 30),)
+    assert found.by_broker == {1: (10, 20), 2: (100, 200)}
+    assert found.now_ms == 9_400
+    assert found.alive_since_ms == 4_700
+
+
+def test_no_answer_at_all_is_an_empty_picture() -> None:
+    nothing = Answers(bodies={}, silent=())
+    assert merge_traffic(nothing, 0).points == ()
+    assert merge_throttles(nothing).entries == ()
+    assert merge_topics(nothing).topics == {}
+
+
+def entry(user: str, mean: float, *, active: bool) -> dict[str, Any]:
+    return {
+        "rule": {"kind": "client_quota", "quota": "producer_byte_rate", "level": 3, "entity": {"user": user}},
+        "limit_bytes_per_s": 1.0, "user": user, "client_id": "c", "count": 1, "delay_ms_mean": mean,
+        "delay_ms_p95": mean, "delay_ms_max": mean, "waited_ms_total": mean, "since_ms": 0, "last_ms": 0,
+        "active": active,
+    }  # fmt: skip
+
+
+def test_who_waits_longest_at_the_moment_comes_first() -> None:
+    body = {"now_ms": 1, "entries": [entry("old", 900, active=False), entry("a", 5, active=True)]}
+    other = {"now_ms": 2, "entries": [entry("b", 50, active=True)]}
+    found = merge_throttles(Answers(bodies={1: body, 2: other}, silent=()))
+    assert [(one.user, one.broker_id) for one in found.entries] == [("b", 2), ("a", 1), ("old", 1)]
+    assert found.entries[0].level == 3
+
+
+def test_where_two_brokers_claim_a_partition_the_later_leader_counts() -> None:
+    old = {"partition": 0, "leader_epoch": 1, "log_start_offset": 0, "high_watermark": 5, "size_bytes": 50}
+    new = {"partition": 0, "leader_epoch": 2, "log_start_offset": 2, "high_watermark": 9, "size_bytes": 90}
+    other = {"partition": 1, "leader_epoch": 0, "log_start_offset": 0, "high_watermark": 1, "size_bytes": 10}
+    bodies = {1: {"topics": {"t": [old, other]}}, 2: {"topics": {"t": [new]}}}
+    assert merge_topics(Answers(bodies=bodies, silent=())).topics == {"t": (100, 8)}

@@ -1,0 +1,91 @@
+"""Ports: the pure choice, and that many at once never get the same one (CKA-2)."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from django.db import connection, transaction
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brokers import ports
+from brokers.models import PortLease
+from tests.support.api_cases import make_tenant
+from tests.support.fleet import make_fleet, make_instance
+
+THREADS = 8
+
+
+def test_the_search_goes_on_behind_the_last_port_and_wraps_round() -> None:
+    assert ports.next_port(first=10, last=12, cursor=0, taken=set()) == 10
+    assert ports.next_port(first=10, last=12, cursor=10, taken=set()) == 11
+    assert ports.next_port(first=10, last=12, cursor=12, taken=set()) == 10
+    assert ports.next_port(first=10, last=12, cursor=11, taken={12, 10}) == 11
+    assert ports.next_port(first=10, last=12, cursor=11, taken={10, 11, 12}) is None
+
+
+@given(st.integers(1, 50), st.integers(0, 60), st.sets(st.integers(1, 50)))
+def test_a_port_is_free_and_in_the_pool_or_there_is_none(last: int, cursor: int, taken: set[int]) -> None:
+    port = ports.next_port(first=1, last=last, cursor=cursor, taken=taken)
+    free = set(range(1, last + 1)) - taken
+    assert (port in free) if free else (port is None)
+
+
+@pytest.mark.django_db
+def test_leases_are_kept_and_only_missing_ones_made(tmp_path: Path) -> None:
+    cluster = make_fleet(tmp_path)
+    instance = make_instance(make_tenant())
+    brokers = list(cluster.brokers.all())
+    first = ports.lease(instance, brokers[:2])
+    again = ports.lease(instance, brokers)
+    assert [lease.pk for lease in again[:2]] == [lease.pk for lease in first]
+    assert len({lease.port for lease in again}) == 3
+    assert ports.release(instance) == 3
+
+
+@pytest.mark.django_db
+def test_an_empty_pool_is_said(tmp_path: Path) -> None:
+    cluster = make_fleet(tmp_path, ports=2)
+    with pytest.raises(ports.PoolEmpty):
+        ports.lease(make_instance(make_tenant()), cluster.brokers.all())
+
+
+@pytest.mark.django_db
+def test_a_port_given_back_rests_before_it_is_given_out_again(tmp_path: Path) -> None:
+    cluster = make_fleet(tmp_path, brokers=1)
+    tenant = make_tenant()
+    first = make_instance(tenant)
+    (old,) = ports.lease(first, cluster.brokers.all())
+    ports.release(first)
+    (new,) = ports.lease(make_instance(tenant), cluster.brokers.all())
+    assert new.port == old.port + 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_many_at_once_never_share_a_port(tmp_path: Path) -> None:
+    cluster = make_fleet(tmp_path)
+    tenant = make_tenant()
+    instances = [make_instance(tenant) for _ in range(THREADS)]
+    start = threading.Barrier(THREADS)
+    failures: list[BaseException] = []
+
+    def take(index: int) -> None:
+        try:
+            start.wait(10)
+            with transaction.atomic():
+                ports.lease(instances[index], cluster.brokers.all())
+        except BaseException as error:
+            failures.append(error)
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=take, args=(index,)) for index in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert failures == []
+    taken = list(PortLease.objects.values_list("host_id", "port"))
+    assert len(taken) == len(set(taken)) == THREADS * 3

@@ -1,0 +1,41 @@
+"""Plans, a data plane and an observation that need no broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from instances import ports
+from quotas import ports as quota_ports
+from tests.support.fake_data_plane import FakeDataPlane, FakeObservation, FakeQuotas
+from tests.support.fleet import catalogue, plugged
+
+
+@pytest.fixture(autouse=True)
+def data_plane() -> Iterator[FakeDataPlane]:
+    found = FakeDataPlane()
+    with plugged(ports.data_plane, found), plugged(ports.plan_catalogue, catalogue):
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def observation() -> Iterator[FakeObservation]:
+    found = FakeObservation()
+    with plugged(ports.observation, found):
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def client_quotas() -> Iterator[FakeQuotas]:
+    found = FakeQuotas()
+    with plugged(quota_ports.client_quotas, found):
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def asked_to_reconcile() -> Iterator[list[str]]:
+    """Instances the reconciler was asked for."""
+    asked: list[str] = []
+    with plugged(ports.reconcile, asked.append):
+        yield asked

@@ -1,0 +1,159 @@
+"""The ports to the data plane, kept in dicts: what a broker would answer, without one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from instances.naming import is_valid_topic_name
+from instances.ports import (
+    BrokerSilence,
+    ConfigEntry,
+    PartitionLook,
+    Throttle,
+    Throttles,
+    TopicDescription,
+    TopicSizes,
+    Traffic,
+)
+from quotas.ports import ClientQuota, EntityPart
+from tenants.errors import Conflict, Invalid, NotFound, Unavailable
+
+KNOWN_CONFIGS = {"retention.ms": "604800000", "cleanup.policy": "delete"}
+
+
+def _partitions(count: int, factor: int) -> tuple[PartitionLook, ...]:
+    replicas = tuple(range(1, factor + 1))
+    return tuple(PartitionLook(index=index, leader=1, replicas=replicas, isr=replicas) for index in range(count))
+
+
+@dataclass(slots=True)
+class FakeDataPlane:
+    """`instances.ports.DataPlane` in memory, by (instance id, topic)."""
+
+    descriptions: dict[tuple[str, str], TopicDescription] = field(default_factory=dict)
+    configs: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
+    is_down: bool = False
+
+    def add(self, instance_id: str, name: str, partitions: int = 3) -> None:
+        self.descriptions[instance_id, name] = TopicDescription(
+            name=name, topic_id=f"id-of-{name}", partitions=_partitions(partitions, 1)
+        )
+        self.configs[instance_id, name] = {}
+
+    def topics(self, instance_id: str) -> Sequence[TopicDescription]:
+        self._require_up()
+        return [topic for (owner, _), topic in self.descriptions.items() if owner == instance_id]
+
+    def topic(self, instance_id: str, name: str) -> TopicDescription:
+        self._require_up()
+        if (instance_id, name) not in self.descriptions:
+            raise NotFound
+        return self.descriptions[instance_id, name]
+
+    def topic_config(self, instance_id: str, name: str) -> Sequence[ConfigEntry]:
+        own = self.configs[instance_id, name]
+        return [
+            ConfigEntry(name=key, value=own.get(key, value), is_default=key not in own, is_read_only=False)
+            for key, value in KNOWN_CONFIGS.items()
+        ]
+
+    def create_topic(
+        self,
+        instance_id: str,
+        name: str,
+        *,
+        partitions: int,
+        replication_factor: int,
+        config: Mapping[str, str],
+        validate_only: bool,
+    ) -> None:
+        self._require_up()
+        if not is_valid_topic_name(name):
+            raise Invalid.at("/name", "Not a topic name.", code="invalid_name")
+        if (instance_id, name) in self.descriptions:
+            raise Conflict("There is a topic of this name.", code="already_exists")
+        if not validate_only:
+            self.add(instance_id, name, partitions)
+            self.configs[instance_id, name] = dict(config)
+
+    def grow_topic(self, instance_id: str, name: str, partitions: int, *, validate_only: bool) -> None:
+        if not validate_only:
+            found = self.topic(instance_id, name)
+            self.descriptions[instance_id, name] = replace(found, partitions=_partitions(partitions, 1))
+
+    def alter_topic_config(
+        self, instance_id: str, name: str, config: Mapping[str, str | None], *, validate_only: bool
+    ) -> None:
+        if unknown := sorted(set(config) - set(KNOWN_CONFIGS)):
+            raise Invalid.at("/config", f"Unknown topic config name: {unknown[0]}", code="invalid_config")
+        if not validate_only:
+            own = self.configs[instance_id, name] | dict(config)
+            self.configs[instance_id, name] = {key: value for key, value in own.items() if value is not None}
+
+    def delete_topic(self, instance_id: str, name: str) -> None:
+        del self.descriptions[instance_id, name]
+
+    def _require_up(self) -> None:
+        if self.is_down:
+            raise Unavailable("No broker of the instance answers.", retry_after_s=1)
+
+
+@dataclass(slots=True)
+class FakeObservation:
+    """`instances.ports.Observation` with what a test puts in."""
+
+    now_ms: int = 1_700_000_002_500
+    points: tuple[tuple[int, int, int, int], ...] = ()
+    entries: tuple[Throttle, ...] = ()
+    sizes: dict[str, tuple[int, int]] = field(default_factory=dict)
+    silent: tuple[BrokerSilence, ...] = ()
+
+    def traffic(self, instance_id: str, since_ms: int) -> Traffic:
+        return Traffic(
+            now_ms=self.now_ms,
+            step_ms=1_000,
+            alive_since_ms=0,
+            points=tuple(point for point in self.points if point[0] >= since_ms),
+            by_broker={1: (10, 20)},
+            silent=self.silent,
+        )
+
+    def throttles(self, instance_id: str) -> Throttles:
+        return Throttles(now_ms=self.now_ms, entries=self.entries, silent=self.silent)
+
+    def topic_sizes(self, instance_id: str) -> TopicSizes:
+        known = {name: {index: {} for index in range(100)} for name in self.sizes}
+        return TopicSizes(topics=self.sizes, partitions=known, silent=self.silent)
+
+
+@dataclass(slots=True)
+class FakeQuotas:
+    """`quotas.ports.ClientQuotaDoor` in memory."""
+
+    quotas: dict[tuple[str, EntityPart | None, EntityPart | None], dict[str, float]] = field(default_factory=dict)
+
+    def describe(self, instance_id: str) -> Sequence[ClientQuota]:
+        return [
+            ClientQuota(user=user, client_id=client_id, limits=dict(limits))
+            for (owner, user, client_id), limits in self.quotas.items()
+            if owner == instance_id
+        ]
+
+    def alter(
+        self,
+        instance_id: str,
+        user: EntityPart | None,
+        client_id: EntityPart | None,
+        limits: dict[str, float | None],
+        *,
+        validate_only: bool,
+    ) -> None:
+        if validate_only:
+            return
+        own: dict[str, float | None] = {**self.quotas.get((instance_id, user, client_id), {}), **limits}
+        kept = {key: value for key, value in own.items() if value is not None}
+        if kept:
+            self.quotas[instance_id, user, client_id] = kept
+        else:
+            self.quotas.pop((instance_id, user, client_id), None)
