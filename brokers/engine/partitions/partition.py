@@ -45,7 +45,6 @@ class Partition:
         "isr",
         "leader_epoch",
         "log",
-        "name",
         "offline",
         "replicas",
         "storage_failed",
@@ -60,7 +59,6 @@ class Partition:
         self.log = log
         self.topic = log.topic
         self.index = log.index
-        self.name = f"{log.topic}-{log.index}"
         self.topic_id = topic_id
         self.config = config
         self.storage_failed = storage_failed
@@ -172,7 +170,7 @@ class Partition:
                 return AppendResult(verdicts.NOT_LEADER_OR_FOLLOWER)
             if acks == -1 and not self.has_enough_replicas():
                 return AppendResult(verdicts.NOT_ENOUGH_REPLICAS, log_start_offset=log.log_start_offset)
-            checked = check_batch(records, size, self.config.batch_rules, now_ms, self.name)
+            checked = check_batch(records, size, self.config.batch_rules, now_ms)
         except BatchRejected as fault:
             return AppendResult(
                 fault.code,

@@ -98,8 +98,8 @@ def check_shape(records: memoryview, produce_version: int) -> int:
     return size
 
 
-def check_batch(records: memoryview, size: int, rules: BatchRules, now_ms: int, place: str = "") -> CheckedBatch:
-    """Checks the batch of `size` bytes (from `check_shape`) against `rules`; `place` names the partition in messages.
+def check_batch(records: memoryview, size: int, rules: BatchRules, now_ms: int) -> CheckedBatch:
+    """Checks the batch of `size` bytes (from `check_shape`) against `rules`.
 
     Raises BatchRejected. `records` must be writable when the topic stamps batches or a claim has to be corrected.
     """
@@ -121,7 +121,7 @@ def check_batch(records: memoryview, size: int, rules: BatchRules, now_ms: int, 
     true_max = max_timestamp
     try:
         if count <= WALKED_RECORDS_MAX or rules.walk_all:
-            true_max = _check_records(block, count, base_timestamp, rules, now_ms, place)
+            true_max = _check_records(block, count, base_timestamp, rules, now_ms)
         else:
             hop(block, count)
     except Malformed:
@@ -155,7 +155,7 @@ def _inflated(codec: int, data: memoryview) -> bytes:
         raise BatchRejected(verdicts.MESSAGE_TOO_LARGE, shape=True) from None
 
 
-def _check_records(block: bytes, count: int, base_timestamp: int, rules: BatchRules, now_ms: int, place: str) -> int:
+def _check_records(block: bytes, count: int, base_timestamp: int, rules: BatchRules, now_ms: int) -> int:
     """The full walk. Returns the true maximum timestamp; raises Malformed, or BatchRejected with record errors."""
     greatest, keyless = check_fields(block, count)
     if rules.bounds_timestamps and not rules.log_append_time:
@@ -171,7 +171,7 @@ def _check_records(block: bytes, count: int, base_timestamp: int, rules: BatchRu
             message = "One or more records have been rejected due to invalid timestamp"
             raise BatchRejected(verdicts.INVALID_TIMESTAMP, shape=False, message=message, record_errors=tuple(late))
     if rules.compacted and keyless:
-        text = f"Compacted topic cannot accept message without key in topic partition {place}."
+        text = "Compacted topic cannot accept message without key."  # the name known here is not the tenant's
         shown = [f"RecordError(batchIndex={index}, message='{text}')" for index in keyless[:RECORD_ERRORS_SHOWN_MAX]]
         message = (
             f"One or more records have been rejected due to {len(keyless)} record errors in total, "

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-OPEN_FILES_MAX = 1_024
+OPEN_FILES_MAX = 512
 SHORT_WRITE_RETRIES_MAX = 16
 
 

@@ -5,19 +5,21 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from brokers.engine.storage.files import SegmentFile, storage_errors, sync_directory
+from brokers.engine.storage.files import SegmentFile, storage_errors
 from brokers.engine.storage.log import Log
 
 
 class FlushJob:
     """fsyncs everything of one log between its recovery point and its end as of the planning."""
 
-    __slots__ = ("_descriptors", "_directory", "_done", "_files", "_log", "_target")
+    __slots__ = ("_descriptors", "_directory_fd", "_done", "_files", "_log", "_target")
 
     def __init__(self, log: Log) -> None:
         self._log = log
         self._target = log.log_end_offset
-        self._directory = log.directory
+        # Opened here, because the directory may be renamed (its topic deleted) while `run` is under way.
+        with storage_errors(log.root):
+            self._directory_fd = os.open(log.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._done = False
         self._files: list[SegmentFile] = []
         self._descriptors: list[int] = []
@@ -40,7 +42,7 @@ class FlushJob:
         with storage_errors(self._log.root):
             for descriptor in self._descriptors:
                 os.fdatasync(descriptor)
-        sync_directory(Path(self._directory), self._log.root)
+            os.fsync(self._directory_fd)
         self._done = True
 
     def finish(self) -> None:
@@ -48,6 +50,9 @@ class FlushJob:
         for file in self._files:
             file.unpin()
         self._files.clear()
+        if self._directory_fd >= 0:
+            os.close(self._directory_fd)
+            self._directory_fd = -1
         if self._done:
             self._log.recovery_point = max(self._log.recovery_point, min(self._target, self._log.log_end_offset))
 

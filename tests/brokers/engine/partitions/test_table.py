@@ -114,6 +114,20 @@ def test_flushes_take_turns_and_move_the_checkpoint(tmp_path: Path) -> None:
     table.close()
 
 
+def test_a_partition_deleted_under_a_running_flush_does_not_fail_the_disk(tmp_path: Path) -> None:
+    table = opened(tmp_path)
+    table.become_leader("t", 0, b"1" * 16, 0, {}, now_ms=NOW_MS)
+    produce(table, "t", 0)
+    batch = table.plan_flush()
+    table.delete("t", 0, now_ms=NOW_MS)
+    table.maintain(NOW_MS + 10**6)
+    batch.run()
+    batch.finish()
+    assert not table.offline_directories
+    assert len(table.files) == 0
+    table.close()
+
+
 def test_an_idle_partition_holds_no_descriptor_and_few_files(tmp_path: Path) -> None:
     table = opened(tmp_path)
     table.become_leader("t", 0, b"1" * 16, 0, {}, now_ms=NOW_MS)

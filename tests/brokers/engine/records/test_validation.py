@@ -23,7 +23,7 @@ def three(**more: int) -> bytearray:
 
 def check(data: bytes | bytearray, rules: BatchRules | None = None, version: int = 9) -> memoryview:
     view = memoryview(bytearray(data))
-    return check_batch(view, check_shape(view, version), rules or BatchRules(), NOW_MS, "t-0")[0]
+    return check_batch(view, check_shape(view, version), rules or BatchRules(), NOW_MS)[0]
 
 
 def refusal(data: bytes | bytearray, rules: BatchRules | None = None, version: int = 9) -> tuple[int, bool]:
