@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
+from django.core.exceptions import ObjectDoesNotExist
 from django.db.models import Model, QuerySet
 
 from tenants.actors import Actor
@@ -90,7 +91,7 @@ def fetch(rows: QuerySet[Row], *, lock: bool = False, **lookup: Any) -> Row:
         rows = rows.select_for_update(of=("self",))
     try:
         return rows.get(**lookup)
-    except rows.model.DoesNotExist:
+    except ObjectDoesNotExist:
         raise NotFound from None
 
 
