@@ -29,7 +29,7 @@ from tenants.choices import Role
 from tenants.models import Member
 from tests.support.api_cases import make_member, make_token
 
-EXAMPLES_PER_OPERATION = 5  # drawn at random, beside those at the edges of every declared value
+EXAMPLES_PER_OPERATION = 3  # drawn at random, beside those at the edges of every declared value
 # What a schema can say. A request that it allows may be refused for other reasons (a date that has passed, a token of
 # another list), never for one of these.
 SHAPE_CODES = frozenset(
