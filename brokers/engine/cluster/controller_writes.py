@@ -7,15 +7,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from brokers.contract import documents, paths
-from brokers.contract.documents import PartitionStateDocument
 from brokers.engine.cluster import changes, errors
 from brokers.engine.cluster.image import TopicImage
+from brokers.engine.cluster.terms import ControllerTerm, StateWrite
 from brokers.engine.cluster.tree import (
     BadVersion,
-    Check,
     Create,
     Delete,
     NodeExists,
@@ -33,44 +31,6 @@ WRITES_PER_TRANSACTION_MAX = 250
 CLEANED_AT_ONCE_MAX = 200
 # However young, no more change nodes than this are kept: every reader lists them at each change.
 CHANGES_KEPT_MAX = 1_000
-
-
-@dataclass(frozen=True, slots=True)
-class ControllerTerm:
-    """One tenure. `guard_version` is the version of `/controller_epoch` that every write checks."""
-
-    broker_id: int
-    epoch: int
-    guard_version: int
-
-    @property
-    def guard(self) -> Check:
-        return Check(paths.CONTROLLER_EPOCH, self.guard_version)
-
-
-@dataclass(frozen=True, slots=True)
-class StateWrite:
-    """One partition state. `version` None creates the node; `opens_topic` marks the first state of a topic."""
-
-    topic: str
-    index: int
-    document: PartitionStateDocument
-    version: int | None
-    opens_topic: bool = False
-
-    @property
-    def key(self) -> tuple[str, int]:
-        return self.topic, self.index
-
-    def operations(self) -> list[Operation]:
-        body = self.document.to_json()
-        path = paths.partition_state(self.topic, self.index)
-        if self.version is not None:
-            return [Set(path, body, self.version)]
-        parents: list[Operation] = [Create(paths.partition(self.topic, self.index))]
-        if self.opens_topic:
-            parents.insert(0, Create(paths.partitions(self.topic)))
-        return [*parents, Create(path, body)]
 
 
 async def elect(tree: Tree, broker_id: int, now_ms: int) -> ControllerTerm | None:

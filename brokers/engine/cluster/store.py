@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from brokers.contract.documents import BrokerDocument, InstanceAck
 from brokers.engine.cluster import client_quotas, controller_writes, registration, topic_admin, topic_plans
-from brokers.engine.cluster.controller_writes import ControllerTerm, StateWrite
 from brokers.engine.cluster.image import ClusterImage, TopicImage
 from brokers.engine.cluster.quota_image import QuotaEntity
+from brokers.engine.cluster.terms import ControllerTerm, StateWrite
 from brokers.engine.cluster.topic_plans import CreatedTopic, Place
 from brokers.engine.cluster.tree import Tree
 

@@ -12,8 +12,8 @@ from dataclasses import replace
 
 from brokers.contract.documents import PartitionStateDocument
 from brokers.contract.usage import USAGE_TOPIC
-from brokers.engine.cluster.controller_writes import StateWrite
 from brokers.engine.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
+from brokers.engine.cluster.terms import StateWrite
 from brokers.engine.controller import leader_choice
 from brokers.engine.controller.events import (
     CreateSystemTopic,

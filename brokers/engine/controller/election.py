@@ -4,8 +4,8 @@ the voting.
 
 from __future__ import annotations
 
-from brokers.engine.cluster.controller_writes import ControllerTerm
 from brokers.engine.cluster.image import NO_CONTROLLER, ClusterImage
+from brokers.engine.cluster.terms import ControllerTerm
 
 
 def should_stand(image: ClusterImage, broker_id: int, *, unsure: bool) -> bool:

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from brokers.engine.cluster.controller_writes import ControllerTerm, StateWrite
 from brokers.engine.cluster.image import ClusterImage, TopicImage
+from brokers.engine.cluster.terms import ControllerTerm, StateWrite
 
 # --- events ---------------------------------------------------------------------------------------------------------
 

@@ -12,11 +12,11 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from brokers.engine.cluster.controller_writes import ControllerTerm
 from brokers.engine.cluster.current import CurrentImage
 from brokers.engine.cluster.errors import ClusterError, ControllerMoved, StoreUnavailable
 from brokers.engine.cluster.image import ClusterImage
 from brokers.engine.cluster.store import ClusterStore
+from brokers.engine.cluster.terms import ControllerTerm
 from brokers.engine.cluster.tree import TreeError
 from brokers.engine.cluster.watcher import ClusterWatcher, Part
 from brokers.engine.controller.decide import decide

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from brokers.engine.cluster.controller_writes import ControllerTerm
 from brokers.engine.cluster.image import ClusterImage
+from brokers.engine.cluster.terms import ControllerTerm
 
 PartitionKey = tuple[str, int]
 

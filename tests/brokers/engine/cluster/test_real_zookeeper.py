@@ -16,8 +16,8 @@ from kazoo.client import KazooClient
 from brokers.contract import paths
 from brokers.contract.documents import BrokerDocument, PartitionStateDocument
 from brokers.engine.cluster import errors
-from brokers.engine.cluster.controller_writes import ControllerTerm, StateWrite
 from brokers.engine.cluster.image import ClusterImage
+from brokers.engine.cluster.terms import ControllerTerm, StateWrite
 from brokers.engine.cluster.tree import BadVersion, Check, Create, Delete, NodeExists, NoNode, SessionState, Set
 from brokers.engine.cluster.zookeeper import ZooKeeperTree
 from config.embedded.process import wait_until
@@ -26,8 +26,8 @@ from tests.support.cluster import DEADLINE_S, Member, is_settled
 
 INSTANCE = "ins-7k2m9qxa"
 SESSION_TIMEOUT_MS = 4_000
-# Far above what was measured on a busy two-core machine with all members in one process (50 ms; 10,000 partitions in 4 s
-# with 2.3 s of CPU): guards against a change of kind, not figures.
+# Far above what was measured on a busy two-core machine with all members in one process (50 ms; 10,000 partitions in
+# 4 s with 2.3 s of CPU): guards against a change of kind, not figures.
 CREATION_MEDIAN_MS_MAX = 300
 LOAD_S_MAX = 10
 Join = Callable[..., Awaitable[Member]]

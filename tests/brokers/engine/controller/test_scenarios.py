@@ -27,8 +27,8 @@ from pathlib import Path
 
 import pytest
 
-from brokers.engine.cluster.controller_writes import ControllerTerm
 from brokers.engine.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
+from brokers.engine.cluster.terms import ControllerTerm
 from brokers.engine.controller.decide import decide
 from brokers.engine.controller.events import (
     CreateSystemTopic,

@@ -1,0 +1,47 @@
+"""A controller's term of office and the partition states it writes in it. Pure, so that decisions are made of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from brokers.contract import paths
+from brokers.contract.documents import PartitionStateDocument
+from brokers.engine.cluster.tree import Check, Create, Operation, Set
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerTerm:
+    """One tenure. `guard_version` is the version of `/controller_epoch` that every write checks."""
+
+    broker_id: int
+    epoch: int
+    guard_version: int
+
+    @property
+    def guard(self) -> Check:
+        return Check(paths.CONTROLLER_EPOCH, self.guard_version)
+
+
+@dataclass(frozen=True, slots=True)
+class StateWrite:
+    """One partition state. `version` None creates the node; `opens_topic` marks the first state of a topic."""
+
+    topic: str
+    index: int
+    document: PartitionStateDocument
+    version: int | None
+    opens_topic: bool = False
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.topic, self.index
+
+    def operations(self) -> list[Operation]:
+        body = self.document.to_json()
+        path = paths.partition_state(self.topic, self.index)
+        if self.version is not None:
+            return [Set(path, body, self.version)]
+        parents: list[Operation] = [Create(paths.partition(self.topic, self.index))]
+        if self.opens_topic:
+            parents.insert(0, Create(paths.partitions(self.topic)))
+        return [*parents, Create(path, body)]
