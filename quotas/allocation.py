@@ -21,7 +21,8 @@ GROWTH_DENOMINATOR: Final = 10
 
 
 def allocate(quota: int, leaders: Sequence[int], flows: Sequence[int], mode: Mode = "normalised") -> list[int]:
-    """Shares of `quota` (bytes/s) for brokers that lead `leaders` partitions and saw `flows` bytes/s in the last interval.
+    """Shares of `quota` (bytes/s) for brokers that lead `leaders` partitions and saw `flows` bytes/s in the last
+    interval.
 
     Brokers without leaders get 0 and their flow is ignored (CKA-27). Order the brokers by id: it breaks rounding ties.
 
@@ -76,7 +77,9 @@ def _growing(seen: list[int]) -> list[int]:
 
 
 def _proportional(quota: int, weights: list[int]) -> list[int]:
-    """CKA-32: floors, then the missing units to the largest fractional parts, ties to the first; nobody below 1 if it can be."""
+    """CKA-32: floors, then the missing units to the largest fractional parts, ties to the first; nobody below 1 if it
+    can be.
+    """
     total = sum(weights)
     shares = [quota * weight // total for weight in weights]
     missing = quota - sum(shares)

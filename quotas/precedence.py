@@ -1,8 +1,8 @@
 """Which of the eight levels of client quotas applies to whom, and who shares a counter (QUO-2…5). Pure.
 
-An entity is written as a plain tuple `(has_user, user, has_client, client_id)`; a part that is named but None stands for the
-default of its kind. Every quota type is resolved on its own: the producer rate of a client may come from level 1 while
-its consumer rate comes from level 8.
+An entity is written as a plain tuple `(has_user, user, has_client, client_id)`; a part that is named but None stands
+for the default of its kind. Every quota type is resolved on its own: the producer rate of a client may come from level
+1 while its consumer rate comes from level 8.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def candidates(user: str, client_id: str) -> tuple[tuple[int, Entity], ...]:
 
 
 def resolve(
-    limits: Mapping[tuple[bool, str | None, bool, str | None], Mapping[str, float]],
+    limits: Mapping[Entity, Mapping[str, float]],
     quota: str,
     user: str,
     client_id: str,

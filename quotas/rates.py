@@ -1,4 +1,5 @@
-"""The rate of a byte stream over a sliding window, exactly as Kafka measures it (QUO-9…13). Pure; the caller owns the clock.
+"""The rate of a byte stream over a sliding window, exactly as Kafka measures it (QUO-9…13). Pure; the caller owns the
+clock.
 
 A ring of n+1 samples of w milliseconds each. The sum and the oldest start are kept up to date, so that recording and
 measuring take constant time; the samples are walked only when one has grown old enough to be purged (QUO-11).
@@ -20,16 +21,16 @@ class Rate:
         "_current",
         "_current_start",
         "_lasts",
+        "_minimum_ms",
+        "_oldest",
         "_purge_at",
         "_span_ms",
         "_starts",
         "_sums",
-        "_minimum_ms",
-        "_oldest",
         "count",
         "total",
-        "window_ms",
         "width_ms",
+        "window_ms",
     )
 
     def __init__(self, count: int = WINDOW_COUNT, width_ms: int = WINDOW_MS) -> None:

@@ -37,5 +37,7 @@ def fetch_cap_bytes(rate: Rate, limit_per_s: float) -> int:
 
 
 def capped_at_one_window(delay: int, rate: Rate) -> int:
-    """QUO-17: request-percentage and connection-rate delays never exceed one window; byte-rate delays are not capped."""
+    """QUO-17: request-percentage and connection-rate delays never exceed one window; byte-rate delays are not
+    capped.
+    """
     return min(delay, rate.width_ms)

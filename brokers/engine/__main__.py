@@ -11,7 +11,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m brokers.engine", description="A Kafka-protocol broker. Stops cleanly on SIGTERM."
     )
-    parser.add_argument("--settings", required=True, type=Path, metavar="FILE", help="settings file written by the agent")
+    parser.add_argument("--settings", required=True, type=Path, metavar="FILE", help="settings, written by the agent")
     arguments = parser.parse_args()
 
     # Only now, so that --help costs nothing.

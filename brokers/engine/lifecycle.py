@@ -1,8 +1,11 @@
-"""The life of the process: the loop it runs on, signals, work that comes round, and the one place that waits for time."""
+"""The life of the process: the loop it runs on, signals, work that comes round, and the one place that waits for
+time.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import resource
 import signal
 from collections.abc import Awaitable, Callable, Coroutine
@@ -13,6 +16,7 @@ import structlog
 log = structlog.get_logger(__name__)
 
 STOP_TIMEOUT_S: Final = 5.0
+GC_ALLOCATIONS: Final = 20_000
 _STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -32,6 +36,15 @@ def raise_descriptor_limit() -> int:
     if soft < hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return hard
+
+
+def settle_memory() -> None:
+    """Once everything is built: what lives for ever is no longer looked at by the garbage collector, and the rest less
+    often, because requests leave no cycles behind.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GC_ALLOCATIONS, 20, 100)
 
 
 def exit_code_of(stop: Stop) -> int:

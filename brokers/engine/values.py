@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
-
-
-class TopicPartition(NamedTuple):
-    """A partition by the cluster's own topic name."""
-
-    topic: str
-    index: int
+from typing import Protocol
 
 
 class Slice(Protocol):

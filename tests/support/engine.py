@@ -1,9 +1,9 @@
 """Broker processes for tests: started on free ports over a real ZooKeeper, stopped when the test is done.
 
-    with EngineCluster(zookeeper_address, tmp_path, brokers=1) as cluster:
-        instance = cluster.create_instance("ins-aaaaaaaa")          # waits until every broker acknowledged it
-        instance.bootstrap                                          # "127.0.0.1:23011"
-        cluster.brokers[0].admin("/v1/status")
+with EngineCluster(zookeeper_address, tmp_path, brokers=1) as cluster:
+    instance = cluster.create_instance("ins-aaaaaaaa")          # waits until every broker acknowledged it
+    instance.bootstrap                                          # "127.0.0.1:23011"
+    cluster.brokers[0].admin("/v1/status")
 """
 
 from __future__ import annotations

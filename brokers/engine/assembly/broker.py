@@ -178,6 +178,7 @@ class Broker:
         self.listeners.accept(internal)
         self.ports.start_serving(self.current.image)
         self._keep_going()
+        lifecycle.settle_memory()
         self.ready_reasons.clear()
         log.info("broker_started", took_ms=self.clock.now_ms() - self.started_at_ms)
 

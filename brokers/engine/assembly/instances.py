@@ -1,4 +1,6 @@
-"""Instance documents become open ports, and the word that they are (CKA-1, CKA-3); books follow the instances' limits."""
+"""Instance documents become open ports, and the word that they are (CKA-1, CKA-3); books follow the instances'
+limits.
+"""
 
 from __future__ import annotations
 
@@ -162,9 +164,7 @@ class Bandwidth:
             if self._seen.get(instance_id) is instance:
                 continue
             self._seen[instance_id] = instance
-            leaders = Counter(
-                partition.leader for topic in instance.topics.values() for partition in topic.partitions
-            )
+            leaders = Counter(partition.leader for topic in instance.topics.values() for partition in topic.partitions)
             leaders.pop(-1, None)
             document = instance.document
             self._engine.books.of(instance_id).shares.update(

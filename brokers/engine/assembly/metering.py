@@ -21,8 +21,8 @@ ACKS_LEADER = 1
 
 
 class Metering:
-    """`broker_epoch` is that of the process's first registration: counters began with it, and a later session of the same
-    process goes on with the same counters.
+    """`broker_epoch` is that of the process's first registration: counters began with it, and a later session of the
+    same process goes on with the same counters.
     """
 
     def __init__(self, *, books: Books, table: PartitionTable, clock: Clock, broker_id: int) -> None:

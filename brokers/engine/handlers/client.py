@@ -1,12 +1,11 @@
 """What one connection needs again and again for the same client id: its limiters, its topics, its usage counters.
 
-Kept until the picture changes (`Engine.stamp`), so that a produce or a fetch finds everything in one look-up by the bytes
-of the wire.
+Kept until the picture changes (`Engine.stamp`), so that a produce or a fetch finds everything in one look-up by the
+bytes of the wire.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 from brokers.engine.access.authorizer import Address, Operation, decide
@@ -93,11 +92,17 @@ class Client:
             self.consume_limiters = self._limiters(book, limits, CONSUMER_BYTE_RATE, book.shares.consume, now_ms)
 
     def _limiters(
-        self, book: Book, limits: Mapping[object, Mapping[str, float]], quota: Quota, share: Limiter | None, now_ms: int
+        self, book: Book, limits: LimitsByEntity, quota: Quota, share: Limiter | None, now_ms: int
     ) -> tuple[Limiter, ...]:
-        by_entity: LimitsByEntity = limits  # type: ignore[assignment]  # a QuotaEntity is such a tuple
-        of_client = book.client_quotas.limiter(by_entity, quota, self.user, self.client_id, now_ms)
+        of_client = book.client_quotas.limiter(limits, quota, self.user, self.client_id, now_ms)
         return tuple(limiter for limiter in (of_client, share) if limiter is not None)
+
+    def remember_delay(self, limiter: Limiter, delay_ms: int, now_ms: int) -> None:
+        """Writes down why this client is made to wait (`now_ms` is wall time)."""
+        self._engine.totals.delays += 1
+        if self.book is not None:
+            self.book.traffic.delayed(delay_ms, now_ms)
+            self.book.ledger.record(limiter.rule, limiter.limit_per_s, self.user, self.client_id, delay_ms, now_ms)
 
     def produce_route(self, name: bytes) -> Route:
         topic = self.view.namespace.topics.get(name)

@@ -1,4 +1,6 @@
-"""DescribeConfigs and IncrementalAlterConfigs of topics. The broker's own settings are the operator's, not the tenants'."""
+"""DescribeConfigs and IncrementalAlterConfigs of topics. The broker's own settings are the operator's, not the
+tenants'.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ from brokers.engine.cluster.image import TopicImage
 from brokers.engine.handlers.context import Call
 from brokers.engine.handlers.topics import Wrong
 from brokers.engine.partitions import topic_config
-from brokers.engine.partitions.topic_config import ConfigSource, DescribedSetting, ValueType
+from brokers.engine.partitions.topic_config import ConfigSource, DescribedSetting
+from brokers.engine.partitions.topic_settings import SETTINGS, ValueType
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.configs import (
     DescribeConfigsRequest,
@@ -49,9 +52,11 @@ def _describe(call: Call, request: DescribeConfigsRequest, resource: DescribeCon
         else:
             topic = _topic(call, resource.resource_type, resource.resource_name)
             wanted = set(resource.configuration_keys or ())
-            for line in topic_config.describe(topic.config, call.engine.topic_defaults):
-                if not wanted or line.setting.name in wanted:
-                    configs.append(_line(call, request, line))
+            configs = [
+                _line(call, request, line)
+                for line in topic_config.describe(topic.config, call.engine.topic_defaults)
+                if not wanted or line.setting.name in wanted
+            ]
     except Wrong as wrong:
         code, message = wrong.code, str(wrong)
     return DescribeConfigsResult(
@@ -81,9 +86,7 @@ def _topic(call: Call, resource_type: int, name: str) -> TopicImage:
     return topic
 
 
-def _line(
-    call: Call, request: DescribeConfigsRequest, line: DescribedSetting
-) -> DescribeConfigsResourceResult:
+def _line(call: Call, request: DescribeConfigsRequest, line: DescribedSetting) -> DescribeConfigsResourceResult:
     setting = line.setting
     synonyms = []
     if request.include_synonyms:
@@ -164,9 +167,7 @@ async def _alter(call: Call, resource: IncrementalAlterConfigsResource, validate
         raise Wrong(failure.wire_code, str(failure)) from failure
 
 
-def applied(
-    present: dict[str, str], defaults: object, changes: list[IncrementalAlterableConfig]
-) -> dict[str, str]:
+def applied(present: dict[str, str], defaults: object, changes: list[IncrementalAlterableConfig]) -> dict[str, str]:
     """`present` after `changes`: set, delete (back to the default), append to or subtract from a list.
 
     Raises:
@@ -177,9 +178,8 @@ def applied(
     for change in changes:
         operation = change.config_operation
         if operation == DELETE:
-            topic_config.check_value(change.name, topic_config.SETTINGS[change.name].default) if (
-                change.name in topic_config.SETTINGS
-            ) else topic_config.check_value(change.name, "")
+            if change.name not in SETTINGS or SETTINGS[change.name].read_only:
+                topic_config.check_value(change.name, None)
             after.pop(change.name, None)
         elif operation == SET:
             after[change.name] = topic_config.check_value(change.name, change.value)
@@ -191,7 +191,7 @@ def applied(
 
 
 def _listed(after: dict[str, str], defaults: object, change: IncrementalAlterableConfig) -> str:
-    setting = topic_config.SETTINGS.get(change.name)
+    setting = SETTINGS.get(change.name)
     if setting is not None and setting.type is not ValueType.LIST:
         raise Wrong(ErrorCode.INVALID_CONFIG, f"{change.name} is not a list.")
     assert isinstance(defaults, dict), "topic defaults are a dict"

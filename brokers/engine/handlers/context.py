@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from base64 import urlsafe_b64encode
+from collections import defaultdict
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
@@ -52,7 +53,7 @@ class ProducerIds(Protocol):
 class Totals:
     """What this process served since its start."""
 
-    requests: dict[int, int] = field(default_factory=dict)
+    requests: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     produce_bytes: int = 0
     consume_bytes: int = 0
     delays: int = 0
@@ -99,7 +100,9 @@ class Endpoint(NamedTuple):
 
 
 class View:
-    """One picture, as one identity sees it through one listener. `instance` None: the cluster itself, or nobody any more."""
+    """One picture, as one identity sees it through one listener. `instance` None: the cluster itself, or nobody any
+    more.
+    """
 
     __slots__ = ("_endpoints", "image", "instance", "internal", "namespace", "principal", "stamp", "state")
 
@@ -127,7 +130,9 @@ class View:
 
     @property
     def endpoints(self) -> Mapping[int, Endpoint]:
-        """Live brokers that this listener can name, by id (WIRE-13); a tenant never learns an internal address (CKA-5)."""
+        """Live brokers that this listener can name, by id (WIRE-13); a tenant never learns an internal address
+        (CKA-5).
+        """
         if self._endpoints is None:
             self._endpoints = dict(self._find_endpoints())
         return self._endpoints
@@ -154,7 +159,9 @@ class View:
 
     @property
     def cluster_id(self) -> str:
-        """Each instance is a cluster of its own to its owner; sharing one id would tell tenants who their neighbours are."""
+        """Each instance is a cluster of its own to its owner; sharing one id would tell tenants who their neighbours
+        are.
+        """
         if self.instance_id is None:
             return self.image.cluster_id
         digest = hashlib.sha256(f"{self.image.cluster_id}/{self.instance_id}".encode()).digest()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 from brokers.engine.handlers import (
     cluster,
@@ -19,11 +19,20 @@ from brokers.engine.handlers import (
     versions,
 )
 from brokers.engine.handlers.context import Handler
-from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.apis import ADVERTISED_TENANT, PRODUCE_SERVED_FROM, ApiKey
 
-HOT_HANDLERS: Final[Mapping[int, Callable[..., Any]]] = {
-    int(ApiKey.PRODUCE): produce.produce,
-    int(ApiKey.FETCH): fetch.fetch,
+
+class Hot(NamedTuple):
+    """A call with a decoder of its own, and the versions it is served in on every listener."""
+
+    handle: Callable[..., None]
+    version_min: int
+    version_max: int
+
+
+HOT_HANDLERS: Final[Mapping[int, Hot]] = {
+    int(ApiKey.PRODUCE): Hot(produce.produce, PRODUCE_SERVED_FROM, ADVERTISED_TENANT[ApiKey.PRODUCE][1]),
+    int(ApiKey.FETCH): Hot(fetch.fetch, *ADVERTISED_TENANT[ApiKey.FETCH]),
 }
 
 HANDLERS: Final[Mapping[int, Handler]] = {

@@ -1,7 +1,8 @@
-"""Fetch: read whole batches straight from the log, wait for more if asked to, charge, send (WIRE-27…33, QUO-19, QUO-20).
+"""Fetch: read whole batches straight from the log, wait for more if asked to, charge, send (WIRE-27…33, QUO-19,
+QUO-20).
 
-Every answer is a full one: sessions (WIRE-30) are not given out, which the protocol allows; a client that asks for one is
-answered with session id 0 and goes on with full requests.
+Every answer is a full one: sessions (WIRE-30) are not given out, which the protocol allows; a client that asks for one
+is answered with session id 0 and goes on with full requests.
 """
 
 from __future__ import annotations
@@ -174,12 +175,7 @@ def answer(
         if limiter is not None:
             take_back(limiters, size_bytes, monotonic_ms)
             reading.release()
-            if client.book is not None:
-                now_ms = engine.clock.now_ms()
-                engine.totals.delays += 1
-                book = client.book
-                book.traffic.delayed(delay_ms, now_ms)
-                book.ledger.record(limiter.rule, limiter.limit_per_s, client.user, client.client_id, delay_ms, now_ms)
+            client.remember_delay(limiter, delay_ms, engine.clock.now_ms())
             session.channel.respond_parts(
                 encode_fetch_response(version, correlation_id, delay_ms, 0, NO_SESSION, []), delay_ms
             )
@@ -224,7 +220,8 @@ def _park(
 
     def wake() -> None:
         timer.cancel()
-        # Not inside the append that woke us: its client's answer goes first, and more bytes may follow in the same request.
+        # Not inside the append that woke us: its client's answer goes first, and more bytes may follow in the same
+        # request.
         session.cancel = loop.call_soon(finish).cancel
 
     def finish() -> None:

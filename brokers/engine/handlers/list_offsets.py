@@ -20,7 +20,9 @@ from brokers.engine.protocol.messages.list_offsets import (
 
 def list_offsets(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse:
     """A partition named twice is refused with 42, as Kafka does."""
-    named = Counter((topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions)
+    named = Counter(
+        (topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions
+    )
     topics = []
     for wanted in request.topics:
         topic = call.view.namespace.topics.get(wanted.name.encode())

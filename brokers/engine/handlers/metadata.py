@@ -89,9 +89,7 @@ def _asked(call: Call, wanted: MetadataRequestTopic, request: MetadataRequest) -
 
 
 def _failed(error: int, name: str | None, topic_id: bytes) -> MetadataResponseTopic:
-    return MetadataResponseTopic(
-        error_code=error, name=name, topic_id=topic_id, is_internal=False, partitions=[]
-    )
+    return MetadataResponseTopic(error_code=error, name=name, topic_id=topic_id, is_internal=False, partitions=[])
 
 
 def _described(call: Call, topic: TopicImage, request: MetadataRequest) -> MetadataResponseTopic:

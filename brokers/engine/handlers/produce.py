@@ -6,7 +6,9 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from brokers.engine.handlers.client import Client
+from brokers.engine.handlers.client import Route
+from brokers.engine.handlers.context import Engine
+from brokers.engine.handlers.produce_detail import encode as encode_detailed
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.results import AppendResult
 from brokers.engine.partitions.waiting import ProduceWait
@@ -19,12 +21,10 @@ if TYPE_CHECKING:
     from brokers.engine.handlers.session import Session
 
 ACKS_ALL: Final = -1
-TRANSACTIONS_NOT_OFFERED: Final = "This cluster does not offer transactions."
+NULL_RECORDS: Final = "The record set is null."
 # From this version on an answer can say which record was wrong, and from the other who leads instead.
 _RECORD_ERRORS_FROM: Final = 8
 _LEADERS_FROM: Final = 10
-
-_NULL_RECORDS: Final = AppendResult(int(ErrorCode.INVALID_RECORD), error_message="The record set is null.")
 
 PartitionAnswer = tuple[int, int, int, int, int, str | None]
 TopicAnswer = tuple[bytes, list[PartitionAnswer]]
@@ -42,102 +42,91 @@ def produce(
 ) -> None:
     """`buffer[start:end]` is the frame; the records are appended out of it before this returns."""
     engine = session.engine
-    frame = decode_produce(buffer, body, end, version)
+    transactional_id, acks, timeout_ms, topics = decode_produce(buffer, body, end, version)
     client = session.client(client_id)
-    acks = frame.acks
     refusal = 0
-    if frame.transactional_id is not None:
+    if transactional_id is not None:
         refusal = int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     elif not -1 <= acks <= 1:
         refusal = int(ErrorCode.INVALID_REQUIRED_ACKS)
     now_ms = engine.clock.now_ms()
-    routes = client.produce_routes
     answers: list[TopicAnswer] = []
     failed = False
-    detailed: dict[tuple[bytes, int], AppendResult] | None = None
-    unsettled: list[tuple[Partition, int]] | None = None
+    detailed: dict[tuple[bytes, int], AppendResult] = {}
+    unsettled: list[tuple[Partition, int]] = []
     accepted_bytes = 0
-    for name, wanted in frame.topics:
-        route = routes.get(name)
+    for name, wanted in topics:
+        route = client.produce_routes.get(name)
         if route is None:
             route = client.produce_route(name)
         error = refusal or route.error
         topic_bytes = 0
         lines: list[PartitionAnswer] = []
         for index, records_start, records_end in wanted:
-            if error:
-                failed = True
-                lines.append((index, error, -1, -1, -1, None))
-                continue
             partition = route.partitions.get(index)
-            if partition is None:
-                found = route.find(index, engine)
-                if isinstance(found, int):
+            if partition is None or error or records_start < 0:
+                found = _odd_partition(engine, route, error, index, records_start)
+                if isinstance(found, tuple):
                     failed = True
-                    lines.append((index, found, -1, -1, -1, None))
+                    lines.append(found)
                     continue
                 partition = found
-            if records_start < 0:
-                result = _NULL_RECORDS
-            else:
-                result = partition.append(
-                    buffer[records_start:records_end], now_ms, acks=acks, produce_version=version
-                )
-            code = result[0]
+            result = partition.append(buffer[records_start:records_end], now_ms, acks=acks, produce_version=version)
+            code, base_offset, append_ms, log_start_offset, message, appended_bytes, last_offset, wrong = result
             if code:
                 failed = True
                 code = downgraded(code, ApiKey.PRODUCE, version)
-                if result.record_errors:
-                    detailed = detailed or {}
+                if wrong:
                     detailed[name, index] = result
             else:
-                topic_bytes += result[5]
-                if acks == ACKS_ALL and partition.high_watermark <= result.last_offset:
-                    unsettled = unsettled or []
-                    unsettled.append((partition, result.last_offset))
-            lines.append((index, code, result[1], result[2], result[3], result[4]))
+                topic_bytes += appended_bytes
+                if acks == ACKS_ALL and partition.high_watermark <= last_offset:
+                    unsettled.append((partition, last_offset))
+            lines.append((index, code, base_offset, append_ms, log_start_offset, message))
         if topic_bytes:
             accepted_bytes += topic_bytes
             if route.usage is not None:
                 route.usage.add(topic_bytes)
         answers.append((name, lines))
+    delay_ms = 0
     if accepted_bytes:
         engine.totals.produce_bytes += accepted_bytes
         if client.book is not None:
             client.book.traffic.produced(accepted_bytes, now_ms)
-    delay_ms = _charge(session, client, end - start, now_ms) if client.produce_limiters else 0
+    if client.produce_limiters:
+        delay_ms, limiter = charge(client.produce_limiters, end - start, engine.clock.monotonic_ms())
+        if limiter is not None:
+            client.remember_delay(limiter, delay_ms, now_ms)
     if acks == 0:
         if failed:
             session.channel.close("an append without acknowledgement failed")
         else:
             session.channel.finish_without_response(delay_ms)
-        return
-    if unsettled is not None:
-        _wait(session, version, correlation_id, answers, unsettled, frame.timeout_ms, delay_ms)
-        return
-    if failed and _needs_detail(version, answers, detailed):
-        from brokers.engine.handlers.produce_detail import encode
-
-        session.channel.respond(
-            encode(session.view(), version, correlation_id, answers, detailed or {}, delay_ms), delay_ms
-        )
-        return
-    session.channel.respond(encode_produce_response(version, correlation_id, answers, delay_ms), delay_ms)
+    elif unsettled:
+        _wait(session, version, correlation_id, answers, unsettled, timeout_ms, delay_ms)
+    elif failed and _needs_detail(version, answers, detailed):
+        frame = encode_detailed(session.view(), version, correlation_id, answers, detailed, delay_ms)
+        session.channel.respond(frame, delay_ms)
+    else:
+        session.channel.respond(encode_produce_response(version, correlation_id, answers, delay_ms), delay_ms)
 
 
-def _charge(session: Session, client: Client, size_bytes: int, now_ms: int) -> int:
-    engine = session.engine
-    delay_ms, limiter = charge(client.produce_limiters, size_bytes, engine.clock.monotonic_ms())
-    if limiter is not None and client.book is not None:
-        engine.totals.delays += 1
-        book = client.book
-        book.traffic.delayed(delay_ms, now_ms)
-        book.ledger.record(limiter.rule, limiter.limit_per_s, client.user, client.client_id, delay_ms, now_ms)
-    return delay_ms
+def _odd_partition(
+    engine: Engine, route: Route, error: int, index: int, records_start: int
+) -> Partition | PartitionAnswer:
+    """The partition at its first use, or the line of the answer that refuses it."""
+    if error:
+        return index, error, -1, -1, -1, None
+    found = route.partitions.get(index) or route.find(index, engine)
+    if isinstance(found, int):
+        return index, found, -1, -1, -1, None
+    if records_start < 0:
+        return index, int(ErrorCode.INVALID_RECORD), -1, -1, -1, NULL_RECORDS
+    return found
 
 
 def _needs_detail(version: int, answers: list[TopicAnswer], detailed: object) -> bool:
-    if detailed is not None and version >= _RECORD_ERRORS_FROM:
+    if detailed and version >= _RECORD_ERRORS_FROM:
         return True
     moved = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     return version >= _LEADERS_FROM and any(line[1] == moved for _, lines in answers for line in lines)

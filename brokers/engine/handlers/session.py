@@ -67,14 +67,14 @@ class Session:
 
     def on_frame(self, buffer: memoryview, start: int, end: int) -> None:
         api_key, version, correlation_id, client_id, body = decode_request_header(buffer, start, end)
-        if not is_served(self._advertised, api_key, version):
-            raise UnsupportedApi(f"version {version} of api key {api_key} is not served here")
-        requests = self.engine.totals.requests
-        requests[api_key] = requests.get(api_key, 0) + 1
         hot = HOT_HANDLERS.get(api_key)
-        if hot is not None:
-            hot(self, version, correlation_id, client_id, buffer, body, start, end)
+        if hot is not None and hot.version_min <= version <= hot.version_max:
+            self.engine.totals.requests[api_key] += 1
+            hot.handle(self, version, correlation_id, client_id, buffer, body, start, end)
             return
+        if hot is not None or not is_served(self._advertised, api_key, version):
+            raise UnsupportedApi(f"version {version} of api key {api_key} is not served here")
+        self.engine.totals.requests[api_key] += 1
         request = None
         if api_key != ApiKey.API_VERSIONS:
             request = decode_request(api_key, version, buffer, body, end)

@@ -196,9 +196,7 @@ async def _delete(call: Call, state: DeleteTopicState) -> TopicImage:
         raise Wrong(failure.wire_code, str(failure)) from failure
 
 
-async def _await_removal(
-    call: Call, timeout_ms: int, deleted: list[tuple[TopicImage, DeletableTopicResult]]
-) -> None:
+async def _await_removal(call: Call, timeout_ms: int, deleted: list[tuple[TopicImage, DeletableTopicResult]]) -> None:
     """Until no picture shows them any more, so that the names can be used again."""
     if not deleted:
         return
@@ -214,5 +212,3 @@ async def _await_removal(
         if timeout_ms <= 0 or not gone(current.image, topic):
             result.error_code = int(ErrorCode.REQUEST_TIMED_OUT)
             result.error_message = TIMED_OUT
-
-

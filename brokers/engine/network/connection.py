@@ -1,7 +1,7 @@
 """One client's socket: frames in, one request in processing at a time, responses out in order (WIRE-9, QUO-30).
 
-While a request is in processing, a response is being written, or the client is muted, nothing is read; the socket is then
-only watched for the peer's farewell, so that a waiting fetch of a dead client ends.
+While a request is in processing, a response is being written, or the client is muted, nothing is read; the socket is
+then only watched for the peer's farewell, so that a waiting fetch of a dead client ends.
 """
 
 from __future__ import annotations
@@ -178,6 +178,14 @@ class Connection:
         buffer.view[: len(received)] = received
         if self._corked is not None:
             self._uncork()
+        if not self._busy and not self.closed:
+            # The rest of it has mostly arrived already: no trip through the loop for that.
+            try:
+                self._receive_large()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                self.close(error.strerror or "connection lost")
 
     def _receive_large(self) -> None:
         frame = self._frame
@@ -249,7 +257,9 @@ class Connection:
     def respond_parts(
         self, parts: Sequence[bytes | Slice], delay_ms: int = 0, on_written: OnWritten | None = None
     ) -> None:
-        """As `respond`, for a frame in pieces; takes over the slices. `on_written` is called once, at the end of it all."""
+        """As `respond`, for a frame in pieces; takes over the slices. `on_written` is called once, at the end of it
+        all.
+        """
         outgoing = Outgoing(parts, on_written)
         if self.closed:
             outgoing.finish()

@@ -187,7 +187,9 @@ class Listeners:
         connection.start(listener.make_session(connection))
 
     def sweep(self) -> None:
-        """Closes connections that did nothing for `idle_ms_max`, and those stuck in the middle of a message (WIRE-11)."""
+        """Closes connections that did nothing for `idle_ms_max`, and those stuck in the middle of a message
+        (WIRE-11).
+        """
         idle_ticks_max = max(1, self.limits.idle_ms_max // self.limits.sweep_ms)
         busy = False
         for listener in tuple(self._listeners.values()):
@@ -200,5 +202,3 @@ class Listeners:
                     connection.close("idle")
         if not busy:
             self.buffers.trim()
-
-

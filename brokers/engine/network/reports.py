@@ -1,4 +1,6 @@
-"""What the network says in the log about peers that misbehave: a few lines a second, then a count of what was left out."""
+"""What the network says in the log about peers that misbehave: a few lines a second, then a count of what was left
+out.
+"""
 
 from __future__ import annotations
 

@@ -73,8 +73,8 @@ class Roles:
     def _drop_strays(self, image: ClusterImage) -> None:
         """Logs of topics that were deleted while this broker was away.
 
-        If not a single log here belongs to a topic of the picture, the picture is rather of another, empty tree than all
-        topics are gone: then nothing is deleted, a person must look.
+        If not a single log here belongs to a topic of the picture, the picture is rather of another, empty tree than
+        all topics are gone: then nothing is deleted, a person must look.
         """
         strays, known = [], 0
         for partition in self._table:

@@ -1,4 +1,6 @@
-"""Log lines as JSON on stderr; the agent keeps them in a file. Secrets are never given to the log in the first place."""
+"""Log lines as JSON on stderr; the agent keeps them in a file. Secrets are never given to the log in the first
+place.
+"""
 
 from __future__ import annotations
 

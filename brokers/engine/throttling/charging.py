@@ -17,8 +17,7 @@ PRODUCER_BYTE_RATE: Final = "producer_byte_rate"
 CONSUMER_BYTE_RATE: Final = "consumer_byte_rate"
 
 Quota = Literal["producer_byte_rate", "consumer_byte_rate"]
-EntityTuple = tuple[bool, str | None, bool, str | None]
-LimitsByEntity = Mapping[EntityTuple, Mapping[str, float]]
+LimitsByEntity = Mapping[precedence.Entity, Mapping[str, float]]
 
 
 class Rule(NamedTuple):
@@ -31,7 +30,9 @@ class Rule(NamedTuple):
 
 
 class Limiter:
-    """One counter under one limit. Connections of the same group share it; a changed limit keeps the samples (QUO-7)."""
+    """One counter under one limit. Connections of the same group share it; a changed limit keeps the samples
+    (QUO-7).
+    """
 
     __slots__ = ("limit_per_s", "rate", "rule", "used_ms")
 
@@ -75,10 +76,10 @@ class ClientQuotas:
     def __len__(self) -> int:
         return len(self._limiters)
 
-    def limiter(
-        self, limits: LimitsByEntity, quota: Quota, user: str, client_id: str, now_ms: int
-    ) -> Limiter | None:
-        """The limiter of this client under the present `limits`; None = unlimited. Takes over a changed limit or level."""
+    def limiter(self, limits: LimitsByEntity, quota: Quota, user: str, client_id: str, now_ms: int) -> Limiter | None:
+        """The limiter of this client under the present `limits`; None = unlimited. Takes over a changed limit or
+        level.
+        """
         match = precedence.resolve(limits, quota, user, client_id)
         if match is None:
             return None

@@ -1,4 +1,6 @@
-"""The throttle ledger: every delay with its cause, summed per (rule, user, client id), so that "why am I slow" has an answer."""
+"""The throttle ledger: every delay with its cause, summed per (rule, user, client id), so that "why am I slow" has an
+answer.
+"""
 
 from __future__ import annotations
 

@@ -9,7 +9,9 @@ from quotas.allocation import allocate
 
 
 class InstanceShares:
-    """`produce` and `consume` are None while this broker leads nothing of the instance: then nothing is charged here."""
+    """`produce` and `consume` are None while this broker leads nothing of the instance: then nothing is charged
+    here.
+    """
 
     __slots__ = ("consume", "produce")
 

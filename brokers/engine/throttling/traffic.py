@@ -43,7 +43,9 @@ class Traffic:
             self._delay_ms_max = delay_ms
 
     def points(self, since_ms: int, now_ms: int) -> list[list[int]]:
-        """`[t_ms, produce_bytes, consume_bytes, delay_ms_max]` of whole and running seconds from `since_ms` on, by time."""
+        """`[t_ms, produce_bytes, consume_bytes, delay_ms_max]` of whole and running seconds from `since_ms` on, by
+        time.
+        """
         oldest_ms = max(since_ms, now_ms - SECONDS_KEPT * STEP_MS)
         rows = self._rows
         found = [list(rows[at : at + _COLUMNS]) for at in range(0, len(rows), _COLUMNS)]

@@ -1,4 +1,5 @@
-"""Usage counters: cumulative since this broker incarnation began, one per (topic, user, client id, direction) of an instance.
+"""Usage counters: cumulative since this broker incarnation began, one per (topic, user, client id, direction) of an
+instance.
 
 A report names the counters that changed since the one before; repeating or losing a report changes nothing, because the
 latest value of a counter tells the whole story (brokers.contract.usage).
@@ -66,9 +67,7 @@ class UsageReport:
             counter.reported_requests = requests
 
 
-def report(
-    books: dict[str, UsageBook], *, broker_id: int, broker_epoch: int, sequence: int, at_ms: int
-) -> UsageReport:
+def report(books: dict[str, UsageBook], *, broker_id: int, broker_epoch: int, sequence: int, at_ms: int) -> UsageReport:
     """What changed in all `books` (by instance id) since the last confirmed report. `at_ms` is wall time."""
     events: list[UsageEvent] = []
     counters: list[tuple[UsageCounter, int]] = []
