@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import cast
 
 from quotas import precedence
 from quotas.precedence import Entity as QuotaEntity
@@ -27,11 +26,7 @@ class QuotaImage:
 
     def lookup(self, instance_id: str, quota: str, user: str, client_id: str) -> QuotaMatch | None:
         """The rule that applies to a client of the instance, at which level; None = unlimited."""
-        # An Entity is such a tuple; a mapping's key type is invariant, so the type checker must be told.
-        limits = cast(
-            "Mapping[tuple[bool, str | None, bool, str | None], Mapping[str, float]]", self.of_instance(instance_id)
-        )
-        return precedence.resolve(limits, quota, user, client_id)
+        return precedence.resolve(self.of_instance(instance_id), quota, user, client_id)
 
     def with_changes(self, changes: Mapping[tuple[str, QuotaEntity], Mapping[str, float]]) -> QuotaImage:
         """The next picture; an entity without limits is gone, and an instance without entities too."""
