@@ -9,11 +9,14 @@ import structlog
 
 REDACTED = "[redacted]"
 SECRET_KEYS = re.compile(r"password|passwd|secret|token|authorization|cookie|csrf|api_key|sasl", re.IGNORECASE)
-# Credentials that ride inside a text: bearer headers, and the user part of an URL.
+# Credentials that ride inside a text: our own tokens and invitation links, bearer headers, the user part of an URL.
 SECRET_TEXTS = (
+    (re.compile(r"\b(ps[ti]_)[A-Za-z0-9_-]{8,}"), rf"\1{REDACTED}"),
     (re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}"), rf"\1 {REDACTED}"),
     (re.compile(r"(?<=://)([^\s:/@]*):[^\s@/]+@"), rf"\1:{REDACTED}@"),
 )
+
+PLAIN = (str, int, float, bool, type(None))
 
 Event = dict[str, Any]
 
@@ -28,6 +31,10 @@ def _clean(key: str, value: Any) -> Any:
         return REDACTED
     if isinstance(value, dict):
         return {inner_key: _clean(str(inner_key), inner) for inner_key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_clean(key, inner) for inner in value]
+    if not isinstance(value, PLAIN):
+        value = repr(value)  # a request, say, whose address may hold an invitation's secret
     if isinstance(value, str):
         for pattern, replacement in SECRET_TEXTS:
             value = pattern.sub(replacement, value)
@@ -43,9 +50,10 @@ def logging_settings(*, level: str, as_json: bool) -> dict[str, Any]:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     renderer: Any = structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer(colors=False)
-    after: list[Any] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta, redact]
+    after: list[Any] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta]
     if as_json:
-        after.append(structlog.processors.format_exc_info)
+        after.append(structlog.processors.format_exc_info)  # before redaction: a traceback is a text like any other
+    after.append(redact)
     structlog.configure(
         processors=[*before, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         logger_factory=structlog.stdlib.LoggerFactory(),

@@ -16,6 +16,7 @@ import psutil
 
 RUN_VARIABLE = "PENSTOCK_RUN"
 POLL_S = 0.1
+NAME_WORDS = 5
 TERMINATE_WAIT_S = 5.0
 KILL_WAIT_S = 5.0
 
@@ -62,8 +63,10 @@ class Family:
 
 
 def _name(process: psutil.Process) -> str:
+    """Program and first words: enough to know it by, too little to hold a secret."""
     try:
-        return process.name()
+        words = process.cmdline() or [process.name()]
+        return " ".join([os.path.basename(words[0]), *words[1:NAME_WORDS]])  # noqa: PTH119  (a name, not a path)
     except psutil.Error:
         return str(process.pid)
 

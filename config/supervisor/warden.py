@@ -13,7 +13,7 @@ from config.environment import BASE_DIR
 from config.supervisor.family import RUN_VARIABLE
 from config.supervisor.state import StateDirectory
 
-PATIENCE_S = 6.0
+PATIENCE_S = 10.0
 # What the supervisor says before it ends in order; silence followed by the end of the pipe means it was killed.
 GOODBYE = b"bye"
 

@@ -25,6 +25,7 @@ SENSIBLE: dict[str, Any] = {
     "num_partitions": 1,
     "replication_factor": 1,
     "count": 2,
+    "validate_only": True,
     "resource_type": 2,
     "transaction_timeout_ms": 60_000,
     "session_epoch": -1,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -48,7 +49,7 @@ def sides(stack: Stack) -> Iterator[tuple[Side, Side]]:
     """The attacker and the victim."""
     made = []
     for caller, name, mark in ((demo_tenant(stack), "attacker", b"mine"), (another_tenant(stack), "victim", MARK)):
-        side = Side(caller=caller, instance=caller.instance(name))
+        side = Side(caller=caller, instance=caller.instance(name, auto_create_topics=False))
         caller.topic(side.id, TOPIC, 2)
         ConfluentKafka().produce(
             side.bootstrap, TOPIC, [(n % 2, b"k%d" % n, mark + b"%d" % n) for n in range(10)], "none"
@@ -174,8 +175,6 @@ def test_the_other_tenants_instance_is_unknown_to_rest(sides: tuple[Side, Side])
 
 
 def test_kcat_sees_only_its_own(sides: tuple[Side, Side]) -> None:
-    import shutil
-
     if shutil.which("kcat") is None:
         pytest.skip("the program kcat (a Debian package) is not installed")
     attacker, victim = sides

@@ -36,6 +36,8 @@ def test_killed_stopped_and_started_again_it_is_the_same_product(tmp_path: Path)
 
     stopped = down(product)
     assert stopped.returncode == 0, stopped.stderr
+    assert product.process is not None
+    assert product.process.wait(5) == 0
     assert not product.processes()
     assert not product.ready_file.exists()
 
