@@ -30,6 +30,9 @@ class Match(NamedTuple):
     entity: Entity
 
 
+# Limits by entity; a plain tuple of the same four values is as good as an `Entity`.
+Limits = Mapping[Entity, Mapping[str, float]] | Mapping[tuple[bool, str | None, bool, str | None], Mapping[str, float]]
+
 # Who shares a counter: (user, client id), "" where the counter is not split by that part (QUO-3).
 SharingGroup = tuple[str, str]
 
@@ -58,7 +61,7 @@ def candidates(user: str, client_id: str) -> tuple[tuple[int, Entity], ...]:
 
 
 def resolve(
-    limits: Mapping[Entity, Mapping[str, float]],
+    limits: Limits,
     quota: str,
     user: str,
     client_id: str,
