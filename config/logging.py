@@ -23,7 +23,7 @@ Event = dict[str, Any]
 
 def redact(_logger: object, _method: str, event: Event) -> Event:
     """A structlog processor: blanks values whose key names a secret, and credentials inside texts."""
-    return {key: _clean(key, value) for key, value in event.items()}
+    return {key: value if key == "exc_info" else _clean(key, value) for key, value in event.items()}
 
 
 def _clean(key: str, value: Any) -> Any:
