@@ -45,7 +45,7 @@ from tenants.api.etags import etag_of, require_match
 from tenants.api.parsing import StrictJSONParser
 from tenants.api.problems import PROBLEM_TYPE, exception_handler, validation_error
 from tenants.api.schema import ApiSchema
-from tenants.errors import RateLimited, Unauthenticated
+from tenants.errors import FieldError, Invalid, RateLimited, Unauthenticated
 from tenants.models import Tenant
 
 __all__ = ["ANYBODY", "API_ROOT", "SIGNED_IN", "ApiView", "endpoint"]
@@ -164,6 +164,10 @@ class ApiView(APIView):
         return response
 
     def _checked_query(self, told: Endpoint) -> Mapping[str, Any]:
+        repeated = [name for name, values in self.request.query_params.lists() if len(values) > 1]
+        if repeated:
+            detail = "Give a parameter once."
+            raise Invalid(detail, errors=[FieldError(parameter=n, detail=detail, code="repeated") for n in repeated])
         given = query_serializer(told)(data=dict(self.request.query_params.items()))
         if not given.is_valid():
             raise validation_error(given.errors, in_query=True)

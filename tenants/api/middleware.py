@@ -47,6 +47,9 @@ class ApiMiddleware:
         if _body_bytes(request) > REQUEST_BODY_BYTES_MAX:
             error = error_for_status(413, f"A body may have {REQUEST_BODY_BYTES_MAX} bytes.")
             return problem_response(error, request_id)
+        if "HTTP_TRANSFER_ENCODING" in request.META:
+            # A chunked body announces no length, and the WSGI handler would take it for an empty one.
+            return problem_response(error_for_status(411), request_id)
         if "\x00" in request.path:
             return problem_response(error_for_status(404), request_id)
         response = self.get_response(request)
@@ -71,6 +74,6 @@ class ApiMiddleware:
 
 
 def _body_bytes(request: HttpRequest) -> int:
-    """The announced length; a body without one (chunked) is not read by the WSGI handler at all."""
+    """The announced length."""
     announced = request.META.get("CONTENT_LENGTH") or "0"
     return int(announced) if announced.isascii() and announced.isdigit() else 0

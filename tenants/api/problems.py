@@ -32,6 +32,7 @@ STATUS_WORDS: dict[int, tuple[str, str]] = {
     404: ("not_found", "There is no such resource"),
     405: ("method_not_allowed", "This resource does not have that method"),
     406: ("not_acceptable", "Answers are application/json"),
+    411: ("length_required", "Send the body with a Content-Length"),
     413: ("body_too_large", "The request body is too large"),
     415: ("unsupported_media_type", "Send application/json"),
     429: ("rate_limited", "Too many requests"),

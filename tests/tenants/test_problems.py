@@ -86,6 +86,19 @@ def test_a_body_over_the_limit_is_413_before_it_is_read(api: Api) -> None:
     assert_problem(api.call("POST", "/members", body), 413, "body_too_large")
 
 
+def test_a_body_without_a_length_is_411_and_not_taken_for_an_empty_one(api: Api) -> None:
+    answer = api.call("PATCH", "/members/x", b"", **{"Transfer-Encoding": "chunked"})
+    assert_problem(answer, 411, "length_required")
+
+
+def test_a_parameter_given_twice_is_400_because_it_could_mean_either(api: Api) -> None:
+    before = AuditEntry.objects.count()
+    body = {"name": "x", "scopes": ["members:read"]}
+    problem = assert_problem(api.post("/tokens?dry_run=true&dry_run=false", body), 400, "invalid_request")
+    assert problem["errors"][0]["parameter"] == "dry_run"
+    assert AuditEntry.objects.count() == before
+
+
 @pytest.mark.parametrize(
     "body",
     [
