@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-
 from django.contrib import admin
 from django.urls import URLPattern, URLResolver, include, path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerView
@@ -12,7 +10,7 @@ from config import health
 
 # Upper apps first: a more particular path of an upper app wins over a catch-all of a lower one.
 API = ("billing.api.urls", "brokers.api.urls", "instances.api.urls", "quotas.api.urls", "tenants.api.urls")
-PAGES = ("billing.urls", "brokers.urls", "instances.urls", "quotas.urls", "tenants.urls")
+PAGES = ("billing.urls", "instances.urls", "tenants.urls")
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("healthz", health.healthz, name="healthz"),
@@ -22,7 +20,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("i18n/", include("django.conf.urls.i18n")),
     path("api/schema/", SpectacularAPIView.as_view(), name="schema"),
     path("api/docs/", SpectacularSwaggerView.as_view(url_name="schema"), name="api-docs"),
-    *[path("api/v1/", include(module)) for module in API if find_spec(module)],
-    *[path("", include(module)) for module in PAGES if find_spec(module)],
+    *[path("api/v1/", include(module)) for module in API],
+    *[path("", include(module)) for module in PAGES],
     path("accounts/", include("allauth.account.urls")),
 ]
