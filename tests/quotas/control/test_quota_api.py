@@ -1,4 +1,4 @@
-"""Client quotas over REST: set, listed by level, explained level by level, removed; and what every endpoint promises."""
+"""Client quotas over REST: set, listed by level, explained and removed; and what every endpoint promises."""
 
 from __future__ import annotations
 
