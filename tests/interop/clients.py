@@ -38,8 +38,8 @@ class ConfluentKafka:
     def create_topic(self, bootstrap: str, topic: str, partitions: int) -> None:
         from confluent_kafka.admin import AdminClient, NewTopic
 
-        made = AdminClient({"bootstrap.servers": bootstrap}).create_topics([NewTopic(topic, partitions, 1)])
-        made[topic].result(30)
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(30)
 
     def list_topics(self, bootstrap: str) -> set[str]:
         from confluent_kafka.admin import AdminClient

@@ -13,6 +13,7 @@ import uuid
 import pytest
 
 from tests.interop.clients import Client, ConfluentKafka, KafkaPython, Kcat, Log, Record
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
 
@@ -56,7 +57,7 @@ def test_what_a_client_produces_it_reads_back_in_order(client: Client, codec: st
     topic = f"interop-{uuid.uuid4().hex[:12]}"
     records = some_records(RECORDS, seed=7)
     client.create_topic(demo_bootstrap, topic, PARTITIONS)
-    assert topic in client.list_topics(demo_bootstrap)
+    eventually(lambda: topic in client.list_topics(demo_bootstrap), within_s=10, what="every broker to know the topic")
     client.produce(demo_bootstrap, topic, records, codec)
     assert client.consume(demo_bootstrap, topic, PARTITIONS, len(records)) == expected(records)
 

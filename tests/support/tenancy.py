@@ -58,11 +58,10 @@ class Caller:
         assert status == 200, body
         return body
 
-    def instance(self, name: str, *, bandwidth_mb_s: int = 5, storage_gb: int = 1) -> dict[str, Any]:
+    def instance(self, name: str, *, bandwidth_mb_s: int = 5, storage_gb: int = 1, **settings: Any) -> dict[str, Any]:
         """A running instance made for the test."""
-        status, body = self.call(
-            "POST", "/instances", {"name": name, "bandwidth_mb_s": bandwidth_mb_s, "storage_gb": storage_gb}
-        )
+        wanted = {"name": name, "bandwidth_mb_s": bandwidth_mb_s, "storage_gb": storage_gb, "settings": settings}
+        status, body = self.call("POST", "/instances", wanted)
         assert status == 202, body
         instance_id = body["resource_id"]
         eventually(
