@@ -7,8 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from brokers.contract.documents import InstanceSettings
 from tests.differential.play import Address
 from tests.support.engine import EngineCluster
+
+# Apache Kafka's own default.
+SETTINGS = InstanceSettings(default_partitions=1)
 
 
 @pytest.fixture(scope="session")
@@ -20,7 +24,7 @@ def kafka_address(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
         return
     zookeeper_address: str = request.getfixturevalue("zookeeper_address")
     with EngineCluster(zookeeper_address, tmp_path_factory.mktemp("differential")) as cluster:
-        yield address(cluster.create_instance("ins-differen").bootstrap)
+        yield address(cluster.create_instance("ins-differen", settings=SETTINGS).bootstrap)
 
 
 def address(bootstrap: str) -> Address:

@@ -30,7 +30,7 @@ def normalised(value: Any) -> Any:
 def _value(name: str, value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {
-            field.name: _field(field.name, getattr(value, field.name))
+            field.name: _field(field.name, _in_order(type(value).__name__, field.name, getattr(value, field.name)))
             for field in dataclasses.fields(value)
             if field.name not in LEFT_OUT and getattr(value, field.name) != _default(field)
         }
@@ -39,6 +39,13 @@ def _value(name: str, value: Any) -> Any:
     if isinstance(value, bytes):
         return value.hex()
     return value
+
+
+def _in_order(owner: str, name: str, value: Any) -> Any:
+    by = UNORDERED.get((owner, name))
+    if by is None:
+        return value
+    return sorted(value, key=lambda item: (getattr(item, by) is None, getattr(item, by)))
 
 
 def _default(field: dataclasses.Field[Any]) -> Any:
@@ -116,7 +123,10 @@ def _producer(value: int) -> Any:
     return value if value < 0 else "producer"
 
 
-LEFT_OUT = {"throttle_time_ms"}
+# Throttling is a matter of load, racks of where a broker stands.
+LEFT_OUT = {"throttle_time_ms", "rack"}
+# Lists whose order says nothing: (class, field) → what they are sorted by.
+UNORDERED = {("MetadataResponse", "topics"): "name", ("MetadataResponseTopic", "partitions"): "partition_index"}
 RULES: dict[str, Callable[[Any], Any]] = {
     "leader_id": _id,
     "node_id": _id,
@@ -128,7 +138,6 @@ RULES: dict[str, Callable[[Any], Any]] = {
     "brokers": _one_broker,
     "host": lambda value: "host" if value else value,
     "port": lambda value: "port" if value >= 0 else value,
-    "rack": lambda _: "rack",
     "cluster_id": lambda value: None if value is None else "cluster",
     "topic_id": lambda value: "id" if any(value) else "no id",
     "error_message": lambda value: None if value is None else "text",

@@ -30,6 +30,7 @@ ANSWER_S = 15.0
 # How long a question that may stay unanswered is waited for.
 SILENCE_S = 1.0
 LEADER_S = 20.0
+LOADING = 14
 
 
 @dataclass(frozen=True)
@@ -219,6 +220,12 @@ class Player:
             if topic.error_code == 0 and topic.partitions and all(p.leader_id >= 0 for p in topic.partitions):
                 return bytes(topic.topic_id)
             assert time.monotonic() < deadline, f"no leader for {name}: {topic}"
+
+    def until_ready(self, api_key: int, version: int, message: Any) -> None:
+        """Waits until a call is no longer answered with COORDINATOR_LOAD_IN_PROGRESS."""
+        deadline = time.monotonic() + LEADER_S
+        while self.call(api_key, version, message).error_code == LOADING:
+            assert time.monotonic() < deadline, "the broker keeps loading"
 
     def until_gone(self, name: str) -> None:
         """Waits until a deleted topic is no longer listed."""

@@ -19,6 +19,9 @@ Aborted = Mapping[tuple[bytes, int], Sequence[tuple[int, int]]]
 _FLEXIBLE_FROM: Final = 12
 _TOPIC_IDS_FROM: Final = 13
 _OFFSET_OUT_OF_RANGE: Final = 1
+# A partition that was never looked at (unknown topic or partition, no access, unknown topic id) lists no aborted
+# transactions in any isolation; one that was and failed has null.
+_NEVER_READ: Final = frozenset((3, 29, 100))
 _NO_PREFERRED_REPLICA: Final = -1
 _NONE: Final[Aborted] = {}
 
@@ -73,7 +76,7 @@ def encode_fetch_response(
     """
     if len(topics) == 1 and not read_committed and version >= 7:
         topic, partitions = topics[0]
-        if len(partitions) == 1:
+        if len(partitions) == 1 and partitions[0][1] == 0:
             return _encode_one(version, correlation_id, throttle_time_ms, error, session_id, topic, partitions[0])
     pieces: list[bytes | Slice] = []
     total_bytes = 0
@@ -96,7 +99,12 @@ def encode_fetch_response(
                 chunk.append(_PARTITION_V5.pack(index, code, high_watermark, stable_offset, start_offset))
             else:
                 chunk.append(_PARTITION_V4.pack(index, code, high_watermark, stable_offset))
-            listed = aborted.get((topic, index), ()) if read_committed and code != _OFFSET_OUT_OF_RANGE else None
+            if code in _NEVER_READ:
+                listed: Sequence[tuple[int, int]] | None = ()
+            elif read_committed and code != _OFFSET_OUT_OF_RANGE:
+                listed = aborted.get((topic, index), ())
+            else:
+                listed = None
             chunk.append(_aborted_list(listed, flexible))
             if version >= 11:
                 chunk.append(_INT.pack(_NO_PREFERRED_REPLICA))
@@ -139,7 +147,7 @@ def _encode_one(
     topic: bytes,
     partition: PartitionAnswer[Slice],
 ) -> list[bytes | Slice]:
-    """The frame for one topic with one partition, no aborted transactions (versions 7 to 17)."""
+    """The frame for one topic with one partition, read without error, uncommitted (versions 7 to 17)."""
     index, code, high_watermark, stable_offset, start_offset, length, records = partition
     if records is None:
         length = 0

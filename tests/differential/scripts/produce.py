@@ -27,6 +27,7 @@ def script(player: Player) -> None:
     player.make_topic(f"{PREFIX}.logtime", message_timestamp_type="LogAppendTime")
     player.make_topic(f"{PREFIX}.before", message_timestamp_before_max_ms="1000")
     player.make_topic(f"{PREFIX}.gzip", compression_type="gzip")
+    player.make_topic(f"{PREFIX}.once")
     player.make_topic(f"{PREFIX}.isr", min_insync_replicas="2")
     for version in range(3, 12):
         _version(player, version)
@@ -34,7 +35,7 @@ def script(player: Player) -> None:
 
 def _version(player: Player, version: int) -> None:
     topic = f"{PREFIX}.v{version}"
-    player.make_topic(topic, 2)
+    player.make_topic(topic, 4)
 
     def ask(what: str, records: bytes | None, *, to: str = topic, may_be_silent: bool = False, **more: object) -> None:
         player.ask(
@@ -67,7 +68,7 @@ def _version(player: Player, version: int) -> None:
     ask("negative partition", batch(b"v"), partition=-1)
     ask("unknown topic, null records", None, to=f"{PREFIX}.unknown", may_be_silent=True)
     ask("null records", None, may_be_silent=True)
-    ask("a transactional id without a transaction", batch(b"v"), transactional_id=f"{PREFIX}.id")
+    ask("a transactional id, no transaction", batch(b"v"), to=f"{PREFIX}.once", transactional_id=f"{PREFIX}.id")
 
     ask("empty records", b"", may_be_silent=True)
     ask("wrong crc", batch(b"v", crc=1))
@@ -113,7 +114,7 @@ def _version(player: Player, version: int) -> None:
 
 
 def _several(player: Player, version: int, topic: str) -> None:
-    """Requests with more than one record set, or none."""
+    """Requests with more than one record set, or none; partitions 2 and 3 take the odd ones."""
 
     def data(partition: int, *values: bytes) -> PartitionProduceData:
         return PartitionProduceData(index=partition, records=batch(*values))
@@ -123,10 +124,10 @@ def _several(player: Player, version: int, topic: str) -> None:
         "a topic without partitions": [TopicProduceData(name=topic)],
         "two partitions": [TopicProduceData(name=topic, partition_data=[data(0, b"a"), data(1, b"b")])],
         "a right and a wrong partition": [TopicProduceData(name=topic, partition_data=[data(1, b"a"), data(9, b"b")])],
-        "a partition twice": [TopicProduceData(name=topic, partition_data=[data(1, b"a"), data(1, b"b")])],
+        "a partition twice": [TopicProduceData(name=topic, partition_data=[data(2, b"a"), data(2, b"b")])],
         "a topic twice": [
-            TopicProduceData(name=topic, partition_data=[data(0, b"a")]),
-            TopicProduceData(name=topic, partition_data=[data(1, b"b")]),
+            TopicProduceData(name=topic, partition_data=[data(2, b"a")]),
+            TopicProduceData(name=topic, partition_data=[data(3, b"b")]),
         ],
     }.items():
         request = ProduceRequest(acks=-1, timeout_ms=5_000, topic_data=topics)

@@ -12,6 +12,7 @@ PREFIX = "diff.producers"
 
 
 def script(player: Player) -> None:
+    player.until_ready(ApiKey.INIT_PRODUCER_ID, 4, InitProducerIdRequest(transactional_id=None))
     for version in range(6):
 
         def ask(what: str, version: int = version, **fields: object) -> object:
