@@ -25,7 +25,7 @@ from brokers.engine.controller.loop import ControllerLoop
 from brokers.engine.controller.placement import Placer
 
 CLUSTER_ID = "cl-test"
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 
 class Member:
