@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from tenants.actors import Actor
 from tenants.models import Tenant
@@ -84,6 +84,6 @@ class ClientQuotaDoor(Protocol):
 
 # (acting, instance id) -> the instance, or NotFound; plugged by `instances`.
 instance_door: Port[Callable[[Actor, str], InstanceLike]] = Port("quotas.ports.instance_door")
-# (acting, instance): raises Conflict where the instance has no brokers to ask; plugged by `instances`.
-require_reachable: Port[Callable[[InstanceLike], None]] = Port("quotas.ports.require_reachable")
+# (an instance that `instance_door` gave): raises Conflict where it has no brokers to ask; plugged by `instances`.
+require_reachable: Port[Callable[[Any], None]] = Port("quotas.ports.require_reachable")
 client_quotas: Port[ClientQuotaDoor] = Port("quotas.ports.client_quotas")

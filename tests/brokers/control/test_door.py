@@ -130,7 +130,7 @@ def metadata(error_code: int = 0, name: str = "orders") -> MetadataResponse:
     ]  # fmt: skip
     shown = topic(
         error_code=error_code, name=name, topic_id=uuid.UUID(int=7), is_internal=False, partitions=partitions,
-        authorized_operations=0,
+        authorized_operations=(),
     )  # fmt: skip
     return MetadataResponse(throttle_time_ms=0, brokers=[], cluster_id="c", controller_id=2, topics=[shown])
 
