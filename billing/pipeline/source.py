@@ -93,7 +93,7 @@ class UsageReader(DataSourceReader):
         self.conf = consumer_conf(options["bootstrap"], options["username"], options["password"])
         self.ranges = [OffsetRange(*triple) for triple in json.loads(options["ranges"])]
 
-    def partitions(self) -> list[OffsetRange]:  # type: ignore[override]
+    def partitions(self) -> list[OffsetRange]:
         return self.ranges
 
     def read(self, partition: OffsetRange) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
@@ -116,14 +116,15 @@ class UsageReader(DataSourceReader):
                 elif time.monotonic() > deadline:
                     raise UsageReadStalled(f"{USAGE_TOPIC}-{partition.partition} stalled at offset {position}")
                 for message in messages:
-                    if message.error():
-                        if message.error().retriable():
+                    failure, offset = message.error(), message.offset()
+                    if failure is not None:
+                        if failure.retriable():
                             continue
-                        raise KafkaException(message.error())
-                    if message.offset() >= partition.stop:
+                        raise KafkaException(failure)
+                    if offset is None or offset >= partition.stop:
                         break
-                    rows.append(row_of(partition.partition, message.offset(), message.value()))
-                    position = message.offset() + 1
+                    rows.append(row_of(partition.partition, offset, message.value()))
+                    position = offset + 1
                 if len(rows) >= ROWS_PER_BATCH:
                     yield as_batch(rows)
                     rows = []
