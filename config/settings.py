@@ -171,7 +171,10 @@ WHITENOISE_AUTOREFRESH = DEBUG
 # --- interface for programs ---------------------------------------------------------------------------------------
 
 REST_FRAMEWORK = tenants_conf.REST_FRAMEWORK
-SPECTACULAR_SETTINGS = tenants_conf.SPECTACULAR_SETTINGS
+SPECTACULAR_SETTINGS = tenants_conf.SPECTACULAR_SETTINGS | {
+    # Clusters and instances have the same two words; the schema needs one name for them.
+    "ENUM_NAME_OVERRIDES": {"ClusterTypeEnum": "instances.choices.ClusterType"},
+}
 
 # --- work in the background ---------------------------------------------------------------------------------------
 
