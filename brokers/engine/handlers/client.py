@@ -84,7 +84,8 @@ class Client:
         self._engine = engine
         self._address = address
         instance_id = view.instance_id
-        if instance_id is not None:
+        # What the control plane does for an instance inside the cluster (console, probe) is neither billed nor held back.
+        if instance_id is not None and not view.internal:
             self.book = book = engine.books.of(instance_id)
             limits = view.image.quotas.of_instance(instance_id)
             now_ms = engine.clock.monotonic_ms()
