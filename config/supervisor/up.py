@@ -104,21 +104,22 @@ class Supervisor:
         from config.supervisor import seed
 
         environment = plan.environment()
-        web = programs.web(self.state, environment, http_port=self.options.http_port)
-        for child in (web, programs.worker(self.state, environment)):
-            self._start_child(child)
+        # The longest way to ready is agent, brokers, demo instance; the console is up before that one is.
         seed.fleet(self.options, HOST_NAME)
         self._start_child(programs.agent(self.state, environment, host=HOST_NAME))
+        self._start_child(programs.worker(self.state, environment))
+        web = programs.web(self.state, environment, http_port=self.options.http_port)
+        self._start_child(web)
         seeded = seed.people(self.state, with_demo=self.options.demo)
         self.progress.step("Cluster, operator and demo rows are in place")
-        wait_until(self._web_answers, child=web, timeout_s=PROGRAM_START_TIMEOUT_S)
-        self.progress.step(f"Console answers on port {self.options.http_port}")
         self._wait(seed.brokers_serve, "the brokers", "agent")
         self.progress.step(f"{self.options.brokers} brokers serve")
         instance = None
         if seeded.tenant is not None:
             instance = seed.demo_instance(wait=self._wait)
             self.progress.step(f"Demo instance {instance.id} is running")
+        wait_until(self._web_answers, child=web, timeout_s=PROGRAM_START_TIMEOUT_S)
+        self.progress.step(f"Console answers on port {self.options.http_port}")
         self._start_child(programs.pipeline(self.state, environment))
         seed.release_connections()
         self._announce(
