@@ -29,6 +29,17 @@ class Figures:
     storage: Use
 
 
+def unknown(instance: Instance) -> Figures | None:
+    """Limits with dashes beside them, for a page that must not wait for brokers; None as in `figures`."""
+    if instance.current_phase not in REACHABLE:
+        return None
+    return Figures(
+        produce=rate_use(None, instance.bandwidth_mb_s),
+        consume=rate_use(None, instance.bandwidth_mb_s),
+        storage=size_use(None, instance.storage_bytes),
+    )
+
+
 def figures(instance: Instance) -> Figures | None:
     """What an instance does at the moment; None where the phase has nothing to show."""
     if instance.current_phase not in REACHABLE:

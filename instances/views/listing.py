@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 from django.http import HttpRequest, HttpResponse
@@ -13,18 +14,23 @@ from django.views.decorators.http import require_GET
 from instances import selectors
 from instances.lifecycle import CHANGEABLE, MOVING, REACHABLE, Phase
 from instances.limits import BYTES_PER_GB, BYTES_PER_MB
-from instances.models import Instance
-from instances.views.figures import Figures, figures
+from instances.views.figures import Figures, figures, unknown
 from tenants import access
 from tenants.actors import Actor
+from tenants.api.pages import page_of_rows
 from tenants.choices import Scope
 from tenants.formatting import UNKNOWN
 from tenants.forms import AuditFilterForm
-from tenants.limits import PAGE_SIZE_MAX
 from tenants.views.base import console_page, render_page
 from tenants.views.palette import Entry, add_source
 
 OPERATIONS_SHOWN = 8
+UNWELL_SHOWN = 3
+# Each row asks the instance's brokers, so a page is short, and a longer one is asked for less often.
+ROWS_PER_PAGE = 25
+PERIOD_S_MIN = 2
+PERIOD_S_PER_ROW = 0.5
+ORDER = ("-created_at", "id")
 PALETTE_INSTANCES_MAX = 200
 GROUPS = {
     "running": frozenset({Phase.RUNNING}),
@@ -40,28 +46,38 @@ def instances_page(request: HttpRequest) -> HttpResponse:
     acting = request.actor  # type: ignore[attr-defined]
     tenant = access.tenant_of(acting)
     form = AuditFilterForm(request.GET)
-    words = form.cleaned_data["q"] if form.is_valid() else ""
+    words, page_token = (form.cleaned_data["q"], form.cleaned_data["page_token"]) if form.is_valid() else ("", "")
     group = request.GET.get("group", "")
-    everything = list(selectors.instance_list(tenant)[:PAGE_SIZE_MAX])
-    found = list(selectors.instance_list(tenant, contains=words)[:PAGE_SIZE_MAX]) if words else everything
+    everything = selectors.instance_list(tenant)
+    rows = selectors.instance_list(tenant, contains=words)
     if group in GROUPS:
-        found = [row for row in found if row.current_phase in GROUPS[group]]
+        rows = rows.filter(phase__in=[phase.value for phase in GROUPS[group]])
+    found, next_token = page_of_rows(
+        rows, order=ORDER, page_size=ROWS_PER_PAGE, page_token=page_token or None, binding=f"instances {words} {group}"
+    )
+    is_part = bool(request.headers.get("HX-Request"))
+    shown = [(row, figures(row) if is_part else unknown(row)) for row in found]
+    phases = Counter(everything.values_list("phase", flat=True))
     bought = selectors.bought(tenant)
-    rows = [(row, figures(row)) for row in found]
+    is_whole = not (words or group or next_token or page_token)
     context = {
-        "rows": rows,
-        "sums": _sums([known for _row, known in rows if known]) if not words and not group else None,
-        "total": len(everything),
-        "groups": _groups(everything, group),
+        "rows": shown,
+        "sums": _sums([known for _row, known in shown if known]) if is_whole else None,
+        "total": phases.total(),
+        "groups": _groups(phases, group),
         "group": group,
         "words": words,
+        "next_token": next_token,
+        "is_first": not page_token,
         "bought": bought,
         "counts": {"instances": bought["instances"]},
-        "unwell": [row for row in everything if row.current_phase in GROUPS["stopped"]],
+        "unwell": everything.filter(phase__in=[phase.value for phase in GROUPS["stopped"]])[:UNWELL_SHOWN],
+        "unwell_count": sum(phases[phase.value] for phase in GROUPS["stopped"]),
         "now": timezone.now(),
-        "is_part": bool(request.headers.get("HX-Request")),
+        "is_part": is_part,
+        "period_s": max(PERIOD_S_MIN, len(found) * PERIOD_S_PER_ROW),
     }
-    template = "instances/rows.html" if context["is_part"] else "instances/list.html"
+    template = "instances/rows.html" if is_part else "instances/list.html"
     return render_page(request, template, context, section="instances", crumbs=[(_("Instances"), None)])
 
 
@@ -78,12 +94,10 @@ def _sums(known: list[Figures]) -> dict[str, str]:
     }
 
 
-def _groups(rows: list[Instance], chosen: str) -> list[tuple[str, str, int, bool]]:
+def _groups(phases: Counter[str], chosen: str) -> list[tuple[str, str, int, bool]]:
     labels = {"": _("All"), "running": _("Running"), "changing": _("Changing"), "stopped": _("Stopped")}
-    return [
-        (name, label, len([row for row in rows if not name or row.current_phase in GROUPS[name]]), name == chosen)
-        for name, label in labels.items()
-    ]
+    counted = {name: sum(phases[phase.value] for phase in members) for name, members in GROUPS.items()}
+    return [(name, label, counted.get(name, phases.total()), name == chosen) for name, label in labels.items()]
 
 
 @console_page(Scope.INSTANCES_READ)

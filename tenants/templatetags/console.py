@@ -11,16 +11,21 @@ from django import template
 from django.forms import BoundField, CheckboxInput, CheckboxSelectMultiple, HiddenInput, Textarea
 from django.templatetags.static import static
 from django.urls import NoReverseMatch, reverse
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext_lazy as _
 
 from tenants import formatting
+from tenants.choices import Theme
 
 register = template.Library()
 
 HOT_PERCENT = 80
 FULL_PERCENT = 100
+THEME_COOKIE = "penstock_theme"
+STYLE_SHEETS = (
+    "tokens", "base", "shell", "controls", "meter", "chart", "throttle", "table", "form", "steps", "snippet", "notices",
+)  # fmt: skip
 
 PHASES = {
     "requested": (_("Requested"), '<circle cx="5" cy="5" r="3.6"/>'),
@@ -87,9 +92,34 @@ def day_utc(moment: datetime | None) -> str:
 
 
 @register.filter
+def milliseconds(seconds: float) -> int:
+    """Seconds as the scripts want them."""
+    return round(seconds * 1_000)
+
+
+@register.filter
 def lookup(mapping: dict[str, Any], key: str) -> Any:
     """`mapping[key]`, or None."""
     return mapping.get(key) if mapping else None
+
+
+@register.simple_tag
+def style_sheets() -> SafeString:
+    """Links to the style sheets; the tokens come first."""
+    return format_html_join(
+        "\n", '<link rel="stylesheet" href="{}">', ((static(f"penstock/css/{name}.css"),) for name in STYLE_SHEETS)
+    )
+
+
+@register.simple_tag(takes_context=True)
+def theme(context: dict[str, Any]) -> str:
+    """The member's theme, for strangers the cookie's, else what the system says."""
+    request = context.get("request")
+    if request is None:
+        return Theme.SYSTEM.value
+    user = getattr(request, "user", None)
+    chosen = user.theme if user is not None and user.is_authenticated else request.COOKIES.get(THEME_COOKIE, "")
+    return chosen if chosen in Theme.values else Theme.SYSTEM.value
 
 
 @register.simple_tag
@@ -186,11 +216,12 @@ def may(can: frozenset[str] | None, scope: str) -> bool:
 
 
 @register.inclusion_tag("console/parts/field.html")
-def field(bound: BoundField, unit: str = "", **attributes: str) -> dict[str, Any]:
+def field(bound: BoundField, unit: str = "", *, hide_help: bool = False, **attributes: str) -> dict[str, Any]:
     """Label, help, control with the unit inside, error under it. Keyword arguments become attributes (`_` to `-`)."""
     widget = bound.field.widget
     attrs = {name.replace("_", "-"): value for name, value in attributes.items()}
-    described = [f"{bound.auto_id}-help"] if bound.help_text else []
+    help_text = "" if hide_help else bound.help_text
+    described = [f"{bound.auto_id}-help"] if help_text else []
     if bound.errors:
         attrs["aria-invalid"] = "true"
         described.append(f"{bound.auto_id}-error")
@@ -211,4 +242,5 @@ def field(bound: BoundField, unit: str = "", **attributes: str) -> dict[str, Any
         "control": bound.as_widget(attrs=attrs) if kind != "checks" else "",
         "unit": unit,
         "kind": kind,
+        "help_text": help_text,
     }

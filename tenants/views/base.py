@@ -21,33 +21,18 @@ from django.utils.translation import gettext as _
 
 from tenants import access, selectors
 from tenants.actors import Actor, actor_of
-from tenants.choices import Theme
 from tenants.errors import DomainError
 from tenants.wording import localized
 
 logger = logging.getLogger(__name__)
 
-STYLE_SHEETS = tuple(
-    f"penstock/css/{name}.css"
-    for name in (
-        "tokens", "base", "shell", "controls", "meter", "chart", "throttle", "table", "form", "steps", "snippet",
-        "notices",
-    )
-)  # fmt: skip
-THEME_COOKIE = "penstock_theme"
 Crumb = tuple[str, str | None]
 Arguments = ParamSpec("Arguments")
 
 
-def theme_of(request: HttpRequest) -> str:
-    """The member's theme, for strangers the cookie's, else what the system says."""
-    chosen = request.user.theme if request.user.is_authenticated else request.COOKIES.get(THEME_COOKIE, "")
-    return chosen if chosen in Theme.values else Theme.SYSTEM.value
-
-
 def shell(request: HttpRequest, acting: Actor | None) -> dict[str, Any]:
     """What the frame around a page shows."""
-    found: dict[str, Any] = {"style_sheets": STYLE_SHEETS, "theme": theme_of(request), "actor": acting}
+    found: dict[str, Any] = {"actor": acting}
     if acting is None or acting.user is None:
         return found
     name = acting.user.name or acting.user.email.partition("@")[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -57,7 +58,12 @@ def audit_page(request: HttpRequest) -> HttpResponse:
 
 def _changes(entry: AuditEntry) -> list[tuple[str, Any, Any]]:
     before, after = entry.before or {}, entry.after or {}
-    return [(name, before.get(name), after.get(name)) for name in {**before, **after}]
+    return [(name, _shown(before.get(name)), _shown(after.get(name))) for name in {**before, **after}]
+
+
+def _shown(value: Any) -> str | None:
+    """JSON for everything but plain text, as the API tells it."""
+    return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 class _Line:

@@ -14,7 +14,8 @@ from tenants import access, services
 from tenants.choices import Language, Scope, Theme
 from tenants.errors import DomainError
 from tenants.forms import PreferencesForm, TenantForm
-from tenants.views.base import THEME_COOKIE, add_errors, console_page, render_page
+from tenants.templatetags.console import THEME_COOKIE
+from tenants.views.base import add_errors, console_page, render_page
 
 COOKIE_SECONDS = 365 * 86_400
 
