@@ -1,6 +1,6 @@
 """What we answer otherwise than Apache Kafka 3.9.1, on purpose, each with its reason.
 
-A difference names the scripts and labels it is about (shell patterns) and says what is put in place of the recorded
+A difference names the script and the labels it is about (shell patterns) and says what is put in place of the recorded
 answer before ours is compared with it. A test keeps the list honest: one that changes no recorded answer must go.
 """
 
@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
+
+from brokers.engine.protocol.apis import ADVERTISED_TENANT
 
 
 @dataclass(frozen=True)
@@ -35,4 +37,209 @@ def expected(script: str, label: str, recorded: Any) -> Any:
     return answer
 
 
-DIFFERENCES: tuple[Difference, ...] = ()
+def _advertised(answer: Any) -> Any:
+    if "api_keys" not in answer or len(answer["api_keys"]) < 2:
+        return answer
+    theirs = {entry.get("api_key", 0): entry for entry in answer["api_keys"]}
+    answer["api_keys"] = []
+    answer.pop("finalized_features_epoch", None)  # nothing is gated by features
+    for api_key, (first, last) in ADVERTISED_TENANT.items():
+        their = theirs[api_key]
+        assert their.get("min_version", 0) <= first, api_key
+        assert last <= their.get("max_version", 0), api_key
+        versions = {"api_key": int(api_key), "min_version": first, "max_version": last}
+        answer["api_keys"].append({name: value for name, value in versions.items() if value})
+    return answer
+
+
+def _whole_batches(answer: Any) -> Any:
+    for topic in answer.get("responses", []):
+        for partition in topic["partitions"]:
+            partition["records"] = [entry for entry in partition["records"] if "cut_bytes" not in entry]
+    return answer
+
+
+def _partition_error(code: int) -> Callable[[Any], Any]:
+    """The first record set of a produce is refused with this code, as the shape of its batch is."""
+
+    def ours(answer: Any) -> Any:
+        if answer == "no answer":
+            topic = {"partition_responses": [{}]}
+        else:
+            topic = answer["responses"][0]
+        partition = topic["partition_responses"][0]
+        partition.pop("log_start_offset", None)
+        partition |= {"error_code": code, "base_offset": -1}
+        return answer
+
+    return ours
+
+
+def _first(field: str, **changes: Any) -> Callable[[Any], Any]:
+    """Changes to the first entry of a list."""
+
+    def ours(answer: Any) -> Any:
+        answer[field][0] |= changes
+        return answer
+
+    return ours
+
+
+def _constant(answer: Any) -> Callable[[Any], Any]:
+    return lambda _: answer
+
+
+def _null_records(label: str, version: int) -> Difference:
+    refused = {"error_code": 87, "base_offset": -1}
+    return Difference(
+        "produce",
+        label,
+        "a record set of null is never answered there; a client would wait for ever",
+        _constant({"responses": [{"name": f"diff.produce.v{version}", "partition_responses": [refused]}]}),
+    )
+
+
+def _sessionless(answer: Any) -> Any:
+    answer.pop("session_id", None)
+    return answer
+
+
+def _twice(field: str) -> Callable[[Any], Any]:
+    def ours(answer: Any) -> Any:
+        answer[field] *= 2
+        return answer
+
+    return ours
+
+
+def _partition_twice(answer: Any) -> Any:
+    answer["responses"][0]["partitions"] *= 2
+    return answer
+
+
+def _topic_twice(answer: Any) -> Any:
+    (topic,) = answer["responses"]
+    answer["responses"] = [{**topic, "partitions": [partition]} for partition in topic["partitions"]]
+    return answer
+
+
+def _produced_twice(answer: Any) -> Any:
+    partitions = answer["responses"][0]["partition_responses"]
+    partitions.append({**partitions[0], "base_offset": 1})
+    return answer
+
+
+def _produced_topic_twice(answer: Any) -> Any:
+    (topic,) = answer["responses"]
+    first, second = sorted(topic["partition_responses"], key=lambda partition: partition["index"])
+    first["base_offset"] = 2  # both record sets of the question before were appended
+    answer["responses"] = [{**topic, "partition_responses": [partition]} for partition in (first, second)]
+    return answer
+
+
+def _listed_empty(topic: dict[str, Any]) -> Callable[[Any], Any]:
+    return lambda answer: {**answer, "responses": [topic]}
+
+
+def _with_brokers(answer: Any) -> Any:
+    broker = {"node_id": "broker", "host": "host", "port": "port"}
+    return {"brokers": [broker], "cluster_id": "cluster", "controller_id": "broker", **answer}
+
+
+def _names_beside_ids(answer: Any) -> Any:
+    answer = _with_brokers(answer)
+    led = {"leader_id": "broker", "leader_epoch": 0, "replica_nodes": ["broker"], "isr_nodes": ["broker"]}
+    answer["topics"][1:] = [{"name": "diff.metadata.other", "topic_id": "id", "partitions": [led]}]
+    return answer
+
+
+ONE_ERROR_CODE = "an unknown server error tells the client nothing; the code that names the fault does (observed-3.9.1)"
+NO_SESSIONS = (
+    "fetch sessions are not given out, which the protocol allows: full answers, session id 0, error 70 otherwise"
+)
+NO_TRANSACTIONS = "transactions are not served: a producer that asks for one is told so"
+NOTHING_DROPPED = "an entry listed twice is answered twice, and what was sent in it is not dropped"
+AS_LISTED = "a topic listed without partitions is answered as listed"
+REST_ANSWERED = "one entry that cannot be asked so does not take the rest of the answer with it"
+
+FULL_FETCHES = ("open", "open for nothing", "open and replace", "replaced by a full fetch", "open with an unknown id")
+INCREMENTAL_FETCHES = (
+    "advanced*",
+    "nothing asked*",
+    "the same data again",
+    "a partition added that is not",
+    "still *",
+    "forgotten",
+    "out of range",
+    "back in range",
+    "a wrong epoch",
+    "the right epoch after a wrong one",
+    "an epoch again",
+    "all forgotten",
+    "an unknown id stays",
+)
+BRIEF_DELETION = "a deleted topic is forgotten before the answer goes out, so its id is as unknown as any"
+
+DIFFERENCES: tuple[Difference, ...] = (
+    Difference("connection", "*software*", "only what is served is advertised", _advertised),
+    Difference("connection", "the connection survives", "only what is served is advertised", _advertised),
+    Difference("fetch", "*limit *", "a fetch is cut between batches, never inside one", _whole_batches),
+    *(_null_records(f"v{version}: null records", version) for version in range(3, 12)),
+    Difference("produce", "*: codec [57]", ONE_ERROR_CODE, _partition_error(87)),
+    Difference("produce", "*: gzip that does not inflate", ONE_ERROR_CODE, _partition_error(2)),
+    Difference("produce", "v[789]: zstd that does not inflate", ONE_ERROR_CODE, _partition_error(2)),
+    Difference("produce", "v1?: zstd that does not inflate", ONE_ERROR_CODE, _partition_error(2)),
+    Difference("topics", "create *: assigned, negative index", ONE_ERROR_CODE, _first("topics", error_code=39)),
+    Difference("configs", "alter *: an unknown operation", ONE_ERROR_CODE, _first("responses", error_code=42)),
+    Difference("quotas", "describe *: match type *", ONE_ERROR_CODE, _constant({"error_code": 42, "entries": None})),
+    Difference("quotas", "describe *: exactly nothing", ONE_ERROR_CODE, _constant({"error_code": 42, "entries": None})),
+    Difference(
+        "topics",
+        "delete v6: a gone id",
+        BRIEF_DELETION,
+        _constant({"responses": [{"name": None, "topic_id": "id", "error_code": 100}]}),
+    ),
+    Difference(
+        "topics",
+        "delete v6: a topic by id",
+        BRIEF_DELETION,
+        _constant({"responses": [{"name": None, "topic_id": "id", "error_code": 100}]}),
+    ),
+    Difference(
+        "topics",
+        "delete v6: a topic",
+        "a topic deleted by name is answered with its id too",
+        _first("responses", topic_id="id"),
+    ),
+    *(Difference("fetch_sessions", f"v*: {label}", NO_SESSIONS, _sessionless) for label in FULL_FETCHES),
+    *(
+        Difference("fetch_sessions", f"v*: {label}", NO_SESSIONS, _constant({"error_code": 70}))
+        for label in INCREMENTAL_FETCHES
+    ),
+    Difference("produce", "*: a transactional id, no transaction", NO_TRANSACTIONS, _partition_error(53)),
+    Difference("produce", "*: a partition twice", NOTHING_DROPPED, _produced_twice),
+    Difference("produce", "*: a topic twice", NOTHING_DROPPED, _produced_topic_twice),
+    *(
+        Difference(
+            "produce",
+            f"v{version}: a topic without partitions",
+            AS_LISTED,
+            _listed_empty({"name": f"diff.produce.v{version}"}),
+        )
+        for version in range(3, 12)
+    ),
+    Difference("fetch", "*: a partition twice", NOTHING_DROPPED, _partition_twice),
+    Difference("fetch", "*: a topic twice", NOTHING_DROPPED, _topic_twice),
+    Difference("fetch", "v[4-9]: no partitions", AS_LISTED, _listed_empty({"topic": "diff.fetch"})),
+    Difference("fetch", "v1[0-2]: no partitions", AS_LISTED, _listed_empty({"topic": "diff.fetch"})),
+    Difference("fetch", "v1[3-7]: no partitions", AS_LISTED, _listed_empty({"topic_id": "id"})),
+    Difference("metadata", "*: a topic twice", NOTHING_DROPPED, _twice("topics")),
+    Difference("metadata", "v12: an id twice", NOTHING_DROPPED, _twice("topics")),
+    *(
+        Difference("metadata", f"v1[01]: {label}", REST_ANSWERED, _with_brokers)
+        for label in ("a topic by id", "an unknown id", "an id twice", "a known and an unknown id", "id and name")
+    ),
+    Difference("metadata", "v1[012]: neither id nor name", REST_ANSWERED, _with_brokers),
+    Difference("metadata", "v12: neither id nor name", ONE_ERROR_CODE, _first("topics", error_code=42)),
+    Difference("metadata", "v1[012]: by id and by name mixed", REST_ANSWERED, _names_beside_ids),
+)

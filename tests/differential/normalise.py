@@ -76,7 +76,8 @@ def _one_broker(value: list[Any]) -> Any:
 def _by_name(value: list[Any] | None) -> Any:
     if value is None:
         return None
-    return sorted((_value("configs", item) for item in value), key=lambda item: str(item.get("name")))
+    kept = [item for item in value if item.name in CONFIG_KEYS]
+    return [_value("configs", item) for item in sorted(kept, key=lambda item: item.name)]
 
 
 def _records(value: bytes | None) -> Any:
@@ -123,10 +124,25 @@ def _producer(value: int) -> Any:
     return value if value < 0 else "producer"
 
 
-# Throttling is a matter of load, racks of where a broker stands.
-LEFT_OUT = {"throttle_time_ms", "rack"}
+# Throttling is a matter of load, racks of where a broker stands, messages a matter of wording.
+LEFT_OUT = {"throttle_time_ms", "rack", "error_message", "batch_index_error_message"}
 # Lists whose order says nothing: (class, field) → what they are sorted by.
-UNORDERED = {("MetadataResponse", "topics"): "name", ("MetadataResponseTopic", "partitions"): "partition_index"}
+UNORDERED = {
+    ("MetadataResponse", "topics"): "name",
+    ("MetadataResponseTopic", "partitions"): "partition_index",
+    ("ProduceResponse", "responses"): "name",
+    ("TopicProduceResponse", "partition_responses"): "index",
+}
+# Of the many keys a topic has, those that are compared.
+CONFIG_KEYS = [
+    "cleanup.policy",
+    "compression.type",
+    "max.message.bytes",
+    "min.insync.replicas",
+    "retention.bytes",
+    "retention.ms",
+    "segment.bytes",
+]
 RULES: dict[str, Callable[[Any], Any]] = {
     "leader_id": _id,
     "node_id": _id,
@@ -140,8 +156,6 @@ RULES: dict[str, Callable[[Any], Any]] = {
     "port": lambda value: "port" if value >= 0 else value,
     "cluster_id": lambda value: None if value is None else "cluster",
     "topic_id": lambda value: "id" if any(value) else "no id",
-    "error_message": lambda value: None if value is None else "text",
-    "batch_index_error_message": lambda value: None if value is None else "text",
     "documentation": lambda value: None if value is None else "text",
     "log_append_time_ms": _time,
     "timestamp": _time,

@@ -80,6 +80,6 @@ class _Session:
             self._ids()
 
     def _ids(self) -> None:
-        wanted = [FetchTopic(topic_id=UNKNOWN_ID, partitions=[partition(0)]), *self.topics(partition(0))]
+        wanted = [*self.topics(partition(0)), FetchTopic(topic_id=UNKNOWN_ID, partitions=[partition(0)])]
         session = self.ask("open with an unknown id", 0, 0, topics=wanted).session_id
         self.ask("an unknown id stays", session, 1)

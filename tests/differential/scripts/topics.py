@@ -111,7 +111,8 @@ def _create(player: Player, version: int) -> None:
         ("a dictionary", "max.message.bytes", "-1"),
         ("min ISR 0", "min.insync.replicas", "0"),
     ):
-        ask(f"config {what}", topic(f"{name}.config", configs=config(key, value)), validate_only=True)
+        ask(f"config {what}", topic(f"{name}.wanted", configs=config(key, value)), validate_only=True)
+    ask("a bad config, exists", topic(f"{name}.config", configs=config("no.such.key", "1")), validate_only=True)
     twice = config("retention.ms", "1") + config("retention.ms", "2")
     ask("config twice", topic(f"{name}.config2", configs=twice), validate_only=True)
 
