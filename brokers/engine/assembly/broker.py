@@ -18,6 +18,7 @@ from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.cluster.image import ClusterImage
 from brokers.engine.cluster.session import ClusterSession
 from brokers.engine.cluster.store import ClusterStore
+from brokers.engine.cluster.tree import Tree
 from brokers.engine.cluster.watcher import ClusterWatcher
 from brokers.engine.cluster.zookeeper import ZooKeeperTree
 from brokers.engine.config import EngineConfig
@@ -50,9 +51,9 @@ STARTING = "the broker is starting"
 
 
 class Broker:
-    """Built by `start`, ended by `stop`."""
+    """Everything of one process but its ZooKeeper session: `tree` is started before and stopped after it."""
 
-    def __init__(self, config: EngineConfig, stop: lifecycle.Stop) -> None:
+    def __init__(self, config: EngineConfig, stop: lifecycle.Stop, tree: Tree) -> None:
         loop = asyncio.get_running_loop()
         self.config = config
         self.clock = SystemClock()
@@ -65,7 +66,7 @@ class Broker:
                 roots=config.data_dirs, broker_id=config.broker_id, cluster_id=config.cluster_id, defaults=defaults
             )
         )
-        self.tree = ZooKeeperTree(config.zookeeper, session_timeout_ms=config.session_timeout_ms)
+        self.tree = tree
         self.store = ClusterStore(self.tree, place=Placer(secrets.randbelow), now_ms=self.clock.now_ms)
         self.current = CurrentImage(ClusterImage(config.cluster_id))
         self.watcher = ClusterWatcher(self.tree, self.current)
@@ -144,7 +145,6 @@ class Broker:
     async def start(self) -> None:
         """Raises StartFailed with the one line that says why not."""
         config = self.config
-        lifecycle.raise_descriptor_limit()
         try:
             await self.admin.start(config.internal_host, config.admin_port)
         except OSError as error:
@@ -171,14 +171,12 @@ class Broker:
             scanned_bytes=report.scanned_bytes,
         )
         try:
-            await self.tree.start()
             await self.session.start()
         except ClusterError as error:
             raise StartFailed(f"cannot join the cluster at {config.zookeeper}: {error}") from error
         self.listeners.accept(internal)
         self.ports.start_serving(self.current.image)
         self._keep_going()
-        lifecycle.settle_memory()
         self.ready_reasons.clear()
         log.info("broker_started", took_ms=self.clock.now_ms() - self.started_at_ms)
 
@@ -218,7 +216,6 @@ class Broker:
         await self.ports.withdraw()
         await self.session.stop()
         self.table.close(broker_epoch=self.session.broker_epoch)
-        await self.tree.stop()
         await self.admin.stop()
         log.info("broker_stopped")
 
@@ -229,18 +226,23 @@ async def run(config: EngineConfig) -> int:
     Raises:
         StartFailed: see `Broker.start`.
     """
+    lifecycle.raise_descriptor_limit()
     stop = lifecycle.Stop()
     stop.listen(asyncio.get_running_loop())
-    broker = Broker(config, stop)
+    tree = ZooKeeperTree(config.zookeeper, session_timeout_ms=config.session_timeout_ms)
+    broker = Broker(config, stop, tree)
+    try:
+        await tree.start()
+    except ClusterError as error:
+        raise StartFailed(f"cannot reach ZooKeeper at {config.zookeeper}: {error}") from error
     try:
         await broker.start()
-    except StartFailed:
-        await broker.tree.stop()
-        raise
-    await stop.wait()
-    try:
+        lifecycle.settle_memory()
+        await stop.wait()
         await asyncio.wait_for(broker.stop(), lifecycle.STOP_TIMEOUT_S)
     except TimeoutError:
         log.error("stop_took_too_long")
         return 1
+    finally:
+        await tree.stop()
     return lifecycle.exit_code_of(stop)
