@@ -81,7 +81,7 @@ class _Version:
             "eight levels",
             ({"user": user, "client-id": client}, {RATE: 1.0}),
             ({"user": user, "client-id": None}, {RATE: 2.0}),
-            ({"user": user}, {RATE: 3.0, "consumer_byte_rate": 3.5}),
+            ({"user": user}, {RATE: 3.0, "consumer_byte_rate": 35.0}),
             ({"user": None, "client-id": client}, {RATE: 4.0}),
             ({"user": None, "client-id": None}, {RATE: 5.0}),
             ({"user": None}, {RATE: 6.0}),
