@@ -57,6 +57,15 @@ def test_a_route_that_does_not_exist_is_a_problem(api: Api, path: str) -> None:
     assert_problem(Api().get(path), 404, "not_found")
 
 
+def test_a_wrong_address_below_the_api_costs_no_page_and_no_query(
+    api: Api, django_assert_num_queries: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("django.views.defaults.page_not_found", plain_crash)
+    with django_assert_num_queries(0):
+        assert_problem(api.get("/nothing-here"), 404, "not_found")
+    assert api.get("/api/docs").status_code == 301
+
+
 @pytest.mark.parametrize("debug", [True, False])
 def test_debug_mode_shows_no_more_than_production(api: Api, debug: bool) -> None:
     with override_settings(DEBUG=debug):
