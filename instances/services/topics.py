@@ -83,7 +83,9 @@ def delete_topic(*, acting: Actor, instance: Instance, name: str, dry_run: bool 
     found = ports.data_plane.it.topic(instance.pk, name)
     before = {"partitions": len(found.partitions)}
     audit.record(acting, "topic.deleted", topic_ref(instance, name), before, None, tenant=instance.tenant)
-    TopicAllowList.objects.filter(instance=instance, topic=name).delete()
+    # Emptied rather than removed: the brokers keep what they were last told, so they have to be told.
+    if TopicAllowList.objects.filter(instance=instance, topic=name).update(produce_ips=[], consume_ips=[]):
+        reconcile_on_commit(instance, dry_run=dry_run)
     if not dry_run:
         ports.data_plane.it.delete_topic(instance.pk, name)
 

@@ -120,7 +120,8 @@ async def finish_deletion(tree: Tree, term: ControllerTerm, topic: TopicImage) -
         paths.topic_deletion(topic.name),
     ]
     instance_id = naming.split_internal(topic.name)[0]
-    if instance_id is not None:
+    # Address lists outlive the topic: one made again under the same name is not open to everybody meanwhile (CKA-11).
+    if instance_id is not None and not (topic.produce_ips or topic.consume_ips):
         last.append(paths.instance_topic(instance_id, topic.name))
     present = await tree.get_many(last)
     found: Iterable[Operation] = (Delete(p, None) for p, node in zip(last, present, strict=True) if node is not None)
