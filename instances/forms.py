@@ -88,7 +88,7 @@ class QuotaForm(forms.Form):
 
     user_kind = forms.ChoiceField(label=_("User"), choices=KINDS, initial="none")
     user = forms.CharField(label=_("User name"), max_length=ENTITY_NAME_CHARS_MAX, required=False)
-    client_id_kind = forms.ChoiceField(label=_("Client id"), choices=KINDS, initial="default")
+    client_id_kind = forms.ChoiceField(label=_("Client"), choices=KINDS, initial="default")
     client_id = forms.CharField(label=_("Client id"), max_length=ENTITY_NAME_CHARS_MAX, required=False)
     produce_mb_s = forms.DecimalField(label=_("Produce"), min_value=0, max_digits=12, decimal_places=6, required=False)
     consume_mb_s = forms.DecimalField(label=_("Consume"), min_value=0, max_digits=12, decimal_places=6, required=False)

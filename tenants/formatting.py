@@ -126,7 +126,7 @@ def clock(instant: datetime | None) -> str:
     local = timezone.localtime(instant)
     if local.date() == timezone.localdate():
         return f"{local:%H:%M:%S}"
-    return f"{day(instant)}, {local:%H:%M:%S}"
+    return _("%(day)s, %(time)s") % {"day": day(instant), "time": f"{local:%H:%M:%S}"}
 
 
 def day(instant: datetime | None) -> str:

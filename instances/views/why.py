@@ -54,7 +54,7 @@ def who(user: str, client_id: str) -> str:
     """A client as people call it; a connection without authentication has only its client id."""
     if user in ("", ANONYMOUS):
         return client_id or _("clients without a name")
-    return f"{user}, {client_id}" if client_id else user
+    return _(", ").join((user, client_id)) if client_id else user
 
 
 def entity_words(entity: Mapping[str, str | None]) -> str:
@@ -66,7 +66,7 @@ def entity_words(entity: Mapping[str, str | None]) -> str:
     if "client_id" in entity:
         name = entity["client_id"]
         parts.append(_("any client") if name is None else _("client %(name)s") % {"name": name})
-    return ", ".join(parts)
+    return _(", ").join(parts)
 
 
 def rules_now(ledger: Throttles) -> list[Rule]:

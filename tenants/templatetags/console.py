@@ -13,7 +13,8 @@ from django.templatetags.static import static
 from django.urls import NoReverseMatch, reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from tenants import formatting
 from tenants.choices import Theme
@@ -28,14 +29,14 @@ STYLE_SHEETS = (
 )  # fmt: skip
 
 PHASES = {
-    "requested": (_("Requested"), '<circle cx="5" cy="5" r="3.6"/>'),
-    "provisioning": (_("Provisioning"), '<path d="M8.6 5A3.6 3.6 0 1 1 5 1.4"/>'),
-    "running": (_("Running"), '<circle cx="5" cy="5" r="4"/>'),
-    "updating": (_("Updating"), '<path d="M2 6.5 5 3l3 3.5"/>'),
-    "suspended": (_("Suspended"), '<path d="M3 1.5v7M7 1.5v7"/>'),
-    "deleting": (_("Deleting"), '<path d="M1.5 5h7"/>'),
-    "deleted": (_("Deleted"), '<path d="M1.5 5h7"/>'),
-    "failed": (_("Failed"), '<path d="M2 2l6 6M8 2 2 8"/>'),
+    "requested": (gettext_lazy("Requested"), '<circle cx="5" cy="5" r="3.6"/>'),
+    "provisioning": (gettext_lazy("Provisioning"), '<path d="M8.6 5A3.6 3.6 0 1 1 5 1.4"/>'),
+    "running": (gettext_lazy("Running"), '<circle cx="5" cy="5" r="4"/>'),
+    "updating": (gettext_lazy("Updating"), '<path d="M2 6.5 5 3l3 3.5"/>'),
+    "suspended": (gettext_lazy("Suspended"), '<path d="M3 1.5v7M7 1.5v7"/>'),
+    "deleting": (gettext_lazy("Deleting"), '<path d="M1.5 5h7"/>'),
+    "deleted": (gettext_lazy("Deleted"), '<path d="M1.5 5h7"/>'),
+    "failed": (gettext_lazy("Failed"), '<path d="M2 2l6 6M8 2 2 8"/>'),
 }
 
 register.filter("count", formatting.count)
@@ -101,6 +102,12 @@ def milliseconds(seconds: float) -> int:
 def lookup(mapping: dict[str, Any], key: str) -> Any:
     """`mapping[key]`, or None."""
     return mapping.get(key) if mapping else None
+
+
+@register.simple_tag
+def comma() -> str:
+    """What stands between two facts of a line."""
+    return _(", ")
 
 
 @register.simple_tag
