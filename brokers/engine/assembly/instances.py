@@ -172,4 +172,5 @@ class Bandwidth:
             )
         for instance_id in [known for known in self._seen if known not in after.instances]:
             del self._seen[instance_id]
+            self._engine.books.retire(instance_id)
         self._engine.renew_stamp()

@@ -50,6 +50,7 @@ class Metering:
             at_ms=now_ms,
         )
         if not made.events:
+            self._books.forget_retired()
             return True
         partition = self._partition()
         if partition is None:
@@ -60,6 +61,7 @@ class Metering:
                 return False
         self._sequence += 1
         made.confirm()
+        self._books.forget_retired()
         return True
 
     def _partition(self) -> Partition | None:

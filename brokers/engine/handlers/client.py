@@ -83,9 +83,10 @@ class Client:
         self.consume_routes: dict[bytes, Route] = {}
         self._engine = engine
         self._address = address
-        instance_id = view.instance_id
-        # What the control plane does for an instance inside the cluster (console, probe) is neither billed nor held back.
-        if instance_id is not None and not view.internal:
+        # What the control plane does for an instance inside the cluster (console, probe) is neither billed nor held
+        # back.
+        if view.instance is not None and not view.internal:
+            instance_id = view.instance.id
             self.book = book = engine.books.of(instance_id)
             limits = view.image.quotas.of_instance(instance_id)
             now_ms = engine.clock.monotonic_ms()

@@ -26,13 +26,13 @@ class Roles:
     def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
         if before.topics is after.topics and not self._is_first:
             return
+        if self._is_first:
+            self._drop_strays(after)
         known = {} if self._is_first else before.topics
         for name, topic in after.topics.items():
             if known.get(name) is not topic:
                 self._apply(topic, None if self._is_first else known.get(name))
-        if self._is_first:
-            self._drop_strays(after)
-        else:
+        if not self._is_first:
             for name, gone in before.topics.items():
                 if name not in after.topics:
                     self._drop(gone)

@@ -29,6 +29,7 @@ class Books:
 
     def __init__(self) -> None:
         self._books: dict[str, Book] = {}
+        self._retired: set[str] = set()
 
     def __iter__(self) -> Iterator[tuple[str, Book]]:
         return iter(self._books.items())
@@ -45,9 +46,15 @@ class Books:
     def usage(self) -> dict[str, UsageBook]:
         return {instance_id: book.usage for instance_id, book in self._books.items()}
 
-    def forget(self, instance_id: str) -> None:
-        """The instance is gone and its usage reported; ids are never reused."""
-        self._books.pop(instance_id, None)
+    def retire(self, instance_id: str) -> None:
+        """The instance is gone; its book is kept until its usage was reported. Ids are never reused."""
+        self._retired.add(instance_id)
+
+    def forget_retired(self) -> None:
+        """Call when everything counted so far was reported."""
+        for instance_id in self._retired:
+            self._books.pop(instance_id, None)
+        self._retired.clear()
 
     def drop_unused(self, now_ms: int) -> int:
         """QUO-8 for all instances; the number of counters dropped. `now_ms` is monotonic."""

@@ -1,0 +1,123 @@
+"""From picture to partitions: led, resigned, deleted, and strays of topics deleted meanwhile (REP-26, CTL-20)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from brokers.engine.cluster.image import ClusterImage, PartitionImage, TopicImage
+from brokers.engine.partitions.table import PartitionTable, StorageSettings
+from brokers.engine.replication.roles import Roles
+
+NAME = "ins-aaaaaaaa.orders"
+
+
+def _topic(*leaders: int, name: str = NAME, topic_id: bytes = b"1" * 16, epoch: int = 0) -> TopicImage:
+    partitions = tuple(
+        PartitionImage(index, (1,), leader=leader, leader_epoch=epoch, isr=(1,), version=0)
+        for index, leader in enumerate(leaders)
+    )
+    return TopicImage(name, name, None, topic_id, partitions, {})
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> PartitionTable:
+    made = PartitionTable(StorageSettings(roots=(tmp_path,), broker_id=1, cluster_id="c"))
+    made.recover(0)
+    return made
+
+
+def _roles(table: PartitionTable) -> Roles:
+    return Roles(broker_id=1, table=table, now_ms=lambda: 0)
+
+
+def _follow(roles: Roles, *images: ClusterImage) -> None:
+    before = ClusterImage("c")
+    for image in images:
+        roles.on_image(before, image)
+        before = image
+
+
+def _led(table: PartitionTable) -> list[int]:
+    return sorted(partition.index for partition in table if partition.is_leader)
+
+
+def test_what_this_broker_leads_is_led_and_no_more(table: PartitionTable) -> None:
+    empty = ClusterImage("c")
+    both = empty.with_changes(topics={NAME: _topic(1, 2)})
+    roles = _roles(table)
+
+    _follow(roles, empty, both)
+
+    assert _led(table) == [0]
+    assert roles.leaders == 1
+
+
+def test_a_leadership_that_moves_away_is_resigned_and_the_log_stays(table: PartitionTable) -> None:
+    empty = ClusterImage("c")
+    mine = empty.with_changes(topics={NAME: _topic(1)})
+    nobodys = mine.with_changes(topics={NAME: _topic(-1)})
+    again = nobodys.with_changes(topics={NAME: _topic(1, epoch=4)})
+    roles = _roles(table)
+
+    _follow(roles, empty, mine, nobodys)
+    assert _led(table) == []
+    assert table.get(NAME, 0) is not None
+    roles.on_image(nobodys, again)
+
+    partition = table.get(NAME, 0)
+    assert partition is not None
+    assert (partition.is_leader, partition.leader_epoch) == (True, 4)
+
+
+def test_a_topic_that_vanishes_takes_its_partitions_along(table: PartitionTable) -> None:
+    empty = ClusterImage("c")
+    there = empty.with_changes(topics={NAME: _topic(1, 1)})
+
+    _follow(_roles(table), empty, there, there.with_changes(topics={NAME: None}))
+
+    assert len(table) == 0
+
+
+def test_a_topic_made_anew_under_its_name_starts_empty(table: PartitionTable) -> None:
+    empty = ClusterImage("c")
+    old = empty.with_changes(topics={NAME: _topic(1)})
+    _follow(_roles(table), empty, old, old.with_changes(topics={NAME: _topic(1, topic_id=b"2" * 16)}))
+
+    partition = table.get(NAME, 0)
+    assert partition is not None
+    assert partition.topic_id == b"2" * 16
+
+
+def test_changed_settings_reach_the_partition(table: PartitionTable) -> None:
+    empty = ClusterImage("c")
+    before = empty.with_changes(topics={NAME: _topic(1)})
+    after = before.with_changes(topics={NAME: replace(_topic(1), config={"max.message.bytes": "77"})})
+
+    _follow(_roles(table), empty, before, after)
+
+    partition = table.get(NAME, 0)
+    assert partition is not None
+    assert partition.config.batch_rules.batch_bytes_max == 77
+
+
+def test_at_start_logs_of_topics_deleted_meanwhile_go(table: PartitionTable) -> None:
+    for name in (NAME, "ins-aaaaaaaa.gone"):
+        table.become_leader(name, 0, b"1" * 16, 0, {}, now_ms=0)
+
+    _roles(table).on_image(ClusterImage("c"), ClusterImage("c").with_changes(topics={NAME: _topic(1)}))
+
+    assert [partition.topic for partition in table] == [NAME]
+
+
+def test_at_start_nothing_goes_when_the_picture_knows_not_one_of_the_logs(table: PartitionTable) -> None:
+    """An empty tree means a wrong tree, not that all topics are gone."""
+    table.become_leader(NAME, 0, b"1" * 16, 0, {}, now_ms=0)
+
+    _roles(table).on_image(
+        ClusterImage("c"), ClusterImage("c").with_changes(topics={"__usage": _topic(1, name="__usage")})
+    )
+
+    assert table.get(NAME, 0) is not None

@@ -1,0 +1,81 @@
+"""The admin port's own little HTTP: what is understood, what is refused, and who is let in."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from brokers.engine.telemetry.admin_http import AdminServer, Reply, Request, is_authorized, parse
+from brokers.engine.telemetry.metrics import Sample, render
+from config.embedded.process import free_port
+
+
+def test_a_request_is_taken_apart() -> None:
+    request = parse(b"GET /v1/a%20b?since_ms=5&x=1 HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer s3cret\r\n\r\n")
+
+    assert request == Request("/v1/a b", {"since_ms": "5", "x": "1"}, "s3cret")
+    assert isinstance(request, Request)
+    assert (request.number("since_ms", 0), request.number("until_ms", 7)) == (5, 7)
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (b"POST / HTTP/1.1\r\n\r\n", 405),
+        (b"hello\r\n\r\n", 400),
+        (b"GET / HTTP/1.1 x\r\n\r\n", 400),
+        (b"\xff\r\n\r\n", 400),
+    ],
+)
+def test_what_is_no_get_is_refused(head: bytes, status: int) -> None:
+    reply = parse(head)
+
+    assert isinstance(reply, Reply)
+    assert reply.status == status
+
+
+@pytest.mark.parametrize(("bearer", "allowed"), [("right", True), ("wrong", False), (None, False), ("", False)])
+def test_only_the_secret_opens(bearer: str | None, allowed: bool) -> None:
+    assert is_authorized(Request("/", {}, bearer), "right") is allowed
+
+
+async def test_questions_are_answered_one_per_connection() -> None:
+    def answer(request: Request) -> Reply:
+        return Reply.json({"path": request.path, "n": request.number("n", 1)})
+
+    port = free_port()
+    server = AdminServer(answer)
+    await server.start("127.0.0.1", port)
+
+    async def ask(head: bytes) -> tuple[bytes, bytes]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(head)
+        whole = await reader.read()
+        writer.close()
+        await writer.wait_closed()
+        first, _, body = whole.partition(b"\r\n\r\n")
+        return first.split(b"\r\n")[0], body
+
+    try:
+        status, body = await ask(b"GET /x?n=3 HTTP/1.1\r\n\r\n")
+        assert (status, json.loads(body)) == (b"HTTP/1.1 200 OK", {"path": "/x", "n": 3})
+        assert (await ask(b"GET /x?n=three HTTP/1.1\r\n\r\n"))[0] == b"HTTP/1.1 400 Bad Request"
+        assert await ask(b"x" * 20_000) == (b"", b"")
+    finally:
+        await server.stop()
+
+
+def test_metrics_are_written_as_prometheus_reads_them() -> None:
+    samples = [
+        Sample("made_up_requests", "counter", "Requests.", 3, (("api", "fetch"),)),
+        Sample("made_up_requests", "counter", "Requests.", 4, (("api", "produce"),)),
+        Sample("made_up_open", "gauge", "Open.", 1),
+    ]
+
+    text = render(lambda: samples).decode()
+
+    assert 'made_up_requests_total{api="fetch"} 3.0' in text
+    assert 'made_up_requests_total{api="produce"} 4.0' in text
+    assert "# TYPE made_up_open gauge" in text

@@ -1,0 +1,184 @@
+"""Charging, the ledger, the traffic ring and the usage counters, without a socket (QUO-3, QUO-7, QUO-8, QUO-20,
+CKA-27).
+"""
+
+from __future__ import annotations
+
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brokers.contract.usage import OTHER, USAGE_KEYS_PER_INSTANCE_MAX, UsageEvent
+from brokers.engine.throttling import charging, ledger, traffic
+from brokers.engine.throttling.books import Books
+from brokers.engine.throttling.charging import ClientQuotas, Limiter, Rule, charge, fetch_cap_bytes, take_back
+from brokers.engine.throttling.ledger import Ledger
+from brokers.engine.throttling.shares import InstanceShares
+from brokers.engine.throttling.traffic import Traffic
+from brokers.engine.throttling.usage import UsageBook, report
+from quotas.precedence import Entity
+
+PRODUCE = charging.PRODUCER_BYTE_RATE
+RULE = Rule("client_quota", PRODUCE, 8, Entity(False, None, True, None))
+ANY_CLIENT = Entity(False, None, True, None)
+USER = Entity(True, "u", False, None)
+
+
+def test_clients_of_one_group_share_a_limiter_and_others_do_not() -> None:
+    quotas = ClientQuotas()
+    limits = {USER: {PRODUCE: 10.0}}
+
+    one, two = (quotas.limiter(limits, PRODUCE, "u", client, 0) for client in ("a", "b"))
+
+    assert one is two
+    assert quotas.limiter(limits, PRODUCE, "v", "a", 0) is None
+
+
+def test_a_changed_limit_keeps_what_was_counted() -> None:
+    quotas = ClientQuotas()
+    before = quotas.limiter({ANY_CLIENT: {PRODUCE: 10.0}}, PRODUCE, "u", "a", 0)
+    assert before is not None
+    before.rate.record(1_000, 0)
+
+    after = quotas.limiter({ANY_CLIENT: {PRODUCE: 99.0}}, PRODUCE, "u", "a", 0)
+
+    assert after is before
+    assert (after.limit_per_s, after.rate.total) == (99.0, 1_000)
+
+
+def test_unused_counters_go_after_an_hour() -> None:
+    quotas = ClientQuotas()
+    quotas.limiter({ANY_CLIENT: {PRODUCE: 10.0}}, PRODUCE, "u", "a", 0)
+
+    assert quotas.drop_unused(charging.UNUSED_MS_MAX - 1) == 0
+    assert quotas.drop_unused(charging.UNUSED_MS_MAX) == 1
+
+
+def test_invented_client_ids_end_up_in_one_counter() -> None:
+    quotas = ClientQuotas()
+    limits = {ANY_CLIENT: {PRODUCE: 10.0}}
+
+    limiters = [
+        quotas.limiter(limits, PRODUCE, "u", str(number), 0) for number in range(charging.LIMITERS_PER_INSTANCE_MAX + 5)
+    ]
+
+    assert len(quotas) == charging.LIMITERS_PER_INSTANCE_MAX + 1
+    assert limiters[-1] is limiters[-2]
+
+
+def test_the_longest_delay_counts_and_names_its_limiter() -> None:
+    mild, strict = Limiter(RULE, 10_000, 0), Limiter(RULE, 100, 0)
+
+    delay_ms, worst = charge((mild, strict), 5_000, 0)
+
+    assert (delay_ms, worst) == (40_000, strict)
+    take_back((mild, strict), 5_000, 0)
+    assert charge((mild, strict), 0, 0) == (0, None)
+    assert fetch_cap_bytes((mild, strict), 10**9) == 1_000
+
+
+def test_a_broker_gets_its_part_of_the_bandwidth_by_the_partitions_it_leads() -> None:
+    shares = InstanceShares()
+
+    shares.update(2, {1: 2, 2: 1, 3: 1}, 100, 200, 0)
+    assert shares.produce is not None
+    assert shares.consume is not None
+    assert (shares.produce.limit_per_s, shares.consume.limit_per_s) == (25, 50)
+    before = shares.produce
+    shares.update(2, {2: 1}, 100, 200, 0)
+    assert shares.produce is before
+    assert before.limit_per_s == 100
+    shares.update(2, {1: 1}, 100, 200, 0)
+    assert shares.produce is None, "who leads nothing has nothing to charge"
+
+
+def test_the_ledger_sums_per_rule_and_client_and_knows_what_is_active() -> None:
+    kept = Ledger()
+    for delay_ms in range(1, 101):
+        kept.record(RULE, 1_000, "u", "a", delay_ms, now_ms=5_000)
+    kept.record(RULE, 1_000, "u", "b", 7, now_ms=6_000)
+
+    latest, first = kept.as_json(now_ms=5_050)
+
+    assert (latest["client_id"], first["client_id"]) == ("b", "a")
+    assert (first["count"], first["delay_ms_mean"], first["delay_ms_max"]) == (100, 50.5, 100)
+    assert (first["delay_ms_p95"], first["waited_ms_total"], first["active"]) == (96, 5_050, True)
+    assert kept.as_json(now_ms=5_100)[1]["active"] is False
+    json.dumps(latest)
+
+
+def test_a_full_ledger_forgets_whom_nothing_was_heard_of_longest() -> None:
+    kept = Ledger()
+    for number in range(ledger.ENTRIES_MAX + 1):
+        kept.record(RULE, 1, "u", str(number), 1, now_ms=number)
+
+    assert len(kept) == ledger.ENTRIES_MAX
+    assert kept.as_json(0)[-1]["client_id"] == "1"
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["in", "out"]), st.integers(1, 10**6)), max_size=50))
+def test_the_traffic_ring_adds_up_second_by_second(events: list[tuple[int, str, int]]) -> None:
+    ring, now_ms, expected = Traffic(), 1_000_000, {}
+    for wait_s, direction, count in events:
+        now_ms += wait_s * 1_000
+        row = expected.setdefault(now_ms // 1_000 * 1_000, [0, 0])
+        if direction == "in":
+            ring.produced(count, now_ms)
+            row[0] += count
+        else:
+            ring.consumed(count, now_ms)
+            row[1] += count
+
+    assert {point[0]: point[1:3] for point in ring.points(0, now_ms)} == expected
+
+
+def test_the_traffic_ring_keeps_fifteen_minutes() -> None:
+    ring = Traffic()
+    for second in range(1, traffic.SECONDS_KEPT + 100):
+        ring.produced(1, second * 1_000)
+    ring.delayed(40, (traffic.SECONDS_KEPT + 99) * 1_000)
+    now_ms = (traffic.SECONDS_KEPT + 99) * 1_000
+
+    points = ring.points(0, now_ms)
+
+    assert traffic.SECONDS_KEPT <= len(points) <= traffic.SECONDS_KEPT + 1
+    assert points == sorted(points)
+    assert points[-1] == [now_ms, 1, 0, 40]
+    assert len(ring.points(now_ms - 5_000, now_ms)) == 6
+
+
+def test_a_report_repeats_until_it_is_confirmed_and_then_says_only_what_changed() -> None:
+    book = UsageBook()
+    book.counter("t", "u", "c", "produce").add(100)
+    place = {"broker_id": 1, "broker_epoch": 9, "at_ms": 5}
+
+    first = report({"ins-x": book}, sequence=1, **place)
+    again = report({"ins-x": book}, sequence=2, **place)
+    book.counter("t", "u", "c", "produce").add(50)
+    again.confirm()
+    rest = report({"ins-x": book}, sequence=3, **place)
+    rest.confirm()
+
+    assert [event.bytes for event in (*first.events, *again.events, *rest.events)] == [100, 100, 150]
+    assert UsageEvent.from_json(rest.events[0].to_json()) == rest.events[0]
+    assert report({"ins-x": book}, sequence=4, **place).events == []
+
+
+def test_too_many_keys_are_counted_together_and_nothing_is_lost() -> None:
+    book = UsageBook()
+    for number in range(USAGE_KEYS_PER_INSTANCE_MAX + 10):
+        book.counter("t", "u", str(number), "produce").add(1)
+
+    assert len(book) == USAGE_KEYS_PER_INSTANCE_MAX + 1
+    assert book.counter(OTHER, OTHER, OTHER, "produce").bytes == 10
+
+
+def test_a_book_outlives_its_instance_until_it_was_reported() -> None:
+    books = Books()
+    book = books.of("ins-x")
+    books.retire("ins-x")
+
+    assert books.of("ins-x") is book
+    books.forget_retired()
+    assert books.get("ins-x") is None
