@@ -26,7 +26,7 @@ pytestmark = pytest.mark.system
 TOPIC = "orders"
 SECRET_TOPIC = "unreleased-product"
 MARK = b"only-for-the-owner"
-# A coordinator follows from the caller's own group id, a producer id from a counter; the others name no topic that exists.
+# A coordinator follows from the caller's own group id, a producer id from a counter; the others name no existing topic.
 NAMES_NO_TOPIC = {ApiKey.CREATE_TOPICS, ApiKey.API_VERSIONS, ApiKey.FIND_COORDINATOR, ApiKey.INIT_PRODUCER_ID}
 
 
