@@ -114,26 +114,10 @@ def _decode_flexible(b: Buffer, p: int, end: int, version: int) -> tuple[FetchFr
             partitions.append(partition[:6])
         topics.append((topic, partitions))
         p = skip_tagged_fields(b, p, end) if b[p] else p + 1
-    forgotten: list[tuple[bytes, list[int]]] = []
     if b[p : p + 3] == _NOTHING_MORE:
         head = (replica_id, max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch)
-        return _new_tuple(FetchFrame, (*head, topics, forgotten, "")), p + 3
-    count, p = read_varint(b, p)
-    left -= count
-    if not count or count - 1 > (end - p) // topic_bytes_min or left < 0:
-        raise MalformedRequest("the forgotten topics are null or too many")
-    for _ in range(count - 1):
-        if by_id:
-            topic = bytes(b[p : p + 16])
-            p += 16
-        else:
-            topic, p = _compact_bytes(b, p, end)
-        count, p = read_varint(b, p)
-        left -= count
-        if not count or count - 1 > (end - p) // 4 or left < 0:
-            raise MalformedRequest("the forgotten partitions are null or too many")
-        forgotten.append((topic, [_INT.unpack_from(b, p + 4 * i)[0] for i in range(count - 1)]))
-        p = skip_tagged_fields(b, p + 4 * (count - 1), end)
+        return _new_tuple(FetchFrame, (*head, topics, [], "")), p + 3
+    forgotten, p = _forgotten(b, p, end, by_id, left)
     rack_id = ""
     if b[p] == 1:
         p += 1
@@ -146,6 +130,28 @@ def _decode_flexible(b: Buffer, p: int, end: int, version: int) -> tuple[FetchFr
         replica_id, p = _message_tags(b, p, end, version, replica_id)
     head = (replica_id, max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch)
     return _new_tuple(FetchFrame, (*head, topics, forgotten, rack_id)), p
+
+
+def _forgotten(b: Buffer, p: int, end: int, by_id: bool, left: int) -> tuple[list[tuple[bytes, list[int]]], int]:
+    """The topics that an incremental fetch takes out of its session; `left` more items may come."""
+    count, p = read_varint(b, p)
+    left -= count
+    if not count or count - 1 > (end - p) // (18 if by_id else 3) or left < 0:
+        raise MalformedRequest("the forgotten topics are null or too many")
+    forgotten: list[tuple[bytes, list[int]]] = []
+    for _ in range(count - 1):
+        if by_id:
+            topic = bytes(b[p : p + 16])
+            p += 16
+        else:
+            topic, p = _compact_bytes(b, p, end)
+        count, p = read_varint(b, p)
+        left -= count
+        if not count or count - 1 > (end - p) // 4 or left < 0:
+            raise MalformedRequest("the forgotten partitions are null or too many")
+        forgotten.append((topic, [_INT.unpack_from(b, p + 4 * i)[0] for i in range(count - 1)]))
+        p = skip_tagged_fields(b, p + 4 * (count - 1), end)
+    return forgotten, p
 
 
 def _compact_bytes(b: Buffer, p: int, end: int) -> tuple[bytes, int]:

@@ -23,6 +23,14 @@ _OFFSET_OUT_OF_RANGE: Final = 1
 # transactions in any isolation; one that was and failed has null.
 _NEVER_READ: Final = frozenset((3, 29, 100))
 _NO_PREFERRED_REPLICA: Final = -1
+_UNLISTED: Final = _NEVER_READ | {_OFFSET_OUT_OF_RANGE}
+# (flexible, never read) → an empty list, or null.
+_NO_LIST: Final = {
+    (True, True): b"\x01",
+    (True, False): b"\x00",
+    (False, True): bytes(4),
+    (False, False): b"\xff\xff\xff\xff",
+}
 _NONE: Final[Aborted] = {}
 
 _SHORT: Final = Struct(">h")
@@ -80,12 +88,7 @@ def encode_fetch_response(
             return _encode_one(version, correlation_id, throttle_time_ms, error, session_id, topic, partitions[0])
     pieces: list[bytes | Slice] = []
     total_bytes = 0
-    if version >= _FLEXIBLE_FROM:
-        chunk = [_HEAD_V12.pack(correlation_id, throttle_time_ms, error, session_id), _unsigned(len(topics) + 1)]
-    elif version >= 7:
-        chunk = [_HEAD_V7.pack(correlation_id, throttle_time_ms, error, session_id, len(topics))]
-    else:
-        chunk = [_HEAD_V4.pack(correlation_id, throttle_time_ms, len(topics))]
+    chunk = [_head(version, correlation_id, throttle_time_ms, error, session_id, len(topics))]
     flexible = version >= _FLEXIBLE_FROM
     for topic, partitions in topics:
         if not flexible:
@@ -99,13 +102,10 @@ def encode_fetch_response(
                 chunk.append(_PARTITION_V5.pack(index, code, high_watermark, stable_offset, start_offset))
             else:
                 chunk.append(_PARTITION_V4.pack(index, code, high_watermark, stable_offset))
-            if code in _NEVER_READ:
-                listed: Sequence[tuple[int, int]] | None = ()
-            elif read_committed and code != _OFFSET_OUT_OF_RANGE:
-                listed = aborted.get((topic, index), ())
+            if read_committed and code not in _UNLISTED:
+                chunk.append(_aborted_list(aborted.get((topic, index), ()), flexible))
             else:
-                listed = None
-            chunk.append(_aborted_list(listed, flexible))
+                chunk.append(_NO_LIST[flexible, code in _NEVER_READ])
             if version >= 11:
                 chunk.append(_INT.pack(_NO_PREFERRED_REPLICA))
             if records is None:
@@ -130,9 +130,18 @@ def encode_fetch_response(
     return pieces
 
 
-def _aborted_list(listed: Sequence[tuple[int, int]] | None, flexible: bool) -> bytes:
-    if listed is None:
-        return b"\x00" if flexible else b"\xff\xff\xff\xff"
+def _head(
+    version: int, correlation_id: int, throttle_time_ms: int, error: int, session_id: int, topic_count: int
+) -> bytes:
+    """What stands before the topics, the size of the frame aside."""
+    if version >= _FLEXIBLE_FROM:
+        return _HEAD_V12.pack(correlation_id, throttle_time_ms, error, session_id) + _unsigned(topic_count + 1)
+    if version >= 7:
+        return _HEAD_V7.pack(correlation_id, throttle_time_ms, error, session_id, topic_count)
+    return _HEAD_V4.pack(correlation_id, throttle_time_ms, topic_count)
+
+
+def _aborted_list(listed: Sequence[tuple[int, int]], flexible: bool) -> bytes:
     if flexible:
         return _unsigned(len(listed) + 1) + b"".join(_ABORTED.pack(*entry) + b"\x00" for entry in listed)
     return _INT.pack(len(listed)) + b"".join(_ABORTED.pack(*entry) for entry in listed)

@@ -30,25 +30,39 @@ def script(player: Player) -> None:
     player.make_topic(f"{PREFIX}.once")
     player.make_topic(f"{PREFIX}.isr", min_insync_replicas="2")
     for version in range(3, 12):
-        _version(player, version)
+        ask = _Asking(player, version)
+        _right(player, version, ask)
+        _wrong_places(ask)
+        _wrong_batches(ask)
+        _wrong_for_the_topic(ask)
 
 
-def _version(player: Player, version: int) -> None:
-    topic = f"{PREFIX}.v{version}"
-    player.make_topic(topic, 4)
+class _Asking:
+    """Asks in one version, to the topic of that version unless told otherwise."""
 
-    def ask(what: str, records: bytes | None, *, to: str = topic, may_be_silent: bool = False, **more: object) -> None:
-        player.ask(
-            f"v{version}: {what}",
+    def __init__(self, player: Player, version: int) -> None:
+        self.player = player
+        self.version = version
+        self.topic = f"{PREFIX}.v{version}"
+        player.make_topic(self.topic, 4)
+
+    def __call__(
+        self, what: str, records: bytes | None, *, to: str | None = None, may_be_silent: bool = False, **more: object
+    ) -> None:
+        self.player.ask(
+            f"v{self.version}: {what}",
             ApiKey.PRODUCE,
-            version,
-            produced(to, records, **more),  # type: ignore[arg-type]
+            self.version,
+            produced(self.topic if to is None else to, records, **more),  # type: ignore[arg-type]
             may_be_silent=may_be_silent,
         )
 
+
+def _right(player: Player, version: int, ask: _Asking) -> None:
+
     ask("one record", batch(b"one"))
     ask("three records, acks 1", batch(b"a", b"b", b"c"), acks=1)
-    player.tell(ApiKey.PRODUCE, version, produced(topic, batch(b"untold"), acks=0))
+    player.tell(ApiKey.PRODUCE, version, produced(ask.topic, batch(b"untold"), acks=0))
     ask("after one without answer", batch(b"told"))
     for codec, name in ((GZIP, "gzip"), (SNAPPY, "snappy"), (LZ4, "lz4"), (ZSTD, "zstd")):
         ask(f"two records in {name}", batch(b"a" * 50, b"b" * 50, codec=codec))
@@ -56,8 +70,10 @@ def _version(player: Player, version: int) -> None:
     ask("null key", batch(b"v", key=None))
     ask("log append time asked for", batch(b"v", attributes=LOG_APPEND_TIME))
     ask("no timestamp", batch(b"v", base_time_ms=-1))
-    _several(player, version, topic)
+    _several(player, version, ask.topic)
 
+
+def _wrong_places(ask: _Asking) -> None:
     ask("acks 2", batch(b"v"), acks=2)
     ask("acks -2", batch(b"v"), acks=-2)
     ask("acks 2, unknown topic", batch(b"v"), acks=2, to=f"{PREFIX}.unknown")
@@ -70,6 +86,8 @@ def _version(player: Player, version: int) -> None:
     ask("null records", None, may_be_silent=True)
     ask("a transactional id, no transaction", batch(b"v"), to=f"{PREFIX}.once", transactional_id=f"{PREFIX}.id")
 
+
+def _wrong_batches(ask: _Asking) -> None:
     ask("empty records", b"", may_be_silent=True)
     ask("wrong crc", batch(b"v", crc=1))
     ask("magic 3", batch(b"v", magic=3), may_be_silent=True)
@@ -101,6 +119,9 @@ def _version(player: Player, version: int) -> None:
     ask("gzip with a wrong count", batch(b"a", b"b", codec=GZIP, count=3, last_offset_delta=2))
     ask("codec 5", batch(b"v", codec=5, payload=batches.record(0, b"k", b"v")))
     ask("codec 7", batch(b"v", codec=7, payload=batches.record(0, b"k", b"v")))
+
+
+def _wrong_for_the_topic(ask: _Asking) -> None:
     ask("a record too large", batch(b"v" * 300), to=f"{PREFIX}.tiny")
     ask("null key in a compacted topic", batch(b"v", key=None), to=f"{PREFIX}.compact")
     ask("a time too far ahead", batch(b"v", base_time_ms=FAR_AHEAD_MS))

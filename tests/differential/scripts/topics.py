@@ -47,13 +47,22 @@ def assigned(*brokers: list[int], first: int = 0) -> dict[str, Any]:
     }
 
 
-def _create(player: Player, version: int) -> None:
-    def ask(what: str, *topics: CreatableTopic, validate_only: bool = False) -> None:
-        request = CreateTopicsRequest(topics=list(topics), timeout_ms=TIMEOUT_MS, validate_only=validate_only)
-        player.ask(f"create v{version}: {what}", ApiKey.CREATE_TOPICS, version, request)
+class _Creating:
+    """Asks for topics in one version."""
 
-    name = f"{PREFIX}.v{version}"
-    here = player.broker_id
+    def __init__(self, player: Player, version: int) -> None:
+        self.player = player
+        self.version = version
+        self.name = f"{PREFIX}.v{version}"
+
+    def __call__(self, what: str, *topics: CreatableTopic, validate_only: bool = False) -> None:
+        request = CreateTopicsRequest(topics=list(topics), timeout_ms=TIMEOUT_MS, validate_only=validate_only)
+        self.player.ask(f"create v{self.version}: {what}", ApiKey.CREATE_TOPICS, self.version, request)
+
+
+def _create(player: Player, version: int) -> None:
+    ask = _Creating(player, version)
+    name = ask.name
     ask("a topic", topic(f"{name}.a", 3))
     player.until_led(f"{name}.a")
     ask("a topic that exists", topic(f"{PREFIX}.exists"))
@@ -83,6 +92,12 @@ def _create(player: Player, version: int) -> None:
         ask("the broker's defaults", topic(f"{name}.defaults", -1, -1))
     else:
         ask("the broker's defaults", topic(f"{name}.defaults", -1, -1), validate_only=True)
+    _create_assigned(ask, player.broker_id)
+    _create_configured(ask)
+
+
+def _create_assigned(ask: _Creating, here: int) -> None:
+    name = ask.name
     ask("assigned", topic(f"{name}.assigned", **assigned([here], [here])))
     ask("assigned, a gap", topic(f"{name}.gap", **assigned([here], first=1)))
     ask("assigned, unequal", topic(f"{name}.unequal", **assigned([here], [here, here + 1000])))
@@ -97,6 +112,10 @@ def _create(player: Player, version: int) -> None:
         ),
     )
     ask("assigned, negative index", topic(f"{name}.negative", **assigned([here], first=-1)))
+
+
+def _create_configured(ask: _Creating) -> None:
+    name = ask.name
     ask("a config", topic(f"{name}.config", configs=config("retention.ms", "1000")))
     for what, key, value in (
         ("unknown", "no.such.key", "1"),

@@ -156,6 +156,23 @@ FETCHED = st.lists(
 )
 
 
+def _partition_data(partition: Any, aborted: list[tuple[int, int]], read_committed: bool) -> FetchPartitionData:
+    """The compiled codec's partition; never-read ones list no aborted transactions, others null unless committed."""
+    index, code, high_watermark, stable_offset, start_offset, records = partition
+    listed = [AbortedTransaction(producer_id=producer, first_offset=offset) for producer, offset in aborted]
+    if code in (3, 29, 100):
+        listed = []
+    return FetchPartitionData(
+        partition_index=index,
+        error_code=code,
+        high_watermark=high_watermark,
+        last_stable_offset=stable_offset,
+        log_start_offset=start_offset,
+        aborted_transactions=listed if code in (3, 29, 100) or (read_committed and code != 1) else None,
+        records=records or b"",
+    )
+
+
 @settings(max_examples=600, deadline=None)
 @given(st.sampled_from(FETCH_VERSIONS), INT32, FETCHED, ERRORS, INT32, st.booleans(), st.data())
 def test_a_fetch_is_answered_in_the_bytes_of_the_compiled_codec(
@@ -186,21 +203,8 @@ def test_a_fetch_is_answered_in_the_bytes_of_the_compiled_codec(
                 topic="" if version >= 13 else name.decode(),
                 topic_id=name if version >= 13 else bytes(16),
                 partitions=[
-                    FetchPartitionData(
-                        partition_index=index,
-                        error_code=code,
-                        high_watermark=high_watermark,
-                        last_stable_offset=stable_offset,
-                        log_start_offset=start_offset,
-                        aborted_transactions=[
-                            AbortedTransaction(producer_id=producer_id, first_offset=first_offset)
-                            for producer_id, first_offset in aborted[name, index]
-                        ]
-                        if read_committed and code not in (1, 3, 29, 100)
-                        else ([] if code in (3, 29, 100) else None),
-                        records=records or b"",
-                    )
-                    for index, code, high_watermark, stable_offset, start_offset, records in partitions
+                    _partition_data(partition, aborted.get((name, partition[0]), []), read_committed)
+                    for partition in partitions
                 ],
             )
             for name, partitions in topics

@@ -194,10 +194,10 @@ def test_a_mutated_message_is_read_or_refused_and_nothing_else(case: tuple[Messa
         if api_key == ApiKey.FETCH and version >= 4:
             readers.append(lambda: hot.decode_fetch(body, 0, len(body), version))
     for read in readers:
-        started = time.monotonic()
+        started = time.thread_time()
         with contextlib.suppress(MalformedRequest):
             read()
-        assert time.monotonic() - started < SECONDS_MAX
+        assert time.thread_time() - started < SECONDS_MAX
 
 
 @settings(max_examples=500, deadline=None)
