@@ -9,6 +9,7 @@ from pathlib import Path
 
 from brokers.contract.process import BrokerProcessSettings
 from brokers.engine.errors import SettingsWrong
+from quotas.pacing import BURST_MS
 
 CONNECTIONS_MAX = 20_000
 CONNECTIONS_PER_INSTANCE_MAX = 5_000
@@ -47,6 +48,7 @@ class EngineConfig:
     connections_idle_ms_max: int
     frame_bytes_max: int
     fetch_bytes_max: int
+    quota_burst_ms: int
 
     def __repr__(self) -> str:
         return f"EngineConfig(broker_id={self.broker_id}, cluster_id={self.cluster_id!r})"
@@ -90,6 +92,7 @@ def from_settings(settings: BrokerProcessSettings) -> EngineConfig:
         connections_idle_ms_max=numbers["connections.max.idle.ms"],
         frame_bytes_max=numbers["socket.request.max.bytes"],
         fetch_bytes_max=numbers["fetch.max.bytes"],
+        quota_burst_ms=_burst(settings.overrides),
     )
 
 
@@ -103,6 +106,12 @@ def _number(key: str, value: str | None, default: int) -> int:
     if number <= 0:
         raise SettingsWrong(f"{key} must be positive, not {number}")
     return number
+
+
+def _burst(overrides: Mapping[str, str]) -> int:
+    """`quota.burst.ms`: how long a client may run ahead of its limit; -1 asks for Kafka's window alone."""
+    value = overrides.get("quota.burst.ms", str(BURST_MS))
+    return -1 if value == "-1" else _number("quota.burst.ms", value, BURST_MS)
 
 
 def _read_secret(file: Path) -> str:

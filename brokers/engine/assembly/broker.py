@@ -70,7 +70,7 @@ class Broker:
         self.store = ClusterStore(self.tree, place=Placer(secrets.randbelow), now_ms=self.clock.now_ms)
         self.current = CurrentImage(ClusterImage(config.cluster_id))
         self.watcher = ClusterWatcher(self.tree, self.current)
-        self.books = Books()
+        self.books = Books(config.quota_burst_ms)
         self.engine = Engine(
             broker_id=config.broker_id,
             loop=loop,

@@ -16,7 +16,7 @@ from brokers.engine.partitions.waiting import FetchWait
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode, downgraded
 from brokers.engine.protocol.hot import FetchFrame, decode_fetch, encode_fetch_response
-from brokers.engine.throttling.charging import charge, fetch_cap_bytes, take_back
+from brokers.engine.throttling.charging import charge_fetch, fetch_cap_bytes
 from brokers.engine.throttling.usage import UsageCounter
 from brokers.engine.values import Slice
 
@@ -170,10 +170,8 @@ def answer(
         head = parts[0]
         assert isinstance(head, bytes), "a frame begins with its size"
         size_bytes = FRAME_SIZE_BYTES + int.from_bytes(head[:FRAME_SIZE_BYTES], "big")
-        monotonic_ms = engine.clock.monotonic_ms()
-        delay_ms, limiter = charge(limiters, size_bytes, monotonic_ms)
+        delay_ms, limiter = charge_fetch(limiters, size_bytes, engine.clock.monotonic_ms())
         if limiter is not None:
-            take_back(limiters, size_bytes, monotonic_ms)
             reading.release()
             client.remember_delay(limiter, delay_ms, engine.clock.now_ms())
             session.channel.respond_parts(

@@ -17,6 +17,8 @@ from brokers.engine.protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 
+ISOLATION_LEVELS = (0, 1)
+
 
 def list_offsets(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse:
     """A partition named twice is refused with 42, as Kafka does."""
@@ -47,6 +49,8 @@ def _look_up(
     call: Call, isolation: int, topic: TopicImage, wanted: ListOffsetsPartition
 ) -> ListOffsetsPartitionResponse:
     index = wanted.partition_index
+    if isolation not in ISOLATION_LEVELS:
+        return _refused(wanted, int(ErrorCode.UNKNOWN_SERVER_ERROR))
     if not 0 <= index < len(topic.partitions):
         return _refused(wanted, int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
     partition = call.engine.table.get(topic.name, index)

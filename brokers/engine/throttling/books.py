@@ -9,6 +9,7 @@ from brokers.engine.throttling.ledger import Ledger
 from brokers.engine.throttling.shares import InstanceShares
 from brokers.engine.throttling.traffic import Traffic
 from brokers.engine.throttling.usage import UsageBook
+from quotas.pacing import BURST_MS
 
 
 class Book:
@@ -16,18 +17,19 @@ class Book:
 
     __slots__ = ("client_quotas", "ledger", "shares", "traffic", "usage")
 
-    def __init__(self) -> None:
-        self.client_quotas = ClientQuotas()
-        self.shares = InstanceShares()
+    def __init__(self, burst_ms: int = BURST_MS) -> None:
+        self.client_quotas = ClientQuotas(burst_ms)
+        self.shares = InstanceShares(burst_ms)
         self.ledger = Ledger()
         self.traffic = Traffic()
         self.usage = UsageBook()
 
 
 class Books:
-    """By instance id."""
+    """By instance id. `burst_ms` is that of every limiter (`charging.new_pace`)."""
 
-    def __init__(self) -> None:
+    def __init__(self, burst_ms: int = BURST_MS) -> None:
+        self._burst_ms = burst_ms
         self._books: dict[str, Book] = {}
         self._retired: set[str] = set()
 
@@ -37,7 +39,7 @@ class Books:
     def of(self, instance_id: str) -> Book:
         book = self._books.get(instance_id)
         if book is None:
-            book = self._books[instance_id] = Book()
+            book = self._books[instance_id] = Book(self._burst_ms)
         return book
 
     def get(self, instance_id: str) -> Book | None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
-from quotas import precedence, throttle
+from quotas import pacing, precedence, throttle
+from quotas.pacing import BURST_MS, Pace
 from quotas.rates import Rate
 
 UNUSED_MS_MAX: Final = 3_600_000
@@ -31,16 +32,17 @@ class Rule(NamedTuple):
 
 class Limiter:
     """One counter under one limit. Connections of the same group share it; a changed limit keeps the samples
-    (QUO-7).
+    (QUO-7). `pace` None: Kafka's window alone, which lets ten seconds' worth through at once.
     """
 
-    __slots__ = ("limit_per_s", "rate", "rule", "used_ms")
+    __slots__ = ("limit_per_s", "pace", "rate", "rule", "used_ms")
 
-    def __init__(self, rule: Rule, limit_per_s: float, now_ms: int) -> None:
+    def __init__(self, rule: Rule, limit_per_s: float, now_ms: int, pace: Pace | None = None) -> None:
         self.rule = rule
         self.limit_per_s = limit_per_s
         self.used_ms = now_ms
         self.rate = Rate()
+        self.pace = pace
 
 
 def charge(limiters: Sequence[Limiter], amount_bytes: int, now_ms: int) -> tuple[int, Limiter | None]:
@@ -49,28 +51,54 @@ def charge(limiters: Sequence[Limiter], amount_bytes: int, now_ms: int) -> tuple
     for limiter in limiters:
         limiter.used_ms = now_ms
         delay_ms = throttle.charge(limiter.rate, amount_bytes, limiter.limit_per_s, now_ms)
+        if limiter.pace is not None:
+            paced_ms = limiter.pace.charge(amount_bytes, limiter.limit_per_s, now_ms)
+            if paced_ms > delay_ms:
+                delay_ms = paced_ms
         if delay_ms > worst_ms:
             worst_ms, worst = delay_ms, limiter
     return worst_ms, worst
 
 
-def take_back(limiters: Sequence[Limiter], amount_bytes: int, now_ms: int) -> None:
-    """QUO-20: what was not sent after all does not count."""
+def charge_fetch(limiters: Sequence[Limiter], amount_bytes: int, now_ms: int) -> tuple[int, Limiter | None]:
+    """As `charge`, for a response that is only sent when nobody has to wait: otherwise nothing is counted (QUO-20)."""
+    worst_ms, worst = 0, None
     for limiter in limiters:
-        limiter.rate.record(-amount_bytes, now_ms)
+        limiter.used_ms = now_ms
+        delay_ms = throttle.charge(limiter.rate, amount_bytes, limiter.limit_per_s, now_ms)
+        if limiter.pace is not None:
+            # What was sent before has to be paid for first; this response may run into debt itself.
+            delay_ms = max(delay_ms, limiter.pace.debt_ms(now_ms))
+        if delay_ms > worst_ms:
+            worst_ms, worst = delay_ms, limiter
+    for limiter in limiters:
+        if worst is not None:
+            limiter.rate.record(-amount_bytes, now_ms)
+        elif limiter.pace is not None:
+            limiter.pace.charge(amount_bytes, limiter.limit_per_s, now_ms)
+    return worst_ms, worst
 
 
 def fetch_cap_bytes(limiters: Sequence[Limiter], wanted_bytes: int) -> int:
     """QUO-19: the most one response may weigh."""
     for limiter in limiters:
-        wanted_bytes = min(wanted_bytes, throttle.fetch_cap_bytes(limiter.rate, limiter.limit_per_s))
+        cap = throttle.fetch_cap_bytes(limiter.rate, limiter.limit_per_s)
+        if limiter.pace is not None:
+            cap = min(cap, pacing.fetch_cap_bytes(limiter.limit_per_s))
+        wanted_bytes = min(wanted_bytes, cap)
     return wanted_bytes
+
+
+def new_pace(burst_ms: int) -> Pace | None:
+    """The pace of a limiter; a negative burst means Kafka's window alone."""
+    return Pace(burst_ms) if burst_ms >= 0 else None
 
 
 class ClientQuotas:
     """The client quotas of one instance: a limiter per sharing group and quota (QUO-3)."""
 
-    def __init__(self) -> None:
+    def __init__(self, burst_ms: int = BURST_MS) -> None:
+        self._burst_ms = burst_ms
         self._limiters: dict[tuple[str, str, str], Limiter] = {}
 
     def __len__(self) -> int:
@@ -91,7 +119,7 @@ class ClientQuotas:
                 key = (quota, OTHERS, OTHERS)
                 limiter = self._limiters.get(key)
             if limiter is None:
-                limiter = self._limiters[key] = Limiter(rule, match.limit, now_ms)
+                limiter = self._limiters[key] = Limiter(rule, match.limit, now_ms, new_pace(self._burst_ms))
         limiter.limit_per_s, limiter.rule, limiter.used_ms = match.limit, rule, now_ms
         return limiter
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from brokers.engine.throttling.charging import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, Limiter, Rule
+from brokers.engine.throttling.charging import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, Limiter, Quota, Rule, new_pace
 from quotas.allocation import allocate
+from quotas.pacing import BURST_MS
 
 
 class InstanceShares:
@@ -13,9 +14,10 @@ class InstanceShares:
     here.
     """
 
-    __slots__ = ("consume", "produce")
+    __slots__ = ("_burst_ms", "consume", "produce")
 
-    def __init__(self) -> None:
+    def __init__(self, burst_ms: int = BURST_MS) -> None:
+        self._burst_ms = burst_ms
         self.produce: Limiter | None = None
         self.consume: Limiter | None = None
 
@@ -33,7 +35,10 @@ class InstanceShares:
         produce = allocate(produce_bps, counts, idle, "static")[mine]
         consume = allocate(consume_bps, counts, idle, "static")[mine]
         if self.produce is None or self.consume is None:
-            self.produce = Limiter(Rule("instance_bandwidth", PRODUCER_BYTE_RATE, None, None), produce, now_ms)
-            self.consume = Limiter(Rule("instance_bandwidth", CONSUMER_BYTE_RATE, None, None), consume, now_ms)
+            self.produce = self._limiter(PRODUCER_BYTE_RATE, produce, now_ms)
+            self.consume = self._limiter(CONSUMER_BYTE_RATE, consume, now_ms)
         self.produce.limit_per_s = produce
         self.consume.limit_per_s = consume
+
+    def _limiter(self, quota: Quota, limit_per_s: float, now_ms: int) -> Limiter:
+        return Limiter(Rule("instance_bandwidth", quota, None, None), limit_per_s, now_ms, new_pace(self._burst_ms))

@@ -28,8 +28,14 @@ class House:
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[House]:
-    async with InProcessBroker(tmp_path) as broker:
+def overrides() -> dict[str, str]:
+    """Broker settings of `house`; a module may say otherwise."""
+    return {}
+
+
+@pytest.fixture
+async def house(tmp_path: Path, overrides: dict[str, str]) -> AsyncIterator[House]:
+    async with InProcessBroker(tmp_path, overrides=overrides) as broker:
         my_port = await broker.create_instance(MINE)
         their_port = await broker.create_instance(THEIRS)
         yield House(broker, await broker.client(my_port), await broker.client(their_port), my_port)

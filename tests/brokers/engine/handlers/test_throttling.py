@@ -12,6 +12,12 @@ from tests.support.records import batch, fetch, fetch_request, produce_request, 
 FULL = batch(b"x" * 20_000)
 
 
+@pytest.fixture
+def overrides() -> dict[str, str]:
+    """Kafka's window alone, so that the delays are those of QUO-15."""
+    return {"quota.burst.ms": "-1"}
+
+
 async def _delay(house: House, records: bytes = FULL, *, acks: int = 1) -> int:
     """Of one produce on a connection of its own, which may be muted afterwards."""
     client = await house.broker.client(house.my_port)

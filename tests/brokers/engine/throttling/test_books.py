@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from brokers.contract.usage import OTHER, USAGE_KEYS_PER_INSTANCE_MAX, UsageEvent
 from brokers.engine.throttling import charging, ledger, traffic
 from brokers.engine.throttling.books import Books
-from brokers.engine.throttling.charging import ClientQuotas, Limiter, Rule, charge, fetch_cap_bytes, take_back
+from brokers.engine.throttling.charging import ClientQuotas, Limiter, Rule, charge, charge_fetch, fetch_cap_bytes
 from brokers.engine.throttling.ledger import Ledger
 from brokers.engine.throttling.shares import InstanceShares
 from brokers.engine.throttling.traffic import Traffic
 from brokers.engine.throttling.usage import UsageBook, report
+from quotas.pacing import Pace
 from quotas.precedence import Entity
 
 PRODUCE = charging.PRODUCER_BYTE_RATE
@@ -73,9 +74,25 @@ def test_the_longest_delay_counts_and_names_its_limiter() -> None:
     delay_ms, worst = charge((mild, strict), 5_000, 0)
 
     assert (delay_ms, worst) == (40_000, strict)
-    take_back((mild, strict), 5_000, 0)
-    assert charge((mild, strict), 0, 0) == (0, None)
     assert fetch_cap_bytes((mild, strict), 10**9) == 1_000
+
+
+def test_a_response_that_must_wait_is_counted_nowhere() -> None:
+    mild, strict = Limiter(RULE, 10_000, 0, Pace()), Limiter(RULE, 100, 0)
+
+    assert charge_fetch((mild, strict), 5_000, 0) == (40_000, strict)
+    assert charge((mild, strict), 0, 0) == (0, None)
+    assert charge_fetch((mild, strict), 1_000, 0) == (0, None)
+    assert charge((mild, strict), 1, 0)[1] is strict
+
+
+def test_a_paced_response_may_run_into_debt_and_the_next_one_pays() -> None:
+    paced = Limiter(RULE, 1_000, 0, Pace(250))
+
+    assert fetch_cap_bytes((paced,), 10**9) == 1_000
+    assert charge_fetch((paced,), 1_000, 0) == (0, None)
+    assert charge_fetch((paced,), 1_000, 0) == (750, paced)
+    assert charge_fetch((paced,), 1_000, 750) == (0, None)
 
 
 def test_a_broker_gets_its_part_of_the_bandwidth_by_the_partitions_it_leads() -> None:
