@@ -26,6 +26,10 @@ NULL_RECORDS: Final = "The record set is null."
 _RECORD_ERRORS_FROM: Final = 8
 _LEADERS_FROM: Final = 10
 
+# A request with a transactional id was refused before, so a batch that claims a transaction has none.
+_OF_TRANSACTIONS: Final = (int(ErrorCode.INVALID_TXN_STATE), int(ErrorCode.TRANSACTION_ABORTABLE))
+_UNNAMED_TRANSACTION: Final = int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+
 PartitionAnswer = tuple[int, int, int, int, int, str | None]
 TopicAnswer = tuple[bytes, list[PartitionAnswer]]
 
@@ -47,8 +51,6 @@ def produce(
     refusal = 0
     if transactional_id is not None:
         refusal = int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    elif not -1 <= acks <= 1:
-        refusal = int(ErrorCode.INVALID_REQUIRED_ACKS)
     now_ms = engine.clock.now_ms()
     answers: list[TopicAnswer] = []
     failed = False
@@ -75,6 +77,9 @@ def produce(
             code, base_offset, append_ms, log_start_offset, message, appended_bytes, last_offset, wrong = result
             if code:
                 failed = True
+                if code in _OF_TRANSACTIONS:
+                    # Who sends a transaction's batch has to say whose transaction it is (REC-44).
+                    code, log_start_offset = _UNNAMED_TRANSACTION, -1
                 code = downgraded(code, ApiKey.PRODUCE, version)
                 if wrong:
                     detailed[name, index] = result

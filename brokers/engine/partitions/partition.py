@@ -23,6 +23,8 @@ from brokers.engine.storage.lookups import FoundRecord, first_at_or_after, great
 from brokers.engine.storage.producer_state import CachedBatch
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
+# A request that does not say which leader epoch it believes in (LOG-32).
+NO_EPOCH = -1
 # ListOffsets version from which a special timestamp is known (LOG-25).
 _TIMESTAMP_FROM = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 LIST_OFFSETS_EPOCH_FROM = 4
@@ -301,7 +303,7 @@ class Partition:
         """Why a reader is refused, 0 if it is not: disk, role, then the epoch it believes in (LOG-32)."""
         if self.offline:
             return verdicts.KAFKA_STORAGE_ERROR
-        if current_leader_epoch >= 0 and current_leader_epoch != self.leader_epoch:
+        if current_leader_epoch != NO_EPOCH and current_leader_epoch != self.leader_epoch:
             older = current_leader_epoch < self.leader_epoch
             return verdicts.FENCED_LEADER_EPOCH if older else verdicts.UNKNOWN_LEADER_EPOCH
         return verdicts.NONE if self.is_leader else verdicts.NOT_LEADER_OR_FOLLOWER

@@ -35,12 +35,16 @@ def first_at_or_after(log: Log, timestamp_ms: int) -> FoundRecord | None:
 
 
 def greatest_timestamp(log: Log) -> FoundRecord | None:
-    """The first record that carries the greatest timestamp of the log (-3, KIP-734), None for an empty log."""
-    holders = [segment for segment in log.segments if segment.size_bytes and segment.max_timestamp >= 0]
+    """The first record that carries the greatest timestamp of the log (-3, KIP-734), None for an empty log.
+
+    Where no record has a time, all have the same one, and the first record of the log is the answer.
+    """
+    holders = [segment for segment in log.segments if segment.size_bytes]
     if not holders:
         return None
     segment = max(holders, key=lambda holder: holder.max_timestamp)
-    found = segment.locate(segment.max_timestamp_offset)
+    timed = segment.max_timestamp >= 0
+    found = segment.locate(segment.max_timestamp_offset if timed else log.log_start_offset)
     if found is None:
         return None
     return max(_records(segment, *found), key=lambda record: (record.timestamp_ms, -record.offset), default=None)
