@@ -145,14 +145,8 @@ class Connection:
                 turns -= 1
                 if self._busy or self.closed or not turns:
                     break
-        except MalformedRequest as error:
-            self._listener.on_malformed(self, error)
-            self._uncork()
-            self.close("malformed request")
-            return
         except Exception as error:  # one tenant's request must not take the others' broker down
-            self._listener.on_fault(self, error)
-            self.close("internal error")
+            self._fail(error)
             return
         finally:
             self._consuming = False
@@ -202,15 +196,20 @@ class Connection:
         self._consuming = True
         try:
             self.session.on_frame(frame.view, 0, self._frame_bytes)
-        except MalformedRequest as error:
-            self._listener.on_malformed(self, error)
-            self.close("malformed request")
         except Exception as error:  # as in `_consume`
-            self._listener.on_fault(self, error)
-            self.close("internal error")
+            self._fail(error)
         finally:
             self._consuming = False
             self._buffers.give_back(frame)
+
+    def _fail(self, error: Exception) -> None:
+        """The peer broke the protocol, or we made a mistake with its request: what was answered before still leaves."""
+        if isinstance(error, MalformedRequest):
+            self._listener.on_malformed(self, error)
+        else:
+            self._listener.on_fault(self, error)
+        self._uncork()
+        self.close("malformed request" if isinstance(error, MalformedRequest) else "internal error")
 
     def _on_memory(self) -> None:
         self._busy &= ~STARVED
