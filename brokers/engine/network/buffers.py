@@ -10,6 +10,7 @@ import contextlib
 import mmap
 from collections import deque
 from collections.abc import Callable
+from socket import socket
 
 SHARED_BYTES = 65_536
 RENTED_BYTES_MIN = 131_072
@@ -35,6 +36,26 @@ class RentedBuffer:
         with contextlib.suppress(BufferError):
             self.view.release()
             self._map.close()
+
+
+class LargeFrame:
+    """A frame that is being received into a buffer of its own. `view` is whole once `receive` answered True."""
+
+    __slots__ = ("_filled", "buffer", "size_bytes")
+
+    def __init__(self, buffer: RentedBuffer, size_bytes: int, received: memoryview) -> None:
+        self.buffer = buffer
+        self.size_bytes = size_bytes
+        self._filled = len(received)
+        buffer.view[: self._filled] = received
+
+    def receive(self, sock: socket) -> bool:
+        """Takes what is there. Raises OSError, EOFError when the peer is gone."""
+        count = sock.recv_into(self.buffer.view[self._filled : self.size_bytes])
+        if not count:
+            raise EOFError
+        self._filled += count
+        return self._filled == self.size_bytes
 
 
 class FrameBuffers:

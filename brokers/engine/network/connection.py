@@ -12,7 +12,7 @@ from socket import MSG_NOSIGNAL, MSG_PEEK, socket
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from brokers.engine.network.buffers import SHARED_BYTES, FrameBuffers, RentedBuffer
+from brokers.engine.network.buffers import SHARED_BYTES, FrameBuffers, LargeFrame
 from brokers.engine.network.ports import Session
 from brokers.engine.network.sending import OnWritten, Outgoing
 from brokers.engine.protocol.errors import MalformedRequest
@@ -42,8 +42,6 @@ class Connection:
         "_consuming",
         "_corked",
         "_frame",
-        "_frame_bytes",
-        "_frame_filled",
         "_listener",
         "_loop",
         "_mute_timer",
@@ -73,9 +71,7 @@ class Connection:
         self._busy = 0
         self._consuming = False
         self._corked: list[bytes] | None = None
-        self._frame: RentedBuffer | None = None
-        self._frame_bytes = 0
-        self._frame_filled = 0
+        self._frame: LargeFrame | None = None
         self._pending = b""
         self._outgoing: Outgoing | None = None
         self._mute_timer: asyncio.TimerHandle | None = None
@@ -166,10 +162,7 @@ class Connection:
             self._busy |= STARVED
             self._buffers.wait(self._on_memory)
             return
-        self._frame = buffer
-        self._frame_bytes = size_bytes
-        self._frame_filled = len(received)
-        buffer.view[: len(received)] = received
+        self._frame = LargeFrame(buffer, size_bytes, received)
         if self._corked is not None:
             self._uncork()
         if not self._busy and not self.closed:
@@ -184,23 +177,22 @@ class Connection:
     def _receive_large(self) -> None:
         frame = self._frame
         assert frame is not None, "no large frame is being received"
-        count = self._socket.recv_into(frame.view[self._frame_filled : self._frame_bytes])
-        if count == 0:
+        try:
+            if not frame.receive(self._socket):
+                return
+        except EOFError:
             self.close("closed by the peer")
-            return
-        self._frame_filled += count
-        if self._frame_filled < self._frame_bytes:
             return
         self._frame = None
         self._busy |= PROCESSING
         self._consuming = True
         try:
-            self.session.on_frame(frame.view, 0, self._frame_bytes)
+            self.session.on_frame(frame.buffer.view, 0, frame.size_bytes)
         except Exception as error:  # as in `_consume`
             self._fail(error)
         finally:
             self._consuming = False
-            self._buffers.give_back(frame)
+            self._buffers.give_back(frame.buffer)
 
     def _fail(self, error: Exception) -> None:
         """The peer broke the protocol, or we made a mistake with its request: what was answered before still leaves."""
@@ -402,7 +394,7 @@ class Connection:
             outgoing = outgoing.next
         frame, self._frame = self._frame, None
         if frame is not None:
-            self._buffers.give_back(frame)
+            self._buffers.give_back(frame.buffer)
         self._pending = b""
         self._corked = None
         self.session.on_closed()
