@@ -373,9 +373,7 @@ class Connection:
         """On our side: for memory, or for the end of a mute."""
         return bool(self._busy & (PROCESSING | MUTED | STARVED))
 
-    @property
-    def is_idle(self) -> bool:
-        return not self._busy
+    is_busy = property(lambda self: bool(self._busy))
 
     def close(self, reason: str) -> None:
         """Ends it all; harmless when repeated."""

@@ -198,7 +198,7 @@ class Listeners:
                 busy = busy or connection.idle_ticks <= 1
                 if connection.is_stalled and connection.idle_ticks > STALLED_TICKS_MAX and not connection.is_waiting:
                     connection.close("stalled in the middle of a message")
-                elif connection.is_idle and connection.idle_ticks > idle_ticks_max:
+                elif not connection.is_busy and connection.idle_ticks > idle_ticks_max:
                     connection.close("idle")
         if not busy:
             self.buffers.trim()
