@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,15 +21,18 @@ FLAGS = (
 OpenPage = Callable[..., Page]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    """The system's Chromium. Without one these tests are skipped: it is no part of the product."""
+    """The system's Chromium. Without one these tests are skipped: it is no part of the product.
+
+    One per module: while Playwright runs, its event loop is in the way of every asynchronous test of another module.
+    """
     executable = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if executable is None:
         pytest.skip("there is no Chromium on this machine")
     # Playwright runs an event loop in this thread; Django must be told that its calls are ours and in order.
-    os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
-    with sync_playwright() as playwright:
+    with pytest.MonkeyPatch.context() as patch, sync_playwright() as playwright:
+        patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
         browser = playwright.chromium.launch(executable_path=executable, args=list(FLAGS))
         yield browser
         browser.close()

@@ -88,7 +88,7 @@ def set_quota(caller: Caller, instance_id: str, client_id: str) -> None:
     status, body = caller.call(
         "PUT",
         f"/instances/{instance_id}/quotas",
-        {"entity": {"client_id": client_id}, "producer_byte_rate": LIMIT_BYTES_PER_S},
+        {"entity": {"client_id": client_id}, "limits": {"producer_byte_rate": LIMIT_BYTES_PER_S}},
     )
     assert status == 200, body
 
