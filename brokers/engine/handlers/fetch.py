@@ -11,14 +11,14 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from brokers.engine.handlers.client import Client
-from brokers.engine.partitions.partition import Partition
+from brokers.engine.handlers.fetch_odd import Diverging, Line, diverged, divergence, refused
+from brokers.engine.partitions.partition import NO_EPOCH, Partition
 from brokers.engine.partitions.waiting import FetchWait
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode, downgraded
 from brokers.engine.protocol.hot import FetchFrame, decode_fetch, encode_fetch_response
 from brokers.engine.throttling.charging import charge_fetch, fetch_cap_bytes
 from brokers.engine.throttling.usage import UsageCounter
-from brokers.engine.values import Slice
 
 if TYPE_CHECKING:
     from brokers.engine.handlers.session import Session
@@ -30,16 +30,15 @@ NO_SESSION: Final = 0
 FULL_FETCH_EPOCHS: Final = (0, -1)
 FRAME_SIZE_BYTES: Final = 4
 
-Line = tuple[int, int, int, int, int, int, Slice | None]
-
 
 class Reading:
     """One pass over the partitions of a request."""
 
-    __slots__ = ("answers", "metered", "must_answer", "readable_bytes", "watched")
+    __slots__ = ("answers", "diverging", "metered", "must_answer", "readable_bytes", "watched")
 
     def __init__(self) -> None:
         self.answers: list[tuple[bytes, list[Line]]] = []
+        self.diverging: Diverging = {}
         self.metered: list[tuple[UsageCounter | None, int]] = []
         self.readable_bytes = 0
         self.watched: list[Partition] = []
@@ -63,6 +62,9 @@ def fetch(
     end: int,
 ) -> None:
     frame = decode_fetch(buffer, body, end, version)
+    if not 0 <= frame.isolation <= READ_COMMITTED:
+        session.channel.respond(refused(version, correlation_id, int(ErrorCode.UNKNOWN_SERVER_ERROR), frame))
+        return
     error = _refusal(frame)
     if error:
         session.channel.respond_parts(encode_fetch_response(version, correlation_id, 0, error, NO_SESSION, []))
@@ -80,8 +82,6 @@ def fetch(
 
 def _refusal(frame: FetchFrame) -> int:
     """Why the whole request is refused, 0 if it is not."""
-    if not 0 <= frame.isolation <= READ_COMMITTED:
-        return int(ErrorCode.UNKNOWN_SERVER_ERROR)
     if frame.replica_id >= 0:
         return int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if frame.session_id != NO_SESSION or frame.session_epoch not in FULL_FETCH_EPOCHS:
@@ -105,7 +105,7 @@ def read(client: Client, session: Session, frame: FetchFrame, version: int, limi
             route = client.consume_route(key, by_id)
         lines: list[Line] = []
         topic_bytes = 0
-        for index, leader_epoch, offset, _, _, partition_bytes_max in wanted:
+        for index, leader_epoch, offset, last_fetched_epoch, _, partition_bytes_max in wanted:
             if route.error:
                 lines.append((index, route.error, -1, -1, -1, 0, None))
                 continue
@@ -117,7 +117,7 @@ def read(client: Client, session: Session, frame: FetchFrame, version: int, limi
                     lines.append((index, found, -1, -1, -1, 0, None))
                     continue
                 partition = found
-            if partition_bytes_max < 0:
+            if partition_bytes_max < 0 or frame.max_bytes < 0:
                 reading.must_answer = True
                 lines.append((index, int(ErrorCode.UNKNOWN_SERVER_ERROR), -1, -1, -1, 0, None))
                 continue
@@ -125,12 +125,22 @@ def read(client: Client, session: Session, frame: FetchFrame, version: int, limi
                 reading.must_answer = True
                 lines.append((index, int(ErrorCode.INCONSISTENT_TOPIC_ID), -1, -1, -1, 0, None))
                 continue
+            if last_fetched_epoch >= 0:
+                left = divergence(partition, last_fetched_epoch, offset)
+                if isinstance(left, int):
+                    reading.must_answer = True
+                    lines.append((index, left, -1, -1, -1, 0, None))
+                    continue
+                if left is not None:
+                    reading.must_answer = True
+                    reading.diverging[key, index] = left
+                    offset = partition.log_end_offset
             code, high_watermark, stable_offset, start_offset, records = partition.read(
                 offset,
                 partition_bytes_max if partition_bytes_max < remaining else remaining,
                 min_one_batch=nothing_yet,
                 isolation=isolation,
-                current_leader_epoch=leader_epoch,
+                current_leader_epoch=leader_epoch if leader_epoch >= 0 else NO_EPOCH,
             )
             if records is not None:
                 length = records.length
@@ -156,6 +166,10 @@ def answer(
 ) -> None:
     """Charges the response as it would be sent; too much, and it goes without data and uncounted (QUO-20)."""
     engine = session.engine
+    if reading.diverging:
+        reading.release()
+        session.channel.respond(diverged(version, correlation_id, reading.answers, reading.diverging))
+        return
     parts = encode_fetch_response(
         version,
         correlation_id,

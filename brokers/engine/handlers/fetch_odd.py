@@ -1,0 +1,91 @@
+"""Fetch answers that the hand-written encoder has no words for: refused as a whole, or a log that diverged (REP-15)."""
+
+from __future__ import annotations
+
+from brokers.engine.partitions.partition import Partition
+from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.codec import encode_response
+from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.protocol.headers import encode_response_frame
+from brokers.engine.protocol.hot import FetchFrame
+from brokers.engine.protocol.messages.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchPartitionData,
+    FetchResponse,
+)
+from brokers.engine.values import Slice
+
+TOPIC_IDS_FROM = 13
+UNDEFINED = -1
+
+Line = tuple[int, int, int, int, int, int, Slice | None]
+# (epoch, end offset) of the leader where a reader's log leaves it, by (topic key, partition index).
+Diverging = dict[tuple[bytes, int], tuple[int, int]]
+
+
+def divergence(partition: Partition, last_fetched_epoch: int, offset: int) -> tuple[int, int] | int | None:
+    """Where a reader whose last batch was of `last_fetched_epoch` left the leader's log; None when it did not.
+
+    An epoch the leader never knew is OFFSET_OUT_OF_RANGE (observed of 3.9.1).
+    """
+    code, epoch, end_offset = partition.end_offset_for_epoch(last_fetched_epoch)
+    if code:
+        return None
+    if epoch == UNDEFINED or end_offset == UNDEFINED:
+        return int(ErrorCode.OFFSET_OUT_OF_RANGE)
+    return (epoch, end_offset) if epoch < last_fetched_epoch or end_offset < offset else None
+
+
+def refused(version: int, correlation_id: int, error: int, frame: FetchFrame) -> bytes:
+    """The whole request is refused: before topic ids every partition says so as well, as older versions only can."""
+    responses = []
+    if version < TOPIC_IDS_FROM:
+        responses = [
+            FetchableTopicResponse(
+                topic=key.decode("utf-8", "replace"),
+                partitions=[
+                    FetchPartitionData(
+                        partition_index=line[0],
+                        error_code=error,
+                        high_watermark=UNDEFINED,
+                        aborted_transactions=[],
+                        records=None,
+                    )
+                    for line in wanted
+                ],
+            )
+            for key, wanted in frame.topics
+        ]
+    return _encoded(version, correlation_id, FetchResponse(error_code=error, responses=responses))
+
+
+def diverged(version: int, correlation_id: int, answers: list[tuple[bytes, list[Line]]], diverging: Diverging) -> bytes:
+    """Says where logs diverge; records wait for the next request, which the reader sends after it truncated."""
+    by_id = version >= TOPIC_IDS_FROM
+    responses = []
+    for key, lines in answers:
+        partitions = []
+        for index, code, high_watermark, stable_offset, start_offset, _, _ in lines:
+            data = FetchPartitionData(
+                partition_index=index,
+                error_code=code,
+                high_watermark=high_watermark,
+                last_stable_offset=stable_offset,
+                log_start_offset=start_offset,
+                aborted_transactions=None,
+                records=b"",
+            )
+            if (key, index) in diverging:
+                epoch, end_offset = diverging[key, index]
+                data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
+            partitions.append(data)
+        named = {"topic_id": key} if by_id else {"topic": key.decode("utf-8", "replace")}
+        responses.append(FetchableTopicResponse(**named, partitions=partitions))
+    return _encoded(version, correlation_id, FetchResponse(responses=responses))
+
+
+def _encoded(version: int, correlation_id: int, response: FetchResponse) -> bytes:
+    return encode_response_frame(
+        ApiKey.FETCH, version, correlation_id, encode_response(ApiKey.FETCH, version, response)
+    )
