@@ -98,6 +98,7 @@ def read(client: Client, session: Session, frame: FetchFrame, version: int, limi
     reading = Reading()
     answers, metered, watched = reading.answers, reading.metered, reading.watched
     remaining = limit
+    no_limit = frame.max_bytes < 0
     nothing_yet = True
     for key, wanted in frame.topics:
         route = routes.get(key)
@@ -117,24 +118,15 @@ def read(client: Client, session: Session, frame: FetchFrame, version: int, limi
                     lines.append((index, found, -1, -1, -1, 0, None))
                     continue
                 partition = found
-            if partition_bytes_max < 0 or frame.max_bytes < 0:
-                reading.must_answer = True
-                lines.append((index, int(ErrorCode.UNKNOWN_SERVER_ERROR), -1, -1, -1, 0, None))
-                continue
-            if by_id and partition.topic_id != key:
-                reading.must_answer = True
-                lines.append((index, int(ErrorCode.INCONSISTENT_TOPIC_ID), -1, -1, -1, 0, None))
-                continue
-            if last_fetched_epoch >= 0:
-                left = divergence(partition, last_fetched_epoch, offset)
-                if isinstance(left, int):
+            if last_fetched_epoch >= 0 or partition_bytes_max < 0 or no_limit or (by_id and partition.topic_id != key):
+                is_negative, is_foreign = partition_bytes_max < 0 or no_limit, by_id and partition.topic_id != key
+                code, offset = _odd_read(
+                    reading, partition, key, last_fetched_epoch, offset, negative=is_negative, foreign=is_foreign
+                )
+                if code:
                     reading.must_answer = True
-                    lines.append((index, left, -1, -1, -1, 0, None))
+                    lines.append((index, code, -1, -1, -1, 0, None))
                     continue
-                if left is not None:
-                    reading.must_answer = True
-                    reading.diverging[key, index] = left
-                    offset = partition.log_end_offset
             code, high_watermark, stable_offset, start_offset, records = partition.read(
                 offset,
                 partition_bytes_max if partition_bytes_max < remaining else remaining,
@@ -159,6 +151,31 @@ def read(client: Client, session: Session, frame: FetchFrame, version: int, limi
             metered.append((route.usage, topic_bytes))
         answers.append((key, lines))
     return reading
+
+
+def _odd_read(
+    reading: Reading,
+    partition: Partition,
+    key: bytes,
+    last_fetched_epoch: int,
+    offset: int,
+    *,
+    negative: bool,
+    foreign: bool,
+) -> tuple[int, int]:
+    """`(error, offset to read from)` of what few requests ask: a negative limit, another topic's id, a known epoch."""
+    if negative:
+        return int(ErrorCode.UNKNOWN_SERVER_ERROR), offset
+    if foreign:
+        return int(ErrorCode.INCONSISTENT_TOPIC_ID), offset
+    left = divergence(partition, last_fetched_epoch, offset) if last_fetched_epoch >= 0 else None
+    if isinstance(left, int):
+        return left, offset
+    if left is None:
+        return 0, offset
+    reading.must_answer = True
+    reading.diverging[key, partition.index] = left
+    return 0, partition.log_end_offset
 
 
 def answer(
