@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from brokers.contract import documents, paths
 from brokers.engine.cluster.tree import Create
@@ -21,6 +21,13 @@ def topics_changed(internal_names: Iterable[str]) -> Create:
 
 def config_changed(entity_path: str) -> Create:
     return Create(paths.CONFIG_CHANGE_PREFIX, documents.config_change_to_json(entity_path), sequence=True)
+
+
+def written_as(paths_written: Sequence[str]) -> int:
+    """The number of the change node of a transaction whose last operation announced it."""
+    sequence = sequence_of(paths_written[-1])
+    assert sequence is not None, "a change node is a sequential node"
+    return sequence
 
 
 def sequence_of(node_name: str) -> int | None:

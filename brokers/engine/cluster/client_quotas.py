@@ -34,7 +34,8 @@ ENTITY_NAME_LENGTH_MAX = 1024
 def validate(entity: QuotaEntity, limits: Mapping[str, float | None]) -> None:
     """
     Raises:
-        errors.Refused: an empty or overlong name, no entity, an unknown quota, or a value that is none.
+        errors.Refused: an empty or overlong name, no entity, an unknown quota, or a value that is none. Removing a
+            quota that does not exist is no error.
     """
     if not entity.has_user and not entity.has_client:
         raise errors.Refused("Invalid empty client quota entity")
@@ -42,10 +43,10 @@ def validate(entity: QuotaEntity, limits: Mapping[str, float | None]) -> None:
         if name is not None and not 0 < len(name) <= ENTITY_NAME_LENGTH_MAX:
             raise errors.Refused("Invalid name of a client quota entity")
     for quota, value in limits.items():
-        if quota not in QUOTAS:
-            raise errors.Refused(f"Invalid configuration key {quota}")
         if value is None:
             continue
+        if quota not in QUOTAS:
+            raise errors.Refused(f"Invalid configuration key {quota}")
         if not math.isfinite(value) or value < 0 or value > _LONG_MAX:
             raise errors.Refused(f"Invalid value for {quota}: it must be a finite number of at least 0")
         if quota in INTEGRAL_QUOTAS and abs(value - round(value)) > _INTEGRAL_WITHIN:
@@ -57,8 +58,11 @@ def stored_value(quota: str, value: float) -> str:
     return str(round(value)) if quota in INTEGRAL_QUOTAS else repr(float(value))
 
 
-async def alter(tree: Tree, *, instance_id: str, entity: QuotaEntity, limits: Mapping[str, float | None]) -> None:
-    """Sets, removes, and takes away what is left empty, with the change node, in one transaction."""
+async def alter(tree: Tree, *, instance_id: str, entity: QuotaEntity, limits: Mapping[str, float | None]) -> int | None:
+    """Sets, removes, and takes away what is left empty, with the change node, in one transaction.
+
+    Answers the number of the change node, None when there was nothing to write.
+    """
     entity_path = paths.quota_entity(
         instance_id,
         entity.user,
@@ -69,12 +73,12 @@ async def alter(tree: Tree, *, instance_id: str, entity: QuotaEntity, limits: Ma
     for _ in range(changes.COMPARE_AND_SET_ATTEMPTS_MAX):
         operations = await _plan(tree, entity_path, limits)
         if not operations:
-            return
+            return None
         try:
-            await tree.commit([*operations, changes.config_changed(entity_path)])
+            written = await tree.commit([*operations, changes.config_changed(entity_path)])
         except (BadVersion, NodeExists, NoNode, NotEmpty):
             continue
-        return
+        return changes.written_as(written)
     raise errors.Conflict("The client quota could not be changed.")
 
 
@@ -84,6 +88,8 @@ async def _plan(tree: Tree, entity_path: str, limits: Mapping[str, float | None]
     before = _config(node)
     after = dict(before)
     for quota, value in limits.items():
+        if quota not in QUOTAS:
+            continue  # a removal, and what else is in the node is not ours to remove
         if value is None:
             after.pop(quota, None)
         else:

@@ -15,6 +15,8 @@ from brokers.engine.cluster.quota_image import QuotaImage
 
 NO_LEADER = -1
 NO_CONTROLLER = -1
+# Sequence numbers of change nodes start at 0.
+NO_CHANGE = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,9 @@ class InstanceImage:
 
 @dataclass(frozen=True)
 class ClusterImage:
-    """`topics` holds all internal names, also those being deleted; `controller_id` is -1 when nobody is elected."""
+    """`topics` holds all internal names, also those being deleted; `controller_id` is -1 when nobody is elected.
+    `config_change` is the last entry of the log of config changes that is in this picture.
+    """
 
     cluster_id: str
     controller_id: int = NO_CONTROLLER
@@ -96,6 +100,7 @@ class ClusterImage:
     instances: Mapping[str, InstanceImage] = field(default_factory=dict)
     topics_by_id: Mapping[bytes, TopicImage] = field(default_factory=dict)
     quotas: QuotaImage = field(default_factory=QuotaImage)
+    config_change: int = field(default=NO_CHANGE, compare=False)
 
     @cached_property
     def topics_by_bytes(self) -> Mapping[bytes, TopicImage]:
@@ -111,6 +116,7 @@ class ClusterImage:
         topics: Mapping[str, TopicImage | None] | None = None,
         instances: Mapping[str, InstanceDocument | None] | None = None,
         quotas: QuotaImage | None = None,
+        config_change: int | None = None,
     ) -> ClusterImage:
         """The next picture. `topics` and `instances` name what changed, None meaning gone; `brokers` is the full
         set.
@@ -129,6 +135,7 @@ class ClusterImage:
             topics_by_id=next_by_id,
             instances=_apply_instances(self, next_topics, topics or {}, instances or {}),
             quotas=next_quotas.without(gone) if gone else next_quotas,
+            config_change=self.config_change if config_change is None else config_change,
         )
 
 

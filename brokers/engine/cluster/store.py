@@ -15,6 +15,7 @@ from brokers.engine.cluster import client_quotas, controller_writes, registratio
 from brokers.engine.cluster.image import ClusterImage, TopicImage
 from brokers.engine.cluster.quota_image import QuotaEntity
 from brokers.engine.cluster.terms import ControllerTerm, StateWrite
+from brokers.engine.cluster.topic_admin import AlteredConfig
 from brokers.engine.cluster.topic_plans import CreatedTopic, Place
 from brokers.engine.cluster.tree import Tree
 
@@ -111,8 +112,11 @@ class ClusterStore:
         instance_id: str | None,
         name: str,
         change: Callable[[dict[str, str]], dict[str, str]],
-    ) -> dict[str, str]:
-        """Applies `change` to the stored overrides and answers the result; `change` may run again after a lost race."""
+    ) -> AlteredConfig:
+        """Applies `change` to the stored overrides and answers the result; `change` may run again after a lost race.
+
+        A picture shows it as soon as its `config_change` has come to the one answered.
+        """
         return await topic_admin.alter_config(self.tree, image, instance_id=instance_id, name=name, change=change)
 
     # --- client quotas ------------------------------------------------------------------------------------------
@@ -124,11 +128,15 @@ class ClusterStore:
         entity: QuotaEntity,
         changes: Mapping[str, float | None],
         validate_only: bool = False,
-    ) -> None:
-        """QUO-71, QUO-73, QUO-74: sets the named limits, None removes; other keys of the node are left alone."""
+    ) -> int | None:
+        """QUO-71, QUO-73, QUO-74: sets the named limits, None removes; other keys of the node are left alone.
+
+        Answers the config change that announces it, None when nothing had to be written.
+        """
         client_quotas.validate(entity, changes)
-        if not validate_only:
-            await client_quotas.alter(self.tree, instance_id=instance_id, entity=entity, limits=changes)
+        if validate_only:
+            return None
+        return await client_quotas.alter(self.tree, instance_id=instance_id, entity=entity, limits=changes)
 
     # --- this broker --------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ What may be written is decided in `topic_plans`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from brokers.contract import documents, paths
 from brokers.contract.documents import TopicDocument
@@ -25,6 +26,13 @@ from brokers.engine.cluster.tree import (
     Tree,
 )
 from instances import naming
+
+
+class AlteredConfig(NamedTuple):
+    """The overrides as stored, and the config change that announces them (`ClusterImage.config_change`)."""
+
+    config: dict[str, str]
+    change: int
 
 
 async def create(tree: Tree, plan: CreatedTopic) -> None:
@@ -147,7 +155,7 @@ async def alter_config(
     instance_id: str | None,
     name: str,
     change: Callable[[dict[str, str]], dict[str, str]],
-) -> dict[str, str]:
+) -> AlteredConfig:
     topic = find_topic(image, instance_id, name)
     path = paths.topic_config(topic.name)
     for _ in range(changes.COMPARE_AND_SET_ATTEMPTS_MAX):
@@ -156,8 +164,8 @@ async def alter_config(
         body = documents.config_to_json(config)
         write: Operation = Create(path, body) if node is None else Set(path, body, node.version)
         try:
-            await tree.commit([write, changes.config_changed(f"topics/{topic.name}")])
+            written = await tree.commit([write, changes.config_changed(f"topics/{topic.name}")])
         except (BadVersion, NodeExists, NoNode):
             continue
-        return config
+        return AlteredConfig(config, changes.written_as(written))
     raise errors.Conflict(f"The configuration of '{name}' could not be changed.")

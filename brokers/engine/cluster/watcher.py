@@ -18,7 +18,7 @@ from brokers.contract import documents, paths
 from brokers.engine.cluster import changes, loader
 from brokers.engine.cluster.current import CurrentImage
 from brokers.engine.cluster.errors import StoreUnavailable
-from brokers.engine.cluster.image import ClusterImage
+from brokers.engine.cluster.image import NO_CHANGE, ClusterImage
 from brokers.engine.cluster.quota_image import QuotaImage
 from brokers.engine.cluster.tree import Node, Tree
 
@@ -50,7 +50,7 @@ class ClusterWatcher:
         self._marked: set[Part] = set()
         self._entities: set[str] = set()
         self._wake = asyncio.Event()
-        self._seen = {Part.CHANGES: -1, Part.CONFIG_CHANGES: -1}
+        self._seen = {Part.CHANGES: NO_CHANGE, Part.CONFIG_CHANGES: NO_CHANGE}
 
     def mark(self, part: Part) -> None:
         self._marked.add(part)
@@ -103,6 +103,7 @@ class ClusterWatcher:
             log.info("change_log_has_a_hole")
             await self.load()
             return
+        config_change = self._seen[Part.CONFIG_CHANGES]
         if Part.BROKERS in marked:
             brokers = await loader.read_brokers(self._tree, lambda: self.mark(Part.BROKERS))
         if Part.CONTROLLER in marked:
@@ -119,6 +120,7 @@ class ClusterWatcher:
                 topics=await loader.read_topics(self._tree, topics, image.topics) if topics else None,
                 instances=await loader.read_instances(self._tree, instances) if instances else None,
                 quotas=image.quotas.with_changes(quotas) if quotas else None,
+                config_change=config_change,
             )
         )
 
@@ -127,7 +129,8 @@ class ClusterWatcher:
         before = self._current.image
         for part in self._seen:
             sequences = await self._list_log(part)
-            self._seen[part] = max(sequences, default=-1)
+            self._seen[part] = max(sequences, default=NO_CHANGE)
+        config_change = self._seen[Part.CONFIG_CHANGES]
         brokers = await loader.read_brokers(self._tree, lambda: self.mark(Part.BROKERS))
         controller, epoch = await loader.read_controller(self._tree, lambda: self.mark(Part.CONTROLLER))
         topic_names = sorted(await self._tree.children(paths.TOPICS) or [])
@@ -145,6 +148,7 @@ class ClusterWatcher:
             topics=topics,
             instances=instances,
             quotas=QuotaImage().with_changes(quotas),
+            config_change=config_change,
         )
 
     async def _list_log(self, part: Part) -> dict[int, str]:
