@@ -37,7 +37,6 @@ def describe_cluster(call: Call, request: DescribeClusterRequest) -> DescribeClu
         return DescribeClusterResponse(
             error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE if known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
             error_message="Only broker endpoints are described here.",
-            endpoint_type=request.endpoint_type,
             cluster_id="",
             brokers=[],
         )

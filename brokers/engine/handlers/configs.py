@@ -5,12 +5,14 @@ tenants'.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Final
 
 from brokers.engine.access.authorizer import Operation, decide
 from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.cluster.image import TopicImage
 from brokers.engine.handlers.context import Call
+from brokers.engine.handlers.own_writes import until_seen
 from brokers.engine.handlers.topics import Wrong
 from brokers.engine.partitions import topic_config
 from brokers.engine.partitions.topic_config import ConfigSource, DescribedSetting
@@ -50,7 +52,10 @@ def _describe(call: Call, request: DescribeConfigsRequest, resource: DescribeCon
         if resource.resource_type == BROKER:
             _check_broker(call, resource.resource_name)
         else:
-            topic = _topic(call, resource.resource_type, resource.resource_name)
+            _check_kind(resource.resource_type)
+            if not is_valid_topic_name(resource.resource_name):
+                raise Wrong(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic name is not valid.")
+            topic = _topic(call, resource.resource_name)
             wanted = set(resource.configuration_keys or ())
             configs = [
                 _line(call, request, line)
@@ -74,11 +79,12 @@ def _check_broker(call: Call, name: str) -> None:
         raise Wrong(ErrorCode.INVALID_REQUEST, "Unexpected broker id.")
 
 
-def _topic(call: Call, resource_type: int, name: str) -> TopicImage:
+def _check_kind(resource_type: int) -> None:
     if resource_type != TOPIC:
         raise Wrong(ErrorCode.INVALID_REQUEST, f"Unsupported resource type {resource_type}.")
-    if not is_valid_topic_name(name):
-        raise Wrong(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic name is not valid.")
+
+
+def _topic(call: Call, name: str) -> TopicImage:
     topic = call.view.namespace.topics.get(name.encode())
     error = decide(call.view.state, topic, Operation.DESCRIBE, call.address)
     if topic is None or error:
@@ -95,7 +101,8 @@ def _line(call: Call, request: DescribeConfigsRequest, line: DescribedSetting) -
             synonyms.append(_synonym(setting.name, line.value, ConfigSource.TOPIC))
         if setting.name in defaults:
             synonyms.append(_synonym(setting.broker_key, defaults[setting.name], ConfigSource.STATIC_BROKER))
-        synonyms.append(_synonym(setting.broker_key, setting.default, ConfigSource.DEFAULT))
+        if not setting.default_elsewhere:
+            synonyms.append(_synonym(setting.broker_key, setting.default, ConfigSource.DEFAULT))
     return DescribeConfigsResourceResult(
         name=setting.name,
         value=line.value,
@@ -121,12 +128,13 @@ async def incremental_alter_configs(
     resources = request.resources[:RESOURCES_MAX]
     named = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     responses = []
+    written: list[int | None] = []
     for resource in resources:
         code, message = 0, None
         try:
             if named[resource.resource_type, resource.resource_name] > 1:
                 raise Wrong(ErrorCode.INVALID_REQUEST, "A resource is named twice.")
-            await _alter(call, resource, request.validate_only)
+            written.append(await _alter(call, resource, request.validate_only))
         except Wrong as wrong:
             code, message = wrong.code, str(wrong)
         responses.append(
@@ -137,16 +145,23 @@ async def incremental_alter_configs(
                 resource_name=resource.resource_name,
             )
         )
+    await until_seen(call.engine.current, written)
     return IncrementalAlterConfigsResponse(responses=responses)
 
 
-async def _alter(call: Call, resource: IncrementalAlterConfigsResource, validate_only: bool) -> None:
+async def _alter(call: Call, resource: IncrementalAlterConfigsResource, validate_only: bool) -> int | None:
+    """Answers the config change that was written. Checked in the order in which Kafka does."""
     if resource.resource_type == BROKER:
         raise Wrong(ErrorCode.POLICY_VIOLATION, "Broker settings are the operator's.")
-    topic = _topic(call, resource.resource_type, resource.resource_name)
     changes = resource.configs
     if len({change.name for change in changes}) != len(changes):
         raise Wrong(ErrorCode.INVALID_REQUEST, "A configuration is given twice.")
+    if any(change.value is None and change.config_operation != DELETE for change in changes):
+        raise Wrong(ErrorCode.INVALID_REQUEST, "A configuration is given without a value.")
+    _check_kind(resource.resource_type)
+    if not resource.resource_name:
+        raise Wrong(ErrorCode.INVALID_REQUEST, "Topics have no defaults of their own that could be changed.")
+    topic = _topic(call, resource.resource_name)
 
     def change(present: dict[str, str]) -> dict[str, str]:
         return applied(present, call.engine.topic_defaults, changes)
@@ -154,32 +169,35 @@ async def _alter(call: Call, resource: IncrementalAlterConfigsResource, validate
     try:
         if validate_only:
             change(dict(topic.config))
-            return
-        await call.engine.store.alter_topic_config(
+            return None
+        altered = await call.engine.store.alter_topic_config(
             call.engine.current.image,
             instance_id=call.view.instance_id,
             name=resource.resource_name,
             change=change,
         )
+        return altered.change
     except topic_config.InvalidTopicConfig as error:
         raise Wrong(ErrorCode.INVALID_CONFIG, str(error)) from error
     except ClusterError as failure:
         raise Wrong(failure.wire_code, str(failure)) from failure
 
 
-def applied(present: dict[str, str], defaults: object, changes: list[IncrementalAlterableConfig]) -> dict[str, str]:
-    """`present` after `changes`: set, delete (back to the default), append to or subtract from a list.
+def applied(
+    present: dict[str, str], defaults: Mapping[str, str], changes: list[IncrementalAlterableConfig]
+) -> dict[str, str]:
+    """`present` after `changes`: set, delete (back to the default), append to or subtract from a list. What is not
+    there can be deleted.
 
     Raises:
         Wrong: an operation that is none, or one for lists on something else.
-        InvalidTopicConfig: an unknown key, or a value it does not take.
+        InvalidTopicConfig: an unknown or read-only key, or a value it does not take.
     """
     after = dict(present)
     for change in changes:
         operation = change.config_operation
         if operation == DELETE:
-            if change.name not in SETTINGS or SETTINGS[change.name].read_only:
-                topic_config.check_value(change.name, None)
+            topic_config.check_writable(change.name)
             after.pop(change.name, None)
         elif operation == SET:
             after[change.name] = topic_config.check_value(change.name, change.value)
@@ -190,12 +208,11 @@ def applied(present: dict[str, str], defaults: object, changes: list[Incremental
     return after
 
 
-def _listed(after: dict[str, str], defaults: object, change: IncrementalAlterableConfig) -> str:
+def _listed(after: dict[str, str], defaults: Mapping[str, str], change: IncrementalAlterableConfig) -> str:
     setting = SETTINGS.get(change.name)
     if setting is not None and setting.type is not ValueType.LIST:
         raise Wrong(ErrorCode.INVALID_CONFIG, f"{change.name} is not a list.")
-    assert isinstance(defaults, dict), "topic defaults are a dict"
-    present = after.get(change.name) or defaults.get(change.name) or (setting.default if setting else "")
+    present = after.get(change.name, defaults.get(change.name, setting.default if setting else ""))
     words = [word for word in present.split(",") if word]
     given = [word.strip() for word in (change.value or "").split(",") if word.strip()]
     if change.config_operation == APPEND:

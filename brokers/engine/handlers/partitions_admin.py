@@ -17,7 +17,6 @@ from brokers.engine.protocol.messages.topics import (
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
-from instances.naming import is_valid_topic_name
 
 
 async def create_partitions(call: Call, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
@@ -42,8 +41,6 @@ async def create_partitions(call: Call, request: CreatePartitionsRequest) -> Cre
 
 
 async def _grow(call: Call, wanted: CreatePartitionsTopic, validate_only: bool) -> CreatedTopic:
-    if not is_valid_topic_name(wanted.name):
-        raise Wrong(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic name is not valid.")
     topic = call.view.namespace.topics.get(wanted.name.encode())
     error = decide(call.view.state, topic, Operation.DESCRIBE, call.address)
     if error:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from brokers.engine.cluster import client_quotas
 from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.cluster.quota_image import QuotaEntity as Stored
 from brokers.engine.handlers.context import Call
+from brokers.engine.handlers.own_writes import until_seen
 from brokers.engine.handlers.topics import Wrong
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.quotas import (
@@ -69,6 +69,8 @@ def _components(components: list[QuotaFilterComponent]) -> dict[str, QuotaFilter
             raise Wrong(ErrorCode.UNSUPPORTED_VERSION, f"Custom entity type '{kind}' not supported")
         if component.match_type not in (EXACT, DEFAULT, ANY):
             raise Wrong(ErrorCode.INVALID_REQUEST, f"Unknown match type {component.match_type}")
+        if component.match_type == EXACT and component.match is None:
+            raise Wrong(ErrorCode.INVALID_REQUEST, f"An exact match of {kind} needs a name")
         wanted[kind] = component
     if IP in wanted and len(wanted) > 1:
         raise Wrong(ErrorCode.INVALID_REQUEST, "Invalid entity filter component combination, IP cannot be combined")
@@ -101,24 +103,25 @@ def _wire(entity: Stored) -> list[QuotaEntity]:
 
 async def alter_client_quotas(call: Call, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
     results = []
+    written: list[int | None] = []
     for entry in request.entries[:ENTRIES_MAX]:
         code, message = 0, None
         try:
-            await _alter(call, entry, request.validate_only)
+            written.append(await _alter(call, entry, request.validate_only))
         except Wrong as wrong:
             code, message = wrong.code, str(wrong)
         except ClusterError as failure:
             code, message = failure.wire_code, str(failure)
         results.append(QuotaAlterationResult(error_code=code, error_message=message, entity=entry.entity))
+    await until_seen(call.engine.current, written)
     return AlterClientQuotasResponse(entries=results)
 
 
-async def _alter(call: Call, entry: QuotaAlteration, validate_only: bool) -> None:
+async def _alter(call: Call, entry: QuotaAlteration, validate_only: bool) -> int | None:
     instance_id = _instance(call)
     entity = stored_entity(entry.entity)
     changes = {operation.key: None if operation.remove else operation.value for operation in entry.ops}
-    client_quotas.validate(entity, changes)
-    await call.engine.store.alter_client_quotas(
+    return await call.engine.store.alter_client_quotas(
         instance_id=instance_id, entity=entity, changes=changes, validate_only=validate_only
     )
 

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 from brokers.engine.access.authorizer import Operation, decide
 from brokers.engine.cluster.errors import ClusterError
@@ -26,6 +26,7 @@ from brokers.engine.protocol.messages.topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
+from instances.naming import collision_key
 
 TOPICS_PER_CALL_MAX = 1_000
 # However long a client is willing to wait.
@@ -42,27 +43,35 @@ class Wrong(Exception):
 
 
 async def create_topics(call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse:
-    names = Counter(topic.name for topic in request.topics)
-    if len(names) > TOPICS_PER_CALL_MAX:
+    if len(request.topics) > TOPICS_PER_CALL_MAX:
         refused = Wrong(ErrorCode.INVALID_REQUEST, f"At most {TOPICS_PER_CALL_MAX} topics in one request.")
-        return CreateTopicsResponse(topics=[_refused(name, refused) for name in names])
-    results: dict[str, CreatableTopicResult] = {}
-    made: dict[str, CreatedTopic] = {}
+        return CreateTopicsResponse(topics=[_refused(topic.name, refused) for topic in request.topics])
+    names = Counter(topic.name for topic in request.topics)
+    results: list[CreatableTopicResult] = []
+    made: list[tuple[CreatedTopic, CreatableTopicResult]] = []
+    passed: dict[str, str] = {}
     for topic in request.topics:
-        if topic.name in results:
-            continue
         try:
             if names[topic.name] > 1:
                 raise Wrong(ErrorCode.INVALID_REQUEST, "Duplicate topic in the request.")
+            _check_collision(call, topic.name, passed)
             created = await _create(call, topic, request.validate_only)
         except Wrong as wrong:
-            results[topic.name] = _refused(topic.name, wrong)
+            results.append(_refused(topic.name, wrong))
         else:
-            results[topic.name] = _created(call, topic.name, created)
+            passed[collision_key(topic.name)] = topic.name
+            results.append(_created(call, topic.name, created, request.validate_only))
             if not request.validate_only:
-                made[topic.name] = created
-    await _settle(call, request.timeout_ms, made, results)
-    return CreateTopicsResponse(topics=list(results.values()))
+                made.append((created, results[-1]))
+    await _settle(call, request.timeout_ms, made)
+    return CreateTopicsResponse(topics=results)
+
+
+def _check_collision(call: Call, name: str, passed: Mapping[str, str]) -> None:
+    """CTL-18 among the topics of one request, of which the picture does not know yet. The cluster's own names may."""
+    other = passed.get(collision_key(name))
+    if other is not None and call.view.instance_id is not None:
+        raise Wrong(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topics: {other}")
 
 
 async def _create(call: Call, topic: CreatableTopic, validate_only: bool) -> CreatedTopic:
@@ -77,11 +86,8 @@ async def _create(call: Call, topic: CreatableTopic, validate_only: bool) -> Cre
         assignment = {line.partition_index: tuple(line.broker_ids) for line in topic.assignments}
         if len(assignment) != len(topic.assignments):
             raise Wrong(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "A partition is assigned twice.")
-    given = {config.name: config.value for config in topic.configs}
-    if len(given) != len(topic.configs):
-        raise Wrong(ErrorCode.INVALID_CONFIG, "A configuration is given twice.")
-    try:
-        config = topic_config.check_config(given)
+
+    async def create(config: Mapping[str, str], *, validate_only: bool) -> CreatedTopic:
         return await call.engine.store.create_topic(
             call.engine.current.image,
             instance_id=call.view.instance_id,
@@ -92,15 +98,21 @@ async def _create(call: Call, topic: CreatableTopic, validate_only: bool) -> Cre
             config=config,
             validate_only=validate_only,
         )
-    except topic_config.InvalidTopicConfig as error:
-        raise Wrong(ErrorCode.INVALID_CONFIG, str(error)) from error
+
+    try:
+        try:
+            # Of a key given twice the last value counts.
+            config = topic_config.check_config({config.name: config.value for config in topic.configs})
+        except topic_config.InvalidTopicConfig as error:
+            # Kafka looks at the configuration last: whatever else is wrong is the answer.
+            await create({}, validate_only=True)
+            raise Wrong(ErrorCode.INVALID_CONFIG, str(error)) from error
+        return await create(config, validate_only=validate_only)
     except ClusterError as error:
         raise Wrong(error.wire_code, str(error)) from error
 
 
-async def _settle(
-    call: Call, timeout_ms: int, made: dict[str, CreatedTopic], results: dict[str, CreatableTopicResult]
-) -> None:
+async def _settle(call: Call, timeout_ms: int, made: list[tuple[CreatedTopic, CreatableTopicResult]]) -> None:
     """Waits until every partition of what was made has a leader (CTL-17), which is when a produce can succeed."""
     if not made:
         return
@@ -111,11 +123,11 @@ async def _settle(
 
     current = call.engine.current
     timeout_s = min(max(timeout_ms, 0) / 1000, WAIT_S_MAX)
-    await current.wait_until(lambda image: all(led(image, created) for created in made.values()), timeout_s)
-    for name, created in made.items():
+    await current.wait_until(lambda image: all(led(image, created) for created, _ in made), timeout_s)
+    for created, result in made:
         if timeout_ms <= 0 or not led(current.image, created):
-            results[name].error_code = int(ErrorCode.REQUEST_TIMED_OUT)
-            results[name].error_message = TIMED_OUT
+            result.error_code = int(ErrorCode.REQUEST_TIMED_OUT)
+            result.error_message = TIMED_OUT
 
 
 def _refused(name: str, wrong: Wrong) -> CreatableTopicResult:
@@ -124,10 +136,11 @@ def _refused(name: str, wrong: Wrong) -> CreatableTopicResult:
     )
 
 
-def _created(call: Call, name: str, created: CreatedTopic) -> CreatableTopicResult:
+def _created(call: Call, name: str, created: CreatedTopic, validate_only: bool) -> CreatableTopicResult:
+    """What is only checked gets no id, since nobody could find it by that id."""
     return CreatableTopicResult(
         name=name,
-        topic_id=created.topic_id,
+        topic_id=UUID_ZERO if validate_only else created.topic_id,
         error_code=0,
         error_message=None,
         num_partitions=len(created.assignment),
@@ -150,9 +163,13 @@ async def delete_topics(call: Call, request: DeleteTopicsRequest) -> DeleteTopic
     wanted = wanted[:TOPICS_PER_CALL_MAX]
     results = []
     deleted: list[tuple[TopicImage, DeletableTopicResult]] = []
-    for state in _without_repeats(wanted):
+    marked: set[str] = set()
+    for state in wanted:
         try:
-            topic = await _delete(call, state)
+            topic = _find(call, state)
+            if topic.name not in marked:
+                await _mark(call, topic)
+                marked.add(topic.name)
         except Wrong as wrong:
             message = str(wrong) if wrong.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else None
             result = DeletableTopicResult(
@@ -167,11 +184,7 @@ async def delete_topics(call: Call, request: DeleteTopicsRequest) -> DeleteTopic
     return DeleteTopicsResponse(responses=results)
 
 
-def _without_repeats(wanted: Iterable[DeleteTopicState]) -> list[DeleteTopicState]:
-    return list({(state.name, state.topic_id): state for state in wanted}.values())
-
-
-async def _delete(call: Call, state: DeleteTopicState) -> TopicImage:
+def _find(call: Call, state: DeleteTopicState) -> TopicImage:
     namespace = call.view.namespace
     if state.name is None:
         if state.topic_id == UUID_ZERO:
@@ -188,9 +201,13 @@ async def _delete(call: Call, state: DeleteTopicState) -> TopicImage:
         raise Wrong(missing, "This server does not host this topic-partition.")
     if error:
         raise Wrong(error, "Topic authorization failed.")
+    return topic
+
+
+async def _mark(call: Call, topic: TopicImage) -> None:
     try:
-        return await call.engine.store.delete_topic(
-            call.engine.current.image, instance_id=call.view.instance_id, name=namespace.shown(topic)
+        await call.engine.store.delete_topic(
+            call.engine.current.image, instance_id=call.view.instance_id, name=call.view.namespace.shown(topic)
         )
     except ClusterError as failure:
         raise Wrong(failure.wire_code, str(failure)) from failure

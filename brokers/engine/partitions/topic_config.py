@@ -66,13 +66,18 @@ _PARSES: dict[ValueType, Callable[[str], bool]] = {
 }
 
 
+def check_writable(name: str) -> None:
+    """Raises InvalidTopicConfig for a key that only the operator may touch."""
+    if name in SETTINGS and SETTINGS[name].read_only:
+        raise InvalidTopicConfig(f"Topic config {name} is set by the operator and cannot be changed")
+
+
 def check_value(name: str, value: str | None) -> str:
     """The value, trimmed, if `name` may be set to it. Raises InvalidTopicConfig with a reason for the client."""
     setting = SETTINGS.get(name)
     if setting is None:
         raise InvalidTopicConfig(f"Unknown topic config name: {name}")
-    if setting.read_only:
-        raise InvalidTopicConfig(f"Topic config {name} is set by the operator and cannot be changed")
+    check_writable(name)
     if value is None or len(value) > CONFIG_VALUE_CHARS_MAX:
         raise InvalidTopicConfig(f"Invalid value for configuration {name}: null or too long")
     value = value.strip()
@@ -135,6 +140,11 @@ def parse(topic: Mapping[str, str], defaults: Mapping[str, str]) -> TopicConfig:
     def text(name: str) -> str:
         return topic.get(name) or defaults.get(name) or SETTINGS[name].default
 
+    def words(name: str) -> set[str]:
+        """Of a list, which may be empty."""
+        given = topic.get(name, defaults.get(name, SETTINGS[name].default))
+        return {word.strip() for word in given.split(",") if word.strip()}
+
     def number(name: str) -> int:
         return int(text(name))
 
@@ -143,7 +153,7 @@ def parse(topic: Mapping[str, str], defaults: Mapping[str, str]) -> TopicConfig:
         given = name in topic or name in defaults
         return number(name) if given else number(legacy)
 
-    policies = {word.strip() for word in text("cleanup.policy").split(",")}
+    policies = words("cleanup.policy")
     compression = text("compression.type")
     rules = BatchRules(
         batch_bytes_max=number("max.message.bytes"),

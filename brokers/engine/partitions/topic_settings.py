@@ -31,7 +31,11 @@ class ValueType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One key. `broker_key` is the broker-wide default's name; `accepts` says more than the type does."""
+    """One key. `broker_key` is the broker-wide default's name; `accepts` says more than the type does.
+
+    `default_elsewhere`: the broker key has no default of its own; the value comes from another key (`log.retention.ms`
+    falls back to `log.retention.hours`).
+    """
 
     name: str
     type: ValueType
@@ -40,6 +44,7 @@ class Setting:
     broker_key: str
     accepts: Callable[[str], bool] = lambda value: True
     read_only: bool = False
+    default_elsewhere: bool = False
 
 
 def _at_least(low: int, high: int = LONG_MAX) -> Callable[[str], bool]:
@@ -51,7 +56,8 @@ def _one_of(*words: str) -> Callable[[str], bool]:
 
 
 def _policies(value: str) -> bool:
-    words = [word.strip() for word in value.split(",")]
+    """An empty list too: then nothing becomes of old segments."""
+    words = [word.strip() for word in value.split(",")] if value else []
     return all(word in ("delete", "compact") for word in words)
 
 
@@ -118,6 +124,7 @@ SETTINGS: Final[dict[str, Setting]] = {
             "log.flush.interval.ms",
             _at_least(0),
             read_only=True,
+            default_elsewhere=True,
         ),
         Setting(
             "index.interval.bytes",
@@ -214,6 +221,7 @@ SETTINGS: Final[dict[str, Setting]] = {
             "Time a partition keeps records before their segments go; -1 is for ever.",
             "log.retention.ms",
             _at_least(-1),
+            default_elsewhere=True,
         ),
         Setting(
             "segment.bytes",
@@ -238,6 +246,7 @@ SETTINGS: Final[dict[str, Setting]] = {
             "Time after which a log starts another segment.",
             "log.roll.ms",
             _at_least(1),
+            default_elsewhere=True,
         ),
         Setting(
             "unclean.leader.election.enable",

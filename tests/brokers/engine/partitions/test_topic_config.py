@@ -31,6 +31,7 @@ def test_every_default_is_acceptable_and_documented() -> None:
         ("retention.ms", "-1"),
         ("retention.ms", " 60000 "),
         ("cleanup.policy", "compact,delete"),
+        ("cleanup.policy", ""),
         ("compression.type", "zstd"),
         ("min.cleanable.dirty.ratio", "0.25"),
         ("unclean.leader.election.enable", "true"),
@@ -71,6 +72,11 @@ def test_a_description_tells_where_each_value_comes_from() -> None:
     assert (lines["retention.ms"].value, lines["retention.ms"].source) == ("5", ConfigSource.TOPIC)
     assert (lines["segment.bytes"].value, lines["segment.bytes"].source) == ("2097152", ConfigSource.STATIC_BROKER)
     assert lines["cleanup.policy"].source == ConfigSource.DEFAULT
+
+
+def test_an_empty_cleanup_policy_neither_deletes_nor_compacts() -> None:
+    view = parse({"cleanup.policy": ""}, {"cleanup.policy": "compact"})
+    assert (view.log.retention.delete, view.batch_rules.compacted) == (False, False)
 
 
 def test_the_parsed_view_follows_topic_over_broker_over_default() -> None:

@@ -1,0 +1,96 @@
+"""DescribeConfigs and IncrementalAlterConfigs of one instance's topics."""
+
+from __future__ import annotations
+
+import pytest
+
+from brokers.engine.protocol.errors import ErrorCode
+from tests.brokers.engine.handlers.asking import alter, config_of
+from tests.brokers.engine.handlers.conftest import House
+
+
+async def test_settings_are_shown_with_where_they_come_from(house: House) -> None:
+    await house.topic(retention_ms="1000", segment_bytes="100000")
+
+    (size,) = (await config_of(house.mine, "orders", "segment.bytes")).configs
+    (retention,) = (await config_of(house.mine, "orders", "retention.ms")).configs
+    everything = (await config_of(house.mine, "orders")).configs
+
+    assert (retention.value, retention.config_source) == ("1000", 1)
+    assert [(synonym.name, synonym.source) for synonym in size.synonyms] == [
+        ("segment.bytes", 1),
+        ("log.segment.bytes", 5),
+    ]
+    # The broker's `log.retention.ms` has no default: it falls back to `log.retention.hours`.
+    assert [(synonym.name, synonym.source) for synonym in retention.synonyms] == [("retention.ms", 1)]
+    assert len(everything) > 15
+    assert all(line.documentation for line in everything)
+
+
+async def test_settings_are_set_extended_and_put_back(house: House) -> None:
+    await house.topic()
+
+    async def value(key: str) -> str:
+        return str((await config_of(house.mine, "orders", key)).configs[0].value)
+
+    assert await alter(house, ("retention.ms", 0, "5000"), ("cleanup.policy", 2, "compact")) == 0
+    assert (await value("retention.ms"), await value("cleanup.policy")) == ("5000", "delete,compact")
+    assert await alter(house, ("retention.ms", 1, None), ("cleanup.policy", 3, "delete")) == 0
+    assert (await value("retention.ms"), await value("cleanup.policy")) == ("604800000", "compact")
+
+
+@pytest.mark.parametrize(
+    ("change", "name", "code"),
+    [
+        (("no.such.key", 0, "1"), "orders", ErrorCode.INVALID_CONFIG),
+        (("flush.ms", 0, "1"), "orders", ErrorCode.INVALID_CONFIG),
+        (("flush.ms", 1, None), "orders", ErrorCode.INVALID_CONFIG),
+        (("retention.ms", 0, None), "orders", ErrorCode.INVALID_REQUEST),
+        (("cleanup.policy", 2, None), "orders", ErrorCode.INVALID_REQUEST),
+        (("retention.ms", 0, "soon"), "orders", ErrorCode.INVALID_CONFIG),
+        (("retention.ms", 2, "1"), "orders", ErrorCode.INVALID_CONFIG),
+        (("retention.ms", 9, "1"), "orders", ErrorCode.INVALID_REQUEST),
+        (("retention.ms", 0, "1"), "secret", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (("retention.ms", 0, "1"), "a/b", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (("retention.ms", 0, "1"), "", ErrorCode.INVALID_REQUEST),
+    ],
+)
+async def test_a_setting_that_cannot_be_is_refused(
+    house: House, change: tuple[str, int, str | None], name: str, code: ErrorCode
+) -> None:
+    await house.topic()
+    await house.broker.create_topic(house.theirs, "secret")
+
+    assert await alter(house, change, name=name) == code
+
+
+async def test_a_list_can_be_emptied_and_filled_again(house: House) -> None:
+    await house.topic()
+
+    async def policy() -> str:
+        return str((await config_of(house.mine, "orders", "cleanup.policy")).configs[0].value)
+
+    assert await alter(house, ("cleanup.policy", 3, "delete")) == 0
+    assert await policy() == ""
+    assert await alter(house, ("cleanup.policy", 2, "compact")) == 0
+    assert await policy() == "compact"
+
+
+async def test_deleting_a_setting_that_does_not_exist_changes_nothing(house: House) -> None:
+    await house.topic(retention_ms="1000")
+
+    assert await alter(house, ("no.such.key", 1, None)) == 0
+    assert (await config_of(house.mine, "orders", "retention.ms")).configs[0].value == "1000"
+
+
+@pytest.mark.parametrize("name", ["", "a/b"])
+async def test_settings_of_a_name_that_no_topic_can_have_are_refused(house: House, name: str) -> None:
+    assert (await config_of(house.mine, name)).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+async def test_brokers_show_no_settings_and_foreign_topics_are_unknown(house: House) -> None:
+    await house.broker.create_topic(house.theirs, "secret")
+
+    assert (await config_of(house.mine, "1", kind=4)).configs == []
+    assert (await config_of(house.mine, "77", kind=4)).error_code == ErrorCode.INVALID_REQUEST
+    assert (await config_of(house.mine, "secret")).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
