@@ -33,7 +33,10 @@ class Product:
         """Process ids of the broker engines, in order of broker id (the order of their settings files)."""
         found = []
         for process in self.supervisor.children(recursive=True):
-            command = process.cmdline()
+            try:
+                command = process.cmdline()
+            except psutil.Error:
+                continue  # it ended meanwhile
             if "brokers.engine" in command:
                 found.append((command[command.index("--settings") + 1], process.pid))
         return [pid for _, pid in sorted(found)]
