@@ -77,9 +77,7 @@ def health_of(broker: Broker) -> Health:
 
 def room_of(cluster: Cluster) -> Room:
     """What a cluster can sell and has sold."""
-    can_sell = list(
-        cluster.brokers.filter(wanted=WantedState.RUNNING).values_list("bandwidth_mb_s", "storage_gb")
-    )
+    can_sell = list(cluster.brokers.filter(wanted=WantedState.RUNNING).values_list("bandwidth_mb_s", "storage_gb"))
     sold = Placement.objects.filter(cluster=cluster)
     sizes = list(sold.values_list("bandwidth_mb_s", "storage_gb"))
     return Room(
