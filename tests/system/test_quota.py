@@ -52,7 +52,8 @@ class Sender:
 
     def _delivered(self, error: Any, message: Any) -> None:
         if error is not None:
-            self.errors.append(error)
+            if not self.stop.is_set():  # what is given up at the end is purged
+                self.errors.append(error)
             return
         self.acknowledged.append((time.monotonic(), len(message.value())))
         self.latencies_ms.append(message.latency() * 1e3)
