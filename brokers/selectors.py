@@ -8,22 +8,8 @@ from django.db.models import Count, QuerySet
 from django.utils import timezone
 
 from brokers.choices import Health, WantedState
-from brokers.contract.process import CLUSTER_USER
 from brokers.health import health
 from brokers.models import Broker, Cluster, Host, Placement
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UsageSource:
-    """How to read `__usage` of one cluster: the internal listeners, as the cluster's own identity."""
-
-    cluster_id: str
-    bootstrap: str
-    username: str
-    password: str
-
-    def __repr__(self) -> str:
-        return f"UsageSource({self.cluster_id}, {self.bootstrap})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,23 +21,6 @@ class Room:
     sold_bandwidth_mb_s: int
     sold_storage_gb: int
     instances: int
-
-
-def usage_sources() -> list[UsageSource]:
-    """Every cluster with brokers. The password is in there: do not log it."""
-    found = []
-    for cluster in clusters():
-        addresses = [broker.internal_address for broker in cluster.brokers.select_related("host").order_by("number")]
-        if addresses:
-            found.append(
-                UsageSource(
-                    cluster_id=cluster.pk,
-                    bootstrap=",".join(f"{host}:{port}" for host, port in addresses),
-                    username=CLUSTER_USER,
-                    password=cluster.read_control_secret(),
-                )
-            )
-    return found
 
 
 def clusters() -> QuerySet[Cluster]:

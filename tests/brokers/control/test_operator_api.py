@@ -10,7 +10,8 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from brokers import health, selectors
+from billing.selectors import usage_sources
+from brokers import health
 from brokers.choices import ProcessState, WantedState
 from brokers.models import Broker, Cluster, Placement
 from brokers.seed import seed_fleet
@@ -114,7 +115,7 @@ def test_seeding_again_keeps_rows_and_adds_brokers(tmp_path: Path) -> None:
 
 
 def test_the_pipeline_gets_the_internal_listeners_and_a_password_that_is_not_printed(cluster: Cluster) -> None:
-    (source,) = selectors.usage_sources()
+    (source,) = usage_sources()
     assert source.cluster_id == cluster.pk
     assert len(source.bootstrap.split(",")) == 3
     assert source.password == cluster.read_control_secret()
