@@ -1,6 +1,6 @@
 """`make bench`: starts the product in a scratch directory and prints one JSON line per figure.
 
-  python -m benchmarks [--only loads,provisioning,start] [--gb 0.5] [--peer HOST:PORT --peer-pids 1]
+  python -m benchmarks [--only start,loads,neighbours,provisioning] [--gb 0.5] [--peer HOST:PORT --peer-pids 1]
 
 With `--peer` the same loads run against another Kafka in the same sitting, and each load ends in a ratio line.
 """
@@ -10,14 +10,13 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from benchmarks import engine_start, environment, load, provisioning
-from benchmarks.product import Product, running
+from benchmarks import engine_start, environment, load, neighbours, provisioning
+from benchmarks.product import Product, bootstrap_of, running
 
-BENCH_BANDWIDTH_MB_S = 2_000
+BENCH_BANDWIDTH_MB_S_PER_BROKER = 600
 LOADS = "a,b,d,c,e,latency"
 
 
@@ -25,50 +24,52 @@ def say(figures: dict[str, Any]) -> None:
     print(json.dumps(figures), flush=True)
 
 
-def loads(target: str, bootstrap: str, pids: Iterable[int], gb: float, names: str) -> dict[str, dict[str, Any]]:
-    """Runs the loads against one target; figures by load."""
-    bench = load.Bench(
-        conf={"bootstrap.servers": bootstrap},
-        server=load.Server(list(pids)),
-        gb=gb,
-        acks="1",
-        replication_factor=1,
+def bench_of(bootstrap: str, pids: list[int], gb: float) -> load.Bench:
+    return load.Bench(
+        conf={"bootstrap.servers": bootstrap}, server=load.Server(pids), gb=gb, acks="1", replication_factor=1
     )
-    found = {}
-    for figures in bench.run(names.split(",")):
-        say({"target": target, **figures})
-        found[figures["load"]] = figures
-    return found
-
-
-def ratios(ours: dict[str, dict[str, Any]], peers: dict[str, dict[str, Any]]) -> None:
-    """One line per load that both have: our server's cost over the peer's."""
-    for name, figures in ours.items():
-        key = "server_cpu_s" if name == "latency" else "cpu_s_per_gb"
-        if key in figures and key in peers.get(name, {}):
-            say({"load": name, "ratio_to_peer": round(figures[key] / peers[name][key], 2), "of": key})
 
 
 def bench_loads(product: Product, given: argparse.Namespace) -> None:
-    """All loads through a tenant port of an instance that no bandwidth limit holds back."""
-    instance_id = product.create_instance(name="bench", bandwidth_mb_s=BENCH_BANDWIDTH_MB_S, storage_gb=100)
+    """All loads through a tenant port of an instance that no bandwidth limit holds back; a peer's in turn with ours."""
+    bandwidth_mb_s = BENCH_BANDWIDTH_MB_S_PER_BROKER * given.brokers
+    instance_id = product.create_instance(name="bench", bandwidth_mb_s=bandwidth_mb_s, storage_gb=100)
     instance = product.wait_running(instance_id)
-    servers = instance["bootstrap_servers"]
-    bootstrap = servers if isinstance(servers, str) else ",".join(servers)
-    ours = loads("penstock", bootstrap, product.broker_pids(), given.gb, given.loads)
+    benches = {"penstock": bench_of(bootstrap_of(instance), product.broker_pids(), given.gb)}
     if given.peer:
+        benches["peer"] = bench_of(given.peer, given.peer_pids, given.gb)
         # A peer's first run warms it up and is not counted.
-        loads("peer, first run", given.peer, given.peer_pids, given.gb, given.loads)
-        ratios(ours, loads("peer", given.peer, given.peer_pids, given.gb, given.loads))
+        load.interleaved({"peer": benches["peer"]}, given.loads.split(","), 1)
+    rss_mb = {f"{target}_rss_mb": bench.server.rss_mb() for target, bench in benches.items()}
+    say({"floor_cpu_s_per_gb": load.floor_cpu_s_per_gb(), **rss_mb})
+    found = load.interleaved(benches, given.loads.split(","), given.rounds)
+    for name in given.loads.split(","):
+        lines = {target: load.summary(name, runs[name]) for target, runs in found.items()}
+        for target, figures in lines.items():
+            say({"target": target, **figures})
+        if given.peer:
+            ratios(name, lines["penstock"], lines["peer"])
+    say({f"{target}_rss_mb": bench.server.rss_mb() for target, bench in benches.items()})
+
+
+def ratios(name: str, ours: dict[str, Any], peers: dict[str, Any]) -> None:
+    """Our server's cost over the peer's: of the median runs, and of the cheapest."""
+    key = load.cost_key(name)
+    least = f"{key}_least"
+    of_median, of_least = ours[key] / peers[key], ours[least] / peers[least]
+    say({"load": name, "ratio_to_peer": round(of_median, 2), "ratio_of_least": round(of_least, 2)})
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         prog="benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", default="start,provisioning,loads")
+    parser.add_argument("--only", default="start,provisioning,loads,neighbours")
     parser.add_argument("--loads", default=LOADS)
     parser.add_argument("--gb", type=float, default=0.5)
+    parser.add_argument("--rounds", type=int, default=3, help="how often each load is run")
+    parser.add_argument("--brokers", type=int, default=3, help="broker processes of the product")
+    parser.add_argument("--seconds", type=float, default=30.0, help="how long each span beside a neighbour lasts")
     parser.add_argument("--instances", type=int, default=50, help="instances to create one after the other")
     parser.add_argument("--crowd", type=int, default=100, help="instances alive at once")
     parser.add_argument("--peer", help="bootstrap server of another Kafka")
@@ -76,12 +77,17 @@ def main() -> None:
     given = parser.parse_args()
     wanted = set(given.only.split(","))
     print(environment.line(), flush=True)
-    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as scratch, running(Path(scratch)) as product:
+    with (
+        tempfile.TemporaryDirectory(prefix="penstock-bench-") as scratch,
+        running(Path(scratch), brokers=given.brokers) as product,
+    ):
         say({"benchmark": "manage.py up", "ready_after_s": round(product.ready_after_s, 2)})
         if "start" in wanted:
             say(engine_start.measure(product))
         if "loads" in wanted:
             bench_loads(product, given)
+        if "neighbours" in wanted:
+            say(neighbours.measure(product, given.seconds))
         if "provisioning" in wanted:
             say(provisioning.provision(product, given.instances))
             say(provisioning.crowd(product, given.crowd, existing=given.instances))

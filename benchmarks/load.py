@@ -6,7 +6,10 @@
   b  produce 1 KB records, linger 5 ms         e  one 100 B record per request
   c  produce 1 KB records in 16 KB batches     latency  1,000 records of 1 KB a second, for 10 s
 
-Each load prints one JSON line. A warm-up runs first and is not counted.
+A warm-up runs first and is not counted. Each load prints one JSON line: the median of `--rounds` runs, and the least
+and the most of what they cost. On a virtual machine whose host takes memory back, filling the page cache may cost
+several times as much in one run as in the next; the least is nearest to what the server itself needs.
+`floor_cpu_s_per_gb` is what the kernel takes for a GB in 16 KB writes without any server.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import argparse
 import json
 import os
 import statistics
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -27,6 +31,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 PARTITIONS = 3
 DELIVERY_TIMEOUT_S = 120
+# A floor is the cost of writing this much, in pieces of so many bytes.
+FLOOR_BYTES = 1_000_000_000
+FLOOR_PIECE_BYTES = 16_384
 # Where a paced producer's first seconds are left out: connections are made and caches filled.
 SETTLING_S = 2
 
@@ -62,12 +69,24 @@ class Server:
     def __post_init__(self) -> None:
         self.processes = [psutil.Process(pid) for pid in self.pids]
 
-    def cpu_s(self) -> float:
-        times = (process.cpu_times() for process in self.processes)
-        return sum(spent.user + spent.system for spent in times)
+    def cpu_s(self) -> tuple[float, float]:
+        """(user, system) so far."""
+        times = [process.cpu_times() for process in self.processes]
+        return sum(spent.user for spent in times), sum(spent.system for spent in times)
 
     def rss_mb(self) -> list[int]:
         return [round(process.memory_info().rss / 1e6) for process in self.processes]
+
+
+def floor_cpu_s_per_gb() -> float:
+    """What the kernel takes to put a GB into the page cache; the file is gone afterwards and its pages are free."""
+    piece = os.urandom(FLOOR_PIECE_BYTES)
+    with tempfile.TemporaryFile(buffering=0) as file:
+        before = os.times()
+        for _ in range(FLOOR_BYTES // FLOOR_PIECE_BYTES):
+            file.write(piece)
+        after = os.times()
+    return round((after.user + after.system - before.user - before.system) / (FLOOR_BYTES / 1e9), 2)
 
 
 @dataclass
@@ -83,7 +102,7 @@ class Bench:
 
     def topic(self, name: str) -> str:
         """Makes a fresh topic and waits until each of its partitions has a leader."""
-        topic = f"bench-{name}-{self.stamp}"
+        topic = f"bench-{name}-{time.time_ns()}"
         admin = AdminClient(self.conf)
         made = admin.create_topics([NewTopic(topic, PARTITIONS, self.replication_factor)])
         made[topic].result(30)
@@ -94,6 +113,11 @@ class Bench:
                 return topic
             time.sleep(0.05)
         raise SystemExit(f"{topic} got no leaders in 30 s")
+
+    def drop(self, topic: str) -> None:
+        """What was written is not needed any more; its memory serves the next load."""
+        admin = AdminClient(self.conf)
+        admin.delete_topics([topic])[topic].result(30)
 
     def produce(self, topic: str, load: ProduceLoad, total_bytes: int) -> tuple[int, float]:
         """Sends `total_bytes` spread over the partitions; returns (records, seconds until all were acknowledged)."""
@@ -154,21 +178,21 @@ class Bench:
         consumer.close()
         return read, took
 
-    def measure(self, name: str, work: Callable[[], tuple[int, float]], record_bytes: int) -> dict[str, Any]:
-        """Runs `work` and states the server's CPU for it."""
-        before = self.server.cpu_s()
+    def measure(self, work: Callable[[], tuple[int, float]], record_bytes: int) -> dict[str, Any]:
+        """Runs `work` once and states the server's CPU for it."""
+        user_before, system_before = self.server.cpu_s()
         records, took = work()
         time.sleep(0.3)  # what the server still does for these records (acks, ticks) belongs to them
-        cpu_s = self.server.cpu_s() - before
-        payload_bytes = records * record_bytes
+        user, system = self.server.cpu_s()
+        payload_gb = records * record_bytes / 1e9
+        cpu_s = user - user_before + system - system_before
         return {
-            "load": name,
             "records": records,
-            "mb_s": round(payload_bytes / took / 1e6, 1),
+            "mb_s": round(payload_gb * 1e3 / took, 1),
             "krec_s": round(records / took / 1e3, 1),
-            "cpu_s_per_gb": round(cpu_s / (payload_bytes / 1e9), 3),
+            "cpu_s_per_gb": round(cpu_s / payload_gb, 3),
+            "of_it_user": round((user - user_before) / payload_gb, 3),
             "cpu_us_per_record": round(cpu_s / records * 1e6, 2),
-            "rss_mb": self.server.rss_mb(),
         }
 
     def latency(self, topic: str, rate: int = 1_000, seconds: int = 10) -> dict[str, Any]:
@@ -196,7 +220,7 @@ class Bench:
                 acks.append(message.latency() * 1e3)
 
         threads = [threading.Thread(target=receive), threading.Thread(target=serve)]
-        before = self.server.cpu_s()
+        before = sum(self.server.cpu_s())
         for thread in threads:
             thread.start()
         pad, due = b"x" * 1004, time.monotonic()
@@ -213,35 +237,66 @@ class Bench:
         consumer.close()
         skip = rate * SETTLING_S
         return {
-            "load": "latency",
             **_percentiles("ack", acks[skip:]),
             **_percentiles("end_to_end", arrivals[skip:]),
             "acknowledged": len(acks),
             "received": len(arrivals),
-            "server_cpu_s": round(self.server.cpu_s() - before, 2),
+            "server_cpu_s": round(sum(self.server.cpu_s()) - before, 2),
         }
 
-    def run(self, names: list[str]) -> Iterator[dict[str, Any]]:
-        """Warms up, then yields one line of figures per load of `names`."""
-        yield {"load": "idle", "rss_mb": self.server.rss_mb()}
-        warm = self.topic("warm")
-        self.produce(warm, PRODUCE_LOADS["b"], int(0.6e9 * min(1.0, self.gb)))
-        self.produce(warm, PRODUCE_LOADS["c"], int(0.3e9 * min(1.0, self.gb)))
+    def warm_up(self) -> None:
+        """Connections, code and caches; nothing of it counts."""
+        topic = self.topic("warm")
+        self.produce(topic, PRODUCE_LOADS["b"], int(0.6e9 * min(1.0, self.gb)))
+        self.produce(topic, PRODUCE_LOADS["c"], int(0.3e9 * min(1.0, self.gb)))
+        self.drop(topic)
+
+    def run(self, names: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Every load once, each on a topic of its own that is dropped when nobody needs it any more."""
         written: dict[str, tuple[str, int]] = {}
         for name in names:
+            topic = written["b"][0] if name == "d" else self.topic(name)
             if name == "latency":
-                yield self.latency(self.topic(name))
+                yield name, self.latency(topic)
             elif name == "d":
-                topic, records = written["b"]
-                yield self.measure("d", lambda t=topic, r=records: self.consume(t, r), 1024)
+                records = written["b"][1]
+                yield name, self.measure(lambda t=topic, r=records: self.consume(t, r), 1024)
             else:
-                load, topic = PRODUCE_LOADS[name], self.topic(name)
+                load = PRODUCE_LOADS[name]
                 total_bytes = int(self.gb * load.share * 1e9)
-                figures = self.measure(
-                    name, lambda t=topic, w=load, b=total_bytes: self.produce(t, w, b), load.record_bytes
-                )
+                figures = self.measure(lambda t=topic, w=load, b=total_bytes: self.produce(t, w, b), load.record_bytes)
                 written[name] = (topic, figures["records"])
-                yield figures
+                yield name, figures
+            if name != "b" or "d" not in names:
+                self.drop(topic)
+
+
+Rounds = dict[str, list[dict[str, Any]]]
+
+
+def interleaved(benches: dict[str, Bench], names: list[str], rounds: int) -> dict[str, Rounds]:
+    """Every bench in turn, `rounds` times, so that a mood of the machine hits all alike: figures by bench and load."""
+    found: dict[str, Rounds] = {target: {} for target in benches}
+    for bench in benches.values():
+        bench.warm_up()
+    for _ in range(rounds):
+        for target, bench in benches.items():
+            for name, figures in bench.run(names):
+                found[target].setdefault(name, []).append(figures)
+    return found
+
+
+def summary(name: str, runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """The median run of a load, with the least and the most that a run cost."""
+    key = cost_key(name)
+    ordered = sorted(runs, key=lambda figures: figures[key])
+    costs = {f"{key}_least": ordered[0][key], f"{key}_most": ordered[-1][key]}
+    return {"load": name, **ordered[len(ordered) // 2], **costs}
+
+
+def cost_key(name: str) -> str:
+    """Which figure of a load is its cost."""
+    return "server_cpu_s" if name == "latency" else "cpu_s_per_gb"
 
 
 def _percentiles(name: str, values: list[float]) -> dict[str, float | None]:
@@ -257,6 +312,7 @@ def main() -> None:
     parser.add_argument("--pids", required=True, help="process ids of the server, comma separated")
     parser.add_argument("--only", default="a,b,d,c,e,latency")
     parser.add_argument("--gb", type=float, default=1.0, help="payload of load b in GB; the others in proportion")
+    parser.add_argument("--rounds", type=int, default=3, help="how often each load is run")
     parser.add_argument("--acks", default="1")
     parser.add_argument("--rf", type=int, default=1, help="replication factor of the topics")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a librdkafka setting")
@@ -268,8 +324,10 @@ def main() -> None:
         acks=given.acks,
         replication_factor=given.rf,
     )
-    for figures in bench.run(given.only.split(",")):
-        print(json.dumps(figures), flush=True)
+    print(json.dumps({"load": "idle", "rss_mb": bench.server.rss_mb(), "floor_cpu_s_per_gb": floor_cpu_s_per_gb()}))
+    for name, runs in interleaved({"": bench}, given.only.split(","), given.rounds)[""].items():
+        print(json.dumps(summary(name, runs)), flush=True)
+    print(json.dumps({"load": "over", "rss_mb": bench.server.rss_mb()}))
 
 
 if __name__ == "__main__":

@@ -74,6 +74,12 @@ class Product:
         raise SystemExit(f"{instance_id} did not run within {timeout_s} s")
 
 
+def bootstrap_of(instance: dict[str, Any]) -> str:
+    """The addresses of an instance's brokers, as clients take them."""
+    servers = instance["bootstrap_servers"]
+    return servers if isinstance(servers, str) else ",".join(servers)
+
+
 def free_port(count: int = 1) -> int:
     """The first of `count` neighbouring ports that are free on loopback."""
     for first in range(30_000, 60_000, max(count, 50)):

@@ -9,7 +9,7 @@ from typing import Any
 import psutil
 from confluent_kafka import Producer
 
-from benchmarks.product import Product
+from benchmarks.product import Product, bootstrap_of
 
 FIRST_PRODUCE_TIMEOUT_S = 60.0
 
@@ -46,7 +46,7 @@ def provision(product: Product, count: int) -> dict[str, Any]:
         instance_id = product.create_instance(name=f"bench-{index}", bandwidth_mb_s=1, storage_gb=1)
         instance = product.wait_running(instance_id)
         running_s.append(time.monotonic() - began)
-        first_produce(",".join(_addresses(instance)), "first")
+        first_produce(bootstrap_of(instance), "first")
         produced_s.append(time.monotonic() - began)
     return {
         "benchmark": "create instance to first accepted produce",
@@ -65,7 +65,7 @@ def crowd(product: Product, wanted: int, existing: int) -> dict[str, Any]:
         instances.append(product.wait_running(instance_id))
         product.call("POST", f"/instances/{instance_id}/topics", {"name": "orders", "partitions": 3})
     for instance in instances:
-        first_produce(",".join(_addresses(instance)), "orders")
+        first_produce(bootstrap_of(instance), "orders")
     after = _broker_rss_bytes(product)
     added = max(1, len(instances))
     return {
@@ -75,11 +75,6 @@ def crowd(product: Product, wanted: int, existing: int) -> dict[str, Any]:
         "broker_rss_mb": [round(rss / 1e6) for rss in after],
         "rss_kb_per_instance_and_broker": round((sum(after) - sum(before)) / len(after) / added / 1e3, 1),
     }
-
-
-def _addresses(instance: dict[str, Any]) -> list[str]:
-    servers = instance["bootstrap_servers"]
-    return servers.split(",") if isinstance(servers, str) else list(servers)
 
 
 def _broker_rss_bytes(product: Product) -> list[int]:

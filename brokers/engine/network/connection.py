@@ -165,8 +165,7 @@ class Connection:
         self._frame = LargeFrame(buffer, size_bytes, received)
         if self._corked is not None:
             self._uncork()
-        if not self._busy and not self.closed:
-            # The rest of it has mostly arrived already: no trip through the loop for that.
+        if not self._busy and not self.closed:  # the rest of it has mostly arrived already: no trip through the loop
             try:
                 self._receive_large()
             except (BlockingIOError, InterruptedError):
@@ -365,7 +364,7 @@ class Connection:
 
     @property
     def is_stalled(self) -> bool:
-        """In the middle of receiving or sending something; a peer that stops there is not merely idle."""
+        """In the middle of receiving or sending; a peer that stops there is not merely idle."""
         return bool(self._frame or self._outgoing or self._pending)
 
     @property
@@ -373,7 +372,9 @@ class Connection:
         """On our side: for memory, or for the end of a mute."""
         return bool(self._busy & (PROCESSING | MUTED | STARVED))
 
-    is_busy = property(lambda self: bool(self._busy))
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._busy)
 
     def close(self, reason: str) -> None:
         """Ends it all; harmless when repeated."""

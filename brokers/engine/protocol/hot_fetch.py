@@ -206,13 +206,13 @@ def _decode_classic(b: Buffer, p: int, end: int, version: int) -> tuple[FetchFra
     topics: list[TopicWanted] = []
     for _ in range(count):
         topic, p = _classic_bytes(b, p, end)
-        (count,) = _INT.unpack_from(b, p)
+        (partition_count,) = _INT.unpack_from(b, p)
         p += 4
-        left -= count
-        if count < 0 or count > (end - p) // partition_bytes or left < 0:
+        left -= partition_count
+        if partition_count < 0 or partition_count > (end - p) // partition_bytes or left < 0:
             raise MalformedRequest("the partitions of a topic are null or too many")
         partitions: list[PartitionWanted] = []
-        for _ in range(count):
+        for _ in range(partition_count):
             if version >= 9:
                 index, epoch, fetch_offset, start_offset, bytes_max = _PARTITION_V9.unpack_from(b, p)
                 partitions.append((index, epoch, fetch_offset, -1, start_offset, bytes_max))
@@ -233,13 +233,13 @@ def _decode_classic(b: Buffer, p: int, end: int, version: int) -> tuple[FetchFra
             raise MalformedRequest("the forgotten topics are null or too many")
         for _ in range(count):
             topic, p = _classic_bytes(b, p, end)
-            (count,) = _INT.unpack_from(b, p)
+            (partition_count,) = _INT.unpack_from(b, p)
             p += 4
-            left -= count
-            if count < 0 or count > (end - p) // 4 or left < 0:
+            left -= partition_count
+            if partition_count < 0 or partition_count > (end - p) // 4 or left < 0:
                 raise MalformedRequest("the forgotten partitions are null or too many")
-            forgotten.append((topic, [_INT.unpack_from(b, p + 4 * i)[0] for i in range(count)]))
-            p += 4 * count
+            forgotten.append((topic, [_INT.unpack_from(b, p + 4 * i)[0] for i in range(partition_count)]))
+            p += 4 * partition_count
     rack_id = ""
     if version >= 11:
         rack, p = _classic_bytes(b, p, end)

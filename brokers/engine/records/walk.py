@@ -242,7 +242,8 @@ def read_headers(data: bytes, record: WalkedRecord) -> list[tuple[str, bytes | N
         name, position = _span(data, position, record.end)
         value, position = _span(data, position, record.end)
         assert name is not None
-        found.append((data[slice(*name)].decode(errors="replace"), None if value is None else data[slice(*value)]))
+        content = None if value is None else data[value[0] : value[1]]
+        found.append((data[name[0] : name[1]].decode(errors="replace"), content))
     return found
 
 

@@ -1,0 +1,168 @@
+"""What a client feels of a neighbour that is held to its quota: acknowledgement latency alone and beside it, in turns.
+
+  python -m benchmarks.neighbours --bootstrap HOST:PORT --topic T --client-id C --bytes-per-s N --record-bytes N \\
+      --seconds S
+
+is one paced producer in a process of its own (clients of one process would share one interpreter and measure each
+other); it prints one JSON line of what was acknowledged, when, and after how long.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import KafkaError, Producer
+
+from benchmarks.product import Product, bootstrap_of
+
+CLONE = Path(__file__).resolve().parent.parent
+VICTIM_BYTES_PER_S, VICTIM_RECORD_BYTES = 100_000, 1_000
+LIMIT_BYTES_PER_S = 1_000_000
+OFFENCE = 10
+OFFENDER_RECORD_BYTES = 10_000
+# Connections are made and caches filled before anything counts.
+SETTLING_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Paced:
+    """What one paced producer saw. `acknowledged` holds (monotonic seconds, bytes, latency in ms) of each record."""
+
+    acknowledged: list[tuple[float, int, float]]
+    errors: list[str]
+    throttle_ms_max: int
+
+    def latency_ms(self, share: float) -> float:
+        """A percentile of the records after the first seconds."""
+        since = self.acknowledged[0][0] + SETTLING_S
+        settled = sorted(latency for at, _, latency in self.acknowledged if at >= since)
+        return settled[min(len(settled) - 1, int(len(settled) * share))]
+
+    def bytes_per_s(self, after_s: float, until_s: float) -> float:
+        """Acknowledged bytes a second between two moments, counted from the first acknowledgement."""
+        began = self.acknowledged[0][0]
+        return sum(size for at, size, _ in self.acknowledged if after_s <= at - began < until_s) / (until_s - after_s)
+
+
+def begin(
+    bootstrap: str, *, topic: str, client_id: str, bytes_per_s: int, record_bytes: int, seconds: float
+) -> subprocess.Popen[bytes]:
+    """A paced producer in a process of its own; `finish` waits for it."""
+    return subprocess.Popen(
+        [
+            sys.executable, "-m", "benchmarks.neighbours",
+            "--bootstrap", bootstrap, "--topic", topic, "--client-id", client_id,
+            "--bytes-per-s", str(bytes_per_s), "--record-bytes", str(record_bytes), "--seconds", str(seconds),
+        ],
+        stdout=subprocess.PIPE, cwd=CLONE,
+    )  # fmt: skip
+
+
+def finish(process: subprocess.Popen[bytes]) -> Paced:
+    """Raises SystemExit when the producer did not come to its end."""
+    out, _ = process.communicate()
+    if process.returncode:
+        raise SystemExit(f"a paced producer ended with {process.returncode}")
+    found = json.loads(out)
+    return Paced([tuple(line) for line in found["acknowledged"]], found["errors"], found["throttle_ms_max"])
+
+
+def measure(product: Product, seconds: float, rounds: int = 3) -> dict[str, Any]:
+    """Alternates spans without and with a neighbour at ten times its quota, so that the machine's moods hit both."""
+    instance_id = product.create_instance(name="neighbours", bandwidth_mb_s=60, storage_gb=10)
+    instance = product.wait_running(instance_id)
+    bootstrap = bootstrap_of(instance)
+    for topic in ("greedy", "modest"):
+        product.call("POST", f"/instances/{instance_id}/topics", {"name": topic, "partitions": 1})
+    limits = {"producer_byte_rate": LIMIT_BYTES_PER_S}
+    product.call("PUT", f"/instances/{instance_id}/quotas", {"entity": {"client_id": "greedy"}, "limits": limits})
+    alone, beside, held = [], [], []
+    for _ in range(rounds):
+        alone.append(finish(_victim(bootstrap, seconds)))
+        offender = begin(bootstrap, topic="greedy", client_id="greedy", record_bytes=OFFENDER_RECORD_BYTES,
+                         bytes_per_s=OFFENCE * LIMIT_BYTES_PER_S, seconds=seconds + SETTLING_S)  # fmt: skip
+        beside.append(finish(_victim(bootstrap, seconds)))
+        held.append(finish(offender))
+    return {
+        "benchmark": "a neighbour held to 1 MB/s that offers 10",
+        "alone_p50_ms": _middle([span.latency_ms(0.5) for span in alone]),
+        "beside_p50_ms": _middle([span.latency_ms(0.5) for span in beside]),
+        "alone_p99_ms": _middle([span.latency_ms(0.99) for span in alone]),
+        "beside_p99_ms": _middle([span.latency_ms(0.99) for span in beside]),
+        "held_to_mb_s": _middle([span.bytes_per_s(0, seconds) / 1e6 for span in held]),
+        "throttle_told_ms_max": max(span.throttle_ms_max for span in held),
+        "errors": sum(len(span.errors) for span in (*alone, *beside, *held)),
+    }
+
+
+def _victim(bootstrap: str, seconds: float) -> subprocess.Popen[bytes]:
+    return begin(bootstrap, topic="modest", client_id="modest", bytes_per_s=VICTIM_BYTES_PER_S,
+                 record_bytes=VICTIM_RECORD_BYTES, seconds=seconds)  # fmt: skip
+
+
+def _middle(figures: list[float]) -> float:
+    return round(sorted(figures)[len(figures) // 2], 3)
+
+
+class _Producer:
+    """Offers records at a rate and notes what became of them."""
+
+    def __init__(self, given: argparse.Namespace) -> None:
+        self.given = given
+        self.found: dict[str, Any] = {"acknowledged": [], "errors": [], "throttle_ms_max": 0}
+        self.producer = Producer(
+            {
+                "bootstrap.servers": given.bootstrap,
+                "client.id": given.client_id,
+                "linger.ms": 0,
+                "queue.buffering.max.kbytes": 1_000_000,
+                "message.timeout.ms": 300_000,
+                "statistics.interval.ms": 500,
+                "stats_cb": self._statistics,
+            }
+        )
+
+    def _statistics(self, raw: str) -> None:
+        told = max(broker["throttle"]["max"] for broker in json.loads(raw)["brokers"].values())
+        self.found["throttle_ms_max"] = max(self.found["throttle_ms_max"], told)
+
+    def _delivered(self, error: Any, message: Any) -> None:
+        if error is None:
+            self.found["acknowledged"].append((time.monotonic(), len(message.value()), message.latency() * 1e3))
+        elif error.code() != KafkaError._PURGE_QUEUE and error.code() != KafkaError._PURGE_INFLIGHT:
+            self.found["errors"].append(str(error))  # what is given up at the end is purged, which is no error
+
+    def run(self) -> dict[str, Any]:
+        record = b"x" * self.given.record_bytes
+        due = time.monotonic()
+        end = due + self.given.seconds
+        while due < end:
+            self.producer.produce(self.given.topic, record, on_delivery=self._delivered)
+            due += len(record) / self.given.bytes_per_s
+            self.producer.poll(0)
+            while (left := due - time.monotonic()) > 0:
+                self.producer.poll(left)
+        self.producer.purge()
+        self.producer.flush(10)
+        return self.found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="benchmarks.neighbours", description="One paced producer.")
+    for name in ("bootstrap", "topic", "client-id"):
+        parser.add_argument(f"--{name}", required=True)
+    for name in ("bytes-per-s", "record-bytes"):
+        parser.add_argument(f"--{name}", type=int, required=True)
+    parser.add_argument("--seconds", type=float, required=True)
+    print(json.dumps(_Producer(parser.parse_args()).run()))
+
+
+if __name__ == "__main__":
+    main()
