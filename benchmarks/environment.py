@@ -7,6 +7,8 @@ import platform
 from importlib.metadata import version
 from pathlib import Path
 
+from brokers.native import finder, modules
+
 
 def _cpu_model() -> str:
     for line in Path("/proc/cpuinfo").read_text().splitlines():
@@ -20,10 +22,16 @@ def _memory_gib() -> int:
     return round(kib / 1024 / 1024)
 
 
+def _broker() -> str:
+    switched_off = os.environ.get(finder.SWITCH) == finder.OFF
+    is_compiled = (modules.build_directory() / modules.COMPLETE).exists() and not switched_off
+    return "compiled broker (make native)" if is_compiled else "broker of plain modules"
+
+
 def line() -> str:
     """One line: cores, CPU, memory, kernel, Python and the libraries that carry the hot path and the load."""
     libraries = ", ".join(f"{name} {version(name)}" for name in ("uvloop", "crc32c", "confluent-kafka"))
     return (
         f"environment: {os.cpu_count()} × {_cpu_model()}, {_memory_gib()} GiB, Linux {platform.release()}, "
-        f"Python {platform.python_version()}, {libraries}; client and server share the cores"
+        f"Python {platform.python_version()}, {libraries}, {_broker()}; client and server share the cores"
     )

@@ -1,6 +1,17 @@
-"""Wiring for every test: Django uses the embedded PostgreSQL, started only when a test asks for the database."""
+"""Wiring for every test: Django uses the embedded PostgreSQL, started only when a test asks for the database.
+
+The broker's modules are the plain ones, in this process and in those that tests start, unless PENSTOCK_NATIVE=1 asks
+for the compiled ones (`make test-native`); nothing of the engine may be imported before that is settled.
+"""
 
 from __future__ import annotations
+
+import os
+
+from brokers.native import finder
+
+if os.environ.setdefault(finder.SWITCH, finder.OFF) != finder.OFF and not finder.install():
+    raise SystemExit("PENSTOCK_NATIVE is set, but the modules are not compiled from these sources: make native")
 
 import dj_database_url
 import pytest

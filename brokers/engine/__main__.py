@@ -6,6 +6,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from brokers.native.finder import install as install_compiled_modules
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(
@@ -14,7 +16,8 @@ def main() -> int:
     parser.add_argument("--settings", required=True, type=Path, metavar="FILE", help="settings, written by the agent")
     arguments = parser.parse_args()
 
-    # Only now, so that --help costs nothing.
+    # Only now, so that --help costs nothing, and the compiled modules come before their sources.
+    install_compiled_modules()
     from brokers.engine import config as configuration
     from brokers.engine import lifecycle
     from brokers.engine.errors import EngineError

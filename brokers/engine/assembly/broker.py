@@ -36,6 +36,7 @@ from brokers.engine.replication.roles import Roles
 from brokers.engine.storage.directories import DirectoryRefused
 from brokers.engine.telemetry.admin_http import AdminServer
 from brokers.engine.throttling.books import Books
+from brokers.native import finder as native
 
 log = structlog.get_logger(__name__)
 
@@ -178,7 +179,7 @@ class Broker:
         self.ports.start_serving(self.current.image)
         self._keep_going()
         self.ready_reasons.clear()
-        log.info("broker_started", took_ms=self.clock.now_ms() - self.started_at_ms)
+        log.info("broker_started", took_ms=self.clock.now_ms() - self.started_at_ms, compiled=native.is_installed())
 
     def _keep_going(self) -> None:
         periodic = self._periodic

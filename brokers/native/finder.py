@@ -1,0 +1,52 @@
+"""Puts the compiled copies of the hot modules before their sources, if they were made of exactly these sources."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, ModuleSpec
+from importlib.util import spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+from brokers.native.modules import COMPLETE, build_directory
+
+SWITCH: Final = "PENSTOCK_NATIVE"
+OFF: Final = "0"
+
+
+class CompiledModules(MetaPathFinder):
+    """Knows the extension modules of one build directory, by their full names."""
+
+    def __init__(self, directory: Path) -> None:
+        suffix = EXTENSION_SUFFIXES[0]
+        self.files = {
+            ".".join(file.relative_to(directory).parts).removesuffix(suffix): str(file)
+            for file in directory.rglob(f"*{suffix}")
+        }
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        file = self.files.get(fullname)
+        if file is None:
+            return None
+        return spec_from_file_location(fullname, file, loader=ExtensionFileLoader(fullname, file))
+
+
+def install() -> bool:
+    """Call before any of the modules is imported. Whether the compiled ones are used from here on."""
+    if os.environ.get(SWITCH) == OFF:
+        return False
+    directory = build_directory()
+    if not (directory / COMPLETE).exists():
+        return False
+    sys.meta_path.insert(0, CompiledModules(directory))
+    return True
+
+
+def is_installed() -> bool:
+    return any(isinstance(finder, CompiledModules) for finder in sys.meta_path)

@@ -1,0 +1,66 @@
+"""Which modules are compiled, and where the compiled copy of exactly these sources lies."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+BUILDS: Final = ROOT / ".native"
+# Written last: a build without it was interrupted.
+COMPLETE: Final = "complete"
+
+# What a produce or a fetch passes through. Whatever is here must not be patched by anybody at run time.
+MODULES: Final = (
+    "brokers.engine.handlers.client",
+    "brokers.engine.handlers.fetch",
+    "brokers.engine.handlers.produce",
+    "brokers.engine.handlers.session",
+    "brokers.engine.network.buffers",
+    "brokers.engine.network.connection",
+    "brokers.engine.network.sending",
+    "brokers.engine.partitions.partition",
+    "brokers.engine.partitions.results",
+    "brokers.engine.partitions.waiting",
+    "brokers.engine.protocol.headers",
+    "brokers.engine.protocol.hot_fetch",
+    "brokers.engine.protocol.hot_fetch_response",
+    "brokers.engine.protocol.hot_produce",
+    "brokers.engine.protocol.lengths",
+    "brokers.engine.records.batch",
+    "brokers.engine.records.validation",
+    "brokers.engine.records.walk",
+    "brokers.engine.storage.files",
+    "brokers.engine.storage.indexes",
+    "brokers.engine.storage.log",
+    "brokers.engine.storage.producer_state",
+    "brokers.engine.storage.segment",
+    "brokers.engine.throttling.charging",
+    "brokers.engine.throttling.traffic",
+    "brokers.engine.throttling.usage",
+    "brokers.engine.wire.checksum",
+    "brokers.engine.wire.varints",
+    "quotas.pacing",
+    "quotas.rates",
+    "quotas.throttle",
+)
+
+
+def source_of(module: str) -> Path:
+    return ROOT / f"{module.replace('.', '/')}.py"
+
+
+def digest() -> str:
+    """Of every compiled source, of how they are compiled, and of the interpreter they are compiled for."""
+    found = hashlib.sha256(f"{sys.version} {EXTENSION_SUFFIXES[0]}".encode())
+    found.update(Path(__file__).with_name("build.py").read_bytes())
+    for module in MODULES:
+        found.update(module.encode() + b"\0" + source_of(module).read_bytes() + b"\0")
+    return found.hexdigest()[:16]
+
+
+def build_directory() -> Path:
+    return BUILDS / digest()

@@ -1,0 +1,59 @@
+"""What mypyc compiles to something else than Python means, kept out of the modules it compiles (decision 12)."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+import pytest
+
+from brokers.native.modules import MODULES, source_of
+
+CASES = {
+    "for i in range(count): count = 3": True,
+    "for i in range(count):\n for count in x: pass": True,
+    "for i in range(count):\n (count,) = f()": True,
+    "for i in range(count - 1): count = 3": False,
+    "for i in range(count): other = 3": False,
+    "class A:\n b = property(f)": True,
+    "class A:\n @property\n def b(self): ...": False,
+    "data[slice(*pair)]": True,
+    "data[pair[0]:pair[1]]": False,
+}
+
+
+def suspicions(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.For) and _moves_its_own_end(node):
+            yield f"line {node.lineno}: the end of a range is assigned in its loop; compiled, the loop would follow it"
+        if isinstance(node, ast.ClassDef):
+            for line in node.body:
+                if isinstance(line, ast.Assign) and isinstance(line.value, ast.Call) and _is(line.value, "property"):
+                    yield f"line {line.lineno}: property(...) as a value; compiled, it would be a plain attribute"
+        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Call) and _is(node.slice, "slice"):
+            yield f"line {node.lineno}: [slice(...)]; compiled, it would be taken for an index"
+
+
+def _is(call: ast.Call, name: str) -> bool:
+    return isinstance(call.func, ast.Name) and call.func.id == name
+
+
+def _moves_its_own_end(loop: ast.For) -> bool:
+    if not (isinstance(loop.iter, ast.Call) and _is(loop.iter, "range")):
+        return False
+    ends = {argument.id for argument in loop.iter.args if isinstance(argument, ast.Name)}
+    return any(
+        isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in ends
+        for line in loop.body
+        for node in ast.walk(line)
+    )
+
+
+@pytest.mark.parametrize("code", CASES)
+def test_the_suspicions_are_the_right_ones(code: str) -> None:
+    assert bool(list(suspicions(ast.parse(code)))) is CASES[code]
+
+
+def test_no_compiled_module_says_what_the_compiler_misunderstands() -> None:
+    found = {name: list(suspicions(ast.parse(source_of(name).read_text()))) for name in MODULES}
+    assert {name: lines for name, lines in found.items() if lines} == {}
