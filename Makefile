@@ -43,7 +43,7 @@ native: setup-dev
 
 # What the compiled modules can change: the engine, quotas, and what clients see.
 test-native: native
-	@PENSTOCK_NATIVE=1 $(BIN)/python -m pytest tests/brokers/engine tests/quotas tests/differential tests/interop
+	@PENSTOCK_NATIVE=1 $(BIN)/python -m pytest tests/brokers/engine tests/quotas tests/differential tests/interop tests/system/test_malformed.py
 
 check: setup-dev
 	$(BIN)/ruff check .
