@@ -1,6 +1,7 @@
 """`make bench`: starts the product in a scratch directory and prints one JSON line per figure.
 
-  python -m benchmarks [--only start,loads,neighbours,provisioning] [--gb 0.5] [--peer HOST:PORT --peer-pids 1]
+  python -m benchmarks [--only start,loads,neighbours,connections,provisioning] [--gb 0.5]
+                        [--peer HOST:PORT --peer-pids 1]
 
 With `--peer` the same loads run against another Kafka in the same sitting, and each load ends in a ratio line.
 """
@@ -13,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks import engine_start, environment, load, neighbours, provisioning
+from benchmarks import connections, engine_start, environment, load, neighbours, provisioning
 from benchmarks.product import Product, bootstrap_of, running
 
 BENCH_BANDWIDTH_MB_S_PER_BROKER = 600
@@ -64,12 +65,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", default="start,provisioning,loads,neighbours")
+    parser.add_argument("--only", default="start,loads,neighbours,connections,provisioning")
     parser.add_argument("--loads", default=LOADS)
     parser.add_argument("--gb", type=float, default=0.5)
     parser.add_argument("--rounds", type=int, default=3, help="how often each load is run")
     parser.add_argument("--brokers", type=int, default=3, help="broker processes of the product")
     parser.add_argument("--seconds", type=float, default=30.0, help="how long each span beside a neighbour lasts")
+    parser.add_argument("--connections", type=int, default=2_000, help="clients kept open on one broker")
     parser.add_argument("--instances", type=int, default=50, help="instances to create one after the other")
     parser.add_argument("--crowd", type=int, default=100, help="instances alive at once")
     parser.add_argument("--peer", help="bootstrap server of another Kafka")
@@ -88,6 +90,8 @@ def main() -> None:
             bench_loads(product, given)
         if "neighbours" in wanted:
             say(neighbours.measure(product, given.seconds))
+        if "connections" in wanted:
+            say(connections.measure(product, given.connections))
         if "provisioning" in wanted:
             say(provisioning.provision(product, given.instances))
             say(provisioning.crowd(product, given.crowd, existing=given.instances))

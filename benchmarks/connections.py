@@ -1,0 +1,71 @@
+"""Many clients on one broker: what an open connection costs, and what others feel of them."""
+
+from __future__ import annotations
+
+import resource
+import socket
+import struct
+import time
+from typing import Any
+
+import psutil
+
+from benchmarks.neighbours import begin, finish
+from benchmarks.product import Product, bootstrap_of
+
+# ApiVersions version 0: size, api key 18, version 0, correlation id 1, null client id.
+GREETING = struct.pack(">ihhih", 10, 18, 0, 1, -1)
+ANSWER_TIMEOUT_S = 10
+SECONDS = 10
+
+
+def measure(product: Product, wanted: int) -> dict[str, Any]:
+    """Opens `wanted` connections to one broker, each greeted and kept; then a paced producer beside them."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    instance_id = product.create_instance(name="crowded", bandwidth_mb_s=10, storage_gb=10)
+    instance = product.wait_running(instance_id)
+    product.call("POST", f"/instances/{instance_id}/topics", {"name": "modest", "partitions": 3})
+    bootstrap = bootstrap_of(instance)
+    alone = finish(_producer(bootstrap))
+    host, _, port = bootstrap.split(",")[0].partition(":")
+    broker = psutil.Process(product.broker_pids()[0])
+    before = broker.memory_info().rss
+    began = time.monotonic()
+    sockets = [socket.create_connection((host, int(port)), ANSWER_TIMEOUT_S) for _ in range(wanted)]
+    for one in sockets:
+        one.sendall(GREETING)
+    answered = sum(_is_answered(one) for one in sockets)
+    took_s = time.monotonic() - began
+    after = broker.memory_info().rss
+    beside = finish(_producer(bootstrap))
+    cpu_before = sum(broker.cpu_times()[:2])
+    time.sleep(SECONDS)
+    idle_cpu_s = sum(broker.cpu_times()[:2]) - cpu_before
+    for one in sockets:
+        one.close()
+    return {
+        "benchmark": "connections to one broker",
+        "connections": wanted,
+        "answered": answered,
+        "opened_and_answered_per_s": round(wanted / took_s),
+        "rss_kb_per_connection": round((after - before) / wanted / 1e3, 2),
+        "idle_cpu_share": round(idle_cpu_s / SECONDS, 4),
+        "ack_p50_ms_alone": round(alone.latency_ms(0.5), 3),
+        "ack_p50_ms_beside": round(beside.latency_ms(0.5), 3),
+        "ack_p99_ms_alone": round(alone.latency_ms(0.99), 3),
+        "ack_p99_ms_beside": round(beside.latency_ms(0.99), 3),
+    }
+
+
+def _producer(bootstrap: str) -> Any:
+    return begin(
+        bootstrap, topic="modest", client_id="modest", bytes_per_s=100_000, record_bytes=1_000, seconds=SECONDS
+    )
+
+
+def _is_answered(one: socket.socket) -> bool:
+    try:
+        return bool(one.recv(4))
+    except OSError:
+        return False
