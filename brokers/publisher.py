@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from kazoo.client import KazooClient
@@ -139,11 +139,19 @@ class Publisher:
         except NoNodeError:
             return frozenset()
 
-    def await_acks(self, instance_id: str, generation: int, brokers: Iterable[int], *, timeout_s: float) -> Acks:
+    def await_acks(
+        self,
+        instance_id: str,
+        generation: int,
+        brokers: Iterable[int],
+        *,
+        timeout_s: float,
+        on_progress: Callable[[Acks], object] = lambda acks: None,
+    ) -> Acks:
         """Wait until every living broker of `brokers` has answered for `generation`, or until time runs out.
 
         Woken by watches, so the answer is known a moment after the last broker gave it. Watches that were not
-        needed in the end fire into nothing.
+        needed in the end fire into nothing. `on_progress` is told what is known before every wait.
         """
         wanted = frozenset(brokers)
         deadline_s = time.monotonic() + timeout_s
@@ -158,6 +166,7 @@ class Publisher:
             left_s = deadline_s - time.monotonic()
             if acks.is_complete or acks.refused or left_s <= 0:
                 return acks
+            on_progress(acks)
             woken.wait(left_s)
 
     def _acks(self, instance_id: str, generation: int, wanted: frozenset[int], wake: object) -> Acks:

@@ -44,9 +44,9 @@ class Work:
     instance: Instance
     operations: list[Operation]
 
-    def started(self, step: Step) -> None:
+    def started(self, step: Step, **data: object) -> None:
         for operation in self.operations:
-            operations.step_started(operation, step)
+            operations.step_started(operation, step, data)
 
     def done(self, step: Step, fact: str, **data: object) -> None:
         for operation in self.operations:

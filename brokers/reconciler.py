@@ -81,19 +81,20 @@ def _make_it_so(work: Work) -> str:
     publisher = _publisher(cluster)
     leases = steps.note_address(work)
     steps.publish(work, publisher, leases)
-    work.started(Step.LISTENERS_OPEN)
+    of = len(leases)
     acks = publisher.await_acks(
         work.instance.pk,
         work.instance.generation,
         [item.broker.number for item in leases],
         timeout_s=ACK_DEADLINE_S,
+        on_progress=lambda known: work.started(Step.LISTENERS_OPEN, open=len(known.confirmed), of=of),
     )
     if acks.refused:
         return _other_ports(work, leases, acks)
     if not acks.is_complete:
         _wait_or_give_up(work, publisher, acks)
-    open_, of = len(acks.confirmed), len(leases)
-    work.done(Step.LISTENERS_OPEN, f"{open_} of {of} brokers", open=open_, of=of)
+    is_open = len(acks.confirmed)
+    work.done(Step.LISTENERS_OPEN, f"{is_open} of {of} brokers", open=is_open, of=of)
     if work.instance.first_running_at is None and not work.instance.is_deleted:
         _first_message(work)
     settled = steps.settle(work, acks)

@@ -38,9 +38,9 @@ def open_operations(instance: Instance) -> list[Operation]:
     return list(Operation.objects.filter(instance=instance, state__in=OPEN_STATES).order_by("created_at", "id"))
 
 
-def step_started(operation: Operation, step: Step) -> None:
-    """Mark where the work is; steps that the operation does not have are passed over in silence."""
-    _set(operation, step, StepState.RUNNING, "", {})
+def step_started(operation: Operation, step: Step, data: Mapping[str, Any] | None = None) -> None:
+    """Mark where the work is and how far it got; steps that the operation does not have are passed over in silence."""
+    _set(operation, step, StepState.RUNNING, "", data or {})
 
 
 def step_done(operation: Operation, step: Step, fact: str, data: Mapping[str, Any] | None = None) -> None:

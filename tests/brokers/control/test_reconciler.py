@@ -109,6 +109,8 @@ def test_silent_brokers_are_waited_for_and_named(
     with pytest.raises(NotYet, match=r"brokers \[2\]"):
         reconciler.reconcile(instance.pk)
     assert Instance.objects.get(pk=instance.pk).phase == Phase.PROVISIONING
+    listening = Operation.objects.get(instance=instance).steps[4]
+    assert (listening["state"], listening["data"]) == (StepState.RUNNING, {"open": 2, "of": 3})
     brokers.silent = set()
     brokers.look_again()
     assert reconciler.reconcile(instance.pk) == "running at generation 1"
