@@ -1,4 +1,4 @@
-"""Pictures of the pages in both themes and languages, and what every width promises: nothing scrolls sideways."""
+"""Pictures of the pages in both themes and languages; nothing scrolls sideways at any width, and nobody is shut out."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from playwright.sync_api import Page, expect
 from pytest_django.live_server_helper import LiveServer
 
 from instances.models import Instance
+from tests.browser.accessibility import objections
 from tests.browser.conftest import OpenPage
 from tests.console.conftest import *  # noqa: F403  people, instance and brokers that answer from memory
 from tests.console.conftest import PASSWORD
@@ -17,6 +18,7 @@ from tests.console.fakes import NOW_MS, FakeObservation, throttle
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
+WIDEST = 1280
 SECONDS_SHOWN = 900
 GAP = range(560, 590)
 LIMIT = 20_000_000
@@ -103,7 +105,7 @@ PAGES = {
 }
 
 
-@pytest.mark.parametrize("width", [1280, 1100, 768, 360])
+@pytest.mark.parametrize("width", [WIDEST, 1100, 768, 360])
 def test_no_page_scrolls_sideways_at_any_width(
     width: int, live_server: LiveServer, busy: Instance, open_page: OpenPage, picture: Callable[[Page, str], Path]
 ) -> None:
@@ -114,6 +116,8 @@ def test_no_page_scrolls_sideways_at_any_width(
         page.wait_for_load_state("networkidle") if name != "instance" else page.wait_for_selector(".chart .line")
         picture(page, f"{name}-light-{width}")
         assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth"), name
+        if width == WIDEST:
+            assert objections(page) == [], name
 
 
 def test_chinese_pages_in_the_dark(
@@ -127,6 +131,13 @@ def test_chinese_pages_in_the_dark(
         page.goto(live_server.url + path.format(id=busy.pk))
         page.wait_for_load_state("networkidle") if name != "instance" else page.wait_for_selector(".rule")
         picture(page, f"{name}-zh-dark-1280")
+        assert objections(page) == [], name
+
+
+def test_the_judge_of_accessibility_is_awake(open_page: OpenPage) -> None:
+    page = open_page()
+    page.set_content('<html lang="en"><title>t</title><button></button><p style="color: #ddd">faint</p></html>')
+    assert {line.split(" ")[0] for line in objections(page)} == {"button-name", "color-contrast"}
 
 
 def test_entry_pages(live_server: LiveServer, open_page: OpenPage, picture: Callable[[Page, str], Path]) -> None:
@@ -134,6 +145,7 @@ def test_entry_pages(live_server: LiveServer, open_page: OpenPage, picture: Call
     page.goto(f"{live_server.url}/accounts/signup/")
     assert page.locator("form:not(.switch) input:visible").count() <= 4
     picture(page, "sign-up-light-1280")
+    assert objections(page) == []
     page.get_by_role("button", name="Create account").click()
     expect(page.locator("[aria-invalid=true]").first).to_be_focused()
     picture(page, "sign-up-errors-light-1280")

@@ -1,0 +1,16 @@
+"""What axe-core objects to on a page (design/console: keyboard, reading, contrast)."""
+
+from __future__ import annotations
+
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page
+
+RULES = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]}
+
+
+def objections(page: Page) -> list[str]:
+    """One line per kind of fault: the rule, how bad, how often, and the first place."""
+    return [
+        f"{one['id']} ({one['impact']}): {one['help']}; {len(one['nodes'])}, first {one['nodes'][0]['html'][:150]}"
+        for one in Axe().run(page, options=RULES).response["violations"]
+    ]
