@@ -17,6 +17,7 @@ from brokers.engine.clock import Clock
 from brokers.engine.cluster.current import CurrentImage
 from brokers.engine.cluster.image import ClusterImage, InstanceImage, TopicImage
 from brokers.engine.cluster.store import ClusterStore
+from brokers.engine.handlers.durable_starts import DurableStarts
 from brokers.engine.partitions.table import PartitionTable
 from brokers.engine.throttling.books import Books
 from brokers.engine.values import Slice
@@ -79,6 +80,10 @@ class Engine:
     totals: Totals = field(default_factory=Totals)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
     creating: set[str] = field(default_factory=set)
+    starts: DurableStarts = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.starts = DurableStarts(self.table, self.spawn)
 
     def renew_stamp(self) -> None:
         self.stamp = object()

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from brokers.engine.handlers import (
     cluster,
     configs,
+    delete_records,
     fetch,
     list_offsets,
     metadata,
@@ -43,6 +44,7 @@ HANDLERS: Final[Mapping[int, Handler]] = {
     int(ApiKey.DESCRIBE_CLUSTER): cluster.describe_cluster,
     int(ApiKey.CREATE_TOPICS): topics.create_topics,
     int(ApiKey.DELETE_TOPICS): topics.delete_topics,
+    int(ApiKey.DELETE_RECORDS): delete_records.delete_records,
     int(ApiKey.CREATE_PARTITIONS): partitions_admin.create_partitions,
     int(ApiKey.INIT_PRODUCER_ID): producers.init_producer_id,
     int(ApiKey.DESCRIBE_CONFIGS): configs.describe_configs,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from brokers.engine.partitions.partition import Partition
+from brokers.engine.partitions.start_offsets import StartOffsetsPlan
 from brokers.engine.storage import checkpoints
 from brokers.engine.storage.files import StorageFailed
 from brokers.engine.storage.flushing import FlushJob
@@ -21,6 +22,7 @@ class FlushBatch:
         partitions: Sequence[Partition],
         dirty: Sequence[Partition],
         roots: Sequence[Path],
+        starts: StartOffsetsPlan,
         storage_failed: Callable[[StorageFailed], None],
     ) -> None:
         self.jobs: list[FlushJob] = []
@@ -36,7 +38,7 @@ class FlushBatch:
                 self._failures.append(failure)
         # Recovery points are written as they will be once the fsyncs of this round have succeeded.
         self._recovery_points: dict[Path, Offsets] = {root: {} for root in roots}
-        self._start_offsets: dict[Path, Offsets] = {root: {} for root in roots}
+        self._starts = starts
         self._high_watermarks: dict[Path, Offsets] = {root: {} for root in roots}
         for partition in partitions:
             log = partition.log
@@ -45,8 +47,6 @@ class FlushBatch:
                 continue
             self._recovery_points[log.root][key] = log.log_end_offset if partition in flushed else log.recovery_point
             self._high_watermarks[log.root][key] = partition.high_watermark
-            if log.log_start_offset > log.segments[0].base_offset:
-                self._start_offsets[log.root][key] = log.log_start_offset
 
     def run(self) -> None:
         """fsyncs, then the checkpoint files. Keeps failures for `finish`."""
@@ -64,7 +64,7 @@ class FlushBatch:
                 continue
             try:
                 checkpoints.write_offsets(root / checkpoints.RECOVERY_POINTS, self._recovery_points[root], root)
-                checkpoints.write_offsets(root / checkpoints.LOG_START_OFFSETS, self._start_offsets[root], root)
+                self._starts.write(root)
                 checkpoints.write_offsets(root / checkpoints.HIGH_WATERMARKS, self._high_watermarks[root], root)
             except StorageFailed as failure:
                 self._failures.append(failure)

@@ -7,13 +7,14 @@ may be called from another.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from brokers.engine.partitions.flush import FlushBatch
 from brokers.engine.partitions.partition import Partition
+from brokers.engine.partitions.start_offsets import StartOffsets, StartOffsetsBatch
 from brokers.engine.partitions.topic_config import TopicConfig, parse
 from brokers.engine.storage import checkpoints
 from brokers.engine.storage.directories import NO_TOPIC_ID, LogRoot, remove
@@ -66,6 +67,7 @@ class PartitionTable:
         self._next_retention_ms = 0
         self._next_expiry_ms = 0
         self._flush_from = 0
+        self._starts = StartOffsets(settings.roots)
 
     def get(self, topic: str, index: int) -> Partition | None:
         return self._partitions.get((topic, index))
@@ -301,7 +303,13 @@ class PartitionTable:
             start = self._flush_from % len(dirty)
             self._flush_from = start + logs_max
             dirty = (dirty[start:] + dirty[:start])[:logs_max]
-        return FlushBatch(partitions, dirty, [root.path for root in self._online()], self.directory_failed)
+        roots = [root.path for root in self._online()]
+        return FlushBatch(partitions, dirty, roots, self._starts.plan(partitions, roots), self.directory_failed)
+
+    def plan_start_offsets(self, roots: Iterable[Path]) -> StartOffsetsBatch:
+        """The start offsets of the logs in `roots` as they are, to be durable at once (LOG-46). Used like a flush."""
+        online = [root.path for root in self._online() if root.path in set(roots)]
+        return StartOffsetsBatch(online, self._starts.plan(self._partitions.values(), online), self.directory_failed)
 
 
 def _configure(partition: Partition, view: TopicConfig) -> None:

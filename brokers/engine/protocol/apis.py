@@ -154,6 +154,7 @@ ADVERTISED_TENANT: Final[dict[ApiKey, tuple[int, int]]] = {
     _K.API_VERSIONS: (0, 4),
     _K.CREATE_TOPICS: (2, 7),
     _K.DELETE_TOPICS: (1, 6),
+    _K.DELETE_RECORDS: (0, 2),
     _K.INIT_PRODUCER_ID: (0, 5),
     _K.DESCRIBE_CONFIGS: (1, 4),
     _K.CREATE_PARTITIONS: (0, 3),

@@ -1,0 +1,71 @@
+"""DeleteRecords: a topic's owner gives up everything below an offset, at once and for good (LOG-46).
+
+Who may delete a topic may delete its records, in a frozen instance too, because that makes room. The answer goes out
+when the start is on disk.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from brokers.engine.access.authorizer import Operation, decide
+from brokers.engine.cluster.image import TopicImage
+from brokers.engine.handlers.context import Call
+from brokers.engine.partitions.deletion import NO_LOW_WATERMARK, delete_before
+from brokers.engine.partitions.partition import Partition
+from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.protocol.messages.topics import (
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+
+# The cluster's own topics; only its own identity can name them, and their records are somebody's accounts.
+INTERNAL_PREFIX: Final = "__"
+
+_Done = list[tuple[Partition, DeleteRecordsPartitionResult]]
+
+
+async def delete_records(call: Call, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+    topics = []
+    done: _Done = []
+    for wanted in request.topics:
+        topic = call.view.namespace.topics.get(wanted.name.encode())
+        error = decide(call.view.state, topic, Operation.DESCRIBE, call.address)
+        if topic is not None and topic.instance_id is None and topic.name.startswith(INTERNAL_PREFIX):
+            error = error or int(ErrorCode.INVALID_TOPIC_EXCEPTION)
+        lines = [
+            _refused(line, error) if topic is None or error else _delete(call, topic, line, done)
+            for line in wanted.partitions
+        ]
+        topics.append(DeleteRecordsTopicResult(name=wanted.name, partitions=lines))
+    if done:
+        await call.engine.starts.kept(partition.log.root for partition, _ in done)
+        for partition, result in done:
+            if partition.offline:
+                result.low_watermark = NO_LOW_WATERMARK
+                result.error_code = int(ErrorCode.KAFKA_STORAGE_ERROR)
+    return DeleteRecordsResponse(topics=topics)
+
+
+def _refused(line: DeleteRecordsPartition, error: int) -> DeleteRecordsPartitionResult:
+    return DeleteRecordsPartitionResult(
+        partition_index=line.partition_index, low_watermark=NO_LOW_WATERMARK, error_code=int(error)
+    )
+
+
+def _delete(call: Call, topic: TopicImage, line: DeleteRecordsPartition, done: _Done) -> DeleteRecordsPartitionResult:
+    index = line.partition_index
+    if not 0 <= index < len(topic.partitions):
+        return _refused(line, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    partition = call.engine.table.get(topic.name, index)
+    if partition is None:
+        return _refused(line, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    error, low_watermark, has_moved = delete_before(partition, line.offset)
+    result = DeleteRecordsPartitionResult(partition_index=index, low_watermark=low_watermark, error_code=error)
+    # Moved already by a request that is still being written is as good as moved by this one.
+    if has_moved or (not error and not call.engine.starts.idle):
+        done.append((partition, result))
+    return result

@@ -1,0 +1,78 @@
+"""Where logs start, kept in `log-start-offset-checkpoint` of each root (LOG-6, LOG-7).
+
+Two writers take turns, the round of flushes and a DeleteRecords that must not be forgotten. Both plan in the table's
+thread and write in another, so a plan may come to be written after one that was made later: the later one stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from threading import Lock
+
+from brokers.engine.partitions.partition import Partition
+from brokers.engine.storage import checkpoints
+from brokers.engine.storage.checkpoints import PartitionKey
+from brokers.engine.storage.files import StorageFailed
+
+
+class StartOffsets:
+    """The files of all roots. `plan` belongs to the table's thread; what it answers may be written in any."""
+
+    def __init__(self, roots: Sequence[Path]) -> None:
+        self._lock = Lock()
+        self._planned = 0
+        self._written = dict.fromkeys(roots, 0)
+
+    def plan(self, partitions: Iterable[Partition], roots: Iterable[Path]) -> StartOffsetsPlan:
+        """What the files of `roots` have to say at this moment. Only logs that start above their first segment."""
+        self._planned += 1
+        offsets: dict[Path, dict[PartitionKey, int]] = {root: {} for root in roots}
+        for partition in partitions:
+            log = partition.log
+            if log.root in offsets and log.log_start_offset > log.segments[0].base_offset:
+                offsets[log.root][partition.topic, partition.index] = log.log_start_offset
+        return StartOffsetsPlan(self, self._planned, offsets)
+
+    def write(self, number: int, root: Path, offsets: dict[PartitionKey, int]) -> None:
+        with self._lock:
+            if number > self._written[root]:
+                checkpoints.write_offsets(root / checkpoints.LOG_START_OFFSETS, offsets, root)
+                self._written[root] = number
+
+
+class StartOffsetsPlan:
+    """The content of the files as of its planning."""
+
+    def __init__(self, files: StartOffsets, number: int, offsets: dict[Path, dict[PartitionKey, int]]) -> None:
+        self._files = files
+        self._number = number
+        self._offsets = offsets
+
+    def write(self, root: Path) -> None:
+        """Durably, unless a later plan was faster. Raises StorageFailed."""
+        self._files.write(self._number, root, self._offsets[root])
+
+
+class StartOffsetsBatch:
+    """One writing of the files of some roots. `run` anywhere, then `finish` in the table's thread."""
+
+    def __init__(
+        self, roots: Sequence[Path], plan: StartOffsetsPlan, storage_failed: Callable[[StorageFailed], None]
+    ) -> None:
+        self._roots = roots
+        self._plan = plan
+        self._storage_failed = storage_failed
+        self._failures: list[StorageFailed] = []
+
+    def run(self) -> None:
+        for root in self._roots:
+            try:
+                self._plan.write(root)
+            except StorageFailed as failure:
+                self._failures.append(failure)
+
+    def finish(self) -> None:
+        """Roots that could not be written are given up."""
+        for failure in self._failures:
+            self._storage_failed(failure)

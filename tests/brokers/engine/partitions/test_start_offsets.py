@@ -1,0 +1,116 @@
+"""Log starts moved by DeleteRecords, over crashes, clean stops and rounds of retention (LOG-7, LOG-43, LOG-46)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from brokers.engine.partitions.deletion import delete_before
+from brokers.engine.partitions.table import PartitionTable
+from brokers.engine.storage import checkpoints
+from tests.brokers.engine.partitions.test_table import NOW_MS, opened, produce
+
+CONFIG = {"segment.bytes": "20000", "retention.ms": "-1"}
+
+
+def keep_starts(table: PartitionTable) -> None:
+    batch = table.plan_start_offsets(table.settings.roots)
+    batch.run()
+    batch.finish()
+
+
+def led(table: PartitionTable) -> PartitionTable:
+    table.become_leader("t", 0, b"1" * 16, 0, CONFIG, now_ms=NOW_MS)
+    return table
+
+
+def crash(table: PartitionTable) -> None:
+    """Nothing is written any more; the locks go with the process."""
+    for root in table._roots:
+        root.unlock()
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_start_that_was_answered_survives(tmp_path: Path, clean: bool) -> None:
+    table = led(opened(tmp_path))
+    produce(table, "t", 0, size=5_000, times=10)
+    partition = table.get("t", 0)
+    assert partition is not None
+    assert delete_before(partition, 6) == (0, 6, True)
+    keep_starts(table)
+    table.close() if clean else crash(table)
+
+    table = led(opened(tmp_path))
+    again = table.get("t", 0)
+    assert again is not None
+    assert (again.log_start_offset, again.log_end_offset, again.high_watermark) == (6, 10, 10)
+    assert again.log.epochs.entries == [(0, 6)]
+    table.close()
+
+
+def test_segments_below_the_start_go_with_retention_and_after_its_delay(tmp_path: Path) -> None:
+    table = led(opened(tmp_path))
+    produce(table, "t", 0, size=5_000, times=10)
+    partition = table.get("t", 0)
+    assert partition is not None
+    bases = [segment.base_offset for segment in partition.log.segments]
+    assert len(bases) >= 3
+    keep_starts(table)
+    delete_before(partition, bases[2] + 1)
+
+    table.maintain(NOW_MS)
+
+    assert partition.log.segments[0].base_offset == bases[2]
+    assert partition.log_start_offset == bases[2] + 1
+    assert len(list(tmp_path.glob("t-0/*.log.deleted"))) == 2
+    table.maintain(NOW_MS + 60_000)
+    assert not list(tmp_path.glob("t-0/*.deleted"))
+    table.close()
+
+
+def test_everything_deleted_leaves_an_empty_log_that_goes_on(tmp_path: Path) -> None:
+    table = led(opened(tmp_path))
+    produce(table, "t", 0, size=5_000, times=10)
+    partition = table.get("t", 0)
+    assert partition is not None
+    delete_before(partition, -1)
+    keep_starts(table)
+    crash(table)
+
+    table = led(opened(tmp_path))
+    produce(table, "t", 0)
+    again = table.get("t", 0)
+    assert again is not None
+    assert (again.log_start_offset, again.log_end_offset) == (10, 11)
+    table.close()
+
+
+def test_a_plan_written_late_does_not_undo_a_later_one(tmp_path: Path) -> None:
+    table = led(opened(tmp_path))
+    produce(table, "t", 0, times=10)
+    partition = table.get("t", 0)
+    assert partition is not None
+    delete_before(partition, 2)
+    flush = table.plan_flush()
+    delete_before(partition, 7)
+    keep_starts(table)
+    flush.run()
+    flush.finish()
+
+    assert checkpoints.read_offsets(tmp_path / checkpoints.LOG_START_OFFSETS, tmp_path) == {("t", 0): 7}
+    assert (tmp_path / checkpoints.LOG_START_OFFSETS).read_text() == "0\n1\nt 0 7\n"
+    table.close()
+
+
+def test_only_a_leader_on_a_disk_that_works_deletes(tmp_path: Path) -> None:
+    table = led(opened(tmp_path))
+    produce(table, "t", 0)
+    partition = table.get("t", 0)
+    assert partition is not None
+    table.resign("t", 0)
+    assert delete_before(partition, 1).error_code == 6
+    led(table)
+    partition.fail()
+    assert delete_before(partition, 1).error_code == 56
+    table.close()
