@@ -41,7 +41,7 @@ TIMEOUT_S = 10.0
 UNLIMITED_BPS = 10**12
 
 
-def engine_config(directory: Path, broker_id: int, overrides: dict[str, str]) -> EngineConfig:
+def engine_config(directory: Path, broker_id: int, overrides: dict[str, str], log_dirs: int = 1) -> EngineConfig:
     directory.mkdir(parents=True, exist_ok=True)
     secret_file = directory / "secret"
     secret_file.write_text(SECRET)
@@ -50,7 +50,7 @@ def engine_config(directory: Path, broker_id: int, overrides: dict[str, str]) ->
             broker_id=broker_id,
             cluster_id="test",
             zookeeper="unused:1",
-            data_dirs=(str(directory / "data"),),
+            data_dirs=tuple(str(directory / f"data{number or ''}") for number in range(log_dirs)),
             bind_host=HOST,
             internal_host=HOST,
             internal_port=free_port(),
@@ -71,9 +71,10 @@ class InProcessBroker:
         broker_id: int = 1,
         ensemble: FakeEnsemble | None = None,
         overrides: dict[str, str] | None = None,
+        log_dirs: int = 1,
     ) -> None:
         self.directory = directory
-        self.config = engine_config(directory, broker_id, overrides or {})
+        self.config = engine_config(directory, broker_id, overrides or {}, log_dirs)
         self.ensemble = ensemble or FakeEnsemble()
         self._clients: list[WireClient] = []
 

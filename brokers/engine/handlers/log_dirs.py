@@ -1,0 +1,107 @@
+"""DescribeLogDirs: what each partition takes on the disks of the broker that is asked.
+
+A tenant sees its own partitions and directories that are numbered, not named: paths and volumes belong to the operator,
+and what a tenant may fill is its instance's capacity, which is no property of a disk. So `total_bytes` and
+`usable_bytes` are -1, the protocol's "not known". The cluster's own identity sees all of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from brokers.engine.access.authorizer import Operation, decide
+from brokers.engine.handlers.context import Call
+from brokers.engine.partitions.partition import Partition
+from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.protocol.messages.log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+
+NOT_KNOWN: Final = -1
+VOLUMES_FROM: Final = 4
+# What a tenant is told instead of a path, with the number of the directory in the broker's configuration.
+TENANT_DIRECTORY: Final = "/log-dirs/{number}"
+
+# Shown name → its partitions, of one directory.
+_Held = dict[str, list[Partition]]
+
+
+async def describe_log_dirs(call: Call, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+    table = call.engine.table
+    is_operator = call.view.instance_id is None
+    roots = table.settings.roots
+    held: dict[Path, _Held] = {root: {} for root in roots}
+    for name, partition in _visible(call, request):
+        held[partition.log.root].setdefault(name, []).append(partition)
+    volumes: dict[Path, tuple[int, int]] = {}
+    if is_operator and call.version >= VOLUMES_FROM:
+        # A disk that hangs must not stop the loop.
+        volumes = await asyncio.to_thread(_volumes, [root for root in roots if root not in table.offline_directories])
+    results = []
+    for number, root in enumerate(roots):
+        shown = str(root.absolute()) if is_operator else TENANT_DIRECTORY.format(number=number)
+        if root in table.offline_directories:
+            results.append(DescribeLogDirsResult(error_code=int(ErrorCode.KAFKA_STORAGE_ERROR), log_dir=shown))
+            continue
+        total_bytes, usable_bytes = volumes.get(root, (NOT_KNOWN, NOT_KNOWN))
+        results.append(
+            DescribeLogDirsResult(
+                error_code=0,
+                log_dir=shown,
+                topics=[_topic(name, partitions) for name, partitions in held[root].items()],
+                total_bytes=total_bytes,
+                usable_bytes=usable_bytes,
+            )
+        )
+    return DescribeLogDirsResponse(error_code=0, results=results)
+
+
+def _visible(call: Call, request: DescribeLogDirsRequest) -> Iterable[tuple[str, Partition]]:
+    """The partitions held here that are asked about and may be seen, under the names the caller knows them by."""
+    namespace, table = call.view.namespace, call.engine.table
+    wanted = None
+    if request.topics is not None:
+        wanted = {(line.topic, index) for line in request.topics for index in line.partitions}
+    for topic in namespace.topics.values():
+        if decide(call.view.state, topic, Operation.DESCRIBE, call.address):
+            continue
+        name = namespace.shown(topic)
+        for index in range(len(topic.partitions)):
+            partition = table.get(topic.name, index)
+            if partition is not None and (wanted is None or (name, index) in wanted):
+                yield name, partition
+
+
+def _topic(name: str, partitions: list[Partition]) -> DescribeLogDirsTopic:
+    """The lag is that of a replica behind its leader or on its way to another disk: none is."""
+    lines = [
+        DescribeLogDirsPartition(
+            partition_index=partition.index,
+            partition_size=partition.size_bytes,
+            offset_lag=max(partition.high_watermark - partition.log_end_offset, 0),
+            is_future_key=False,
+        )
+        for partition in partitions
+    ]
+    return DescribeLogDirsTopic(name=name, partitions=lines)
+
+
+def _volumes(roots: list[Path]) -> dict[Path, tuple[int, int]]:
+    """(bytes in all, bytes still usable) of the volume of each directory that can be asked."""
+    found = {}
+    for root in roots:
+        try:
+            volume = os.statvfs(root)
+        except OSError:
+            # The next access by a log tells that the disk is gone; here it is only not known.
+            continue
+        found[root] = (volume.f_blocks * volume.f_frsize, volume.f_bavail * volume.f_frsize)
+    return found
