@@ -1,0 +1,174 @@
+"""From message formats 0 and 1 to record batches, and back for those who cannot read them (REC-30, REC-31).
+
+Both ways go record by record through generators; nothing is kept but the block that is being written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from brokers.engine.records import batch as layout
+from brokers.engine.records import verdicts
+from brokers.engine.records.builder import Record, encode_record, records_block
+from brokers.engine.records.compression import NONE, ZSTD, Oversized, deflate
+from brokers.engine.records.message_set import (
+    NO_TIMESTAMP,
+    Corrupt,
+    Entry,
+    Invalid,
+    Message,
+    checksum_holds,
+    encode_message,
+    entries,
+    opened,
+    read_message,
+)
+from brokers.engine.records.old_codecs import CODEC_MAX, deflate_old
+from brokers.engine.records.validation import BatchRejected
+from brokers.engine.records.walk import walk
+
+# Kafka converts this much of the log before it looks whether it has enough.
+CHUNK_BYTES: Final = 128 * 1024
+
+_WRONG_TIME: Final = "One or more records have been rejected due to invalid timestamp"
+
+
+class UnsupportedCodec(ValueError):
+    """A batch behind zstd, which the older formats do not know."""
+
+
+class OldSet(NamedTuple):
+    """What the entries of a client's message set say before anything is inflated. `magic` -1: there are none."""
+
+    entries: list[Entry]
+    magic: int
+    codec: int
+
+
+def inspect(records: bytes, batch_bytes_max: int) -> OldSet:
+    """Checks size and checksum of every message, and that they may stand together (REC-47 to REC-49).
+
+    A set whose first entry is a record batch is answered unchecked. Raises BatchRejected.
+    """
+    found: list[Entry] = []
+    codec = NONE
+    try:
+        for entry in entries(records):
+            if not found and entry.magic == layout.MAGIC:
+                return OldSet([entry], layout.MAGIC, NONE)
+            if entry.size_bytes > batch_bytes_max:
+                raise BatchRejected(verdicts.MESSAGE_TOO_LARGE, shape=True)
+            if entry.magic != layout.MAGIC:
+                if not checksum_holds(records, entry):
+                    raise Corrupt("the checksum of a message does not hold")
+                codec = records[entry.start + 17] & layout.CODEC_MASK or codec
+            found.append(entry)
+    except Corrupt:
+        raise BatchRejected(verdicts.CORRUPT_MESSAGE, shape=True) from None
+    if not found:
+        return OldSet(found, -1, codec)
+    if codec > CODEC_MAX or (codec != NONE and len(found) > 1) or any(entry.magic != found[0].magic for entry in found):
+        raise BatchRejected(verdicts.INVALID_RECORD, shape=True)
+    return OldSet(found, found[0].magic, codec)
+
+
+def to_batch(records: bytes, old: OldSet, *, log_append_time: bool) -> bytearray:
+    """One sealed record batch with all messages of a set that `inspect` found well, behind the same codec (REC-30).
+
+    `log_append_time` tells the topic's kind of time: a message may claim the broker's time only where it is overruled.
+    Raises BatchRejected.
+    """
+    try:
+        block, count, base_ms, max_ms = _encoded(_checked(records, old, log_append_time=log_append_time))
+    except Corrupt:
+        raise BatchRejected(verdicts.CORRUPT_MESSAGE, shape=False) from None
+    except Invalid as fault:
+        raise BatchRejected(verdicts.INVALID_RECORD, shape=False, message=str(fault)) from None
+    except Oversized:
+        raise BatchRejected(verdicts.MESSAGE_TOO_LARGE, shape=False) from None
+    payload = deflate(old.codec, block)
+    out = bytearray(layout.HEADER_BYTES)
+    length = layout.HEADER_BYTES - layout.LOG_OVERHEAD_BYTES + len(payload)
+    layout.HEADER.pack_into(
+        out, 0, 0, length, 0, layout.MAGIC, 0, old.codec, count - 1, base_ms, max_ms, -1, -1, -1, count
+    )
+    out += payload
+    layout.seal(out)
+    return out
+
+
+def _checked(records: bytes, old: OldSet, *, log_append_time: bool) -> Iterator[Message]:
+    for entry in old.entries:
+        outer = read_message(records, entry)
+        claims = bool(entry.magic and outer.attributes & layout.LOG_APPEND_TIME)
+        for message in (outer,) if old.codec == NONE else opened(outer, entry.magic):
+            # Kafka fails on times before 1970 without saying why.
+            refused = claims and (log_append_time or message.timestamp_ms == NO_TIMESTAMP)
+            if refused or message.timestamp_ms < NO_TIMESTAMP:
+                raise BatchRejected(verdicts.INVALID_TIMESTAMP, shape=False, message=_WRONG_TIME)
+            yield message
+
+
+def _encoded(messages: Iterable[Message]) -> tuple[bytes, int, int, int]:
+    """(records, their number, first and greatest timestamp)."""
+    block = bytearray()
+    count = 0
+    base_ms = max_ms = NO_TIMESTAMP
+    for message in messages:
+        timestamp_ms = message.timestamp_ms
+        if count == 0:
+            base_ms = timestamp_ms
+        max_ms = max(max_ms, timestamp_ms)
+        block += encode_record(Record(timestamp_ms, message.key, message.value), count, timestamp_ms - base_ms)
+        count += 1
+    return bytes(block), count, base_ms, max_ms
+
+
+def from_batches(data: bytes, magic: int, first_offset: int) -> bytes:
+    """The record batches in `data` as messages of format `magic` (0 or 1), for a reader that asked for `first_offset`.
+
+    At least one batch with records is converted, and not much more than `data` is long. Headers, producers and control
+    batches are lost. Raises UnsupportedCodec for zstd near the start; further on the answer ends before it.
+    Raises compression.Undecodable, compression.Oversized or walk.Malformed for what is no batch.
+    """
+    out = bytearray()
+    for position, header in layout.scan_headers(data):
+        if position >= CHUNK_BYTES and len(out) >= len(data):
+            break
+        if header.is_control:
+            continue
+        if header.codec == ZSTD:
+            if position < CHUNK_BYTES or not out:
+                raise UnsupportedCodec("zstd has no place in message formats 0 and 1")
+            break
+        out += _as_messages(data[position : position + header.size_bytes], header, magic, first_offset)
+    return bytes(out)
+
+
+def _as_messages(batch: bytes, header: layout.BatchHeader, magic: int, first_offset: int) -> bytes:
+    """One batch: a message a record, or one wrapper."""
+    codec = header.codec
+    block = records_block(batch)
+    stamped = bool(header.attributes & layout.LOG_APPEND_TIME)
+    flags = layout.LOG_APPEND_TIME if stamped and magic else 0
+    out = bytearray()
+    base_offset = -1
+    last_offset = -1
+    max_ms = NO_TIMESTAMP
+    for record in walk(block, header.record_count):
+        offset = header.base_offset + record.offset_delta
+        if codec == NONE and offset < first_offset:
+            continue
+        if base_offset < 0:
+            base_offset = offset
+        last_offset = offset
+        timestamp_ms = header.max_timestamp if stamped else header.base_timestamp + record.timestamp_delta
+        max_ms = max(max_ms, timestamp_ms)
+        key = None if record.key is None else block[record.key[0] : record.key[1]]
+        value = None if record.value is None else block[record.value[0] : record.value[1]]
+        inner_offset = offset - base_offset if magic and codec != NONE else offset
+        out += encode_message(magic, inner_offset, timestamp_ms, key, value, flags)
+    if codec == NONE or not out:
+        return bytes(out)
+    return encode_message(magic, last_offset, max_ms, None, deflate_old(codec, bytes(out), magic), flags | codec)

@@ -1,0 +1,177 @@
+"""Message formats 0 and 1: single messages, and sets of them behind one compressed wrapper (REC-5 to REC-12).
+
+Readers are generators and keep one inflated wrapper at most. What cannot be read raises `Corrupt` (Kafka answers 2) or
+`Invalid` (87).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import Final, NamedTuple
+
+from brokers.engine.records.batch import CODEC_MASK, LOG_APPEND_TIME, LOG_OVERHEAD_BYTES, MAGIC_AT, OFFSET_AND_LENGTH
+from brokers.engine.records.compression import NONE, Undecodable
+from brokers.engine.records.legacy import MAGIC_MAX
+from brokers.engine.records.old_codecs import inflate_old
+from brokers.engine.wire.checksum import crc32
+
+NO_TIMESTAMP: Final = -1
+MESSAGE_BYTES_MIN: Final = 14  # after offset and size (REC-7)
+CHECKED_FROM: Final = 16
+
+_CRC: Final = Struct(">I")
+_LENGTH: Final = Struct(">i")
+_TIMESTAMP: Final = Struct(">q")
+_FRONT: Final = (Struct(">qiIbb"), Struct(">qiIbbq"))  # offset, size, checksum, magic, attributes, timestamp
+_KEY_AT: Final = (18, 26)
+
+
+class Corrupt(ValueError):
+    """Bytes that are no message, or a checksum that does not hold."""
+
+
+class Invalid(ValueError):
+    """Readable messages that may not stand where they stand."""
+
+
+class Entry(NamedTuple):
+    """Where a message or a batch lies: `start` and `end` in the set, with what its first 17 bytes say."""
+
+    start: int
+    end: int
+    offset: int
+    magic: int
+
+    @property
+    def size_bytes(self) -> int:
+        return self.end - self.start
+
+
+class Message(NamedTuple):
+    """One message as an application sees it. `timestamp_ms` is -1 in format 0; `attributes` are its own."""
+
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    attributes: int = 0
+
+    @property
+    def codec(self) -> int:
+        return self.attributes & CODEC_MASK
+
+
+def entries(data: bytes) -> Iterator[Entry]:
+    """The entries of a set, whatever their format; a cut one at the end is left out (REC-60). Raises Corrupt."""
+    start = 0
+    while start + LOG_OVERHEAD_BYTES <= len(data):
+        offset, length = OFFSET_AND_LENGTH.unpack_from(data, start)
+        if length < MESSAGE_BYTES_MIN:
+            raise Corrupt(f"an entry of {length} bytes is too short to be a message")
+        if start + MAGIC_AT >= len(data):
+            return
+        magic = data[start + MAGIC_AT]
+        if magic > MAGIC_MAX:
+            raise Corrupt(f"message format {magic} is unknown")
+        end = start + LOG_OVERHEAD_BYTES + length
+        if end > len(data):
+            return
+        yield Entry(start, end, offset, magic)
+        start = end
+
+
+def checksum_holds(data: bytes, entry: Entry) -> bool:
+    """REC-6, REC-48."""
+    (told,) = _CRC.unpack_from(data, entry.start + LOG_OVERHEAD_BYTES)
+    return bool(told == crc32(memoryview(data)[entry.start + CHECKED_FROM : entry.end]))
+
+
+def read_message(data: bytes, entry: Entry) -> Message:
+    """The message of format 0 or 1 at `entry`; its checksum is the caller's to ask for. Raises Corrupt."""
+    start, end, offset, magic = entry
+    at = start + _KEY_AT[magic]
+    if at + 8 > end:
+        raise Corrupt("a message is too short for its fields")
+    timestamp_ms = _TIMESTAMP.unpack_from(data, start + 18)[0] if magic else NO_TIMESTAMP
+    key, at = _field(data, at, end)
+    value, at = _field(data, at, end)
+    return Message(offset, timestamp_ms, key, value, data[start + 17])
+
+
+def _field(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
+    if at + 4 > end:
+        raise Corrupt("a message is too short for its fields")
+    (length,) = _LENGTH.unpack_from(data, at)
+    at += 4
+    if length < 0:
+        return None, at
+    if at + length > end:
+        raise Corrupt("a field reaches past the end of its message")
+    return data[at : at + length], at + length
+
+
+def opened(wrapper: Message, magic: int) -> Iterator[Message]:
+    """The messages inside a wrapper of format `magic`, with absolute offsets and their true times (REC-8 to REC-12).
+
+    Raises Corrupt, Invalid, and compression.Oversized.
+    """
+    if wrapper.value is None:
+        raise Invalid("a wrapper without a value")
+    try:
+        inner = inflate_old(wrapper.codec, wrapper.value, magic)
+    except Undecodable as error:
+        raise Corrupt(str(error)) from None
+    last = None
+    for last in entries(inner):
+        if last.magic != magic:
+            raise Invalid(f"a message of format {last.magic} in a wrapper of format {magic}")
+    if last is None:
+        raise Invalid("a wrapper without messages")
+    base = 0
+    if magic and wrapper.offset:
+        # Offset 0 is what some clients send whatever is inside.
+        base = wrapper.offset - last.offset
+        if base < 0:
+            raise Invalid("a wrapper's offset is below that of its last message")
+    stamped = bool(magic and wrapper.attributes & LOG_APPEND_TIME)
+    for entry in entries(inner):
+        message = read_message(inner, entry)
+        if message.codec != NONE:
+            raise Invalid("a wrapper inside a wrapper")
+        if not checksum_holds(inner, entry):
+            raise Corrupt("the checksum of an inner message does not hold")
+        timestamp_ms = wrapper.timestamp_ms if stamped else message.timestamp_ms
+        yield message._replace(offset=base + message.offset, timestamp_ms=timestamp_ms)
+
+
+def read_set(data: bytes) -> Iterator[Message]:
+    """Every message of a set of formats 0 and 1 as a consumer gets it. Raises as `opened` does."""
+    for entry in entries(data):
+        if entry.magic >= MAGIC_MAX:
+            raise Invalid("a record batch in a message set")
+        if not checksum_holds(data, entry):
+            raise Corrupt("the checksum of a message does not hold")
+        message = read_message(data, entry)
+        if message.codec == NONE:
+            yield message
+        else:
+            yield from opened(message, entry.magic)
+
+
+def encode_message(
+    magic: int, offset: int, timestamp_ms: int, key: bytes | None, value: bytes | None, attributes: int = 0
+) -> bytes:
+    """One message with its checksum; format 0 has no timestamp."""
+    head = _FRONT[magic]
+    out = bytearray(head.size)
+    out += _length_and(key)
+    out += _length_and(value)
+    fields = (offset, len(out) - LOG_OVERHEAD_BYTES, 0, magic, attributes)
+    head.pack_into(out, 0, *(fields if magic == 0 else (*fields, timestamp_ms)))
+    _CRC.pack_into(out, LOG_OVERHEAD_BYTES, crc32(memoryview(out)[CHECKED_FROM:]))
+    return bytes(out)
+
+
+def _length_and(field: bytes | None) -> bytes:
+    return b"\xff\xff\xff\xff" if field is None else _LENGTH.pack(len(field)) + field

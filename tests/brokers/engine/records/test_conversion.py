@@ -1,0 +1,153 @@
+"""Old message sets become batches and batches become old message sets (REC-30, REC-31, B.7)."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brokers.engine.records import batch as layout
+from brokers.engine.records import verdicts
+from brokers.engine.records.builder import Record, build_batch, read_records
+from brokers.engine.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
+from brokers.engine.records.conversion import UnsupportedCodec, from_batches, inspect, to_batch
+from brokers.engine.records.message_set import encode_message, read_set
+from brokers.engine.records.old_codecs import deflate_old
+from brokers.engine.records.validation import BatchRejected
+
+TIME_MS = 1_600_000_000_000
+OLD_CODECS = [NONE, GZIP, SNAPPY, LZ4]
+LARGE = 1 << 20
+fields = st.none() | st.binary(max_size=60)
+records = st.lists(st.builds(Record, st.integers(0, 2**41), fields, fields, st.just(())), min_size=1, max_size=20)
+
+
+def old_set(magic: int, codec: int, wanted: list[Record]) -> bytes:
+    block = b"".join(encode_message(magic, at, r.timestamp_ms, r.key, r.value) for at, r in enumerate(wanted))
+    if codec == NONE:
+        return block
+    return encode_message(magic, len(wanted) - 1, 0, None, deflate_old(codec, block, magic), codec)
+
+
+def batch_of(data: bytes, *, log_append_time: bool = False, bytes_max: int = LARGE) -> bytearray:
+    return to_batch(data, inspect(data, bytes_max), log_append_time=log_append_time)
+
+
+def one(value: bytes = b"v", magic: int = 1, time_ms: int = TIME_MS, flags: int = 0, offset: int = 0) -> bytes:
+    return encode_message(magic, offset, time_ms, b"k", value, flags)
+
+
+@given(records, st.sampled_from([0, 1]), st.sampled_from(OLD_CODECS))
+def test_a_set_becomes_one_batch_with_its_codec(wanted: list[Record], magic: int, codec: int) -> None:
+    data = batch_of(old_set(magic, codec, wanted))
+    header = layout.read_header(data)
+    assert (header.codec, header.crc, header.size_bytes) == (codec, layout.checksum(data), len(data))
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (-1, -1, -1)
+    stored = [record if magic else record._replace(timestamp_ms=-1) for record in wanted]
+    assert read_records(data) == list(enumerate(stored))
+    assert header.max_timestamp == max(record.timestamp_ms for record in stored)
+
+
+@given(records, st.sampled_from([0, 1]), st.sampled_from(OLD_CODECS), st.integers(0, 2**40), st.integers(0, 19))
+def test_a_batch_becomes_messages_from_the_offset_that_was_asked_for(
+    wanted: list[Record], magic: int, codec: int, base: int, ahead: int
+) -> None:
+    data = bytes(build_batch(wanted, codec=codec, base_offset=base))
+    found = list(read_set(from_batches(data, magic, base + ahead)))
+    skipped = ahead if codec == NONE else 0
+    assert [(m.offset, m.timestamp_ms, m.key, m.value) for m in found] == [
+        (base + at, record.timestamp_ms if magic else -1, record.key, record.value)
+        for at, record in enumerate(wanted)
+        if at >= skipped
+    ]
+
+
+@given(records, st.sampled_from([0, 1]), st.sampled_from(OLD_CODECS))
+def test_there_and_back_is_the_same(wanted: list[Record], magic: int, codec: int) -> None:
+    there = old_set(magic, codec, wanted)
+    back = from_batches(bytes(batch_of(there)), magic, 0)
+    assert [m[:4] for m in read_set(back)] == [m[:4] for m in read_set(there)]
+
+
+def test_the_brokers_time_is_told_to_old_readers() -> None:
+    """REC-11."""
+    data = build_batch([Record(5, None, b"a"), Record(6, None, b"b")], codec=GZIP)
+    layout.stamp(data, layout.read_header(data).attributes | layout.LOG_APPEND_TIME, TIME_MS)
+    (entry,) = [from_batches(bytes(data), 1, 0)]
+    assert entry[17] == GZIP | layout.LOG_APPEND_TIME
+    assert [m.timestamp_ms for m in read_set(entry)] == [TIME_MS, TIME_MS]
+
+
+def test_control_batches_are_left_out() -> None:
+    control = build_batch([Record(0, b"\0\0\0\1", b"")], attributes=layout.CONTROL | layout.TRANSACTIONAL)
+    data = bytes(build_batch([Record(0, None, b"a")], base_offset=0)) + bytes(control)
+    assert [m.value for m in read_set(from_batches(data, 1, 0))] == [b"a"]
+    assert from_batches(bytes(control), 0, 0) == b""
+
+
+def test_zstd_is_refused_to_old_readers() -> None:
+    data = bytes(build_batch([Record(0, None, b"a")])) + bytes(build_batch([Record(0, None, b"b")], codec=ZSTD))
+    with pytest.raises(UnsupportedCodec):
+        from_batches(data, 1, 0)
+
+
+def test_an_answer_does_not_grow_far_beyond_what_was_read() -> None:
+    piece = bytes(build_batch([Record(0, None, b"")] * 2_000))
+    data = b"".join(bytes(build_batch([Record(0, None, b"")] * 2_000, base_offset=2_000 * at)) for at in range(30))
+    out = from_batches(data, 1, 0)
+    assert len(data) <= len(out) <= 5 * max(len(data), 128 * 1024 + len(piece))
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (one(b"v" * 300), verdicts.MESSAGE_TOO_LARGE),
+        (one()[:-1] + b"w", verdicts.CORRUPT_MESSAGE),
+        (one()[:16] + b"\x03" + one()[17:], verdicts.CORRUPT_MESSAGE),
+        (one() + one(magic=0), verdicts.INVALID_RECORD),
+        (one() + bytes(build_batch([Record(0, None, b"")])), verdicts.INVALID_RECORD),
+        (one() + old_set(1, GZIP, [Record(0, None, b"")]), verdicts.INVALID_RECORD),
+        (old_set(1, GZIP, [Record(0, None, b"")]) * 2, verdicts.INVALID_RECORD),
+        (encode_message(1, 0, 0, None, b"x", 5), verdicts.INVALID_RECORD),
+    ],
+    ids=["large", "checksum", "format 3", "mixed", "with a batch", "with a wrapper", "two wrappers", "codec 5"],
+)
+def test_a_set_that_may_not_enter_is_refused_before_it_is_opened(data: bytes, code: int) -> None:
+    with pytest.raises(BatchRejected) as refused:
+        inspect(data, 250)
+    assert refused.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("data", "log_append_time", "code"),
+    [
+        (encode_message(1, 0, 0, None, None, GZIP), False, verdicts.INVALID_RECORD),
+        (encode_message(1, 0, 0, None, b"no gzip", GZIP), False, verdicts.CORRUPT_MESSAGE),
+        (one(time_ms=-2), False, verdicts.INVALID_TIMESTAMP),
+        (one(flags=layout.LOG_APPEND_TIME), True, verdicts.INVALID_TIMESTAMP),
+        (one(flags=layout.LOG_APPEND_TIME, time_ms=-1), False, verdicts.INVALID_TIMESTAMP),
+    ],
+    ids=["null wrapper", "no gzip", "before 1970", "claim under the broker's time", "claim without a time"],
+)
+def test_what_is_found_inside_is_refused(data: bytes, log_append_time: bool, code: int) -> None:
+    with pytest.raises(BatchRejected) as refused:
+        batch_of(data, log_append_time=log_append_time)
+    assert refused.value.code == code
+
+
+def test_a_claim_of_the_brokers_time_is_dropped() -> None:
+    """REC-57, as 3.9.1 has it."""
+    header = layout.read_header(batch_of(one(flags=layout.LOG_APPEND_TIME)))
+    assert (header.attributes, header.max_timestamp) == (0, TIME_MS)
+
+
+def test_a_set_without_a_whole_message_holds_nothing() -> None:
+    assert inspect(b"", LARGE).magic == -1
+    assert inspect(one()[:-1], LARGE).magic == -1
+
+
+def test_a_bomb_is_refused() -> None:
+    block = one(b"\0" * 1_000_000) * 40
+    with pytest.raises(BatchRejected) as refused:
+        batch_of(encode_message(1, 39, 0, None, deflate_old(GZIP, block, 1), GZIP))
+    assert refused.value.code == verdicts.MESSAGE_TOO_LARGE
