@@ -16,6 +16,7 @@ CONNECTIONS_PER_INSTANCE_MAX = 5_000
 CONNECTIONS_IDLE_MS_MAX = 600_000
 FRAME_BYTES_MAX = 104_857_600
 FETCH_BYTES_MAX = 57_671_680
+RETENTION_INTERVAL_MS = 300_000
 SECRET_CHARS_MIN = 16
 
 _NUMBERS = {
@@ -24,6 +25,7 @@ _NUMBERS = {
     "connections.max.idle.ms": CONNECTIONS_IDLE_MS_MAX,
     "socket.request.max.bytes": FRAME_BYTES_MAX,
     "fetch.max.bytes": FETCH_BYTES_MAX,
+    "log.retention.check.interval.ms": RETENTION_INTERVAL_MS,
 }
 
 
@@ -49,6 +51,7 @@ class EngineConfig:
     frame_bytes_max: int
     fetch_bytes_max: int
     quota_burst_ms: int
+    retention_interval_ms: int
 
     def __repr__(self) -> str:
         return f"EngineConfig(broker_id={self.broker_id}, cluster_id={self.cluster_id!r})"
@@ -93,6 +96,7 @@ def from_settings(settings: BrokerProcessSettings) -> EngineConfig:
         frame_bytes_max=numbers["socket.request.max.bytes"],
         fetch_bytes_max=numbers["fetch.max.bytes"],
         quota_burst_ms=_burst(settings.overrides),
+        retention_interval_ms=numbers["log.retention.check.interval.ms"],
     )
 
 

@@ -90,6 +90,15 @@ class AdminPort:
             "rss_bytes": rss_bytes(),
             "cpu_seconds": time.process_time(),
             "log_bytes": self.engine.table.size_bytes(),
+            "log_directories": [
+                {
+                    "path": str(directory.path),
+                    "partitions": directory.partitions,
+                    "size_bytes": directory.size_bytes,
+                    "offline_reason": directory.offline_reason,
+                }
+                for directory in self.engine.table.directories()
+            ],
             "bytes_in_total": totals.produce_bytes,
             "bytes_out_total": totals.consume_bytes,
             "requests_total": sum(totals.requests.values()),
@@ -145,6 +154,11 @@ class AdminPort:
                 "penstock_broker_offline_log_directories",
                 "Log directories given up after a failure.",
                 len(self.engine.table.offline_directories),
+            ),
+            (
+                "penstock_broker_offline_replicas",
+                "Partitions held on log directories that were given up.",
+                sum(1 for partition in self.engine.table if partition.offline),
             ),
             ("penstock_broker_zookeeper_connected", "1 while the ZooKeeper session is connected.",
              int(self.session.state is SessionState.CONNECTED)),

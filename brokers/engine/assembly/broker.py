@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from pathlib import Path
 
 import structlog
 
@@ -64,7 +65,11 @@ class Broker:
         defaults = topic_defaults(config.overrides)
         self.table = PartitionTable(
             StorageSettings(
-                roots=config.data_dirs, broker_id=config.broker_id, cluster_id=config.cluster_id, defaults=defaults
+                roots=config.data_dirs,
+                broker_id=config.broker_id,
+                cluster_id=config.cluster_id,
+                defaults=defaults,
+                retention_interval_ms=config.retention_interval_ms,
             )
         )
         self.tree = tree
@@ -142,6 +147,7 @@ class Broker:
             ).answer
         )
         self._controller_task: asyncio.Task[None] | None = None
+        self._told_offline: set[Path] = set()
 
     async def start(self) -> None:
         """Raises StartFailed with the one line that says why not."""
@@ -186,10 +192,20 @@ class Broker:
         self._controller_task = periodic.keep(self.controller.run())
         periodic.keep(self.ports.run())
         periodic.aligned(USAGE_INTERVAL_MS, self.clock.now_ms, self.metering.report)
-        periodic.every(MAINTENANCE_INTERVAL_S, lambda: self.table.maintain(self.clock.now_ms()))
+        periodic.every(MAINTENANCE_INTERVAL_S, self._maintain)
         periodic.every(FLUSH_INTERVAL_S, self._flush)
         periodic.every(SWEEP_INTERVAL_MS / 1000, self.listeners.sweep)
         periodic.every(COUNTERS_INTERVAL_S, self._drop_counters)
+
+    def _maintain(self) -> None:
+        for directory, reason in self.table.offline_directories.items():
+            if directory not in self._told_offline:
+                self._told_offline.add(directory)
+                log.error("log_directory_offline", directory=str(directory), reason=reason)
+        try:
+            self.table.maintain(self.clock.now_ms())
+        except NoUsableDirectory as failure:
+            self._stop.fail(f"no log directory is left: {failure}")
 
     async def _flush(self) -> None:
         batch = self.table.plan_flush()

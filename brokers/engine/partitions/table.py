@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from brokers.engine.partitions.flush import FlushBatch
 from brokers.engine.partitions.partition import Partition
@@ -47,6 +47,15 @@ class RecoveryReport:
     clean: bool = True
     truncated_bytes: int = 0
     scanned_bytes: int = 0
+
+
+class DirectoryState(NamedTuple):
+    """One root of `log.dirs`: what lies in it, and why it was given up if it was."""
+
+    path: Path
+    partitions: int
+    size_bytes: int
+    offline_reason: str | None
 
 
 class NoUsableDirectory(Exception):
@@ -157,8 +166,12 @@ class PartitionTable:
         now_ms: int,
         replicas: tuple[int, ...] = (),
         isr: tuple[int, ...] = (),
+        known: bool = False,
     ) -> Partition:
         """Leads the partition, creating it if it is not here; a log of an earlier topic of that name goes first.
+
+        `known`: it was led before. If it is not here then while a root is offline, it is on that root: it stays
+        offline with it instead of beginning again, empty, on another.
 
         Raises StorageFailed when the disk of the (new) partition fails, NoUsableDirectory.
         """
@@ -168,8 +181,14 @@ class PartitionTable:
             partition = None
         view = self._config(config)
         if partition is None:
-            partition = self._create(topic, index, topic_id, view, now_ms)
+            lost = next(iter(self.offline_directories), None) if known else None
+            if lost is None:
+                partition = self._create(topic, index, topic_id, view, now_ms)
+            else:
+                partition = self._stand_in(lost, topic, index, topic_id, view, now_ms)
         _configure(partition, view)
+        if partition.offline:
+            return partition
         me = self.settings.broker_id
         try:
             partition.become_leader(leader_epoch, replicas or (me,), isr or (me,), me, now_ms)
@@ -189,6 +208,15 @@ class PartitionTable:
             raise
         log = create_log(directory, root.path, topic, index, self.files, config.log, now_ms=now_ms)
         partition = self._partitions[topic, index] = Partition(log, topic_id, config, self.directory_failed)
+        return partition
+
+    def _stand_in(
+        self, root: Path, topic: str, index: int, topic_id: bytes, config: TopicConfig, now_ms: int
+    ) -> Partition:
+        """A partition whose log is out of reach: every call on it answers KAFKA_STORAGE_ERROR, nothing is written."""
+        log = create_log(f"{root}/{topic}-{index}", root, topic, index, self.files, config.log, now_ms=now_ms)
+        partition = self._partitions[topic, index] = Partition(log, topic_id, config, self.directory_failed)
+        partition.fail()
         return partition
 
     def resign(self, topic: str, index: int) -> None:
@@ -248,6 +276,16 @@ class PartitionTable:
         if not self._online():
             raise NoUsableDirectory("; ".join(f"{path}: {why}" for path, why in self.offline_directories.items()))
 
+    def directories(self) -> list[DirectoryState]:
+        """Every root as it is, in the order of the configuration."""
+        counts = dict.fromkeys(self.settings.roots, 0)
+        sizes = dict.fromkeys(self.settings.roots, 0)
+        for partition in self._partitions.values():
+            counts[partition.log.root] += 1
+            sizes[partition.log.root] += partition.log.size_bytes
+        reasons = self.offline_directories
+        return [DirectoryState(root, counts[root], sizes[root], reasons.get(root)) for root in self.settings.roots]
+
     def _root_of(self, partition: Partition) -> LogRoot | None:
         return next((root for root in self._roots if root.path == partition.log.root), None)
 
@@ -259,7 +297,11 @@ class PartitionTable:
         return sum(partition.log.size_bytes for (topic, _), partition in partitions if topic.startswith(prefix))
 
     def maintain(self, now_ms: int) -> None:
-        """Retention, delayed removals, producer expiry, idle descriptors. Call every few seconds."""
+        """Retention, delayed removals, producer expiry, idle descriptors. Call every few seconds.
+
+        Raises NoUsableDirectory when the last root is gone (LOG-3).
+        """
+        self._need_a_root()
         if now_ms >= self._next_retention_ms:
             self._next_retention_ms = now_ms + self.settings.retention_interval_ms
             self._apply_retention(now_ms)

@@ -58,6 +58,7 @@ class Roles:
                         now_ms=self._now_ms(),
                         replicas=wanted.replicas,
                         isr=wanted.isr,
+                        known=self._is_first or wanted.leader_epoch > 0,
                     )
                 except (StorageFailed, NoUsableDirectory) as failure:
                     log.error("partition_not_led", topic=topic.name, partition=wanted.index, reason=str(failure))

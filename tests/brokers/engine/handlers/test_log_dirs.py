@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -13,8 +14,10 @@ from brokers.engine.protocol import codec
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from brokers.engine.storage.files import StorageFailed
+from brokers.engine.telemetry.admin_http import Request
 from tests.brokers.engine.handlers.conftest import MINE, THEIRS, House
-from tests.support.in_process import InProcessBroker
+from tests.support.in_process import SECRET, InProcessBroker
 from tests.support.records import batch, fetch, produce
 from tests.support.wire import WireClient
 
@@ -33,6 +36,11 @@ async def described(client: WireClient, *topics: tuple[str, list[int]], version:
     answer = await client.call(ApiKey.DESCRIBE_LOG_DIRS, version, DescribeLogDirsRequest(topics=asked or None))
     assert answer.error_code == 0
     return answer.results
+
+
+def asked(path: str) -> Request:
+    """A request to the admin port by who knows the secret."""
+    return Request(path, {}, SECRET)
 
 
 def sizes(results: Any) -> dict[tuple[str, int], int]:
@@ -131,3 +139,51 @@ async def test_a_disk_that_is_gone_takes_only_its_partitions(house: House) -> No
     await house.topic("later", partitions=3)
     assert len([key for key in sizes(await described(house.mine)) if key[0] == "later"]) == 3
     await produce(house.mine, "later", batch(b"c"))
+
+
+async def test_a_broken_disk_is_told_in_status_readiness_and_metrics(house: House) -> None:
+    lost, _ = await broken_disk(house)
+    await produce(house.mine, "orders", batch(b"b"), partition=lost)
+    answer = house.broker.broker.admin._answer
+
+    status = json.loads(answer(asked("/v1/status")).body)
+    metrics = answer(asked("/metrics")).body.decode()
+
+    assert sorted(line["offline_reason"] is None for line in status["log_directories"]) == [False, True]
+    assert {line["partitions"] for line in status["log_directories"]} >= {1}
+    assert "penstock_broker_offline_log_directories 1" in metrics
+    assert "penstock_broker_offline_replicas 1" in metrics
+    assert answer(asked("/readyz")).status == 503
+
+
+async def test_the_broker_stops_when_the_last_disk_is_gone(house: House) -> None:
+    broker = house.broker.broker
+    for root in broker.config.data_dirs:
+        broker.table.directory_failed(StorageFailed(root, OSError(5, "input/output error")))
+
+    broker._maintain()
+
+    assert broker._stop.fault is not None
+    assert "input/output error" in broker._stop.fault
+    broker._stop.fault = None
+
+
+async def test_a_partition_of_a_missing_disk_does_not_begin_again_on_another(tmp_path: Path) -> None:
+    async with InProcessBroker(tmp_path, log_dirs=2) as broker:
+        house = House(broker, await broker.client(await broker.create_instance(MINE)), None, 0)  # type: ignore[arg-type]
+        lost, kept = await broken_disk(house)
+        ensemble = broker.ensemble
+        gone = next(root for root in broker.config.data_dirs if not root.exists())
+    # What stands in its place cannot be a log directory.
+    shutil.rmtree(gone, ignore_errors=True)
+    gone.write_text("not a directory")
+
+    async with InProcessBroker(tmp_path, log_dirs=2, ensemble=ensemble) as broker:
+        port = broker.broker.listeners.get(MINE)
+        assert port is not None
+        client = await broker.client(port.port)
+
+        assert (await produce(client, "orders", batch(b"b"), partition=lost)).error_code == 56
+        assert (await fetch(client, "orders", partition=lost)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert (await fetch(client, "orders", partition=kept)).high_watermark == 1
+        assert set(sizes(await described(client))) == {("orders", kept)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -163,4 +164,64 @@ def test_an_unwritable_root_is_refused_when_it_is_the_only_one(tmp_path: Path) -
     table = opened(file / "below", tmp_path / "good")
     assert list(table.offline_directories) == [file / "below"]
     table.become_leader("t", 0, b"1" * 16, 0, {}, now_ms=NOW_MS)
+    table.close()
+
+
+@pytest.mark.parametrize(("device", "flags"), [("/dev/full", os.O_WRONLY), ("/dev/null", os.O_RDONLY)])
+def test_a_full_or_read_only_disk_takes_only_its_own_partitions(tmp_path: Path, device: str, flags: int) -> None:
+    """LOG-3."""
+    table = opened(tmp_path / "a", tmp_path / "b")
+    for index in range(4):
+        table.become_leader("t", index, b"1" * 16, 0, {}, now_ms=NOW_MS)
+        produce(table, "t", index)
+    broken = table.get("t", 0)
+    assert broken is not None
+    file = broken.log.active.file
+    os.dup2(os.open(device, flags), file.open())
+
+    data = memoryview(build_batch([Record(NOW_MS, None, b"x")]))
+    assert broken.append(data, NOW_MS, acks=1, produce_version=9).error_code == 56
+
+    assert [partition.offline for partition in table] == [partition.log.root == broken.log.root for partition in table]
+    states = {state.path: state for state in table.directories()}
+    assert states[broken.log.root].offline_reason
+    assert {state.partitions for state in states.values()} == {2}
+    for partition in table:
+        if not partition.offline:
+            produce(table, "t", partition.index)
+    table.maintain(NOW_MS)
+    batch = table.plan_flush()
+    batch.run()
+    batch.finish()
+    table.close()
+    # The disk that works was left cleanly, the other was not touched any more.
+    assert {root.name for root in tmp_path.iterdir() if (root / ".kafka_cleanshutdown").exists()} == {
+        root.name for root in states if root != broken.log.root
+    }
+
+
+def test_a_partition_known_from_before_waits_for_its_disk(tmp_path: Path) -> None:
+    roots = (tmp_path / "a", tmp_path / "b")
+    table = opened(*roots)
+    for index in range(2):
+        table.become_leader("t", index, b"1" * 16, 0, {}, now_ms=NOW_MS, known=True)
+        produce(table, "t", index)
+    held = {partition.index: partition.log.root for partition in table}
+    table.close()
+    roots[1].rename(tmp_path / "away")
+    roots[1].write_text("no directory")
+
+    table = opened(*roots)
+    for index in range(2):
+        table.become_leader("t", index, b"1" * 16, 1, {}, now_ms=NOW_MS, known=True)
+    states = [(partition.offline, partition.log_end_offset) for partition in sorted(table, key=lambda p: p.index)]
+    assert states == [(root == roots[1], int(root == roots[0])) for _, root in sorted(held.items())]
+    table.become_leader("t", 2, b"1" * 16, 0, {}, now_ms=NOW_MS)
+    produce(table, "t", 2)
+    table.close()
+
+    roots[1].unlink()
+    (tmp_path / "away").rename(roots[1])
+    table = opened(*roots)
+    assert {(partition.index, partition.log_end_offset) for partition in table} == {(0, 1), (1, 1), (2, 1)}
     table.close()
