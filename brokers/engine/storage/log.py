@@ -252,6 +252,17 @@ class Log:
                 renamed.append(str(snapshot))
         return renamed
 
+    def detach(self, first: int, end: int) -> list[str]:
+        """Takes closed segments out, to be replaced by a rewritten one at once (`attach`); answers files to unlink."""
+        base_offset = self.segments[first].base_offset
+        gone = self._drop(self.segments[first:end], self.segments[:first] + self.segments[end:])
+        kept = str(snapshot_path(self.directory, base_offset))
+        return [path for path in gone if path != kept]
+
+    def attach(self, at: int, segment: Segment) -> None:
+        """Puts a closed segment in at number `at`."""
+        self.segments = [*self.segments[:at], segment, *self.segments[at:]]
+
     def truncate_to(self, offset: int, now_ms: int) -> list[str]:
         """Removes every batch that holds `offset` or more; answers files to unlink. Producer state must be rebuilt
         after it.

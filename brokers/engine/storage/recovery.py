@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from brokers.engine.records import batch as layout
 from brokers.engine.records.batch import BatchHeader
+from brokers.engine.storage.compaction import swap
 from brokers.engine.storage.files import OpenFiles, storage_errors
 from brokers.engine.storage.log import Log, LogConfig
 from brokers.engine.storage.producer_state import SNAPSHOT_SUFFIX, ProducerState, load_newest_snapshot
@@ -94,6 +95,7 @@ def _tidy(directory: str, root: Path) -> tuple[list[int], list[int]]:
     """Removes debris and orphan indexes; answers the segment bases and the snapshot offsets in order."""
     bases: set[int] = set()
     others: list[tuple[int, str]] = []
+    swap.complete(directory, root)
     with storage_errors(root):
         for entry in os.scandir(directory):
             if entry.name.endswith(_DEBRIS):

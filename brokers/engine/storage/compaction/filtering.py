@@ -1,0 +1,158 @@
+"""One batch, rewritten: only the records that the offset map lets live (CMP-19, CMP-20, CMP-23, CMP-24). Pure.
+
+Offsets, sequences, producer, epoch and codec stay as they were (REC-26). Where the base timestamp stays too, the kept
+records are copied byte for byte; only the delete horizon, which takes its place (REC-25), makes them be encoded again.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from brokers.engine.records import batch as layout
+from brokers.engine.records.batch import BatchHeader
+from brokers.engine.records.builder import records_block
+from brokers.engine.records.compression import NONE, deflate
+from brokers.engine.storage.compaction.fields import Fields, read_fields
+from brokers.engine.storage.compaction.offset_map import OffsetMap
+from brokers.engine.wire.varints import encode_signed
+
+NO_TIMESTAMP: Final = -1
+
+
+class Verdict(NamedTuple):
+    """What is known of a batch before its records are looked at.
+
+    `drop_records`: of an aborted transaction, or a marker that has served. `keep_empty`: it carries a producer's last
+    sequence. `marker_served`: a control batch whose transaction has no data left; it gets a horizon.
+    """
+
+    drop_records: bool = False
+    keep_empty: bool = False
+    marker_served: bool = False
+
+
+class Rewritten(NamedTuple):
+    """`data` is None for a batch that goes. `largest_timestamp` is that of its records, -1 if it has none."""
+
+    data: bytes | bytearray | memoryview | None
+    kept: int
+    dropped: int
+    keyless: int
+    largest_timestamp: int
+
+
+def horizon_of(header: BatchHeader) -> int | None:
+    """When the delete markers of the batch may go, None if that was not settled yet."""
+    return header.base_timestamp if header.attributes & layout.DELETE_HORIZON else None
+
+
+def rewrite(
+    data: memoryview,
+    header: BatchHeader,
+    offsets: OffsetMap,
+    verdict: Verdict,
+    *,
+    now_ms: int,
+    delete_retention_ms: int,
+) -> Rewritten:
+    """The batch in `data` as it goes on living.
+
+    Raises walk.Malformed, compression.Undecodable or Oversized for a batch that cannot be read.
+    """
+    if verdict.drop_records:
+        return _without_records(header, verdict.keep_empty, header.record_count, 0)
+    if header.base_offset > offsets.latest_offset:
+        return Rewritten(data, header.record_count, 0, 0, header.max_timestamp)
+    if header.record_count == 0:
+        return _without_records(header, verdict.keep_empty, 0, 0) if not verdict.keep_empty else _untouched(data)
+    block = records_block(data)
+    records = read_fields(block, header.record_count)
+    if header.is_control:
+        if not verdict.marker_served or horizon_of(header) is not None:
+            return Rewritten(data, len(records), 0, 0, header.max_timestamp)
+        return _rebuilt(header, block, records, 0, now_ms + delete_retention_ms)
+    kept, keyless, markers = _living(records, header, offsets, now_ms)
+    dropped = len(records) - len(kept)
+    if not kept:
+        return _without_records(header, verdict.keep_empty, dropped, keyless)
+    settles = markers and horizon_of(header) is None and header.last_offset <= offsets.latest_offset
+    if not dropped and not settles:
+        return Rewritten(data, len(kept), 0, 0, header.max_timestamp)
+    horizon = now_ms + delete_retention_ms if settles else None
+    return _rebuilt(header, block, kept, dropped, horizon)._replace(keyless=keyless)
+
+
+def _living(
+    records: list[Fields], header: BatchHeader, offsets: OffsetMap, now_ms: int
+) -> tuple[list[Fields], int, bool]:
+    """(records that stay, records without a key, whether delete markers are among those that stay)."""
+    latest, get, base = offsets.latest_offset, offsets.get, header.base_offset
+    horizon = horizon_of(header)
+    markers_stay = horizon is None or now_ms < horizon
+    kept = []
+    keyless = 0
+    markers = False
+    for record in records:
+        offset = base + record[0]
+        key = record[5]
+        if offset <= latest:
+            if key is None:
+                keyless += 1
+                continue
+            if offset < get(key) or not (record[6] or markers_stay):
+                continue
+        if not record[6]:
+            markers = True
+        kept.append(record)
+    return kept, keyless, markers
+
+
+def _untouched(data: memoryview) -> Rewritten:
+    return Rewritten(data, 0, 0, 0, NO_TIMESTAMP)
+
+
+def _without_records(header: BatchHeader, keep: bool, dropped: int, keyless: int) -> Rewritten:
+    """Nothing, or a batch of its header alone (REC-26)."""
+    if not keep:
+        return Rewritten(None, 0, dropped, keyless, NO_TIMESTAMP)
+    attributes = header.attributes & (layout.LOG_APPEND_TIME | layout.TRANSACTIONAL | layout.CONTROL)
+    empty = _sealed(header, b"", attributes, NO_TIMESTAMP, header.max_timestamp, 0)
+    return Rewritten(empty, 0, dropped, keyless, NO_TIMESTAMP)
+
+
+def _rebuilt(header: BatchHeader, block: bytes, kept: list[Fields], dropped: int, horizon: int | None) -> Rewritten:
+    """The batch with the `kept` records of `block`, behind the same codec; with a `horizon`, that is settled."""
+    stamped = bool(header.attributes & layout.LOG_APPEND_TIME)
+    base = header.base_timestamp
+    largest = header.max_timestamp if stamped else base + max(record[1] for record in kept)
+    attributes = header.attributes
+    if horizon is None:
+        content = b"".join([block[record[2] : record[4]] for record in kept])
+    else:
+        attributes |= layout.DELETE_HORIZON
+        parts = []
+        for record in kept:
+            timestamp_ms = header.max_timestamp if stamped else base + record[1]
+            body = b"\x00" + encode_signed(timestamp_ms - horizon) + block[record[3] : record[4]]
+            parts += [encode_signed(len(body)), body]
+        content = b"".join(parts)
+        base = horizon
+    batch = _sealed(header, deflate(header.codec, content), attributes, base, largest, len(kept))
+    return Rewritten(batch, len(kept), dropped, 0, largest)
+
+
+def _sealed(
+    header: BatchHeader, payload: bytes, attributes: int, base_timestamp: int, max_timestamp: int, count: int
+) -> bytearray:
+    out = bytearray(layout.HEADER_BYTES)
+    changed = header._replace(
+        length=layout.HEADER_BYTES - layout.LOG_OVERHEAD_BYTES + len(payload),
+        attributes=attributes if payload else attributes & ~layout.CODEC_MASK | NONE,
+        base_timestamp=base_timestamp,
+        max_timestamp=max_timestamp,
+        record_count=count,
+    )
+    layout.HEADER.pack_into(out, 0, *changed)
+    out += payload
+    layout.seal(out)
+    return out

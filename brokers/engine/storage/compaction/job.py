@@ -1,0 +1,107 @@
+"""What a run is asked to do and what it answers, as JSON lines between the broker and its cleaning process."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+
+class CleaningFailed(Exception):
+    """A run cannot go on: `file` at byte `position` is damaged or of a kind that is not rewritten (CMP-15)."""
+
+    def __init__(self, file: str, position: int, reason: str) -> None:
+        super().__init__(f"{file} at byte {position}: {reason}")
+        self.file = file
+        self.position = position
+
+
+class Job(NamedTuple):
+    """One log, from its start to its first uncleanable offset.
+
+    `segments` are (base offset, bytes) of the closed segments below `end_offset`, in order; `producers` maps a live
+    producer to (offset of its last data batch, or -1 if it wrote none; its epoch). `ahead` are the segments from
+    `end_offset` on, up to `stable_offset`: only how transactions ended is read from them.
+    """
+
+    directory: str
+    segments: list[tuple[int, int]]
+    ahead: list[tuple[int, int]]
+    first_dirty: int
+    end_offset: int
+    stable_offset: int
+    producers: dict[int, tuple[int, int]]
+    now_ms: int
+    delete_retention_ms: int
+    segment_bytes: int
+    index_bytes: int
+    index_interval_bytes: int
+    map_bytes: int
+    load_factor: float
+    buffer_bytes: int
+    io_bytes_per_s: float
+
+    def to_json(self) -> str:
+        return json.dumps({**self._asdict(), "producers": [[key, *value] for key, value in self.producers.items()]})
+
+
+class Cleaned(NamedTuple):
+    """One group is ready: `.cleaned` files of `base_offset`, `size_bytes` long, take the place of `sources` (bases)."""
+
+    base_offset: int
+    sources: list[int]
+    size_bytes: int
+    bytes_before: int
+    max_timestamp: int
+    max_timestamp_offset: int
+
+
+class Finished(NamedTuple):
+    """The whole run. `end_offset` is where the tail ends from here on."""
+
+    end_offset: int
+    bytes_before: int
+    bytes_after: int
+    records_kept: int
+    records_dropped: int
+    records_keyless: int
+    keys: int
+    io_bytes: int
+    waited_s: float
+    cpu_s: float
+
+
+class Failed(NamedTuple):
+    """The run gave up. `gone`: because a file it was to read is no longer there."""
+
+    reason: str
+    gone: bool
+
+
+Event = Cleaned | Finished | Failed
+
+_KINDS: dict[str, type[Cleaned] | type[Finished] | type[Failed]] = {
+    "cleaned": Cleaned,
+    "finished": Finished,
+    "failed": Failed,
+}
+
+
+def job_from_json(text: str | bytes) -> Job:
+    fields: dict[str, Any] = json.loads(text)
+    fields["segments"] = [(base, size) for base, size in fields["segments"]]
+    fields["ahead"] = [(base, size) for base, size in fields["ahead"]]
+    fields["producers"] = {key: (offset, epoch) for key, offset, epoch in fields["producers"]}
+    return Job(**fields)
+
+
+def event_to_json(event: Event) -> str:
+    return json.dumps({"event": type(event).__name__.lower(), **event._asdict()})
+
+
+def event_from_json(text: str | bytes) -> Event:
+    """Raises ValueError for a line that no cleaning process writes."""
+    fields = json.loads(text)
+    kind = _KINDS.get(fields.pop("event", ""))
+    if kind is None:
+        raise ValueError("not an event of the cleaner")
+    return kind(**fields)

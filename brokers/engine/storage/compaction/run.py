@@ -1,0 +1,222 @@
+"""One cleaning run: map the head, then rewrite every segment up to where the map reaches (CMP-18, CMP-19).
+
+It only reads closed segments and writes `.cleaned` files; who asked for it puts those into place (`swap`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+from time import process_time
+
+from brokers.engine.records.batch import BatchHeader
+from brokers.engine.records.builder import records_block
+from brokers.engine.records.compression import Oversized, Undecodable
+from brokers.engine.records.control import marker_kind
+from brokers.engine.records.walk import Malformed
+from brokers.engine.storage.compaction.fields import read_fields
+from brokers.engine.storage.compaction.filtering import Verdict, horizon_of, rewrite
+from brokers.engine.storage.compaction.grouping import Source, group
+from brokers.engine.storage.compaction.job import Cleaned, CleaningFailed, Event, Finished, Job
+from brokers.engine.storage.compaction.offset_map import OffsetMap
+from brokers.engine.storage.compaction.pacing import Pacer
+from brokers.engine.storage.compaction.reading import Batches, batches, log_path
+from brokers.engine.storage.compaction.transactions import Markers, Outcomes
+from brokers.engine.storage.compaction.writing import CleanedSegment
+from brokers.engine.storage.files import sync_directory
+from brokers.engine.storage.segment import INDEX_SUFFIX, TIME_INDEX_SUFFIX, base_name
+
+
+class Run:
+    """State of one job. `report` is called with every group that is ready, in order, and at the end."""
+
+    def __init__(self, job: Job, report: Callable[[Event], None], pacer: Pacer) -> None:
+        self._job = job
+        self._report = report
+        self._pacer = pacer
+        self._offsets = OffsetMap(job.map_bytes, job.load_factor, keys_max=job.end_offset - job.first_dirty)
+        self._offsets.latest_offset = job.first_dirty - 1
+        self._outcomes = Outcomes()
+        self._markers = Markers()
+        self._kept = self._dropped = self._keyless = 0
+
+    def run(self) -> None:
+        """Raises CleaningFailed, OSError."""
+        job = self._job
+        end_offset = self._map_head()
+        sources = self._sources(end_offset)
+        before = after = 0
+        for members in group(sources, job.segment_bytes, job.index_bytes):
+            cleaned = self._rewrite_group(members)
+            before += cleaned.bytes_before
+            after += cleaned.size_bytes
+            self._report(cleaned)
+        self._report(
+            Finished(
+                end_offset,
+                before,
+                after,
+                self._kept,
+                self._dropped,
+                self._keyless,
+                self._offsets.entries,
+                self._pacer.total_bytes,
+                round(self._pacer.waited_s, 3),
+                round(process_time(), 3),
+            )
+        )
+
+    def _batches(self, base_offset: int, size_bytes: int) -> Batches:
+        path = log_path(self._job.directory, base_offset)
+        return batches(path, size_bytes, self._job.buffer_bytes, self._pacer)
+
+    # -- the head -----------------------------------------------------------------------------------------------------
+
+    def _map_head(self) -> int:
+        """Fills the offset map; answers up to where this run reaches."""
+        job = self._job
+        ends = [base for base, _ in job.segments[1:]] + [job.end_offset]
+        dirty = [
+            (base, size, end) for (base, size), end in zip(job.segments, ends, strict=True) if end > job.first_dirty
+        ]
+        self._learn_outcomes([(base, size) for base, size, _ in dirty])
+        for base, size, end in dirty:
+            with closing(self._batches(base, size)) as found:
+                for header, data in found:
+                    if header.last_offset < job.first_dirty:
+                        continue
+                    if not self._map_batch(base, header, data):
+                        if self._offsets.latest_offset < job.first_dirty:
+                            raise CleaningFailed(
+                                log_path(job.directory, base), 0, "one batch has more keys than the offset map has room"
+                            )
+                        return self._offsets.latest_offset + 1
+                    self._offsets.latest_offset = header.last_offset
+            self._offsets.latest_offset = end - 1
+        return job.end_offset
+
+    def _map_batch(self, base_offset: int, header: BatchHeader, data: memoryview) -> bool:
+        """False if the map is full before the batch's end."""
+        if header.is_control or not header.record_count or self._outcomes.is_aborted(header):
+            return True
+        put, first = self._offsets.put, header.base_offset
+        try:
+            for record in read_fields(records_block(data), header.record_count):
+                key = record[5]
+                offset = first + record[0]
+                if key is not None and offset >= self._job.first_dirty and not put(key, offset):
+                    return False
+        except (Malformed, Undecodable, Oversized) as error:
+            raise self._unreadable(base_offset, header, error) from None
+        return True
+
+    def _learn_outcomes(self, dirty: Sequence[tuple[int, int]]) -> None:
+        """How the transactions of the head ended; their markers may lie beyond it."""
+        for base, size in dirty:
+            with closing(self._batches(base, size)) as found:
+                for header, data in found:
+                    if header.is_control or header.is_transactional:
+                        self._outcomes.saw(header, _kind_of(header, data))
+        for base, size in self._job.ahead:
+            if not self._outcomes.undecided:
+                return
+            with closing(self._batches(base, size)) as found:
+                for header, data in found:
+                    if header.base_offset >= self._job.stable_offset:
+                        break
+                    self._outcomes.saw(header, _kind_of(header, data), beyond=True)
+
+    # -- rewriting ----------------------------------------------------------------------------------------------------
+
+    def _sources(self, end_offset: int) -> list[Source]:
+        job = self._job
+        ends = [base for base, _ in job.segments[1:]] + [job.end_offset]
+        sources = []
+        for (base, size), next_base in zip(job.segments, ends, strict=True):
+            if base < end_offset:
+                stem = f"{job.directory}/{base_name(base)}"
+                index, time_index = _size_of(stem + INDEX_SUFFIX), _size_of(stem + TIME_INDEX_SUFFIX)
+                sources.append(Source(base, next_base, size, index, time_index))
+        return sources
+
+    def _rewrite_group(self, members: Sequence[Source]) -> Cleaned:
+        job = self._job
+        base_offset = members[0].base_offset
+        target = CleanedSegment(job.directory, base_offset, job.index_interval_bytes, job.buffer_bytes, self._pacer)
+        try:
+            for source in members:
+                with closing(self._batches(source.base_offset, source.size_bytes)) as found:
+                    for header, data in found:
+                        self._rewrite_batch(source.base_offset, header, data, target)
+            modified = os.stat(log_path(job.directory, members[-1].base_offset))  # noqa: PTH116
+            target.finish(modified.st_mtime_ns)
+        finally:
+            target.close()
+        sync_directory(Path(job.directory), Path(job.directory).parent)
+        return Cleaned(
+            base_offset,
+            [source.base_offset for source in members],
+            target.size_bytes,
+            sum(source.size_bytes for source in members),
+            target.max_timestamp,
+            target.max_timestamp_offset,
+        )
+
+    def _rewrite_batch(self, base_offset: int, header: BatchHeader, data: memoryview, target: CleanedSegment) -> None:
+        job = self._job
+        try:
+            found = rewrite(
+                data,
+                header,
+                self._offsets,
+                self._verdict(header),
+                now_ms=job.now_ms,
+                delete_retention_ms=job.delete_retention_ms,
+            )
+        except (Malformed, Undecodable, Oversized) as error:
+            raise self._unreadable(base_offset, header, error) from None
+        self._kept += found.kept
+        self._dropped += found.dropped
+        self._keyless += found.keyless
+        if found.data is not None:
+            target.add(found.data, header.last_offset, found.largest_timestamp)
+
+    def _verdict(self, header: BatchHeader) -> Verdict:
+        served = self._markers.has_served(header)
+        if header.is_control:
+            horizon = horizon_of(header)
+            drop = served and (not header.record_count or (horizon is not None and horizon <= self._job.now_ms))
+        else:
+            drop = self._outcomes.is_aborted(header)
+        return Verdict(drop, self._is_last_of_producer(header), served)
+
+    def _is_last_of_producer(self, header: BatchHeader) -> bool:
+        """CMP-23."""
+        last = self._job.producers.get(header.producer_id)
+        if header.producer_id < 0 or last is None:
+            return False
+        offset, epoch = last
+        if offset >= 0:
+            return header.last_offset == offset
+        return header.is_control and header.producer_epoch == epoch
+
+    def _unreadable(self, base_offset: int, header: BatchHeader, error: Exception) -> CleaningFailed:
+        path = log_path(self._job.directory, base_offset)
+        return CleaningFailed(path, 0, f"the batch at offset {header.base_offset} cannot be read: {error}")
+
+
+def _kind_of(header: BatchHeader, data: memoryview) -> int | None:
+    """Of a control batch that still has its record."""
+    if not header.is_control or not header.record_count:
+        return None
+    try:
+        key = read_fields(records_block(data), header.record_count)[0][5]
+    except (Malformed, Undecodable, Oversized):
+        return None
+    return marker_kind(key) if key is not None and len(key) >= 4 else None
+
+
+def _size_of(path: str) -> int:
+    return os.stat(path).st_size if os.path.exists(path) else 0  # noqa: PTH110, PTH116

@@ -1,0 +1,102 @@
+"""Which log to clean next, and how far (CMP-10 to CMP-14). Pure: facts of logs in, a choice out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, TypeVar
+
+from brokers.engine.storage.compaction.settings import LONG_MAX, CompactionRules
+
+Key = TypeVar("Key")
+
+
+class SegmentFacts(NamedTuple):
+    """`largest_timestamp_ms` and `first_timestamp_ms` are asked only if a lag is set: they may cost a read."""
+
+    base_offset: int
+    size_bytes: int
+    largest_timestamp_ms: Callable[[], int]
+    first_timestamp_ms: Callable[[], int]
+
+
+class Range(NamedTuple):
+    """Of one log: its tail ends at `first_dirty`, the head that may be cleaned at `first_uncleanable`."""
+
+    first_dirty: int
+    first_uncleanable: int
+    clean_bytes: int
+    cleanable_bytes: int
+    overdue: bool
+
+    @property
+    def ratio(self) -> float:
+        """The dirty share; 0 for a log without bytes."""
+        total = self.clean_bytes + self.cleanable_bytes
+        return self.cleanable_bytes / total if total else 0.0
+
+    def eligible(self, rules: CompactionRules) -> bool:
+        """CMP-13: dirty enough, or kept uncompacted too long."""
+        return self.cleanable_bytes > 0 and (self.overdue or self.ratio > rules.dirty_ratio_min)
+
+
+def first_dirty_offset(checkpoint: int | None, log_start_offset: int, log_end_offset: int) -> tuple[int, bool]:
+    """Where the head begins, and whether the checkpoint had to be disbelieved because it lies past the log (CMP-11)."""
+    if checkpoint is None or checkpoint < log_start_offset:
+        return log_start_offset, False
+    if checkpoint > log_end_offset:
+        return log_start_offset, True
+    return checkpoint, False
+
+
+def measure(
+    segments: Sequence[SegmentFacts],
+    rules: CompactionRules,
+    *,
+    first_dirty: int,
+    stable_offset: int,
+    now_ms: int,
+) -> Range:
+    """What of a log may be cleaned. The last of `segments` is the active one and is never touched (CMP-8).
+
+    `stable_offset` is the end of what is committed, decided and on disk.
+    """
+    limit = min(stable_offset, segments[-1].base_offset)
+    closed = segments[:-1]
+    first = _holding(segments, first_dirty)
+    dirty = [segment for segment in closed[first:] if segment.base_offset < limit]
+    if rules.lag_ms_min > 0:
+        for segment in dirty:
+            if segment.largest_timestamp_ms() > now_ms - rules.lag_ms_min:
+                limit = min(limit, segment.base_offset)
+                break
+    # Whole segments only: one that reaches past the limit is left for another time.
+    ends = [segment.base_offset for segment in segments[1:]]
+    end = max((at for at in ends if at <= limit), default=segments[0].base_offset)
+    cleanable = [segment for segment in dirty if segment.base_offset < end]
+    overdue = rules.lag_ms_max < LONG_MAX and _overdue(cleanable, now_ms - rules.lag_ms_max)
+    return Range(
+        first_dirty,
+        max(end, first_dirty),
+        sum(segment.size_bytes for segment in closed[:first]),
+        sum(segment.size_bytes for segment in cleanable) if end > first_dirty else 0,
+        overdue,
+    )
+
+
+def _holding(segments: Sequence[SegmentFacts], offset: int) -> int:
+    """The number of the segment that holds `offset`."""
+    return max(sum(1 for segment in segments if segment.base_offset <= offset) - 1, 0)
+
+
+def _overdue(dirty: Sequence[SegmentFacts], before_ms: int) -> bool:
+    for segment in dirty:
+        first = segment.first_timestamp_ms() if segment.size_bytes else -1
+        if first >= 0:
+            return first < before_ms
+    return False
+
+
+def filthiest(found: Iterable[tuple[Key, Range, CompactionRules]]) -> tuple[Key, Range, CompactionRules] | None:
+    """The eligible log with the greatest dirty share, None if there is nothing to do (CMP-13)."""
+    eligible = [one for one in found if one[1].eligible(one[2])]
+    return max(eligible, key=lambda one: one[1].ratio, default=None)

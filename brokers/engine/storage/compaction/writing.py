@@ -1,0 +1,90 @@
+"""The `.cleaned` files of one rewritten segment: log and indexes, on disk before anybody relies on them (CMP-25)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+from brokers.engine.storage.compaction.pacing import Pacer
+from brokers.engine.storage.indexes import OffsetIndex, TimeIndex
+from brokers.engine.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, base_name
+
+CLEANED_SUFFIX: Final = ".cleaned"
+SWAP_SUFFIX: Final = ".swap"
+PARTS: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX)
+
+
+class CleanedSegment:
+    """Filled by `add`, made durable by `finish`. The largest timestamp is that of the records it holds."""
+
+    __slots__ = (
+        "_buffer",
+        "_buffer_bytes",
+        "_fd",
+        "_interval_bytes",
+        "_pacer",
+        "_since_entry",
+        "indexed_timestamp",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "offset_index",
+        "path",
+        "size_bytes",
+        "time_index",
+    )
+
+    def __init__(self, directory: str, base_offset: int, interval_bytes: int, buffer_bytes: int, pacer: Pacer) -> None:
+        stem = f"{directory}/{base_name(base_offset)}"
+        root = Path(directory).parent
+        self.path = stem + LOG_SUFFIX + CLEANED_SUFFIX
+        self.offset_index = OffsetIndex(stem + INDEX_SUFFIX + CLEANED_SUFFIX, root, base_offset, fresh=True)
+        self.time_index = TimeIndex(stem + TIME_INDEX_SUFFIX + CLEANED_SUFFIX, root, base_offset, fresh=True)
+        self.size_bytes = 0
+        self.max_timestamp = -1
+        self.max_timestamp_offset = base_offset
+        self.indexed_timestamp = -1
+        self._interval_bytes = interval_bytes
+        self._buffer_bytes = buffer_bytes
+        self._pacer = pacer
+        self._since_entry = 0
+        self._buffer = bytearray()
+        self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+
+    def add(self, data: bytes | bytearray | memoryview, last_offset: int, largest_timestamp: int) -> None:
+        """Appends one batch; index entries come as with any append (LOG-9)."""
+        if largest_timestamp > self.max_timestamp:
+            self.max_timestamp, self.max_timestamp_offset = largest_timestamp, last_offset
+        if self._since_entry > self._interval_bytes:
+            self.offset_index.add(last_offset, self.size_bytes)
+            if self.max_timestamp > self.indexed_timestamp:
+                self.time_index.add(self.max_timestamp, self.max_timestamp_offset)
+                self.indexed_timestamp = self.max_timestamp
+            self._since_entry = 0
+        self._since_entry += len(data)
+        self.size_bytes += len(data)
+        self._buffer += data
+        if len(self._buffer) >= self._buffer_bytes:
+            self._write()
+
+    def _write(self) -> None:
+        self._pacer.spend(len(self._buffer))
+        view = memoryview(self._buffer)
+        while view:
+            view = view[os.write(self._fd, view) :]
+        self._buffer = bytearray()
+
+    def finish(self, modified_ns: int) -> None:
+        """Everything on disk, with the modification time of the last source."""
+        self._write()
+        os.fsync(self._fd)
+        self.close()
+        self.time_index.add(self.max_timestamp, self.max_timestamp_offset)
+        self.offset_index.store(durable=True)
+        self.time_index.store(durable=True)
+        os.utime(self.path, ns=(modified_ns, modified_ns))
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
