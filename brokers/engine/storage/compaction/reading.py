@@ -16,9 +16,10 @@ def log_path(directory: str, base_offset: int) -> str:
     return f"{directory}/{base_name(base_offset)}{LOG_SUFFIX}"
 
 
-def batches(
-    path: str, size_bytes: int, buffer_bytes: int, pacer: Pacer
-) -> Generator[tuple[BatchHeader, memoryview], None, None]:
+Batches = Generator[tuple[BatchHeader, memoryview], None, None]
+
+
+def batches(path: str, size_bytes: int, buffer_bytes: int, pacer: Pacer) -> Batches:
     """(header, bytes) of every batch in the first `size_bytes` of the file.
 
     Raises CleaningFailed at the first that is damaged or of an old format, OSError.
