@@ -6,7 +6,7 @@ import copy
 from collections.abc import Iterator
 from typing import Any
 
-from brokers.engine.protocol.apis import ADVERTISED_TENANT, PRODUCE_SERVED_FROM, ApiKey
+from brokers.engine.protocol.apis import ADVERTISED_TENANT, ApiKey
 from brokers.engine.protocol.fields import FIXED, FieldSpec, fields_of
 from brokers.engine.protocol.registry import message_class
 from brokers.engine.records import builder
@@ -39,8 +39,7 @@ SENSIBLE: dict[str, Any] = {
 def versions() -> Iterator[tuple[ApiKey, int]]:
     """Every (call, version) that a tenant port serves."""
     for api_key, (lowest, highest) in ADVERTISED_TENANT.items():
-        first = max(lowest, PRODUCE_SERVED_FROM) if api_key is ApiKey.PRODUCE else lowest
-        for version in range(first, highest + 1):
+        for version in range(lowest, highest + 1):
             yield api_key, version
 
 

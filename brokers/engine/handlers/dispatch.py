@@ -10,18 +10,20 @@ from brokers.engine.handlers import (
     configs,
     delete_records,
     fetch,
+    fetch_old,
     list_offsets,
     log_dirs,
     metadata,
     partitions_admin,
     produce,
+    produce_old,
     producers,
     quotas,
     topics,
     versions,
 )
 from brokers.engine.handlers.context import Handler
-from brokers.engine.protocol.apis import ADVERTISED_TENANT, PRODUCE_SERVED_FROM, ApiKey
+from brokers.engine.protocol.apis import ADVERTISED_TENANT, FETCH_BATCHES_FROM, PRODUCE_BATCHES_FROM, ApiKey
 
 
 class Hot(NamedTuple):
@@ -33,8 +35,14 @@ class Hot(NamedTuple):
 
 
 HOT_HANDLERS: Final[Mapping[int, Hot]] = {
-    int(ApiKey.PRODUCE): Hot(produce.produce, PRODUCE_SERVED_FROM, ADVERTISED_TENANT[ApiKey.PRODUCE][1]),
-    int(ApiKey.FETCH): Hot(fetch.fetch, *ADVERTISED_TENANT[ApiKey.FETCH]),
+    int(ApiKey.PRODUCE): Hot(produce.produce, PRODUCE_BATCHES_FROM, ADVERTISED_TENANT[ApiKey.PRODUCE][1]),
+    int(ApiKey.FETCH): Hot(fetch.fetch, FETCH_BATCHES_FROM, ADVERTISED_TENANT[ApiKey.FETCH][1]),
+}
+
+# The same calls in the versions before: their record sets are converted on the way.
+OLD_HANDLERS: Final[Mapping[int, Callable[..., None]]] = {
+    int(ApiKey.PRODUCE): produce_old.produce_old,
+    int(ApiKey.FETCH): fetch_old.fetch_old,
 }
 
 HANDLERS: Final[Mapping[int, Handler]] = {
@@ -50,7 +58,6 @@ HANDLERS: Final[Mapping[int, Handler]] = {
     int(ApiKey.INIT_PRODUCER_ID): producers.init_producer_id,
     int(ApiKey.DESCRIBE_CONFIGS): configs.describe_configs,
     int(ApiKey.DESCRIBE_LOG_DIRS): log_dirs.describe_log_dirs,
-    int(ApiKey.INCREMENTAL_ALTER_CONFIGS): configs.incremental_alter_configs,
     int(ApiKey.DESCRIBE_CLIENT_QUOTAS): quotas.describe_client_quotas,
     int(ApiKey.ALTER_CLIENT_QUOTAS): quotas.alter_client_quotas,
 }

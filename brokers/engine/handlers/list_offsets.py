@@ -7,6 +7,7 @@ from collections import Counter
 from brokers.engine.access.authorizer import Operation, decide
 from brokers.engine.cluster.image import TopicImage
 from brokers.engine.handlers.context import Call
+from brokers.engine.handlers.list_offsets_old import SEGMENTS_VERSION, list_segments
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode, downgraded
 from brokers.engine.protocol.messages.list_offsets import (
@@ -21,7 +22,9 @@ ISOLATION_LEVELS = (0, 1)
 
 
 def list_offsets(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse:
-    """A partition named twice is refused with 42, as Kafka does."""
+    """A partition named twice is refused with 42, as Kafka does (but not in version 0)."""
+    if call.version == SEGMENTS_VERSION:
+        return list_segments(call, request)
     named = Counter(
         (topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions
     )

@@ -11,7 +11,7 @@ from brokers.engine.access.authorizer import Address, peer_address
 from brokers.engine.access.principals import Principal
 from brokers.engine.handlers.client import Client
 from brokers.engine.handlers.context import Call, Channel, Engine, View
-from brokers.engine.handlers.dispatch import HANDLERS, HOT_HANDLERS
+from brokers.engine.handlers.dispatch import HANDLERS, HOT_HANDLERS, OLD_HANDLERS
 from brokers.engine.protocol.apis import APIS, ApiKey, is_served
 from brokers.engine.protocol.codec import decode_request, encode_response
 from brokers.engine.protocol.errors import UnsupportedApi
@@ -72,9 +72,12 @@ class Session:
             self.engine.totals.requests[api_key] += 1
             hot.handle(self, version, correlation_id, client_id, buffer, body, start, end)
             return
-        if hot is not None or not is_served(self._advertised, api_key, version):
+        if not is_served(self._advertised, api_key, version):
             raise UnsupportedApi(f"version {version} of api key {api_key} is not served here")
         self.engine.totals.requests[api_key] += 1
+        if hot is not None:
+            OLD_HANDLERS[api_key](self, version, correlation_id, client_id, buffer, body, start, end)
+            return
         request = None
         if api_key != ApiKey.API_VERSIONS:
             request = decode_request(api_key, version, buffer, body, end)

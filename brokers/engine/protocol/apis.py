@@ -143,12 +143,11 @@ APIS: Final[dict[int, Api]] = {
     )
 }
 
-# What ApiVersions says on a tenant's port. Produce starts at 0 although 3 is the first version served: librdkafka
-# before 2.1 checks its codecs against version 0 and would send uncompressed (KAFKA-18659).
+# What ApiVersions says on a tenant's port.
 ADVERTISED_TENANT: Final[dict[ApiKey, tuple[int, int]]] = {
     _K.PRODUCE: (0, 11),
-    _K.FETCH: (4, 17),
-    _K.LIST_OFFSETS: (1, 9),
+    _K.FETCH: (0, 17),
+    _K.LIST_OFFSETS: (0, 9),
     _K.METADATA: (0, 12),
     _K.FIND_COORDINATOR: (0, 6),
     _K.API_VERSIONS: (0, 4),
@@ -176,7 +175,9 @@ ADVERTISED_INTERNAL: Final[dict[ApiKey, tuple[int, int]]] = dict(
     )
 )
 
-PRODUCE_SERVED_FROM: Final = 3
+# From these versions on record sets are batches of format 2, which pass as they are.
+PRODUCE_BATCHES_FROM: Final = 3
+FETCH_BATCHES_FROM: Final = 4
 
 
 def is_served(advertised: dict[ApiKey, tuple[int, int]], api_key: int, version: int) -> bool:
@@ -188,8 +189,6 @@ def is_served(advertised: dict[ApiKey, tuple[int, int]], api_key: int, version: 
         return api_key in advertised
     versions = advertised.get(api_key)  # type: ignore[call-overload]
     if versions is None:
-        return False
-    if api_key == ApiKey.PRODUCE and version < PRODUCE_SERVED_FROM:
         return False
     return bool(versions[0] <= version <= versions[1])
 

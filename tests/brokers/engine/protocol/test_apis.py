@@ -33,17 +33,17 @@ def test_a_tenant_is_not_offered_authentication() -> None:
     assert set(ADVERTISED_INTERNAL) - set(ADVERTISED_TENANT) == {ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
 
 
-def test_produce_is_advertised_from_0_and_served_from_3() -> None:
-    """Old librdkafka would send uncompressed otherwise (KAFKA-18659)."""
+def test_what_reads_and_writes_records_is_served_from_version_0() -> None:
+    """Old librdkafka would send uncompressed if Produce began later (KAFKA-18659)."""
     assert ADVERTISED_TENANT[ApiKey.PRODUCE] == (0, 11)
-    assert not is_served(ADVERTISED_TENANT, ApiKey.PRODUCE, 2)
-    assert is_served(ADVERTISED_TENANT, ApiKey.PRODUCE, 3)
+    assert ADVERTISED_TENANT[ApiKey.FETCH] == (0, 17)
+    assert ADVERTISED_TENANT[ApiKey.LIST_OFFSETS] == (0, 9)
 
 
 def test_a_call_is_served_in_the_advertised_versions_and_api_versions_in_any() -> None:
     """WIRE-10, WIRE-15."""
-    assert is_served(ADVERTISED_TENANT, ApiKey.FETCH, 4)
-    assert not is_served(ADVERTISED_TENANT, ApiKey.FETCH, 3)
+    assert is_served(ADVERTISED_TENANT, ApiKey.CREATE_TOPICS, 2)
+    assert not is_served(ADVERTISED_TENANT, ApiKey.CREATE_TOPICS, 1)
     assert not is_served(ADVERTISED_TENANT, ApiKey.FETCH, 18)
     assert not is_served(ADVERTISED_TENANT, ApiKey.SASL_HANDSHAKE, 1)
     assert not is_served(ADVERTISED_TENANT, 999, 0)

@@ -1,0 +1,235 @@
+"""Fetch 0 to 3: record batches as messages of format 0 (versions 0 and 1) or 1 (2 and 3) (REC-31, WIRE-28, QUO-20).
+
+What was read is converted in a thread; an answer holds at most `READ_BYTES_MAX` of the log, several times that after
+conversion. Versions before 3 have no limit of their own for the answer, and no batch that is larger than the
+partition's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from brokers.engine.handlers.aside import answer_aside
+from brokers.engine.handlers.client import Client
+from brokers.engine.partitions.old_readers import Converted, read_messages, read_whole_batches
+from brokers.engine.partitions.partition import Partition
+from brokers.engine.partitions.results import ReadResult
+from brokers.engine.partitions.waiting import FetchWait
+from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.codec import decode_request, encode_response
+from brokers.engine.protocol.errors import ErrorCode, downgraded
+from brokers.engine.protocol.headers import encode_response_frame
+from brokers.engine.protocol.messages.fetch import (
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchPartitionData,
+    FetchRequest,
+    FetchResponse,
+)
+from brokers.engine.records.compression import ZSTD
+from brokers.engine.throttling.charging import charge_fetch, fetch_cap_bytes
+from brokers.engine.throttling.usage import UsageCounter
+
+if TYPE_CHECKING:
+    from brokers.engine.handlers.session import Session
+
+MAGIC_1_FROM: Final = 2
+ANSWER_LIMIT_FROM: Final = 3
+READ_BYTES_MAX: Final = 8 * 1024 * 1024
+UNDEFINED: Final = -1
+
+
+@dataclass(slots=True)
+class _Part:
+    """One partition of the answer, and what was read for it."""
+
+    wanted: FetchPartition
+    line: FetchPartitionData
+    usage: UsageCounter | None = None
+    partition: Partition | None = None
+    result: ReadResult | None = None
+    converted: Converted | None = None
+
+
+def fetch_old(
+    session: Session,
+    version: int,
+    correlation_id: int,
+    client_id: str | None,
+    buffer: memoryview,
+    body: int,
+    start: int,
+    end: int,
+) -> None:
+    """As `fetch.fetch`, for versions 0 to 3."""
+    request: FetchRequest = decode_request(ApiKey.FETCH, version, buffer, body, end)
+    answer_aside(session, f"fetch {version}", _OldFetch(session, version, correlation_id, client_id, request).run())
+
+
+class _OldFetch:
+    def __init__(
+        self, session: Session, version: int, correlation_id: int, client_id: str | None, request: FetchRequest
+    ) -> None:
+        self.session = session
+        self.version = version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.request = request
+        self.must_answer = False
+
+    async def run(self) -> None:
+        if self.request.replica_id >= 0:
+            self._respond(self._refused(int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)))
+            return
+        client = self.session.client(self.client_id)
+        topics, missing_bytes = self._read(client)
+        watched = [part.partition for _, parts in topics for part in parts if part.partition is not None]
+        if missing_bytes > 0 and self.request.max_wait_ms > 0 and not self.must_answer and watched:
+            _release(topics)
+            await self._waited(watched, missing_bytes)
+            client = self.session.client(self.client_id)
+            topics, _ = self._read(client)
+        magic = 1 if self.version >= MAGIC_1_FROM else 0
+        converting = self.session.engine.loop.run_in_executor(None, _convert, topics, magic)
+        # Files stay open for as long as the thread reads them, even when nobody waits for it any more.
+        converting.add_done_callback(lambda _: _release(topics))
+        await asyncio.shield(converting)
+        self._settle(topics)
+        self._answer(self.session.client(self.client_id), topics)
+
+    def _settle(self, topics: list[tuple[str, list[_Part]]]) -> None:
+        for _, parts in topics:
+            for part in parts:
+                converted = part.converted
+                if converted is not None:
+                    part.line.error_code, part.line.records = converted.error_code, converted.records
+                    if converted.failure is not None and part.partition is not None:
+                        part.partition.storage_failed(converted.failure)
+                if part.line.error_code:
+                    part.line.error_code = downgraded(part.line.error_code, ApiKey.FETCH, self.version)
+                    part.line.high_watermark = UNDEFINED
+
+    def _refused(self, error: int) -> FetchResponse:
+        return FetchResponse(
+            responses=[
+                FetchableTopicResponse(
+                    topic=topic.topic, partitions=[_line(wanted.partition, error) for wanted in topic.partitions]
+                )
+                for topic in self.request.topics
+            ]
+        )
+
+    def _read(self, client: Client) -> tuple[list[tuple[str, list[_Part]]], int]:
+        """Everything in the order of the request, and how many bytes are missing to the least that is wanted."""
+        wanted_bytes = min(self.request.max_bytes, self.session.engine.fetch_bytes_max, READ_BYTES_MAX)
+        limit = remaining = fetch_cap_bytes(client.consume_limiters, wanted_bytes)
+        nothing_yet = self.version >= ANSWER_LIMIT_FROM
+        topics = []
+        readable_bytes = 0
+        for topic in self.request.topics:
+            parts = []
+            for wanted in topic.partitions:
+                part = self._part(client, topic.topic.encode(), wanted, remaining, min_one_batch=nothing_yet)
+                parts.append(part)
+                if part.result is not None and part.result.slice is not None:
+                    length = part.result.slice.length
+                    nothing_yet = False
+                    readable_bytes += length
+                    remaining = max(0, remaining - length)
+            topics.append((topic.topic, parts))
+        return topics, min(self.request.min_bytes, limit) - readable_bytes
+
+    def _part(
+        self, client: Client, name: bytes, wanted: FetchPartition, remaining: int, *, min_one_batch: bool
+    ) -> _Part:
+        route = client.consume_routes.get(name) or client.consume_route(name, by_id=False)
+        line = _line(wanted.partition, route.error)
+        if route.error:
+            return _Part(wanted, line)
+        partition = route.partitions.get(wanted.partition) or route.find(wanted.partition, self.session.engine)
+        if isinstance(partition, int):
+            self.must_answer = self.must_answer or partition != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            line.error_code = partition
+            return _Part(wanted, line)
+        part = _Part(wanted, line, route.usage, partition)
+        if wanted.partition_max_bytes < 0 or self.request.max_bytes < 0:
+            line.error_code = int(ErrorCode.UNKNOWN_SERVER_ERROR)
+        elif partition.config.batch_rules.codec == ZSTD:
+            line.error_code = int(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+        else:
+            bytes_max = min(wanted.partition_max_bytes, remaining)
+            result = read_whole_batches(partition, wanted.fetch_offset, bytes_max, min_one_batch=min_one_batch)
+            line.error_code = result.error_code
+            line.high_watermark = result.high_watermark
+            part.result = result
+        self.must_answer = self.must_answer or line.error_code != 0
+        return part
+
+    async def _waited(self, watched: list[Partition], missing_bytes: int) -> None:
+        """Until there are bytes, a failure, or the deadline (WIRE-27)."""
+        loop = self.session.engine.loop
+        done = asyncio.Event()
+        wait = FetchWait(done.set, missing_bytes)
+        for partition in watched:
+            wait.watch(partition)
+        timer = loop.call_later(self.request.max_wait_ms / 1000, wait.expire)
+        try:
+            await done.wait()
+        finally:
+            timer.cancel()
+            wait.cancel()
+
+    def _answer(self, client: Client, topics: list[tuple[str, list[_Part]]]) -> None:
+        """Charges the answer as it would be sent; too much, and it goes without data and uncounted (QUO-20)."""
+        engine = self.session.engine
+        responses = [
+            FetchableTopicResponse(topic=name, partitions=[part.line for part in parts]) for name, parts in topics
+        ]
+        frame = self._encoded(FetchResponse(responses=responses))
+        if client.consume_limiters:
+            delay_ms, limiter = charge_fetch(client.consume_limiters, len(frame), engine.clock.monotonic_ms())
+            if limiter is not None:
+                client.remember_delay(limiter, delay_ms, engine.clock.now_ms())
+                self._respond(FetchResponse(throttle_time_ms=delay_ms), delay_ms)
+                return
+        total_bytes = 0
+        for _, parts in topics:
+            for part in parts:
+                size_bytes = len(part.line.records or b"")
+                total_bytes += size_bytes
+                if part.usage is not None and size_bytes:
+                    part.usage.add(size_bytes)
+        if total_bytes:
+            engine.totals.consume_bytes += total_bytes
+            if client.book is not None:
+                client.book.traffic.consumed(total_bytes, engine.clock.now_ms())
+        self.session.cancel = None
+        self.session.channel.respond(frame)
+
+    def _respond(self, response: FetchResponse, delay_ms: int = 0) -> None:
+        self.session.cancel = None
+        self.session.channel.respond(self._encoded(response), delay_ms)
+
+    def _encoded(self, response: FetchResponse) -> bytes:
+        body = encode_response(ApiKey.FETCH, self.version, response)
+        return encode_response_frame(ApiKey.FETCH, self.version, self.correlation_id, body)
+
+
+def _line(index: int, error: int) -> FetchPartitionData:
+    return FetchPartitionData(partition_index=index, error_code=error, high_watermark=UNDEFINED, records=b"")
+
+
+def _convert(topics: list[tuple[str, list[_Part]]], magic: int) -> None:
+    for _, parts in topics:
+        for part in parts:
+            if part.partition is not None and part.result is not None and part.result.slice is not None:
+                part.converted = read_messages(part.partition, part.result.slice, magic, part.wanted.fetch_offset)
+
+
+def _release(topics: list[tuple[str, list[_Part]]]) -> None:
+    for _, parts in topics:
+        for part in parts:
+            if part.result is not None and part.result.slice is not None:
+                part.result.slice.release()

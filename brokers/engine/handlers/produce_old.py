@@ -1,0 +1,259 @@
+"""Produce 0 to 2: message sets of formats 0 and 1, stored as record batches (REC-30, REC-47 to REC-58, REC-64).
+
+Sets are converted in a thread, before any partition is touched; a batch of format 2 in such a request is taken as it
+is. Everything else is as in `produce`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from brokers.engine.handlers.aside import answer_aside
+from brokers.engine.handlers.client import Client
+from brokers.engine.partitions.partition import Partition
+from brokers.engine.partitions.results import AppendResult
+from brokers.engine.partitions.waiting import ProduceWait
+from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.codec import decode_request, encode_response
+from brokers.engine.protocol.errors import ErrorCode, downgraded
+from brokers.engine.protocol.headers import encode_response_frame
+from brokers.engine.protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from brokers.engine.records.batch import MAGIC
+from brokers.engine.records.conversion import OldSet, inspect, to_batch
+from brokers.engine.records.validation import PRODUCE_ZSTD_FROM, BatchRejected
+from brokers.engine.throttling.charging import charge
+from brokers.engine.throttling.usage import UsageCounter
+
+if TYPE_CHECKING:
+    from brokers.engine.handlers.session import Session
+
+ACKS: Final = (-1, 0, 1)
+ACKS_ALL: Final = -1
+
+Line = PartitionProduceResponse
+
+
+class _Rules(NamedTuple):
+    """Of a topic, what conversion asks for."""
+
+    batch_bytes_max: int
+    log_append_time: bool
+
+
+@dataclass(slots=True)
+class _Set:
+    """One record set on its way: where it goes, its error so far, and the batch it became (None: it holds nothing)."""
+
+    name: bytes
+    index: int
+    records: bytes | None
+    error: int = 0
+    rules: _Rules | None = None
+    batch: bytearray | None = None
+    partition: Partition | None = None
+
+    def convert(self) -> None:
+        if self.error or self.rules is None or self.records is None:
+            return
+        try:
+            old: OldSet = inspect(self.records, self.rules.batch_bytes_max)
+            if old.magic == MAGIC:
+                self.batch = bytearray(self.records)
+            elif old.entries:
+                self.batch = to_batch(self.records, old, log_append_time=self.rules.log_append_time)
+        except BatchRejected as fault:
+            self.error = fault.code
+
+
+def produce_old(
+    session: Session,
+    version: int,
+    correlation_id: int,
+    client_id: str | None,
+    buffer: memoryview,
+    body: int,
+    start: int,
+    end: int,
+) -> None:
+    """As `produce.produce`, for versions 0 to 2."""
+    request: ProduceRequest = decode_request(ApiKey.PRODUCE, version, buffer, body, end)
+    call = _OldProduce(session, version, correlation_id, client_id, request, end - start)
+    answer_aside(session, f"produce {version}", call.run())
+
+
+class _OldProduce:
+    def __init__(
+        self,
+        session: Session,
+        version: int,
+        correlation_id: int,
+        client_id: str | None,
+        request: ProduceRequest,
+        size_bytes: int,
+    ) -> None:
+        self.session = session
+        self.version = version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.request = request
+        self.size_bytes = size_bytes
+
+    async def run(self) -> None:
+        client = self.session.client(self.client_id)
+        topics = [
+            (topic.name, [self._placed(client, topic.name.encode(), data) for data in topic.partition_data])
+            for topic in self.request.topic_data
+        ]
+        sets = [one for _, found in topics for one in found]
+        await asyncio.to_thread(_convert, sets)
+        self._append(topics)
+
+    def _placed(self, client: Client, name: bytes, data: PartitionProduceData) -> _Set:
+        """The set with its partition, or with why it has none."""
+        route = client.produce_routes.get(name) or client.produce_route(name)
+        placed = _Set(name, data.index, data.records, route.error)
+        if route.error:
+            return placed
+        found = route.partitions.get(data.index) or route.find(data.index, self.session.engine)
+        if isinstance(found, int):
+            placed.error = found
+            return placed
+        placed.partition = found
+        placed.error = self._refusal(found, data)
+        rules = found.config.batch_rules
+        placed.rules = _Rules(rules.batch_bytes_max, rules.log_append_time)
+        return placed
+
+    def _refusal(self, partition: Partition, data: PartitionProduceData) -> int:
+        if self.request.acks not in ACKS:
+            return int(ErrorCode.INVALID_REQUIRED_ACKS)
+        if data.records is None:
+            return int(ErrorCode.INVALID_RECORD)
+        if partition.offline:
+            return int(ErrorCode.KAFKA_STORAGE_ERROR)
+        if not partition.is_leader:
+            return int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if self.request.acks == ACKS_ALL and not partition.has_enough_replicas():
+            return int(ErrorCode.NOT_ENOUGH_REPLICAS)
+        return 0
+
+    def _append(self, topics: list[tuple[str, list[_Set]]]) -> None:
+        session, engine = self.session, self.session.engine
+        client = session.client(self.client_id)
+        now_ms = engine.clock.now_ms()
+        unsettled: list[tuple[Line, Partition, int]] = []
+        answers: list[TopicProduceResponse] = []
+        accepted_bytes = 0
+        for name, sets in topics:
+            topic_bytes = 0
+            lines: list[Line] = []
+            for one in sets:
+                result = self._appended(one, now_ms)
+                code = downgraded(result.error_code, ApiKey.PRODUCE, self.version)
+                line = Line(
+                    index=one.index,
+                    error_code=code,
+                    base_offset=result.base_offset,
+                    log_append_time_ms=result.log_append_time_ms,
+                )
+                lines.append(line)
+                topic_bytes += result.appended_bytes
+                partition = one.partition
+                if result.appended_bytes and partition is not None and partition.high_watermark <= result.last_offset:
+                    unsettled.append((line, partition, result.last_offset))
+            accepted_bytes += topic_bytes
+            usage = self._usage(client, name) if topic_bytes else None
+            if usage is not None:
+                usage.add(topic_bytes)
+            answers.append(TopicProduceResponse(name=name, partition_responses=lines))
+        if accepted_bytes:
+            engine.totals.produce_bytes += accepted_bytes
+            if client.book is not None:
+                client.book.traffic.produced(accepted_bytes, now_ms)
+        delay_ms = self._charge(client, now_ms)
+        session.cancel = None
+        if self.request.acks == 0:
+            if any(line.error_code for topic in answers for line in topic.partition_responses):
+                session.channel.close("an append without acknowledgement failed")
+            else:
+                session.channel.finish_without_response(delay_ms)
+        elif unsettled and self.request.acks == ACKS_ALL:
+            self._wait(answers, unsettled, delay_ms)
+        else:
+            self._respond(answers, delay_ms)
+
+    def _appended(self, one: _Set, now_ms: int) -> AppendResult:
+        if one.error or one.batch is None or one.partition is None:
+            return AppendResult(one.error)
+        result = one.partition.append(
+            memoryview(one.batch), now_ms, acks=self.request.acks, produce_version=PRODUCE_ZSTD_FROM
+        )
+        if result.error_code == ErrorCode.INVALID_TXN_STATE:
+            return AppendResult(int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+        return result
+
+    @staticmethod
+    def _usage(client: Client, name: str) -> UsageCounter | None:
+        key = name.encode()
+        return (client.produce_routes.get(key) or client.produce_route(key)).usage
+
+    def _charge(self, client: Client, now_ms: int) -> int:
+        if not client.produce_limiters:
+            return 0
+        delay_ms, limiter = charge(client.produce_limiters, self.size_bytes, self.session.engine.clock.monotonic_ms())
+        if limiter is not None:
+            client.remember_delay(limiter, delay_ms, now_ms)
+        return delay_ms
+
+    def _wait(
+        self, answers: list[TopicProduceResponse], unsettled: list[tuple[Line, Partition, int]], delay_ms: int
+    ) -> None:
+        """acks=-1 with followers: answers when every high watermark is there, or the time is over (REP-12)."""
+        session, engine = self.session, self.session.engine
+
+        def settled() -> None:
+            session.cancel = None
+            timer.cancel()
+            for line, partition, last_offset in unsettled:
+                line.error_code = _verdict(partition, last_offset)
+                if line.error_code:
+                    line.base_offset = line.log_append_time_ms = -1
+            self._respond(answers, delay_ms)
+
+        wait = ProduceWait(lambda: engine.loop.call_soon(settled))
+        for _, partition, last_offset in unsettled:
+            wait.watch(partition, last_offset)
+        timer = engine.loop.call_later(max(0, self.request.timeout_ms) / 1000, wait.expire)
+
+        def cancel() -> None:
+            timer.cancel()
+            wait.cancel()
+
+        session.cancel = cancel
+
+    def _respond(self, answers: list[TopicProduceResponse], delay_ms: int) -> None:
+        response = ProduceResponse(responses=answers, throttle_time_ms=delay_ms)
+        body = encode_response(ApiKey.PRODUCE, self.version, response)
+        frame = encode_response_frame(ApiKey.PRODUCE, self.version, self.correlation_id, body)
+        self.session.channel.respond(frame, delay_ms)
+
+
+def _convert(sets: list[_Set]) -> None:
+    for one in sets:
+        one.convert()
+
+
+def _verdict(partition: Partition, last_offset: int) -> int:
+    if not partition.is_leader:
+        return int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    if partition.high_watermark <= last_offset:
+        return int(ErrorCode.REQUEST_TIMED_OUT)
+    return 0 if partition.has_enough_replicas() else int(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)

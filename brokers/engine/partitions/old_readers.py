@@ -1,0 +1,88 @@
+"""What a partition answers to clients from before format 2: messages instead of batches, segments instead of offsets.
+
+`read_messages` may run in a thread of its own: it only reads, from a slice that keeps its file open.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from brokers.engine.partitions.partition import EARLIEST, LATEST, Partition
+from brokers.engine.partitions.results import ReadResult
+from brokers.engine.records import verdicts
+from brokers.engine.records.compression import Oversized, Undecodable
+from brokers.engine.records.conversion import UnsupportedCodec, from_batches
+from brokers.engine.records.walk import Malformed
+from brokers.engine.storage.files import FileSlice, StorageFailed, storage_errors
+
+
+class Converted(NamedTuple):
+    """What was read for an old client; `failure` is what the disk said when it could not be read."""
+
+    error_code: int
+    records: bytes = b""
+    failure: StorageFailed | None = None
+
+
+def read_messages(partition: Partition, found: FileSlice, magic: int, first_offset: int) -> Converted:
+    """The batches of `found` as messages of format `magic` from `first_offset` on (REC-31).
+
+    Letting go of the slice, and telling the partition of its disk, is for the thread that owns them.
+    """
+    try:
+        batches = os.pread(found.fd, found.length, found.position)
+        return Converted(verdicts.NONE, from_batches(batches, magic, first_offset))
+    except OSError as error:
+        return Converted(verdicts.KAFKA_STORAGE_ERROR, failure=StorageFailed(partition.log.root, error))
+    except UnsupportedCodec:
+        return Converted(verdicts.UNSUPPORTED_COMPRESSION_TYPE)
+    except (Malformed, Undecodable):
+        return Converted(verdicts.CORRUPT_MESSAGE)
+    except Oversized:
+        return Converted(verdicts.MESSAGE_TOO_LARGE)
+
+
+def read_whole_batches(partition: Partition, offset: int, max_bytes: int, *, min_one_batch: bool) -> ReadResult:
+    """As `Partition.read`; without `min_one_batch` a first batch over the limit is not answered at all (WIRE-28)."""
+    result = partition.read(offset, max_bytes, min_one_batch=min_one_batch)
+    found = result.slice
+    if found is not None and found.length > max_bytes and not min_one_batch:
+        found.release()
+        return result._replace(slice=None)
+    return result
+
+
+def segment_offsets(partition: Partition, timestamp: int, count_max: int, now_ms: int) -> tuple[int, list[int]]:
+    """`(error, offsets)`: where segments begin that were last written at or before `timestamp`, newest first (LOG-29).
+
+    The log's end counts as a segment of this moment; nothing above the high watermark is told.
+    """
+    if partition.offline:
+        return verdicts.KAFKA_STORAGE_ERROR, []
+    if not partition.is_leader:
+        return verdicts.NOT_LEADER_OR_FOLLOWER, []
+    log = partition.log
+    known: list[tuple[int, int]] = []
+    try:
+        for segment in log.segments:
+            path = Path(segment.file.path)
+            with storage_errors(segment.file.root):
+                written_ms = int(path.stat().st_mtime * 1000) if segment.size_bytes else segment.created_ms
+            known.append((max(segment.base_offset, log.log_start_offset), written_ms))
+    except StorageFailed as failure:
+        partition.storage_failed(failure)
+        return verdicts.KAFKA_STORAGE_ERROR, []
+    if log.active.size_bytes:
+        known.append((log.log_end_offset, now_ms))
+    if timestamp == EARLIEST:
+        known = known[:1]
+    elif timestamp != LATEST:
+        while known and known[-1][1] > timestamp:
+            known.pop()
+    offsets = [offset for offset, _ in reversed(known[-count_max:])] if count_max > 0 else []
+    offsets.sort(reverse=True)
+    high_watermark = partition.high_watermark
+    readable = [offset for offset in offsets if offset <= high_watermark]
+    return verdicts.NONE, readable if len(readable) == len(offsets) else [high_watermark, *readable]
