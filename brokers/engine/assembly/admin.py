@@ -180,6 +180,19 @@ class AdminPort:
         )
         for name, text, value in totals_of:
             yield Sample(name, "counter", text, value)
+        cleaned = self.engine.table.cleaned
+        cleaner = (
+            ("penstock_broker_cleaner_runs", "Runs of the log cleaner.", cleaned.runs),
+            ("penstock_broker_cleaner_failures", "Runs that an error ended.", cleaned.failures),
+            ("penstock_broker_cleaner_bytes_before", "Bytes of segments that were cleaned.", cleaned.bytes_before),
+            ("penstock_broker_cleaner_bytes_after", "Bytes left of them.", cleaned.bytes_after),
+            ("penstock_broker_cleaner_io_bytes", "Bytes read and written by the cleaner.", cleaned.io_bytes),
+            ("penstock_broker_cleaner_cpu_seconds", "CPU time of the cleaning processes.", cleaned.cpu_s),
+        )
+        for name, text, value in cleaner:
+            yield Sample(name, "counter", text, value)
+        text = "Partitions that are not cleaned any more, after an error."
+        yield Sample("penstock_broker_uncleanable_partitions", "gauge", text, cleaned.uncleanable)
         for api_key, count in sorted(totals.requests.items()):
             label = (("api", ApiKey(api_key).name.lower()),)
             yield Sample("penstock_broker_requests", "counter", "Requests by call.", count, label)

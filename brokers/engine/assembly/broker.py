@@ -11,6 +11,7 @@ import structlog
 from brokers.contract.documents import BrokerDocument
 from brokers.engine import lifecycle
 from brokers.engine.assembly.admin import AdminPort
+from brokers.engine.assembly.cleaning import LogCleaning
 from brokers.engine.assembly.instances import Bandwidth, InstancePorts
 from brokers.engine.assembly.metering import Metering
 from brokers.engine.clock import SystemClock
@@ -34,6 +35,7 @@ from brokers.engine.network.reports import NetworkReports
 from brokers.engine.partitions.table import NoUsableDirectory, PartitionTable, StorageSettings
 from brokers.engine.partitions.topic_config import topic_defaults
 from brokers.engine.replication.roles import Roles
+from brokers.engine.storage.compaction import settings as cleaner_settings
 from brokers.engine.storage.directories import DirectoryRefused
 from brokers.engine.telemetry.admin_http import AdminServer
 from brokers.engine.throttling.books import Books
@@ -191,6 +193,11 @@ class Broker:
         periodic = self._periodic
         self._controller_task = periodic.keep(self.controller.run())
         periodic.keep(self.ports.run())
+        cleaning = cleaner_settings.from_overrides(self.config.overrides)
+        if cleaning.enabled:
+            cleaner = LogCleaning(self.table, cleaning, self.clock.now_ms)
+            for _ in range(cleaning.threads):
+                periodic.keep(cleaner.run())
         periodic.aligned(USAGE_INTERVAL_MS, self.clock.now_ms, self.metering.report)
         periodic.every(MAINTENANCE_INTERVAL_S, self._maintain)
         periodic.every(FLUSH_INTERVAL_S, self._flush)

@@ -17,6 +17,7 @@ from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.start_offsets import StartOffsets, StartOffsetsBatch
 from brokers.engine.partitions.topic_config import TopicConfig, parse
 from brokers.engine.storage import checkpoints
+from brokers.engine.storage.compaction.totals import CleanerTotals
 from brokers.engine.storage.directories import NO_TOPIC_ID, LogRoot, remove
 from brokers.engine.storage.files import OPEN_FILES_MAX, OpenFiles, StorageFailed
 from brokers.engine.storage.flushing import needs_flush
@@ -73,6 +74,7 @@ class PartitionTable:
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._configs: dict[tuple[tuple[str, str], ...], TopicConfig] = {}
         self._removals: list[tuple[int, str, Path]] = []
+        self.cleaned = CleanerTotals()
         self._next_retention_ms = 0
         self._next_expiry_ms = 0
         self._flush_from = 0
@@ -330,6 +332,10 @@ class PartitionTable:
                 self.directory_failed(failure)
                 continue
             self._remove_later(gone, partition.log.root, partition.config.file_delete_delay_ms, now_ms)
+
+    def remove_later(self, partition: Partition, paths: list[str], now_ms: int) -> None:
+        """Unlinks files that a partition gave up, after its delete delay, so that running reads finish (LOG-44)."""
+        self._remove_later(paths, partition.log.root, partition.config.file_delete_delay_ms, now_ms)
 
     def _remove_later(self, paths: list[str], root: Path, delay_ms: int, now_ms: int) -> None:
         for path in paths:

@@ -13,6 +13,7 @@ from typing import Final
 from brokers.engine.partitions.topic_settings import SETTINGS, Setting, ValueType
 from brokers.engine.records.compression import NAMES as CODECS
 from brokers.engine.records.validation import BatchRules
+from brokers.engine.storage.compaction.settings import CompactionRules
 from brokers.engine.storage.log import LogConfig
 from brokers.engine.storage.retention import RetentionRules
 
@@ -132,6 +133,7 @@ class TopicConfig:
     log: LogConfig
     min_insync_replicas: int
     file_delete_delay_ms: int
+    compaction: CompactionRules | None
 
 
 def parse(topic: Mapping[str, str], defaults: Mapping[str, str]) -> TopicConfig:
@@ -174,4 +176,16 @@ def parse(topic: Mapping[str, str], defaults: Mapping[str, str]) -> TopicConfig:
         index_limits=(number("index.interval.bytes"), max(number("segment.index.bytes"), INDEX_BYTES_MIN)),
         retention=RetentionRules(number("retention.ms"), number("retention.bytes"), "delete" in policies),
     )
-    return TopicConfig(rules, log, number("min.insync.replicas"), number("file.delete.delay.ms"))
+    compaction = CompactionRules(
+        dirty_ratio_min=float(text("min.cleanable.dirty.ratio")),
+        lag_ms_min=number("min.compaction.lag.ms"),
+        lag_ms_max=lag_ms,
+        delete_retention_ms=number("delete.retention.ms"),
+    )
+    return TopicConfig(
+        rules,
+        log,
+        min_insync_replicas=number("min.insync.replicas"),
+        file_delete_delay_ms=number("file.delete.delay.ms"),
+        compaction=compaction if rules.compacted else None,
+    )

@@ -40,6 +40,7 @@ class Run:
         self._offsets.latest_offset = job.first_dirty - 1
         self._outcomes = Outcomes()
         self._markers = Markers()
+        self._cpu_s_before = process_time()
         self._kept = self._dropped = self._keyless = 0
 
     def run(self) -> None:
@@ -64,7 +65,7 @@ class Run:
                 self._offsets.entries,
                 self._pacer.total_bytes,
                 round(self._pacer.waited_s, 3),
-                round(process_time(), 3),
+                round(process_time() - self._cpu_s_before, 3),
             )
         )
 

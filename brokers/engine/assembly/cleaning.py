@@ -1,0 +1,150 @@
+"""Runs the cleaner: chosen and swapped in on the loop, read and written in processes of their own (CMP-10)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+import brokers
+from brokers.engine.partitions.cleaning import Cleaner, Work
+from brokers.engine.partitions.table import PartitionTable
+from brokers.engine.storage.compaction.job import Cleaned, Failed, Finished, event_from_json
+from brokers.engine.storage.compaction.settings import CleanerSettings
+from brokers.engine.storage.files import StorageFailed
+
+log = structlog.get_logger(__name__)
+
+SOURCES: Final = Path(brokers.__file__).resolve().parents[1]
+WORKER: Final = "brokers.engine.storage.compaction.worker"
+# One event names the segments of one group.
+EVENT_BYTES_MAX: Final = 16 * 1024 * 1024
+END_TIMEOUT_S: Final = 5.0
+MS: Final = 1000
+
+
+class WorkerGone(Exception):
+    """The cleaning process ended, or said something that is no event."""
+
+
+class LogCleaning:
+    """`run` is one of the cleaner's threads; several may run beside each other and never take the same log."""
+
+    def __init__(self, table: PartitionTable, settings: CleanerSettings, now_ms: Callable[[], int]) -> None:
+        self._table = table
+        self._settings = settings
+        self._now_ms = now_ms
+        self._cleaner = Cleaner(table, settings)
+
+    async def run(self) -> None:
+        """Cleans whatever is due, then waits `log.cleaner.backoff.ms`, for ever."""
+        while True:
+            work = self._plan()
+            if work is not None:
+                async with _worker() as process:
+                    while work is not None:
+                        if not await self._clean(process, work):
+                            process.kill()
+                            break
+                        work = self._plan()
+            await asyncio.sleep(self._settings.backoff_ms / MS)
+
+    def _plan(self) -> Work | None:
+        work = self._cleaner.plan(self._now_ms())
+        for topic, partition in self._cleaner.disbelieved:
+            log.warning("cleaner_checkpoint_past_the_log", topic=topic, partition=partition)
+        self._cleaner.disbelieved.clear()
+        return work
+
+    async def _clean(self, process: Process, work: Work) -> bool:
+        """One run; whether the process can take another."""
+        reason: str | None = None
+        done = False
+        try:
+            if not await self._make_durable(work):
+                return False
+            ended = await self._follow(process, work)
+            if isinstance(ended, Finished):
+                done = True
+                await self._finish(work, ended)
+                return True
+            if isinstance(ended, Failed) and not ended.gone:
+                reason = ended.reason
+            return ended is not None
+        except (WorkerGone, OSError) as error:
+            reason = f"the cleaning process failed: {error}"
+            return False
+        finally:
+            if not done:
+                self._cleaner.abandoned(work, reason)
+                self._tell(work, "cleaning_failed" if reason else "cleaning_given_up", reason=reason)
+
+    async def _make_durable(self, work: Work) -> bool:
+        durable = True
+        try:
+            await asyncio.to_thread(work.make_durable)
+        except StorageFailed as failure:
+            self._table.directory_failed(failure)
+            durable = False
+        self._cleaner.durable(work)
+        return durable
+
+    async def _follow(self, process: Process, work: Work) -> Finished | Failed | None:
+        """Gives the job out and swaps in what comes back; None if the log changed so that the run is of no use."""
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(work.job.to_json().encode() + b"\n")
+        await process.stdin.drain()
+        while True:
+            try:
+                event = event_from_json(await process.stdout.readline())
+            except (ValueError, TypeError) as error:
+                raise WorkerGone(str(error)) from error
+            if not isinstance(event, Cleaned):
+                return event
+            if not self._cleaner.swap_in(work, event, self._now_ms()):
+                return None
+
+    async def _finish(self, work: Work, run: Finished) -> None:
+        batch = self._cleaner.finished(work, run)
+        try:
+            await asyncio.to_thread(batch.write)
+        except StorageFailed as failure:
+            self._table.directory_failed(failure)
+        self._tell(work, "log_cleaned", dirty_ratio=round(work.ratio, 3), **run._asdict())
+
+    @staticmethod
+    def _tell(work: Work, event: str, **numbers: object) -> None:
+        tell = log.error if event == "cleaning_failed" else log.info
+        tell(event, topic=work.partition.topic, partition=work.partition.index, **numbers)
+
+
+@contextlib.asynccontextmanager
+async def _worker() -> AsyncIterator[Process]:
+    """A cleaning process, gone at the end: its input ends, and after an error it is killed."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        WORKER,
+        stdin=PIPE,
+        stdout=PIPE,
+        limit=EVENT_BYTES_MAX,
+        cwd=SOURCES,
+    )
+    try:
+        yield process
+        assert process.stdin is not None
+        process.stdin.close()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), END_TIMEOUT_S)
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()

@@ -1,0 +1,221 @@
+"""The cleaner's books: which log is next, which are being cleaned, how far each is clean (CMP-10 to CMP-15, CMP-27).
+
+In the table's thread throughout, but for `Work.make_durable` and `CheckpointBatch.write`. The work itself is done
+elsewhere, from a `Job`; what comes back is put into the live log here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from brokers.engine.partitions.partition import Partition
+from brokers.engine.partitions.table import PartitionTable
+from brokers.engine.storage import checkpoints
+from brokers.engine.storage.compaction import selection, swap
+from brokers.engine.storage.compaction.job import Cleaned, Finished, Job
+from brokers.engine.storage.compaction.selection import Range, SegmentFacts
+from brokers.engine.storage.compaction.settings import CleanerSettings, CompactionRules
+from brokers.engine.storage.files import StorageFailed
+from brokers.engine.storage.flushing import FlushJob
+from brokers.engine.storage.log import Log
+
+CHECKPOINT: Final = "cleaner-offset-checkpoint"
+
+Key = tuple[str, int]
+
+
+class Work(NamedTuple):
+    """One log that was chosen. `flush` comes first: a record may take another's place only once it is on disk."""
+
+    partition: Partition
+    job: Job
+    ratio: float
+    flush: FlushJob | None
+
+    def make_durable(self) -> None:
+        """The slow part, in any thread. Raises StorageFailed."""
+        if self.flush is not None:
+            self.flush.run()
+
+
+class CheckpointBatch(NamedTuple):
+    """One root's checkpoint file, to be written in any thread."""
+
+    root: Path
+    offsets: dict[Key, int]
+
+    def write(self) -> None:
+        """Raises StorageFailed."""
+        checkpoints.write_offsets(self.root / CHECKPOINT, self.offsets, self.root)
+
+
+class Cleaner:
+    """Over one table. `uncleanable` are partitions kept out after an error until the broker starts again, and why."""
+
+    def __init__(self, table: PartitionTable, settings: CleanerSettings) -> None:
+        """Call after the table has recovered: a checkpoint counts only for the partition it was written for."""
+        self._table = table
+        self._settings = settings
+        self._busy: set[Key] = set()
+        self._known: dict[Key, Partition] = {(found.topic, found.index): found for found in table}
+        self._checkpoints: dict[Key, int] = {}
+        self.disbelieved: list[Key] = []
+        self.uncleanable: dict[Key, str] = {}
+        for root in {partition.log.root for partition in table if not partition.offline}:
+            self._load(root)
+
+    def _load(self, root: Path) -> None:
+        try:
+            found = checkpoints.read_offsets(root / CHECKPOINT, root)
+        except checkpoints.Unreadable:
+            return  # every log of the root counts as dirty from its start (CMP-11)
+        except StorageFailed as failure:
+            self._table.directory_failed(failure)
+            return
+        for key, offset in found.items():
+            partition = self._known.get(key)
+            if partition is not None and partition.log.root == root:
+                self._checkpoints[key] = offset
+
+    # -- choosing -----------------------------------------------------------------------------------------------------
+
+    def plan(self, now_ms: int) -> Work | None:
+        """The log with the greatest dirty share among those that are due, marked as being cleaned; None if none is.
+
+        Every answer must be given back by `finished` or `abandoned`.
+        """
+        self._forget_strangers()
+        while True:
+            chosen = selection.filthiest(self._ranges(now_ms))
+            if chosen is None:
+                return None
+            partition, found, rules = chosen
+            try:
+                flush = FlushJob(partition.log) if partition.log.recovery_point < found.first_uncleanable else None
+                swap.discard(partition.log.directory, partition.log.root)
+            except StorageFailed as failure:
+                self._table.directory_failed(failure)
+                continue
+            self._busy.add((partition.topic, partition.index))
+            return Work(partition, self._job(partition, found, rules, now_ms), found.ratio, flush)
+
+    def _ranges(self, now_ms: int) -> Iterator[tuple[Partition, Range, CompactionRules]]:
+        for partition in self._table:
+            rules = partition.config.compaction
+            key = (partition.topic, partition.index)
+            if rules is None or partition.offline or key in self._busy or key in self.uncleanable:
+                continue
+            log = partition.log
+            if len(log.segments) < 2:
+                continue
+            checkpoint = self._checkpoints.get(key)
+            first_dirty, is_past = selection.first_dirty_offset(checkpoint, log.log_start_offset, log.log_end_offset)
+            if is_past:
+                del self._checkpoints[key]
+                self.disbelieved.append(key)
+            stable = partition.last_stable_offset
+            try:
+                found = selection.measure(
+                    _facts(log), rules, first_dirty=first_dirty, stable_offset=stable, now_ms=now_ms
+                )
+            except StorageFailed as failure:
+                self._table.directory_failed(failure)
+                continue
+            yield partition, found, rules
+
+    def _forget_strangers(self) -> None:
+        """A topic of the same name as one that was deleted starts with nothing cleaned."""
+        for key, partition in list(self._known.items()):
+            if self._table.get(*key) is not partition:
+                del self._known[key]
+                self._checkpoints.pop(key, None)
+                self.uncleanable.pop(key, None)
+        for partition in self._table:
+            self._known.setdefault((partition.topic, partition.index), partition)
+
+    def _job(self, partition: Partition, found: Range, rules: CompactionRules, now_ms: int) -> Job:
+        log, settings = partition.log, self._settings
+        below = [held for held in log.segments if held.base_offset < found.first_uncleanable]
+        index_interval_bytes, index_bytes = log.config.index_limits
+        return Job(
+            directory=log.directory,
+            segments=[(held.base_offset, held.size_bytes) for held in below],
+            ahead=[(held.base_offset, held.size_bytes) for held in log.segments[len(below) :] if held.size_bytes],
+            first_dirty=found.first_dirty,
+            end_offset=found.first_uncleanable,
+            stable_offset=partition.last_stable_offset,
+            producers={
+                producer_id: (entry.batches[-1].last_offset if entry.batches else -1, entry.epoch)
+                for producer_id, entry in log.producers.producers.items()
+            },
+            now_ms=now_ms,
+            delete_retention_ms=rules.delete_retention_ms,
+            segment_bytes=log.config.segment_bytes,
+            index_bytes=index_bytes,
+            index_interval_bytes=index_interval_bytes,
+            map_bytes=settings.map_bytes,
+            load_factor=settings.load_factor,
+            buffer_bytes=settings.io_buffer_bytes,
+            io_bytes_per_s=settings.io_bytes_per_s / settings.threads,
+        )
+
+    # -- what comes back ----------------------------------------------------------------------------------------------
+
+    def durable(self, work: Work) -> None:
+        """After `make_durable`, whatever came of it."""
+        if work.flush is not None:
+            work.flush.finish()
+
+    def is_current(self, work: Work) -> bool:
+        """False once the partition was deleted or its disk was given up: nothing of the run may be used then."""
+        partition = work.partition
+        return not partition.offline and self._table.get(partition.topic, partition.index) is partition
+
+    def swap_in(self, work: Work, cleaned: Cleaned, now_ms: int) -> bool:
+        """Puts one group into the live log. False if it no longer fits, and the run is to be given up (CMP-30)."""
+        if not self.is_current(work):
+            return False
+        try:
+            gone = swap.swap_in(work.partition.log, cleaned)
+        except StorageFailed as failure:
+            self._table.directory_failed(failure)
+            return False
+        if gone is None:
+            return False
+        self._table.remove_later(work.partition, gone, now_ms)
+        return True
+
+    def finished(self, work: Work, run: Finished) -> CheckpointBatch:
+        """The run is whole and swapped in; answers the checkpoint to write."""
+        key = (work.partition.topic, work.partition.index)
+        self._busy.discard(key)
+        self._table.cleaned.add(run)
+        if self.is_current(work):
+            self._checkpoints[key] = run.end_offset
+        root = work.partition.log.root
+        offsets = {key: at for key, at in self._checkpoints.items() if self._known[key].log.root == root}
+        return CheckpointBatch(root, offsets)
+
+    def abandoned(self, work: Work, reason: str | None) -> None:
+        """The run ended early. With a `reason` the log itself is at fault and is kept out from here on (CMP-15)."""
+        key = (work.partition.topic, work.partition.index)
+        self._busy.discard(key)
+        if not self.is_current(work):
+            return
+        if reason is not None:
+            self._table.cleaned.failures += 1
+            self.uncleanable[key] = reason
+            self._table.cleaned.uncleanable = len(self.uncleanable)
+        try:
+            swap.discard(work.partition.log.directory, work.partition.log.root)
+        except StorageFailed as failure:
+            self._table.directory_failed(failure)
+
+
+def _facts(log: Log) -> list[SegmentFacts]:
+    return [
+        SegmentFacts(held.base_offset, held.size_bytes, held.largest_timestamp, held.load_first_timestamp)
+        for held in log.segments
+    ]

@@ -1,0 +1,27 @@
+"""What cleaning has cost and freed since the start, for the broker's metrics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from brokers.engine.storage.compaction.job import Finished
+
+
+@dataclass(slots=True)
+class CleanerTotals:
+    """`uncleanable` is how many partitions are kept out after an error (CMP-15)."""
+
+    runs: int = 0
+    failures: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    io_bytes: int = 0
+    cpu_s: float = 0.0
+    uncleanable: int = 0
+
+    def add(self, run: Finished) -> None:
+        self.runs += 1
+        self.bytes_before += run.bytes_before
+        self.bytes_after += run.bytes_after
+        self.io_bytes += run.io_bytes
+        self.cpu_s += run.cpu_s

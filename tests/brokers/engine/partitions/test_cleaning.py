@@ -1,0 +1,155 @@
+"""The cleaner's books over a table: what is due, what is kept out, checkpoints over restarts and re-created topics."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from brokers.engine.partitions.cleaning import CHECKPOINT, Cleaner, Work
+from brokers.engine.partitions.partition import Partition
+from brokers.engine.partitions.table import PartitionTable
+from brokers.engine.records.builder import Record, build_batch
+from brokers.engine.storage.compaction.job import Cleaned, Event, Finished
+from brokers.engine.storage.compaction.pacing import Pacer
+from brokers.engine.storage.compaction.run import Run
+from brokers.engine.storage.compaction.settings import CleanerSettings
+from tests.brokers.engine.partitions.test_table import NOW_MS, opened
+
+COMPACT = {"cleanup.policy": "compact", "segment.bytes": "16384"}
+
+
+def _lead(table: PartitionTable, topic: str, topic_id: bytes = b"1" * 16, **config: str) -> Partition:
+    wanted = {**COMPACT, **{key.replace("_", "."): value for key, value in config.items()}}
+    return table.become_leader(topic, 0, topic_id, 0, wanted, now_ms=NOW_MS)
+
+
+def _produce(partition: Partition, records: int, *, keys: int = 5, at_ms: int = NOW_MS) -> None:
+    for number in range(records):
+        record = Record(at_ms, b"%d" % (number % keys), b"x" * 1_000)
+        data = memoryview(build_batch([record]))
+        assert partition.append(data, at_ms, acks=1, produce_version=9).error_code == 0
+
+
+def _do(cleaner: Cleaner, work: Work, now_ms: int = NOW_MS) -> Finished:
+    work.make_durable()
+    cleaner.durable(work)
+    events: list[Event] = []
+    Run(work.job, events.append, Pacer(0.0, lambda: 0.0, lambda _: None)).run()
+    *groups, last = events
+    for group in groups:
+        assert isinstance(group, Cleaned)
+        assert cleaner.swap_in(work, group, now_ms)
+    assert isinstance(last, Finished)
+    cleaner.finished(work, last).write()
+    return last
+
+
+def test_only_compacted_topics_are_cleaned_and_the_dirtiest_first(tmp_path: Path) -> None:
+    """CMP-9, CMP-13."""
+    table = opened(tmp_path)
+    _produce(_lead(table, "deleted", cleanup_policy="delete"), 100)
+    some, most = _lead(table, "some", cleanup_policy="compact,delete"), _lead(table, "most")
+    _produce(some, 60)
+    cleaner = Cleaner(table, CleanerSettings())
+    first = cleaner.plan(NOW_MS)
+    assert first is not None
+    assert first.partition is some
+    assert cleaner.plan(NOW_MS) is None, "never two on one log"
+    before = some.size_bytes
+    _do(cleaner, first)
+    assert some.size_bytes < before / 2
+    assert cleaner.plan(NOW_MS) is None, "nothing is dirty enough"
+    _produce(some, 40, keys=1_000)
+    _produce(most, 60)
+    order = [cleaner.plan(NOW_MS), cleaner.plan(NOW_MS), cleaner.plan(NOW_MS)]
+    assert [work.partition if work else None for work in order] == [most, some, None]
+    table.close()
+
+
+def test_the_lags_hold_cleaning_back_or_force_it(tmp_path: Path) -> None:
+    """CMP-2, CMP-12, CMP-14."""
+    table = opened(tmp_path)
+    lagging = _lead(table, "lagging", min_compaction_lag_ms="60000")
+    forced = _lead(table, "forced", max_compaction_lag_ms="60000", min_cleanable_dirty_ratio="1")
+    for partition in (lagging, forced):
+        _produce(partition, 40)
+    cleaner = Cleaner(table, CleanerSettings())
+    assert cleaner.plan(NOW_MS + 59_999) is None
+    later = [cleaner.plan(NOW_MS + 60_001), cleaner.plan(NOW_MS + 60_001)]
+    assert {work.partition.topic for work in later if work} == {"lagging", "forced"}
+    table.close()
+
+
+def test_a_checkpoint_outlives_a_restart_but_not_its_topic(tmp_path: Path) -> None:
+    """CMP-11, CMP-27."""
+    table = opened(tmp_path)
+    _produce(_lead(table, "t"), 60)
+    cleaner = Cleaner(table, CleanerSettings())
+    work = cleaner.plan(NOW_MS)
+    assert work is not None
+    end_offset = _do(cleaner, work).end_offset
+    assert (tmp_path / CHECKPOINT).read_text() == f"0\n1\nt 0 {end_offset}\n"
+    table.close()
+
+    table = opened(tmp_path)
+    partition = _lead(table, "t")
+    cleaner = Cleaner(table, CleanerSettings())
+    assert cleaner.plan(NOW_MS) is None
+    _produce(partition, 60)
+    work = cleaner.plan(NOW_MS)
+    assert work is not None
+    assert work.job.first_dirty == end_offset
+    cleaner.abandoned(work, None)
+
+    _produce(_lead(table, "t", b"2" * 16), 60)
+    work = cleaner.plan(NOW_MS)
+    assert work is not None
+    assert work.job.first_dirty == 0
+    table.close()
+
+
+def test_an_error_keeps_a_log_out_until_the_next_start(tmp_path: Path) -> None:
+    """CMP-15."""
+    table = opened(tmp_path)
+    _produce(_lead(table, "t"), 60)
+    cleaner = Cleaner(table, CleanerSettings())
+    work = cleaner.plan(NOW_MS)
+    assert work is not None
+    (Path(work.job.directory) / "00000000000000000000.log.cleaned").touch()
+    cleaner.abandoned(work, "a batch is damaged")
+    assert not list(Path(work.job.directory).glob("*.cleaned"))
+    assert cleaner.plan(NOW_MS) is None
+    assert table.cleaned.uncleanable == 1
+    assert Cleaner(table, CleanerSettings()).plan(NOW_MS) is not None
+    table.close()
+
+
+def test_nothing_is_swapped_into_a_log_that_was_deleted(tmp_path: Path) -> None:
+    """CMP-30."""
+    table = opened(tmp_path)
+    _produce(_lead(table, "t"), 60)
+    cleaner = Cleaner(table, CleanerSettings())
+    work = cleaner.plan(NOW_MS)
+    assert work is not None
+    events: list[Event] = []
+    Run(work.job, events.append, Pacer(0.0, lambda: 0.0, lambda _: None)).run()
+    cleaner.durable(work)
+    table.delete("t", 0, now_ms=NOW_MS)
+    assert isinstance(events[0], Cleaned)
+    assert not cleaner.swap_in(work, events[0], NOW_MS)
+    cleaner.abandoned(work, None)
+    table.close()
+
+
+def test_replaced_files_are_unlinked_after_the_delay(tmp_path: Path) -> None:
+    table = opened(tmp_path)
+    partition = _lead(table, "t")
+    _produce(partition, 60)
+    cleaner = Cleaner(table, CleanerSettings())
+    work = cleaner.plan(NOW_MS)
+    assert work is not None
+    _do(cleaner, work)
+    assert list(Path(work.job.directory).glob("*.log.deleted"))
+    table.maintain(NOW_MS + 60_000)
+    assert not list(Path(work.job.directory).glob("*.deleted"))
+    assert len(list(Path(work.job.directory).glob("*.snapshot"))) <= len(partition.log.segments)
+    table.close()
