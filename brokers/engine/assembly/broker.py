@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections.abc import Callable
 from pathlib import Path
 
 import structlog
@@ -32,6 +33,7 @@ from brokers.engine.handlers.producers import BlockProducerIds
 from brokers.engine.handlers.sasl import SaslSession
 from brokers.engine.network.listener import Limits, Listeners
 from brokers.engine.network.reports import NetworkReports
+from brokers.engine.partitions.flush import FlushBatch
 from brokers.engine.partitions.table import NoUsableDirectory, PartitionTable, StorageSettings
 from brokers.engine.partitions.topic_config import topic_defaults
 from brokers.engine.replication.roles import Roles
@@ -46,6 +48,8 @@ log = structlog.get_logger(__name__)
 USAGE_INTERVAL_MS = 10_000
 MAINTENANCE_INTERVAL_S = 5.0
 FLUSH_INTERVAL_S = 30.0
+# How exactly `flush.messages` and `flush.ms` are kept.
+FLUSH_DUE_INTERVAL_S = 1.0
 SWEEP_INTERVAL_MS = 10_000
 COUNTERS_INTERVAL_S = 600.0
 INTERNAL_LISTENER = "internal"
@@ -150,6 +154,7 @@ class Broker:
         )
         self._controller_task: asyncio.Task[None] | None = None
         self._told_offline: set[Path] = set()
+        self._flushing = asyncio.Lock()
 
     async def start(self) -> None:
         """Raises StartFailed with the one line that says why not."""
@@ -200,7 +205,10 @@ class Broker:
                 periodic.keep(cleaner.run())
         periodic.aligned(USAGE_INTERVAL_MS, self.clock.now_ms, self.metering.report)
         periodic.every(MAINTENANCE_INTERVAL_S, self._maintain)
-        periodic.every(FLUSH_INTERVAL_S, self._flush)
+        periodic.every(FLUSH_INTERVAL_S, lambda: self._flush(self.table.plan_flush))
+        periodic.every(
+            FLUSH_DUE_INTERVAL_S, lambda: self._flush(lambda: self.table.plan_due_flush(self.clock.now_ms()))
+        )
         periodic.every(SWEEP_INTERVAL_MS / 1000, self.listeners.sweep)
         periodic.every(COUNTERS_INTERVAL_S, self._drop_counters)
 
@@ -214,10 +222,13 @@ class Broker:
         except NoUsableDirectory as failure:
             self._stop.fail(f"no log directory is left: {failure}")
 
-    async def _flush(self) -> None:
-        batch = self.table.plan_flush()
-        await asyncio.to_thread(batch.run)
-        batch.finish()
+    async def _flush(self, plan: Callable[[], FlushBatch | None]) -> None:
+        # One at a time: both kinds write the same checkpoints.
+        async with self._flushing:
+            batch = plan()
+            if batch is not None:
+                await asyncio.to_thread(batch.run)
+                batch.finish()
 
     def _drop_counters(self) -> None:
         if self.books.drop_unused(self.clock.monotonic_ms()):

@@ -1,11 +1,11 @@
-"""DescribeConfigs and IncrementalAlterConfigs of topics. The broker's own settings are the operator's, not the
-tenants'.
+"""DescribeConfigs and IncrementalAlterConfigs of topics. The broker's own settings are the operator's: a tenant reads
+those that concern its topics.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from brokers.engine.access.authorizer import Operation, decide
@@ -36,6 +36,7 @@ from instances.naming import is_valid_topic_name
 TOPIC, BROKER = 2, 4
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 RESOURCES_MAX: Final = 1_000
+BROKER_TEXT: Final = "Set by the operator or with the instance; topics may have a value of their own."
 _DOCUMENTED_FROM: Final = 3
 
 
@@ -51,11 +52,15 @@ def _describe(call: Call, request: DescribeConfigsRequest, resource: DescribeCon
     try:
         if resource.resource_type == BROKER:
             _check_broker(call, resource.resource_name)
+            wanted = set(resource.configuration_keys or ())
+            # The defaults that all brokers share have no entry of their own.
+            lines = broker_lines(call, request) if resource.resource_name else []
+            configs = [line for line in lines if not wanted or line.name in wanted]
         else:
-            _check_kind(resource.resource_type)
+            check_kind(resource.resource_type)
             if not is_valid_topic_name(resource.resource_name):
                 raise Wrong(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic name is not valid.")
-            topic = _topic(call, resource.resource_name)
+            topic = find_topic(call, resource.resource_name)
             wanted = set(resource.configuration_keys or ())
             configs = [
                 _line(call, request, line)
@@ -74,17 +79,19 @@ def _describe(call: Call, request: DescribeConfigsRequest, resource: DescribeCon
 
 
 def _check_broker(call: Call, name: str) -> None:
-    """A broker has no settings a tenant may see; asking for one that is there answers an empty list."""
+    """Raises Wrong for a broker that the caller's address does not lead to."""
     if name and not (name.isdecimal() and int(name) in call.view.endpoints):
         raise Wrong(ErrorCode.INVALID_REQUEST, "Unexpected broker id.")
 
 
-def _check_kind(resource_type: int) -> None:
+def check_kind(resource_type: int) -> None:
+    """Raises Wrong for a kind of resource that has no settings here."""
     if resource_type != TOPIC:
         raise Wrong(ErrorCode.INVALID_REQUEST, f"Unsupported resource type {resource_type}.")
 
 
-def _topic(call: Call, name: str) -> TopicImage:
+def find_topic(call: Call, name: str) -> TopicImage:
+    """Raises Wrong for a topic that is not there for this caller."""
     topic = call.view.namespace.topics.get(name.encode())
     error = decide(call.view.state, topic, Operation.DESCRIBE, call.address)
     if topic is None or error:
@@ -115,6 +122,44 @@ def _line(call: Call, request: DescribeConfigsRequest, line: DescribedSetting) -
         documentation=(
             setting.documentation if request.include_documentation and call.version >= _DOCUMENTED_FROM else None
         ),
+    )
+
+
+def broker_lines(call: Call, request: DescribeConfigsRequest) -> list[DescribeConfigsResourceResult]:
+    """What a client may know of a broker, to read only: the defaults of its topics and what becomes of unknown ones."""
+    described = topic_config.describe({}, call.engine.topic_defaults)
+    lines = {
+        line.setting.broker_key: _broker_line(
+            call, request, line.setting.broker_key, line.value, line.source, line.setting.type
+        )
+        for line in described
+    }
+    instance = call.view.instance
+    if instance is not None:
+        settings = instance.document.settings
+        for name, value, kind in (
+            ("auto.create.topics.enable", str(settings.auto_create_topics).lower(), ValueType.BOOLEAN),
+            ("default.replication.factor", str(settings.default_replication_factor), ValueType.INT),
+            ("delete.topic.enable", "true", ValueType.BOOLEAN),
+            ("num.partitions", str(settings.default_partitions), ValueType.INT),
+        ):
+            lines[name] = _broker_line(call, request, name, value, ConfigSource.STATIC_BROKER, kind)
+    return [lines[name] for name in sorted(lines)]
+
+
+def _broker_line(
+    call: Call, request: DescribeConfigsRequest, name: str, value: str, source: ConfigSource, kind: ValueType
+) -> DescribeConfigsResourceResult:
+    return DescribeConfigsResourceResult(
+        name=name,
+        value=value,
+        read_only=True,
+        is_default=source is ConfigSource.DEFAULT,
+        config_source=int(source),
+        is_sensitive=False,
+        synonyms=[_synonym(name, value, source)] if request.include_synonyms else [],
+        config_type=int(kind),
+        documentation=BROKER_TEXT if request.include_documentation and call.version >= _DOCUMENTED_FROM else None,
     )
 
 
@@ -158,23 +203,41 @@ async def _alter(call: Call, resource: IncrementalAlterConfigsResource, validate
         raise Wrong(ErrorCode.INVALID_REQUEST, "A configuration is given twice.")
     if any(change.value is None and change.config_operation != DELETE for change in changes):
         raise Wrong(ErrorCode.INVALID_REQUEST, "A configuration is given without a value.")
-    _check_kind(resource.resource_type)
+    check_kind(resource.resource_type)
     if not resource.resource_name:
         raise Wrong(ErrorCode.INVALID_REQUEST, "Topics have no defaults of their own that could be changed.")
-    topic = _topic(call, resource.resource_name)
+    topic = find_topic(call, resource.resource_name)
 
     def change(present: dict[str, str]) -> dict[str, str]:
-        return applied(present, call.engine.topic_defaults, changes)
+        return applied(present, call.engine.topic_defaults, changes, operator=call.view.instance_id is None)
+
+    return await write(call, resource.resource_name, topic, change, validate_only=validate_only)
+
+
+async def write(
+    call: Call,
+    name: str,
+    topic: TopicImage,
+    change: Callable[[dict[str, str]], dict[str, str]],
+    *,
+    validate_only: bool,
+) -> int | None:
+    """Writes what `change` makes of the topic's settings; answers the config change, None if only checked.
+
+    Raises Wrong.
+    """
+
+    def checked(present: dict[str, str]) -> dict[str, str]:
+        after = change(present)
+        topic_config.check_together(after, call.engine.topic_defaults)
+        return after
 
     try:
         if validate_only:
-            change(dict(topic.config))
+            checked(dict(topic.config))
             return None
         altered = await call.engine.store.alter_topic_config(
-            call.engine.current.image,
-            instance_id=call.view.instance_id,
-            name=resource.resource_name,
-            change=change,
+            call.engine.current.image, instance_id=call.view.instance_id, name=name, change=checked
         )
         return altered.change
     except topic_config.InvalidTopicConfig as error:
@@ -184,7 +247,11 @@ async def _alter(call: Call, resource: IncrementalAlterConfigsResource, validate
 
 
 def applied(
-    present: dict[str, str], defaults: Mapping[str, str], changes: list[IncrementalAlterableConfig]
+    present: dict[str, str],
+    defaults: Mapping[str, str],
+    changes: list[IncrementalAlterableConfig],
+    *,
+    operator: bool = False,
 ) -> dict[str, str]:
     """`present` after `changes`: set, delete (back to the default), append to or subtract from a list. What is not
     there can be deleted.
@@ -197,10 +264,10 @@ def applied(
     for change in changes:
         operation = change.config_operation
         if operation == DELETE:
-            topic_config.check_writable(change.name)
+            topic_config.check_writable(change.name, operator=operator)
             after.pop(change.name, None)
         elif operation == SET:
-            after[change.name] = topic_config.check_value(change.name, change.value)
+            after[change.name] = topic_config.check_value(change.name, change.value, operator=operator)
         elif operation in (APPEND, SUBTRACT):
             after[change.name] = _listed(after, defaults, change)
         else:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from brokers.engine.handlers import (
+    alter_configs,
     cluster,
     configs,
     delete_records,
@@ -58,6 +59,8 @@ HANDLERS: Final[Mapping[int, Handler]] = {
     int(ApiKey.INIT_PRODUCER_ID): producers.init_producer_id,
     int(ApiKey.DESCRIBE_CONFIGS): configs.describe_configs,
     int(ApiKey.DESCRIBE_LOG_DIRS): log_dirs.describe_log_dirs,
+    int(ApiKey.ALTER_CONFIGS): alter_configs.alter_configs,
+    int(ApiKey.INCREMENTAL_ALTER_CONFIGS): configs.incremental_alter_configs,
     int(ApiKey.DESCRIBE_CLIENT_QUOTAS): quotas.describe_client_quotas,
     int(ApiKey.ALTER_CLIENT_QUOTAS): quotas.alter_client_quotas,
 }

@@ -102,7 +102,10 @@ async def _create(call: Call, topic: CreatableTopic, validate_only: bool) -> Cre
     try:
         try:
             # Of a key given twice the last value counts.
-            config = topic_config.check_config({config.name: config.value for config in topic.configs})
+            config = topic_config.check_config(
+                {config.name: config.value for config in topic.configs}, operator=call.view.instance_id is None
+            )
+            topic_config.check_together(config, call.engine.topic_defaults)
         except topic_config.InvalidTopicConfig as error:
             # Kafka looks at the configuration last: whatever else is wrong is the answer.
             await create({}, validate_only=True)

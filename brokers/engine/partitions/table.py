@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from brokers.engine.partitions.flush import FlushBatch
+from brokers.engine.partitions.flush_due import FlushDue
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.start_offsets import StartOffsets, StartOffsetsBatch
 from brokers.engine.partitions.topic_config import TopicConfig, parse
@@ -79,6 +80,7 @@ class PartitionTable:
         self._next_expiry_ms = 0
         self._flush_from = 0
         self._starts = StartOffsets(settings.roots)
+        self._due = FlushDue()
 
     def get(self, topic: str, index: int) -> Partition | None:
         return self._partitions.get((topic, index))
@@ -351,6 +353,19 @@ class PartitionTable:
             start = self._flush_from % len(dirty)
             self._flush_from = start + logs_max
             dirty = (dirty[start:] + dirty[:start])[:logs_max]
+        return self._flush_batch(partitions, dirty)
+
+    def plan_due_flush(self, now_ms: int) -> FlushBatch | None:
+        """The logs whose topics ask for a flush by now (`flush.messages`, `flush.ms`), None if there are none. Call
+        every second, and use it like a flush.
+        """
+        if not any(view.flushes for view in self._configs.values()):
+            return None
+        partitions = [partition for partition in self._partitions.values() if not partition.offline]
+        dirty = self._due.due(partitions, now_ms)
+        return self._flush_batch(partitions, dirty) if dirty else None
+
+    def _flush_batch(self, partitions: list[Partition], dirty: list[Partition]) -> FlushBatch:
         roots = [root.path for root in self._online()]
         return FlushBatch(partitions, dirty, roots, self._starts.plan(partitions, roots), self.directory_failed)
 
@@ -362,7 +377,7 @@ class PartitionTable:
 
 def _configure(partition: Partition, view: TopicConfig) -> None:
     partition.config = view
-    partition.log.config = view.log
+    partition.log.config = view.log_of(partition.topic, partition.index)
 
 
 def _offsets(root: LogRoot, name: str) -> dict[tuple[str, int], int]:

@@ -5,14 +5,16 @@ The settings themselves are in `topic_settings`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
+from zlib import crc32
 
 from brokers.engine.partitions.topic_settings import SETTINGS, Setting, ValueType
 from brokers.engine.records.compression import NAMES as CODECS
-from brokers.engine.records.validation import BatchRules
+from brokers.engine.records.validation import LONG_MAX, BatchRules
 from brokers.engine.storage.compaction.settings import CompactionRules
 from brokers.engine.storage.log import LogConfig
 from brokers.engine.storage.retention import RetentionRules
@@ -46,56 +48,80 @@ class DescribedSetting:
     source: ConfigSource
 
 
-def _whole(value: str) -> bool:
-    int(value)
-    return True
+_WHOLE: Final = re.compile(r"[+-]?[0-9]+")
+_FRACTION: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
-def _fraction(value: str) -> bool:
-    float(value)
-    return True
+def _whole(value: str) -> str:
+    if not _WHOLE.fullmatch(value):
+        raise ValueError(value)
+    return str(int(value))
 
 
-_PARSES: dict[ValueType, Callable[[str], bool]] = {
-    ValueType.BOOLEAN: lambda value: value.lower() in ("true", "false"),
-    ValueType.STRING: lambda value: True,
+def _fraction(value: str) -> str:
+    if not _FRACTION.fullmatch(value):
+        raise ValueError(value)
+    return str(float(value))
+
+
+def _boolean(value: str) -> str:
+    if value.lower() not in ("true", "false"):
+        raise ValueError(value)
+    return value.lower()
+
+
+# What a value is written as once it was understood, the way Kafka does. Raise ValueError for one that is none.
+_FORMS: dict[ValueType, Callable[[str], str]] = {
+    ValueType.BOOLEAN: _boolean,
+    ValueType.STRING: str,
     ValueType.INT: _whole,
     ValueType.SHORT: _whole,
     ValueType.LONG: _whole,
     ValueType.DOUBLE: _fraction,
-    ValueType.LIST: lambda value: True,
+    ValueType.LIST: lambda value: ",".join(word.strip() for word in value.split(",")),
 }
 
 
-def check_writable(name: str) -> None:
+def check_writable(name: str, *, operator: bool = False) -> None:
     """Raises InvalidTopicConfig for a key that only the operator may touch."""
-    if name in SETTINGS and SETTINGS[name].read_only:
+    if not operator and name in SETTINGS and SETTINGS[name].read_only:
         raise InvalidTopicConfig(f"Topic config {name} is set by the operator and cannot be changed")
 
 
-def check_value(name: str, value: str | None) -> str:
-    """The value, trimmed, if `name` may be set to it. Raises InvalidTopicConfig with a reason for the client."""
+def check_value(name: str, value: str | None, *, operator: bool = False) -> str:
+    """The value as it is kept, if `name` may be set to it. Raises InvalidTopicConfig with a reason for the client."""
     setting = SETTINGS.get(name)
     if setting is None:
         raise InvalidTopicConfig(f"Unknown topic config name: {name}")
-    check_writable(name)
+    check_writable(name, operator=operator)
     if value is None or len(value) > CONFIG_VALUE_CHARS_MAX:
         raise InvalidTopicConfig(f"Invalid value for configuration {name}: null or too long")
     value = value.strip()
     try:
-        acceptable = _PARSES[setting.type](value) and setting.accepts(value)
+        value = _FORMS[setting.type](value)
+        acceptable = setting.accepts(value)
     except ValueError:
         raise InvalidTopicConfig(
-            f"Invalid value {value} for configuration {name}: Not a number of type {setting.type.name}"
+            f"Invalid value {value} for configuration {name}: Not a value of type {setting.type.name}"
         ) from None
     if not acceptable:
         raise InvalidTopicConfig(f"Invalid value {value} for configuration {name}")
     return value
 
 
-def check_config(config: Mapping[str, str | None]) -> dict[str, str]:
-    """All pairs checked, as CreateTopics sends them. Raises InvalidTopicConfig at the first bad one."""
-    return {name: check_value(name, value) for name, value in config.items()}
+def check_config(config: Mapping[str, str | None], *, operator: bool = False) -> dict[str, str]:
+    """All pairs checked, as CreateTopics and AlterConfigs send them. Raises InvalidTopicConfig at the first bad one."""
+    return {name: check_value(name, value, operator=operator) for name, value in config.items()}
+
+
+def check_together(topic: Mapping[str, str], defaults: Mapping[str, str]) -> None:
+    """Settings that bound each other, as they are in effect. Raises InvalidTopicConfig."""
+
+    def number(name: str) -> int:
+        return int(topic.get(name) or defaults.get(name) or SETTINGS[name].default)
+
+    if number("min.compaction.lag.ms") > number("max.compaction.lag.ms"):
+        raise InvalidTopicConfig("min.compaction.lag.ms must not be greater than max.compaction.lag.ms")
 
 
 def topic_defaults(broker_overrides: Mapping[str, str]) -> dict[str, str]:
@@ -133,7 +159,22 @@ class TopicConfig:
     log: LogConfig
     min_insync_replicas: int
     file_delete_delay_ms: int
+    segment_jitter_ms: int
+    flush_messages: int
+    flush_ms: int
     compaction: CompactionRules | None
+
+    @property
+    def flushes(self) -> bool:
+        """Whether its logs are to be flushed sooner than the rounds of the broker do it."""
+        return self.flush_messages < LONG_MAX or self.flush_ms < LONG_MAX
+
+    def log_of(self, topic: str, index: int) -> LogConfig:
+        """What the log of one partition goes by: the jitter is a partition's own, so that many do not roll at once."""
+        if not self.segment_jitter_ms:
+            return self.log
+        jitter_ms = crc32(f"{topic}-{index}".encode()) % (self.segment_jitter_ms + 1)
+        return self.log._replace(segment_ms=max(self.log.segment_ms - jitter_ms, ROLLED_MS_MIN))
 
 
 def parse(topic: Mapping[str, str], defaults: Mapping[str, str]) -> TopicConfig:
@@ -187,5 +228,8 @@ def parse(topic: Mapping[str, str], defaults: Mapping[str, str]) -> TopicConfig:
         log,
         min_insync_replicas=number("min.insync.replicas"),
         file_delete_delay_ms=number("file.delete.delay.ms"),
+        segment_jitter_ms=number("segment.jitter.ms"),
+        flush_messages=number("flush.messages"),
+        flush_ms=number("flush.ms"),
         compaction=compaction if rules.compacted else None,
     )

@@ -156,6 +156,7 @@ ADVERTISED_TENANT: Final[dict[ApiKey, tuple[int, int]]] = {
     _K.DELETE_RECORDS: (0, 2),
     _K.INIT_PRODUCER_ID: (0, 5),
     _K.DESCRIBE_CONFIGS: (1, 4),
+    _K.ALTER_CONFIGS: (0, 2),
     _K.DESCRIBE_LOG_DIRS: (0, 4),
     _K.CREATE_PARTITIONS: (0, 3),
     _K.INCREMENTAL_ALTER_CONFIGS: (0, 1),

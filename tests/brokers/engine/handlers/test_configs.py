@@ -88,9 +88,20 @@ async def test_settings_of_a_name_that_no_topic_can_have_are_refused(house: Hous
     assert (await config_of(house.mine, name)).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-async def test_brokers_show_no_settings_and_foreign_topics_are_unknown(house: House) -> None:
+async def test_a_foreign_topics_settings_are_unknown(house: House) -> None:
     await house.broker.create_topic(house.theirs, "secret")
 
-    assert (await config_of(house.mine, "1", kind=4)).configs == []
-    assert (await config_of(house.mine, "77", kind=4)).error_code == ErrorCode.INVALID_REQUEST
     assert (await config_of(house.mine, "secret")).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_a_broker_shows_to_read_only_what_concerns_topics(house: House) -> None:
+    lines = {line.name: line for line in (await config_of(house.mine, "1", kind=4)).configs}
+
+    assert lines["message.max.bytes"].value == "1048588"
+    assert lines["num.partitions"].value == "3"
+    assert all(line.read_only and line.documentation and not line.is_sensitive for line in lines.values())
+    (one,) = (await config_of(house.mine, "1", "log.segment.bytes", kind=4)).configs
+    assert (one.name, one.config_source) == ("log.segment.bytes", 5)
+    assert (await config_of(house.mine, "", kind=4)).configs == []
+    assert (await config_of(house.mine, "77", kind=4)).error_code == ErrorCode.INVALID_REQUEST
+    assert not any("zookeeper" in name or "dir" in name or "listener" in name for name in lines)
