@@ -18,11 +18,22 @@ OFFSET_ENTRY: Final = Struct(">ii")
 TIME_ENTRY: Final = Struct(">qi")
 
 
+# Of a file whose content no longer counts.
+VOID: Final = -1
+
+
 class TimeEntry(NamedTuple):
     """The greatest timestamp up to a point of the segment and the last offset of the batch that carries it."""
 
     timestamp_ms: int
     offset: int
+
+
+class OffsetEntry(NamedTuple):
+    """The last offset of an append and the position where that append starts."""
+
+    offset: int
+    position: int
 
 
 class _Index:
@@ -71,11 +82,12 @@ class _Index:
         """Writes what the file lacks."""
         if self._entries is None or (self._stored_bytes == len(self._entries) and not durable):
             return
+        stored_bytes = max(self._stored_bytes, 0)
         with storage_errors(self.root):
             fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:
-                os.ftruncate(fd, self._stored_bytes)
-                os.pwrite(fd, memoryview(self._entries)[self._stored_bytes :], self._stored_bytes)
+                os.ftruncate(fd, stored_bytes)
+                os.pwrite(fd, memoryview(self._entries)[stored_bytes:], stored_bytes)
                 if durable:
                     os.fsync(fd)
             finally:
@@ -94,9 +106,9 @@ class _Index:
         self._stored_bytes = min(self._stored_bytes, kept)
 
     def reset(self) -> None:
-        """Empties the index, before it is rebuilt from the log."""
+        """Empties the index before it is rebuilt from the log; what its file holds is void, even if nothing follows."""
         self._entries = bytearray()
-        self._stored_bytes = 0
+        self._stored_bytes = VOID
 
 
 class OffsetIndex(_Index):
@@ -128,6 +140,14 @@ class OffsetIndex(_Index):
             else:
                 high = middle
         return 0 if low == 0 else int(OFFSET_ENTRY.unpack_from(entries, (low - 1) * OFFSET_ENTRY.size)[1])
+
+    @property
+    def last(self) -> OffsetEntry | None:
+        entries = self.entries
+        if not entries:
+            return None
+        relative, position = OFFSET_ENTRY.unpack_from(entries, len(entries) - OFFSET_ENTRY.size)
+        return OffsetEntry(self.base_offset + relative, position)
 
     def last_position(self) -> int:
         entries = self.entries

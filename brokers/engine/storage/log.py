@@ -207,8 +207,14 @@ class Log:
 
     @staticmethod
     def _header_at(segment: Segment, position: int) -> BatchHeader | None:
+        """The header of the batch that an index names; None if no batch begins there, as in a damaged index."""
         data = segment.batch_at(position, layout.HEADER_BYTES)
-        return layout.read_header(data) if len(data) == layout.HEADER_BYTES else None
+        if len(data) < layout.HEADER_BYTES:
+            return None
+        header = layout.read_header(data)
+        begins = header.magic == layout.MAGIC and header.size_bytes >= layout.HEADER_BYTES
+        inside = segment.base_offset <= header.base_offset and position + header.size_bytes <= segment.size_bytes
+        return header if begins and inside else None
 
     # -- keeping house ------------------------------------------------------------------------------------------------
 

@@ -23,15 +23,25 @@ def first_at_or_after(log: Log, timestamp_ms: int) -> FoundRecord | None:
     for segment in log.segments:
         if segment.size_bytes == 0 or segment.largest_timestamp() < timestamp_ms:
             continue
-        from_offset = max(segment.time_index.lookup(timestamp_ms).offset, log.log_start_offset)
-        start = segment.offset_index.lookup(from_offset)
-        for position, header in segment.headers(start):
+        for position, header in segment.headers(_start(segment, timestamp_ms, log.log_start_offset)):
             if header.max_timestamp < timestamp_ms or header.last_offset < log.log_start_offset:
                 continue
             for found in _records(segment, position, header):
                 if found.timestamp_ms >= timestamp_ms and found.offset >= log.log_start_offset:
                     return found
     return None
+
+
+def _start(segment: Segment, timestamp_ms: int, log_start_offset: int) -> int:
+    """The position to search from: of the batch that the time index names, if that batch has the time it says."""
+    entry = segment.time_index.lookup(timestamp_ms)
+    if entry.timestamp_ms < 0 and log_start_offset <= segment.base_offset:
+        return 0
+    named = segment.locate(entry.offset)
+    if entry.timestamp_ms >= 0 and (named is None or named[1].max_timestamp != entry.timestamp_ms):
+        return 0  # a damaged entry; without it the search is only longer
+    found = named if entry.offset >= log_start_offset else segment.locate(log_start_offset)
+    return 0 if found is None else found[0]
 
 
 def greatest_timestamp(log: Log) -> FoundRecord | None:

@@ -15,7 +15,7 @@ from brokers.engine.records import batch as layout
 from brokers.engine.records.batch import BatchHeader
 from brokers.engine.storage.compaction import swap
 from brokers.engine.storage.files import OpenFiles, storage_errors
-from brokers.engine.storage.log import Log, LogConfig
+from brokers.engine.storage.log import RELATIVE_OFFSET_MAX, Log, LogConfig
 from brokers.engine.storage.producer_state import SNAPSHOT_SUFFIX, ProducerState, load_newest_snapshot
 from brokers.engine.storage.segment import (
     DELETED_SUFFIX,
@@ -27,7 +27,7 @@ from brokers.engine.storage.segment import (
 )
 
 _SEGMENT_FILE: Final = re.compile(r"^(\d{20})(\.[a-z]+)$")
-_DEBRIS: Final = (DELETED_SUFFIX, ".cleaned", ".tmp")
+DEBRIS: Final = (DELETED_SUFFIX, ".cleaned", ".tmp")
 
 
 class LoadReport(NamedTuple):
@@ -73,11 +73,13 @@ def load_log(
         segments = [fresh]
     log = Log(directory, root, topic, index, files, config, segments)
     log.epochs.load()
-    trusted = clean and all(_open_trusted(segment) for segment in segments)
+    trusted = clean and all(indexes_trusted(segment) for segment in segments)
+    end = _end_of(log.active) if trusted else None
     truncated = scanned = 0
-    if trusted:
-        log.log_end_offset = _end_of(log.active)
+    if end is not None:
+        log.log_end_offset = end
     else:
+        trusted = False
         truncated, scanned = _recover(log, recovery_point)
     log.recovery_point = log.log_end_offset if trusted else min(recovery_point, log.log_end_offset)
     if log.log_end_offset < start_offset:
@@ -98,7 +100,7 @@ def _tidy(directory: str, root: Path) -> tuple[list[int], list[int]]:
     swap.complete(directory, root)
     with storage_errors(root):
         for entry in os.scandir(directory):
-            if entry.name.endswith(_DEBRIS):
+            if entry.name.endswith(DEBRIS):
                 Path(entry.path).unlink()
             elif match := _SEGMENT_FILE.match(entry.name):
                 if match[2] == LOG_SUFFIX:
@@ -111,8 +113,12 @@ def _tidy(directory: str, root: Path) -> tuple[list[int], list[int]]:
     return sorted(bases), sorted(base for base, suffix in others if suffix == SNAPSHOT_SUFFIX)
 
 
-def _open_trusted(segment: Segment) -> bool:
-    """Takes over a segment's indexes after a clean stop; False if they are missing or insane (LOG-14)."""
+def indexes_trusted(segment: Segment) -> bool:
+    """Takes over a segment's indexes as they lie on disk; False if they are missing or contradict the log (LOG-14).
+
+    Kafka looks at the last entries' numbers alone. Here the last entry of each index must also name a batch of the log
+    as it is: of the positions depend which offsets an append gets, and of the times what retention deletes.
+    """
     if not segment.size_bytes:
         segment.offset_index.reset()
         segment.time_index.reset()
@@ -120,18 +126,32 @@ def _open_trusted(segment: Segment) -> bool:
     present = os.path.exists(segment.time_index.path)  # noqa: PTH110
     if not present or not segment.offset_index.sane(segment.size_bytes) or not segment.time_index.sane():
         return False
-    segment.max_timestamp, segment.max_timestamp_offset = segment.time_index.last
+    last = segment.offset_index.last
+    latest = segment.time_index.last
+    if last is not None:
+        header = next((header for _, header in segment.headers(last.position)), None)
+        if header is None or not segment.base_offset <= header.base_offset <= last.offset:
+            return False
+    if latest.timestamp_ms >= 0:
+        found = segment.locate(latest.offset)
+        if found is None or found[1].max_timestamp != latest.timestamp_ms:
+            return False
+    segment.max_timestamp, segment.max_timestamp_offset = latest
     segment.indexed_timestamp = segment.max_timestamp
     segment.bytes_since_entry = segment.size_bytes - segment.offset_index.last_position()
     return True
 
 
-def _end_of(segment: Segment) -> int:
-    """The offset after the last batch of a trusted segment."""
+def _end_of(segment: Segment) -> int | None:
+    """The offset after the last batch of a trusted segment; None if its last bytes are no intact batches."""
     end = segment.base_offset
-    for _, header in segment.headers(segment.offset_index.last_position()):
-        end = header.next_offset
-    return end
+    limit = limit_of([segment], 0)
+    position = segment.offset_index.last_position()
+    for at, header in segment.headers(position):
+        if out_of_range(header, end, limit) or not _intact(segment, at, header):
+            return None
+        end, position = header.next_offset, at + header.size_bytes
+    return end if position == segment.size_bytes else None
 
 
 def _recover(log: Log, recovery_point: int) -> tuple[int, int]:
@@ -143,15 +163,17 @@ def _recover(log: Log, recovery_point: int) -> tuple[int, int]:
             first_checked = number
     end = log.segments[0].base_offset
     for number, segment in enumerate(log.segments):
-        if number < first_checked and _open_trusted(segment):
+        if number < first_checked and indexes_trusted(segment):
             end = log.segments[number + 1].base_offset
             continue
-        end, good_bytes = _rebuild(log, segment)
+        end, good_bytes = _rebuild(log, segment, limit_of(log.segments, number))
         scanned += segment.size_bytes
         if good_bytes < segment.size_bytes:
             later = log.segments[number + 1 :]
             truncated += segment.size_bytes - good_bytes + sum(other.size_bytes for other in later)
             segment.truncate(good_bytes, end)
+            segment.offset_index.store()  # the files still name batches that are gone
+            segment.time_index.store()
             for other in later:
                 _unlink(other)
             log.segments = log.segments[: number + 1]
@@ -163,7 +185,21 @@ def _recover(log: Log, recovery_point: int) -> tuple[int, int]:
     return truncated, scanned
 
 
-def _rebuild(log: Log, segment: Segment) -> tuple[int, int]:
+def limit_of(segments: list[Segment], number: int) -> int:
+    """The offset that the batches of this segment must stay below: the next one's base, or what an index can name."""
+    following = segments[number + 1].base_offset if number + 1 < len(segments) else None
+    most = segments[number].base_offset + RELATIVE_OFFSET_MAX + 1
+    return most if following is None else min(following, most)
+
+
+def out_of_range(header: BatchHeader, next_offset: int, limit_offset: int) -> bool:
+    """LOG-36: the batch cannot be what follows; neither its base offset nor its length is under its checksum."""
+    if header.last_offset_delta < 0 or header.record_count < 0:
+        return True
+    return header.base_offset < next_offset or header.next_offset > limit_offset
+
+
+def _rebuild(log: Log, segment: Segment, limit_offset: int) -> tuple[int, int]:
     """Reads every batch of the segment, filling its indexes and the epoch cache; (next offset, good bytes)."""
     segment.offset_index.reset()
     segment.time_index.reset()
@@ -172,7 +208,7 @@ def _rebuild(log: Log, segment: Segment) -> tuple[int, int]:
     segment.bytes_since_entry = 0
     next_offset, good_bytes = segment.base_offset, 0
     for position, header in segment.headers(0):
-        if header.base_offset < next_offset or not _intact(segment, position, header):
+        if out_of_range(header, next_offset, limit_offset) or not _intact(segment, position, header):
             break
         if position == 0:
             segment.first_timestamp = header.max_timestamp
@@ -184,8 +220,6 @@ def _rebuild(log: Log, segment: Segment) -> tuple[int, int]:
 
 
 def _intact(segment: Segment, position: int, header: BatchHeader) -> bool:
-    if header.last_offset_delta < 0 or header.record_count < 0:
-        return False
     data = segment.batch_at(position, header.size_bytes)
     return len(data) == header.size_bytes and layout.checksum(data) == header.crc
 
@@ -217,7 +251,8 @@ def _replay_producers(log: Log) -> None:
             continue
         if segment.size_bytes == 0:
             continue
-        for _, header in segment.headers(segment.offset_index.lookup(state.end_offset)):
+        found = segment.locate(state.end_offset)
+        for _, header in segment.headers(found[0]) if found is not None else ():
             if header.last_offset >= state.end_offset:
                 take_in(state, header)
     state.end_offset = log.log_end_offset

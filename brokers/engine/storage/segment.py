@@ -123,7 +123,20 @@ class Segment:
 
     def locate(self, offset: int) -> tuple[int, BatchHeader] | None:
         """The first batch whose last offset is >= `offset` (LOG-22), None if this segment has none."""
-        for position, header in self.headers(self.offset_index.lookup(offset)):
+        start = self.offset_index.lookup(offset)
+        believed = start == 0
+        for position, header in self.headers(start):
+            if not believed:
+                if header.base_offset > offset:
+                    break
+                believed = True
+            if header.last_offset >= offset:
+                return position, header
+        return None if believed else self._search(offset)
+
+    def _search(self, offset: int) -> tuple[int, BatchHeader] | None:
+        """`locate` without the index, whose entry named no batch at or before `offset`: it is damaged."""
+        for position, header in self.headers(0):
             if header.last_offset >= offset:
                 return position, header
         return None

@@ -1,0 +1,75 @@
+"""`python -m brokers.engine.inspect dump|verify|recover DIRECTORY`. Exit code 0: fine, 1: faults, 2: could not look."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+from pathlib import Path
+from typing import TextIO
+
+from brokers.engine.inspect.directories import Held, NoLog, find, hold
+from brokers.engine.inspect.dump import Wanted, rows
+from brokers.engine.inspect.recover import run as recover
+from brokers.engine.inspect.rows import Printer
+from brokers.engine.inspect.verify import run as verify
+from brokers.engine.storage.files import StorageFailed
+
+FINE, FAULTY, IMPOSSIBLE = 0, 1, 2
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line, the same through `manage.py log`."""
+    top = argparse.ArgumentParser(prog="log", description="Look inside Kafka log directories.")
+    acts = top.add_subparsers(dest="act", required=True)
+    shown = acts.add_parser("dump", help="print what lies in a log, as text or as one JSON object a line")
+    checked = acts.add_parser("verify", help="check everything, write nothing; exit code 1 if there is a fault")
+    mended = acts.add_parser("recover", help="do what a broker does after a crash; only says so without --yes")
+    for one in (shown, checked, mended):
+        one.add_argument("directory", type=Path, help="a partition's directory, or a whole log directory")
+        one.add_argument("--json", action="store_true", help="one JSON object a line")
+    shown.add_argument("--records", action="store_true", help="the records of every batch as well")
+    shown.add_argument("--indexes", action="store_true", help="every entry of the indexes as well")
+    shown.add_argument("--from-offset", type=int, default=0, help="skip batches that end before this offset")
+    shown.add_argument("--limit", type=int, help="at most so many batches of each partition")
+    checked.add_argument("--quick", action="store_true", help="checksums and order alone: do not look into records")
+    checked.add_argument("--compacted", action="store_true", help="gaps between offsets are no fault")
+    mended.add_argument("--yes", action="store_true", help="write; without it nothing is changed")
+    mended.add_argument("--whole", action="store_true", help="check from the first segment, not the recovery point")
+    return top
+
+
+def main(arguments: list[str], out: TextIO) -> int:
+    """Runs one act; the exit code."""
+    chosen = parser().parse_args(arguments)
+    printer = Printer(out, as_json=chosen.json)
+    try:
+        logs = find(chosen.directory)
+        if chosen.act == "dump":
+            wanted = Wanted(chosen.records, chosen.indexes, chosen.from_offset, chosen.limit)
+            for row in rows(logs, wanted):
+                printer.row(row)
+            return FINE
+        with hold(logs.root, write=chosen.act == "recover" and chosen.yes):
+            if chosen.act == "verify":
+                report = verify(logs, printer.row, deep=not chosen.quick, compacted=chosen.compacted)
+                return FAULTY if report.faults else FINE
+            changed = recover(logs, printer.row, write=chosen.yes, whole=chosen.whole)
+            return FAULTY if changed and not chosen.yes else FINE
+    except (Held, NoLog, StorageFailed, OSError) as reason:
+        if isinstance(reason, BrokenPipeError):
+            raise
+        sys.stderr.write(f"{reason}\n")
+        return IMPOSSIBLE
+
+
+if __name__ == "__main__":
+    try:
+        code = main(sys.argv[1:], sys.stdout)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader, `head` perhaps, has seen enough
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = FINE
+    sys.exit(code)

@@ -1,0 +1,40 @@
+"""What verification found: faults, and notes on what is odd but right or mends itself at the next start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from brokers.engine.inspect.rows import KIND, Row
+
+Emit = Callable[[Row], None]
+
+
+@dataclass(slots=True)
+class Findings:
+    """Reports each finding at once and counts them. `partition` is the one being looked at, "" for the root."""
+
+    emit: Emit
+    partition: str = ""
+    faults: int = 0
+    notes: int = 0
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def fault(self, file: str, what: str, *, position: int | None = None, offset: int | None = None) -> None:
+        """Something is damaged, missing or contradicts itself."""
+        self.faults += 1
+        self._tell("fault", file, what, position, offset)
+
+    def note(self, file: str, what: str, *, position: int | None = None, offset: int | None = None) -> None:
+        """Something worth knowing that harms nothing."""
+        self.notes += 1
+        self._tell("note", file, what, position, offset)
+
+    def count(self, what: str, number: int = 1) -> None:
+        """How much was looked at: `segments`, `batches`, `records`, `bytes`."""
+        self.counts[what] = self.counts.get(what, 0) + number
+
+    def _tell(self, kind: str, file: str, what: str, position: int | None, offset: int | None) -> None:
+        row: Row = {KIND: kind, "partition": self.partition or None, "file": file}
+        row.update({"position": position, "offset": offset, "what": what})
+        self.emit(row)

@@ -1,0 +1,193 @@
+"""`recover`: what a broker does with a log after an unclean stop, said beforehand, or done (LOG-35 to LOG-39).
+
+Saying it reads the segments as recovery would; doing it is recovery itself, so that no second one can disagree.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from brokers.engine.inspect.directories import Logs, PartitionDirectory
+from brokers.engine.inspect.findings import Emit
+from brokers.engine.inspect.reading import Unreadable, batches, segment_files, segment_path
+from brokers.engine.inspect.rows import KIND
+from brokers.engine.storage import checkpoints
+from brokers.engine.storage.files import OpenFiles
+from brokers.engine.storage.flushing import FlushJob
+from brokers.engine.storage.log import RELATIVE_OFFSET_MAX, Log, LogConfig
+from brokers.engine.storage.recovery import DEBRIS, indexes_trusted, load_log, out_of_range
+from brokers.engine.storage.segment import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    Segment,
+)
+
+_LISTS: Final = (checkpoints.RECOVERY_POINTS, checkpoints.HIGH_WATERMARKS)
+
+Offsets = dict[tuple[str, int], int]
+
+
+class Outcome(NamedTuple):
+    """How a log comes out of recovery."""
+
+    log_end_offset: int
+    truncated_bytes: int
+    checked_bytes: int
+    changes: int
+
+
+def run(logs: Logs, emit: Emit, *, write: bool, whole: bool) -> int:
+    """Recovers every partition of `logs`, or with `write` False says what that would do; the number of changes."""
+    points, starts = (
+        _offsets(logs.root, checkpoints.RECOVERY_POINTS),
+        _offsets(logs.root, checkpoints.LOG_START_OFFSETS),
+    )
+    ends: Offsets = {}
+    changes = 0
+    for partition in logs.partitions:
+        key = (partition.topic, partition.number)
+        point, start = 0 if whole else points.get(key, 0), starts.get(key, 0)
+        foreseen = _foresee(partition, point, start, emit)
+        outcome = _carry_out(partition, logs.root, point, start, foreseen) if write else foreseen
+        emit(
+            {
+                KIND: "recovered" if write else "would_recover",
+                "partition": partition.name,
+                "recovery_point": point,
+                "checked_bytes": outcome.checked_bytes,
+                "truncated_bytes": outcome.truncated_bytes,
+                "log_end_offset": outcome.log_end_offset,
+            }
+        )
+        ends[key] = outcome.log_end_offset
+        changes += outcome.changes
+    if write:
+        _store_offsets(logs.root, ends)
+    return changes
+
+
+class _Change:
+    """Tells each change and counts them."""
+
+    def __init__(self, partition: PartitionDirectory, emit: Emit) -> None:
+        self._partition = partition
+        self._emit = emit
+        self.number = 0
+
+    def __call__(self, act: str, file: str, why: str, position: int | None = None) -> None:
+        self.number += 1
+        self._emit({KIND: act, "partition": self._partition.name, "file": file, "position": position, "because": why})
+
+
+def _foresee(partition: PartitionDirectory, recovery_point: int, start_offset: int, emit: Emit) -> Outcome:
+    directory = partition.path
+    change = _Change(partition, emit)
+    bases, others = segment_files(directory)
+    segments = bases.get(LOG_SUFFIX, [])
+    for name in [*others, *(f"{base:020d}{suffix}" for suffix, found in bases.items() for base in found)]:
+        if name.endswith(DEBRIS):
+            change("remove", name, "a deletion, a cleaning or a crash left it")
+    for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
+        for base in bases.get(suffix, []):
+            if base not in segments:
+                change("remove", f"{base:020d}{suffix}", "it belongs to no segment")
+    first = max((number for number, base in enumerate(segments) if base <= recovery_point), default=0)
+    end, truncated, checked = start_offset, 0, 0
+    for number, base in enumerate(segments):
+        path = segment_path(directory, base, LOG_SUFFIX)
+        size = path.stat().st_size
+        if number < first:
+            if _trusted(directory, base, size):
+                end = segments[number + 1]
+                continue
+            change("rebuild", segment_path(directory, base, INDEX_SUFFIX).name, "an index is missing or contradicts")
+        following = segments[number + 1] if number + 1 < len(segments) else base + RELATIVE_OFFSET_MAX + 1
+        end, good_bytes, why = _good_part(path, base, min(following, base + RELATIVE_OFFSET_MAX + 1))
+        checked += size
+        if good_bytes < size:
+            change("truncate", path.name, f"{why}; {size - good_bytes} bytes go", good_bytes)
+            truncated += size - good_bytes
+            for later in segments[number + 1 :]:
+                gone = segment_path(directory, later, LOG_SUFFIX)
+                change("remove", gone.name, "it follows the damage")
+                truncated += gone.stat().st_size
+            break
+    if end < start_offset:
+        change("restart", f"{start_offset:020d}{LOG_SUFFIX}", f"the log ends at {end}, below its start {start_offset}")
+        end = start_offset
+    return Outcome(end, truncated, checked, change.number)
+
+
+def _trusted(directory: Path, base: int, size: int) -> bool:
+    segment = Segment(str(directory), directory.parent, base, OpenFiles(), now_ms=0, size_bytes=size)
+    try:
+        return indexes_trusted(segment)
+    finally:
+        segment.file.close()
+
+
+def _good_part(path: Path, base: int, limit_offset: int) -> tuple[int, int, str]:
+    """(next offset, bytes up to the first bad batch, what is bad there)."""
+    end, good_bytes = base, 0
+    for found in batches(path):
+        if isinstance(found, Unreadable):
+            return end, good_bytes, found.reason
+        if not found.intact:
+            return end, good_bytes, f"the checksum of the batch at offset {found.header.base_offset} is wrong"
+        if out_of_range(found.header, end, limit_offset):
+            return end, good_bytes, f"offset {found.header.base_offset} is out of order after {end - 1}"
+        end, good_bytes = found.header.next_offset, found.position + found.header.size_bytes
+    return end, good_bytes, ""
+
+
+def _carry_out(partition: PartitionDirectory, root: Path, point: int, start: int, foreseen: Outcome) -> Outcome:
+    """Recovery itself, then everything in memory is stored as a clean stop does it."""
+    log, report = load_log(
+        str(partition.path),
+        root,
+        partition.topic,
+        partition.number,
+        OpenFiles(),
+        LogConfig(),
+        recovery_point=point,
+        start_offset=start,
+        clean=False,
+        now_ms=time.time_ns() // 1_000_000,
+    )
+    _store(log)
+    return Outcome(log.log_end_offset, report.truncated_bytes, report.scanned_bytes, foreseen.changes)
+
+
+def _store(log: Log) -> None:
+    job = FlushJob(log)
+    try:
+        job.run()
+    finally:
+        job.finish()
+    log.epochs.save()
+    log.close()
+
+
+def _offsets(root: Path, name: str) -> Offsets:
+    try:
+        return checkpoints.read_offsets(root / name, root)
+    except checkpoints.Unreadable:
+        return {}
+
+
+def _store_offsets(root: Path, ends: Offsets) -> None:
+    """Nothing in the root's lists may point past what is left; what was recovered is durable up to its end."""
+    for name in _LISTS:
+        known = _offsets(root, name)
+        if not (root / name).exists():
+            continue
+        for key, end in ends.items():
+            if name == checkpoints.RECOVERY_POINTS:
+                known[key] = end
+            elif key in known:
+                known[key] = min(known[key], end)
+        checkpoints.write_offsets(root / name, known, root)

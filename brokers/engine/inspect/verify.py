@@ -1,0 +1,112 @@
+"""`verify`: reads whole logs and compares every file with every other. It never writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from brokers.engine.inspect.directories import Logs, PartitionDirectory
+from brokers.engine.inspect.findings import Emit, Findings
+from brokers.engine.inspect.reading import segment_files
+from brokers.engine.inspect.rows import KIND
+from brokers.engine.inspect.verify_segments import Rules, SegmentCheck
+from brokers.engine.inspect.verify_state import EpochCheck, ProducerCheck, check_topic_id, checkpoint_rows
+from brokers.engine.storage import checkpoints, leader_epochs
+from brokers.engine.storage.directories import CLEAN_SHUTDOWN_FILE, META_FILE, PARTITION_METADATA_FILE
+from brokers.engine.storage.producer_state import SNAPSHOT_SUFFIX
+from brokers.engine.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX
+
+CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
+CHECKPOINTS: Final = (
+    checkpoints.RECOVERY_POINTS,
+    checkpoints.LOG_START_OFFSETS,
+    checkpoints.HIGH_WATERMARKS,
+    CLEANER_OFFSETS,
+)
+KNOWN_FILES: Final = {leader_epochs.FILE_NAME, PARTITION_METADATA_FILE}
+INDEX_SUFFIXES: Final = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+TRANSIENT_SUFFIXES: Final = (".deleted", ".cleaned", ".swap", ".tmp")
+
+Offsets = dict[tuple[str, int], int]
+
+
+def run(logs: Logs, emit: Emit, *, deep: bool = True, compacted: bool = False) -> Findings:
+    """Verifies every partition of `logs`; the last row sums up."""
+    findings = Findings(emit)
+    marks = {name: _checkpoint(logs.root, name, findings) for name in CHECKPOINTS}
+    clean = (logs.root / CLEAN_SHUTDOWN_FILE).exists()
+    if logs.whole and not (logs.root / META_FILE).exists():
+        findings.note(META_FILE, "is missing: no broker has opened this directory")
+    topic_ids: dict[str, str] = {}
+    for partition in logs.partitions:
+        findings.partition = partition.name
+        key = (partition.topic, partition.number)
+        gaps = compacted or key in marks[CLEANER_OFFSETS]
+        start = marks[checkpoints.LOG_START_OFFSETS].get(key, 0)
+        end = verify_partition(partition.path, findings, Rules(deep, gaps, clean), log_start_offset=start)
+        for name, offsets in marks.items():
+            if offsets.get(key, 0) > end:
+                _past_the_end(findings, name, offsets[key], end, clean=clean)
+        _compare_topic_ids(partition, topic_ids, findings)
+    findings.partition = ""
+    emit(
+        {
+            KIND: "verified",
+            "directory": str(logs.root if logs.whole else logs.partitions[0].path),
+            "partitions": len(logs.partitions),
+            **findings.counts,
+            "faults": findings.faults,
+            "notes": findings.notes,
+        }
+    )
+    return findings
+
+
+def verify_partition(directory: Path, findings: Findings, rules: Rules, *, log_start_offset: int = 0) -> int:
+    """Everything in one partition's directory; the log end offset."""
+    bases, others = segment_files(directory)
+    logs = bases.pop(LOG_SUFFIX, [])
+    epochs = EpochCheck(directory, findings, max(log_start_offset, logs[0] if logs else 0))
+    producers = ProducerCheck(directory, bases.pop(SNAPSHOT_SUFFIX, []), findings, gaps=rules.gaps)
+    end: int | None = None
+    for number, base in enumerate(logs):
+        closed = number + 1 < len(logs)
+        check = SegmentCheck(directory, base, findings, rules._replace(whole=rules.whole or closed))
+        end = check.run(end, epochs, producers)
+    end = log_start_offset if end is None else end
+    epochs.end(end)
+    producers.end(end)
+    for suffix, found in bases.items():
+        for base in found:
+            if suffix not in INDEX_SUFFIXES:
+                findings.fault(f"{base:020d}{suffix}", "is no file of a log")
+            elif base not in logs:
+                findings.fault(f"{base:020d}{suffix}", "belongs to no segment; the next start removes it")
+    for name in others:
+        if name.endswith(TRANSIENT_SUFFIXES):
+            findings.note(name, "was left by a deletion, a cleaning or a crash; the next start tidies it")
+        elif name not in KNOWN_FILES:
+            findings.fault(name, "is no file of a log")
+    return end
+
+
+def _checkpoint(root: Path, name: str, findings: Findings) -> Offsets:
+    try:
+        return {(topic, int(index)): int(offset) for topic, index, offset in checkpoint_rows(root / name, 3)}
+    except checkpoints.Unreadable as error:
+        findings.fault(name, str(error).removeprefix(f"{root}/"))
+        return {}
+
+
+def _past_the_end(findings: Findings, name: str, offset: int, end: int, *, clean: bool) -> None:
+    what = f"says {offset}, the log ends at {end}"
+    if clean:
+        findings.fault(name, what, offset=offset)
+    else:
+        findings.note(name, f"{what}, as after a crash; the next start corrects it", offset=offset)
+
+
+def _compare_topic_ids(partition: PartitionDirectory, known: dict[str, str], findings: Findings) -> None:
+    topic_id = check_topic_id(partition.path, findings)
+    if topic_id is not None and known.setdefault(partition.topic, topic_id) != topic_id:
+        findings.fault(PARTITION_METADATA_FILE, f"topic id {topic_id} is not {known[partition.topic]} of its siblings")

@@ -1,0 +1,220 @@
+"""Checking segments: every batch of the `.log`, and the indexes against the batches they name (LOG-8 to LOG-14)."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from pathlib import Path
+from typing import NamedTuple
+
+from brokers.engine.inspect.findings import Findings
+from brokers.engine.inspect.reading import (
+    TRANSACTION_ENTRY,
+    Batch,
+    Unreadable,
+    batches,
+    index_entries,
+    offset_entries,
+    segment_path,
+    time_entries,
+)
+from brokers.engine.inspect.verify_state import EpochCheck, ProducerCheck
+from brokers.engine.records.builder import records_block
+from brokers.engine.records.compression import Oversized, Undecodable
+from brokers.engine.records.walk import Malformed, check_fields
+from brokers.engine.storage.log import RELATIVE_OFFSET_MAX
+from brokers.engine.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX
+
+ABORT_VERSION = 0
+
+
+class Rules(NamedTuple):
+    """`deep` looks into records; with `gaps` offsets may be missing, as compaction leaves them; `whole` tells that
+    the segment is closed or its broker stopped cleanly, so that its indexes must be complete.
+    """
+
+    deep: bool
+    gaps: bool
+    whole: bool
+
+
+class Place(NamedTuple):
+    """What an index can say of a batch."""
+
+    position: int
+    base_offset: int
+    last_offset: int
+    max_timestamp: int
+    aborts: int  # the producer id of a control batch, -1 otherwise
+
+
+class SegmentCheck:
+    """One segment. `run` answers the offset after its last readable batch."""
+
+    def __init__(self, directory: Path, base: int, findings: Findings, rules: Rules) -> None:
+        self.directory = directory
+        self.base = base
+        self.findings = findings
+        self.rules = rules
+        self.file = segment_path(directory, base, LOG_SUFFIX).name
+        self.places: list[Place] = []
+
+    def run(self, expected: int | None, epochs: EpochCheck, producers: ProducerCheck) -> int:
+        """`expected` is the offset at which the previous segment ended, None for the first one."""
+        path = segment_path(self.directory, self.base, LOG_SUFFIX)
+        self.findings.count("segments")
+        next_offset = self.base
+        if expected is not None:
+            if self.base < expected:
+                self.findings.fault(self.file, f"begins below {expected}, where the segment before ends")
+            elif self.base > expected and not self.rules.gaps:
+                self.findings.fault(self.file, f"offsets {expected} to {self.base - 1} are missing before it")
+        for found in batches(path):
+            if isinstance(found, Unreadable):
+                what = f"{found.reason}; {found.size_bytes} bytes from here on are unreadable"
+                self.findings.fault(self.file, what, position=found.position, offset=next_offset)
+                break
+            self.findings.count("batches")
+            self.findings.count("bytes", len(found.data))
+            self._check(found, next_offset)
+            header = found.header
+            epochs.see(self.file, found.position, header)
+            producers.see(header)
+            aborts = header.producer_id if header.is_control else -1
+            self.places.append(
+                Place(found.position, header.base_offset, header.last_offset, header.max_timestamp, aborts)
+            )
+            next_offset = max(next_offset, header.next_offset)
+        self._check_offset_index()
+        self._check_time_index()
+        self._check_transaction_index()
+        return next_offset
+
+    def _check(self, batch: Batch, next_offset: int) -> None:
+        header = batch.header
+        before = self.findings.faults
+        if not batch.intact:
+            self._fault(batch, f"checksum {header.crc:#010x} is not that of the batch")
+        if header.base_offset < next_offset:
+            self._fault(batch, f"offset goes back, {next_offset} was next")
+        elif header.base_offset > next_offset and not self.rules.gaps:
+            self._fault(batch, f"offsets {next_offset} to {header.base_offset - 1} are missing before it")
+        if header.last_offset - self.base > RELATIVE_OFFSET_MAX:
+            self._fault(batch, "offset is too far from the segment's base")
+        if header.last_offset_delta < 0 or not 0 <= header.record_count <= header.last_offset_delta + 1:
+            self._fault(batch, f"{header.record_count} records over {header.last_offset_delta + 1} offsets")
+        elif header.record_count <= header.last_offset_delta and not self.rules.gaps:
+            self._fault(batch, f"only {header.record_count} records over {header.last_offset_delta + 1} offsets")
+        if self.rules.deep and self.findings.faults == before:
+            self._check_records(batch)
+
+    def _check_records(self, batch: Batch) -> None:
+        header = batch.header
+        try:
+            block = records_block(batch.data) if header.record_count else b""
+            check_fields(block, header.record_count)
+        except (Malformed, Undecodable, Oversized, KeyError) as error:
+            self._fault(batch, f"its records cannot be read: {error}")
+            return
+        self.findings.count("records", header.record_count)
+
+    def _fault(self, batch: Batch, what: str) -> None:
+        self.findings.fault(self.file, what, position=batch.position, offset=batch.header.base_offset)
+
+    # -- indexes ------------------------------------------------------------------------------------------------------
+
+    def _existing(self, suffix: str) -> Path | None:
+        path = segment_path(self.directory, self.base, suffix)
+        if path.exists():
+            return path
+        if self.places and suffix != TRANSACTION_INDEX_SUFFIX:
+            if self.rules.whole:
+                self.findings.fault(path.name, "is missing; the next start reads the segment to rebuild it")
+            else:
+                self.findings.note(path.name, "is missing, as after a crash; the next start rebuilds it")
+        return None
+
+    def _check_offset_index(self) -> None:
+        path = self._existing(INDEX_SUFFIX)
+        if path is None:
+            return
+        found = offset_entries(path)
+        _check_tail(self.findings, path.name, found.zero_bytes, found.odd_bytes)
+        starts = {place.position: number for number, place in enumerate(self.places)}
+        before = (-1, -1)
+        covering = 0
+        for number, (relative, position) in enumerate(found.entries):
+            at, offset = number * 8, self.base + relative
+            if relative <= before[0] or position <= before[1]:
+                self.findings.fault(path.name, "entries do not grow", position=at, offset=offset)
+            before = (relative, position)
+            start = starts.get(position)
+            if start is None:
+                self.findings.fault(path.name, f"no batch begins at byte {position}", position=at, offset=offset)
+                continue
+            place = self.places[start]
+            if place.last_offset == offset:
+                continue
+            later = bisect_left(self.places, offset, lo=start, key=lambda one: one.last_offset)
+            if offset < place.last_offset or later == len(self.places) or self.places[later].last_offset != offset:
+                what = f"the batch at byte {position} ends with offset {place.last_offset}"
+                self.findings.fault(path.name, what, position=at, offset=offset)
+            else:
+                covering += 1
+        if covering:
+            self.findings.note(path.name, f"{covering} entries cover several batches, as a follower writes them")
+
+    def _check_time_index(self) -> None:
+        path = self._existing(TIME_INDEX_SUFFIX)
+        if path is None:
+            return
+        found = time_entries(path)
+        _check_tail(self.findings, path.name, found.zero_bytes, found.odd_bytes)
+        before = (-1, -1)
+        greatest, seen = -1, 0
+        for number, (timestamp, relative) in enumerate(found.entries):
+            at, offset = number * 12, self.base + relative
+            if timestamp <= before[0] or relative < before[1]:
+                self.findings.fault(path.name, "entries do not grow", position=at, offset=offset)
+                before = (timestamp, relative)
+                continue
+            before = (timestamp, relative)
+            while seen < len(self.places) and self.places[seen].last_offset < offset:
+                greatest = max(greatest, self.places[seen].max_timestamp)
+                seen += 1
+            if seen == len(self.places) or self.places[seen].base_offset > offset:
+                self.findings.fault(path.name, "no batch holds this offset", position=at, offset=offset)
+            elif self.places[seen].max_timestamp != timestamp:
+                what = f"says {timestamp}, the batch's greatest timestamp is {self.places[seen].max_timestamp}"
+                self.findings.fault(path.name, what, position=at, offset=offset)
+            elif greatest >= timestamp:
+                what = f"an earlier batch reaches {greatest}, at or after {timestamp}"
+                self.findings.fault(path.name, what, position=at, offset=offset)
+            elif self.places[seen].last_offset != offset:
+                self.findings.note(path.name, "names an offset inside the batch", position=at, offset=offset)
+        latest = max((place.max_timestamp for place in self.places), default=-1)
+        if self.rules.whole and latest > before[0]:
+            self.findings.fault(path.name, f"ends with {before[0]}, the segment's greatest timestamp is {latest}")
+
+    def _check_transaction_index(self) -> None:
+        path = self._existing(TRANSACTION_INDEX_SUFFIX)
+        if path is None:
+            return
+        found = index_entries(path, TRANSACTION_ENTRY)
+        _check_tail(self.findings, path.name, found.zero_bytes, found.odd_bytes)
+        markers = {place.last_offset: place.aborts for place in self.places}
+        before = -1
+        for number, (version, producer_id, first, last, stable) in enumerate(found.entries):
+            at = number * TRANSACTION_ENTRY.size
+            if version != ABORT_VERSION or last <= before or not 0 <= first <= last or stable > last + 1:
+                self.findings.fault(path.name, "is no aborted transaction", position=at, offset=last)
+            elif markers.get(last) != producer_id:
+                what = f"producer {producer_id} ends no transaction at this offset"
+                self.findings.fault(path.name, what, position=at, offset=last)
+            before = last
+
+
+def _check_tail(findings: Findings, file: str, zero_bytes: int, odd_bytes: int) -> None:
+    if odd_bytes:
+        findings.fault(file, f"{odd_bytes} bytes at its end are no whole entry")
+    if zero_bytes:
+        findings.note(file, f"{zero_bytes} bytes of zeros at its end, as Apache Kafka preallocates")

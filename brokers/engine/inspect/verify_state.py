@@ -1,0 +1,152 @@
+"""Checking what lies beside the segments: leader epochs, producer snapshots, the topic id (LOG-4, LOG-13, LOG-30)."""
+
+from __future__ import annotations
+
+import base64
+import re
+from bisect import bisect_right
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+from brokers.engine.inspect.findings import Findings
+from brokers.engine.records.batch import BatchHeader
+from brokers.engine.storage import leader_epochs
+from brokers.engine.storage.checkpoints import Unreadable, parse_lines, render_lines
+from brokers.engine.storage.directories import PARTITION_METADATA_FILE
+from brokers.engine.storage.producer_state import ProducerState, snapshot_path
+
+NO_EPOCH: Final = -1
+_METADATA: Final = re.compile(r"\Aversion: 0\ntopic_id: ([A-Za-z0-9_-]{22})\n?\Z")
+
+
+def checkpoint_rows(path: Path, columns: int) -> list[tuple[str, ...]]:
+    """The rows of a checkpoint file, none if there is no file. Raises Unreadable also for what a broker would not
+    have written just so: another separator, a number with a sign or leading zeros.
+    """
+    rows = [tuple(row) for row in parse_lines(path, columns, path.parent)]
+    numbers = [number for row in rows for number in row[max(columns - 2, 0) :]]
+    if any(str(int(number)) != number for number in numbers if _is_number(number)) or not all(map(_is_number, numbers)):
+        raise Unreadable(f"{path.name} holds what is no number")
+    if rows and path.read_bytes() != render_lines(rows):
+        raise Unreadable(f"{path.name} has bytes that no broker writes")
+    return rows
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.removeprefix("-").isdecimal()
+
+
+class EpochCheck:
+    """Compares `leader-epoch-checkpoint` with the epochs of the batches."""
+
+    def __init__(self, directory: Path, findings: Findings, log_start_offset: int) -> None:
+        self.findings = findings
+        self.log_start_offset = log_start_offset
+        self.entries: list[tuple[int, int]] = []
+        self._told = False
+        self._present = (directory / leader_epochs.FILE_NAME).exists()
+        try:
+            rows = checkpoint_rows(directory / leader_epochs.FILE_NAME, 2)
+            self.entries = [(int(epoch), int(start)) for epoch, start in rows]
+        except Unreadable as error:
+            self._fault(str(error).removeprefix(f"{directory}/"))
+        if any(a[0] >= b[0] or a[1] >= b[1] for a, b in pairwise(self.entries)):
+            self._fault("epochs do not grow")
+        if self._present and not self._told and not self.entries:
+            text = (directory / leader_epochs.FILE_NAME).read_bytes()
+            if text != render_lines([]):
+                self._fault("has bytes that no broker writes")
+
+    def _fault(self, what: str, offset: int | None = None) -> None:
+        self._told = True
+        self.findings.fault(leader_epochs.FILE_NAME, what, offset=offset)
+
+    def see(self, file: str, position: int, header: BatchHeader) -> None:
+        """One batch. Of a wrong checkpoint only the first contradiction is told: all that follow say the same."""
+        if self._told or header.leader_epoch == NO_EPOCH:
+            return
+        if not self.entries:
+            self._fault("knows no epoch, but batches carry some" if self._present else "is missing", header.base_offset)
+            return
+        at = bisect_right(self.entries, header.base_offset, key=lambda entry: entry[1]) - 1
+        if at < 0:
+            if header.last_offset >= self.log_start_offset:
+                self._fault(f"begins only at offset {self.entries[0][1]}", header.base_offset)
+        elif self.entries[at][0] != header.leader_epoch:
+            what = f"leader epoch {header.leader_epoch}, the checkpoint says {self.entries[at][0]}"
+            self.findings.fault(file, what, position=position, offset=header.base_offset)
+
+    def end(self, log_end_offset: int) -> None:
+        if self.entries and self.entries[-1][1] > log_end_offset and not self._told:
+            self._fault(f"epoch {self.entries[-1][0]} begins past the log's end", self.entries[-1][1])
+
+
+class ProducerCheck:
+    """Follows the producers through the log and compares each snapshot with what they had written by then."""
+
+    def __init__(self, directory: Path, snapshots: list[int], findings: Findings, *, gaps: bool) -> None:
+        self._directory = directory
+        self._gaps = gaps
+        self._waiting = sorted(snapshots, reverse=True)
+        self._findings = findings
+        self._last: dict[int, tuple[int, int, int, int]] = {}
+        self._first_offset: int | None = None
+
+    def see(self, header: BatchHeader) -> None:
+        self._settle(header.base_offset)
+        if self._first_offset is None:
+            self._first_offset = header.base_offset
+        if header.producer_id >= 0 and not header.is_control:
+            self._last[header.producer_id] = (
+                header.producer_epoch,
+                header.last_sequence,
+                header.last_offset,
+                header.last_offset_delta,
+            )
+
+    def end(self, log_end_offset: int) -> None:
+        self._settle(log_end_offset)
+        for offset in self._waiting:
+            name = snapshot_path("", offset).name
+            self._findings.fault(name, f"is of an offset past the log's end {log_end_offset}", offset=offset)
+
+    def _settle(self, offset: int) -> None:
+        """Checks the snapshots taken at or before `offset`."""
+        while self._waiting and self._waiting[-1] <= offset:
+            self._check(self._waiting.pop())
+
+    def _check(self, offset: int) -> None:
+        path = snapshot_path(str(self._directory), offset)
+        state = ProducerState()
+        content = path.read_bytes()
+        if not state.restore(content, offset) or len(content) != len(state.to_bytes()):
+            self._findings.fault(path.name, "its checksum or version is wrong; an older one is used", offset=offset)
+            return
+        for producer_id, entry in state.producers.items():
+            if not entry.batches:
+                continue
+            batch = entry.batches[-1]
+            stored = (entry.epoch, batch.last_sequence, batch.last_offset, batch.offset_delta)
+            seen = self._last.get(producer_id)
+            known = self._first_offset is not None and batch.last_offset >= self._first_offset and not self._gaps
+            if batch.last_offset >= offset or (known and seen is not None and seen != stored):
+                before = "nothing" if seen is None else f"sequence {seen[1]} at offset {seen[2]}"
+                what = f"producer {producer_id} wrote {before}, not {batch.last_sequence} at {batch.last_offset}"
+                self._findings.fault(path.name, what, offset=offset)
+
+
+def check_topic_id(directory: Path, findings: Findings) -> str | None:
+    """The topic id as written in `partition.metadata`; None if it is missing or unreadable."""
+    path = directory / PARTITION_METADATA_FILE
+    if not path.exists():
+        findings.note(path.name, "is missing; the broker takes the topic's id from ZooKeeper")
+        return None
+    match = _METADATA.match(path.read_bytes().decode("ascii", errors="replace"))
+    if match is None:
+        findings.fault(path.name, "holds no topic id")
+        return None
+    decoded = base64.urlsafe_b64decode(match[1] + "==")
+    if base64.urlsafe_b64encode(decoded).rstrip(b"=").decode() != match[1]:
+        findings.fault(path.name, "holds a topic id that no broker writes")
+    return match[1]

@@ -1,0 +1,33 @@
+"""`manage.py log dump|verify|recover DIRECTORY`: looks inside log directories.
+
+The engine does it in a process of its own (`python -m brokers.engine.inspect`): the control plane imports no engine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandParser
+
+MODULE = "brokers.engine.inspect"
+
+
+class Command(BaseCommand):
+    """Hands its arguments over and ends with the same exit code: 0 fine, 1 faults, 2 could not look."""
+
+    help = "Dump, verify or recover a partition's directory or a whole log directory; `log dump --help` says more."
+    requires_system_checks: list[str] = []  # noqa: RUF012 (Django's own way to say it)
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("arguments", nargs=argparse.REMAINDER, help="dump|verify|recover DIRECTORY [options]")
+
+    def handle(self, *args: Any, arguments: list[str], **options: Any) -> None:
+        found = os.environ.get("PYTHONPATH")
+        path = os.pathsep.join([str(settings.BASE_DIR), *([found] if found else [])])
+        command = [sys.executable, "-m", MODULE, *(arguments or ["--help"])]
+        sys.exit(subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, check=False).returncode)
