@@ -89,14 +89,19 @@ def _constant(answer: Any) -> Callable[[Any], Any]:
     return lambda _: answer
 
 
-def _null_records(label: str, version: int) -> Difference:
+def _null_records(script: str, label: str, topic: str) -> Difference:
     refused = {"error_code": 87, "base_offset": -1}
     return Difference(
-        "produce",
+        script,
         label,
         "a record set of null is never answered there; a client would wait for ever",
-        _constant({"responses": [{"name": f"diff.produce.v{version}", "partition_responses": [refused]}]}),
+        _constant({"responses": [{"name": topic, "partition_responses": [refused]}]}),
     )
+
+
+def _listing_refused(answer: Any) -> Any:
+    answer["topics"][0]["partitions"][0]["error_code"] = 42
+    return answer
 
 
 def _sessionless(answer: Any) -> Any:
@@ -134,6 +139,23 @@ def _produced_topic_twice(answer: Any) -> Any:
     first, second = sorted(topic["partition_responses"], key=lambda partition: partition["index"])
     first["base_offset"] = 2  # both record sets of the question before were appended
     answer["responses"] = [{**topic, "partition_responses": [partition]} for partition in (first, second)]
+    return answer
+
+
+def _deleted_twice(answer: Any) -> Any:
+    answer["topics"][0]["partitions"].insert(0, {"partition_index": 1, "low_watermark": 1})
+    return answer
+
+
+def _deleted_topic_twice(answer: Any) -> Any:
+    (topic,) = answer["topics"]
+    answer["topics"] = [{**topic, "partitions": [partition]} for partition in topic["partitions"]]
+    return answer
+
+
+def _without_volumes(answer: Any) -> Any:
+    for result in answer["results"]:
+        del result["total_bytes"], result["usable_bytes"]
     return answer
 
 
@@ -178,13 +200,20 @@ INCREMENTAL_FETCHES = (
     "all forgotten",
     "an unknown id stays",
 )
+DISKS_ARE_THE_OPERATORS = "a tenant shares the brokers' disks: how large and how full they are is the operator's"
 BRIEF_DELETION = "a deleted topic is forgotten before the answer goes out, so its id is as unknown as any"
 
 DIFFERENCES: tuple[Difference, ...] = (
     Difference("connection", "*software*", "only what is served is advertised", _advertised),
     Difference("connection", "the connection survives", "only what is served is advertised", _advertised),
     Difference("fetch", "*limit *", "a fetch is cut between batches, never inside one", _whole_batches),
-    *(_null_records(f"v{version}: null records", version) for version in range(3, 12)),
+    *(_null_records("produce", f"v{version}: null records", f"diff.produce.v{version}") for version in range(3, 12)),
+    *(_null_records("old_formats", f"v{version}: null records", f"diff.old.v{version}") for version in range(3)),
+    Difference("old_formats", "v?: format ?, codec [57]", ONE_ERROR_CODE, _partition_error(87)),
+    Difference("old_formats", "v?: format ?, gzip that does not inflate", ONE_ERROR_CODE, _partition_error(2)),
+    Difference("old_formats", "v?: format 1, lz4 with the other checksum", ONE_ERROR_CODE, _partition_error(2)),
+    Difference("old_formats", "v?: format 1, a time before all time", ONE_ERROR_CODE, _partition_error(32)),
+    Difference("old_formats", "offsets v0: a negative number of them", ONE_ERROR_CODE, _listing_refused),
     Difference("produce", "*: codec [57]", ONE_ERROR_CODE, _partition_error(87)),
     Difference("produce", "*: gzip that does not inflate", ONE_ERROR_CODE, _partition_error(2)),
     Difference("produce", "v[789]: zstd that does not inflate", ONE_ERROR_CODE, _partition_error(2)),
@@ -242,4 +271,38 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference("metadata", "v1[012]: neither id nor name", REST_ANSWERED, _with_brokers),
     Difference("metadata", "v12: neither id nor name", ONE_ERROR_CODE, _first("topics", error_code=42)),
     Difference("metadata", "v1[012]: by id and by name mixed", REST_ANSWERED, _names_beside_ids),
+    Difference("delete_records", "*: a partition twice", NOTHING_DROPPED, _deleted_twice),
+    Difference("delete_records", "*: a topic twice", NOTHING_DROPPED, _deleted_topic_twice),
+    *(
+        Difference(
+            "delete_records",
+            f"v{version}: no partitions",
+            AS_LISTED,
+            _constant({"topics": [{"name": f"diff.delete.v{version}"}]}),
+        )
+        for version in range(3)
+    ),
+    Difference("log_dirs", "v4: *", DISKS_ARE_THE_OPERATORS, _without_volumes),
+    *(
+        Difference(
+            "alter_configs",
+            f"v{version}: a topic twice",
+            "a resource named twice is never answered there; a client would wait for ever",
+            _constant(
+                {
+                    "responses": [
+                        {"error_code": 42, "resource_type": 2, "resource_name": f"diff.alter.v{version}"},
+                        {"error_code": 42, "resource_type": 2, "resource_name": f"diff.alter.v{version}"},
+                    ]
+                }
+            ),
+        )
+        for version in range(3)
+    ),
+    Difference(
+        "config_values",
+        "min.cleanable.dirty.ratio='NaN'",
+        "no log is ever as dirty as not a number: the topic would never be compacted",
+        _constant({"error": 40}),
+    ),
 )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Mapping
 
 import structlog
 
@@ -13,6 +12,7 @@ from brokers.contract.documents import BrokerDocument
 from brokers.engine import lifecycle
 from brokers.engine.assembly.admin import AdminPort
 from brokers.engine.assembly.cleaning import LogCleaning
+from brokers.engine.assembly.disks import Disks
 from brokers.engine.assembly.instances import Bandwidth, InstancePorts
 from brokers.engine.assembly.metering import Metering
 from brokers.engine.clock import SystemClock
@@ -33,7 +33,6 @@ from brokers.engine.handlers.producers import BlockProducerIds
 from brokers.engine.handlers.sasl import SaslSession
 from brokers.engine.network.listener import Limits, Listeners
 from brokers.engine.network.reports import NetworkReports
-from brokers.engine.partitions.flush import FlushBatch
 from brokers.engine.partitions.table import NoUsableDirectory, PartitionTable, StorageSettings
 from brokers.engine.partitions.topic_config import topic_defaults
 from brokers.engine.replication.roles import Roles
@@ -46,16 +45,22 @@ from brokers.native import finder as native
 log = structlog.get_logger(__name__)
 
 USAGE_INTERVAL_MS = 10_000
-MAINTENANCE_INTERVAL_S = 5.0
-FLUSH_INTERVAL_S = 30.0
-# How exactly `flush.messages` and `flush.ms` are kept.
-FLUSH_DUE_INTERVAL_S = 1.0
 SWEEP_INTERVAL_MS = 10_000
 COUNTERS_INTERVAL_S = 600.0
 INTERNAL_LISTENER = "internal"
 DRAIN_TIMEOUT_S = 1.0
 
 STARTING = "the broker is starting"
+
+
+def _storage_settings(config: EngineConfig, defaults: Mapping[str, str]) -> StorageSettings:
+    return StorageSettings(
+        roots=config.data_dirs,
+        broker_id=config.broker_id,
+        cluster_id=config.cluster_id,
+        defaults=defaults,
+        retention_interval_ms=config.retention_interval_ms,
+    )
 
 
 class Broker:
@@ -69,15 +74,8 @@ class Broker:
         self._stop = stop
         self._periodic = lifecycle.Periodic(stop)
         defaults = topic_defaults(config.overrides)
-        self.table = PartitionTable(
-            StorageSettings(
-                roots=config.data_dirs,
-                broker_id=config.broker_id,
-                cluster_id=config.cluster_id,
-                defaults=defaults,
-                retention_interval_ms=config.retention_interval_ms,
-            )
-        )
+        self.table = PartitionTable(_storage_settings(config, defaults))
+        self.disks = Disks(self.table, self.clock.now_ms, stop.fail)
         self.tree = tree
         self.store = ClusterStore(self.tree, place=Placer(secrets.randbelow), now_ms=self.clock.now_ms)
         self.current = CurrentImage(ClusterImage(config.cluster_id))
@@ -153,8 +151,6 @@ class Broker:
             ).answer
         )
         self._controller_task: asyncio.Task[None] | None = None
-        self._told_offline: set[Path] = set()
-        self._flushing = asyncio.Lock()
 
     async def start(self) -> None:
         """Raises StartFailed with the one line that says why not."""
@@ -204,31 +200,9 @@ class Broker:
             for _ in range(cleaning.threads):
                 periodic.keep(cleaner.run())
         periodic.aligned(USAGE_INTERVAL_MS, self.clock.now_ms, self.metering.report)
-        periodic.every(MAINTENANCE_INTERVAL_S, self._maintain)
-        periodic.every(FLUSH_INTERVAL_S, lambda: self._flush(self.table.plan_flush))
-        periodic.every(
-            FLUSH_DUE_INTERVAL_S, lambda: self._flush(lambda: self.table.plan_due_flush(self.clock.now_ms()))
-        )
+        self.disks.keep_going(periodic)
         periodic.every(SWEEP_INTERVAL_MS / 1000, self.listeners.sweep)
         periodic.every(COUNTERS_INTERVAL_S, self._drop_counters)
-
-    def _maintain(self) -> None:
-        for directory, reason in self.table.offline_directories.items():
-            if directory not in self._told_offline:
-                self._told_offline.add(directory)
-                log.error("log_directory_offline", directory=str(directory), reason=reason)
-        try:
-            self.table.maintain(self.clock.now_ms())
-        except NoUsableDirectory as failure:
-            self._stop.fail(f"no log directory is left: {failure}")
-
-    async def _flush(self, plan: Callable[[], FlushBatch | None]) -> None:
-        # One at a time: both kinds write the same checkpoints.
-        async with self._flushing:
-            batch = plan()
-            if batch is not None:
-                await asyncio.to_thread(batch.run)
-                batch.finish()
 
     def _drop_counters(self) -> None:
         if self.books.drop_unused(self.clock.monotonic_ms()):

@@ -1,0 +1,55 @@
+"""What comes round for the logs: retention and what goes with it, flushes, and the word that a disk is gone (LOG-3)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from brokers.engine.lifecycle import Periodic
+from brokers.engine.partitions.flush import FlushBatch
+from brokers.engine.partitions.table import NoUsableDirectory, PartitionTable
+
+log = structlog.get_logger(__name__)
+
+MAINTENANCE_INTERVAL_S: Final = 5.0
+FLUSH_INTERVAL_S: Final = 30.0
+# How exactly `flush.messages` and `flush.ms` are kept.
+FLUSH_DUE_INTERVAL_S: Final = 1.0
+
+
+class Disks:
+    """`fail` ends the process with a reason."""
+
+    def __init__(self, table: PartitionTable, now_ms: Callable[[], int], fail: Callable[[str], None]) -> None:
+        self._table = table
+        self._now_ms = now_ms
+        self._fail = fail
+        self._told: set[Path] = set()
+        self._flushing = asyncio.Lock()
+
+    def keep_going(self, periodic: Periodic) -> None:
+        periodic.every(MAINTENANCE_INTERVAL_S, self.maintain)
+        periodic.every(FLUSH_INTERVAL_S, lambda: self._flush(self._table.plan_flush))
+        periodic.every(FLUSH_DUE_INTERVAL_S, lambda: self._flush(lambda: self._table.plan_due_flush(self._now_ms())))
+
+    def maintain(self) -> None:
+        for directory, reason in self._table.offline_directories.items():
+            if directory not in self._told:
+                self._told.add(directory)
+                log.error("log_directory_offline", directory=str(directory), reason=reason)
+        try:
+            self._table.maintain(self._now_ms())
+        except NoUsableDirectory as failure:
+            self._fail(f"no log directory is left: {failure}")
+
+    async def _flush(self, plan: Callable[[], FlushBatch | None]) -> None:
+        # One at a time: both kinds write the same checkpoints.
+        async with self._flushing:
+            batch = plan()
+            if batch is not None:
+                await asyncio.to_thread(batch.run)
+                batch.finish()
