@@ -110,6 +110,8 @@ class _OldFetch:
                 if part.line.error_code:
                     part.line.error_code = downgraded(part.line.error_code, ApiKey.FETCH, self.version)
                     part.line.high_watermark = UNDEFINED
+                if part.line.error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE:
+                    part.line.records = None
 
     def _refused(self, error: int) -> FetchResponse:
         return FetchResponse(

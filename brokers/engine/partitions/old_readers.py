@@ -59,6 +59,8 @@ def segment_offsets(partition: Partition, timestamp: int, count_max: int, now_ms
 
     The log's end counts as a segment of this moment; nothing above the high watermark is told.
     """
+    if timestamp < 0 and timestamp not in (EARLIEST, LATEST):
+        return verdicts.UNSUPPORTED_VERSION, []
     if partition.offline:
         return verdicts.KAFKA_STORAGE_ERROR, []
     if not partition.is_leader:

@@ -28,7 +28,7 @@ from brokers.engine.records.old_codecs import CODEC_MAX, deflate_old
 from brokers.engine.records.validation import BatchRejected
 from brokers.engine.records.walk import walk
 
-# Kafka converts this much of the log before it looks whether it has enough.
+# Of a read up to this size everything is converted, however much it grows.
 CHUNK_BYTES: Final = 128 * 1024
 
 _WRONG_TIME: Final = "One or more records have been rejected due to invalid timestamp"
@@ -129,7 +129,7 @@ def from_batches(data: bytes, magic: int, first_offset: int) -> bytes:
     """The record batches in `data` as messages of format `magic` (0 or 1), for a reader that asked for `first_offset`.
 
     At least one batch with records is converted, and not much more than `data` is long. Headers, producers and control
-    batches are lost. Raises UnsupportedCodec for zstd near the start; further on the answer ends before it.
+    batches are lost. Raises UnsupportedCodec if the first is behind zstd; further on the answer ends before it.
     Raises compression.Undecodable, compression.Oversized or walk.Malformed for what is no batch.
     """
     out = bytearray()
@@ -139,7 +139,7 @@ def from_batches(data: bytes, magic: int, first_offset: int) -> bytes:
         if header.is_control:
             continue
         if header.codec == ZSTD:
-            if position < CHUNK_BYTES or not out:
+            if not out:
                 raise UnsupportedCodec("zstd has no place in message formats 0 and 1")
             break
         out += _as_messages(data[position : position + header.size_bytes], header, magic, first_offset)

@@ -158,9 +158,11 @@ async def test_zstd_is_refused_to_an_old_reader(house: House) -> None:
     await house.topic()
     await produce(house.mine, "orders", batch(b"a", codec=ZSTD))
 
-    line, found = await old_fetch(house, version=3)
+    answer = await house.mine.call(ApiKey.FETCH, 3, fetch_request("orders"))
 
-    assert (line.error_code, line.high_watermark, found) == (ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, -1, [])
+    line = answer.responses[0].partitions[0]
+    wanted = (ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, -1, None)
+    assert (line.error_code, line.high_watermark, line.records) == wanted
 
 
 @pytest.mark.parametrize(("version", "seen"), [(0, []), (2, []), (3, [b"a"])])
@@ -228,4 +230,5 @@ async def test_list_offsets_0_tells_segments_newest_first(house: House, count: i
     assert await listed(-1) == (0, [3, 2, 1, 0][:count])
     assert await listed(-2) == (0, [0][:count])
     assert await listed(0) == (0, [])
+    assert await listed(-3) == (ErrorCode.UNSUPPORTED_VERSION, [])
     assert await listed(-1, partition=7) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, [])
