@@ -5,23 +5,18 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
 if TYPE_CHECKING:
     from brokers.engine.handlers.session import Session
 
-log = structlog.get_logger(__name__)
 
-
-def answer_aside(session: Session, what: str, work: Coroutine[Any, Any, None]) -> None:
+def answer_aside(session: Session, work: Coroutine[Any, Any, None]) -> None:
     """Runs `work`, which answers on the session's channel. It ends with the connection."""
-    session.cancel = session.engine.spawn(_guarded(session, what, work)).cancel
+    session.cancel = session.engine.spawn(_guarded(session, work)).cancel
 
 
-async def _guarded(session: Session, what: str, work: Coroutine[Any, Any, None]) -> None:
+async def _guarded(session: Session, work: Coroutine[Any, Any, None]) -> None:
     try:
         await work
     except Exception as error:  # one tenant's request must not take the others' broker down
-        log.error("request_failed", request=what, exc_info=error)
         session.cancel = None
-        session.channel.close("internal error")
+        session.channel.fail(error)

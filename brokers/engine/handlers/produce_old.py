@@ -86,7 +86,7 @@ def produce_old(
     """As `produce.produce`, for versions 0 to 2."""
     request: ProduceRequest = decode_request(ApiKey.PRODUCE, version, buffer, body, end)
     call = _OldProduce(session, version, correlation_id, client_id, request, end - start)
-    answer_aside(session, f"produce {version}", call.run())
+    answer_aside(session, call.run())
 
 
 class _OldProduce:

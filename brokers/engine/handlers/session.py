@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import structlog
-
 from brokers.engine.access.authorizer import Address, peer_address
 from brokers.engine.access.principals import Principal
 from brokers.engine.handlers.client import Client
@@ -16,8 +14,6 @@ from brokers.engine.protocol.apis import APIS, ApiKey, is_served
 from brokers.engine.protocol.codec import decode_request, encode_response
 from brokers.engine.protocol.errors import UnsupportedApi
 from brokers.engine.protocol.headers import decode_request_header, encode_response_frame
-
-log = structlog.get_logger(__name__)
 
 
 class Session:
@@ -94,9 +90,8 @@ class Session:
         try:
             response = await answer
         except Exception as error:  # one tenant's request must not take the others' broker down
-            log.error("request_failed", api_key=call.api_key, version=call.version, exc_info=error)
             self.cancel = None
-            self.channel.close("internal error")
+            self.channel.fail(error)
             return
         self.cancel = None
         self._respond(call, correlation_id, response)

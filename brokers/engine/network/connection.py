@@ -142,7 +142,7 @@ class Connection:
                 if self._busy or self.closed or not turns:
                     break
         except Exception as error:  # one tenant's request must not take the others' broker down
-            self._fail(error)
+            self.fail(error)
             return
         finally:
             self._consuming = False
@@ -188,12 +188,12 @@ class Connection:
         try:
             self.session.on_frame(frame.buffer.view, 0, frame.size_bytes)
         except Exception as error:  # as in `_consume`
-            self._fail(error)
+            self.fail(error)
         finally:
             self._consuming = False
             self._buffers.give_back(frame.buffer)
 
-    def _fail(self, error: Exception) -> None:
+    def fail(self, error: Exception) -> None:
         """The peer broke the protocol, or we made a mistake with its request: what was answered before still leaves."""
         if isinstance(error, MalformedRequest):
             self._listener.on_malformed(self, error)

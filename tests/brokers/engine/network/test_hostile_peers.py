@@ -237,6 +237,9 @@ class _Deaf:
     def close(self, reason: str) -> None:
         return
 
+    def fail(self, error: Exception) -> None:
+        raise error
+
 
 def _feed(session: object, frame: bytearray) -> None:
     with contextlib.suppress(MalformedRequest):
