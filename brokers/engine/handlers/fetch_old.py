@@ -65,7 +65,7 @@ def fetch_old(
 ) -> None:
     """As `fetch.fetch`, for versions 0 to 3."""
     request: FetchRequest = decode_request(ApiKey.FETCH, version, buffer, body, end)
-    answer_aside(session, f"fetch {version}", _OldFetch(session, version, correlation_id, client_id, request).run())
+    answer_aside(session, _OldFetch(session, version, correlation_id, client_id, request).run())
 
 
 class _OldFetch:
