@@ -31,6 +31,9 @@ from brokers.engine.records.walk import walk
 # Of a read up to this size everything is converted, however much it grows.
 CHUNK_BYTES: Final = 128 * 1024
 
+# The largest difference of two times, one of which may be -1, still is a signed 64-bit number.
+TIMESTAMP_MAX: Final = 2**63 - 1
+
 _WRONG_TIME: Final = "One or more records have been rejected due to invalid timestamp"
 
 
@@ -103,9 +106,9 @@ def _checked(records: bytes, old: OldSet, *, log_append_time: bool) -> Iterator[
         outer = read_message(records, entry)
         claims = bool(entry.magic and outer.attributes & layout.LOG_APPEND_TIME)
         for message in (outer,) if old.codec == NONE else opened(outer, entry.magic):
-            # Kafka fails on times before 1970 without saying why.
+            # Kafka fails on times before 1970 without saying why; of those so far ahead its deltas run over.
             refused = claims and (log_append_time or message.timestamp_ms == NO_TIMESTAMP)
-            if refused or message.timestamp_ms < NO_TIMESTAMP:
+            if refused or not NO_TIMESTAMP <= message.timestamp_ms < TIMESTAMP_MAX:
                 raise BatchRejected(verdicts.INVALID_TIMESTAMP, shape=False, message=_WRONG_TIME)
             yield message
 
@@ -163,7 +166,7 @@ def _as_messages(batch: bytes, header: layout.BatchHeader, magic: int, first_off
         if base_offset < 0:
             base_offset = offset
         last_offset = offset
-        timestamp_ms = header.max_timestamp if stamped else header.base_timestamp + record.timestamp_delta
+        timestamp_ms = header.max_timestamp if stamped else _wrapped(header.base_timestamp + record.timestamp_delta)
         max_ms = max(max_ms, timestamp_ms)
         key = None if record.key is None else block[record.key[0] : record.key[1]]
         value = None if record.value is None else block[record.value[0] : record.value[1]]
@@ -172,3 +175,8 @@ def _as_messages(batch: bytes, header: layout.BatchHeader, magic: int, first_off
     if codec == NONE or not out:
         return bytes(out)
     return encode_message(magic, last_offset, max_ms, None, deflate_old(codec, bytes(out), magic), flags | codec)
+
+
+def _wrapped(number: int) -> int:
+    """As 64-bit arithmetic has it: what producers made up is told as every other reader reads it."""
+    return (number + 2**63) % 2**64 - 2**63

@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 from brokers.engine.records import batch as layout
 from brokers.engine.records import verdicts
 from brokers.engine.records.builder import Record, build_batch, read_records
-from brokers.engine.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
+from brokers.engine.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD, Oversized, Undecodable, deflate
 from brokers.engine.records.conversion import UnsupportedCodec, from_batches, inspect, to_batch
 from brokers.engine.records.message_set import encode_message, read_set
 from brokers.engine.records.old_codecs import deflate_old
 from brokers.engine.records.validation import BatchRejected
+from brokers.engine.records.walk import Malformed
 
 TIME_MS = 1_600_000_000_000
 OLD_CODECS = [NONE, GZIP, SNAPPY, LZ4]
@@ -126,10 +127,18 @@ def test_a_set_that_may_not_enter_is_refused_before_it_is_opened(data: bytes, co
         (encode_message(1, 0, 0, None, None, GZIP), False, verdicts.INVALID_RECORD),
         (encode_message(1, 0, 0, None, b"no gzip", GZIP), False, verdicts.CORRUPT_MESSAGE),
         (one(time_ms=-2), False, verdicts.INVALID_TIMESTAMP),
+        (one(time_ms=2**63 - 1), False, verdicts.INVALID_TIMESTAMP),
         (one(flags=layout.LOG_APPEND_TIME), True, verdicts.INVALID_TIMESTAMP),
         (one(flags=layout.LOG_APPEND_TIME, time_ms=-1), False, verdicts.INVALID_TIMESTAMP),
     ],
-    ids=["null wrapper", "no gzip", "before 1970", "claim under the broker's time", "claim without a time"],
+    ids=[
+        "null wrapper",
+        "no gzip",
+        "before 1970",
+        "the end of time",
+        "claim under the broker's time",
+        "claim without a time",
+    ],
 )
 def test_what_is_found_inside_is_refused(data: bytes, log_append_time: bool, code: int) -> None:
     with pytest.raises(BatchRejected) as refused:
@@ -153,3 +162,25 @@ def test_a_bomb_is_refused() -> None:
     with pytest.raises(BatchRejected) as refused:
         batch_of(encode_message(1, 39, 0, None, deflate_old(GZIP, block, 1), GZIP))
     assert refused.value.code == verdicts.MESSAGE_TOO_LARGE
+
+
+@given(st.binary(max_size=120), st.sampled_from([0, 1]), st.sampled_from(OLD_CODECS), st.integers(-(2**63), 2**63 - 1))
+def test_no_stored_bytes_make_a_reader_fail_in_another_way(
+    payload: bytes, magic: int, codec: int, time_ms: int
+) -> None:
+    record = bytes(build_batch([Record(0, None, payload)], codec=NONE))[layout.HEADER_BYTES :]
+    for block in (payload, record, record[:-1] + payload[:1]):
+        data = bytearray(layout.HEADER_BYTES) + deflate(codec, block)
+        length = len(data) - layout.LOG_OVERHEAD_BYTES
+        fields = (0, length, 0, layout.MAGIC, 0, codec, 0, time_ms, time_ms, -1, -1, -1, 1)
+        layout.HEADER.pack_into(data, 0, *fields)
+        try:
+            from_batches(bytes(data), magic, 0)
+        except (Malformed, Undecodable, Oversized):
+            continue
+
+
+def test_times_that_run_over_are_told_as_other_readers_tell_them() -> None:
+    data = bytearray(build_batch([Record(0, None, b"a"), Record(5, None, b"b")]))
+    layout.HEADER.pack_into(data, 0, *layout.read_header(data)._replace(base_timestamp=2**63 - 2))
+    assert [m.timestamp_ms for m in read_set(from_batches(bytes(data), 1, 0))] == [2**63 - 2, -(2**63) + 3]
