@@ -127,7 +127,8 @@ class OffsetIndex(_Index):
     def lookup(self, offset: int) -> int:
         """A position from which a scan forward meets the batch that holds `offset` (LOG-11)."""
         at = self._floor(offset - self.base_offset)
-        return 0 if at < 0 else int(OFFSET_ENTRY.unpack_from(self.entries, at * OFFSET_ENTRY.size)[1])
+        # Below 0 is damage; the whole segment is searched then.
+        return 0 if at < 0 else max(int(OFFSET_ENTRY.unpack_from(self.entries, at * OFFSET_ENTRY.size)[1]), 0)
 
     def floor_position(self, position: int) -> int:
         """The greatest indexed batch start <= `position`, 0 if there is none."""

@@ -132,7 +132,7 @@ def indexes_trusted(segment: Segment) -> bool:
         header = next((header for _, header in segment.headers(last.position)), None)
         if header is None or not segment.base_offset <= header.base_offset <= last.offset:
             return False
-    if latest.timestamp_ms >= 0:
+    if len(segment.time_index):  # without entries no record carries a time
         found = segment.locate(latest.offset)
         if found is None or found[1].max_timestamp != latest.timestamp_ms:
             return False
