@@ -163,6 +163,9 @@ class _OldFetch:
         else:
             bytes_max = min(wanted.partition_max_bytes, remaining)
             result = read_whole_batches(partition, wanted.fetch_offset, bytes_max, min_one_batch=min_one_batch)
+            if result.slice is not None and not partition.config.converts_down:
+                result.slice.release()
+                result = ReadResult(int(ErrorCode.UNSUPPORTED_VERSION))
             line.error_code = result.error_code
             line.high_watermark = result.high_watermark
             part.result = result

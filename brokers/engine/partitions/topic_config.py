@@ -162,6 +162,7 @@ class TopicConfig:
     segment_jitter_ms: int
     flush_messages: int
     flush_ms: int
+    converts_down: bool
     compaction: CompactionRules | None
 
     @property
@@ -231,5 +232,6 @@ def parse(topic: Mapping[str, str], defaults: Mapping[str, str]) -> TopicConfig:
         segment_jitter_ms=number("segment.jitter.ms"),
         flush_messages=number("flush.messages"),
         flush_ms=number("flush.ms"),
+        converts_down=text("message.downconversion.enable") != "false",
         compaction=compaction if rules.compacted else None,
     )

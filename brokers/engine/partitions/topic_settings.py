@@ -151,6 +151,14 @@ SETTINGS: Final[dict[str, Setting]] = {
             _at_least(0, INT_MAX),
         ),
         Setting(
+            "message.downconversion.enable",
+            _BOOLEAN,
+            "true",
+            "Whether clients from before message format 2 are answered in their own format, which costs the broker "
+            "a conversion; `false` refuses them.",
+            "log.message.downconversion.enable",
+        ),
+        Setting(
             "message.timestamp.after.max.ms",
             _LONG,
             str(LONG_MAX),

@@ -41,6 +41,7 @@ VALUES: Final[dict[str, tuple[str, ...]]] = {
     "index.interval.bytes": _INT,
     "max.compaction.lag.ms": _LONG,
     "max.message.bytes": _INT,
+    "message.downconversion.enable": _BOOLEAN,
     "message.timestamp.after.max.ms": _LONG,
     "message.timestamp.before.max.ms": _LONG,
     "message.timestamp.difference.max.ms": _LONG,

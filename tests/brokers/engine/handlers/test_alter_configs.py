@@ -213,3 +213,13 @@ async def test_a_policy_that_changes_is_known_to_the_next_append(house: House) -
 
     assert partition.config.batch_rules.compacted
     assert (await produce(house.mine, "orders", batch(b"x"))).error_code == ErrorCode.INVALID_RECORD
+
+
+async def test_old_readers_are_refused_when_the_topic_says_so(house: House) -> None:
+    await in_force(house, {"message.downconversion.enable": "false"})
+
+    assert (await fetch(house.mine, "orders", version=3)).error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert (await fetch(house.mine, "orders", offset=1, version=3)).error_code == 0
+    assert (await fetch(house.mine, "orders", version=4)).error_code == 0
+    assert await replace(house.mine, {}) == 0
+    assert (await fetch(house.mine, "orders", version=3)).records
