@@ -1,4 +1,4 @@
-"""A damaged index costs time, never records: bits of every byte of both indexes flipped, then read as consumers do (LOG-14)."""
+"""A damaged index costs time, never records: bits of every byte of the indexes flipped, then read (LOG-14)."""
 
 from __future__ import annotations
 

@@ -1,0 +1,101 @@
+"""How long a start takes: after a clean stop, after a crash, and after one before which nothing had been flushed.
+
+    python -m benchmarks.recovery [--gb 2] [--directory D] [--partitions 4]
+
+Each start is a process of its own that loads the log directory as the broker does. The files lie in the page cache when
+memory allows; `--cold` asks the kernel to forget them first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Final
+
+from brokers.engine.partitions.table import PartitionTable, StorageSettings
+from brokers.engine.records.builder import Record, build_batch
+from brokers.engine.storage.checkpoints import RECOVERY_POINTS
+from brokers.engine.storage.directories import CLEAN_SHUTDOWN_FILE
+
+NOW_MS: Final = 1_700_000_000_000
+TOPIC: Final = "bench"
+VALUE_BYTES: Final = 1_000
+# Batches as one busy client sends them, and as many small clients do.
+BATCH_SIZES: Final = {"15 KB": 15, "1 KB": 1}
+
+
+def open_table(directory: Path) -> PartitionTable:
+    return PartitionTable(StorageSettings(roots=(directory,), broker_id=1, cluster_id="benchmark"))
+
+
+def build(directory: Path, size_bytes: int, partitions: int, records: int) -> None:
+    """Logs of `size_bytes` altogether, flushed and stopped cleanly."""
+    table = open_table(directory)
+    table.recover(NOW_MS)
+    value = random.Random(7).randbytes(VALUE_BYTES)
+    batch = memoryview(build_batch([Record(NOW_MS, None, value)] * records))
+    held = [table.become_leader(TOPIC, index, bytes(16), 0, {}, now_ms=NOW_MS) for index in range(partitions)]
+    for partition in held:
+        while partition.size_bytes < size_bytes // partitions:
+            batch[:8] = bytes(8)
+            assert partition.append(batch, NOW_MS, acks=1, produce_version=9).error_code == 0
+    table.close()
+
+
+def start(directory: Path, *, cold: bool) -> str:
+    """One start in a process of its own; its line."""
+    if cold:
+        for file in directory.rglob("*.log"):
+            with file.open("rb") as opened:
+                os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    command = [sys.executable, "-m", "benchmarks.recovery", "--load", str(directory)]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def load(directory: Path) -> None:
+    """What the process of a start does. It ends without a clean stop, and puts the marker back if there was one."""
+    clean = (directory / CLEAN_SHUTDOWN_FILE).exists()
+    table = open_table(directory)
+    begun, cpu = time.perf_counter(), time.process_time()
+    report = table.recover(NOW_MS)
+    took_s, cpu_s = time.perf_counter() - begun, time.process_time() - cpu
+    if clean:
+        (directory / CLEAN_SHUTDOWN_FILE).touch()
+    print(f"{took_s:7.2f} s   {cpu_s:6.2f} CPU-s   {report.scanned_bytes / 1e9:6.2f} GB read and checked")
+
+
+def measure(directory: Path, label: str, size_bytes: int, partitions: int, records: int, *, cold: bool) -> None:
+    """Builds the logs and prints a line for each way to start on them."""
+    build(directory, size_bytes, partitions, records)
+    title = f"{size_bytes / 1e9:.1f} GB in {partitions} partitions, batches of {label}"
+    print(f"{title}: clean stop       {start(directory, cold=cold)}", flush=True)
+    (directory / CLEAN_SHUTDOWN_FILE).unlink()
+    print(f"{title}: crash            {start(directory, cold=cold)}", flush=True)
+    (directory / RECOVERY_POINTS).unlink()
+    print(f"{title}: nothing flushed  {start(directory, cold=cold)}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--gb", type=float, default=2.0, help="size of the logs together")
+    parser.add_argument("--partitions", type=int, default=4)
+    parser.add_argument("--directory", type=Path, help="where to write (default: a temporary directory)")
+    parser.add_argument("--cold", action="store_true", help="drop the files from the page cache before each start")
+    parser.add_argument("--load", type=Path, help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    if chosen.load is not None:
+        load(chosen.load)
+        return
+    for label, records in BATCH_SIZES.items():
+        with tempfile.TemporaryDirectory(dir=chosen.directory) as scratch:
+            measure(Path(scratch), label, int(chosen.gb * 1e9), chosen.partitions, records, cold=chosen.cold)
+
+
+if __name__ == "__main__":
+    main()
