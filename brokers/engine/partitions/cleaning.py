@@ -145,7 +145,7 @@ class Cleaner:
             ahead=[(held.base_offset, held.size_bytes) for held in log.segments[len(below) :] if held.size_bytes],
             first_dirty=found.first_dirty,
             end_offset=found.first_uncleanable,
-            stable_offset=partition.last_stable_offset,
+            committed_offset=partition.high_watermark,
             producers={
                 producer_id: (entry.batches[-1].last_offset if entry.batches else -1, entry.epoch)
                 for producer_id, entry in log.producers.producers.items()

@@ -170,7 +170,8 @@ class Log:
         while True:
             found = segment.locate(offset)
             if found is not None:
-                self._remember(offset, found[0])
+                if segment.base_offset <= offset:  # a position is remembered within the segment that the offset names
+                    self._remember(offset, found[0])
                 return at, found[0]
             at += 1  # the offset fell into a gap at this segment's end: the next one starts above it
             if at >= len(self.segments):

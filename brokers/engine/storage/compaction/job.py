@@ -20,7 +20,7 @@ class Job(NamedTuple):
 
     `segments` are (base offset, bytes) of the closed segments below `end_offset`, in order; `producers` maps a live
     producer to (offset of its last data batch, or -1 if it wrote none; its epoch). `ahead` are the segments from
-    `end_offset` on, up to `stable_offset`: only how transactions ended is read from them.
+    `end_offset` on: only how transactions ended is read from them, up to `committed_offset`, the high watermark.
     """
 
     directory: str
@@ -28,7 +28,7 @@ class Job(NamedTuple):
     ahead: list[tuple[int, int]]
     first_dirty: int
     end_offset: int
-    stable_offset: int
+    committed_offset: int
     producers: dict[int, tuple[int, int]]
     now_ms: int
     delete_retention_ms: int

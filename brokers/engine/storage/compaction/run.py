@@ -125,9 +125,12 @@ class Run:
                 return
             with closing(self._batches(base, size)) as found:
                 for header, data in found:
-                    if header.base_offset >= self._job.stable_offset:
+                    if header.base_offset >= self._job.committed_offset:
                         break
                     self._outcomes.saw(header, _kind_of(header, data), beyond=True)
+        if self._outcomes.undecided:
+            directory = self._job.directory
+            raise CleaningFailed(directory, 0, "a transaction below the last stable offset has no end")
 
     # -- rewriting ----------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -29,10 +28,8 @@ from brokers.engine.storage.segment import (
 _TRANSIENT: Final = re.compile(r"^(\d{20})(\.[a-z]+)(\.cleaned|\.swap)$")
 _SEGMENT_PARTS: Final = (*PARTS, TRANSACTION_INDEX_SUFFIX)
 
-Rename = Callable[[str, str], None]
 
-
-def swap_in(log: Log, cleaned: Cleaned, *, rename: Rename = os.rename) -> list[str] | None:
+def swap_in(log: Log, cleaned: Cleaned) -> list[str] | None:
     """Replaces the group's sources in the live log; answers files to unlink after the delay.
 
     None, and nothing happened, if the log changed meanwhile: retention or a truncation took one of the sources. Readers
@@ -47,11 +44,11 @@ def swap_in(log: Log, cleaned: Cleaned, *, rename: Rename = os.rename) -> list[s
         return None
     with storage_errors(log.root):
         for part in PARTS:
-            rename(stem + part + CLEANED_SUFFIX, stem + part + SWAP_SUFFIX)
+            os.rename(stem + part + CLEANED_SUFFIX, stem + part + SWAP_SUFFIX)  # noqa: PTH104
     gone = log.detach(numbers[0], numbers[-1] + 1)
     with storage_errors(log.root):
         for part in PARTS:
-            rename(stem + part + SWAP_SUFFIX, stem + part)
+            os.rename(stem + part + SWAP_SUFFIX, stem + part)  # noqa: PTH104
         modified = os.stat(stem + LOG_SUFFIX).st_mtime  # noqa: PTH116
     segment = Segment(
         log.directory,

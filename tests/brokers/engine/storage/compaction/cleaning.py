@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
-
 from brokers.engine.storage.compaction import selection
 from brokers.engine.storage.compaction.job import Cleaned, Event, Finished, Job
 from brokers.engine.storage.compaction.pacing import Pacer
@@ -48,7 +45,7 @@ def job_for(
         ahead=[(held.base_offset, held.size_bytes) for held in log.segments[len(below) :] if held.size_bytes],
         first_dirty=first_dirty,
         end_offset=found.first_uncleanable,
-        stable_offset=log.log_end_offset,
+        committed_offset=log.log_end_offset,
         producers=producers or {},
         now_ms=now_ms,
         delete_retention_ms=delete_retention_ms,
@@ -77,7 +74,6 @@ def clean(
     delete_retention_ms: int = 1_000,
     map_bytes: int = MAP_BYTES,
     producers: dict[int, tuple[int, int]] | None = None,
-    rename: Callable[[str, str], None] = os.rename,
 ) -> Finished:
     """One whole run, swapped in; answers its last event."""
     job = job_for(
@@ -92,6 +88,6 @@ def clean(
     *groups, last = run(job)
     for group in groups:
         assert isinstance(group, Cleaned)
-        assert swap_in(log, group, rename=rename) is not None
+        assert swap_in(log, group) is not None
     assert isinstance(last, Finished)
     return last
