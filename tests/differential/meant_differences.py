@@ -99,6 +99,12 @@ def _null_records(script: str, label: str, topic: str) -> Difference:
     )
 
 
+def _without_records(answer: Any) -> Any:
+    answer["answer"]["responses"][0]["partitions"][0]["aborted_transactions"] = None
+    answer["records"] = []
+    return answer
+
+
 def _listing_refused(answer: Any) -> Any:
     answer["topics"][0]["partitions"][0]["error_code"] = 42
     return answer
@@ -213,6 +219,12 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference("old_formats", "v?: format ?, gzip that does not inflate", ONE_ERROR_CODE, _partition_error(2)),
     Difference("old_formats", "v?: format 1, lz4 with the other checksum", ONE_ERROR_CODE, _partition_error(2)),
     Difference("old_formats", "v?: format 1, a time before all time", ONE_ERROR_CODE, _partition_error(32)),
+    Difference(
+        "old_formats",
+        "fetch v[49]: a topic of zstd*",
+        "whatever is refused has the same empty records",
+        _without_records,
+    ),
     Difference("old_formats", "offsets v0: a negative number of them", ONE_ERROR_CODE, _listing_refused),
     Difference("produce", "*: codec [57]", ONE_ERROR_CODE, _partition_error(87)),
     Difference("produce", "*: gzip that does not inflate", ONE_ERROR_CODE, _partition_error(2)),

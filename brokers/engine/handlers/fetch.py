@@ -17,6 +17,7 @@ from brokers.engine.partitions.waiting import FetchWait
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode, downgraded
 from brokers.engine.protocol.hot import FetchFrame, decode_fetch, encode_fetch_response
+from brokers.engine.records.compression import ZSTD
 from brokers.engine.throttling.charging import charge_fetch, fetch_cap_bytes
 from brokers.engine.throttling.usage import UsageCounter
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 TOPIC_IDS_FROM: Final = 13
 SESSIONS_FROM: Final = 7
+# Clients before this version cannot inflate zstd; a topic that forces it has nothing for them.
+ZSTD_FROM: Final = 10
 READ_COMMITTED: Final = 1
 NO_SESSION: Final = 0
 FULL_FETCH_EPOCHS: Final = (0, -1)
@@ -99,6 +102,7 @@ def read(client: Client, session: Session, frame: FetchFrame, version: int, limi
     answers, metered, watched = reading.answers, reading.metered, reading.watched
     remaining = limit
     no_limit = frame.max_bytes < 0
+    is_odd = no_limit or version < ZSTD_FROM
     nothing_yet = True
     for key, wanted in frame.topics:
         route = routes.get(key)
@@ -118,11 +122,15 @@ def read(client: Client, session: Session, frame: FetchFrame, version: int, limi
                     lines.append((index, found, -1, -1, -1, 0, None))
                     continue
                 partition = found
-            if last_fetched_epoch >= 0 or partition_bytes_max < 0 or no_limit or (by_id and partition.topic_id != key):
+            if last_fetched_epoch >= 0 or partition_bytes_max < 0 or is_odd or (by_id and partition.topic_id != key):
                 is_negative, is_foreign = partition_bytes_max < 0 or no_limit, by_id and partition.topic_id != key
-                code, offset = _odd_read(
-                    reading, partition, key, last_fetched_epoch, offset, negative=is_negative, foreign=is_foreign
-                )
+                is_unreadable = version < ZSTD_FROM and partition.config.batch_rules.codec == ZSTD
+                if is_unreadable and not is_negative:
+                    code = int(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+                else:
+                    code, offset = _odd_read(
+                        reading, partition, key, last_fetched_epoch, offset, negative=is_negative, foreign=is_foreign
+                    )
                 if code:
                     reading.must_answer = True
                     lines.append((index, code, -1, -1, -1, 0, None))

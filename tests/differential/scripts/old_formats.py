@@ -212,6 +212,11 @@ def _fetch(player: Player) -> None:
         ask("after zstd", zstd, 2)
         ask("a topic of zstd", forced)
         player.ask(f"fetch v{version}: no topics", ApiKey.FETCH, version, FetchRequest(max_wait_ms=100))
+    for version in (4, 9, 10):
+        ask = _Fetching(player, version)
+        ask("zstd", zstd, 1)
+        ask("a topic of zstd", forced)
+        ask("a topic of zstd, out of range", forced, 9)
 
 
 class _Fetching:

@@ -165,6 +165,16 @@ async def test_zstd_is_refused_to_an_old_reader(house: House) -> None:
     assert (line.error_code, line.high_watermark, line.records) == wanted
 
 
+@pytest.mark.parametrize(("version", "code"), [(3, 76), (4, 76), (9, 76), (10, 0), (12, 0)])
+async def test_a_topic_of_zstd_is_refused_to_who_cannot_inflate_it(house: House, version: int, code: int) -> None:
+    await house.topic(compression_type="zstd")
+    await produce(house.mine, "orders", batch(b"a"))
+
+    answer = await house.mine.call(ApiKey.FETCH, version, fetch_request("orders"))
+
+    assert answer.responses[0].partitions[0].error_code == code
+
+
 @pytest.mark.parametrize(("version", "seen"), [(0, []), (2, []), (3, [b"a"])])
 async def test_a_batch_over_the_limit_is_given_from_version_3_on(house: House, version: int, seen: list[bytes]) -> None:
     """WIRE-28."""
