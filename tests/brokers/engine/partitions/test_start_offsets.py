@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from brokers.engine.partitions.deletion import delete_before
 from brokers.engine.partitions.table import PartitionTable
+from brokers.engine.records.batch import read_header
 from brokers.engine.storage import checkpoints
 from tests.brokers.engine.partitions.test_table import NOW_MS, opened, produce
 
@@ -26,7 +30,10 @@ def led(table: PartitionTable) -> PartitionTable:
 
 
 def crash(table: PartitionTable) -> None:
-    """Nothing is written any more; the locks go with the process."""
+    """Nothing is written any more; locks and descriptors go with the process."""
+    for partition in table:
+        for segment in partition.log.segments:
+            segment.file.close()
     for root in table._roots:
         root.unlock()
 
@@ -114,3 +121,55 @@ def test_only_a_leader_on_a_disk_that_works_deletes(tmp_path: Path) -> None:
     partition.fail()
     assert delete_before(partition, 1).error_code == 56
     table.close()
+
+
+STEP = st.one_of(
+    st.tuples(st.just("produce"), st.integers(1, 4)),
+    st.tuples(st.just("delete"), st.integers(-1, 30)),
+    st.tuples(st.sampled_from(["retain", "flush", "restart", "crash"]), st.just(0)),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(steps=st.lists(STEP, max_size=12))
+def test_whatever_happens_the_start_is_the_highest_that_was_answered(steps: list[tuple[str, int]]) -> None:
+    """Against two numbers, start and end. What was flushed or is read after a crash of the process is all there."""
+    with tempfile.TemporaryDirectory() as directory:
+        root = Path(directory)
+        table = led(opened(root))
+        start = end = 0
+        now_ms = NOW_MS
+        for what, number in steps:
+            partition = table.get("t", 0)
+            assert partition is not None
+            if what == "produce":
+                produce(table, "t", 0, size=5_000, times=number)
+                end += number
+            elif what == "delete":
+                wanted = end if number == -1 else number
+                answer = delete_before(partition, number)
+                assert answer.error_code == (1 if wanted > end else 0)
+                if wanted <= end:
+                    start = max(start, wanted)
+                    assert answer.low_watermark == start
+                    keep_starts(table)
+            elif what == "retain":
+                now_ms += 10**6
+                table.maintain(now_ms)
+            elif what == "flush":
+                batch = table.plan_flush()
+                batch.run()
+                batch.finish()
+            else:
+                table.close() if what == "restart" else crash(table)
+                table = led(opened(root))
+            partition = table.get("t", 0)
+            assert partition is not None
+            partition.check()
+            assert (partition.log_start_offset, partition.log_end_offset) == (start, end)
+            if start < end:
+                found = partition.read(start, 10**6, min_one_batch=True).slice
+                assert found is not None
+                assert read_header(found.read()).last_offset >= start
+                found.release()
+        table.close()
