@@ -39,6 +39,8 @@ MAGIC_1_FROM: Final = 2
 ANSWER_LIMIT_FROM: Final = 3
 READ_BYTES_MAX: Final = 8 * 1024 * 1024
 UNDEFINED: Final = -1
+# Of what cannot be given in an old format the records are null, not empty.
+UNREADABLE: Final = (ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, ErrorCode.UNSUPPORTED_VERSION)
 
 
 @dataclass(slots=True)
@@ -110,7 +112,7 @@ class _OldFetch:
                 if part.line.error_code:
                     part.line.error_code = downgraded(part.line.error_code, ApiKey.FETCH, self.version)
                     part.line.high_watermark = UNDEFINED
-                if part.line.error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE:
+                if part.line.error_code in UNREADABLE:
                     part.line.records = None
 
     def _refused(self, error: int) -> FetchResponse:
@@ -160,12 +162,11 @@ class _OldFetch:
             line.error_code = int(ErrorCode.UNKNOWN_SERVER_ERROR)
         elif partition.config.batch_rules.codec == ZSTD:
             line.error_code = int(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+        elif not partition.config.converts_down:
+            line.error_code = int(ErrorCode.UNSUPPORTED_VERSION)
         else:
             bytes_max = min(wanted.partition_max_bytes, remaining)
             result = read_whole_batches(partition, wanted.fetch_offset, bytes_max, min_one_batch=min_one_batch)
-            if result.slice is not None and not partition.config.converts_down:
-                result.slice.release()
-                result = ReadResult(int(ErrorCode.UNSUPPORTED_VERSION))
             line.error_code = result.error_code
             line.high_watermark = result.high_watermark
             part.result = result

@@ -181,10 +181,11 @@ def _topics(ask: Any) -> None:
 
 
 def _fetch(player: Player) -> None:
-    topic, zstd, forced = f"{PREFIX}.read", f"{PREFIX}.zstd", f"{PREFIX}.forced"
+    topic, zstd, forced, fixed = (f"{PREFIX}.{name}" for name in ("read", "zstd", "forced", "fixed"))
     player.make_topic(topic, 2)
     player.make_topic(zstd)
     player.make_topic(forced, compression_type="zstd")
+    player.make_topic(fixed, 2, message_downconversion_enable="false")
     # Offsets 0…2, 3…4 gzip, 5…6 snappy, 7…8 lz4, 9 without key, time and value, 10 of 500 bytes.
     for records in (
         batch(b"a", b"b", b"c"),
@@ -196,6 +197,7 @@ def _fetch(player: Player) -> None:
     for records in (batch(b"a"), batch(b"b", codec=ZSTD), batch(b"c")):
         player.call(ApiKey.PRODUCE, 9, produced(zstd, records))
     player.call(ApiKey.PRODUCE, 9, produced(forced, batch(b"a")))
+    player.call(ApiKey.PRODUCE, 9, produced(fixed, batch(b"a")))
     for version in range(4):
         ask = _Fetching(player, version)
         for offset in (*range(12), 99, -1):
@@ -211,6 +213,9 @@ def _fetch(player: Player) -> None:
         ask("zstd", zstd, 1)
         ask("after zstd", zstd, 2)
         ask("a topic of zstd", forced)
+        ask("a topic that does not convert", fixed)
+        ask("a topic that does not convert, nothing to read", fixed, partition=1)
+        ask("a topic that does not convert, out of range", fixed, 9)
         player.ask(f"fetch v{version}: no topics", ApiKey.FETCH, version, FetchRequest(max_wait_ms=100))
     for version in (4, 9, 10):
         ask = _Fetching(player, version)
