@@ -152,6 +152,7 @@ class EngineCluster:
     size: int = 1
     overrides: dict[str, str] = field(default_factory=dict)
     ports: Callable[[], int] = free_port
+    log_dirs: int = 1
 
     def __post_init__(self) -> None:
         self.cluster_id = f"test-{secrets.token_hex(4)}"
@@ -169,7 +170,7 @@ class EngineCluster:
             broker_id=broker_id,
             cluster_id=self.cluster_id,
             zookeeper=f"{self.zookeeper_address}{paths.chroot(self.cluster_id)}",
-            data_dirs=(str(home / "data"),),
+            data_dirs=tuple(str(home / f"data{number or ''}") for number in range(self.log_dirs)),
             bind_host=HOST,
             internal_host=HOST,
             internal_port=self.ports(),

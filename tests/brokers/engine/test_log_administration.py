@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -139,3 +140,41 @@ def test_the_status_of_a_broker_names_its_directories(cluster: EngineCluster) ->
     assert directory["path"] == broker.settings.data_dirs[0]
     assert directory["offline_reason"] is None
     assert directory["partitions"] == broker.admin("/v1/status")["replicas"]
+
+
+def test_a_process_with_a_broken_disk_serves_what_is_on_the_others(zookeeper_address: str, tmp_path: Path) -> None:
+    with EngineCluster(zookeeper_address, tmp_path, log_dirs=2) as cluster:
+        instance = cluster.create_instance("ins-aaaaaaaa")
+        admin = AdminClient({"bootstrap.servers": instance.bootstrap})
+        admin.create_topics([NewTopic("spread", 6, 1)])["spread"].result(TIMEOUT_S)
+        producer = Producer({"bootstrap.servers": instance.bootstrap})
+        for partition in range(6):
+            producer.produce("spread", b"x", partition=partition)
+        assert producer.flush(TIMEOUT_S) == 0
+        broker = cluster.brokers[0]
+        assert broker.stop() == 0
+        lost = Path(broker.settings.data_dirs[1])
+        on_lost = {int(path.name.rpartition("-")[2]) for path in lost.glob("ins-aaaaaaaa.spread-*")}
+        assert 0 < len(on_lost) < 6
+        lost.rename(tmp_path / "away")
+        lost.write_text("no directory")
+
+        broker.start()
+        topics = f"/v1/instances/{instance.id}/topics"
+        eventually(lambda: broker.status_of("/healthz") == 200, "the process answers")
+        eventually(lambda: broker.admin("/v1/status")["instances"] == 1, "the instance is served")
+        eventually(lambda: "spread" in broker.admin(topics)["topics"], "the topic is led")
+
+        first, second = broker.admin("/v1/status")["log_directories"]
+        assert (first["offline_reason"], bool(second["offline_reason"])) == (None, True)
+        assert broker.status_of("/readyz") == 503
+        served = {line["partition"] for line in broker.admin(topics)["topics"]["spread"]}
+        assert served == set(range(6)) - on_lost
+        assert broker.stop() == 0
+        lost.unlink()
+        (tmp_path / "away").rename(lost)
+
+        broker.start()
+        broker.wait_until_ready()
+        eventually(lambda: len(broker.admin(topics)["topics"].get("spread", [])) == 6, "all partitions are led again")
+        assert {line["high_watermark"] for line in broker.admin(topics)["topics"]["spread"]} == {1}
