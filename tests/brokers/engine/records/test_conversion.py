@@ -13,8 +13,9 @@ from brokers.engine.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD, Ov
 from brokers.engine.records.conversion import UnsupportedCodec, from_batches, inspect, to_batch
 from brokers.engine.records.message_set import encode_message, read_set
 from brokers.engine.records.old_codecs import deflate_old
-from brokers.engine.records.validation import BatchRejected
+from brokers.engine.records.validation import BatchRejected, BatchRules, check_batch
 from brokers.engine.records.walk import Malformed
+from brokers.engine.wire.checksum import crc32
 
 TIME_MS = 1_600_000_000_000
 OLD_CODECS = [NONE, GZIP, SNAPPY, LZ4]
@@ -184,3 +185,32 @@ def test_times_that_run_over_are_told_as_other_readers_tell_them() -> None:
     data = bytearray(build_batch([Record(0, None, b"a"), Record(5, None, b"b")]))
     layout.HEADER.pack_into(data, 0, *layout.read_header(data)._replace(base_timestamp=2**63 - 2))
     assert [m.timestamp_ms for m in read_set(from_batches(bytes(data), 1, 0))] == [2**63 - 2, -(2**63) + 3]
+
+
+@given(records, st.sampled_from([0, 1]), st.sampled_from(OLD_CODECS), st.integers(0, 2**20), st.binary(max_size=6))
+def test_whatever_is_sent_becomes_a_good_batch_or_is_refused(
+    wanted: list[Record], magic: int, codec: int, at: int, over: bytes
+) -> None:
+    data = bytearray(old_set(magic, codec, wanted))
+    at %= len(data)
+    data[at : at + len(over)] = over
+    entry_end = layout.LOG_OVERHEAD_BYTES + int.from_bytes(data[8:12], "big")
+    for checksum in (None, crc32(bytes(data[16:entry_end]))):
+        if checksum is not None and entry_end <= len(data):
+            data[12:16] = checksum.to_bytes(4, "big")
+        try:
+            found = inspect(bytes(data), LARGE)
+            if found.magic not in (0, 1):
+                continue
+            batch = memoryview(to_batch(bytes(data), found, log_append_time=False))
+        except BatchRejected:
+            continue
+        checked = check_batch(batch, len(batch), BatchRules(), TIME_MS)
+        assert len(read_records(checked[0])) == checked[1] + 1
+
+
+def test_every_size_of_set_up_to_a_thousand_passes_the_check_of_a_batch() -> None:
+    for count in (1, 2, 4, 5, 64, 65, 1_000):
+        for codec in OLD_CODECS:
+            data = batch_of(old_set(1, codec, [Record(at, b"k" * (at % 200), b"v") for at in range(count)]))
+            assert check_batch(memoryview(data), len(data), BatchRules(), TIME_MS)[1] == count - 1
