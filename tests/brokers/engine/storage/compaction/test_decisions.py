@@ -1,0 +1,141 @@
+"""The cleaner's pure parts: the offset map, the choice of a log, groups of segments, pacing, settings."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brokers.engine.errors import SettingsWrong
+from brokers.engine.storage.compaction.grouping import Source, group
+from brokers.engine.storage.compaction.offset_map import OffsetMap, probe, slots_of
+from brokers.engine.storage.compaction.pacing import Pacer
+from brokers.engine.storage.compaction.selection import SegmentFacts, filthiest, first_dirty_offset, measure
+from brokers.engine.storage.compaction.settings import LONG_MAX, CleanerSettings, CompactionRules, from_overrides
+
+
+def _segment(base: int, size: int = 100, first_ms: int = 0, last_ms: int = 0) -> SegmentFacts:
+    return SegmentFacts(base, size, lambda: last_ms, lambda: first_ms)
+
+
+def test_an_entry_of_the_offset_map_takes_24_bytes() -> None:
+    """CMP-16, DEC-19: 8 GiB of slots tell 366 GB of 1 KiB records apart."""
+    assert slots_of(8 * 1024**3) == 357_913_941
+    assert slots_of(8 * 1024**3) * 1024 // 10**9 == 366
+    assert slots_of(128 * 1024**2) == 5_592_405
+    assert int(slots_of(128 * 1024**2) * 0.9) == 5_033_164
+
+
+@given(st.lists(st.tuples(st.binary(max_size=3), st.integers(0, 2**62)), max_size=80))
+def test_the_offset_map_is_a_dictionary_until_it_is_full(puts: list[tuple[bytes, int]]) -> None:
+    offsets = OffsetMap(24 * 50, 0.9)
+    expected: dict[bytes, int] = {}
+    for key, offset in puts:
+        fits = key in expected or len(expected) < 45
+        assert offsets.put(key, offset) == fits
+        if fits:
+            expected[key] = offset
+        assert offsets.full == (len(expected) == 45)
+    assert {key: offsets.get(key) for key, _ in puts} == {key: expected.get(key, -1) for key, _ in puts}
+
+
+def test_probes_look_at_each_four_bytes_of_the_hash_and_then_onwards() -> None:
+    """CMP-17."""
+    digest = hashlib.md5(b"a", usedforsecurity=False).digest()
+    for attempt in range(20):
+        at = min(attempt, 12)
+        word = int.from_bytes(digest[at : at + 4], "big", signed=True) + max(0, attempt - 12)
+        assert probe(digest, attempt) == abs(word)
+    assert probe(b"\x80\x00\x00\x00" + bytes(12), 0) == 0
+    assert probe(bytes(12) + b"\x7f\xff\xff\xff", 13) == 0, "the sum wraps to the least integer"
+
+
+def test_the_head_begins_at_the_checkpoint_if_the_log_holds_it() -> None:
+    """CMP-11."""
+    assert first_dirty_offset(None, 5, 100) == (5, False)
+    assert first_dirty_offset(3, 5, 100) == (5, False)
+    assert first_dirty_offset(50, 5, 100) == (50, False)
+    assert first_dirty_offset(101, 5, 100) == (5, True)
+
+
+def test_only_whole_closed_segments_below_what_is_stable_are_measured() -> None:
+    """CMP-8, CMP-12, CMP-13."""
+    segments = [_segment(base) for base in (0, 10, 20, 30)]
+    found = measure(segments, CompactionRules(), first_dirty=10, stable_offset=100, now_ms=0)
+    assert (found.first_uncleanable, found.clean_bytes, found.cleanable_bytes) == (30, 100, 200)
+    assert found.ratio == pytest.approx(2 / 3)
+    assert measure(segments, CompactionRules(), first_dirty=10, stable_offset=29, now_ms=0).first_uncleanable == 20
+    nothing = measure(segments, CompactionRules(), first_dirty=30, stable_offset=100, now_ms=0)
+    assert (nothing.cleanable_bytes, nothing.eligible(CompactionRules(dirty_ratio_min=0.0))) == (0, False)
+
+
+def test_a_lag_keeps_young_segments_out_and_a_greatest_lag_forces_old_ones() -> None:
+    """CMP-12, CMP-14."""
+    segments = [_segment(0, last_ms=10), _segment(10, first_ms=11, last_ms=90), _segment(20)]
+    lagging = measure(segments, CompactionRules(lag_ms_min=20), first_dirty=0, stable_offset=99, now_ms=100)
+    assert lagging.first_uncleanable == 10
+    forced = CompactionRules(dirty_ratio_min=1.0, lag_ms_max=50)
+    assert not measure(segments, forced, first_dirty=0, stable_offset=99, now_ms=50).overdue
+    assert measure(segments, forced, first_dirty=10, stable_offset=99, now_ms=62).eligible(forced)
+
+
+def test_the_greatest_dirty_share_wins() -> None:
+    rules = CompactionRules()
+    clean, half, most = (
+        measure([_segment(0), _segment(10), _segment(20, size)], rules, first_dirty=at, stable_offset=99, now_ms=0)
+        for at, size in ((20, 0), (10, 0), (0, 0))
+    )
+    assert filthiest([("a", clean, rules), ("b", half, rules)]) is None, "a half is not more than a half"
+    chosen = filthiest([("a", clean, rules), ("b", half, rules), ("c", most, rules)])
+    assert chosen is not None
+    assert chosen[0] == "c"
+
+
+@given(st.lists(st.tuples(st.integers(0, 120), st.integers(0, 60)), min_size=1, max_size=20))
+def test_a_group_never_outgrows_a_segment_unless_it_is_one(sizes: list[tuple[int, int]]) -> None:
+    """CMP-19."""
+    sources = [Source(at * 10, at * 10 + 10, size, index, index // 2) for at, (size, index) in enumerate(sizes)]
+    groups = group(sources, 100, 50)
+    assert [source for members in groups for source in members] == sources
+    for members in groups:
+        if len(members) > 1:
+            assert sum(member.size_bytes for member in members) <= 100
+            assert sum(member.index_bytes for member in members) <= 50
+    far = [Source(0, 10, 1, 0, 0), Source(10, 2**31 + 1, 1, 0, 0)]
+    assert len(group(far, 100, 50)) == 2, "offsets in an index are 31 bits"
+
+
+def test_reads_and_writes_together_keep_to_the_limit() -> None:
+    """CMP-28."""
+    now = [0.0]
+
+    def wait(seconds: float) -> None:
+        now[0] += seconds
+
+    pacer = Pacer(1_000.0, lambda: now[0], wait)
+    for _ in range(100):
+        pacer.spend(100)
+        now[0] += 0.01
+    assert now[0] == pytest.approx(10.0, abs=0.5)
+    free = Pacer(0.0, lambda: now[0], wait)
+    free.spend(10**12)
+    assert free.waited_s == 0.0
+
+
+def test_settings_are_named_as_kafka_names_them() -> None:
+    assert from_overrides({}) == CleanerSettings()
+    assert CleanerSettings().map_bytes == 134_217_728
+    given_keys = {
+        "log.cleaner.threads": "2",
+        "log.cleaner.dedupe.buffer.size": str(2**33),
+        "log.cleaner.enable": "false",
+    }
+    found = from_overrides(given_keys)
+    assert (found.threads, found.map_bytes, found.enabled) == (2, 2**31 - 1, False)
+    assert from_overrides({"log.cleaner.io.max.bytes.per.second": "1.5E6"}).io_bytes_per_s == 1_500_000
+    assert CompactionRules().lag_ms_max == LONG_MAX
+    for key, value in (("log.cleaner.threads", "0"), ("log.cleaner.enable", "x"), ("log.cleaner.backoff.ms", "soon")):
+        with pytest.raises(SettingsWrong, match=key):
+            from_overrides({key: value})
