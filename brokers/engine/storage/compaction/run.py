@@ -82,12 +82,16 @@ class Run:
         dirty = [
             (base, size, end) for (base, size), end in zip(job.segments, ends, strict=True) if end > job.first_dirty
         ]
-        self._learn_outcomes([(base, size) for base, size, _ in dirty])
+        has_learned = False
         for base, size, end in dirty:
             with closing(self._batches(base, size)) as found:
                 for header, data in found:
                     if header.last_offset < job.first_dirty:
                         continue
+                    if header.is_transactional and not has_learned:
+                        # Most logs know no transactions, and are spared another reading.
+                        self._learn_outcomes([(base, size) for base, size, _ in dirty])
+                        has_learned = True
                     if not self._map_batch(base, header, data):
                         if self._offsets.latest_offset < job.first_dirty:
                             raise CleaningFailed(
