@@ -150,6 +150,8 @@ class Log:
             return None
         at, position = found
         segment = self.segments[at]
+        if segment.base_offset >= limit_offset:
+            return None  # what lay between the two is compacted away
         if limit_offset == self.log_end_offset or segment is not self._segment_for(limit_offset)[1]:
             end = segment.size_bytes
         else:

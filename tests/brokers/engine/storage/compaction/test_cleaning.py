@@ -96,6 +96,25 @@ def test_a_delete_marker_is_seen_for_its_time_and_then_goes(tmp_path: Path) -> N
     assert {offset: record.timestamp_ms for offset, record in read_all(log)} == {at: times[at] for at in (1, 3)}
 
 
+def test_a_gap_leads_no_reader_past_what_it_may_read(tmp_path: Path) -> None:
+    """LOG-24: a high watermark from before the last stop may lie where records are gone."""
+    log = new_log(tmp_path / "t-0", SMALL)
+    for number in range(6):
+        append(log, [_keyed("a", str(number))])
+        if number in (2, 5):
+            log.roll(NOW_MS)
+    append(log, [_keyed("b", "active")])
+    log.config = SMALL._replace(segment_bytes=100)
+    clean(log, now_ms=NOW_MS)
+
+    assert [(held.base_offset, held.size_bytes > 0) for held in log.segments[:2]] == [(0, False), (3, True)]
+    for limit in (1, 2, 3):
+        assert log.read(0, 1 << 20, limit, min_one_batch=True) is None
+    piece = log.read(0, 1 << 20, 6, min_one_batch=True)
+    assert piece is not None
+    piece.release()
+
+
 def test_a_record_without_a_key_goes(tmp_path: Path) -> None:
     log = new_log(tmp_path / "t-0", SMALL)
     append(log, [Record(NOW_MS, None, b"written before the topic was compacted"), _keyed("a", "1")])
