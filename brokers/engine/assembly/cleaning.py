@@ -47,13 +47,25 @@ class LogCleaning:
         while True:
             work = self._plan()
             if work is not None:
-                async with _worker() as process:
-                    while work is not None:
-                        if not await self._clean(process, work):
-                            process.kill()
-                            break
-                        work = self._plan()
+                await self._clean_all(work)
             await asyncio.sleep(self._settings.backoff_ms / MS)
+
+    async def _clean_all(self, first: Work) -> None:
+        """`first` and whatever is due after it, with one process."""
+        work: Work | None = first
+        try:
+            async with _worker() as process:
+                while work is not None:
+                    done = await self._clean(process, work)
+                    work = None
+                    if done:
+                        work = self._plan()
+                    elif process.returncode is None:
+                        process.kill()
+        except OSError as error:  # no process could be started, or it was gone before it was killed
+            log.error("cleaning_process_failed", reason=str(error))
+            if work is not None:
+                self._cleaner.abandoned(work, None)
 
     def _plan(self) -> Work | None:
         work = self._cleaner.plan(self._now_ms())
