@@ -55,7 +55,8 @@ class LogRoot:
             self._lock_fd = os.open(self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            fcntl.lockf(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the kind that Apache Kafka's brokers take
+        except (BlockingIOError, PermissionError):
             self.unlock()
             raise DirectoryRefused(f"{self.path} is in use by another broker process") from None
         try:
