@@ -75,7 +75,9 @@ def finish(process: subprocess.Popen[bytes]) -> Paced:
 
 
 def measure(product: Product, seconds: float, rounds: int = 3) -> dict[str, Any]:
-    """Alternates spans without and with a neighbour at ten times its quota, so that the machine's moods hit both."""
+    """Alternates spans alone, beside a client that moves what the quota admits without being held, and beside one that
+    offers ten times its quota, so that the machine's moods hit all. What the last two differ by is due to the holding.
+    """
     instance_id = product.create_instance(name="neighbours", bandwidth_mb_s=60, storage_gb=10)
     instance = product.wait_running(instance_id)
     bootstrap = bootstrap_of(instance)
@@ -83,23 +85,32 @@ def measure(product: Product, seconds: float, rounds: int = 3) -> dict[str, Any]
         product.call("POST", f"/instances/{instance_id}/topics", {"name": topic, "partitions": 1})
     limits = {"producer_byte_rate": LIMIT_BYTES_PER_S}
     product.call("PUT", f"/instances/{instance_id}/quotas", {"entity": {"client_id": "greedy"}, "limits": limits})
-    alone, beside, held = [], [], []
+    alone, polite, beside, held = [], [], [], []
     for _ in range(rounds):
         alone.append(finish(_victim(bootstrap, seconds)))
-        offender = begin(bootstrap, topic="greedy", client_id="greedy", record_bytes=OFFENDER_RECORD_BYTES,
-                         bytes_per_s=OFFENCE * LIMIT_BYTES_PER_S, seconds=seconds + SETTLING_S)  # fmt: skip
+        other = _neighbour(bootstrap, "polite", LIMIT_BYTES_PER_S, seconds)
+        polite.append(finish(_victim(bootstrap, seconds)))
+        finish(other)
+        offender = _neighbour(bootstrap, "greedy", OFFENCE * LIMIT_BYTES_PER_S, seconds)
         beside.append(finish(_victim(bootstrap, seconds)))
         held.append(finish(offender))
     return {
         "benchmark": "a neighbour held to 1 MB/s that offers 10",
         "alone_p50_ms": _middle([span.latency_ms(0.5) for span in alone]),
+        "beside_a_polite_one_p50_ms": _middle([span.latency_ms(0.5) for span in polite]),
         "beside_p50_ms": _middle([span.latency_ms(0.5) for span in beside]),
         "alone_p99_ms": _middle([span.latency_ms(0.99) for span in alone]),
+        "beside_a_polite_one_p99_ms": _middle([span.latency_ms(0.99) for span in polite]),
         "beside_p99_ms": _middle([span.latency_ms(0.99) for span in beside]),
         "held_to_mb_s": _middle([span.bytes_per_s(0, seconds) / 1e6 for span in held]),
         "throttle_told_ms_max": max(span.throttle_ms_max for span in held),
         "errors": sum(len(span.errors) for span in (*alone, *beside, *held)),
     }
+
+
+def _neighbour(bootstrap: str, client_id: str, bytes_per_s: int, seconds: float) -> subprocess.Popen[bytes]:
+    return begin(bootstrap, topic="greedy", client_id=client_id, bytes_per_s=bytes_per_s,
+                 record_bytes=OFFENDER_RECORD_BYTES, seconds=seconds + SETTLING_S)  # fmt: skip
 
 
 def _victim(bootstrap: str, seconds: float) -> subprocess.Popen[bytes]:
