@@ -17,6 +17,7 @@ CASES = {
     "for i in range(count): other = 3": False,
     "class A:\n b = property(f)": True,
     "class A:\n @property\n def b(self): ...": False,
+    'class A:\n __slots__ = ("a", "__weakref__")': True,
     "data[slice(*pair)]": True,
     "data[pair[0]:pair[1]]": False,
 }
@@ -30,6 +31,8 @@ def suspicions(tree: ast.AST) -> Iterator[str]:
             for line in node.body:
                 if isinstance(line, ast.Assign) and isinstance(line.value, ast.Call) and _is(line.value, "property"):
                     yield f"line {line.lineno}: property(...) as a value; compiled, it would be a plain attribute"
+        if isinstance(node, ast.Constant) and node.value == "__weakref__":
+            yield f"line {node.lineno}: a slot for weak references; compiled, there are none"
         if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Call) and _is(node.slice, "slice"):
             yield f"line {node.lineno}: [slice(...)]; compiled, it would be taken for an index"
 

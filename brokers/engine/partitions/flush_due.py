@@ -3,31 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from weakref import WeakKeyDictionary
 
 from brokers.engine.partitions.partition import Partition
 
 
 class FlushDue:
-    """Remembers since when each log holds records that are not on disk; a log that is clean is forgotten."""
+    """Remembers since when each log holds records that are not on disk; a log that is clean or gone is forgotten."""
 
     def __init__(self) -> None:
-        self._dirty_since_ms: WeakKeyDictionary[Partition, tuple[int, int]] = WeakKeyDictionary()
+        self._dirty_since_ms: dict[tuple[str, int], tuple[int, int]] = {}
 
     def due(self, partitions: Iterable[Partition], now_ms: int) -> list[Partition]:
         """Those with `flush.messages` records not flushed, or with one that was there `flush.ms` ago."""
         found = []
+        known, self._dirty_since_ms = self._dirty_since_ms, {}
         for partition in partitions:
             config, log = partition.config, partition.log
             waiting = log.log_end_offset - log.recovery_point
             if not config.flushes or not waiting:
-                self._dirty_since_ms.pop(partition, None)
                 continue
+            key = (partition.topic, partition.index)
             # Flushed in between: what is there now came later.
-            point, since_ms = self._dirty_since_ms.get(partition, (-1, now_ms))
+            point, since_ms = known.get(key, (-1, now_ms))
             if point != log.recovery_point:
                 since_ms = now_ms
-            self._dirty_since_ms[partition] = (log.recovery_point, since_ms)
+            self._dirty_since_ms[key] = (log.recovery_point, since_ms)
             if waiting >= config.flush_messages or now_ms - since_ms >= config.flush_ms:
                 found.append(partition)
         return found

@@ -37,7 +37,6 @@ class Partition:
     """`topic` is the internal name. Read its fields freely; only the table and replication change its role."""
 
     __slots__ = (
-        "__weakref__",
         "config",
         "epoch_start_offset",
         "followers",
