@@ -1,64 +1,127 @@
-"""AlterConfigs of topics, the older of the two calls: what is given is all that is set, every other key goes back to
-its default. What the operator set on a topic is not a tenant's to take away, and stays.
+"""AlterConfigs and IncrementalAlterConfigs of topics. The brokers' own settings are the operator's.
+
+Of the older call what is given is all that is set: every other key goes back to its default, but for what the operator
+set on a topic, which is not a tenant's to take away.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final, TypeVar
 
-from brokers.engine.handlers.configs import BROKER, RESOURCES_MAX, check_kind, find_topic, write
+from brokers.engine.cluster.errors import ClusterError
+from brokers.engine.cluster.image import TopicImage
+from brokers.engine.handlers.configs import BROKER, RESOURCES_MAX, check_kind, find_topic
 from brokers.engine.handlers.context import Call
 from brokers.engine.handlers.own_writes import until_seen
 from brokers.engine.handlers.topics import Wrong
 from brokers.engine.partitions import topic_config
-from brokers.engine.partitions.topic_settings import SETTINGS
+from brokers.engine.partitions.topic_settings import SETTINGS, ValueType
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.configs import (
     AlterConfigsRequest,
     AlterConfigsResource,
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+    IncrementalAlterConfigsResourceResponse,
+    IncrementalAlterConfigsResponse,
 )
+
+SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
+
+AnyResource = TypeVar("AnyResource", AlterConfigsResource, IncrementalAlterConfigsResource)
+Change = Callable[[dict[str, str]], dict[str, str]]
+_DONE: Final = (0, None)
 
 
 async def alter_configs(call: Call, request: AlterConfigsRequest) -> AlterConfigsResponse:
+    async def replace(resource: AlterConfigsResource) -> int | None:
+        topic = _checked(call, resource, lacks_value=any(config.value is None for config in resource.configs))
+        change = _replacement(call, {config.name: config.value for config in resource.configs})
+        return await _write(call, resource.resource_name, topic, change, validate_only=request.validate_only)
+
     resources = request.resources[:RESOURCES_MAX]
+    answers = [
+        AlterConfigsResourceResponse(
+            error_code=code,
+            error_message=message,
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+        )
+        for resource, (code, message) in zip(resources, await _each(call, resources, replace), strict=True)
+    ]
+    return AlterConfigsResponse(responses=answers)
+
+
+async def incremental_alter_configs(
+    call: Call, request: IncrementalAlterConfigsRequest
+) -> IncrementalAlterConfigsResponse:
+    async def alter(resource: IncrementalAlterConfigsResource) -> int | None:
+        lacks_value = any(each.value is None and each.config_operation != DELETE for each in resource.configs)
+        topic = _checked(call, resource, lacks_value=lacks_value)
+
+        def change(present: dict[str, str]) -> dict[str, str]:
+            is_operator = call.view.instance_id is None
+            return applied(present, call.engine.topic_defaults, resource.configs, operator=is_operator)
+
+        return await _write(call, resource.resource_name, topic, change, validate_only=request.validate_only)
+
+    resources = request.resources[:RESOURCES_MAX]
+    answers = [
+        IncrementalAlterConfigsResourceResponse(
+            error_code=code,
+            error_message=message,
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+        )
+        for resource, (code, message) in zip(resources, await _each(call, resources, alter), strict=True)
+    ]
+    return IncrementalAlterConfigsResponse(responses=answers)
+
+
+async def _each(
+    call: Call, resources: Sequence[AnyResource], alter: Callable[[AnyResource], Awaitable[int | None]]
+) -> list[tuple[int, str | None]]:
+    """`(error, message)` of each resource, in order, once this broker knows what was written. `alter` answers the
+    config change it wrote, or raises Wrong.
+    """
     named = Counter((resource.resource_type, resource.resource_name) for resource in resources)
-    responses = []
+    ended: list[tuple[int, str | None]] = []
     written: list[int | None] = []
     for resource in resources:
-        code, message = 0, None
         try:
             if named[resource.resource_type, resource.resource_name] > 1:
                 raise Wrong(ErrorCode.INVALID_REQUEST, "A resource is named twice.")
-            written.append(await _replace(call, resource, request.validate_only))
+            written.append(await alter(resource))
+            ended.append(_DONE)
         except Wrong as wrong:
-            code, message = wrong.code, str(wrong)
-        responses.append(
-            AlterConfigsResourceResponse(
-                error_code=code,
-                error_message=message,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-            )
-        )
+            ended.append((wrong.code, str(wrong)))
     await until_seen(call.engine.current, written)
-    return AlterConfigsResponse(responses=responses)
+    return ended
 
 
-async def _replace(call: Call, resource: AlterConfigsResource, validate_only: bool) -> int | None:
-    """Answers the config change that was written. Checked in the order in which Kafka does."""
+def _checked(
+    call: Call, resource: AlterConfigsResource | IncrementalAlterConfigsResource, *, lacks_value: bool
+) -> TopicImage:
+    """The topic that is to be altered. Checked in the order in which Kafka does; raises Wrong."""
     if resource.resource_type == BROKER:
         raise Wrong(ErrorCode.POLICY_VIOLATION, "Broker settings are the operator's.")
-    given = {config.name: config.value for config in resource.configs}
-    if len(given) != len(resource.configs):
+    if len({config.name for config in resource.configs}) != len(resource.configs):
         raise Wrong(ErrorCode.INVALID_REQUEST, "A configuration is given twice.")
-    if any(config.value is None for config in resource.configs):
+    if lacks_value:
         raise Wrong(ErrorCode.INVALID_REQUEST, "A configuration is given without a value.")
     check_kind(resource.resource_type)
     if not resource.resource_name:
         raise Wrong(ErrorCode.INVALID_REQUEST, "Topics have no defaults of their own that could be changed.")
-    topic = find_topic(call, resource.resource_name)
+    return find_topic(call, resource.resource_name)
+
+
+def _replacement(call: Call, given: Mapping[str, str | None]) -> Change:
+    """What a topic's settings become when `given` is all that its tenant sets."""
     is_operator = call.view.instance_id is None
 
     def change(present: dict[str, str]) -> dict[str, str]:
@@ -69,4 +132,79 @@ async def _replace(call: Call, resource: AlterConfigsResource, validate_only: bo
         }
         return kept | topic_config.check_config(given, operator=is_operator)
 
-    return await write(call, resource.resource_name, topic, change, validate_only=validate_only)
+    return change
+
+
+async def _write(
+    call: Call,
+    name: str,
+    topic: TopicImage,
+    change: Change,
+    *,
+    validate_only: bool,
+) -> int | None:
+    """Writes what `change` makes of the topic's settings; answers the config change, None if only checked.
+
+    Raises Wrong.
+    """
+
+    def checked(present: dict[str, str]) -> dict[str, str]:
+        after = change(present)
+        topic_config.check_together(after, call.engine.topic_defaults)
+        return after
+
+    try:
+        if validate_only:
+            checked(dict(topic.config))
+            return None
+        altered = await call.engine.store.alter_topic_config(
+            call.engine.current.image, instance_id=call.view.instance_id, name=name, change=checked
+        )
+        return altered.change
+    except topic_config.InvalidTopicConfig as error:
+        raise Wrong(ErrorCode.INVALID_CONFIG, str(error)) from error
+    except ClusterError as failure:
+        raise Wrong(failure.wire_code, str(failure)) from failure
+
+
+def applied(
+    present: dict[str, str],
+    defaults: Mapping[str, str],
+    changes: list[IncrementalAlterableConfig],
+    *,
+    operator: bool = False,
+) -> dict[str, str]:
+    """`present` after `changes`: set, delete (back to the default), append to or subtract from a list. What is not
+    there can be deleted.
+
+    Raises:
+        Wrong: an operation that is none, or one for lists on something else.
+        InvalidTopicConfig: an unknown or read-only key, or a value it does not take.
+    """
+    after = dict(present)
+    for change in changes:
+        operation = change.config_operation
+        if operation == DELETE:
+            topic_config.check_writable(change.name, operator=operator)
+            after.pop(change.name, None)
+        elif operation == SET:
+            after[change.name] = topic_config.check_value(change.name, change.value, operator=operator)
+        elif operation in (APPEND, SUBTRACT):
+            after[change.name] = _listed(after, defaults, change)
+        else:
+            raise Wrong(ErrorCode.INVALID_REQUEST, f"Unknown operation {operation}.")
+    return after
+
+
+def _listed(after: dict[str, str], defaults: Mapping[str, str], change: IncrementalAlterableConfig) -> str:
+    setting = SETTINGS.get(change.name)
+    if setting is not None and setting.type is not ValueType.LIST:
+        raise Wrong(ErrorCode.INVALID_CONFIG, f"{change.name} is not a list.")
+    present = after.get(change.name, defaults.get(change.name, setting.default if setting else ""))
+    words = [word for word in present.split(",") if word]
+    given = [word.strip() for word in (change.value or "").split(",") if word.strip()]
+    if change.config_operation == APPEND:
+        words += [word for word in given if word not in words]
+    else:
+        words = [word for word in words if word not in given]
+    return topic_config.check_value(change.name, ",".join(words))

@@ -1,22 +1,16 @@
-"""DescribeConfigs and IncrementalAlterConfigs of topics. The broker's own settings are the operator's: a tenant reads
-those that concern its topics.
-"""
+"""DescribeConfigs of topics, and of brokers as far as it concerns a tenant's topics."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping
 from typing import Final
 
 from brokers.engine.access.authorizer import Operation, decide
-from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.cluster.image import TopicImage
 from brokers.engine.handlers.context import Call
-from brokers.engine.handlers.own_writes import until_seen
 from brokers.engine.handlers.topics import Wrong
 from brokers.engine.partitions import topic_config
 from brokers.engine.partitions.topic_config import ConfigSource, DescribedSetting
-from brokers.engine.partitions.topic_settings import SETTINGS, ValueType
+from brokers.engine.partitions.topic_settings import ValueType
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.configs import (
     DescribeConfigsRequest,
@@ -25,16 +19,10 @@ from brokers.engine.protocol.messages.configs import (
     DescribeConfigsResponse,
     DescribeConfigsResult,
     DescribeConfigsSynonym,
-    IncrementalAlterableConfig,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResource,
-    IncrementalAlterConfigsResourceResponse,
-    IncrementalAlterConfigsResponse,
 )
 from instances.naming import is_valid_topic_name
 
 TOPIC, BROKER = 2, 4
-SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 RESOURCES_MAX: Final = 1_000
 BROKER_TEXT: Final = "Set by the operator or with the instance; topics may have a value of their own."
 _DOCUMENTED_FROM: Final = 3
@@ -165,125 +153,3 @@ def _broker_line(
 
 def _synonym(name: str, value: str, source: ConfigSource) -> DescribeConfigsSynonym:
     return DescribeConfigsSynonym(name=name, value=value, source=int(source))
-
-
-async def incremental_alter_configs(
-    call: Call, request: IncrementalAlterConfigsRequest
-) -> IncrementalAlterConfigsResponse:
-    resources = request.resources[:RESOURCES_MAX]
-    named = Counter((resource.resource_type, resource.resource_name) for resource in resources)
-    responses = []
-    written: list[int | None] = []
-    for resource in resources:
-        code, message = 0, None
-        try:
-            if named[resource.resource_type, resource.resource_name] > 1:
-                raise Wrong(ErrorCode.INVALID_REQUEST, "A resource is named twice.")
-            written.append(await _alter(call, resource, request.validate_only))
-        except Wrong as wrong:
-            code, message = wrong.code, str(wrong)
-        responses.append(
-            IncrementalAlterConfigsResourceResponse(
-                error_code=code,
-                error_message=message,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-            )
-        )
-    await until_seen(call.engine.current, written)
-    return IncrementalAlterConfigsResponse(responses=responses)
-
-
-async def _alter(call: Call, resource: IncrementalAlterConfigsResource, validate_only: bool) -> int | None:
-    """Answers the config change that was written. Checked in the order in which Kafka does."""
-    if resource.resource_type == BROKER:
-        raise Wrong(ErrorCode.POLICY_VIOLATION, "Broker settings are the operator's.")
-    changes = resource.configs
-    if len({change.name for change in changes}) != len(changes):
-        raise Wrong(ErrorCode.INVALID_REQUEST, "A configuration is given twice.")
-    if any(change.value is None and change.config_operation != DELETE for change in changes):
-        raise Wrong(ErrorCode.INVALID_REQUEST, "A configuration is given without a value.")
-    check_kind(resource.resource_type)
-    if not resource.resource_name:
-        raise Wrong(ErrorCode.INVALID_REQUEST, "Topics have no defaults of their own that could be changed.")
-    topic = find_topic(call, resource.resource_name)
-
-    def change(present: dict[str, str]) -> dict[str, str]:
-        return applied(present, call.engine.topic_defaults, changes, operator=call.view.instance_id is None)
-
-    return await write(call, resource.resource_name, topic, change, validate_only=validate_only)
-
-
-async def write(
-    call: Call,
-    name: str,
-    topic: TopicImage,
-    change: Callable[[dict[str, str]], dict[str, str]],
-    *,
-    validate_only: bool,
-) -> int | None:
-    """Writes what `change` makes of the topic's settings; answers the config change, None if only checked.
-
-    Raises Wrong.
-    """
-
-    def checked(present: dict[str, str]) -> dict[str, str]:
-        after = change(present)
-        topic_config.check_together(after, call.engine.topic_defaults)
-        return after
-
-    try:
-        if validate_only:
-            checked(dict(topic.config))
-            return None
-        altered = await call.engine.store.alter_topic_config(
-            call.engine.current.image, instance_id=call.view.instance_id, name=name, change=checked
-        )
-        return altered.change
-    except topic_config.InvalidTopicConfig as error:
-        raise Wrong(ErrorCode.INVALID_CONFIG, str(error)) from error
-    except ClusterError as failure:
-        raise Wrong(failure.wire_code, str(failure)) from failure
-
-
-def applied(
-    present: dict[str, str],
-    defaults: Mapping[str, str],
-    changes: list[IncrementalAlterableConfig],
-    *,
-    operator: bool = False,
-) -> dict[str, str]:
-    """`present` after `changes`: set, delete (back to the default), append to or subtract from a list. What is not
-    there can be deleted.
-
-    Raises:
-        Wrong: an operation that is none, or one for lists on something else.
-        InvalidTopicConfig: an unknown or read-only key, or a value it does not take.
-    """
-    after = dict(present)
-    for change in changes:
-        operation = change.config_operation
-        if operation == DELETE:
-            topic_config.check_writable(change.name, operator=operator)
-            after.pop(change.name, None)
-        elif operation == SET:
-            after[change.name] = topic_config.check_value(change.name, change.value, operator=operator)
-        elif operation in (APPEND, SUBTRACT):
-            after[change.name] = _listed(after, defaults, change)
-        else:
-            raise Wrong(ErrorCode.INVALID_REQUEST, f"Unknown operation {operation}.")
-    return after
-
-
-def _listed(after: dict[str, str], defaults: Mapping[str, str], change: IncrementalAlterableConfig) -> str:
-    setting = SETTINGS.get(change.name)
-    if setting is not None and setting.type is not ValueType.LIST:
-        raise Wrong(ErrorCode.INVALID_CONFIG, f"{change.name} is not a list.")
-    present = after.get(change.name, defaults.get(change.name, setting.default if setting else ""))
-    words = [word for word in present.split(",") if word]
-    given = [word.strip() for word in (change.value or "").split(",") if word.strip()]
-    if change.config_operation == APPEND:
-        words += [word for word in given if word not in words]
-    else:
-        words = [word for word in words if word not in given]
-    return topic_config.check_value(change.name, ",".join(words))

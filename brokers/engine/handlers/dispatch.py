@@ -60,7 +60,7 @@ HANDLERS: Final[Mapping[int, Handler]] = {
     int(ApiKey.DESCRIBE_CONFIGS): configs.describe_configs,
     int(ApiKey.DESCRIBE_LOG_DIRS): log_dirs.describe_log_dirs,
     int(ApiKey.ALTER_CONFIGS): alter_configs.alter_configs,
-    int(ApiKey.INCREMENTAL_ALTER_CONFIGS): configs.incremental_alter_configs,
+    int(ApiKey.INCREMENTAL_ALTER_CONFIGS): alter_configs.incremental_alter_configs,
     int(ApiKey.DESCRIBE_CLIENT_QUOTAS): quotas.describe_client_quotas,
     int(ApiKey.ALTER_CLIENT_QUOTAS): quotas.alter_client_quotas,
 }

@@ -223,12 +223,12 @@ def answer(
     metered = reading.metered
 
     def written(count: int) -> None:
-        _meter(session, client, metered, count)
+        meter(session, client, metered, count)
 
     session.channel.respond_parts(parts, 0, written)
 
 
-def _meter(session: Session, client: Client, metered: list[tuple[UsageCounter | None, int]], count: int) -> None:
+def meter(session: Session, client: Client, metered: list[tuple[UsageCounter | None, int]], count: int) -> None:
     """`count` bytes of records went out, in the order of the answer."""
     if not count:
         return

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from brokers.engine.handlers.aside import answer_aside
 from brokers.engine.handlers.client import Client
+from brokers.engine.handlers.fetch import meter
 from brokers.engine.partitions.old_readers import Converted, read_messages, read_whole_batches
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.results import ReadResult
@@ -200,17 +201,8 @@ class _OldFetch:
                 client.remember_delay(limiter, delay_ms, engine.clock.now_ms())
                 self._respond(FetchResponse(throttle_time_ms=delay_ms), delay_ms)
                 return
-        total_bytes = 0
-        for _, parts in topics:
-            for part in parts:
-                size_bytes = len(part.line.records or b"")
-                total_bytes += size_bytes
-                if part.usage is not None and size_bytes:
-                    part.usage.add(size_bytes)
-        if total_bytes:
-            engine.totals.consume_bytes += total_bytes
-            if client.book is not None:
-                client.book.traffic.consumed(total_bytes, engine.clock.now_ms())
+        metered = [(part.usage, len(part.line.records or b"")) for _, parts in topics for part in parts]
+        meter(self.session, client, metered, sum(size_bytes for _, size_bytes in metered))
         self.session.cancel = None
         self.session.channel.respond(frame)
 

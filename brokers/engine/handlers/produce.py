@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from brokers.engine.handlers.client import Route
 from brokers.engine.handlers.context import Engine
 from brokers.engine.handlers.produce_detail import encode as encode_detailed
+from brokers.engine.handlers.settling import Verdicts, when_settled
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.results import AppendResult
-from brokers.engine.partitions.waiting import ProduceWait
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode, downgraded
 from brokers.engine.protocol.hot import decode_produce, encode_produce_response
@@ -108,7 +106,7 @@ def produce(
         else:
             session.channel.finish_without_response(delay_ms)
     elif unsettled:
-        _wait(session, version, correlation_id, answers, unsettled, timeout_ms, delay_ms)
+        _answer_when_settled(session, version, correlation_id, answers, unsettled, timeout_ms, delay_ms)
     elif failed and _needs_detail(version, answers, detailed):
         frame = encode_detailed(session.view(), version, correlation_id, answers, detailed, delay_ms)
         session.channel.respond(frame, delay_ms)
@@ -137,7 +135,7 @@ def _needs_detail(version: int, answers: list[TopicAnswer], detailed: object) ->
     return version >= _LEADERS_FROM and any(line[1] == moved for _, lines in answers for line in lines)
 
 
-def _wait(
+def _answer_when_settled(
     session: Session,
     version: int,
     correlation_id: int,
@@ -146,16 +144,7 @@ def _wait(
     timeout_ms: int,
     delay_ms: int,
 ) -> None:
-    """acks=-1 with followers: the answer leaves when every high watermark is there, or the time is over (REP-12)."""
-    engine = session.engine
-    timer: asyncio.TimerHandle | None = None
-
-    def settled() -> None:
-        session.cancel = None
-        if timer is not None:
-            timer.cancel()
-        late = {(partition.topic, partition.index): partition for partition, last in unsettled}
-        verdicts = {key: _verdict(partition, unsettled) for key, partition in late.items()}
+    def answer(verdicts: Verdicts) -> None:
         view = session.view()
         final: list[TopicAnswer] = []
         for name, lines in answers:
@@ -174,25 +163,4 @@ def _wait(
             )
         session.channel.respond(encode_produce_response(version, correlation_id, final, delay_ms), delay_ms)
 
-    wait = ProduceWait(lambda: engine.loop.call_soon(settled))
-    for partition, last_offset in unsettled:
-        wait.watch(partition, last_offset)
-    timer = engine.loop.call_later(max(0, timeout_ms) / 1000, wait.expire)
-    session.cancel = _canceller(wait, timer)
-
-
-def _verdict(partition: Partition, unsettled: list[tuple[Partition, int]]) -> int:
-    last_offset = max(last for known, last in unsettled if known is partition)
-    if not partition.is_leader:
-        return int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    if partition.high_watermark <= last_offset:
-        return int(ErrorCode.REQUEST_TIMED_OUT)
-    return 0 if partition.has_enough_replicas() else int(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
-
-
-def _canceller(wait: ProduceWait, timer: asyncio.TimerHandle) -> Callable[[], None]:
-    def cancel() -> None:
-        timer.cancel()
-        wait.cancel()
-
-    return cancel
+    when_settled(session, unsettled, timeout_ms, answer)

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from brokers.engine.handlers.aside import answer_aside
 from brokers.engine.handlers.client import Client
+from brokers.engine.handlers.settling import Verdicts, when_settled
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.results import AppendResult
-from brokers.engine.partitions.waiting import ProduceWait
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.codec import decode_request, encode_response
 from brokers.engine.protocol.errors import ErrorCode, downgraded
@@ -216,28 +216,15 @@ class _OldProduce:
     def _wait(
         self, answers: list[TopicProduceResponse], unsettled: list[tuple[Line, Partition, int]], delay_ms: int
     ) -> None:
-        """acks=-1 with followers: answers when every high watermark is there, or the time is over (REP-12)."""
-        session, engine = self.session, self.session.engine
-
-        def settled() -> None:
-            session.cancel = None
-            timer.cancel()
-            for line, partition, last_offset in unsettled:
-                line.error_code = _verdict(partition, last_offset)
+        def answer(verdicts: Verdicts) -> None:
+            for line, partition, _ in unsettled:
+                line.error_code = verdicts[partition.topic, partition.index]
                 if line.error_code:
                     line.base_offset = line.log_append_time_ms = -1
             self._respond(answers, delay_ms)
 
-        wait = ProduceWait(lambda: engine.loop.call_soon(settled))
-        for _, partition, last_offset in unsettled:
-            wait.watch(partition, last_offset)
-        timer = engine.loop.call_later(max(0, self.request.timeout_ms) / 1000, wait.expire)
-
-        def cancel() -> None:
-            timer.cancel()
-            wait.cancel()
-
-        session.cancel = cancel
+        waiting_for = [(partition, last_offset) for _, partition, last_offset in unsettled]
+        when_settled(self.session, waiting_for, self.request.timeout_ms, answer)
 
     def _respond(self, answers: list[TopicProduceResponse], delay_ms: int) -> None:
         response = ProduceResponse(responses=answers, throttle_time_ms=delay_ms)
@@ -249,11 +236,3 @@ class _OldProduce:
 def _convert(sets: list[_Set]) -> None:
     for one in sets:
         one.convert()
-
-
-def _verdict(partition: Partition, last_offset: int) -> int:
-    if not partition.is_leader:
-        return int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    if partition.high_watermark <= last_offset:
-        return int(ErrorCode.REQUEST_TIMED_OUT)
-    return 0 if partition.has_enough_replicas() else int(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
