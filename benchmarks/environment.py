@@ -7,7 +7,7 @@ import platform
 from importlib.metadata import version
 from pathlib import Path
 
-from brokers.native import finder, modules
+from brokers.native import finder
 
 
 def _cpu_model() -> str:
@@ -23,9 +23,7 @@ def _memory_gib() -> int:
 
 
 def _broker() -> str:
-    switched_off = os.environ.get(finder.SWITCH) == finder.OFF
-    is_compiled = (modules.build_directory() / modules.COMPLETE).exists() and not switched_off
-    return "compiled broker (make native)" if is_compiled else "broker of plain modules"
+    return "compiled broker (make native)" if finder.usable_build() else "broker of plain modules"
 
 
 def line() -> str:

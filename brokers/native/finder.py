@@ -37,12 +37,18 @@ class CompiledModules(MetaPathFinder):
         return spec_from_file_location(fullname, file, loader=ExtensionFileLoader(fullname, file))
 
 
+def usable_build() -> Path | None:
+    """Where compiled modules of exactly these sources are, unless there are none or they are switched off."""
+    directory = build_directory()
+    if os.environ.get(SWITCH) == OFF or not (directory / COMPLETE).exists():
+        return None
+    return directory
+
+
 def install() -> bool:
     """Call before any of the modules is imported. Whether the compiled ones are used from here on."""
-    if os.environ.get(SWITCH) == OFF:
-        return False
-    directory = build_directory()
-    if not (directory / COMPLETE).exists():
+    directory = usable_build()
+    if directory is None:
         return False
     sys.meta_path.insert(0, CompiledModules(directory))
     return True
