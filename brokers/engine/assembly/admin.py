@@ -191,8 +191,10 @@ class AdminPort:
         )
         for name, text, value in cleaner:
             yield Sample(name, "counter", text, value)
-        text = "Partitions that are not cleaned any more, after an error."
+        text = "Partitions that are not cleaned any more, for what is wrong in their logs."
         yield Sample("penstock_broker_uncleanable_partitions", "gauge", text, cleaned.uncleanable)
+        text = "Partitions whose last cleaning failed and is tried again."
+        yield Sample("penstock_broker_cleaner_waiting_partitions", "gauge", text, cleaned.waiting)
         for api_key, count in sorted(totals.requests.items()):
             label = (("api", ApiKey(api_key).name.lower()),)
             yield Sample("penstock_broker_requests", "counter", "Requests by call.", count, label)

@@ -15,7 +15,7 @@ import structlog
 import brokers
 from brokers.engine.partitions.cleaning import Cleaner, Work
 from brokers.engine.partitions.table import PartitionTable
-from brokers.engine.storage.compaction.job import Cleaned, Failed, Finished, event_from_json
+from brokers.engine.storage.compaction.job import Cleaned, Failed, Fault, Finished, event_from_json
 from brokers.engine.storage.compaction.settings import CleanerSettings
 from brokers.engine.storage.files import StorageFailed
 
@@ -65,7 +65,7 @@ class LogCleaning:
         except OSError as error:  # no process could be started, or it was gone before it was killed
             log.error("cleaning_process_failed", reason=str(error))
             if work is not None:
-                self._cleaner.abandoned(work, None)
+                self._fail(work, Failed(f"no cleaning process could be started: {error}", Fault.PASSING))
 
     def _plan(self) -> Work | None:
         work = self._cleaner.plan(self._now_ms())
@@ -76,26 +76,29 @@ class LogCleaning:
 
     async def _clean(self, process: Process, work: Work) -> bool:
         """One run; whether the process can take another."""
-        reason: str | None = None
-        done = False
         try:
-            if not await self._make_durable(work):
-                return False
-            ended = await self._follow(process, work)
-            if isinstance(ended, Finished):
-                done = True
-                await self._finish(work, ended)
-                return True
-            if isinstance(ended, Failed) and not ended.gone:
-                reason = ended.reason
-            return ended is not None
+            ended = await self._follow(process, work) if await self._make_durable(work) else None
         except (WorkerGone, OSError) as error:
-            reason = f"the cleaning process failed: {error}"
+            self._fail(work, Failed(f"the cleaning process failed: {error}", Fault.PASSING))
             return False
-        finally:
-            if not done:
-                self._cleaner.abandoned(work, reason)
-                self._tell(work, "cleaning_failed" if reason else "cleaning_given_up", reason=reason)
+        except asyncio.CancelledError:
+            self._cleaner.given_up(work)
+            raise
+        if isinstance(ended, Finished):
+            await self._finish(work, ended)
+            return True
+        if isinstance(ended, Failed):
+            self._fail(work, ended)
+            return True
+        self._cleaner.given_up(work)
+        self._tell(work, "cleaning_given_up")
+        return False
+
+    def _fail(self, work: Work, failed: Failed) -> None:
+        wait_ms = self._cleaner.failed(work, failed, self._now_ms())
+        self._tell(
+            work, "cleaning_failed", reason=failed.reason, fault=failed.fault.value, tried_again_after_ms=wait_ms
+        )
 
     async def _make_durable(self, work: Work) -> bool:
         durable = True
@@ -114,10 +117,13 @@ class LogCleaning:
         process.stdin.write(work.job.to_json().encode() + b"\n")
         await process.stdin.drain()
         while True:
+            line = await process.stdout.readline()
+            if not line.endswith(b"\n"):
+                raise WorkerGone(f"it ended in the middle of its work with {await process.wait()}")
             try:
-                event = event_from_json(await process.stdout.readline())
+                event = event_from_json(line)
             except (ValueError, TypeError) as error:
-                raise WorkerGone(str(error)) from error
+                raise WorkerGone(f"it said what is no event: {error}") from error
             if not isinstance(event, Cleaned):
                 return event
             if not self._cleaner.swap_in(work, event, self._now_ms()):

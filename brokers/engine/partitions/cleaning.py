@@ -14,7 +14,7 @@ from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import PartitionTable
 from brokers.engine.storage import checkpoints
 from brokers.engine.storage.compaction import selection, swap
-from brokers.engine.storage.compaction.job import Cleaned, Finished, Job
+from brokers.engine.storage.compaction.job import Cleaned, Failed, Fault, Finished, Job
 from brokers.engine.storage.compaction.selection import Range, SegmentFacts
 from brokers.engine.storage.compaction.settings import CleanerSettings, CompactionRules
 from brokers.engine.storage.files import StorageFailed
@@ -22,6 +22,9 @@ from brokers.engine.storage.flushing import FlushJob
 from brokers.engine.storage.log import Log
 
 CHECKPOINT: Final = "cleaner-offset-checkpoint"
+# After failures in a row a log waits twice as long each time, up to this (or the configured back-off, if that is more).
+RETRY_MS_MAX: Final = 600_000
+DOUBLINGS_MAX: Final = 20
 
 Key = tuple[str, int]
 
@@ -51,8 +54,22 @@ class CheckpointBatch(NamedTuple):
         checkpoints.write_offsets(self.root / CHECKPOINT, self.offsets, self.root)
 
 
+class Retry(NamedTuple):
+    """A log whose last `failures` runs failed for a reason that may pass."""
+
+    failures: int
+    failed_at_ms: int
+    wait_ms: int
+
+    def is_due(self, now_ms: int) -> bool:
+        """Also when the clock was set back."""
+        return not 0 <= now_ms - self.failed_at_ms < self.wait_ms
+
+
 class Cleaner:
-    """Over one table. `uncleanable` are partitions kept out after an error until the broker starts again, and why."""
+    """Over one table. `uncleanable` are partitions whose logs are at fault, kept out until the broker starts again, and
+    why; `retries` those whose last run failed for a reason outside the log.
+    """
 
     def __init__(self, table: PartitionTable, settings: CleanerSettings) -> None:
         """Call after the table has recovered: a checkpoint counts only for the partition it was written for."""
@@ -63,6 +80,7 @@ class Cleaner:
         self._checkpoints: dict[Key, int] = {}
         self.disbelieved: list[Key] = []
         self.uncleanable: dict[Key, str] = {}
+        self.retries: dict[Key, Retry] = {}
         for root in {partition.log.root for partition in table if not partition.offline}:
             self._load(root)
 
@@ -84,7 +102,7 @@ class Cleaner:
     def plan(self, now_ms: int) -> Work | None:
         """The log with the greatest dirty share among those that are due, marked as being cleaned; None if none is.
 
-        Every answer must be given back by `finished` or `abandoned`.
+        Every answer must be given back by `finished`, `given_up` or `failed`.
         """
         self._forget_strangers()
         while True:
@@ -106,6 +124,9 @@ class Cleaner:
             rules = partition.config.compaction
             key = (partition.topic, partition.index)
             if rules is None or partition.offline or key in self._busy or key in self.uncleanable:
+                continue
+            retry = self.retries.get(key)
+            if retry is not None and not retry.is_due(now_ms):
                 continue
             log = partition.log
             if len(log.segments) < 2:
@@ -132,6 +153,8 @@ class Cleaner:
                 del self._known[key]
                 self._checkpoints.pop(key, None)
                 self.uncleanable.pop(key, None)
+                self.retries.pop(key, None)
+                self._count()
         for partition in self._table:
             self._known.setdefault((partition.topic, partition.index), partition)
 
@@ -192,26 +215,54 @@ class Cleaner:
         key = (work.partition.topic, work.partition.index)
         self._busy.discard(key)
         self._table.cleaned.add(run)
+        self.retries.pop(key, None)
+        self._count()
         if self.is_current(work):
             self._checkpoints[key] = run.end_offset
         root = work.partition.log.root
         offsets = {key: at for key, at in self._checkpoints.items() if self._known[key].log.root == root}
         return CheckpointBatch(root, offsets)
 
-    def abandoned(self, work: Work, reason: str | None) -> None:
-        """The run ended early. With a `reason` the log itself is at fault and is kept out from here on (CMP-15)."""
-        key = (work.partition.topic, work.partition.index)
-        self._busy.discard(key)
+    def given_up(self, work: Work) -> None:
+        """The run ended early and nothing went wrong: the log changed under it, or the broker stops."""
+        self._busy.discard((work.partition.topic, work.partition.index))
         if not self.is_current(work):
             return
-        if reason is not None:
-            self._table.cleaned.failures += 1
-            self.uncleanable[key] = reason
-            self._table.cleaned.uncleanable = len(self.uncleanable)
         try:
             swap.discard(work.partition.log.directory, work.partition.log.root)
         except StorageFailed as failure:
             self._table.directory_failed(failure)
+
+    def failed(self, work: Work, failed: Failed, now_ms: int) -> int | None:
+        """The run failed: the log is kept out (CMP-15), given up with its disk (LOG-3), or tried again after as many ms
+        as this answers.
+        """
+        self.given_up(work)
+        self._table.cleaned.failures += 1
+        wait_ms = None
+        if self.is_current(work):
+            key = (work.partition.topic, work.partition.index)
+            if failed.fault is Fault.PASSING:
+                retry = self.retries[key] = self._retry(self.retries.pop(key, None), now_ms)
+                wait_ms = retry.wait_ms
+            elif failed.fault is Fault.LOG:
+                self.retries.pop(key, None)
+                self.uncleanable[key] = failed.reason
+            else:
+                cause = OSError(failed.errno, failed.reason)
+                self._table.directory_failed(StorageFailed(work.partition.log.root, cause))
+        self._count()
+        return wait_ms
+
+    def _retry(self, before: Retry | None, now_ms: int) -> Retry:
+        failures = before.failures + 1 if before else 1
+        backoff_ms = self._settings.backoff_ms
+        wait_ms = min(backoff_ms << min(failures - 1, DOUBLINGS_MAX), max(RETRY_MS_MAX, backoff_ms))
+        return Retry(failures, now_ms, wait_ms)
+
+    def _count(self) -> None:
+        self._table.cleaned.uncleanable = len(self.uncleanable)
+        self._table.cleaned.waiting = len(self.retries)
 
 
 def _facts(log: Log) -> list[SegmentFacts]:

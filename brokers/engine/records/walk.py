@@ -130,7 +130,7 @@ def check_fields(data: bytes, count: int) -> tuple[int, list[int]]:
     keyless: list[int] = []
     try:
         for index in range(count):
-            length, position = _integer(data, position, size)
+            length, position = read_integer(data, position, size)
             end = position + length
             if length < 0 or end > size:
                 raise Malformed("a record reaches past the end of its batch")
@@ -143,7 +143,7 @@ def check_fields(data: bytes, count: int) -> tuple[int, list[int]]:
                 delta, position = read_signed_long(data, position, end)
             if index == 0 or delta > greatest:
                 greatest = delta
-            position = position + 1 if data[position] < 0x80 else _integer(data, position, end)[1]
+            position = position + 1 if data[position] < 0x80 else read_integer(data, position, end)[1]
             byte = data[position]
             if byte == 1:  # null
                 keyless.append(index)
@@ -164,8 +164,11 @@ def check_fields(data: bytes, count: int) -> tuple[int, list[int]]:
     return greatest, keyless
 
 
-def _integer(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """(number, position after it), with the one and two byte forms in line."""
+def read_integer(data: bytes, at: int, end: int) -> tuple[int, int]:
+    """A zig-zag 32-bit integer and the position after it; the one and two byte forms, which nearly all are, in line.
+
+    Raises IndexError or MalformedVarint where it is cut off.
+    """
     first = data[at]
     if first < 0x80:
         return (first >> 1) ^ -(first & 1), at + 1
@@ -178,7 +181,7 @@ def _integer(data: bytes, at: int, end: int) -> tuple[int, int]:
 
 def _skip(data: bytes, at: int, end: int) -> int:
     """The position after a nullable field of bytes."""
-    length, start = _integer(data, at, end)
+    length, start = read_integer(data, at, end)
     if length < 0:
         return start
     if start + length > end:

@@ -1,38 +1,206 @@
-"""The cleaning process dies or cannot be started: the log stays as it is, and so does the broker."""
+"""The cleaning process is killed, finds no room, or cannot be started: log and broker stay, and it is tried again."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
+import psutil
 import pytest
+from structlog.testing import capture_logs
 
 from brokers.engine.assembly import cleaning
 from brokers.engine.assembly.cleaning import LogCleaning
+from brokers.engine.partitions.cleaning import Work
+from brokers.engine.partitions.partition import Partition
+from brokers.engine.partitions.table import PartitionTable
+from brokers.engine.records.builder import Record, build_batch
 from brokers.engine.storage.compaction.settings import CleanerSettings
 from tests.brokers.engine.partitions.test_cleaning import _lead, _produce
 from tests.brokers.engine.partitions.test_table import NOW_MS, opened
+from tests.support.waiting import eventually
+
+DEADLINE_S = 30
+BACKOFF_MS = 15_000
+FIRST_CLEANED = "00000000000000000000.log.cleaned"
 
 
-@pytest.mark.parametrize(("worker", "failures"), [("no.such.module", 1), (None, 0)])
-async def test_a_process_that_fails_leaves_log_and_broker_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, worker: str | None, failures: int
-) -> None:
-    table = opened(tmp_path)
+class Clock:
+    def __init__(self) -> None:
+        self.now_ms = NOW_MS
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+
+def _dirty(table: PartitionTable, records: int = 60) -> Partition:
+    """The first segment holds a record that stays."""
     partition = _lead(table, "t")
-    _produce(partition, 60)
-    before = partition.size_bytes
+    data = memoryview(build_batch([Record(NOW_MS, b"alone", b"x")]))
+    assert partition.append(data, NOW_MS, acks=1, produce_version=9).error_code == 0
+    _produce(partition, records)
+    return partition
+
+
+def _contents(partition: Partition) -> dict[str, str]:
+    """Of every segment; indexes are stored when their log is made durable."""
+    return {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in Path(partition.log.directory).glob("*.log")
+    }
+
+
+def _planned(runner: LogCleaning) -> Work:
+    work = runner._plan()
+    assert work is not None
+    return work
+
+
+def _clean(runner: LogCleaning, work: Work | None = None) -> None:
+    """Whatever is due, with the real process."""
+    asyncio.run(asyncio.wait_for(runner._clean_all(work or _planned(runner)), DEADLINE_S))
+
+
+def _workers() -> list[psutil.Process]:
+    return [child for child in psutil.Process().children() if cleaning.WORKER in child.cmdline()]
+
+
+async def _interrupt(runner: LogCleaning, by: Callable[[asyncio.Task[None]], object]) -> None:
+    """`by` is called while the process writes."""
+    work = _planned(runner)
+    task = asyncio.create_task(runner._clean_all(work))
+    await asyncio.to_thread(eventually, partial(_remains, work.partition), within_s=DEADLINE_S)
+    by(task)
+    await asyncio.wait_for(task, DEADLINE_S)
+
+
+def _remains(partition: Partition) -> list[Path]:
+    return list(Path(partition.log.directory).glob("*.cleaned"))
+
+
+def test_a_process_that_is_killed_is_followed_by_another_after_a_growing_while(tmp_path: Path) -> None:
+    """Only what is wrong in the log itself keeps it out for good (CMP-15)."""
+    table, clock = opened(tmp_path), Clock()
+    partition = _dirty(table)
+    before = _contents(partition)
+    slow = CleanerSettings(io_bytes_per_s=100_000.0, io_buffer_bytes=4_096, backoff_ms=BACKOFF_MS)
+    runner = LogCleaning(table, slow, clock)
+    for wait_ms in (BACKOFF_MS, 2 * BACKOFF_MS):
+        with capture_logs() as told:
+            asyncio.run(_interrupt(runner, lambda _: _workers()[0].kill()))
+        assert [(line["event"], line["fault"], line["tried_again_after_ms"]) for line in told] == [
+            ("cleaning_failed", "passing", wait_ms)
+        ]
+        assert "-9" in told[0]["reason"]
+        assert _contents(partition) == before
+        assert not _remains(partition)
+        assert (table.cleaned.waiting, table.cleaned.uncleanable) == (1, 0)
+        clock.now_ms += wait_ms - 1
+        assert runner._plan() is None
+        clock.now_ms += 1
+    runner._cleaner._settings = CleanerSettings()
+
+    _clean(runner)
+
+    assert partition.size_bytes < 25_000
+    assert (table.cleaned.waiting, table.cleaned.failures, table.cleaned.runs) == (0, 2, 1)
+    table.close()
+
+
+def test_a_disk_without_room_for_the_copy_is_tried_again(tmp_path: Path) -> None:
+    """The file it writes to is /dev/full; ENOSPC."""
+    table, clock = opened(tmp_path), Clock()
+    partition = _dirty(table)
+    before = _contents(partition)
+    runner = LogCleaning(table, CleanerSettings(), clock)
+    work = _planned(runner)
+    Path(work.job.directory, FIRST_CLEANED).symlink_to("/dev/full")
+
+    _clean(runner, work)
+
+    assert not partition.offline
+    assert _contents(partition) == before
+    assert (table.cleaned.failures, table.cleaned.waiting, table.cleaned.uncleanable) == (1, 1, 0)
+    clock.now_ms += BACKOFF_MS
+    _clean(runner)
+    assert partition.size_bytes < 25_000
+    table.close()
+
+
+def test_an_io_error_gives_the_directory_up(tmp_path: Path) -> None:
+    """LOG-3. The file it writes to answers EIO, as a process's memory does at address 0; the other root stays."""
+    table = opened(tmp_path / "a", tmp_path / "b")
+    partition = _dirty(table)
+    before = _contents(partition)
+    runner = LogCleaning(table, CleanerSettings(), Clock())
+    work = _planned(runner)
+    Path(work.job.directory, FIRST_CLEANED).symlink_to("/proc/self/mem")
+
+    _clean(runner, work)
+
+    assert partition.offline
+    assert list(table.offline_directories) == [partition.log.root]
+    assert "Input/output error" in table.offline_directories[partition.log.root]
+    assert _contents(partition) == before
+    assert runner._plan() is None
+    table.close()
+
+
+def test_a_damaged_log_is_kept_out(tmp_path: Path) -> None:
+    """CMP-15."""
+    table, clock = opened(tmp_path), Clock()
+    partition = _dirty(table)
+    first = Path(partition.log.segments[0].file.path)
+    content = bytearray(first.read_bytes())
+    content[500] ^= 4
+    first.write_bytes(content)
+    runner = LogCleaning(table, CleanerSettings(), clock)
+
+    _clean(runner)
+
+    assert (table.cleaned.failures, table.cleaned.waiting, table.cleaned.uncleanable) == (1, 0, 1)
+    clock.now_ms += 10**9
+    assert runner._plan() is None
+    assert not partition.offline
+    table.close()
+
+
+@pytest.mark.parametrize("worker", ["no.such.module", None])
+def test_a_process_that_does_not_start_leaves_log_and_broker_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, worker: str | None
+) -> None:
+    table, clock = opened(tmp_path), Clock()
+    partition = _dirty(table)
+    before = _contents(partition)
     if worker is None:
         monkeypatch.setattr(cleaning.sys, "executable", str(tmp_path / "nothing"))
     else:
         monkeypatch.setattr(cleaning, "WORKER", worker)
-    runner = LogCleaning(table, CleanerSettings(), lambda: NOW_MS)
-    work = runner._plan()
-    assert work is not None
+    runner = LogCleaning(table, CleanerSettings(), clock)
 
-    await asyncio.wait_for(runner._clean_all(work), 20)
+    _clean(runner)
 
-    assert partition.size_bytes == before
-    assert table.cleaned.failures == failures
-    assert (runner._plan() is None) == bool(failures)
+    assert _contents(partition) == before
+    assert (table.cleaned.failures, table.cleaned.waiting, table.cleaned.uncleanable) == (1, 1, 0)
+    assert runner._plan() is None
+    clock.now_ms += BACKOFF_MS
+    assert runner._plan() is not None
+    table.close()
+
+
+def test_a_run_that_is_cancelled_leaves_nothing_behind(tmp_path: Path) -> None:
+    """The broker stops."""
+    table = opened(tmp_path)
+    partition = _dirty(table)
+    before = _contents(partition)
+    runner = LogCleaning(table, CleanerSettings(io_bytes_per_s=100_000.0, io_buffer_bytes=4_096), Clock())
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(_interrupt(runner, lambda task: task.cancel()))
+
+    assert not _workers()
+    assert _contents(partition) == before
+    assert table.cleaned.failures == 0
     table.close()

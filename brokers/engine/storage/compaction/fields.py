@@ -5,8 +5,8 @@ One tuple a record and the short integers in line: a run looks at every record o
 
 from __future__ import annotations
 
-from brokers.engine.records.walk import Malformed
-from brokers.engine.wire.varints import MalformedVarint, read_signed_int, read_signed_long
+from brokers.engine.records.walk import Malformed, read_integer
+from brokers.engine.wire.varints import MalformedVarint, read_signed_long
 
 # offset delta, timestamp delta, start, where the offset delta starts, end, key, whether there is a value
 Fields = tuple[int, int, int, int, int, bytes | None, bool]
@@ -20,7 +20,7 @@ def read_fields(block: bytes, count: int) -> list[Fields]:
     try:
         for _ in range(count):
             start = position
-            length, position = _integer(block, position, size)
+            length, position = read_integer(block, position, size)
             end = position + length
             if length < 0 or end > size:
                 raise Malformed("a record reaches past the end of its batch")
@@ -29,13 +29,13 @@ def read_fields(block: bytes, count: int) -> list[Fields]:
                 stamp, rest = (byte >> 1) ^ -(byte & 1), position + 2
             else:
                 stamp, rest = read_signed_long(block, position + 1, end)
-            delta, position = _integer(block, rest, end)
-            length, position = _integer(block, position, end)
+            delta, position = read_integer(block, rest, end)
+            length, position = read_integer(block, position, end)
             key: bytes | None = None
             if length >= 0:
                 key = block[position : position + length]
                 position += length
-            length, position = _integer(block, position, end)
+            length, position = read_integer(block, position, end)
             if position + max(length, 0) > end:
                 raise Malformed("a field reaches past the end of its record")
             found.append((delta, stamp, start, rest, end, key, length >= 0))
@@ -45,15 +45,3 @@ def read_fields(block: bytes, count: int) -> list[Fields]:
     if position != size:
         raise Malformed("bytes are left over after the last record")
     return found
-
-
-def _integer(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """(number, position after it), with the one and two byte forms in line."""
-    first = data[at]
-    if first < 0x80:
-        return (first >> 1) ^ -(first & 1), at + 1
-    second = data[at + 1]
-    if second < 0x80:
-        first = first & 0x7F | second << 7
-        return (first >> 1) ^ -(first & 1), at + 2
-    return read_signed_int(data, at, end)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from enum import StrEnum
 from typing import Any, NamedTuple
 
 
@@ -70,11 +71,23 @@ class Finished(NamedTuple):
     cpu_s: float
 
 
+class Fault(StrEnum):
+    """Why a run gave up, which decides what becomes of the log."""
+
+    LOG = "log"
+    """A batch is damaged or cannot be rewritten: another run would meet it again (CMP-15)."""
+    DISK = "disk"
+    """An I/O error such as any other room of the storage gives the directory up for (LOG-3)."""
+    PASSING = "passing"
+    """No room on the disk or in memory, a file that went away, the process was killed: it is tried again."""
+
+
 class Failed(NamedTuple):
-    """The run gave up. `gone`: because a file it was to read is no longer there."""
+    """The run gave up; the log is as it was. `errno` is the system's number for a fault of the disk."""
 
     reason: str
-    gone: bool
+    fault: Fault
+    errno: int = 0
 
 
 Event = Cleaned | Finished | Failed
@@ -104,4 +117,6 @@ def event_from_json(text: str | bytes) -> Event:
     kind = _KINDS.get(fields.pop("event", ""))
     if kind is None:
         raise ValueError("not an event of the cleaner")
+    if kind is Failed:
+        fields["fault"] = Fault(fields["fault"])
     return kind(**fields)

@@ -9,7 +9,9 @@ from brokers.engine.storage.compaction.job import Finished
 
 @dataclass(slots=True)
 class CleanerTotals:
-    """`uncleanable` is how many partitions are kept out after an error (CMP-15)."""
+    """`uncleanable` partitions are kept out for what is wrong in their logs (CMP-15), `waiting` ones are tried again
+    after a run that failed for another reason.
+    """
 
     runs: int = 0
     failures: int = 0
@@ -18,6 +20,7 @@ class CleanerTotals:
     io_bytes: int = 0
     cpu_s: float = 0.0
     uncleanable: int = 0
+    waiting: int = 0
 
     def add(self, run: Finished) -> None:
         self.runs += 1

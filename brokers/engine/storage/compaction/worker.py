@@ -9,6 +9,7 @@ outlived its broker for a moment.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import sys
@@ -18,6 +19,19 @@ from collections.abc import Iterator
 from brokers.native.finder import install as install_compiled_modules
 
 NICENESS = 10
+# A run needs room that appends may not need, and what it was to read may be deleted under it: neither speaks against
+# the disk. Where appends find no room either, they give the directory up themselves.
+PASSING = frozenset(
+    (
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.ENOMEM,
+        errno.EMFILE,
+        errno.ENFILE,
+        errno.ENOENT,
+        errno.EAGAIN,  # another process still cleans the log
+    )
+)
 
 
 def main() -> int:
@@ -32,9 +46,10 @@ def main() -> int:
 
 def work(job: object) -> None:
     """One job, to its last event."""
-    from brokers.engine.storage.compaction.job import CleaningFailed, Event, Failed, Job, event_to_json
+    from brokers.engine.storage.compaction.job import CleaningFailed, Event, Failed, Fault, Job, event_to_json
     from brokers.engine.storage.compaction.pacing import Pacer
     from brokers.engine.storage.compaction.run import Run
+    from brokers.engine.storage.files import StorageFailed
 
     assert isinstance(job, Job)
     parent = os.getppid()
@@ -47,10 +62,12 @@ def work(job: object) -> None:
     try:
         with locked(job.directory):
             Run(job, report, Pacer(job.io_bytes_per_s, time.monotonic, time.sleep)).run()
-    except FileNotFoundError as error:
-        report(Failed(str(error), gone=True))
-    except (CleaningFailed, OSError, ValueError) as error:
-        report(Failed(f"{type(error).__name__}: {error}", gone=False))
+    except CleaningFailed as error:
+        report(Failed(str(error), Fault.LOG))
+    except (OSError, StorageFailed) as error:
+        cause = error.cause if isinstance(error, StorageFailed) else error
+        passes = cause.errno in PASSING
+        report(Failed(str(error), Fault.PASSING if passes else Fault.DISK, cause.errno or errno.EIO))
 
 
 @contextlib.contextmanager

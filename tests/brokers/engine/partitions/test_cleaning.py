@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
+
+import pytest
 
 from brokers.engine.partitions.cleaning import CHECKPOINT, Cleaner, Work
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import PartitionTable
 from brokers.engine.records.builder import Record, build_batch
-from brokers.engine.storage.compaction.job import Cleaned, Event, Finished
+from brokers.engine.storage.compaction.job import Cleaned, Event, Failed, Fault, Finished
 from brokers.engine.storage.compaction.pacing import Pacer
 from brokers.engine.storage.compaction.run import Run
 from brokers.engine.storage.compaction.settings import CleanerSettings
@@ -98,7 +102,7 @@ def test_a_checkpoint_outlives_a_restart_but_not_its_topic(tmp_path: Path) -> No
     work = cleaner.plan(NOW_MS)
     assert work is not None
     assert work.job.first_dirty == end_offset
-    cleaner.abandoned(work, None)
+    cleaner.given_up(work)
 
     _produce(_lead(table, "t", b"2" * 16), 60)
     work = cleaner.plan(NOW_MS)
@@ -115,12 +119,80 @@ def test_an_error_keeps_a_log_out_until_the_next_start(tmp_path: Path) -> None:
     work = cleaner.plan(NOW_MS)
     assert work is not None
     (Path(work.job.directory) / "00000000000000000000.log.cleaned").touch()
-    cleaner.abandoned(work, "a batch is damaged")
+    assert cleaner.failed(work, Failed("a batch is damaged", Fault.LOG), NOW_MS) is None
     assert not list(Path(work.job.directory).glob("*.cleaned"))
     assert cleaner.plan(NOW_MS) is None
     assert table.cleaned.uncleanable == 1
     assert Cleaner(table, CleanerSettings()).plan(NOW_MS) is not None
     table.close()
+
+
+def test_what_may_pass_is_waited_for_twice_as_long_each_time_within_bounds(tmp_path: Path) -> None:
+    table = opened(tmp_path)
+    _produce(_lead(table, "t"), 60)
+    cleaner = Cleaner(table, CleanerSettings(backoff_ms=15_000))
+    now_ms, waits = NOW_MS, []
+    for _ in range(9):
+        work = cleaner.plan(now_ms)
+        assert work is not None
+        wait_ms = cleaner.failed(work, Failed("killed", Fault.PASSING), now_ms)
+        assert wait_ms is not None
+        assert cleaner.plan(now_ms + wait_ms - 1) is None
+        waits.append(wait_ms)
+        now_ms += wait_ms
+    assert waits == [15_000, 30_000, 60_000, 120_000, 240_000, 480_000, 600_000, 600_000, 600_000]
+    work = cleaner.plan(NOW_MS - 1)
+    assert work is not None, "a clock that was set back makes nobody wait longer"
+    _do(cleaner, work)
+    assert cleaner.retries == {}
+    _produce(_lead(table, "t"), 60)
+    work = cleaner.plan(now_ms)
+    assert work is not None
+    assert cleaner.failed(work, Failed("killed", Fault.PASSING), now_ms) == 15_000
+    table.close()
+
+
+def test_a_log_that_was_made_anew_does_not_wait_for_the_old_one(tmp_path: Path) -> None:
+    table = opened(tmp_path)
+    _produce(_lead(table, "t"), 60)
+    cleaner = Cleaner(table, CleanerSettings())
+    work = cleaner.plan(NOW_MS)
+    assert work is not None
+    cleaner.failed(work, Failed("no room", Fault.PASSING), NOW_MS)
+    _produce(_lead(table, "t", b"2" * 16), 60)
+    assert cleaner.plan(NOW_MS) is not None
+    assert table.cleaned.waiting == 0
+    table.close()
+
+
+def test_an_error_of_the_swap_gives_the_directory_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """LOG-3: the next start finishes or discards it (LOG-35)."""
+    table = opened(tmp_path)
+    partition = _lead(table, "t")
+    _produce(partition, 60)
+    cleaner = Cleaner(table, CleanerSettings())
+    work = cleaner.plan(NOW_MS)
+    assert work is not None
+    work.make_durable()
+    cleaner.durable(work)
+    events: list[Event] = []
+    Run(work.job, events.append, Pacer(0.0, lambda: 0.0, lambda _: None)).run()
+    assert isinstance(events[0], Cleaned)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "rename", full)
+        assert not cleaner.swap_in(work, events[0], NOW_MS)
+    assert partition.offline
+    assert list(table.offline_directories) == [tmp_path]
+    cleaner.given_up(work)
+    assert cleaner.plan(NOW_MS) is None
+    table.close()
+    again = opened(tmp_path)
+    assert len(_lead(again, "t").log.segments) == len(partition.log.segments)
+    again.close()
 
 
 def test_nothing_is_swapped_into_a_log_that_was_deleted(tmp_path: Path) -> None:
@@ -136,7 +208,7 @@ def test_nothing_is_swapped_into_a_log_that_was_deleted(tmp_path: Path) -> None:
     table.delete("t", 0, now_ms=NOW_MS)
     assert isinstance(events[0], Cleaned)
     assert not cleaner.swap_in(work, events[0], NOW_MS)
-    cleaner.abandoned(work, None)
+    cleaner.given_up(work)
     table.close()
 
 
