@@ -28,7 +28,8 @@ from brokers.engine.protocol.messages.produce import (
 )
 from brokers.engine.records.batch import MAGIC
 from brokers.engine.records.conversion import OldSet, inspect, to_batch
-from brokers.engine.records.validation import PRODUCE_ZSTD_FROM, BatchRejected
+from brokers.engine.records.rejections import BatchRejected
+from brokers.engine.records.validation import PRODUCE_ZSTD_FROM
 from brokers.engine.throttling.charging import charge
 from brokers.engine.throttling.usage import UsageCounter
 

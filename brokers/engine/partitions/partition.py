@@ -16,7 +16,8 @@ from brokers.engine.partitions.topic_config import TopicConfig
 from brokers.engine.partitions.waiting import Wait
 from brokers.engine.records import verdicts
 from brokers.engine.records.batch import TRANSACTIONAL
-from brokers.engine.records.validation import BatchRejected, CheckedBatch, check_batch, check_shape
+from brokers.engine.records.rejections import BatchRejected
+from brokers.engine.records.validation import CheckedBatch, check_batch, check_shape
 from brokers.engine.storage.files import StorageFailed
 from brokers.engine.storage.log import Log
 from brokers.engine.storage.lookups import FoundRecord, first_at_or_after, greatest_timestamp

@@ -25,7 +25,7 @@ from brokers.engine.records.message_set import (
     read_message,
 )
 from brokers.engine.records.old_codecs import CODEC_MAX, deflate_old
-from brokers.engine.records.validation import BatchRejected
+from brokers.engine.records.rejections import WRONG_TIMES, BatchRejected
 from brokers.engine.records.walk import walk
 
 # Of a read up to this size everything is converted, however much it grows.
@@ -33,8 +33,6 @@ CHUNK_BYTES: Final = 128 * 1024
 
 # The largest difference of two times, one of which may be -1, still is a signed 64-bit number.
 TIMESTAMP_MAX: Final = 2**63 - 1
-
-_WRONG_TIME: Final = "One or more records have been rejected due to invalid timestamp"
 
 
 class UnsupportedCodec(ValueError):
@@ -109,7 +107,7 @@ def _checked(records: bytes, old: OldSet, *, log_append_time: bool) -> Iterator[
             # Kafka fails on times before 1970 without saying why; of those so far ahead its deltas run over.
             refused = claims and (log_append_time or message.timestamp_ms == NO_TIMESTAMP)
             if refused or not NO_TIMESTAMP <= message.timestamp_ms < TIMESTAMP_MAX:
-                raise BatchRejected(verdicts.INVALID_TIMESTAMP, shape=False, message=_WRONG_TIME)
+                raise BatchRejected(verdicts.INVALID_TIMESTAMP, shape=False, message=WRONG_TIMES)
             yield message
 
 

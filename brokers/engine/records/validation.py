@@ -11,9 +11,10 @@ from typing import Final
 
 from brokers.engine.records import batch as layout
 from brokers.engine.records import verdicts
-from brokers.engine.records.builder import recompress
+from brokers.engine.records.builder import NO_TIMESTAMP, recompress
 from brokers.engine.records.compression import ZSTD, Oversized, Undecodable, inflate
 from brokers.engine.records.legacy import first_entry
+from brokers.engine.records.rejections import BatchRejected, claimed_append_time, out_of_range, without_keys
 from brokers.engine.records.walk import Malformed, check_fields, hop, walk
 from brokers.engine.wire.checksum import crc32c
 
@@ -23,7 +24,6 @@ CODECS_MAX: Final = ZSTD
 
 # Batches of up to this many records are decoded field by field as Kafka does it; longer ones by their lengths.
 WALKED_RECORDS_MAX: Final = 4
-RECORD_ERRORS_SHOWN_MAX: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,19 +45,6 @@ class BatchRules:
         bounds = self.timestamp_before_ms_max != LONG_MAX or self.timestamp_after_ms_max != LONG_MAX
         object.__setattr__(self, "bounds_timestamps", bounds)
         object.__setattr__(self, "walk_all", self.compacted or (bounds and not self.log_append_time))
-
-
-class BatchRejected(Exception):
-    """The batch may not enter the log. `shape` tells a fault that Kafka answers with log_start_offset -1."""
-
-    def __init__(
-        self, code: int, *, shape: bool, message: str | None = None, record_errors: tuple[tuple[int, str], ...] = ()
-    ) -> None:
-        super().__init__(message or f"error {code}")
-        self.code = code
-        self.shape = shape
-        self.message = message
-        self.record_errors = record_errors
 
 
 # What the log needs to know of a batch that passed: data, last offset delta, maximum timestamp, attributes, producer id
@@ -126,6 +113,9 @@ def check_batch(records: memoryview, size: int, rules: BatchRules, now_ms: int) 
             hop(block, count)
     except Malformed:
         raise BatchRejected(verdicts.INVALID_RECORD, shape=False) from None
+    claims_append_time = attributes & layout.LOG_APPEND_TIME
+    if claims_append_time and (rules.log_append_time or max_timestamp == NO_TIMESTAMP):
+        raise claimed_append_time(count)
     if rules.codec is not None and rules.codec != codec:
         data = memoryview(recompress(data, rules.codec))
         attributes = attributes & ~layout.CODEC_MASK | rules.codec
@@ -136,7 +126,7 @@ def check_batch(records: memoryview, size: int, rules: BatchRules, now_ms: int) 
     if rules.log_append_time:
         attributes |= layout.LOG_APPEND_TIME
         true_max = now_ms
-    elif attributes & layout.LOG_APPEND_TIME:
+    elif claims_append_time:
         attributes &= ~layout.LOG_APPEND_TIME  # a claim only: what is stored says CreateTime (observed, REC-57)
         max_timestamp = true_max - 1  # forces the stamp below
     if rules.log_append_time or true_max != max_timestamp:
@@ -160,30 +150,19 @@ def _check_records(block: bytes, count: int, base_timestamp: int, rules: BatchRu
     greatest, keyless = check_fields(block, count)
     if rules.bounds_timestamps and not rules.log_append_time:
         late = [
-            (
-                index,
-                f"Timestamp {base_timestamp + record.timestamp_delta} of message with offset {index} is out of range.",
-            )
+            (index, base_timestamp + record.timestamp_delta)
             for index, record in enumerate(walk(block, count))
             if not _in_bounds(base_timestamp + record.timestamp_delta, rules, now_ms)
         ]
         if late:
-            message = "One or more records have been rejected due to invalid timestamp"
-            raise BatchRejected(verdicts.INVALID_TIMESTAMP, shape=False, message=message, record_errors=tuple(late))
+            raise out_of_range(late)
     if rules.compacted and keyless:
-        text = "Compacted topic cannot accept message without key."  # the name known here is not the tenant's
-        shown = [f"RecordError(batchIndex={index}, message='{text}')" for index in keyless[:RECORD_ERRORS_SHOWN_MAX]]
-        message = (
-            f"One or more records have been rejected due to {len(keyless)} record errors in total, "
-            f"and only showing the first three errors at most: [{', '.join(shown)}]"
-        )
-        errors = tuple((index, text) for index in keyless)
-        raise BatchRejected(verdicts.INVALID_RECORD, shape=False, message=message, record_errors=errors)
+        raise without_keys(keyless)
     return base_timestamp + greatest
 
 
 def _in_bounds(timestamp: int, rules: BatchRules, now_ms: int) -> bool:
-    if timestamp == -1:  # none given: exempt
+    if timestamp == NO_TIMESTAMP:  # none given: exempt
         return True
     return now_ms - timestamp <= rules.timestamp_before_ms_max and timestamp - now_ms <= rules.timestamp_after_ms_max
 

@@ -128,6 +128,7 @@ def _wrong_for_the_topic(ask: _Asking) -> None:
     ask("a time too far behind", batch(b"v"), to=f"{PREFIX}.before")
     ask("a maximum time that no record has", batch(b"v", max_time_ms=TIME_MS + 5000))
     ask("log append time", batch(b"v"), to=f"{PREFIX}.logtime")
+    ask("log append time asked for and given", batch(b"v", attributes=LOG_APPEND_TIME), to=f"{PREFIX}.logtime")
     ask("log append time, time too far ahead", batch(b"v", base_time_ms=FAR_AHEAD_MS), to=f"{PREFIX}.logtime")
     ask("recompressed by the topic", batch(b"v"), to=f"{PREFIX}.gzip", acks=1)
     ask("too few replicas", batch(b"v"), to=f"{PREFIX}.isr")

@@ -13,7 +13,8 @@ from brokers.engine.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD, Ov
 from brokers.engine.records.conversion import UnsupportedCodec, from_batches, inspect, to_batch
 from brokers.engine.records.message_set import encode_message, read_set
 from brokers.engine.records.old_codecs import deflate_old
-from brokers.engine.records.validation import BatchRejected, BatchRules, check_batch
+from brokers.engine.records.rejections import BatchRejected
+from brokers.engine.records.validation import BatchRules, check_batch
 from brokers.engine.records.walk import Malformed
 from brokers.engine.wire.checksum import crc32
 

@@ -11,7 +11,8 @@ from brokers.engine.records import verdicts
 from brokers.engine.records.builder import Record, build_batch, read_records
 from brokers.engine.records.compression import GZIP, ZSTD
 from brokers.engine.records.control import COMMIT, end_marker
-from brokers.engine.records.validation import BatchRejected, BatchRules, check_batch, check_shape, claims_transaction
+from brokers.engine.records.rejections import RECORD_ERRORS_MAX, BatchRejected, without_keys
+from brokers.engine.records.validation import BatchRules, check_batch, check_shape, claims_transaction
 from tests.brokers.engine.records.test_vectors import VEC_2, VEC_3
 
 NOW_MS = 1_700_000_000_000
@@ -37,6 +38,9 @@ def patched(data: bytearray, at: int, value: bytes) -> bytearray:
     data[at : at + len(value)] = value
     layout.seal(data)
     return data
+
+
+CLAIMING = patched(three(), 21, b"\x00\x08")
 
 
 def test_a_sound_batch_passes_untouched() -> None:
@@ -171,8 +175,7 @@ def test_log_append_time_stamps_the_batch() -> None:
 
 def test_a_claim_of_log_append_time_is_stored_as_create_time() -> None:
     """REC-57 as observed."""
-    data = check(patched(three(), 21, b"\x00\x08"))
-    assert bytes(data) == bytes(three())
+    assert bytes(check(CLAIMING)) == bytes(three())
 
 
 def test_a_wrong_maximum_timestamp_of_a_small_batch_is_corrected() -> None:
@@ -186,6 +189,26 @@ def test_a_forced_codec_is_applied() -> None:
     data = check(three(), BatchRules(codec=ZSTD))
     assert layout.read_header(data).codec == ZSTD
     assert [record.key for _, record in read_records(data)] == [b"k0", b"k1", b"k2"]
+
+
+@pytest.mark.parametrize(
+    ("data", "rules"),
+    [
+        pytest.param(CLAIMING, BatchRules(log_append_time=True), id="the broker gives the time"),
+        pytest.param(patched(CLAIMING, 35, b"\xff" * 8), BatchRules(), id="there is no time"),
+    ],
+)
+def test_a_claim_of_log_append_time_is_refused_where_it_would_be_believed(data: bytearray, rules: BatchRules) -> None:
+    with pytest.raises(BatchRejected) as caught:
+        check(data, rules)
+    assert caught.value.code == verdicts.INVALID_TIMESTAMP
+    assert [index for index, _ in caught.value.record_errors] == [0, 1, 2]
+
+
+def test_what_is_said_of_single_records_has_a_limit() -> None:
+    refused = without_keys(list(range(RECORD_ERRORS_MAX * 3)))
+    assert len(refused.record_errors) == RECORD_ERRORS_MAX
+    assert f"due to {RECORD_ERRORS_MAX * 3} record errors" in (refused.message or "")
 
 
 def test_a_transactional_claim_is_seen_before_the_append() -> None:
