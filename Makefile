@@ -5,6 +5,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 UP ?=
 BENCH ?=
+# Test processes beside each other; tests/support/sharing.py says what stays together.
+WORKERS ?= 2
+SIDE_BY_SIDE := --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-dev run test test-native check bench native
@@ -36,7 +39,7 @@ run: setup
 	@exec $(BIN)/python manage.py up $(UP)
 
 test: setup-dev
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest $(SIDE_BY_SIDE)
 
 native: setup-dev
 	@$(BIN)/python -m brokers.native.build
@@ -46,7 +49,7 @@ NEVER_COMPILED := access cluster controller inspect telemetry
 
 # What the compiled modules can change: the engine, quotas, and what clients see.
 test-native: native
-	@PENSTOCK_NATIVE=1 $(BIN)/python -m pytest $(addprefix --ignore=tests/brokers/engine/,$(NEVER_COMPILED)) tests/brokers/engine tests/quotas tests/differential tests/interop tests/system/test_malformed.py
+	@PENSTOCK_NATIVE=1 $(BIN)/python -m pytest $(SIDE_BY_SIDE) $(addprefix --ignore=tests/brokers/engine/,$(NEVER_COMPILED)) tests/brokers/engine tests/quotas tests/differential tests/interop tests/system/test_malformed.py
 
 check: setup-dev
 	$(BIN)/ruff check .

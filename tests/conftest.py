@@ -20,7 +20,7 @@ from django.db import connections
 
 from config.embedded.postgres import EmbeddedPostgres
 
-pytest_plugins = ["tests.support.services", "tests.support.stack"]
+pytest_plugins = ["tests.support.services", "tests.support.sharing", "tests.support.stack"]
 
 
 def pytest_configure() -> None:

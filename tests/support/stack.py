@@ -19,6 +19,7 @@ import pytest
 from config.embedded.process import free_port, port_is_free
 from config.environment import BASE_DIR
 from config.supervisor.options import UpOptions
+from tests.support.sharing import worker_share
 from tests.support.waiting import eventually
 
 START_TIMEOUT_S = 150.0
@@ -31,7 +32,8 @@ FOREIGN_VARIABLES = ("DATABASE_URL", "REDIS_URL", "ZOOKEEPER_URL", "SPARK_MASTER
 
 def free_port_base(brokers: int) -> int:
     """A first tenant port with free neighbours, and free internal and admin ports below it."""
-    for base in random.sample(PORT_BASES, len(PORT_BASES)):
+    bases = worker_share(PORT_BASES)
+    for base in random.sample(bases, len(bases)):
         options = UpOptions(state_dir=Path("/"), port_base=base, brokers=brokers)
         wanted = [*options.internal_ports, *options.admin_ports, *range(base, base + TENANT_PORTS_LOOKED_AT)]
         if all(port_is_free(port) for port in wanted):

@@ -1,0 +1,39 @@
+"""Which tests one worker keeps when `make test` runs several: those that share something that is dear to start."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+PRODUCT = "product"
+SPARK = "spark"
+# The longest first, so that no worker is left with it when the others are done.
+ORDER = (PRODUCT, SPARK)
+
+
+def group_of(item: pytest.Item) -> str:
+    """The product and Spark are started by one worker each; any other module stays together."""
+    fixtures: tuple[str, ...] = tuple(getattr(item, "fixturenames", ()))
+    if "stack" in fixtures or item.get_closest_marker("system") or item.get_closest_marker("browser"):
+        return PRODUCT
+    if "pipeline" in item.path.parts:
+        return SPARK
+    return item.path.stem if item.path.parent.name == "tests" else f"{item.path.parent.name}.{item.path.stem}"
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Groups for pytest-xdist's `--dist loadgroup`, which keeps the order of collection."""
+    places = {name: place for place, name in enumerate(ORDER)}
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(group_of(item)))
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items.sort(key=lambda item: places.get(group_of(item), len(places)))
+
+
+def worker_share(candidates: range) -> range:
+    """The part of `candidates` that is this worker's alone, so that two workers do not race for the same ones."""
+    count = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    return candidates[number::count]
