@@ -55,8 +55,10 @@ class ClusterStore:
         assignment: Mapping[int, Sequence[int]] | None = None,
         config: Mapping[str, str] | None = None,
         validate_only: bool = False,
+        beside: Sequence[CreatedTopic] = (),
     ) -> CreatedTopic:
         """CTL-17…19. `name` is the tenant's (internal when `instance_id` is None); -1 means the instance's default.
+        `beside`: what the same request made before, of which `image` need not know yet.
 
         Leaders are not there yet when this returns: `current.wait_until(lambda image: ...has_leaders)`.
         Config keys and values must have been checked by the caller.
@@ -72,6 +74,7 @@ class ClusterStore:
             place=self._place,
             topic_id=self._random_bytes(16),
             replication_factor_max=self._replication_factor_max,
+            beside=beside,
         )
         if not validate_only:
             await topic_admin.create(self.tree, plan)
@@ -90,9 +93,10 @@ class ClusterStore:
         total: int,
         assignment: Sequence[Sequence[int]] | None = None,
         validate_only: bool = False,
+        beside: Sequence[CreatedTopic] = (),
     ) -> CreatedTopic:
         """Grows a topic to `total` partitions (REP-35, ASG-5); `assignment` lists the replicas of the added ones
-        only.
+        only, `beside` is as in `create_topic`.
         """
         return await topic_admin.grow(
             self.tree,
@@ -103,6 +107,7 @@ class ClusterStore:
             assignment=assignment,
             place=self._place,
             validate_only=validate_only,
+            beside=beside,
         )
 
     async def alter_topic_config(

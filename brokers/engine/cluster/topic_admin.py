@@ -122,6 +122,7 @@ async def grow(
     assignment: Sequence[Sequence[int]] | None,
     place: Place,
     validate_only: bool,
+    beside: Sequence[CreatedTopic] = (),
 ) -> CreatedTopic:
     topic = find_topic(image, instance_id, name)
     path = paths.topic(topic.name)
@@ -130,7 +131,7 @@ async def grow(
         if node is None:
             raise unknown_topic()
         present = TopicDocument.from_json(node.data)
-        added = plan_growth(image, topic, present, total, assignment, place)
+        added = plan_growth(image, topic, present, total, assignment, place, beside)
         grown = TopicDocument(topic_id=present.topic_id, assignment={**present.assignment, **added})
         if not validate_only:
             try:

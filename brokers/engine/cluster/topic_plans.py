@@ -75,8 +75,10 @@ def plan_creation(
     place: Place,
     topic_id: bytes,
     replication_factor_max: int,
+    beside: Sequence[CreatedTopic] = (),
 ) -> CreatedTopic:
-    """Everything CreateTopics promises, decided from one picture.
+    """Everything CreateTopics promises, decided from one picture. `beside`: what the same request made before, of
+    which the picture need not know yet.
 
     Raises:
         errors.Refused: see its subclasses; in the order Kafka checks: name, existence, counts, assignment.
@@ -94,7 +96,7 @@ def plan_creation(
         chosen = place(brokers, partitions=count, replication_factor=factor)
     _check_count(len(chosen))
     _check_factor(len(chosen[0]), len(brokers), replication_factor_max)
-    _check_room(image, instance_id, len(chosen))
+    _check_room(image, instance_id, len(chosen), beside)
     return CreatedTopic(
         internal_name=internal,
         user_name=name,
@@ -179,11 +181,14 @@ def _check_count(count: int) -> None:
         raise errors.InvalidPartitions(f"Number of partitions must not exceed {PARTITIONS_PER_TOPIC_MAX}.")
 
 
-def _check_room(image: ClusterImage, instance_id: str | None, added: int) -> None:
+def _check_room(image: ClusterImage, instance_id: str | None, added: int, beside: Sequence[CreatedTopic]) -> None:
     instance: InstanceImage | None = image.instances.get(instance_id) if instance_id is not None else None
     if instance is None or instance.document.partitions_max is None:
         return
-    present = sum(len(topic.partitions) for topic in instance.topics.values())
+    counts = {topic.name: len(topic.partitions) for topic in instance.topics.values()}
+    for made in beside:
+        counts[made.internal_name] = max(len(made.assignment), counts.get(made.internal_name, 0))
+    present = sum(counts.values())
     if present + added > instance.document.partitions_max:
         raise errors.PolicyViolation(
             f"The instance may have {instance.document.partitions_max} partitions and has {present}; "
@@ -225,7 +230,9 @@ def plan_growth(
     total: int,
     assignment: Sequence[Sequence[int]] | None,
     place: Place,
+    beside: Sequence[CreatedTopic] = (),
 ) -> dict[int, tuple[int, ...]]:
+    """The added partitions with their replicas; `beside` as in `plan_creation`. Raises errors.Refused."""
     count = len(present.assignment)
     if total < count:
         raise errors.InvalidPartitions(
@@ -234,7 +241,7 @@ def plan_growth(
     if total == count:
         raise errors.InvalidPartitions(f"Topic already has {count} partition(s).")
     _check_count(total)
-    _check_room(image, topic.instance_id, total - count)
+    _check_room(image, topic.instance_id, total - count, beside)
     brokers = eligible_brokers(image, topic.instance_id)
     factor = len(present.assignment[0])
     if assignment is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from brokers.engine.access.authorizer import Operation, decide
 from brokers.engine.cluster.errors import ClusterError
@@ -27,20 +28,22 @@ async def create_partitions(call: Call, request: CreatePartitionsRequest) -> Cre
         try:
             if names[topic.name] > 1:
                 raise Wrong(ErrorCode.INVALID_REQUEST, "Duplicate topic in the request.")
-            made = await _grow(call, topic, request.validate_only)
+            made = await _grow(call, topic, list(grown.values()), request.validate_only)
         except Wrong as wrong:
             results[topic.name] = CreatePartitionsTopicResult(
                 name=topic.name, error_code=wrong.code, error_message=str(wrong)
             )
         else:
             results[topic.name] = CreatePartitionsTopicResult(name=topic.name, error_code=0)
-            if not request.validate_only:
-                grown[topic.name] = made
-    await _settle(call, request.timeout_ms, grown, results)
+            grown[topic.name] = made
+    if not request.validate_only:
+        await _settle(call, request.timeout_ms, grown, results)
     return CreatePartitionsResponse(results=list(results.values()))
 
 
-async def _grow(call: Call, wanted: CreatePartitionsTopic, validate_only: bool) -> CreatedTopic:
+async def _grow(
+    call: Call, wanted: CreatePartitionsTopic, beside: Sequence[CreatedTopic], validate_only: bool
+) -> CreatedTopic:
     topic = call.view.namespace.topics.get(wanted.name.encode())
     error = decide(call.view.state, topic, Operation.DESCRIBE, call.address)
     if error:
@@ -54,6 +57,7 @@ async def _grow(call: Call, wanted: CreatePartitionsTopic, validate_only: bool) 
             total=wanted.count,
             assignment=assignment,
             validate_only=validate_only,
+            beside=beside,
         )
     except ClusterError as failure:
         raise Wrong(failure.wire_code, str(failure)) from failure

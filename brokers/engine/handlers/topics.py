@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from brokers.engine.access.authorizer import Operation, decide
 from brokers.engine.cluster.errors import ClusterError
@@ -55,15 +55,15 @@ async def create_topics(call: Call, request: CreateTopicsRequest) -> CreateTopic
             if names[topic.name] > 1:
                 raise Wrong(ErrorCode.INVALID_REQUEST, "Duplicate topic in the request.")
             _check_collision(call, topic.name, passed)
-            created = await _create(call, topic, request.validate_only)
+            created = await _create(call, topic, [plan for plan, _ in made], request.validate_only)
         except Wrong as wrong:
             results.append(_refused(topic.name, wrong))
         else:
             passed[collision_key(topic.name)] = topic.name
             results.append(_created(call, topic.name, created, request.validate_only))
-            if not request.validate_only:
-                made.append((created, results[-1]))
-    await _settle(call, request.timeout_ms, made)
+            made.append((created, results[-1]))
+    if not request.validate_only:
+        await _settle(call, request.timeout_ms, made)
     return CreateTopicsResponse(topics=results)
 
 
@@ -74,7 +74,9 @@ def _check_collision(call: Call, name: str, passed: Mapping[str, str]) -> None:
         raise Wrong(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topics: {other}")
 
 
-async def _create(call: Call, topic: CreatableTopic, validate_only: bool) -> CreatedTopic:
+async def _create(
+    call: Call, topic: CreatableTopic, beside: Sequence[CreatedTopic], validate_only: bool
+) -> CreatedTopic:
     assignment = None
     if topic.assignments:
         if topic.num_partitions != -1 or topic.replication_factor != -1:
@@ -97,6 +99,7 @@ async def _create(call: Call, topic: CreatableTopic, validate_only: bool) -> Cre
             assignment=assignment,
             config=config,
             validate_only=validate_only,
+            beside=beside,
         )
 
     try:

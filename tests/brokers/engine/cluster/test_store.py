@@ -192,6 +192,17 @@ async def test_an_instance_has_no_more_partitions_than_it_was_sold(member: Membe
     await create(member, "two", partitions=1)
 
 
+async def test_what_one_request_makes_counts_together(member: Member) -> None:
+    await member.publish_instance(OURS, [1, 2], partitions_max=4, generation=2)
+    before = member.image
+    one = await member.store.create_topic(before, instance_id=OURS, name="one", partitions=3)
+    with pytest.raises(errors.PolicyViolation, match="has 3; 2 more"):
+        await member.store.create_topic(before, instance_id=OURS, name="two", partitions=2, beside=[one])
+    two = await member.store.create_topic(before, instance_id=OURS, name="two", partitions=1, beside=[one])
+    with pytest.raises(errors.PolicyViolation, match="has 4; 1 more"):
+        await member.store.create_topic(member.image, instance_id=OURS, name="three", partitions=1, beside=[one, two])
+
+
 async def test_growing_keeps_what_is_there_and_gives_the_added_partitions_leaders(member: Member) -> None:
     """REP-35, ASG-9."""
     before = await member.create_topic(OURS, "orders", partitions=2)
