@@ -22,8 +22,8 @@ NO_TIMESTAMP: Final = -1
 class Verdict(NamedTuple):
     """What is known of a batch before its records are looked at.
 
-    `drop_records`: of an aborted transaction, or a marker that has served. `keep_empty`: it carries a producer's last
-    sequence. `marker_served`: a control batch whose transaction has no data left; it gets a horizon.
+    `drop_records`: of an aborted transaction, or all superseded, or a marker that has served. `keep_empty`: it carries
+    a producer's last sequence. `marker_served`: a control batch whose transaction has no data left; it gets a horizon.
     """
 
     drop_records: bool = False

@@ -16,10 +16,11 @@ from brokers.engine.records.builder import records_block
 from brokers.engine.records.compression import Oversized, Undecodable
 from brokers.engine.records.control import marker_kind
 from brokers.engine.records.walk import Malformed
-from brokers.engine.storage.compaction.fields import read_fields
+from brokers.engine.storage.compaction.fields import read_fields, read_keys
 from brokers.engine.storage.compaction.filtering import Verdict, horizon_of, rewrite
 from brokers.engine.storage.compaction.grouping import Source, group
 from brokers.engine.storage.compaction.job import Cleaned, CleaningFailed, Event, Finished, Job
+from brokers.engine.storage.compaction.living import Living
 from brokers.engine.storage.compaction.offset_map import OffsetMap
 from brokers.engine.storage.compaction.pacing import Pacer
 from brokers.engine.storage.compaction.reading import Batches, batches, log_path
@@ -40,6 +41,7 @@ class Run:
         self._offsets.latest_offset = job.first_dirty - 1
         self._outcomes = Outcomes()
         self._markers = Markers()
+        self._living = Living(self._offsets, job.first_dirty)
         self._cpu_s_before = process_time()
         self._kept = self._dropped = self._keyless = 0
 
@@ -47,6 +49,7 @@ class Run:
         """Raises CleaningFailed, OSError."""
         job = self._job
         end_offset = self._map_head()
+        self._living = Living(self._offsets, job.first_dirty)
         sources = self._sources(end_offset)
         before = after = 0
         for members in group(sources, job.segment_bytes, job.index_bytes):
@@ -106,15 +109,18 @@ class Run:
         """False if the map is full before the batch's end."""
         if header.is_control or not header.record_count or self._outcomes.is_aborted(header):
             return True
-        put, first = self._offsets.put, header.base_offset
+        put, first, first_dirty = self._offsets.put, header.base_offset, self._job.first_dirty
+        keyless = 0
         try:
-            for record in read_fields(records_block(data), header.record_count):
-                key = record[5]
-                offset = first + record[0]
-                if key is not None and offset >= self._job.first_dirty and not put(key, offset):
+            for delta, key in read_keys(records_block(data), header.record_count):
+                if key is None:
+                    keyless += 1
+                elif first + delta >= first_dirty and not put(key, first + delta):
                     return False
         except (Malformed, Undecodable, Oversized) as error:
             raise self._unreadable(base_offset, header, error) from None
+        if first >= first_dirty:
+            self._keyless += keyless
         return True
 
     def _learn_outcomes(self, dirty: Sequence[tuple[int, int]]) -> None:
@@ -187,7 +193,8 @@ class Run:
             raise self._unreadable(base_offset, header, error) from None
         self._kept += found.kept
         self._dropped += found.dropped
-        self._keyless += found.keyless
+        if header.base_offset < job.first_dirty:  # the others were counted when they were mapped
+            self._keyless += found.keyless
         if found.data is not None:
             target.add(found.data, header.last_offset, found.largest_timestamp)
 
@@ -197,7 +204,8 @@ class Run:
             horizon = horizon_of(header)
             drop = served and (not header.record_count or (horizon is not None and horizon <= self._job.now_ms))
         else:
-            drop = self._outcomes.is_aborted(header)
+            lives = not header.record_count or self._living.any_of(header.base_offset, header.last_offset)
+            drop = not lives or self._outcomes.is_aborted(header)
         return Verdict(drop, self._is_last_of_producer(header), served)
 
     def _is_last_of_producer(self, header: BatchHeader) -> bool:

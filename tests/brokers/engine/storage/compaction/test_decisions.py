@@ -9,11 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brokers.engine.errors import SettingsWrong
+from brokers.engine.records.builder import Record, build_batch, records_block
+from brokers.engine.records.walk import Malformed
+from brokers.engine.storage.compaction.fields import read_fields, read_keys
 from brokers.engine.storage.compaction.grouping import Source, group
-from brokers.engine.storage.compaction.offset_map import OffsetMap, probe, slots_of
+from brokers.engine.storage.compaction.living import PLACES_MAX, Living
+from brokers.engine.storage.compaction.offset_map import YOUNG_KEYS_MAX, OffsetMap, probe, slots_of
 from brokers.engine.storage.compaction.pacing import Pacer
 from brokers.engine.storage.compaction.selection import SegmentFacts, filthiest, first_dirty_offset, measure
 from brokers.engine.storage.compaction.settings import LONG_MAX, CleanerSettings, CompactionRules, from_overrides
+
+NOW_MS = 1_700_000_000_000
 
 
 def _segment(base: int, size: int = 100, first_ms: int = 0, last_ms: int = 0) -> SegmentFacts:
@@ -28,17 +34,83 @@ def test_an_entry_of_the_offset_map_takes_24_bytes() -> None:
     assert int(slots_of(128 * 1024**2) * 0.9) == 5_033_164
 
 
-@given(st.lists(st.tuples(st.binary(max_size=3), st.integers(0, 2**62)), max_size=80))
-def test_the_offset_map_is_a_dictionary_until_it_is_full(puts: list[tuple[bytes, int]]) -> None:
-    offsets = OffsetMap(24 * 50, 0.9)
+@given(
+    st.lists(
+        st.tuples(st.binary(max_size=3) | st.binary(min_size=64, max_size=65), st.integers(0, 2**62)), max_size=80
+    ),
+    st.sampled_from([1, 7, YOUNG_KEYS_MAX]),
+    st.booleans(),
+)
+def test_the_offset_map_is_a_dictionary_until_it_is_full(
+    puts: list[tuple[bytes, int]], young_max: int, watched: bool
+) -> None:
+    offsets = OffsetMap(24 * 50, 0.9, young_max=young_max)
     expected: dict[bytes, int] = {}
     for key, offset in puts:
         fits = key in expected or len(expected) < 45
         assert offsets.put(key, offset) == fits
         if fits:
             expected[key] = offset
-        assert offsets.full == (len(expected) == 45)
+        assert offsets.get(key) == expected.get(key, -1)
+        if watched:
+            assert (offsets.entries, offsets.full) == (len(expected), len(expected) == 45)
+    assert offsets.entries == len(expected)
     assert {key: offsets.get(key) for key, _ in puts} == {key: expected.get(key, -1) for key, _ in puts}
+    assert sorted(offsets.offsets()) == sorted(expected.values())
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.integers(1, 3)), min_size=1, max_size=60),
+    st.integers(0, 40),
+    st.sampled_from([1, 4, 16, PLACES_MAX]),
+)
+def test_a_batch_is_passed_over_only_if_nothing_in_it_lives(
+    batches: list[tuple[int, int]], first_dirty: int, places_max: int
+) -> None:
+    """Batches of one to three records of a key; a few places for many offsets may only make it more careful."""
+    offsets = OffsetMap(24 * 50, 0.9)
+    spans, live, end = [], {}, 0
+    for key, records in batches:
+        spans.append((end, end + records - 1))
+        for _ in range(records):
+            if end >= first_dirty:
+                offsets.put(b"%d" % key, end)
+                live[key] = end
+            end += 1
+    offsets.latest_offset = end - 1
+    found = Living(offsets, first_dirty, places_max)
+    for base, last in spans:
+        lives = base < first_dirty or any(base <= offset <= last for offset in live.values())
+        assert found.any_of(base, last) >= lives
+        if places_max > end:
+            assert found.any_of(base, last) == lives
+    assert found.any_of(end, end + 5), "what was not mapped stays"
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(-(2**40), 2**40), st.none() | st.binary(max_size=200), st.none() | st.binary(max_size=200)
+        ),
+        min_size=1,
+        max_size=100,
+    ),
+    st.integers(-1, 40),
+)
+def test_keys_are_read_as_whole_records_are(
+    content: list[tuple[int, bytes | None, bytes | None]], cut_bytes: int
+) -> None:
+    """And what is cut off is refused by both."""
+    records = [Record(NOW_MS + shift, key, value) for shift, key, value in content]
+    block = records_block(build_batch(records))
+    assert read_keys(block, len(records)) == [(delta, record.key) for delta, record in enumerate(records)]
+    assert [(field[0], field[5]) for field in read_fields(block, len(records))] == read_keys(block, len(records))
+    if 0 <= cut_bytes < len(block):
+        for read in (read_keys, read_fields):
+            with pytest.raises(Malformed):
+                read(block[:cut_bytes], len(records))
+            with pytest.raises(Malformed):
+                read(block + block[:1], len(records))
 
 
 def test_probes_look_at_each_four_bytes_of_the_hash_and_then_onwards() -> None:

@@ -1,0 +1,37 @@
+"""Which batches of the head hold nothing that lives on: they go without being inflated or looked into. Pure.
+
+Of what was mapped only the offsets in the map stay, so their places tell all there is to know of a batch. One byte
+stands for one offset, or for two, four, ... neighbours in a long head; then a batch may be looked into for nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from brokers.engine.storage.compaction.offset_map import OffsetMap
+
+PLACES_MAX: Final = 8 * 1024 * 1024
+
+
+class Living:
+    """Of a map that was filled from `first_dirty` on. Does not follow the map when more is put into it."""
+
+    __slots__ = ("_end", "_first", "_places", "_shift")
+
+    def __init__(self, offsets: OffsetMap, first_dirty: int, places_max: int = PLACES_MAX) -> None:
+        self._first = first_dirty
+        self._end = offsets.latest_offset + 1
+        span = max(self._end - first_dirty, 0)
+        self._shift = (span // places_max).bit_length()
+        self._places = bytearray((span >> self._shift) + 1)
+        for offset in offsets.offsets():
+            if offset < self._end:  # the last batch may have been mapped in part
+                self._places[(offset - first_dirty) >> self._shift] = 1
+
+    def any_of(self, base_offset: int, last_offset: int) -> bool:
+        """Whether a record between the two, both included, may live. Always so outside of what was mapped."""
+        if base_offset < self._first or last_offset >= self._end:
+            return True
+        start = (base_offset - self._first) >> self._shift
+        end = ((last_offset - self._first) >> self._shift) + 1
+        return self._places.find(1, start, end) >= 0
