@@ -16,6 +16,8 @@ from instances.choices import ConditionType, OperationType, Reason, Step
 from instances.lifecycle import Phase
 from instances.models import Instance, Operation, TopicAllowList
 from instances.services.common import move
+from instances.services.ending import suspend_instance
+from instances.services.following import reason_of
 from tenants import audit
 from tenants.actors import Actor
 
@@ -188,6 +190,8 @@ def settle(work: Work, acks: Acks) -> Instance:
                 operations.succeed(operation)
         if was_provisioning and instance.current_phase is Phase.RUNNING:
             audit.record(work.acting, "instance.running", instance, tenant=instance.tenant)
+            if instance.tenant.is_suspended:
+                suspend_instance(acting=work.acting, instance=instance, reason=reason_of(instance.tenant))
     return instance
 
 

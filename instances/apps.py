@@ -1,4 +1,4 @@
-"""Instances' place in Django: it plugs the door to an instance into the ports of `quotas`."""
+"""Instances in Django: they follow their tenants, and plug the door to an instance into the ports of `quotas`."""
 
 from django.apps import AppConfig
 from django.utils.translation import gettext_lazy as _
@@ -11,8 +11,12 @@ class InstancesConfig(AppConfig):
 
     def ready(self) -> None:
         from instances import access, limits
+        from instances.services import following
         from quotas import ports as quota_ports
+        from tenants.signals import tenant_resumed, tenant_suspended
 
         limits.publish()
         quota_ports.instance_door.plug(access.instance)
         quota_ports.require_reachable.plug(access.require_reachable)
+        tenant_suspended.connect(following.suspend_with_tenant, dispatch_uid="instances")
+        tenant_resumed.connect(following.resume_with_tenant, dispatch_uid="instances")

@@ -68,6 +68,7 @@ class Reason(models.TextChoices):
     PORT_NOT_OPEN = "port_not_open", _("A broker could not open its port")
     PROBE_FAILED = "probe_failed", _("The first message did not come back")
     UNPAID = "unpaid", _("Unpaid invoice")
+    TENANT_SUSPENDED = "tenant_suspended", _("The tenant is suspended")
     BY_OPERATOR = "by_operator", _("Suspended by the operator")
     DELETED_BY_USER = "deleted_by_user", _("Deleted, can be restored")
 

@@ -10,6 +10,7 @@ from tenants.choices import SuspensionReason, TenantStatus
 from tenants.errors import Conflict, PermissionDenied
 from tenants.models import Tenant
 from tenants.services.people import checked_name
+from tenants.signals import tenant_resumed, tenant_suspended
 
 
 @transaction.atomic
@@ -28,7 +29,9 @@ def rename_tenant(*, acting: Actor, tenant: Tenant, name: str) -> Tenant:
 
 @transaction.atomic
 def suspend_tenant(*, acting: Actor, tenant: Tenant, reason: SuspensionReason) -> Tenant:
-    """Stop all writes of a tenant. For operators and the system; raises `Conflict` when it is suspended already."""
+    """Stop all writes of a tenant, those of its instances' clients included. For operators and the system; raises
+    `Conflict` when it is suspended already.
+    """
     _require_platform(acting)
     tenant = Tenant.objects.select_for_update().get(pk=tenant.pk)
     if tenant.is_suspended:
@@ -37,6 +40,7 @@ def suspend_tenant(*, acting: Actor, tenant: Tenant, reason: SuspensionReason) -
     tenant.save_changes(["status", "suspension_reason"])
     after = {"status": TenantStatus.SUSPENDED, "reason": tenant.suspension_reason}
     audit.record(acting, "tenant.suspended", tenant, {"status": TenantStatus.ACTIVE}, after, tenant=tenant)
+    tenant_suspended.send(sender=Tenant, tenant=tenant, acting=acting)
     return tenant
 
 
@@ -51,6 +55,7 @@ def resume_tenant(*, acting: Actor, tenant: Tenant) -> Tenant:
     tenant.status, tenant.suspension_reason = TenantStatus.ACTIVE, ""
     tenant.save_changes(["status", "suspension_reason"])
     audit.record(acting, "tenant.resumed", tenant, before, {"status": TenantStatus.ACTIVE}, tenant=tenant)
+    tenant_resumed.send(sender=Tenant, tenant=tenant, acting=acting)
     return tenant
 
 

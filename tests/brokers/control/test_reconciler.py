@@ -18,7 +18,9 @@ from instances import services
 from instances.choices import OperationState, StepState
 from instances.lifecycle import Phase
 from instances.models import Instance, Operation, TopicAllowList
+from tenants import services as tenant_services
 from tenants.actors import Actor, member_actor, system_actor
+from tenants.choices import SuspensionReason
 from tests.support.api_cases import make_member
 from tests.support.fleet import AcknowledgingBrokers
 
@@ -194,6 +196,20 @@ def test_a_resize_is_published_and_confirmed_without_another_probe(
     operation.refresh_from_db()
     assert operation.state == OperationState.SUCCEEDED
     assert probed == [instance.pk]
+
+
+def test_what_begins_to_run_for_a_suspended_tenant_is_frozen_at_once(
+    brokers: AcknowledgingBrokers, instance: Instance, acting: Actor
+) -> None:
+    assert acting.tenant is not None
+    tenant_services.suspend_tenant(
+        acting=system_actor("payments"), tenant=acting.tenant, reason=SuspensionReason.UNPAID
+    )
+    reconciler.reconcile(instance.pk)
+    reconciler.reconcile(instance.pk)
+    instance.refresh_from_db()
+    assert (instance.phase, instance.reason) == ("suspended", "unpaid")
+    assert document(brokers, instance).state == "frozen"
 
 
 def test_suspended_is_frozen_for_brokers_and_resuming_makes_it_active_again(

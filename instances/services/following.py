@@ -1,0 +1,43 @@
+"""Instances follow their tenant: while it is suspended they take no more messages, and give back those they have.
+
+An instance on its way when its tenant is suspended is caught by the reconciler as soon as it runs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from instances.choices import Reason
+from instances.lifecycle import Phase
+from instances.models import Instance
+from instances.services.ending import resume_instance, suspend_instance
+from tenants.actors import Actor
+from tenants.choices import SuspensionReason
+from tenants.models import Tenant
+
+REASONS = (Reason.UNPAID, Reason.TENANT_SUSPENDED)
+
+
+def reason_of(tenant: Tenant) -> Reason:
+    """Why the instances of a suspended tenant are."""
+    return Reason.UNPAID if tenant.suspension_reason == SuspensionReason.UNPAID else Reason.TENANT_SUSPENDED
+
+
+def suspend_with_tenant(*, tenant: Tenant, acting: Actor, **_: Any) -> None:
+    """Suspends whatever runs; what an operator has suspended already stays that operator's."""
+    acting = acting.within(tenant)
+    running = Instance.objects.filter(phase__in=(Phase.RUNNING.value, Phase.UPDATING.value), suspended_for="")
+    for instance in running.filter(tenant=tenant).select_for_update(of=("self",)).order_by("pk"):
+        suspend_instance(acting=acting, instance=instance, reason=reason_of(tenant))
+
+
+def resume_with_tenant(*, tenant: Tenant, acting: Actor, **_: Any) -> None:
+    """Resumes what was suspended with the tenant; what is being deleted would come back as it was meant to run."""
+    acting = acting.within(tenant)
+    followers = Instance.objects.filter(tenant=tenant, suspended_for__in=REASONS).select_for_update(of=("self",))
+    for instance in followers.order_by("pk"):
+        if instance.current_phase is Phase.SUSPENDED:
+            resume_instance(acting=acting, instance=instance)
+        else:
+            instance.suspended_for = ""
+            instance.save_changes(["suspended_for"])
