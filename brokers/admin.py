@@ -6,11 +6,22 @@ from typing import Any
 
 from django.contrib import admin
 from django.utils.translation import gettext_lazy as _
+from unfold.decorators import display
 
 from brokers import selectors, services
+from brokers.choices import Health
+from brokers.health import offline_directories
 from brokers.models import Broker, Cluster, Host, Placement, PortLease
 from tenants.actors import Actor
 from tenants.operator import OperatorAdmin, operator_action
+
+HEALTH_COLOURS = {
+    Health.HEALTHY.label: "success",
+    Health.STARTING.label: "info",
+    Health.LATE.label: "warning",
+    Health.DISK_OFFLINE.label: "danger",
+    Health.DOWN.label: "danger",
+}
 
 
 @admin.register(Cluster)
@@ -44,13 +55,19 @@ class HostAdmin(OperatorAdmin):
 class BrokerAdmin(OperatorAdmin):
     symbol = "memory"
     list_display = ("number", "cluster", "host", "health", "wanted", "process_state", "process_restarts", "load")
+    readonly_fields = ("offline_disks",)
     list_filter = ("cluster", "wanted", "process_state")
     list_select_related = ("cluster", "host")
     actions = ("restart",)
 
-    @admin.display(description=_("health"))
-    def health(self, broker: Broker) -> Any:
-        return selectors.health_of(broker).label
+    @display(description=_("health"), label=HEALTH_COLOURS)
+    def health(self, broker: Broker) -> str:
+        return str(selectors.health_of(broker).label)
+
+    @admin.display(description=_("disks offline"))
+    def offline_disks(self, broker: Broker) -> str:
+        lines = [f"{path}: {reason}" for path, reason in offline_directories(broker).items()]
+        return "; ".join(lines) or "—"
 
     @admin.display(description=_("leaders, connections"))
     def load(self, broker: Broker) -> str:

@@ -33,6 +33,7 @@ class Health(models.TextChoices):
     """What an operator has to know about a broker, from both looks."""
 
     HEALTHY = "healthy", _("Healthy")
+    DISK_OFFLINE = "disk_offline", _("A disk is offline")
     STARTING = "starting", _("Starting")
     LATE = "late", _("Does not answer")
     DOWN = "down", _("Down")

@@ -29,7 +29,13 @@ def health(broker: Broker, now: datetime) -> Health:
         return Health.DOWN
     is_fresh = broker.observed_at is not None and now - broker.observed_at <= timedelta(seconds=BROKER_LATE_S)
     if is_fresh:
-        return Health.HEALTHY
+        return Health.DISK_OFFLINE if offline_directories(broker) else Health.HEALTHY
     if broker.process_state == ProcessState.STARTING:
         return Health.STARTING
     return Health.LATE if broker.process_state == ProcessState.RUNNING else Health.DOWN
+
+
+def offline_directories(broker: Broker) -> dict[str, str]:
+    """The log directories that the broker has given up, each with what happened there."""
+    directories = (broker.observed or {}).get("log_directories", ())
+    return {str(one["path"]): str(one["offline_reason"]) for one in directories if one.get("offline_reason")}

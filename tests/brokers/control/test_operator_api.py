@@ -78,10 +78,19 @@ def test_one_broker_at_a_time_is_restarted(cluster: Cluster, operator: Api) -> N
     assert_problem(operator.post("/operator/brokers/brk-00000000/restart"), 404)
 
 
+BROKEN_DISK = {
+    "log_directories": [
+        {"path": "/data/1", "partitions": 4, "size_bytes": 9, "offline_reason": None},
+        {"path": "/data/2", "partitions": 0, "size_bytes": 0, "offline_reason": "Input/output error"},
+    ]
+}
+
+
 @pytest.mark.parametrize(
     ("fields", "word"),
     [
         ({"process_state": ProcessState.RUNNING, "age_s": 1}, "healthy"),
+        ({"process_state": ProcessState.RUNNING, "age_s": 1, "observed": BROKEN_DISK}, "disk_offline"),
         ({"process_state": ProcessState.RUNNING, "age_s": 60}, "late"),
         ({"process_state": ProcessState.STARTING, "age_s": None}, "starting"),
         ({"process_state": ProcessState.BACKING_OFF, "age_s": 1}, "down"),
@@ -148,6 +157,17 @@ class TestPanel:
         answer = panel.get(f"/operator/brokers/cluster/{cluster.pk}/change/", follow=True)
         assert answer.status_code == 200
         assert cluster.control_secret_file not in answer.content.decode()
+
+    def test_the_operator_reads_which_disk_is_offline_and_why(self, panel: Client, cluster: Cluster) -> None:
+        broker = cluster.brokers.first()
+        assert broker is not None
+        Broker.objects.filter(pk=broker.pk).update(
+            observed=BROKEN_DISK, observed_at=timezone.now(), process_state=ProcessState.RUNNING
+        )
+        listed = panel.get("/operator/brokers/broker/").content.decode()
+        assert "A disk is offline" in listed
+        shown = panel.get(f"/operator/brokers/broker/{broker.pk}/change/").content.decode()
+        assert "/data/2: Input/output error" in shown
 
     def test_instances_are_suspended_and_resumed(self, panel: Client, cluster: Cluster) -> None:
         instance = make_running(make_tenant())
