@@ -14,3 +14,6 @@ class Slice(Protocol):
 
     def release(self) -> None:
         """Lets go of the file. May be called more than once."""
+
+    def failed(self, error: OSError) -> None:
+        """The disk would not read it; for whoever owns the file to draw the conclusion."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 
 import structlog
 
@@ -48,6 +49,8 @@ USAGE_INTERVAL_MS = 10_000
 SWEEP_INTERVAL_MS = 10_000
 COUNTERS_INTERVAL_S = 600.0
 INTERNAL_LISTENER = "internal"
+# Threads that wait for the disk where a client reads what is not in the page cache; a disk gains nothing from many.
+COLD_READERS = 4
 DRAIN_TIMEOUT_S = 1.0
 
 STARTING = "the broker is starting"
@@ -81,6 +84,7 @@ class Broker:
         self.current = CurrentImage(ClusterImage(config.cluster_id))
         self.watcher = ClusterWatcher(self.tree, self.current)
         self.books = Books(config.quota_burst_ms)
+        self.readers = ThreadPoolExecutor(COLD_READERS, "cold-read")
         self.engine = Engine(
             broker_id=config.broker_id,
             loop=loop,
@@ -94,6 +98,7 @@ class Broker:
             control_secret=config.control_secret,
             fetch_bytes_max=config.fetch_bytes_max,
             frame_bytes_max=config.frame_bytes_max,
+            readers=self.readers,
         )
         self.listeners = Listeners(
             loop,
@@ -104,6 +109,7 @@ class Broker:
                 sweep_ms=SWEEP_INTERVAL_MS,
             ),
             NetworkReports(self.clock.monotonic_ms),
+            self.readers,
         )
         self.roles = Roles(broker_id=config.broker_id, table=self.table, now_ms=self.clock.now_ms)
         self.ports = InstancePorts(self.engine, self.listeners, config.bind_host)
@@ -221,6 +227,7 @@ class Broker:
         for task in tuple(self.engine.tasks):
             task.cancel()
         await asyncio.gather(*self.engine.tasks, return_exceptions=True)
+        self.readers.shutdown(wait=False, cancel_futures=True)
         self.metering.report()
         await self.ports.withdraw()
         await self.session.stop()

@@ -7,6 +7,7 @@ import hashlib
 from base64 import urlsafe_b64encode
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -78,6 +79,8 @@ class Engine:
     control_secret: str
     fetch_bytes_max: int
     frame_bytes_max: int
+    # Threads that may wait for a disk.
+    readers: Executor
     stamp: object = field(default_factory=object)
     totals: Totals = field(default_factory=Totals)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)

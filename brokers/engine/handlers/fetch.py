@@ -11,6 +11,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from brokers.engine.handlers.client import Client
+from brokers.engine.handlers.cold import ROUNDS_MAX, Missing, pull_then
 from brokers.engine.handlers.fetch_odd import Diverging, Line, diverged, divergence, refused
 from brokers.engine.partitions.partition import NO_EPOCH, Partition
 from brokers.engine.partitions.waiting import FetchWait
@@ -35,12 +36,16 @@ FRAME_SIZE_BYTES: Final = 4
 
 
 class Reading:
-    """One pass over the partitions of a request."""
+    """One pass over the partitions of a request.
 
-    __slots__ = ("answers", "diverging", "metered", "must_answer", "readable_bytes", "watched")
+    What is `missing` has to come from the disk, which this pass was not to wait for; then the rest is of no use.
+    """
+
+    __slots__ = ("answers", "diverging", "metered", "missing", "must_answer", "readable_bytes", "watched")
 
     def __init__(self) -> None:
         self.answers: list[tuple[bytes, list[Line]]] = []
+        self.missing: list[Missing] = []
         self.diverging: Diverging = {}
         self.metered: list[tuple[UsageCounter | None, int]] = []
         self.readable_bytes = 0
@@ -72,15 +77,33 @@ def fetch(
     if error:
         session.channel.respond_parts(encode_fetch_response(version, correlation_id, 0, error, NO_SESSION, []))
         return
+    _serve(session, client_id, version, correlation_id, frame, True, 0)
+
+
+def _serve(
+    session: Session,
+    client_id: str | None,
+    version: int,
+    correlation_id: int,
+    frame: FetchFrame,
+    may_park: bool,
+    round_number: int,
+) -> None:
+    """Answers with what there is, or waits: for the disk, or (`may_park`) for more records."""
     client = session.client(client_id)
     limit = fetch_cap_bytes(client.consume_limiters, min(frame.max_bytes, session.engine.fetch_bytes_max))
-    reading = read(client, session, frame, version, limit)
-    missing_bytes = min(frame.min_bytes, limit) - reading.readable_bytes
-    if missing_bytes <= 0 or frame.max_wait_ms <= 0 or reading.must_answer or not reading.watched:
-        answer(session, client, version, correlation_id, frame, reading)
+    reading = read(client, session, frame, version, limit, round_number >= ROUNDS_MAX)
+    if reading.missing:
+        reading.release()
+        _serve_later(session, client_id, version, correlation_id, frame, may_park, round_number + 1, reading.missing)
         return
-    reading.release()
-    _park(session, client_id, version, correlation_id, frame, reading.watched, missing_bytes)
+    if may_park:
+        missing_bytes = min(frame.min_bytes, limit) - reading.readable_bytes
+        if missing_bytes > 0 and frame.max_wait_ms > 0 and not reading.must_answer and reading.watched:
+            reading.release()
+            _park(session, client_id, version, correlation_id, frame, reading.watched, missing_bytes)
+            return
+    answer(session, client, version, correlation_id, frame, reading)
 
 
 def _refusal(frame: FetchFrame) -> int:
@@ -92,7 +115,25 @@ def _refusal(frame: FetchFrame) -> int:
     return 0
 
 
-def read(client: Client, session: Session, frame: FetchFrame, version: int, limit: int) -> Reading:
+def _serve_later(
+    session: Session,
+    client_id: str | None,
+    version: int,
+    correlation_id: int,
+    frame: FetchFrame,
+    may_park: bool,
+    round_number: int,
+    missing: list[Missing],
+) -> None:
+    """`_serve` once what is `missing` came from the disk."""
+
+    def again() -> None:
+        _serve(session, client_id, version, correlation_id, frame, may_park, round_number)
+
+    pull_then(session, missing, again)
+
+
+def read(client: Client, session: Session, frame: FetchFrame, version: int, limit: int, wait: bool) -> Reading:
     """Reads in the order of the request; the first partition with data gives a whole batch, whatever its size."""
     engine = session.engine
     by_id = version >= TOPIC_IDS_FROM
@@ -135,12 +176,13 @@ def read(client: Client, session: Session, frame: FetchFrame, version: int, limi
                     reading.must_answer = True
                     lines.append((index, code, -1, -1, -1, 0, None))
                     continue
-            code, high_watermark, stable_offset, start_offset, records = partition.read(
+            code, high_watermark, stable_offset, start_offset, records, cold = partition.read(
                 offset,
                 partition_bytes_max if partition_bytes_max < remaining else remaining,
                 min_one_batch=nothing_yet,
                 isolation=isolation,
                 current_leader_epoch=leader_epoch if leader_epoch >= 0 else NO_EPOCH,
+                wait=wait,
             )
             if records is not None:
                 length = records.length
@@ -149,6 +191,8 @@ def read(client: Client, session: Session, frame: FetchFrame, version: int, limi
                 topic_bytes += length
                 lines.append((index, code, high_watermark, stable_offset, start_offset, length, records))
             else:
+                if cold is not None:
+                    reading.missing.append((partition, cold))
                 if code:
                     reading.must_answer = True
                     code = downgraded(code, ApiKey.FETCH, version)
@@ -263,9 +307,7 @@ def _park(
 
     def finish() -> None:
         session.cancel = None
-        client = session.client(client_id)
-        limit = fetch_cap_bytes(client.consume_limiters, min(frame.max_bytes, session.engine.fetch_bytes_max))
-        answer(session, client, version, correlation_id, frame, read(client, session, frame, version, limit))
+        _serve(session, client_id, version, correlation_id, frame, False, 0)
 
     wait = FetchWait(wake, missing_bytes)
     for partition in watched:

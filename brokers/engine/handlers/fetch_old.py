@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from brokers.engine.handlers.aside import answer_aside
 from brokers.engine.handlers.client import Client
+from brokers.engine.handlers.cold import ROUNDS_MAX, Missing, pull
 from brokers.engine.handlers.fetch import meter
 from brokers.engine.partitions.old_readers import Converted, read_messages, read_whole_batches
 from brokers.engine.partitions.partition import Partition
@@ -86,14 +87,12 @@ class _OldFetch:
         if self.request.replica_id >= 0:
             self._respond(self._refused(int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)))
             return
-        client = self.session.client(self.client_id)
-        topics, missing_bytes = self._read(client)
+        topics, missing_bytes = await self._read_without_stalling()
         watched = [part.partition for _, parts in topics for part in parts if part.partition is not None]
         if missing_bytes > 0 and self.request.max_wait_ms > 0 and not self.must_answer and watched:
             _release(topics)
             await self._waited(watched, missing_bytes)
-            client = self.session.client(self.client_id)
-            topics, _ = self._read(client)
+            topics, _ = await self._read_without_stalling()
         magic = 1 if self.version >= MAGIC_1_FROM else 0
         converting = self.session.engine.loop.run_in_executor(None, _convert, topics, magic)
         # Files stay open for as long as the thread reads them, even when nobody waits for it any more.
@@ -126,7 +125,18 @@ class _OldFetch:
             ]
         )
 
-    def _read(self, client: Client) -> tuple[list[tuple[str, list[_Part]]], int]:
+    async def _read_without_stalling(self) -> tuple[list[tuple[str, list[_Part]]], int]:
+        """As `_read`; what has to come from the disk is waited for while the loop serves others."""
+        for _ in range(ROUNDS_MAX):
+            topics, missing_bytes = self._read(self.session.client(self.client_id), wait=False)
+            missing = _missing(topics)
+            if not missing:
+                return topics, missing_bytes
+            _release(topics)
+            await pull(self.session.engine, missing)
+        return self._read(self.session.client(self.client_id), wait=True)
+
+    def _read(self, client: Client, *, wait: bool) -> tuple[list[tuple[str, list[_Part]]], int]:
         """Everything in the order of the request, and how many bytes are missing to the least that is wanted."""
         wanted_bytes = min(self.request.max_bytes, self.session.engine.fetch_bytes_max, READ_BYTES_MAX)
         limit = remaining = fetch_cap_bytes(client.consume_limiters, wanted_bytes)
@@ -136,7 +146,7 @@ class _OldFetch:
         for topic in self.request.topics:
             parts = []
             for wanted in topic.partitions:
-                part = self._part(client, topic.topic.encode(), wanted, remaining, min_one_batch=nothing_yet)
+                part = self._part(client, topic.topic.encode(), wanted, remaining, nothing_yet, wait)
                 parts.append(part)
                 if part.result is not None and part.result.slice is not None:
                     length = part.result.slice.length
@@ -147,7 +157,7 @@ class _OldFetch:
         return topics, min(self.request.min_bytes, limit) - readable_bytes
 
     def _part(
-        self, client: Client, name: bytes, wanted: FetchPartition, remaining: int, *, min_one_batch: bool
+        self, client: Client, name: bytes, wanted: FetchPartition, remaining: int, nothing_yet: bool, wait: bool
     ) -> _Part:
         route = client.consume_routes.get(name) or client.consume_route(name, by_id=False)
         line = _line(wanted.partition, route.error)
@@ -167,7 +177,7 @@ class _OldFetch:
             line.error_code = int(ErrorCode.UNSUPPORTED_VERSION)
         else:
             bytes_max = min(wanted.partition_max_bytes, remaining)
-            result = read_whole_batches(partition, wanted.fetch_offset, bytes_max, min_one_batch=min_one_batch)
+            result = read_whole_batches(partition, wanted.fetch_offset, bytes_max, min_one_batch=nothing_yet, wait=wait)
             line.error_code = result.error_code
             line.high_watermark = result.high_watermark
             part.result = result
@@ -213,6 +223,15 @@ class _OldFetch:
     def _encoded(self, response: FetchResponse) -> bytes:
         body = encode_response(ApiKey.FETCH, self.version, response)
         return encode_response_frame(ApiKey.FETCH, self.version, self.correlation_id, body)
+
+
+def _missing(topics: list[tuple[str, list[_Part]]]) -> list[Missing]:
+    return [
+        (part.partition, part.result.cold)
+        for _, parts in topics
+        for part in parts
+        if part.partition is not None and part.result is not None and part.result.cold is not None
+    ]
 
 
 def _line(index: int, error: int) -> FetchPartitionData:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Awaitable
 
 from brokers.engine.access.authorizer import Operation, decide
 from brokers.engine.cluster.image import TopicImage
+from brokers.engine.handlers.cold import ROUNDS_MAX, pull
 from brokers.engine.handlers.context import Call
 from brokers.engine.handlers.list_offsets_old import SEGMENTS_VERSION, list_segments
+from brokers.engine.partitions.partition import Partition
+from brokers.engine.partitions.results import ListedOffset
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode, downgraded
 from brokers.engine.protocol.messages.list_offsets import (
@@ -21,13 +25,14 @@ from brokers.engine.protocol.messages.list_offsets import (
 ISOLATION_LEVELS = (0, 1)
 
 
-def list_offsets(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse:
+def list_offsets(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
     """A partition named twice is refused with 42, as Kafka does (but not in version 0)."""
     if call.version == SEGMENTS_VERSION:
         return list_segments(call, request)
     named = Counter(
         (topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions
     )
+    lookup = _Lookup(call, request.isolation_level)
     topics = []
     for wanted in request.topics:
         topic = call.view.namespace.topics.get(wanted.name.encode())
@@ -39,36 +44,65 @@ def list_offsets(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse
             elif error or topic is None:
                 lines.append(_refused(partition, error))
             else:
-                lines.append(_look_up(call, request.isolation_level, topic, partition))
+                lines.append(lookup.line(topic, partition))
         topics.append(ListOffsetsTopicResponse(name=wanted.name, partitions=lines))
-    return ListOffsetsResponse(topics=topics)
+    response = ListOffsetsResponse(topics=topics)
+    return lookup.completed(response) if lookup.unfinished else response
 
 
 def _refused(partition: ListOffsetsPartition, error: int) -> ListOffsetsPartitionResponse:
     return ListOffsetsPartitionResponse(partition_index=partition.partition_index, error_code=error)
 
 
-def _look_up(
-    call: Call, isolation: int, topic: TopicImage, wanted: ListOffsetsPartition
-) -> ListOffsetsPartitionResponse:
-    index = wanted.partition_index
-    if isolation not in ISOLATION_LEVELS:
-        return _refused(wanted, int(ErrorCode.UNKNOWN_SERVER_ERROR))
-    if not 0 <= index < len(topic.partitions):
-        return _refused(wanted, int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-    partition = call.engine.table.get(topic.name, index)
-    if partition is None:
-        return _refused(wanted, int(ErrorCode.NOT_LEADER_OR_FOLLOWER))
-    code, timestamp, offset, leader_epoch = partition.list_offsets(
-        wanted.timestamp,
-        isolation=isolation,
-        version=call.version,
-        current_leader_epoch=wanted.current_leader_epoch,
-    )
-    return ListOffsetsPartitionResponse(
-        partition_index=index,
-        error_code=downgraded(code, ApiKey.LIST_OFFSETS, call.version),
-        timestamp=timestamp,
-        offset=offset,
-        leader_epoch=leader_epoch,
-    )
+class _Lookup:
+    """The lines of one request. `unfinished` are those whose answer lies on the disk only."""
+
+    def __init__(self, call: Call, isolation: int) -> None:
+        self.call = call
+        self.isolation = isolation
+        self.unfinished: list[tuple[ListOffsetsPartitionResponse, ListOffsetsPartition, Partition]] = []
+
+    def line(self, topic: TopicImage, wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+        index = wanted.partition_index
+        if self.isolation not in ISOLATION_LEVELS:
+            return _refused(wanted, int(ErrorCode.UNKNOWN_SERVER_ERROR))
+        if not 0 <= index < len(topic.partitions):
+            return _refused(wanted, int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        partition = self.call.engine.table.get(topic.name, index)
+        if partition is None:
+            return _refused(wanted, int(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        line = ListOffsetsPartitionResponse(partition_index=index)
+        found = self._ask(partition, wanted, wait=False)
+        self._write(line, found)
+        if found.cold is not None:
+            found.cold.release()
+            self.unfinished.append((line, wanted, partition))
+        return line
+
+    def _ask(self, partition: Partition, wanted: ListOffsetsPartition, *, wait: bool) -> ListedOffset:
+        return partition.list_offsets(
+            wanted.timestamp,
+            isolation=self.isolation,
+            version=self.call.version,
+            current_leader_epoch=wanted.current_leader_epoch,
+            wait=wait,
+        )
+
+    def _write(self, line: ListOffsetsPartitionResponse, found: ListedOffset) -> None:
+        line.error_code = downgraded(found.error_code, ApiKey.LIST_OFFSETS, self.call.version)
+        line.timestamp = found.timestamp
+        line.offset = found.offset
+        line.leader_epoch = found.leader_epoch
+
+    async def completed(self, response: ListOffsetsResponse) -> ListOffsetsResponse:
+        """`response` with the unfinished lines filled in, while the loop serves others."""
+        for line, wanted, partition in self.unfinished:
+            for _ in range(ROUNDS_MAX):
+                found = self._ask(partition, wanted, wait=False)
+                if found.cold is None:
+                    break
+                await pull(self.call.engine, [(partition, found.cold)])
+            else:
+                found = self._ask(partition, wanted, wait=True)
+            self._write(line, found)
+        return response

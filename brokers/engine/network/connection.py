@@ -12,6 +12,7 @@ from socket import MSG_NOSIGNAL, MSG_PEEK, socket
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
+from brokers.engine.network.backlog import Backlog
 from brokers.engine.network.buffers import SHARED_BYTES, FrameBuffers, LargeFrame
 from brokers.engine.network.ports import Session
 from brokers.engine.network.sending import OnWritten, Outgoing
@@ -37,6 +38,7 @@ class Connection:
     """`peer_host` is the textual address. Give exactly one response per frame, then forget the frame."""
 
     __slots__ = (
+        "_backlog",
         "_buffers",
         "_busy",
         "_consuming",
@@ -45,7 +47,6 @@ class Connection:
         "_listener",
         "_loop",
         "_mute_timer",
-        "_outgoing",
         "_pending",
         "_reading",
         "_resume_scheduled",
@@ -73,7 +74,7 @@ class Connection:
         self._corked: list[bytes] | None = None
         self._frame: LargeFrame | None = None
         self._pending = b""
-        self._outgoing: Outgoing | None = None
+        self._backlog: Backlog | None = None
         self._mute_timer: asyncio.TimerHandle | None = None
         self._resume_scheduled = False
         self._reading = False
@@ -231,6 +232,10 @@ class Connection:
             self._corked.append(frame)
             self._busy &= ~PROCESSING
             return
+        if self._backlog is not None:
+            self._busy &= ~PROCESSING
+            self._backlog.add(Outgoing([frame], None))
+            return
         try:
             count = self._socket.send(frame, MSG_NOSIGNAL)
         except (BlockingIOError, InterruptedError):
@@ -259,7 +264,7 @@ class Connection:
         if self._corked is not None:
             self._uncork()
         self._busy &= ~PROCESSING
-        if self._outgoing is not None or not self._try_sending(outgoing):
+        if self._backlog is not None or not self._try_sending(outgoing):
             self._write_later(outgoing)
         elif not self._busy and not self._consuming and not self.closed:
             self._resume()
@@ -295,28 +300,22 @@ class Connection:
             self._write_later(outgoing)
 
     def _write_later(self, outgoing: Outgoing) -> None:
-        if self._outgoing is not None:
-            # Only a corked batch can be ahead of a response, and it holds plain bytes.
-            self._outgoing.follow(outgoing)
-            return
-        self._outgoing = outgoing
-        self._busy |= WRITING
-        self._loop.add_writer(self.fd, self._on_writable)
+        backlog = self._backlog
+        if backlog is None:
+            self._busy |= WRITING
+            backlog = self._backlog = Backlog(self._socket, self._loop, self._listener.owner.readers, self._on_writing)
+        backlog.add(outgoing)
 
-    def _on_writable(self) -> None:
-        outgoing = self._outgoing
-        if outgoing is None:
-            return
+    def _on_writing(self, trouble: str | None) -> None:
+        """The backlog moved on, or cannot."""
         self.idle_ticks = 0
-        if not self._try_sending(outgoing) or self.closed:
-            return
-        self._outgoing = outgoing.next
-        if self._outgoing is not None:
-            return
-        self._loop.remove_writer(self.fd)
-        self._busy &= ~WRITING
-        if not self._busy:
-            self._resume()
+        if trouble is not None:
+            self.close(trouble)
+        elif self._backlog is not None and self._backlog.is_over:
+            self._backlog = None
+            self._busy &= ~WRITING
+            if not self._busy:
+                self._resume()
 
     # -- flow ---------------------------------------------------------------------------------------------------------
 
@@ -365,12 +364,13 @@ class Connection:
     @property
     def is_stalled(self) -> bool:
         """In the middle of receiving or sending; a peer that stops there is not merely idle."""
-        return bool(self._frame or self._outgoing or self._pending)
+        return bool(self._frame or self._backlog or self._pending)
 
     @property
     def is_waiting(self) -> bool:
-        """On our side: for memory, or for the end of a mute."""
-        return bool(self._busy & (PROCESSING | MUTED | STARVED))
+        """On our side: for memory, for the disk, or for the end of a mute."""
+        pulling = self._backlog is not None and self._backlog.is_pulling
+        return bool(self._busy & (PROCESSING | MUTED | STARVED)) or pulling
 
     @property
     def is_busy(self) -> bool:
@@ -384,13 +384,10 @@ class Connection:
         self._stop_reading()
         if self._mute_timer is not None:
             self._mute_timer.cancel()
-        outgoing, self._outgoing = self._outgoing, None
-        if outgoing is not None:
-            self._loop.remove_writer(self.fd)
+        backlog, self._backlog = self._backlog, None
+        if backlog is not None:
+            backlog.close()
         self._socket.close()
-        while outgoing is not None:
-            outgoing.finish()
-            outgoing = outgoing.next
         frame, self._frame = self._frame, None
         if frame is not None:
             self._buffers.give_back(frame.buffer)

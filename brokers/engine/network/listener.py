@@ -6,6 +6,7 @@ import asyncio
 import errno
 import socket
 from collections.abc import Iterator
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -96,18 +97,20 @@ class Listener:
 
 
 class Listeners:
-    """All ports of this broker. Opening and closing never waits."""
+    """All ports of this broker. Opening and closing never waits; `readers` are threads that may wait for a disk."""
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         limits: Limits,
         reports: NetworkReports,
+        readers: Executor,
         buffers: FrameBuffers | None = None,
     ) -> None:
         self.loop = loop
         self.limits = limits
         self.reports = reports
+        self.readers = readers
         self.buffers = buffers or FrameBuffers()
         self.counters = Counters()
         self.count = 0

@@ -1,36 +1,46 @@
-"""One response on its way out: bytes and slices of files, sent as far as the socket takes them."""
+"""One response on its way out: bytes and slices of files, sent as far as the socket and the page cache go."""
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Sequence
 from socket import MSG_MORE, MSG_NOSIGNAL, socket
 
+from brokers.engine.page_cache import is_cached, read_cached
 from brokers.engine.values import Slice
 
 # Slices below this are read and joined with the bytes around them: one system call less than sendfile, one copy more.
 SENDFILE_BYTES_MIN = 16_384
 # After this much the loop gets a turn, however fast the peer reads.
 SENT_PER_TURN_MAX = 4_194_304
+# So much of a file is asked for in the page cache, and sent, at a time.
+PROBED_BYTES_MAX = 262_144
 
 OnWritten = Callable[[int], object]
 
 
 def joined(parts: Sequence[bytes | Slice]) -> list[bytes | Slice]:
-    """Small slices turned into bytes and joined with their neighbours."""
+    """Small slices turned into bytes and joined with their neighbours, if they are in memory."""
     out: list[bytes | Slice] = []
     chunk: list[bytes] = []
     for part in parts:
         if isinstance(part, bytes):
             chunk.append(part)
-        elif part.length < SENDFILE_BYTES_MIN:
-            chunk.append(os.pread(part.fd, part.length, part.position))
-            part.release()
-        else:
-            if chunk:
-                out.append(b"".join(chunk))
-                chunk = []
-            out.append(part)
+            continue
+        if part.length < SENDFILE_BYTES_MIN:
+            try:
+                data = read_cached(part.fd, part.length, part.position)
+            except OSError:
+                data = None  # as a slice it will fail where that is told
+            if data is not None:
+                chunk.append(data)
+                part.release()
+                continue
+        if chunk:
+            out.append(b"".join(chunk))
+            chunk = []
+        out.append(part)
     if chunk:
         out.append(b"".join(chunk))
     return out
@@ -39,11 +49,23 @@ def joined(parts: Sequence[bytes | Slice]) -> list[bytes | Slice]:
 class Outgoing:
     """`send` until it answers True; then, or when the connection dies, `finish` exactly once.
 
+    When `send` stopped because the disk would have to be waited for, `cold` is the slice to go on with: its first bytes
+    are to be pulled into the page cache, and `pulled` says how far. Otherwise `cold` is None.
+
     `on_written` is told how many bytes of file slices went out (what consumption is metered by). Slices that were
     joined count when the bytes around them were sent whole.
     """
 
-    __slots__ = ("_index", "_joined_bytes", "_on_written", "_parts", "_sent_of_bytes", "_sent_of_slices", "next")
+    __slots__ = (
+        "_cached_until",
+        "_index",
+        "_joined_bytes",
+        "_on_written",
+        "_parts",
+        "_sent_of_bytes",
+        "_sent_of_slices",
+        "cold",
+    )
 
     def __init__(self, parts: Sequence[bytes | Slice], on_written: OnWritten | None) -> None:
         slices = sum(part.length for part in parts if not isinstance(part, bytes))
@@ -53,15 +75,11 @@ class Outgoing:
         self._index = 0
         self._sent_of_bytes = 0
         self._sent_of_slices = 0
-        self.next: Outgoing | None = None
-
-    def follow(self, outgoing: Outgoing) -> None:
-        """`outgoing` leaves when this one is out."""
-        assert self.next is None, "a connection has one response in processing"
-        self.next = outgoing
+        self._cached_until = 0
+        self.cold: Slice | None = None
 
     def send(self, sock: socket) -> bool:
-        """Whether everything is out. Raises OSError when the connection is broken."""
+        """Whether everything is out. Raises OSError when the connection is broken, or the file is."""
         parts = self._parts
         sent_now = 0
         last = len(parts) - 1
@@ -77,22 +95,52 @@ class Outgoing:
                         return False
                     self._sent_of_bytes = 0
                 else:
-                    count = os.sendfile(sock.fileno(), part.fd, part.position, part.length)
-                    if count == 0:
-                        raise BrokenPipeError("a segment is shorter than its slice")
-                    self._sent_of_slices += count
-                    part.position += count
-                    part.length -= count
+                    count = self._send_file(sock.fileno(), part)
+                    if not count:
+                        return False
                     sent_now += count
                     if part.length:
                         if sent_now >= SENT_PER_TURN_MAX:
                             return False
                         continue
                     part.release()
+                    self._cached_until = 0
             except BlockingIOError:
+                self._cached_until = 0  # until the peer reads on, what is cached may be forgotten again
                 return False
             self._index += 1
         return True
+
+    def _send_file(self, fd: int, part: Slice) -> int:
+        """How many bytes of `part` left; 0 if it is not in the page cache."""
+        position = part.position
+        ready_bytes = self._cached_until - position
+        if ready_bytes <= 0:
+            ready_bytes = part.length if part.length < PROBED_BYTES_MAX else PROBED_BYTES_MAX
+            if not is_cached(part.fd, position, ready_bytes):
+                self.cold = part
+                return 0
+            self._cached_until = position + ready_bytes
+        try:
+            count = os.sendfile(fd, part.fd, position, ready_bytes)
+        except OSError as error:
+            if error.errno == errno.EIO:
+                part.failed(error)
+            raise
+        if count == 0:
+            raise BrokenPipeError("a segment is shorter than its slice")
+        self._sent_of_slices += count
+        part.position = position + count
+        part.length -= count
+        return count
+
+    def pulled(self, length: int) -> None:
+        """`length` bytes of `cold` were in memory just now: they are sent without asking once more, so that what is
+        forgotten at once cannot keep the response here for ever.
+        """
+        cold, self.cold = self.cold, None
+        assert cold is not None, "nothing was cold"
+        self._cached_until = cold.position + length
 
     def finish(self) -> None:
         whole = self._index == len(self._parts)

@@ -44,9 +44,11 @@ def read_messages(partition: Partition, found: FileSlice, magic: int, first_offs
         return Converted(verdicts.MESSAGE_TOO_LARGE)
 
 
-def read_whole_batches(partition: Partition, offset: int, max_bytes: int, *, min_one_batch: bool) -> ReadResult:
+def read_whole_batches(
+    partition: Partition, offset: int, max_bytes: int, *, min_one_batch: bool, wait: bool = True
+) -> ReadResult:
     """As `Partition.read`; without `min_one_batch` a first batch over the limit is not answered at all (WIRE-28)."""
-    result = partition.read(offset, max_bytes, min_one_batch=min_one_batch)
+    result = partition.read(offset, max_bytes, min_one_batch=min_one_batch, wait=wait)
     found = result.slice
     if found is not None and found.length > max_bytes and not min_one_batch:
         found.release()

@@ -18,7 +18,7 @@ from brokers.engine.records import verdicts
 from brokers.engine.records.batch import TRANSACTIONAL
 from brokers.engine.records.rejections import BatchRejected
 from brokers.engine.records.validation import CheckedBatch, check_batch, check_shape
-from brokers.engine.storage.files import StorageFailed
+from brokers.engine.storage.files import NotCached, StorageFailed
 from brokers.engine.storage.log import Log
 from brokers.engine.storage.lookups import FoundRecord, first_at_or_after, greatest_timestamp
 from brokers.engine.storage.producer_state import CachedBatch
@@ -242,8 +242,12 @@ class Partition:
         min_one_batch: bool,
         isolation: int = 0,
         current_leader_epoch: int = -1,
+        wait: bool = True,
     ) -> ReadResult:
-        """Whole batches from `fetch_offset` on, about `max_bytes` of them; with `min_one_batch` the first anyway."""
+        """Whole batches from `fetch_offset` on, about `max_bytes` of them; with `min_one_batch` the first anyway.
+
+        Unless it may `wait` for the disk it may answer `cold` instead.
+        """
         code = self._refusal(current_leader_epoch)
         if code:
             return ReadResult(code)
@@ -252,16 +256,18 @@ class Partition:
             return ReadResult(verdicts.OFFSET_OUT_OF_RANGE)
         limit = self.high_watermark if isolation == 0 else self.last_stable_offset
         try:
-            found = log.read(fetch_offset, max_bytes, limit, min_one_batch=min_one_batch)
+            found = log.read(fetch_offset, max_bytes, limit, min_one_batch=min_one_batch, wait=wait)
+        except NotCached as missing:
+            return ReadResult(0, cold=missing.cold)
         except StorageFailed as failure:
             self.storage_failed(failure)
             return ReadResult(verdicts.KAFKA_STORAGE_ERROR)
         return ReadResult(0, self.high_watermark, self.last_stable_offset, log.log_start_offset, found)
 
     def list_offsets(
-        self, timestamp: int, *, isolation: int, version: int, current_leader_epoch: int = -1
+        self, timestamp: int, *, isolation: int, version: int, current_leader_epoch: int = -1, wait: bool = True
     ) -> ListedOffset:
-        """LOG-25, LOG-26. Before version 4 the leader epoch is not told."""
+        """LOG-25, LOG-26. Before version 4 the leader epoch is not told. `wait` as in `read`."""
         if timestamp < 0 and version < _TIMESTAMP_FROM.get(timestamp, version + 1):
             return ListedOffset(verdicts.UNSUPPORTED_VERSION)
         code = self._refusal(current_leader_epoch)
@@ -272,7 +278,9 @@ class Partition:
             known = version >= LIST_OFFSETS_NOT_AVAILABLE_FROM
             return ListedOffset(verdicts.OFFSET_NOT_AVAILABLE if known else LEADER_NOT_AVAILABLE)
         try:
-            found = self._find(timestamp, limit)
+            found = self._find(timestamp, limit, wait)
+        except NotCached as missing:
+            return ListedOffset(verdicts.NONE, cold=missing.cold)
         except StorageFailed as failure:
             self.storage_failed(failure)
             return ListedOffset(verdicts.KAFKA_STORAGE_ERROR)
@@ -281,7 +289,7 @@ class Partition:
         epoch = found.leader_epoch if version >= LIST_OFFSETS_EPOCH_FROM else -1
         return ListedOffset(verdicts.NONE, found.timestamp_ms, found.offset, epoch)
 
-    def _find(self, timestamp: int, limit: int) -> FoundRecord | None:
+    def _find(self, timestamp: int, limit: int, wait: bool) -> FoundRecord | None:
         log = self.log
         if timestamp == LATEST:
             return FoundRecord(-1, limit, self.leader_epoch)
@@ -289,8 +297,15 @@ class Partition:
             return FoundRecord(-1, log.log_start_offset, log.epochs.epoch_at(log.log_start_offset))
         if timestamp == LATEST_TIERED:
             return None
-        found = greatest_timestamp(log) if timestamp == MAX_TIMESTAMP else first_at_or_after(log, timestamp)
+        if timestamp == MAX_TIMESTAMP:
+            found = greatest_timestamp(log, wait)
+        else:
+            found = first_at_or_after(log, timestamp, wait)
         return found if found is not None and found.offset < limit else None
+
+    def disk_failed(self, error: OSError) -> None:
+        """Somebody else who read for it met this; it is given up with its disk, as if it had read itself."""
+        self.storage_failed(StorageFailed(self.log.root, error))
 
     def end_offset_for_epoch(self, leader_epoch: int, current_leader_epoch: int = -1) -> tuple[int, int, int]:
         """(error, epoch, end offset) of the largest known epoch <= `leader_epoch` (LOG-31)."""

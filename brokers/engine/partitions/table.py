@@ -69,7 +69,7 @@ class PartitionTable:
 
     def __init__(self, settings: StorageSettings) -> None:
         self.settings = settings
-        self.files = OpenFiles(settings.open_files_max)
+        self.files = OpenFiles(settings.open_files_max, self.directory_failed)
         self.offline_directories: dict[Path, str] = {}
         self._roots = [LogRoot(path) for path in settings.roots]
         self._partitions: dict[tuple[str, int], Partition] = {}

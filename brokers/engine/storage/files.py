@@ -11,7 +11,11 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from brokers.engine.page_cache import pull_in, read_cached
+
 OPEN_FILES_MAX = 512
+# Where the page cache misses a few bytes, what follows them is mostly wanted next.
+PULLED_BYTES_MIN = 262_144
 SHORT_WRITE_RETRIES_MAX = 16
 
 
@@ -88,11 +92,21 @@ class SegmentFile:
                 os.close(fd)
 
 
-class OpenFiles:
-    """Keeps at most `limit` descriptors, closing those not used since the last sweep (second chance)."""
+def _no_owner(failure: StorageFailed) -> None:
+    """Files without a table: whoever reads them sees the error itself."""
 
-    def __init__(self, limit: int = OPEN_FILES_MAX) -> None:
+
+class OpenFiles:
+    """Keeps at most `limit` descriptors, closing those not used since the last sweep (second chance).
+
+    `on_failure` hears of disks that fail a reader who cannot raise it to the partition.
+    """
+
+    def __init__(
+        self, limit: int = OPEN_FILES_MAX, on_failure: Callable[[StorageFailed], object] | None = None
+    ) -> None:
         self.limit = limit
+        self.on_failure: Callable[[StorageFailed], object] = on_failure or _no_owner
         self._open: dict[SegmentFile, None] = {}
 
     def __len__(self) -> int:
@@ -150,19 +164,65 @@ class FileSlice:
         assert self._file is not None, "slice already released"
         return read_at(self._file, self.position, self.length)
 
+    def pull(self) -> None:
+        """Waits until the bytes are in the page cache: for a thread of its own. Raises OSError."""
+        pull_in(self.fd, self.position, self.length)
+
     def release(self) -> None:
         if self._file is not None:
             self._file.unpin()
             self._file = None
 
+    def failed(self, error: OSError) -> None:
+        """Whoever reads from `fd` by itself says here that the disk would not."""
+        if self._file is not None:
+            self._file.table.on_failure(StorageFailed(self._file.root, error))
 
-def read_at(file: SegmentFile, position: int, length: int) -> bytes:
-    """Up to `length` bytes at `position`; fewer only at the end of the file."""
+
+class ColdFile:
+    """A whole small file that lies on the disk only; the counterpart of a slice in `NotCached`."""
+
+    __slots__ = ("path",)
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def pull(self) -> None:
+        """As `FileSlice.pull`. A file that went meanwhile needs no pulling."""
+        try:
+            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return
+        try:
+            pull_in(fd, 0, os.fstat(fd).st_size)
+        finally:
+            os.close(fd)
+
+    def release(self) -> None:
+        """It holds nothing open."""
+
+
+class NotCached(Exception):
+    """The answer lies on the disk: `cold.pull()` in a thread that may wait for it, `cold.release()`, then ask again."""
+
+    def __init__(self, cold: FileSlice | ColdFile) -> None:
+        super().__init__("not in the page cache")
+        self.cold = cold
+
+
+def read_at(file: SegmentFile, position: int, length: int, wait: bool = True) -> bytes:
+    """Up to `length` bytes at `position`; fewer only at the end of the file.
+
+    Unless it may `wait` for the disk it raises NotCached rather than do so.
+    """
     fd = file.open()
     try:
-        return os.pread(fd, length, position)
+        data = os.pread(fd, length, position) if wait else read_cached(fd, length, position)
     except OSError as error:
         raise StorageFailed(file.root, error) from error
+    if data is None:
+        raise NotCached(FileSlice(file, position, max(length, PULLED_BYTES_MIN)))
+    return data
 
 
 def append_all(file: SegmentFile, data: memoryview | bytes, size_before: int) -> None:

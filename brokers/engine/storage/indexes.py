@@ -12,7 +12,8 @@ from pathlib import Path
 from struct import Struct
 from typing import Final, NamedTuple
 
-from brokers.engine.storage.files import storage_errors
+from brokers.engine.page_cache import read_cached
+from brokers.engine.storage.files import ColdFile, NotCached, storage_errors
 
 OFFSET_ENTRY: Final = Struct(">ii")
 TIME_ENTRY: Final = Struct(">qi")
@@ -56,6 +57,21 @@ class _Index:
                 self._entries = Path(self.path).read_bytes() if Path(self.path).exists() else b""
             self._stored_bytes = len(self._entries)
         return self._entries
+
+    def ready(self) -> None:
+        """Takes the entries into memory if that needs no waiting for the disk. Raises NotCached if it does."""
+        if self._entries is not None or not os.path.exists(self.path):  # noqa: PTH110
+            return
+        with storage_errors(self.root):
+            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                entries = read_cached(fd, os.fstat(fd).st_size, 0)
+            finally:
+                os.close(fd)
+        if entries is None:
+            raise NotCached(ColdFile(self.path))
+        self._entries = entries
+        self._stored_bytes = len(entries)
 
     def __len__(self) -> int:
         return len(self.entries) // self.layout.size

@@ -137,15 +137,18 @@ class Log:
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
-    def read(self, offset: int, max_bytes: int, limit_offset: int, *, min_one_batch: bool) -> FileSlice | None:
+    def read(
+        self, offset: int, max_bytes: int, limit_offset: int, *, min_one_batch: bool, wait: bool = True
+    ) -> FileSlice | None:
         """Whole batches from the one that holds `offset` up to `limit_offset`, about `max_bytes` of them (LOG-22 to
         24).
 
         None if there is nothing readable, or if the first batch is larger than `max_bytes` and not `min_one_batch`.
+        Unless it may `wait` for the disk it raises NotCached rather than do so.
         """
-        if offset >= limit_offset:
+        if offset >= limit_offset or (max_bytes <= 0 and not min_one_batch):
             return None
-        found = self.position_of(offset)
+        found = self.position_of(offset, wait)
         if found is None:
             return None
         at, position = found
@@ -155,13 +158,13 @@ class Log:
         if limit_offset == self.log_end_offset or segment is not self._segment_for(limit_offset)[1]:
             end = segment.size_bytes
         else:
-            limit = self.position_of(limit_offset)
+            limit = self.position_of(limit_offset, wait)
             end = segment.size_bytes if limit is None or limit[0] != at else limit[1]
         if end - position > max_bytes:
-            end = self._cut(segment, position, position + max_bytes, end, min_one_batch)
+            end = self._cut(segment, position, position + max_bytes, end, min_one_batch, wait)
         return FileSlice(segment.file, position, end - position) if end > position else None
 
-    def position_of(self, offset: int) -> tuple[int, int] | None:
+    def position_of(self, offset: int, wait: bool = True) -> tuple[int, int] | None:
         """(segment number, position) of the first batch whose last offset is >= `offset`, None at the log's end."""
         at, segment = self._segment_for(offset)
         position = self._positions.get(offset)
@@ -170,7 +173,7 @@ class Log:
         if position is not None:
             return at, position
         while True:
-            found = segment.locate(offset)
+            found = segment.locate(offset, wait)
             if found is not None:
                 if segment.base_offset <= offset:  # a position is remembered within the segment that the offset names
                     self._remember(offset, found[0])
@@ -188,18 +191,20 @@ class Log:
         at = max(bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1, 0)
         return at, segments[at]
 
-    def _cut(self, segment: Segment, position: int, wanted_end: int, end: int, min_one_batch: bool) -> int:
+    def _cut(self, segment: Segment, position: int, wanted_end: int, end: int, min_one_batch: bool, wait: bool) -> int:
         """The end of a slice that may not reach `end`: a batch boundary at or below `wanted_end`, or the first batch's
         end.
         """
+        if not wait:
+            segment.offset_index.ready()
         boundary = segment.offset_index.floor_position(wanted_end)
         if boundary > position:
-            header = self._header_at(segment, boundary)
+            header = self._header_at(segment, boundary, wait)
             if header is not None:
                 self._remember(header.base_offset, boundary)
                 return boundary
         boundary = position
-        for at, header in segment.headers(position, end):
+        for at, header in segment.headers(position, end, wait):
             if at + header.size_bytes > wanted_end:
                 if at == position and min_one_batch:
                     return position + header.size_bytes
@@ -209,9 +214,9 @@ class Log:
         return boundary
 
     @staticmethod
-    def _header_at(segment: Segment, position: int) -> BatchHeader | None:
+    def _header_at(segment: Segment, position: int, wait: bool) -> BatchHeader | None:
         """The header of the batch that an index names; None if no batch begins there, as in a damaged index."""
-        data = segment.batch_at(position, layout.HEADER_BYTES)
+        data = segment.batch_at(position, layout.HEADER_BYTES, wait)
         if len(data) < layout.HEADER_BYTES:
             return None
         header = layout.read_header(data)

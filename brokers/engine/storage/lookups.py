@@ -18,33 +18,39 @@ class FoundRecord(NamedTuple):
     leader_epoch: int
 
 
-def first_at_or_after(log: Log, timestamp_ms: int) -> FoundRecord | None:
-    """The first record with a timestamp >= `timestamp_ms` and an offset >= the log start, None if there is none."""
+def first_at_or_after(log: Log, timestamp_ms: int, wait: bool = True) -> FoundRecord | None:
+    """The first record with a timestamp >= `timestamp_ms` and an offset >= the log start, None if there is none.
+
+    Unless they may `wait` for the disk, the lookups raise NotCached rather than do so.
+    """
     for segment in log.segments:
         if segment.size_bytes == 0 or segment.largest_timestamp() < timestamp_ms:
             continue
-        for position, header in segment.headers(_start(segment, timestamp_ms, log.log_start_offset)):
+        start = _start(segment, timestamp_ms, log.log_start_offset, wait)
+        for position, header in segment.headers(start, None, wait):
             if header.max_timestamp < timestamp_ms or header.last_offset < log.log_start_offset:
                 continue
-            for found in _records(segment, position, header):
+            for found in _records(segment, position, header, wait):
                 if found.timestamp_ms >= timestamp_ms and found.offset >= log.log_start_offset:
                     return found
     return None
 
 
-def _start(segment: Segment, timestamp_ms: int, log_start_offset: int) -> int:
+def _start(segment: Segment, timestamp_ms: int, log_start_offset: int, wait: bool) -> int:
     """The position to search from: of the batch that the time index names, if that batch has the time it says."""
+    if not wait:
+        segment.time_index.ready()
     entry = segment.time_index.lookup(timestamp_ms)
     if entry.timestamp_ms < 0 and log_start_offset <= segment.base_offset:
         return 0
-    named = segment.locate(entry.offset)
+    named = segment.locate(entry.offset, wait)
     if entry.timestamp_ms >= 0 and (named is None or named[1].max_timestamp != entry.timestamp_ms):
         return 0  # a damaged entry; without it the search is only longer
-    found = named if entry.offset >= log_start_offset else segment.locate(log_start_offset)
+    found = named if entry.offset >= log_start_offset else segment.locate(log_start_offset, wait)
     return 0 if found is None else found[0]
 
 
-def greatest_timestamp(log: Log) -> FoundRecord | None:
+def greatest_timestamp(log: Log, wait: bool = True) -> FoundRecord | None:
     """The first record that carries the greatest timestamp of the log (-3, KIP-734), None for an empty log.
 
     Where no record has a time, all have the same one, and the first record of the log is the answer.
@@ -54,15 +60,15 @@ def greatest_timestamp(log: Log) -> FoundRecord | None:
         return None
     segment = max(holders, key=lambda holder: holder.max_timestamp)
     timed = segment.max_timestamp >= 0
-    found = segment.locate(segment.max_timestamp_offset if timed else log.log_start_offset)
+    found = segment.locate(segment.max_timestamp_offset if timed else log.log_start_offset, wait)
     if found is None:
         return None
-    return max(_records(segment, *found), key=lambda record: (record.timestamp_ms, -record.offset), default=None)
+    return max(_records(segment, *found, wait), key=lambda record: (record.timestamp_ms, -record.offset), default=None)
 
 
-def _records(segment: Segment, position: int, header: BatchHeader) -> list[FoundRecord]:
+def _records(segment: Segment, position: int, header: BatchHeader, wait: bool) -> list[FoundRecord]:
     """The batch's records as (timestamp, offset, epoch). A batch with rotten fields answers by its header."""
-    data = segment.batch_at(position, header.size_bytes)
+    data = segment.batch_at(position, header.size_bytes, wait)
     try:
         return [FoundRecord(record.timestamp_ms, offset, header.leader_epoch) for offset, record in read_records(data)]
     except (Malformed, Undecodable, Oversized):

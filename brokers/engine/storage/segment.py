@@ -102,14 +102,17 @@ class Segment:
             self.indexes_full = self.offset_index.full(limits[1]) or self.time_index.full(limits[1])
         self.bytes_since_entry += size
 
-    def headers(self, position: int, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
-        """(position, header) of each batch from `position`, read in chunks; stops before anything that is no batch."""
+    def headers(self, position: int, end: int | None = None, wait: bool = True) -> Iterator[tuple[int, BatchHeader]]:
+        """(position, header) of each batch from `position`, read in chunks; stops before anything that is no batch.
+
+        Unless they may `wait` for the disk, this and the other readers here raise NotCached rather than do so.
+        """
         end = self.size_bytes if end is None else end
         chunk = b""
         chunk_at = position
         while position + layout.HEADER_BYTES <= end:
             if position + layout.HEADER_BYTES > chunk_at + len(chunk):
-                chunk = read_at(self.file, position, min(SCAN_CHUNK_BYTES, end - position))
+                chunk = read_at(self.file, position, min(SCAN_CHUNK_BYTES, end - position), wait)
                 chunk_at = position
             try:
                 header = layout.read_header(chunk, position - chunk_at)
@@ -121,28 +124,30 @@ class Segment:
             yield position, header
             position += size
 
-    def locate(self, offset: int) -> tuple[int, BatchHeader] | None:
+    def locate(self, offset: int, wait: bool = True) -> tuple[int, BatchHeader] | None:
         """The first batch whose last offset is >= `offset` (LOG-22), None if this segment has none."""
+        if not wait:
+            self.offset_index.ready()
         start = self.offset_index.lookup(offset)
         believed = start == 0
-        for position, header in self.headers(start):
+        for position, header in self.headers(start, None, wait):
             if not believed:
                 if header.base_offset > offset:
                     break
                 believed = True
             if header.last_offset >= offset:
                 return position, header
-        return None if believed else self._search(offset)
+        return None if believed else self._search(offset, wait)
 
-    def _search(self, offset: int) -> tuple[int, BatchHeader] | None:
+    def _search(self, offset: int, wait: bool) -> tuple[int, BatchHeader] | None:
         """`locate` without the index, whose entry named no batch at or before `offset`: it is damaged."""
-        for position, header in self.headers(0):
+        for position, header in self.headers(0, None, wait):
             if header.last_offset >= offset:
                 return position, header
         return None
 
-    def batch_at(self, position: int, size: int) -> bytes:
-        return read_at(self.file, position, size)
+    def batch_at(self, position: int, size: int, wait: bool = True) -> bytes:
+        return read_at(self.file, position, size, wait)
 
     def largest_timestamp(self) -> int:
         """LOG-27: the greatest timestamp of its records, or the file's modification time if they carry none."""

@@ -1,0 +1,118 @@
+"""What a connection could not send at once: it leaves as the peer reads on and as the disk delivers, in order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Executor
+from socket import socket
+from typing import Final
+
+from brokers.engine.network.sending import Outgoing
+from brokers.engine.page_cache import pull_in
+from brokers.engine.values import Slice
+
+# What a thread reads for one connection before it serves the next: some milliseconds of a disk.
+PULLED_BYTES_MAX: Final = 1_048_576
+
+
+class Backlog:
+    """`on_event` is told of progress (None), or why the connection is of no use any more; then `close`.
+
+    `is_over`: everything is out. `is_pulling`: a thread of `readers` waits for the disk.
+    """
+
+    __slots__ = ("_closed", "_loop", "_on_event", "_queue", "_readers", "_socket", "_watching", "is_pulling")
+
+    def __init__(
+        self,
+        sock: socket,
+        loop: asyncio.AbstractEventLoop,
+        readers: Executor,
+        on_event: Callable[[str | None], object],
+    ) -> None:
+        self._socket = sock
+        self._loop = loop
+        self._readers = readers
+        self._on_event = on_event
+        self._queue: deque[Outgoing] = deque()
+        self._watching = False
+        self._closed = False
+        self.is_pulling = False
+
+    @property
+    def is_over(self) -> bool:
+        return not self._queue
+
+    def add(self, outgoing: Outgoing) -> None:
+        """`outgoing` leaves when everything before it is out. The first one was tried already."""
+        self._queue.append(outgoing)
+        if len(self._queue) == 1:
+            self._wait(outgoing.cold)
+
+    def _wait(self, cold: Slice | None) -> None:
+        self._watch(cold is None)
+        if cold is None:
+            return
+        self.is_pulling = True
+        length = min(cold.length, PULLED_BYTES_MAX)
+        pulling = self._loop.run_in_executor(self._readers, pull_in, cold.fd, cold.position, length)
+        pulling.add_done_callback(lambda done: self._on_pulled(done, length))
+
+    def _on_pulled(self, done: asyncio.Future[None], length: int) -> None:
+        self.is_pulling = False
+        failure = None if done.cancelled() else done.exception()
+        if self._closed:
+            self._finish_all()
+            return
+        outgoing = self._queue[0]
+        if done.cancelled():
+            self._on_event("the broker stops")
+            return
+        if failure is not None:
+            if isinstance(failure, OSError) and outgoing.cold is not None:
+                outgoing.cold.failed(failure)
+            self._on_event(f"a segment cannot be read: {failure}")
+            return
+        outgoing.pulled(length)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """The peer takes more, or the disk has delivered."""
+        queue = self._queue
+        while queue:
+            outgoing = queue[0]
+            try:
+                if not outgoing.send(self._socket):
+                    self._wait(outgoing.cold)
+                    break
+            except OSError as error:
+                self._on_event(error.strerror or "connection lost")
+                return
+            queue.popleft().finish()
+        if not queue:
+            self._watch(False)
+        self._on_event(None)
+
+    def _watch(self, wanted: bool) -> None:
+        """Whether to be called when the socket takes more."""
+        if wanted == self._watching:
+            return
+        self._watching = wanted
+        if wanted:
+            self._loop.add_writer(self._socket.fileno(), self._go_on)
+        else:
+            self._loop.remove_writer(self._socket.fileno())
+
+    def close(self) -> None:
+        """The socket is about to be closed. Files stay open while a thread reads them."""
+        self._closed = True
+        self._watch(False)
+        if not self.is_pulling:
+            self._finish_all()
+
+    def _finish_all(self) -> None:
+        queue = self._queue
+        while queue:
+            queue.popleft().finish()

@@ -1,0 +1,160 @@
+"""Files that only the disk holds, and threads that wait for it for as long as a test likes."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import mmap
+import os
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor, Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+# Asking begins to read, and a disk may be done before the kernel looks again whether it would have to wait.
+ATTEMPTS = 50
+EVICTION_TIMEOUT_S = 5.0
+
+
+def forget(path: Path) -> None:
+    """Asks the kernel to forget the file; it keeps what is being read at the moment."""
+    fd = os.open(path, os.O_RDWR)
+    try:
+        os.fsync(fd)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(fd)
+
+
+def evict(path: Path) -> None:
+    """Makes the kernel forget the file. Skips the test where it would not, or would not say."""
+    with path.open("rb") as file:
+        try:
+            os.preadv(file.fileno(), [bytearray(1)], 0, os.RWF_NOWAIT)
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            pytest.skip(f"the file system of {path} ({_type_of(path)}) does not say what is in memory: {error}")
+    deadline = time.monotonic() + EVICTION_TIMEOUT_S
+    while time.monotonic() < deadline:
+        forget(path)
+        if not cached_pages(path):
+            return
+    pytest.skip(f"the file system of {path} ({_type_of(path)}) keeps its files in memory")
+
+
+def gets_cold(path: Path, is_cold: Callable[[], bool]) -> bool:
+    """Whether `is_cold` comes true of a file that was evicted."""
+    for _ in range(ATTEMPTS):
+        evict(path)
+        if is_cold():
+            return True
+    return False
+
+
+def cached_pages(path: Path) -> int:
+    """How many pages of the file are in memory, without touching them."""
+    size = path.stat().st_size
+    if not size:
+        return 0
+    with path.open("rb") as file, mmap.mmap(file.fileno(), size, access=mmap.ACCESS_COPY) as mapped:
+        found = (ctypes.c_ubyte * -(-size // mmap.PAGESIZE))()
+        start = ctypes.c_char.from_buffer(mapped)
+        failed = ctypes.CDLL(None, use_errno=True).mincore(ctypes.c_void_p(ctypes.addressof(start)), size, found)
+        del start
+        assert not failed, os.strerror(ctypes.get_errno())
+        return sum(page & 1 for page in found)
+
+
+def _type_of(path: Path) -> str:
+    mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
+    holding = [fields for fields in mounts if path.is_relative_to(fields[1])]
+    return max(holding, key=lambda fields: len(fields[1]))[2]
+
+
+class SlowDisk:
+    """Lets `os` treat `paths` as if only the disk held them, page by page, until `page_cache.pull_in` has read them.
+
+    `stalls` are the reads in the thread of the loop of pages that were not there: what would have stopped it.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, paths: Iterable[str]) -> None:
+        self.cached: dict[str, set[int]] = {path: set() for path in paths}
+        self.stalls: list[tuple[str, int, int]] = []
+        self._loop_thread = threading.get_ident()
+        self._real = {name: getattr(os, name) for name in ("preadv", "pread", "sendfile")}
+        for name in self._real:
+            monkeypatch.setattr(os, name, getattr(self, name))
+
+    def _lacks(self, fd: int, position: int, length: int) -> str | None:
+        """The path of `fd` if a page of the range is not there."""
+        path = str(Path(f"/proc/self/fd/{fd}").readlink())
+        end = min(position + length, os.fstat(fd).st_size)
+        pages = range(position // mmap.PAGESIZE, -(-end // mmap.PAGESIZE))
+        return path if path in self.cached and not self.cached[path].issuperset(pages) else None
+
+    def preadv(self, fd: int, buffers: list[bytearray], offset: int, flags: int = 0) -> int:
+        if flags & os.RWF_NOWAIT and self._lacks(fd, offset, sum(map(len, buffers))):
+            raise BlockingIOError(errno.EAGAIN, "not in memory")
+        return int(self._real["preadv"](fd, buffers, offset, 0))
+
+    def pread(self, fd: int, length: int, offset: int) -> bytes:
+        self._note(fd, offset, length)
+        return bytes(self._real["pread"](fd, length, offset))
+
+    def sendfile(self, out_fd: int, in_fd: int, offset: int, count: int) -> int:
+        sent = int(self._real["sendfile"](out_fd, in_fd, offset, count))
+        if not stat.S_ISCHR(os.fstat(out_fd).st_mode):
+            self._note(in_fd, offset, sent)
+        elif (path := self._lacks(in_fd, offset, sent)) is not None:
+            self.cached[path].update(range(offset // mmap.PAGESIZE, -(-(offset + sent) // mmap.PAGESIZE)))
+        return sent
+
+    def _note(self, fd: int, offset: int, length: int) -> None:
+        path = self._lacks(fd, offset, length)
+        if path is not None and threading.get_ident() == self._loop_thread:
+            self.stalls.append((path, offset, length))
+
+    def forget(self) -> None:
+        for pages in self.cached.values():
+            pages.clear()
+
+
+class HeldReaders(Executor):
+    """`started` holds what nobody has read yet. `run` reads the first of it; `fail` lets the disk refuse it."""
+
+    def __init__(self) -> None:
+        self.started: list[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]] = []
+
+    def submit(self, work: Callable[..., Any], /, *args: Any, **_: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        self.started.append((future, work, args))
+        return future
+
+    def run(self) -> None:
+        future, work, args = self.started.pop(0)
+        future.set_result(work(*args))
+
+    def fail(self, error: OSError) -> None:
+        future, _, _ = self.started.pop(0)
+        future.set_exception(error)
+
+
+class ForgetfulReaders(Executor):
+    """Reads at once, and the memory is taken for something else before anybody can use it."""
+
+    def __init__(self, disk: SlowDisk) -> None:
+        self.disk = disk
+        self.count = 0
+
+    def submit(self, work: Callable[..., Any], /, *args: Any, **_: Any) -> Future[Any]:
+        self.count += 1
+        future: Future[Any] = Future()
+        future.set_result(work(*args))
+        self.disk.forget()
+        return future
