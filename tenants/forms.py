@@ -14,7 +14,9 @@ PASSWORD_CHARS_MAX = 256
 TOKEN_DAYS = (("30", _("30 days")), ("90", _("90 days")), ("365", _("1 year")), ("", _("Never")))
 
 
-class SignUpForm(forms.Form):
+class AccountForm(forms.Form):
+    """A person's account; where it belongs is said elsewhere."""
+
     email = forms.EmailField(
         label=_("E-mail"), max_length=254, widget=forms.EmailInput(attrs={"autocomplete": "email", "autofocus": True})
     )
@@ -23,12 +25,15 @@ class SignUpForm(forms.Form):
         widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
         help_text=_("At least 10 characters."),
     )  # fmt: skip
+    time_zone = forms.CharField(required=False, max_length=64, widget=forms.HiddenInput(attrs={"data-time-zone": True}))
+
+
+class SignUpForm(AccountForm):
     tenant_name = forms.CharField(
         label=_("Company or team"), max_length=NAME_CHARS_MAX,
         widget=forms.TextInput(attrs={"autocomplete": "organization"}),
         help_text=_("Owns the instances and gets the bill. You can rename it."),
     )  # fmt: skip
-    time_zone = forms.CharField(required=False, max_length=64, widget=forms.HiddenInput(attrs={"data-time-zone": True}))
 
 
 class InviteForm(forms.Form):

@@ -8,7 +8,7 @@ from tenants.services.members import (
     remove_member,
     revoke_invitation,
 )
-from tenants.services.people import create_operator, found_tenant, set_preferences, sign_up
+from tenants.services.people import create_operator, found_tenant, set_preferences, sign_up, sign_up_invited
 from tenants.services.tenancy import rename_tenant, resume_tenant, suspend_tenant
 from tenants.services.tokens import create_token, note_token_use, revoke_token
 
@@ -28,5 +28,6 @@ __all__ = [
     "revoke_token",
     "set_preferences",
     "sign_up",
+    "sign_up_invited",
     "suspend_tenant",
 ]

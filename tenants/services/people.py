@@ -18,6 +18,7 @@ from tenants.errors import Conflict, Invalid, QuotaExceeded
 from tenants.ids import new_id
 from tenants.limits import NAME_CHARS_MAX, TENANTS_PER_USER_MAX
 from tenants.models import Member, Tenant, User, UserManager
+from tenants.services.members import accept_invitation
 
 SLUG_BASE_CHARS = 32
 SLUG_RANDOM_CHARS = 6
@@ -28,6 +29,21 @@ def sign_up(
     *, email: str, password: str, tenant_name: str, language: str = Language.ENGLISH, acting: Actor | None = None
 ) -> Member:
     """A person and their first tenant. Raises `Invalid` for a bad value and `Conflict` for a known e-mail."""
+    user = _new_person(email, password, language)
+    return found_tenant(user=user, name=tenant_name, acting=acting)
+
+
+@transaction.atomic
+def sign_up_invited(*, email: str, password: str, secret: str, language: str = Language.ENGLISH) -> Member:
+    """A person who joins the tenant that invited them, and founds none.
+
+    Raises `Invalid` for a bad value, `Conflict` for a known e-mail, and what `accept_invitation` raises.
+    """
+    user = _new_person(email, password, language)
+    return accept_invitation(acting=user_actor(user), user=user, secret=secret)
+
+
+def _new_person(email: str, password: str, language: str) -> User:
     email = UserManager.normalize_email(email)
     _check("/email", validate_email, email)
     user = User(email=email, language=language)
@@ -36,7 +52,7 @@ def sign_up(
         raise Conflict("There is an account with this e-mail address.", code="email_taken")
     user.set_password(password)
     user.save()
-    return found_tenant(user=user, name=tenant_name, acting=acting)
+    return user
 
 
 @transaction.atomic

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import quote
+
 from allauth.core import ratelimit
 from django.contrib import messages
 from django.contrib.auth import login
@@ -16,8 +20,9 @@ from django.views.decorators.http import require_http_methods
 from tenants import services
 from tenants.actors import actor_of
 from tenants.choices import Language
-from tenants.errors import DomainError
-from tenants.forms import SignUpForm
+from tenants.errors import DomainError, NotFound
+from tenants.forms import AccountForm, SignUpForm
+from tenants.models import Member, User
 from tenants.views.base import add_errors, console_page, render_page
 
 FIELDS = {"/email": "email", "/password": "password", "/name": "tenant_name"}
@@ -42,48 +47,81 @@ def sign_up(request: HttpRequest) -> HttpResponse:
     """An account and its first tenant in one step, signed in at the end."""
     if request.user.is_authenticated:
         return redirect("/")
+
+    def create(values: dict[str, Any], language: str) -> Member:
+        return services.sign_up(
+            email=values["email"], password=values["password"], tenant_name=values["tenant_name"], language=language
+        )
+
+    return _account_page(request, SignUpForm(request.POST or None), create, "console/sign_up.html", {})
+
+
+def _account_page(
+    request: HttpRequest,
+    form: AccountForm,
+    create: Callable[[dict[str, Any], str], Member],
+    template: str,
+    context: dict[str, Any],
+) -> HttpResponse:
+    """Shows the form, or makes the account and signs its owner in."""
     if request.method == "POST" and not ratelimit.consume(request, action="signup"):
         return render_page(request, "console/too_many.html", status=429)
-    form = SignUpForm(request.POST or None)
     if form.is_valid():
         language = get_language() or ""
         try:
-            member = services.sign_up(
-                email=form.cleaned_data["email"],
-                password=form.cleaned_data["password"],
-                tenant_name=form.cleaned_data["tenant_name"],
-                language=language if language in Language.values else Language.ENGLISH,
-            )
+            member = create(form.cleaned_data, language if language in Language.values else Language.ENGLISH)
         except DomainError as error:
             if error.code == "email_taken":
                 form.add_error("email", _("There is an account with this address. Log in instead."))
+            elif isinstance(error, NotFound):
+                form.add_error("email", _("There is no open invitation for this address under this link."))
             else:
                 add_errors(form, error, FIELDS)
         else:
             _keep_time_zone(member.user, form.cleaned_data["time_zone"])
             login(request, member.user, backend=BACKEND)
+            request.session["tenant_id"] = member.tenant_id
             return redirect("/")
-    status = 422 if form.is_bound else 200
-    return render_page(request, "console/sign_up.html", {"form": form}, status=status)
+    return render_page(request, template, context | {"form": form}, status=422 if form.is_bound else 200)
 
 
-def _keep_time_zone(user: object, name: str) -> None:
+def _keep_time_zone(user: User, name: str) -> None:
     try:
-        services.set_preferences(user=user, time_zone=name or None)  # type: ignore[arg-type]
+        services.set_preferences(user=user, time_zone=name or None)
     except DomainError:
         return  # a browser may name a zone that this system does not have; UTC stays
 
 
-@console_page()
+@sensitive_post_parameters("password")
 @require_http_methods(["GET", "POST"])
 def join(request: HttpRequest, secret: str) -> HttpResponse:
-    """Accept an invitation. The secret stands in the link alone and is never written anywhere."""
+    """Accept an invitation, with an account or by making one. The secret stands in the link alone and is never written
+    anywhere.
+    """
+    response = _accept(request, secret) if request.user.is_authenticated else _join_with_an_account(request, secret)
+    response.headers["Cache-Control"] = "no-store"
+    # No page that is linked from here may learn the secret.
+    response.headers["Referrer-Policy"] = "no-referrer"
+    return response
+
+
+def _join_with_an_account(request: HttpRequest, secret: str) -> HttpResponse:
+    def create(values: dict[str, Any], language: str) -> Member:
+        return services.sign_up_invited(
+            email=values["email"], password=values["password"], secret=secret, language=language
+        )
+
+    here = quote(reverse("page-join", args=[secret]))
+    context = {"log_in_url": f"{reverse('account_login')}?next={here}"}
+    return _account_page(request, AccountForm(request.POST or None), create, "console/join_account.html", context)
+
+
+@console_page()
+def _accept(request: HttpRequest, secret: str) -> HttpResponse:
     if request.method == "POST":
         acting = request.actor  # type: ignore[attr-defined]
         member = services.accept_invitation(acting=acting, user=request.user, secret=secret)
         request.session["tenant_id"] = member.tenant_id
         messages.success(request, _("You are a member of %(tenant)s.") % {"tenant": member.tenant.name})
         return redirect("/")
-    response = render_page(request, "console/join.html", {"form_action": reverse("page-join", args=[secret])})
-    response.headers["Cache-Control"] = "no-store"
-    return response
+    return render_page(request, "console/join.html", {"form_action": reverse("page-join", args=[secret])})

@@ -75,6 +75,25 @@ def test_an_invitation_is_accepted_by_its_link(
     assert "Halvorsen Freight" in text_of(eve.get("/members/"))
 
 
+def test_who_has_no_account_joins_by_the_link_without_founding_a_tenant(ida: Client, client: Client) -> None:
+    page = ida.post("/members/", {"email": "tom@halvorsen.example", "role": "viewer"})
+    link = re.search(r'data-copy="http[^"]*(/join/[^"]+)"', text_of(page))
+    assert link is not None
+    shown = client.get(link[1])
+    assert (shown.status_code, shown["Cache-Control"], shown["Referrer-Policy"]) == (200, "no-store", "no-referrer")
+    assert f"/accounts/login/?next={link[1]}" in text_of(shown)
+    tenants = Tenant.objects.count()
+    account = {"email": "other@halvorsen.example", "password": SIGN_UP["password"], "time_zone": "Asia/Shanghai"}
+    refused = client.post(link[1], account)
+    assert refused.status_code == 422
+    assert "no open invitation for this address" in text_of(refused)
+    assert not User.objects.filter(email="other@halvorsen.example").exists()
+    assert client.post(link[1], account | {"email": "tom@halvorsen.example"}).status_code == 302
+    assert Tenant.objects.count() == tenants
+    assert "Halvorsen Freight" in text_of(client.get("/members/"))
+    assert User.objects.get(email="tom@halvorsen.example").time_zone == "Asia/Shanghai"
+
+
 def test_a_tenant_one_does_not_belong_to_cannot_be_chosen(ida: Client, stranger: Member) -> None:
     assert ida.post("/tenant/", {"tenant": stranger.tenant_id}).status_code == 404
     assert "Halvorsen Freight" in text_of(ida.get("/members/"))
