@@ -39,7 +39,8 @@ run: setup
 	@exec $(BIN)/python manage.py up $(UP)
 
 test: setup-dev
-	@$(BIN)/python -m pytest $(SIDE_BY_SIDE)
+	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "not quiet"
+	@$(BIN)/python -m pytest -m quiet
 
 native: setup-dev
 	@$(BIN)/python -m brokers.native.build

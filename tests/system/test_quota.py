@@ -19,7 +19,7 @@ from benchmarks.neighbours import (
 from tests.support.stack import Stack
 from tests.support.tenancy import Caller, addresses, demo_tenant, size_of_run
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.system, pytest.mark.quiet, pytest.mark.timeout(600)]
 
 MEASURED_S = size_of_run("PENSTOCK_QUOTA_SECONDS", 12)
 # The end of the span is left to what is still on its way.
