@@ -41,6 +41,7 @@ class LogCleaning:
         self._settings = settings
         self._now_ms = now_ms
         self._cleaner = Cleaner(table, settings)
+        self._writing = asyncio.Lock()
 
     async def run(self) -> None:
         """Cleans whatever is due, then waits `log.cleaner.backoff.ms`, for ever."""
@@ -76,6 +77,7 @@ class LogCleaning:
 
     async def _clean(self, process: Process, work: Work) -> bool:
         """One run; whether the process can take another."""
+        begun_s = asyncio.get_running_loop().time()
         try:
             ended = await self._follow(process, work) if await self._make_durable(work) else None
         except (WorkerGone, OSError) as error:
@@ -85,7 +87,10 @@ class LogCleaning:
             self._cleaner.given_up(work)
             raise
         if isinstance(ended, Finished):
-            await self._finish(work, ended)
+            self._cleaner.finished(work, ended)
+            await self._checkpoint(work)
+            took_s = round(asyncio.get_running_loop().time() - begun_s, 3)
+            self._tell(work, "log_cleaned", dirty_ratio=round(work.ratio, 3), took_s=took_s, **ended._asdict())
             return True
         if isinstance(ended, Failed):
             self._fail(work, ended)
@@ -108,7 +113,17 @@ class LogCleaning:
             self._table.directory_failed(failure)
             durable = False
         self._cleaner.durable(work)
-        return durable
+        return durable and (not work.is_first or await self._checkpoint(work))
+
+    async def _checkpoint(self, work: Work) -> bool:
+        root = work.partition.log.root
+        try:
+            async with self._writing:
+                await asyncio.to_thread(self._cleaner.checkpoint(root).write)
+        except StorageFailed as failure:
+            self._table.directory_failed(failure)
+            return False
+        return True
 
     async def _follow(self, process: Process, work: Work) -> Finished | Failed | None:
         """Gives the job out and swaps in what comes back; None if the log changed so that the run is of no use."""
@@ -128,14 +143,6 @@ class LogCleaning:
                 return event
             if not self._cleaner.swap_in(work, event, self._now_ms()):
                 return None
-
-    async def _finish(self, work: Work, run: Finished) -> None:
-        batch = self._cleaner.finished(work, run)
-        try:
-            await asyncio.to_thread(batch.write)
-        except StorageFailed as failure:
-            self._table.directory_failed(failure)
-        self._tell(work, "log_cleaned", dirty_ratio=round(work.ratio, 3), **run._asdict())
 
     @staticmethod
     def _tell(work: Work, event: str, **numbers: object) -> None:

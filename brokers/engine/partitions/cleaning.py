@@ -30,12 +30,16 @@ Key = tuple[str, int]
 
 
 class Work(NamedTuple):
-    """One log that was chosen. `flush` comes first: a record may take another's place only once it is on disk."""
+    """One log that was chosen. `flush` comes first: a record may take another's place only once it is on disk.
+    `is_first`: no checkpoint file names the log; one must before the first swap, for recovery takes holes in a log that
+    was never cleaned for records that were lost.
+    """
 
     partition: Partition
     job: Job
     ratio: float
     flush: FlushJob | None
+    is_first: bool
 
     def make_durable(self) -> None:
         """The slow part, in any thread. Raises StorageFailed."""
@@ -116,8 +120,11 @@ class Cleaner:
             except StorageFailed as failure:
                 self._table.directory_failed(failure)
                 continue
-            self._busy.add((partition.topic, partition.index))
-            return Work(partition, self._job(partition, found, rules, now_ms), found.ratio, flush)
+            key = (partition.topic, partition.index)
+            self._busy.add(key)
+            is_first = key not in self._checkpoints
+            self._checkpoints.setdefault(key, found.first_dirty)
+            return Work(partition, self._job(partition, found, rules, now_ms), found.ratio, flush, is_first)
 
     def _ranges(self, now_ms: int) -> Iterator[tuple[Partition, Range, CompactionRules]]:
         for partition in self._table:
@@ -210,8 +217,8 @@ class Cleaner:
         self._table.remove_later(work.partition, gone, now_ms)
         return True
 
-    def finished(self, work: Work, run: Finished) -> CheckpointBatch:
-        """The run is whole and swapped in; answers the checkpoint to write."""
+    def finished(self, work: Work, run: Finished) -> None:
+        """The run is whole and swapped in; the `checkpoint` is to be written."""
         key = (work.partition.topic, work.partition.index)
         self._busy.discard(key)
         self._table.cleaned.add(run)
@@ -219,7 +226,9 @@ class Cleaner:
         self._count()
         if self.is_current(work):
             self._checkpoints[key] = run.end_offset
-        root = work.partition.log.root
+
+    def checkpoint(self, root: Path) -> CheckpointBatch:
+        """The file of one root as it has to be by now. One at a time may be written."""
         offsets = {key: at for key, at in self._checkpoints.items() if self._known[key].log.root == root}
         return CheckpointBatch(root, offsets)
 
