@@ -1,0 +1,277 @@
+"""What a cleaning costs, and what producers of the same broker feel of it.
+
+    python -m benchmarks.compaction [--records 10000000] [--keys 100000] [--rounds 3] [--seconds 12]
+
+One broker process. In every round a compacted topic is filled with keyed records, in batches of 100; then a client
+process of its own sends 1,000 records of 1 KB a second to another topic, three times: alone, beside a process that only
+burns one core with the niceness of the cleaner, and while the topic is cleaned. The second span tells what is due to
+the cores being shared. One JSON line a round and one of the medians.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
+
+from benchmarks import environment, neighbours
+from benchmarks.product import Product, bootstrap_of, running
+from brokers.engine.records import batch as layout
+from brokers.engine.records.builder import Record, build_batch, encode_record
+from brokers.engine.storage.compaction.worker import NICENESS
+
+BATCH_RECORDS, VALUE_BYTES = 100, 100
+FRAMES_IN_FLIGHT = 8
+VICTIM_RECORDS_PER_S, VICTIM_RECORD_BYTES = 1_000, 1_000
+SEGMENT_BYTES = 1 << 30
+SMALL_SEGMENT_BYTES = 1 << 20
+WORKER = "brokers.engine.storage.compaction.worker"
+# The cleaner looks for work every 15 s.
+CLEANER_TIMEOUT_S = 300.0
+BURN = f"import os\nos.nice({NICENESS})\nwhile True: pass"
+CLIENT = b"filler"
+
+
+# -- filling ----------------------------------------------------------------------------------------------------------
+
+
+def keyed_batches(records: int, keys: int, now_ms: int) -> Iterator[bytearray]:
+    """Batches of 100 records with keys drawn at random, all of one size; a tenth of a microsecond a record."""
+    mark = b"key-########"
+    value = (b'{"order":"4711","state":"paid","amount":12.50}' * VALUE_BYTES)[:VALUE_BYTES]
+    content = [Record(now_ms + at // 10, mark, value) for at in range(BATCH_RECORDS)]
+    around = [encode_record(record, at, at // 10).split(mark) for at, record in enumerate(content)]
+    head = build_batch(content)[: layout.HEADER_BYTES]
+    names = [b"key-%08d" % number for number in range(keys)]
+    source = random.Random(7)
+    for _ in range(records // BATCH_RECORDS):
+        drawn = source.choices(names, k=BATCH_RECORDS)
+        data = head + b"".join(
+            [piece for (before, after), key in zip(around, drawn, strict=True) for piece in (before, key, after)]
+        )
+        layout.seal(data)
+        yield data
+
+
+def produce_frame(topic: str, data: bytes | bytearray) -> bytes:
+    """A whole Produce request, version 3, acks=1, for partition 0."""
+    name = topic.encode()
+    body = b"".join(
+        [
+            (0).to_bytes(2) + (3).to_bytes(2) + (0).to_bytes(4) + len(CLIENT).to_bytes(2) + CLIENT,
+            b"\xff\xff" + (1).to_bytes(2) + (30_000).to_bytes(4),
+            (1).to_bytes(4) + len(name).to_bytes(2) + name + (1).to_bytes(4) + (0).to_bytes(4),
+            len(data).to_bytes(4) + data,
+        ]
+    )
+    return len(body).to_bytes(4) + body
+
+
+def fill(bootstrap: str, topic: str, batches: Iterator[bytearray]) -> None:
+    """Sends the batches, some in flight. Raises SystemExit when one is refused."""
+    host, port = bootstrap.split(",")[0].rsplit(":", 1)
+    with socket.create_connection((host, int(port))) as connection, connection.makefile("rb") as answers:
+        while frames := [produce_frame(topic, data) for _, data in zip(range(FRAMES_IN_FLIGHT), batches, strict=False)]:
+            connection.sendall(b"".join(frames))
+            for _ in frames:
+                answer = answers.read(int.from_bytes(answers.read(4)))
+                at = 4 + 4 + 2 + len(topic.encode()) + 4 + 4  # correlation id, topics, name, partitions, index
+                error = int.from_bytes(answer[at : at + 2], signed=True)
+                if error:
+                    raise SystemExit(f"a batch was refused with error {error}")
+
+
+# -- the topic --------------------------------------------------------------------------------------------------------
+
+
+class CompactedTopic:
+    """A topic that is filled at once and cleaned when told to."""
+
+    def __init__(self, bootstrap: str, name: str) -> None:
+        self.bootstrap = bootstrap
+        self.name = name
+        self._admin = AdminClient({"bootstrap.servers": bootstrap})
+        config = {
+            "cleanup.policy": "compact",
+            "segment.bytes": str(SEGMENT_BYTES),
+            "min.cleanable.dirty.ratio": "1",  # no log is dirtier than that
+        }
+        self._admin.create_topics([NewTopic(name, 1, 1, config=config)])[name].result(30)
+
+    def fill(self, records: int, keys: int) -> None:
+        """`records` in closed segments, and one batch in the active one."""
+        now_ms = int(time.time() * 1000)
+        fill(self.bootstrap, self.name, keyed_batches(records, keys, now_ms))
+        self._set("segment.bytes", SMALL_SEGMENT_BYTES)  # so that the next append rolls
+        fill(self.bootstrap, self.name, keyed_batches(BATCH_RECORDS, keys, now_ms))
+        self._set("segment.bytes", SEGMENT_BYTES)
+
+    def release(self) -> None:
+        """Lets the cleaner have it."""
+        self._set("min.cleanable.dirty.ratio", 0.01)
+
+    def delete(self) -> None:
+        self._admin.delete_topics([self.name])[self.name].result(30)
+
+    def _set(self, key: str, value: float) -> None:
+        entry = ConfigEntry(key, str(value), incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ResourceType.TOPIC, self.name, incremental_configs=[entry])
+        self._admin.incremental_alter_configs([resource])[resource].result(30)
+
+
+# -- spans ------------------------------------------------------------------------------------------------------------
+
+
+class Bench:
+    """A running product with one broker, and where it says what the cleaner did."""
+
+    def __init__(self, product: Product, state_dir: Path, seconds: float) -> None:
+        instance_id = product.create_instance(name="compaction", bandwidth_mb_s=600, storage_gb=100)
+        self.bootstrap = bootstrap_of(product.wait_running(instance_id))
+        self.seconds = seconds
+        (self._broker_pid,) = product.broker_pids()
+        self._state_dir = state_dir
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        admin.create_topics([NewTopic("steady", 1, 1)])["steady"].result(30)
+
+    def begin_span(self) -> subprocess.Popen[bytes]:
+        """The paced producer."""
+        return neighbours.begin(
+            self.bootstrap,
+            topic="steady",
+            client_id="steady",
+            bytes_per_s=VICTIM_RECORDS_PER_S * VICTIM_RECORD_BYTES,
+            record_bytes=VICTIM_RECORD_BYTES,
+            seconds=self.seconds + neighbours.SETTLING_S,
+        )
+
+    def span(self) -> dict[str, float]:
+        return percentiles(neighbours.finish(self.begin_span()))
+
+    def cleaning(self) -> psutil.Process | None:
+        """The cleaner's process while there is one."""
+        for child in psutil.Process(self._broker_pid).children():
+            try:
+                if WORKER in child.cmdline():
+                    return child
+            except psutil.Error:
+                continue  # it ended meanwhile
+        return None
+
+    def cleaned(self) -> list[dict[str, Any]]:
+        """Every run so far, as the broker's log tells it."""
+        lines = [line for path in self._state_dir.rglob("broker.log") for line in path.read_text().splitlines()]
+        return [json.loads(line) for line in lines if '"log_cleaned"' in line]
+
+
+def percentiles(span: neighbours.Paced, until_s: float = float("inf")) -> dict[str, float]:
+    """Of what was acknowledged after the settling and before `until_s` of the monotonic clock."""
+    since = span.acknowledged[0][0] + neighbours.SETTLING_S
+    settled = sorted(latency for at, _, latency in span.acknowledged if since <= at < until_s)
+    if not settled:
+        raise SystemExit("the span was too short: clean more records")
+    found = {share: settled[min(len(settled) - 1, int(len(settled) * share))] for share in (0.5, 0.99)}
+    return {"p50_ms": round(found[0.5], 2), "p99_ms": round(found[0.99], 2), "records": len(settled)}
+
+
+@contextmanager
+def burning() -> Iterator[None]:
+    """A process that takes one core, as nicely as the cleaner."""
+    process = subprocess.Popen([sys.executable, "-c", BURN])
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def wait_for(look: Callable[[], Any], what: str) -> Any:
+    deadline = time.monotonic() + CLEANER_TIMEOUT_S
+    while not (found := look()):
+        if time.monotonic() > deadline:
+            raise SystemExit(f"{what}: not within {CLEANER_TIMEOUT_S:g} s")
+        time.sleep(0.02)
+    return found
+
+
+def measure(bench: Bench, number: int, records: int, keys: int) -> dict[str, Any]:
+    """One round."""
+    topic = CompactedTopic(bench.bootstrap, f"state-{number}")
+    topic.fill(records, keys)
+    os.sync()  # what the filling left to be written belongs to none of the spans
+    alone = bench.span()
+    with burning():
+        burnt = bench.span()
+    before = len(bench.cleaned())
+    topic.release()
+    worker = wait_for(bench.cleaning, "the cleaner takes the log")
+    span = bench.begin_span()
+    worker.wait(CLEANER_TIMEOUT_S)
+    ended_s = time.monotonic()
+    during = percentiles(neighbours.finish(span), ended_s)
+    run = wait_for(lambda: bench.cleaned()[before:], "the broker tells of the run")[0]
+    topic.delete()
+    return {
+        "alone": alone,
+        "beside_a_busy_core": burnt,
+        "while_cleaning": during,
+        "p99_while_cleaning_over_alone": round(during["p99_ms"] / alone["p99_ms"], 2),
+        "p99_busy_core_over_alone": round(burnt["p99_ms"] / alone["p99_ms"], 2),
+        "cleaner": {
+            "seconds": run["took_s"],
+            "cpu_s": run["cpu_s"],
+            "cpu_s_per_million": round(run["cpu_s"] / (run["records_kept"] + run["records_dropped"]) * 1e6, 2),
+            "read_bytes": run["io_bytes"] - run["bytes_after"],
+            "written_bytes": run["bytes_after"],
+            "records_kept": run["records_kept"],
+            "records_dropped": run["records_dropped"],
+        },
+    }
+
+
+def medians(rounds: list[dict[str, Any]]) -> dict[str, Any]:
+    """Of every figure in the rounds' lines."""
+    return {
+        key: medians([line[key] for line in rounds])
+        if isinstance(rounds[0][key], dict)
+        else round(statistics.median(line[key] for line in rounds), 2)
+        for key in rounds[0]
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="benchmarks.compaction", description=__doc__)
+    parser.add_argument("--records", type=int, default=10_000_000)
+    parser.add_argument("--keys", type=int, default=100_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=12.0)
+    given = parser.parse_args()
+    print(json.dumps({"environment": environment.line()}), flush=True)
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as scratch:
+        with running(Path(scratch), brokers=1) as product:
+            bench = Bench(product, Path(scratch), given.seconds)
+            bench.span()  # the first is not counted
+            lines = []
+            for number in range(given.rounds):
+                lines.append(measure(bench, number, given.records, given.keys))
+                print(json.dumps(lines[-1]), flush=True)
+        summary = {"benchmark": f"cleaning {given.records} records of {given.keys} keys", **medians(lines)}
+        print(json.dumps(summary), flush=True)
+
+
+if __name__ == "__main__":
+    main()
