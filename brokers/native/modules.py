@@ -13,7 +13,8 @@ BUILDS: Final = ROOT / ".native"
 # Written last: a build without it was interrupted.
 COMPLETE: Final = "complete"
 
-# What a produce or a fetch passes through. Whatever is here must not be patched by anybody at run time.
+# What a produce or a fetch passes through, and what the cleaner does with each record. Whatever is here must not be
+# patched by anybody at run time.
 MODULES: Final = (
     "brokers.engine.handlers.client",
     "brokers.engine.handlers.fetch",
@@ -35,6 +36,13 @@ MODULES: Final = (
     "brokers.engine.records.batch",
     "brokers.engine.records.validation",
     "brokers.engine.records.walk",
+    "brokers.engine.storage.compaction.fields",
+    "brokers.engine.storage.compaction.filtering",
+    "brokers.engine.storage.compaction.living",
+    "brokers.engine.storage.compaction.offset_map",
+    "brokers.engine.storage.compaction.reading",
+    "brokers.engine.storage.compaction.run",
+    "brokers.engine.storage.compaction.transactions",
     "brokers.engine.storage.files",
     "brokers.engine.storage.indexes",
     "brokers.engine.storage.log",
