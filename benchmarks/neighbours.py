@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -29,6 +30,8 @@ OFFENCE = 10
 OFFENDER_RECORD_BYTES = 10_000
 # Connections are made and caches filled before anything counts.
 SETTLING_S = 2.0
+# Ends a paced producer before its time; it tells what it saw until then.
+ENOUGH = signal.SIGTERM
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,11 +153,15 @@ class _Producer:
         elif error.code() != KafkaError._PURGE_QUEUE and error.code() != KafkaError._PURGE_INFLIGHT:
             self.found["errors"].append(str(error))  # what is given up at the end is purged, which is no error
 
+    def _stop(self, *_: object) -> None:
+        self.end = 0.0
+
     def run(self) -> dict[str, Any]:
         record = b"x" * self.given.record_bytes
         due = time.monotonic()
-        end = due + self.given.seconds
-        while due < end:
+        self.end = due + self.given.seconds
+        signal.signal(ENOUGH, self._stop)
+        while due < self.end:
             self.producer.produce(self.given.topic, record, on_delivery=self._delivered)
             due += len(record) / self.given.bytes_per_s
             self.producer.poll(0)

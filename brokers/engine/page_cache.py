@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 from typing import Final
 
-# How far apart the samples of `is_cached` lie. The kernel reads ahead and forgets in larger pieces than this, mostly.
-SAMPLED_BYTES: Final = 65_536
+# How far apart the samples of `is_cached` lie: what the kernel reads ahead at once, unless told otherwise.
+SAMPLED_BYTES: Final = 131_072
 # What is asked for, without waiting for it, behind what was pulled in: a reader of the whole file finds it there.
 AHEAD_BYTES: Final = 1_048_576
 

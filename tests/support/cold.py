@@ -130,8 +130,10 @@ class HeldReaders(Executor):
 
     def __init__(self) -> None:
         self.started: list[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]] = []
+        self.count = 0
 
     def submit(self, work: Callable[..., Any], /, *args: Any, **_: Any) -> Future[Any]:
+        self.count += 1
         future: Future[Any] = Future()
         self.started.append((future, work, args))
         return future

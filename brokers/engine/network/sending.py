@@ -15,7 +15,7 @@ SENDFILE_BYTES_MIN = 16_384
 # After this much the loop gets a turn, however fast the peer reads.
 SENT_PER_TURN_MAX = 4_194_304
 # So much of a file is asked for in the page cache, and sent, at a time.
-PROBED_BYTES_MAX = 262_144
+PROBED_BYTES_MAX = 524_288
 
 OnWritten = Callable[[int], object]
 

@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
+from brokers.engine.handlers.cold import PULLED_TOGETHER_MAX
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.messages.fetch import FetchPartition
 from brokers.engine.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -173,6 +175,31 @@ async def test_small_answers_come_from_the_disk_as_well(
     answer = await run_until_answered(broker, held, asyncio.create_task(fetch(client, TOPIC)))
 
     assert values(answer.records) == [bytes([at]) * size for at in range(3)]
+    assert disk.stalls == []
+
+
+async def test_many_cold_partitions_are_pulled_in_together(
+    broker: InProcessBroker, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = 3 * PULLED_TOGETHER_MAX
+    client = await broker.client(port)
+    await broker.create_topic(client, TOPIC, count)
+    for index in range(count):
+        await produce(client, TOPIC, batch(b"%d" % index), partition=index)
+    logs = [broker.broker.table.get(f"{INSTANCE}.{TOPIC}", index).log for index in range(count)]
+    for log in logs:
+        log.rest()
+    disk = SlowDisk(monkeypatch, [log.active.file.path for log in logs])
+    held = hold_readers(broker)
+    request = fetch_request(TOPIC)
+    request.topics[0].partitions = [FetchPartition(index, partition_max_bytes=MIB) for index in range(count)]
+
+    reading = asyncio.create_task(client.call(ApiKey.FETCH, FETCH_VERSION, request))
+    answer = await run_until_answered(broker, held, reading)
+
+    found = [values(line.records) for line in answer.responses[0].partitions]
+    assert found == [[b"%d" % index] for index in range(count)]
+    assert held.count == 3
     assert disk.stalls == []
 
 

@@ -1,0 +1,243 @@
+"""What a producer feels of a neighbour that reads an old, large log: from the disk, and from memory.
+
+  python -m benchmarks.cold_reads [--gb 5] [--rounds 3]
+
+One broker, a partition of `--gb` in 1 GB segments, and a producer of 1,000 records of 1 KB a second on another topic.
+Spans in turn: the producer alone; beside a reader of the whole log that the kernel was made to forget; beside the same
+reader when the log lies in memory. The reader is a bare socket that looks at batch headers only, in a process of its
+own, so that next to nothing but the broker competes with the producer. One JSON line for each span, and one of medians.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from struct import Struct
+from typing import Any, Final
+
+import psutil
+from confluent_kafka import Producer
+
+from benchmarks import environment, neighbours
+from benchmarks.neighbours import Paced
+from benchmarks.product import CLONE, Product, bootstrap_of, running
+from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.codec import encode_request
+from brokers.engine.protocol.headers import encode_request_frame
+from brokers.engine.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from brokers.engine.records import batch as layout
+
+ARCHIVE, LIVE = "archive", "live"
+RECORD_BYTES: Final = 1_000
+RECORDS_PER_S: Final = 1_000
+ALONE_S: Final = 15.0
+# A producer runs at most so long beside a reader; it is stopped when the reader is done.
+READ_TIMEOUT_S: Final = 120.0
+FETCH_VERSION: Final = 11
+FETCH_BYTES: Final = 1_048_576
+PIECE_BYTES: Final = 1_048_576
+BANDWIDTH_MB_S: Final = 600
+SHARES: Final = {"50": 0.5, "99": 0.99, "99_9": 0.999}
+_SIZE: Final = Struct(">i")
+
+
+def say(figures: dict[str, Any]) -> None:
+    print(json.dumps(figures), flush=True)
+
+
+def fill(bootstrap: str, size_bytes: int) -> int:
+    """Writes the archive; how many records it holds."""
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "queue.buffering.max.kbytes": 200_000})
+    value = os.urandom(RECORD_BYTES)
+    count = size_bytes // RECORD_BYTES
+    for _ in range(count):
+        while True:
+            try:
+                producer.produce(ARCHIVE, value)
+                break
+            except BufferError:
+                producer.poll(0.01)
+        producer.poll(0)
+    if producer.flush(60):
+        raise SystemExit("the archive was not written")
+    return count
+
+
+def forget(files: list[Path]) -> None:
+    """Makes the kernel drop the files from memory."""
+    for file in files:
+        with file.open("rb+") as opened:
+            os.fsync(opened.fileno())
+            os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def read_through(files: list[Path]) -> float:
+    """Reads the files piece by piece, as `dd` does; MB/s."""
+    total, began = 0, time.monotonic()
+    for file in files:
+        with file.open("rb", buffering=0) as opened:
+            while piece := opened.read(PIECE_BYTES):
+                total += len(piece)
+    return round(total / 1e6 / (time.monotonic() - began))
+
+
+def reader(bootstrap: str, end_offset: int) -> None:
+    """Fetches the archive from its start to `end_offset`; prints when, and how many bytes came."""
+    host, _, port = bootstrap.split(",")[0].rpartition(":")
+    offset = received = 0
+    with socket.create_connection((host, int(port))) as sock:
+        began = time.monotonic()
+        while offset < end_offset:
+            sock.sendall(_fetch(offset))
+            frame = _receive(sock)
+            received += len(frame)
+            offset = _next_offset(frame, offset)
+        ended = time.monotonic()
+    print(json.dumps({"began": began, "ended": ended, "received_bytes": received}))
+
+
+def _fetch(offset: int) -> bytes:
+    wanted = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=FETCH_BYTES)
+    request = FetchRequest(
+        replica_id=-1, max_wait_ms=500, min_bytes=1, max_bytes=FETCH_BYTES, isolation_level=0, session_id=0,
+        session_epoch=-1, topics=[FetchTopic(topic=ARCHIVE, partitions=[wanted])], forgotten_topics_data=[], rack_id="",
+    )  # fmt: skip
+    body = encode_request(ApiKey.FETCH, FETCH_VERSION, request)
+    return encode_request_frame(ApiKey.FETCH, FETCH_VERSION, 1, "reader", body)
+
+
+def _receive(sock: socket.socket) -> memoryview:
+    head = sock.recv(_SIZE.size, socket.MSG_WAITALL)
+    frame = memoryview(bytearray(*_SIZE.unpack(head)))
+    filled = 0
+    while filled < len(frame):
+        count = sock.recv_into(frame[filled:])
+        if not count:
+            raise SystemExit("the broker closed the connection")
+        filled += count
+    return frame
+
+
+def _next_offset(frame: memoryview, offset: int) -> int:
+    """After the last batch of a fetch answer; the records are the last field of its only partition."""
+    # correlation id, throttle time, error, session id, count, name, count, index, error, three offsets, transactions,
+    # replica, size of the records
+    position = 4 + 4 + 2 + 4 + 4 + 2 + len(ARCHIVE) + 4 + 4 + 2 + 8 + 8 + 8 + 4 + 4 + 4
+    if position >= len(frame):
+        raise SystemExit("the broker answered without records")
+    for _, header in layout.scan_headers(bytes(frame[position:])):
+        offset = header.next_offset
+    return offset
+
+
+def spans(product: Product, bootstrap: str, files: list[Path], records: int, rounds: int) -> Iterator[dict[str, Any]]:
+    """Alone, cold and warm in turn, so that a mood of the machine hits all alike."""
+    for _ in range(rounds):
+        yield {"span": "alone", **_alone(bootstrap)}
+        forget(files)
+        yield {"span": "cold", **_beside(product, bootstrap, records)}
+        read_through(files)
+        yield {"span": "warm", **_beside(product, bootstrap, records)}
+
+
+def _producer(bootstrap: str, seconds: float) -> subprocess.Popen[bytes]:
+    return neighbours.begin(
+        bootstrap, topic=LIVE, client_id=LIVE, bytes_per_s=RECORDS_PER_S * RECORD_BYTES, record_bytes=RECORD_BYTES,
+        seconds=seconds,
+    )  # fmt: skip
+
+
+def _alone(bootstrap: str) -> dict[str, Any]:
+    found = neighbours.finish(_producer(bootstrap, ALONE_S))
+    began = found.acknowledged[0][0] + neighbours.SETTLING_S
+    return _latencies(found, began, found.acknowledged[-1][0])
+
+
+def _beside(product: Product, bootstrap: str, records: int) -> dict[str, Any]:
+    """A producer that is at work before the reader begins and after it ended; what counts is what lies between."""
+    broker = psutil.Process(product.broker_pids()[0])
+    command = [sys.executable, "-m", "benchmarks.cold_reads", "--read", bootstrap, "--until", str(records)]
+    producer = _producer(bootstrap, READ_TIMEOUT_S)
+    time.sleep(2 * neighbours.SETTLING_S)  # the producer's process has started and its connection is warm
+    before, cpu_before = broker.io_counters().read_bytes, sum(broker.cpu_times()[:2])
+    try:
+        out = subprocess.run(command, check=True, capture_output=True, cwd=CLONE, timeout=READ_TIMEOUT_S).stdout
+    finally:
+        producer.send_signal(neighbours.ENOUGH)
+    found, read = neighbours.finish(producer), json.loads(out)
+    took_s = read["ended"] - read["began"]
+    return {
+        **_latencies(found, read["began"], read["ended"]),
+        "read_mb_s": round(read["received_bytes"] / 1e6 / took_s),
+        "from_disk_mb": round((broker.io_counters().read_bytes - before) / 1e6),
+        "server_cpu_s": round(sum(broker.cpu_times()[:2]) - cpu_before, 2),
+    }
+
+
+def _latencies(found: Paced, began: float, ended: float) -> dict[str, Any]:
+    within = sorted(latency for at, _, latency in found.acknowledged if began <= at <= ended)
+    if not within or found.errors:
+        raise SystemExit(f"nothing was acknowledged between {began} and {ended}: {found.errors[:1]}")
+    figures = {f"ack_p{name}_ms": round(within[int(len(within) * share)], 3) for name, share in SHARES.items()}
+    return {"seconds": round(ended - began, 1), "acknowledged": len(within), **figures}
+
+
+def medians(found: list[dict[str, Any]]) -> dict[str, Any]:
+    """Of each kind of span, and what a cold reader costs a producer, compared with none and with a warm one."""
+    line: dict[str, Any] = {"benchmark": "produce at 1,000 records of 1 KB a second beside a reader of an old log"}
+    for kind in ("alone", "cold", "warm"):
+        for name in SHARES:
+            values = sorted(span[f"ack_p{name}_ms"] for span in found if span["span"] == kind)
+            line[f"{kind}_p{name}_ms"] = values[len(values) // 2]
+    line["cold_to_alone_p99"] = round(line["cold_p99_ms"] / line["alone_p99_ms"], 2)
+    line["cold_to_warm_p99"] = round(line["cold_p99_ms"] / line["warm_p99_ms"], 2)
+    return line
+
+
+def measure(directory: Path | None, gb: float, rounds: int) -> None:
+    with (
+        tempfile.TemporaryDirectory(prefix="penstock-cold-", dir=directory) as scratch,
+        running(Path(scratch), brokers=1) as product,
+    ):
+        instance_id = product.create_instance(name="cold", bandwidth_mb_s=BANDWIDTH_MB_S, storage_gb=100)
+        bootstrap = bootstrap_of(product.wait_running(instance_id))
+        for topic in (ARCHIVE, LIVE):
+            product.call("POST", f"/instances/{instance_id}/topics", {"name": topic, "partitions": 1})
+        records = fill(bootstrap, int(gb * 1e9))
+        files = sorted(Path(scratch).glob(f"**/{instance_id}.{ARCHIVE}-0/*.log"))
+        forget(files)
+        say({"disk_mb_s": read_through(files), "archive_gb": sum(file.stat().st_size for file in files) / 1e9})
+        indexes = [index for file in files for index in (file.with_suffix(".index"), file.with_suffix(".timeindex"))]
+        known = [*files, *(index for index in indexes if index.exists())]
+        found = []
+        for span in spans(product, bootstrap, known, records, rounds):
+            say(span)
+            found.append(span)
+        say(medians(found))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--gb", type=float, default=5.0, help="size of the log that is read")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--directory", type=Path, help="where to write (default: a temporary directory)")
+    parser.add_argument("--read", metavar="BOOTSTRAP", help=argparse.SUPPRESS)
+    parser.add_argument("--until", type=int, help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    if chosen.read is not None:
+        reader(chosen.read, chosen.until)
+        return
+    print(environment.line(), flush=True)
+    measure(chosen.directory, chosen.gb, chosen.rounds)
+
+
+if __name__ == "__main__":
+    main()
