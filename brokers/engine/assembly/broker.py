@@ -15,6 +15,7 @@ from brokers.engine.assembly.admin import AdminPort
 from brokers.engine.assembly.cleaning import LogCleaning
 from brokers.engine.assembly.disks import Disks
 from brokers.engine.assembly.instances import Bandwidth, InstancePorts
+from brokers.engine.assembly.kept_usage import KeptUsage
 from brokers.engine.assembly.metering import Metering
 from brokers.engine.clock import SystemClock
 from brokers.engine.cluster.current import CurrentImage
@@ -83,7 +84,8 @@ class Broker:
         self.store = ClusterStore(self.tree, place=Placer(secrets.randbelow), now_ms=self.clock.now_ms)
         self.current = CurrentImage(ClusterImage(config.cluster_id))
         self.watcher = ClusterWatcher(self.tree, self.current)
-        self.books = Books(config.quota_burst_ms)
+        kept_usage = KeptUsage(config.data_dirs[0])
+        self.books = Books(config.quota_burst_ms, kept_usage.numbers_for)
         self.readers = ThreadPoolExecutor(COLD_READERS, "cold-read")
         self.engine = Engine(
             broker_id=config.broker_id,
@@ -113,7 +115,9 @@ class Broker:
         )
         self.roles = Roles(broker_id=config.broker_id, table=self.table, now_ms=self.clock.now_ms)
         self.ports = InstancePorts(self.engine, self.listeners, config.bind_host)
-        self.metering = Metering(books=self.books, table=self.table, clock=self.clock, broker_id=config.broker_id)
+        self.metering = Metering(
+            books=self.books, kept=kept_usage, table=self.table, clock=self.clock, broker_id=config.broker_id
+        )
         self.controller = ControllerLoop(
             store=self.store,
             watcher=self.watcher,
@@ -186,6 +190,7 @@ class Broker:
             truncated_bytes=report.truncated_bytes,
             scanned_bytes=report.scanned_bytes,
         )
+        self.metering.keep()
         try:
             await self.session.start()
         except ClusterError as error:
@@ -228,7 +233,7 @@ class Broker:
             task.cancel()
         await asyncio.gather(*self.engine.tasks, return_exceptions=True)
         self.readers.shutdown(wait=False, cancel_futures=True)
-        self.metering.report()
+        self.metering.finish()
         await self.ports.withdraw()
         await self.session.stop()
         self.table.close(broker_epoch=self.session.broker_epoch)

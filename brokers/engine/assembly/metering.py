@@ -5,6 +5,7 @@ from __future__ import annotations
 import structlog
 
 from brokers.contract.usage import USAGE_TOPIC, UsageEvent
+from brokers.engine.assembly.kept_usage import KeptUsage, Left
 from brokers.engine.clock import Clock
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import PartitionTable
@@ -25,8 +26,10 @@ class Metering:
     same process goes on with the same counters.
     """
 
-    def __init__(self, *, books: Books, table: PartitionTable, clock: Clock, broker_id: int) -> None:
+    def __init__(self, *, books: Books, kept: KeptUsage, table: PartitionTable, clock: Clock, broker_id: int) -> None:
         self._books = books
+        self._kept = kept
+        self._left: list[Left] = []
         self._table = table
         self._clock = clock
         self._broker_id = broker_id
@@ -36,12 +39,24 @@ class Metering:
     async def on_registered(self, broker_epoch: int) -> None:
         if self.broker_epoch is None:
             self.broker_epoch = broker_epoch
+            self._kept.registered(broker_epoch)
+
+    def keep(self) -> None:
+        """Call when the log directories are this process's own: counters made from here on outlive it."""
+        self._left = self._kept.open(self._clock.now_ms())
+
+    def finish(self) -> None:
+        """The last report of a process that stops. What could not be said is left to the next one."""
+        if self.report():
+            self._kept.discard()
 
     def report(self) -> bool:
         """Appends what changed. False: there was something to say and nowhere to say it; it is said next time."""
         if self.broker_epoch is None:
             return False
         now_ms = self._clock.now_ms()
+        if self._left and not self._report_left(now_ms):
+            return False
         made = report(
             self._books.usage(),
             broker_id=self._broker_id,
@@ -56,13 +71,35 @@ class Metering:
         if partition is None:
             log.warning("usage_waits", reason="no partition of the usage topic is led here")
             return False
-        for start in range(0, len(made.events), EVENTS_PER_BATCH_MAX):
-            if not self._append(partition, made.events[start : start + EVENTS_PER_BATCH_MAX], now_ms):
-                return False
+        if not self._append_all(partition, made.events, now_ms):
+            return False
         self._sequence += 1
         made.confirm()
+        self._kept.reported(self._sequence, now_ms)
         self._books.forget_retired()
         return True
+
+    def _report_left(self, now_ms: int) -> bool:
+        """What earlier incarnations had counted and not reported, in their names. Said twice it counts once."""
+        partition = self._partition()
+        if partition is None:
+            return False
+        while self._left:
+            left = self._left[0]
+            events = left.events(self._broker_id, now_ms)
+            if not self._append_all(partition, events, now_ms):
+                return False
+            left.discard()
+            self._left.pop(0)
+            if events:
+                log.info("usage_of_an_earlier_run_reported", broker_epoch=events[0].broker_epoch, counters=len(events))
+        return True
+
+    def _append_all(self, partition: Partition, events: list[UsageEvent], now_ms: int) -> bool:
+        return all(
+            self._append(partition, events[start : start + EVENTS_PER_BATCH_MAX], now_ms)
+            for start in range(0, len(events), EVENTS_PER_BATCH_MAX)
+        )
 
     def _partition(self) -> Partition | None:
         for partition in self._table:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from brokers.engine.throttling.charging import ClientQuotas
 from brokers.engine.throttling.ledger import Ledger
 from brokers.engine.throttling.shares import InstanceShares
 from brokers.engine.throttling.traffic import Traffic
-from brokers.engine.throttling.usage import UsageBook
+from brokers.engine.throttling.usage import Key, NumbersFor, UsageBook, own_numbers
 from quotas.pacing import BURST_MS
 
 
@@ -17,19 +18,22 @@ class Book:
 
     __slots__ = ("client_quotas", "ledger", "shares", "traffic", "usage")
 
-    def __init__(self, burst_ms: int = BURST_MS) -> None:
+    def __init__(self, burst_ms: int = BURST_MS, numbers_for: NumbersFor = own_numbers) -> None:
         self.client_quotas = ClientQuotas(burst_ms)
         self.shares = InstanceShares(burst_ms)
         self.ledger = Ledger()
         self.traffic = Traffic()
-        self.usage = UsageBook()
+        self.usage = UsageBook(numbers_for)
 
 
 class Books:
-    """By instance id. `burst_ms` is that of every limiter (`charging.new_pace`)."""
+    """By instance id. `burst_ms` is that of every limiter (`charging.new_pace`); `numbers_for` gives each usage counter
+    of an instance the place of its numbers.
+    """
 
-    def __init__(self, burst_ms: int = BURST_MS) -> None:
+    def __init__(self, burst_ms: int = BURST_MS, numbers_for: Callable[[str, Key], memoryview] | None = None) -> None:
         self._burst_ms = burst_ms
+        self._numbers_for = numbers_for
         self._books: dict[str, Book] = {}
         self._retired: set[str] = set()
 
@@ -39,7 +43,8 @@ class Books:
     def of(self, instance_id: str) -> Book:
         book = self._books.get(instance_id)
         if book is None:
-            book = self._books[instance_id] = Book(self._burst_ms)
+            numbers_for = own_numbers if self._numbers_for is None else partial(self._numbers_for, instance_id)
+            book = self._books[instance_id] = Book(self._burst_ms, numbers_for)
         return book
 
     def get(self, instance_id: str) -> Book | None:

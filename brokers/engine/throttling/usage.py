@@ -7,34 +7,69 @@ latest value of a counter tells the whole story (brokers.contract.usage).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Final
+
 from brokers.contract.usage import OTHER, USAGE_KEYS_PER_INSTANCE_MAX, Direction, UsageEvent
 
 Key = tuple[str, str, str, Direction]
 
 
+# Where a counter keeps its numbers: bytes, requests, and requests as of the last confirmed report.
+NUMBERS: Final = 3
+BYTES: Final = 0
+REQUESTS: Final = 1
+REPORTED: Final = 2
+NumbersFor = Callable[[Key], memoryview]
+
+
+def own_numbers(key: Key) -> memoryview:
+    """Numbers that end with the process."""
+    return memoryview(bytearray(8 * NUMBERS)).cast("q")
+
+
 class UsageCounter:
-    """`bytes` are record-batch bytes: accepted by the leader (produce) or written to the socket (consume)."""
+    """`bytes` are record-batch bytes: accepted by the leader (produce) or written to the socket (consume).
 
-    __slots__ = ("bytes", "key", "reported_requests", "requests")
+    The numbers lie where whoever made the counter wants them, as three 64-bit integers.
+    """
 
-    def __init__(self, key: Key) -> None:
+    __slots__ = ("key", "numbers")
+
+    def __init__(self, key: Key, numbers: memoryview) -> None:
         self.key = key
-        self.bytes = 0
-        self.requests = 0
-        self.reported_requests = 0
+        self.numbers = numbers
+
+    @property
+    def bytes(self) -> int:
+        return int(self.numbers[BYTES])
+
+    @property
+    def requests(self) -> int:
+        return int(self.numbers[REQUESTS])
+
+    @property
+    def is_reported(self) -> bool:
+        return bool(self.numbers[REQUESTS] == self.numbers[REPORTED])
 
     def add(self, count: int) -> None:
-        self.bytes += count
-        self.requests += 1
+        numbers = self.numbers
+        numbers[BYTES] += count
+        numbers[REQUESTS] += 1
+
+    def confirm(self, requests: int) -> None:
+        """What it was when it had counted `requests` has been reported."""
+        self.numbers[REPORTED] = requests
 
 
 class UsageBook:
     """The counters of one instance. They live as long as the incarnation does: a counter may never run backwards."""
 
-    __slots__ = ("_counters",)
+    __slots__ = ("_counters", "_numbers_for")
 
-    def __init__(self) -> None:
+    def __init__(self, numbers_for: NumbersFor = own_numbers) -> None:
         self._counters: dict[Key, UsageCounter] = {}
+        self._numbers_for = numbers_for
 
     def __len__(self) -> int:
         return len(self._counters)
@@ -48,11 +83,11 @@ class UsageBook:
                 key = (OTHER, OTHER, OTHER, direction)
                 counter = self._counters.get(key)
             if counter is None:
-                counter = self._counters[key] = UsageCounter(key)
+                counter = self._counters[key] = UsageCounter(key, self._numbers_for(key))
         return counter
 
     def changed(self) -> list[UsageCounter]:
-        return [counter for counter in self._counters.values() if counter.requests != counter.reported_requests]
+        return [counter for counter in self._counters.values() if not counter.is_reported]
 
 
 class UsageReport:
@@ -64,7 +99,7 @@ class UsageReport:
 
     def confirm(self) -> None:
         for counter, requests in self._counters:
-            counter.reported_requests = requests
+            counter.confirm(requests)
 
 
 def report(books: dict[str, UsageBook], *, broker_id: int, broker_epoch: int, sequence: int, at_ms: int) -> UsageReport:

@@ -1,0 +1,192 @@
+"""Usage counters in pages that outlive the process: what a killed broker had counted, the next one reports.
+
+Two files an incarnation, in its first log directory. `usage.<n>.counters` is mapped into memory, so that counting costs
+no system call; `usage.<n>.keys` has a line for each counter, in their order, written before the counter first counts.
+Both go when everything in them was reported. A power cut may cost what the kernel had not written back, as it may cost
+the messages that were counted.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import mmap
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import structlog
+
+from brokers.contract.usage import USAGE_INTERVAL_MS, UsageEvent
+from brokers.engine.throttling.usage import BYTES, NUMBERS, REPORTED, REQUESTS, Key, own_numbers
+
+log = structlog.get_logger(__name__)
+
+# A slot is four integers, one of them spare, so that none lies across two pages.
+SLOT_INTEGERS: Final = 4
+SLOT_BYTES: Final = 8 * SLOT_INTEGERS
+CHUNK_SLOTS: Final = 2_048
+CHUNK_BYTES: Final = CHUNK_SLOTS * SLOT_BYTES
+assert CHUNK_BYTES % mmap.ALLOCATIONGRANULARITY == 0
+
+# The first slot says whose counters these are: a number that marks the format, broker epoch, sequence, time in ms.
+MARK: Final = 0x50454E5553414745
+EPOCH, SEQUENCE, AT_MS = 1, 2, 3
+NO_EPOCH: Final = -1
+
+_NAME = re.compile(r"^usage\.(\d+)\.(counters|keys)$")
+
+
+class KeptUsage:
+    """The counters of this incarnation. Before `open`, and where the disk refuses, they end with the process."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._counters_fd = -1
+        self._keys_fd = -1
+        self._head = own_head()
+        self._chunk = memoryview(b"")
+        self._used = CHUNK_SLOTS
+        self._chunks = 0
+        self._paths: tuple[Path, ...] = ()
+
+    def open(self, now_ms: int) -> list[Left]:
+        """Begins to keep; what earlier incarnations left is answered. The directory must be this process's own."""
+        left: list[Left] = []
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        try:
+            left = list(_left_in(self._directory))
+            number = 1 + max((one.number for one in left), default=0)
+            counters, keys = (self._directory / f"usage.{number}.{kind}" for kind in ("counters", "keys"))
+            self._counters_fd = os.open(counters, flags, 0o600)
+            self._keys_fd = os.open(keys, flags | os.O_APPEND, 0o600)
+            self._grow()
+        except OSError as error:
+            self._give_up(error)
+            return left
+        self._paths = (counters, keys)
+        self._head = self._take()
+        self._head[0], self._head[EPOCH], self._head[AT_MS] = MARK, NO_EPOCH, now_ms
+        return left
+
+    def numbers_for(self, instance_id: str, key: Key) -> memoryview:
+        """A place for the numbers of one counter."""
+        if self._keys_fd < 0:
+            return own_numbers(key)
+        try:
+            if self._used == CHUNK_SLOTS:
+                self._grow()
+            _write_whole(self._keys_fd, json.dumps([instance_id, *key]).encode() + b"\n")
+        except OSError as error:
+            self._give_up(error)
+            return own_numbers(key)
+        return self._take()[:NUMBERS]
+
+    def registered(self, broker_epoch: int) -> None:
+        self._head[EPOCH] = broker_epoch
+
+    def reported(self, sequence: int, at_ms: int) -> None:
+        self._head[SEQUENCE], self._head[AT_MS] = sequence, at_ms
+
+    def discard(self) -> None:
+        """Everything was reported, and nothing more will be counted."""
+        for path in self._paths:
+            path.unlink(missing_ok=True)
+
+    def _take(self) -> memoryview:
+        start = self._used * SLOT_INTEGERS
+        self._used += 1
+        return self._chunk[start : start + SLOT_INTEGERS]
+
+    def _grow(self) -> None:
+        start = self._chunks * CHUNK_BYTES
+        # A page without room on the disk behind it would end the process when it is written to.
+        os.posix_fallocate(self._counters_fd, start, CHUNK_BYTES)
+        pages = mmap.mmap(self._counters_fd, CHUNK_BYTES, offset=start)
+        _pin(pages)
+        self._chunk = memoryview(pages).cast("q")
+        self._chunks += 1
+        self._used = 0
+
+    def _give_up(self, error: OSError) -> None:
+        """Counters made from here on are lost if the process is killed before its next report."""
+        log.warning("usage_not_kept", directory=str(self._directory), reason=error.strerror)
+        for fd in (self._counters_fd, self._keys_fd):
+            if fd >= 0:
+                os.close(fd)
+        self._counters_fd = self._keys_fd = -1
+
+
+class Left(NamedTuple):
+    """The files of an incarnation that ended without having reported everything, or without saying that it had."""
+
+    number: int
+    counters: Path
+    keys: Path
+
+    def events(self, broker_id: int, now_ms: int) -> list[UsageEvent]:
+        """What was counted and not reported. A file that makes no sense is told of, and says nothing."""
+        try:
+            return list(self._events(broker_id, now_ms))
+        except (OSError, ValueError) as error:
+            log.error("usage_left_unreadable", file=str(self.counters), reason=str(error))
+            return []
+
+    def _events(self, broker_id: int, now_ms: int) -> Iterator[UsageEvent]:
+        raw = self.counters.read_bytes()
+        numbers = memoryview(raw[: len(raw) // SLOT_BYTES * SLOT_BYTES]).cast("q")
+        if not numbers or numbers[0] != MARK:
+            raise ValueError("these are no counters")
+        if numbers[EPOCH] == NO_EPOCH:
+            return  # it never joined the cluster, so nobody came in
+        at_ms = min(now_ms, numbers[AT_MS] + USAGE_INTERVAL_MS)
+        # The last line may be cut off; its counter had counted nothing.
+        lines = self.keys.read_bytes().split(b"\n")[:-1]
+        for slot, line in enumerate(lines, start=1):
+            counter = numbers[slot * SLOT_INTEGERS : (slot + 1) * SLOT_INTEGERS]
+            if len(counter) < SLOT_INTEGERS or counter[REQUESTS] <= counter[REPORTED]:
+                continue
+            instance_id, topic, user, client_id, direction = json.loads(line)
+            yield UsageEvent(
+                broker_id=broker_id,
+                broker_epoch=numbers[EPOCH],
+                sequence=numbers[SEQUENCE] + 1,
+                at_ms=at_ms,
+                instance_id=instance_id,
+                topic=topic,
+                user=user,
+                client_id=client_id,
+                direction=direction,
+                bytes=counter[BYTES],
+                requests=counter[REQUESTS],
+            )
+
+    def discard(self) -> None:
+        self.counters.unlink(missing_ok=True)
+        self.keys.unlink(missing_ok=True)
+
+
+def _pin(pages: mmap.mmap) -> None:
+    """Keeps the pages in memory: reading them again from a disk that has failed would end the process."""
+    library = ctypes.CDLL(None, use_errno=True)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(pages))
+    if library.mlock(ctypes.c_void_p(address), ctypes.c_size_t(len(pages))):
+        log.info("usage_pages_not_pinned", reason=os.strerror(ctypes.get_errno()))
+
+
+def own_head() -> memoryview:
+    """A first slot that ends with the process."""
+    return memoryview(bytearray(SLOT_BYTES)).cast("q")
+
+
+def _left_in(directory: Path) -> Iterator[Left]:
+    numbers = {int(found[1]) for file in directory.iterdir() if (found := _NAME.match(file.name))}
+    for number in sorted(numbers):
+        yield Left(number, directory / f"usage.{number}.counters", directory / f"usage.{number}.keys")
+
+
+def _write_whole(fd: int, data: bytes) -> None:
+    if os.write(fd, data) != len(data):
+        raise OSError(0, "a line was written in part")
