@@ -67,6 +67,15 @@ def _storage_settings(config: EngineConfig, defaults: Mapping[str, str]) -> Stor
     )
 
 
+def _listener_limits(config: EngineConfig) -> Limits:
+    return Limits(
+        connections_max=config.connections_max,
+        connections_per_listener_max=config.connections_per_instance_max,
+        idle_ms_max=config.connections_idle_ms_max,
+        sweep_ms=SWEEP_INTERVAL_MS,
+    )
+
+
 class Broker:
     """Everything of one process but its ZooKeeper session: `tree` is started before and stopped after it."""
 
@@ -103,15 +112,7 @@ class Broker:
             readers=self.readers,
         )
         self.listeners = Listeners(
-            loop,
-            Limits(
-                connections_max=config.connections_max,
-                connections_per_listener_max=config.connections_per_instance_max,
-                idle_ms_max=config.connections_idle_ms_max,
-                sweep_ms=SWEEP_INTERVAL_MS,
-            ),
-            NetworkReports(self.clock.monotonic_ms),
-            self.readers,
+            loop, _listener_limits(config), NetworkReports(self.clock.monotonic_ms), self.readers
         )
         self.roles = Roles(broker_id=config.broker_id, table=self.table, now_ms=self.clock.now_ms)
         self.ports = InstancePorts(self.engine, self.listeners, config.bind_host)
