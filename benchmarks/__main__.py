@@ -1,6 +1,6 @@
 """`make bench`: starts the product in a scratch directory and prints one JSON line per figure.
 
-  python -m benchmarks [--only start,loads,neighbours,connections,provisioning] [--gb 0.5]
+  python -m benchmarks [--only start,loads,neighbours,connections,provisioning,pages] [--gb 0.5]
                         [--peer HOST:PORT --peer-pids 1]
 
 With `--peer` the same loads run against another Kafka in the same sitting, and each load ends in a ratio line.
@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks import connections, engine_start, environment, load, neighbours, provisioning
+from benchmarks import connections, engine_start, environment, load, neighbours, pages, provisioning
 from benchmarks.product import Product, bootstrap_of, running
 
 BENCH_BANDWIDTH_MB_S_PER_BROKER = 600
@@ -65,7 +65,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", default="start,loads,neighbours,connections,provisioning")
+    parser.add_argument("--only", default="start,loads,neighbours,connections,provisioning,pages")
     parser.add_argument("--loads", default=LOADS)
     parser.add_argument("--gb", type=float, default=0.5)
     parser.add_argument("--rounds", type=int, default=3, help="how often each load is run")
@@ -74,6 +74,7 @@ def main() -> None:
     parser.add_argument("--connections", type=int, default=2_000, help="clients kept open on one broker")
     parser.add_argument("--instances", type=int, default=50, help="instances to create one after the other")
     parser.add_argument("--crowd", type=int, default=100, help="instances alive at once")
+    parser.add_argument("--rows", type=int, default=10_000, help="instances in the list that is paged through")
     parser.add_argument("--peer", help="bootstrap server of another Kafka")
     parser.add_argument("--peer-pids", type=lambda text: [int(pid) for pid in text.split(",")], default=[])
     given = parser.parse_args()
@@ -95,6 +96,8 @@ def main() -> None:
         if "provisioning" in wanted:
             say(provisioning.provision(product, given.instances))
             say(provisioning.crowd(product, given.crowd, existing=given.instances))
+        if "pages" in wanted:
+            say(pages.measure(product, given.rows))
 
 
 if __name__ == "__main__":

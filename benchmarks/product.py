@@ -23,8 +23,9 @@ CLONE = Path(__file__).resolve().parent.parent
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Product:
-    """A running product: its ready block, how long it took, and the process that holds it all."""
+    """A running product: where its state is, its ready block, how long it took, and the process that holds it all."""
 
+    state_dir: Path
     ready: dict[str, Any]
     ready_after_s: float
     supervisor: psutil.Process
@@ -120,6 +121,7 @@ def running(state_dir: Path, *, brokers: int = 3, instances: int = 200) -> Itera
                 raise SystemExit(f"the product did not start:\n{log.read_text()[-4000:]}")
             time.sleep(0.05)
         yield Product(
+            state_dir=state_dir,
             ready=json.loads(ready_file.read_text()),
             ready_after_s=time.monotonic() - began,
             supervisor=psutil.Process(process.pid),

@@ -1,0 +1,63 @@
+"""What a page of a long list costs: 50 of very many instances, and 50 of an instance's topics, through the REST API."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from typing import Any
+
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from benchmarks.product import CLONE, Product, bootstrap_of
+
+PAGE_ROWS = 50
+# Below the reads per minute that one token may make.
+PAGES_READ = 100
+TOPICS = 500
+BANDWIDTH_MB_S = 600  # a plan with so many partitions
+BATCH_ROWS = 2_000
+
+# Rows that nobody works on: a failed instance has no brokers behind it and is listed all the same.
+FILL = """
+from instances.models import Instance
+tenant = Instance.objects.get(pk={instance!r}).tenant
+rows = (Instance(tenant=tenant, name=f"listed-{{n}}", plan="small", bandwidth_mb_s=1, storage_gb=1, partitions_max=3,
+                 phase="failed", reason="no_room") for n in range({count}))
+Instance.objects.bulk_create(rows, batch_size={batch})
+"""
+
+
+def measure(product: Product, count: int) -> dict[str, Any]:
+    """Milliseconds a page, walking through `count` instances and then through `TOPICS` topics of one instance."""
+    instance_id = product.create_instance(name="pages", bandwidth_mb_s=BANDWIDTH_MB_S, storage_gb=20)
+    admin = AdminClient({"bootstrap.servers": bootstrap_of(product.wait_running(instance_id))})
+    for made in admin.create_topics([NewTopic(f"topic-{number:05d}", 1, 1) for number in range(TOPICS)]).values():
+        made.result(60)
+    code = FILL.format(instance=instance_id, count=count, batch=BATCH_ROWS)
+    subprocess.run(
+        [sys.executable, str(CLONE / "manage.py"), "shell", "-v", "0", "-c", code],
+        check=True, cwd=CLONE, env={**os.environ, "PENSTOCK_STATE_DIR": str(product.state_dir)},
+    )  # fmt: skip
+    return {
+        "benchmark": f"a page of {PAGE_ROWS}",
+        "instances": count,
+        **_walk(product, "/instances", "instances"),
+        "topics": TOPICS,
+        **_walk(product, f"/instances/{instance_id}/topics", "topics"),
+    }
+
+
+def _walk(product: Product, path: str, name: str) -> dict[str, float]:
+    """The pages of a list one after the other, from the start again at the end of it."""
+    took_ms: list[float] = []
+    token = ""
+    while len(took_ms) < PAGES_READ:
+        began = time.perf_counter()
+        page = product.call("GET", f"{path}?page_size={PAGE_ROWS}" + (f"&page_token={token}" if token else ""))
+        took_ms.append((time.perf_counter() - began) * 1_000)
+        token = page["next_page_token"] or ""
+    cuts = statistics.quantiles(took_ms, n=20)
+    return {f"{name}_p50_ms": round(statistics.median(took_ms), 1), f"{name}_p95_ms": round(cuts[-1], 1)}
