@@ -45,8 +45,8 @@ def swap_in(log: Log, cleaned: Cleaned) -> list[str] | None:
     with storage_errors(log.root):
         for part in PARTS:
             os.rename(stem + part + CLEANED_SUFFIX, stem + part + SWAP_SUFFIX)  # noqa: PTH104
-    gone = log.detach(numbers[0], numbers[-1] + 1)
     with storage_errors(log.root):
+        gone = log.detach(numbers[0], numbers[-1] + 1)
         for part in PARTS:
             os.rename(stem + part + SWAP_SUFFIX, stem + part)  # noqa: PTH104
         modified = os.stat(stem + LOG_SUFFIX).st_mtime  # noqa: PTH116
