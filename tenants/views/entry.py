@@ -100,8 +100,6 @@ def join(request: HttpRequest, secret: str) -> HttpResponse:
     """
     response = _accept(request, secret) if request.user.is_authenticated else _join_with_an_account(request, secret)
     response.headers["Cache-Control"] = "no-store"
-    # No page that is linked from here may learn the secret.
-    response.headers["Referrer-Policy"] = "no-referrer"
     return response
 
 

@@ -10,6 +10,9 @@ from playwright.sync_api import Page, expect
 from pytest_django.live_server_helper import LiveServer
 
 from instances.models import Instance
+from tenants.actors import member_actor
+from tenants.models import Member
+from tenants.services import invite_member
 from tests.browser.accessibility import objections
 from tests.browser.conftest import OpenPage
 from tests.console.conftest import *  # noqa: F403  people, instance and brokers that answer from memory
@@ -153,3 +156,19 @@ def test_entry_pages(live_server: LiveServer, open_page: OpenPage, picture: Call
     picture(page, "sign-up-errors-light-1280")
     page.goto(f"{live_server.url}/accounts/login/")
     picture(page, "login-light-1280")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_page_of_an_invitation(
+    theme: str, owner: Member, live_server: LiveServer, open_page: OpenPage, picture: Callable[[Page, str], Path]
+) -> None:
+    secret = invite_member(acting=member_actor(owner), email="tom@halvorsen.example", role="viewer")[1]
+    page = open_page(theme=theme)
+    page.goto(f"{live_server.url}/join/{secret}/")
+    expect(page.locator("input[name=tenant_name]")).to_have_count(0)
+    picture(page, f"join-{theme}-1280")
+    assert objections(page) == []
+    page.fill("input[name=email]", "tom@halvorsen.example")
+    page.fill("input[name=password]", PASSWORD)
+    page.get_by_role("button", name="Create account and join").click()
+    page.wait_for_url(f"{live_server.url}/instances/")

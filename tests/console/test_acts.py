@@ -80,7 +80,7 @@ def test_who_has_no_account_joins_by_the_link_without_founding_a_tenant(ida: Cli
     link = re.search(r'data-copy="http[^"]*(/join/[^"]+)"', text_of(page))
     assert link is not None
     shown = client.get(link[1])
-    assert (shown.status_code, shown["Cache-Control"], shown["Referrer-Policy"]) == (200, "no-store", "no-referrer")
+    assert (shown.status_code, shown["Cache-Control"], shown["Referrer-Policy"]) == (200, "no-store", "same-origin")
     assert f"/accounts/login/?next={link[1]}" in text_of(shown)
     tenants = Tenant.objects.count()
     account = {"email": "other@halvorsen.example", "password": SIGN_UP["password"], "time_zone": "Asia/Shanghai"}
