@@ -17,7 +17,7 @@ from brokers.engine.storage import checkpoints
 from brokers.engine.storage.files import OpenFiles
 from brokers.engine.storage.flushing import FlushJob
 from brokers.engine.storage.log import RELATIVE_OFFSET_MAX, Log, LogConfig
-from brokers.engine.storage.recovery import DEBRIS, indexes_trusted, load_log, out_of_range
+from brokers.engine.storage.recovery import DEBRIS, NOWHERE, first_checked, indexes_trusted, load_log, out_of_range
 from brokers.engine.storage.segment import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -29,6 +29,14 @@ from brokers.engine.storage.segment import (
 _LISTS: Final = (checkpoints.RECOVERY_POINTS, checkpoints.HIGH_WATERMARKS)
 
 Offsets = dict[tuple[str, int], int]
+
+
+class Marks(NamedTuple):
+    """What the root's lists say of a log: checked from where, starting where, without holes from where."""
+
+    recovery_point: int
+    start_offset: int
+    dense_from: int | None
 
 
 class Outcome(NamedTuple):
@@ -46,18 +54,19 @@ def run(logs: Logs, emit: Emit, *, write: bool, whole: bool) -> int:
         _offsets(logs.root, checkpoints.RECOVERY_POINTS),
         _offsets(logs.root, checkpoints.LOG_START_OFFSETS),
     )
+    dense = {} if whole else checkpoints.dense_from(logs.root, points)
     ends: Offsets = {}
     changes = 0
     for partition in logs.partitions:
         key = (partition.topic, partition.number)
-        point, start = 0 if whole else points.get(key, 0), starts.get(key, 0)
-        foreseen = _foresee(partition, point, start, emit)
-        outcome = _carry_out(partition, logs.root, point, start, foreseen) if write else foreseen
+        marks = Marks(0 if whole else points.get(key, 0), starts.get(key, 0), dense.get(key))
+        foreseen = _foresee(partition, marks, emit)
+        outcome = _carry_out(partition, logs.root, marks, foreseen) if write else foreseen
         emit(
             {
                 KIND: "recovered" if write else "would_recover",
                 "partition": partition.name,
-                "recovery_point": point,
+                "recovery_point": marks.recovery_point,
                 "checked_bytes": outcome.checked_bytes,
                 "truncated_bytes": outcome.truncated_bytes,
                 "log_end_offset": outcome.log_end_offset,
@@ -83,8 +92,10 @@ class _Change:
         self._emit({KIND: act, "partition": self._partition.name, "file": file, "position": position, "because": why})
 
 
-def _foresee(partition: PartitionDirectory, recovery_point: int, start_offset: int, emit: Emit) -> Outcome:
+def _foresee(partition: PartitionDirectory, marks: Marks, emit: Emit) -> Outcome:
     directory = partition.path
+    recovery_point, start_offset, _ = marks
+    dense_from = NOWHERE if marks.dense_from is None else marks.dense_from
     change = _Change(partition, emit)
     bases, others = segment_files(directory)
     segments = bases.get(LOG_SUFFIX, [])
@@ -95,7 +106,7 @@ def _foresee(partition: PartitionDirectory, recovery_point: int, start_offset: i
         for base in bases.get(suffix, []):
             if base not in segments:
                 change("remove", f"{base:020d}{suffix}", "it belongs to no segment")
-    first = max((number for number, base in enumerate(segments) if base <= recovery_point), default=0)
+    first = first_checked(segments, recovery_point)
     end, truncated, checked = start_offset, 0, 0
     for number, base in enumerate(segments):
         path = segment_path(directory, base, LOG_SUFFIX)
@@ -106,9 +117,12 @@ def _foresee(partition: PartitionDirectory, recovery_point: int, start_offset: i
                 continue
             change("rebuild", segment_path(directory, base, INDEX_SUFFIX).name, "an index is missing or contradicts")
         following = segments[number + 1] if number + 1 < len(segments) else base + RELATIVE_OFFSET_MAX + 1
-        end, good_bytes, why = _good_part(path, base, min(following, base + RELATIVE_OFFSET_MAX + 1))
+        end, good_bytes, why = _good_part(path, base, min(following, base + RELATIVE_OFFSET_MAX + 1), dense_from)
         checked += size
-        if good_bytes < size:
+        is_last = number + 1 == len(segments)
+        if good_bytes == size and not is_last and max(end, dense_from) < following:
+            why = f"the offsets from {end} to {following} are missing"
+        if why or good_bytes < size:
             change("truncate", path.name, f"{why}; {size - good_bytes} bytes go", good_bytes)
             truncated += size - good_bytes
             for later in segments[number + 1 :]:
@@ -130,7 +144,7 @@ def _trusted(directory: Path, base: int, size: int) -> bool:
         segment.file.close()
 
 
-def _good_part(path: Path, base: int, limit_offset: int) -> tuple[int, int, str]:
+def _good_part(path: Path, base: int, limit_offset: int, dense_from: int) -> tuple[int, int, str]:
     """(next offset, bytes up to the first bad batch, what is bad there)."""
     end, good_bytes = base, 0
     for found in batches(path):
@@ -140,11 +154,13 @@ def _good_part(path: Path, base: int, limit_offset: int) -> tuple[int, int, str]
             return end, good_bytes, f"the checksum of the batch at offset {found.header.base_offset} is wrong"
         if out_of_range(found.header, end, limit_offset):
             return end, good_bytes, f"offset {found.header.base_offset} is out of order after {end - 1}"
+        if max(end, dense_from) < found.header.base_offset:
+            return end, good_bytes, f"the offsets from {end} to {found.header.base_offset} are missing"
         end, good_bytes = found.header.next_offset, found.position + found.header.size_bytes
     return end, good_bytes, ""
 
 
-def _carry_out(partition: PartitionDirectory, root: Path, point: int, start: int, foreseen: Outcome) -> Outcome:
+def _carry_out(partition: PartitionDirectory, root: Path, marks: Marks, foreseen: Outcome) -> Outcome:
     """Recovery itself, then everything in memory is stored as a clean stop does it."""
     log, report = load_log(
         str(partition.path),
@@ -153,9 +169,10 @@ def _carry_out(partition: PartitionDirectory, root: Path, point: int, start: int
         partition.number,
         OpenFiles(),
         LogConfig(),
-        recovery_point=point,
-        start_offset=start,
+        recovery_point=marks.recovery_point,
+        start_offset=marks.start_offset,
         clean=False,
+        dense_from=marks.dense_from,
         now_ms=time.time_ns() // 1_000_000,
     )
     _store(log)
@@ -163,13 +180,15 @@ def _carry_out(partition: PartitionDirectory, root: Path, point: int, start: int
 
 
 def _store(log: Log) -> None:
-    job = FlushJob(log)
+    log.epochs.save()
+    log.close()
+    job = FlushJob(log, closing=True)
     try:
         job.run()
     finally:
         job.finish()
-    log.epochs.save()
-    log.close()
+        for segment in log.segments:
+            segment.file.close()
 
 
 def _offsets(root: Path, name: str) -> Offsets:

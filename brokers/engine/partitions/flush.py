@@ -24,6 +24,8 @@ class FlushBatch:
         roots: Sequence[Path],
         starts: StartOffsetsPlan,
         storage_failed: Callable[[StorageFailed], None],
+        *,
+        closing: bool = False,
     ) -> None:
         self.jobs: list[FlushJob] = []
         self._failures: list[StorageFailed] = []
@@ -32,7 +34,7 @@ class FlushBatch:
         flushed = set()
         for partition in dirty:
             try:
-                self.jobs.append(FlushJob(partition.log))
+                self.jobs.append(FlushJob(partition.log, closing=closing))
                 flushed.add(partition)
             except StorageFailed as failure:
                 self._failures.append(failure)

@@ -6,22 +6,23 @@ may be called from another.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from brokers.engine.partitions.flush import FlushBatch
 from brokers.engine.partitions.flush_due import FlushDue
 from brokers.engine.partitions.partition import Partition
+from brokers.engine.partitions.reports import DirectoryState, RecoveryReport
+from brokers.engine.partitions.removals import RemovalBatch, Removals
 from brokers.engine.partitions.start_offsets import StartOffsets, StartOffsetsBatch
 from brokers.engine.partitions.topic_config import TopicConfig, parse
 from brokers.engine.storage import checkpoints
 from brokers.engine.storage.compaction.totals import CleanerTotals
-from brokers.engine.storage.directories import NO_TOPIC_ID, LogRoot, remove
+from brokers.engine.storage.directories import NO_TOPIC_ID, LogRoot
 from brokers.engine.storage.files import OPEN_FILES_MAX, OpenFiles, StorageFailed
-from brokers.engine.storage.flushing import needs_flush
+from brokers.engine.storage.flushing import needs_flush, settled
 from brokers.engine.storage.recovery import create_log, load_log
 
 FLUSHED_LOGS_MAX: Final = 64
@@ -41,25 +42,6 @@ class StorageSettings:
     retention_interval_ms: int = 300_000
 
 
-@dataclass(slots=True)
-class RecoveryReport:
-    """What the start found: partitions loaded, whether every root was stopped cleanly, bytes cut off torn ends."""
-
-    partitions: int = 0
-    clean: bool = True
-    truncated_bytes: int = 0
-    scanned_bytes: int = 0
-
-
-class DirectoryState(NamedTuple):
-    """One root of `log.dirs`: what lies in it, and why it was given up if it was."""
-
-    path: Path
-    partitions: int
-    size_bytes: int
-    offline_reason: str | None
-
-
 class NoUsableDirectory(Exception):
     """Every root of `log.dirs` is offline; the broker cannot hold anything (LOG-3)."""
 
@@ -74,13 +56,15 @@ class PartitionTable:
         self._roots = [LogRoot(path) for path in settings.roots]
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._configs: dict[tuple[tuple[str, str], ...], TopicConfig] = {}
-        self._removals: list[tuple[int, str, Path]] = []
+        self._removals = Removals(self.directory_failed)
         self.cleaned = CleanerTotals()
         self._next_retention_ms = 0
         self._next_expiry_ms = 0
         self._flush_from = 0
         self._starts = StartOffsets(settings.roots)
         self._due = FlushDue()
+        # Partitions of whose deletion the checkpoint files may not know.
+        self._outdated: set[tuple[str, int]] = set()
 
     def get(self, topic: str, index: int) -> Partition | None:
         return self._partitions.get((topic, index))
@@ -111,12 +95,16 @@ class PartitionTable:
         return report
 
     def _load_root(self, root: LogRoot, report: RecoveryReport, now_ms: int) -> None:
-        recovery_points = _offsets(root, checkpoints.RECOVERY_POINTS)
-        start_offsets = _offsets(root, checkpoints.LOG_START_OFFSETS)
-        high_watermarks = _offsets(root, checkpoints.HIGH_WATERMARKS)
+        recovery_points = checkpoints.known_offsets(root.path, checkpoints.RECOVERY_POINTS)
+        start_offsets = checkpoints.known_offsets(root.path, checkpoints.LOG_START_OFFSETS)
+        high_watermarks = checkpoints.known_offsets(root.path, checkpoints.HIGH_WATERMARKS)
+        dense_from = checkpoints.dense_from(root.path, recovery_points)
         config = self._config({})
+        has_fallen = False
+        self._outdated |= recovery_points.keys() | start_offsets.keys()
         for found in root.scan():
             key = (found.topic, found.partition)
+            self._outdated.discard(key)
             log, loaded = load_log(
                 found.directory,
                 root.path,
@@ -128,27 +116,28 @@ class PartitionTable:
                 start_offset=start_offsets.get(key, 0),
                 clean=root.clean,
                 now_ms=now_ms,
+                dense_from=dense_from.get(key),
             )
+            has_fallen |= log.recovery_point < recovery_points.get(key, 0)
             report.truncated_bytes += loaded.truncated_bytes
             report.scanned_bytes += loaded.scanned_bytes
             partition = Partition(log, found.topic_id, config, self.directory_failed)
             checkpointed = high_watermarks.get(key, 0)
             partition.high_watermark = min(max(checkpointed, log.log_start_offset), log.log_end_offset)
             self._partitions[key] = partition
+        if has_fallen:
+            self.checkpoint_recovery_points()
 
     def close(self, *, broker_epoch: int = -1) -> None:
         """Clean stop: everything flushed, checkpoints and snapshots written, then the marker of it (LOG-34)."""
         for partition in self:
             partition.resign()
-        batch = self.plan_flush(logs_max=len(self._partitions))
-        batch.run()
-        batch.finish()
-        for partition in self:
             if not partition.offline:
                 try:
                     partition.log.close()
                 except StorageFailed as failure:
                     self.directory_failed(failure)
+        self._flush_closed()
         for root in self._online():
             try:
                 root.mark_clean(broker_epoch)
@@ -156,6 +145,19 @@ class PartitionTable:
                 self.directory_failed(failure)
         for root in self._roots:
             root.unlock()
+
+    def _flush_closed(self) -> None:
+        """Everything that is not on disk, some logs at a time: each takes descriptors."""
+        waiting = [partition for partition in self if not settled(partition.log)]
+        for at in range(0, max(len(waiting), 1), FLUSHED_LOGS_MAX):
+            online = [partition for partition in self if not partition.offline]
+            dirty = [partition for partition in waiting[at : at + FLUSHED_LOGS_MAX] if not partition.offline]
+            batch = self._flush_batch(online, dirty, closing=True)
+            batch.run()
+            batch.finish()
+            for partition in dirty:
+                partition.log.rest()
+                partition.log.active.file.close()
 
     # -- roles --------------------------------------------------------------------------------------------------------
 
@@ -202,6 +204,9 @@ class PartitionTable:
         return partition
 
     def _create(self, topic: str, index: int, topic_id: bytes, config: TopicConfig, now_ms: int) -> Partition:
+        if (topic, index) in self._outdated:
+            # A crash would give this log the start and the recovery point of another one of its name.
+            self.checkpoint_recovery_points()
         root = min(self._online(), key=lambda candidate: candidate.partitions, default=None)
         if root is None:
             raise NoUsableDirectory("every log directory is offline")
@@ -234,6 +239,7 @@ class PartitionTable:
         if partition is None:
             return
         partition.resign()
+        self._outdated.add((topic, index))
         root = self._root_of(partition)
         for segment in partition.log.segments:
             segment.file.retire()
@@ -300,8 +306,9 @@ class PartitionTable:
         partitions = self._partitions.items()
         return sum(partition.log.size_bytes for (topic, _), partition in partitions if topic.startswith(prefix))
 
-    def maintain(self, now_ms: int) -> None:
-        """Retention, delayed removals, producer expiry, idle descriptors. Call every few seconds.
+    def maintain(self, now_ms: int, *, removing: bool = True) -> None:
+        """Retention, producer expiry, idle descriptors, and delayed removals unless somebody else sees to them. Call
+        every few seconds.
 
         Raises NoUsableDirectory when the last root is gone (LOG-3).
         """
@@ -313,12 +320,9 @@ class PartitionTable:
             self._next_expiry_ms = now_ms + PRODUCER_EXPIRY_INTERVAL_MS
             for partition in self._partitions.values():
                 partition.log.producers.expire(now_ms)
-        while self._removals and self._removals[0][0] <= now_ms:
-            _, path, root = heapq.heappop(self._removals)
-            try:
-                remove(path, root)
-            except StorageFailed as failure:
-                self.directory_failed(failure)
+        if removing and (removals := self.plan_removals(now_ms)) is not None:
+            removals.run()
+            removals.finish()
         self.files.close_idle()
         for partition in self._partitions.values():
             if partition.log.active.file.fd < 0:
@@ -340,8 +344,11 @@ class PartitionTable:
         self._remove_later(paths, partition.log.root, partition.config.file_delete_delay_ms, now_ms)
 
     def _remove_later(self, paths: list[str], root: Path, delay_ms: int, now_ms: int) -> None:
-        for path in paths:
-            heapq.heappush(self._removals, (now_ms + delay_ms, path, root))
+        self._removals.add(paths, root, now_ms + delay_ms)
+
+    def plan_removals(self, now_ms: int) -> RemovalBatch | None:
+        """The files whose delay is over. Used like a flush."""
+        return self._removals.due(now_ms)
 
     def plan_flush(self, *, logs_max: int = FLUSHED_LOGS_MAX) -> FlushBatch:
         """The next logs to make durable, in turn, and the checkpoints. Call `run()` in a thread, `finish()` in this
@@ -365,9 +372,19 @@ class PartitionTable:
         dirty = self._due.due(partitions, now_ms)
         return self._flush_batch(partitions, dirty) if dirty else None
 
-    def _flush_batch(self, partitions: list[Partition], dirty: list[Partition]) -> FlushBatch:
+    def _flush_batch(self, partitions: list[Partition], dirty: list[Partition], *, closing: bool = False) -> FlushBatch:
         roots = [root.path for root in self._online()]
-        return FlushBatch(partitions, dirty, roots, self._starts.plan(partitions, roots), self.directory_failed)
+        starts = self._starts.plan(partitions, roots)
+        return FlushBatch(partitions, dirty, roots, starts, self.directory_failed, closing=closing)
+
+    def checkpoint_recovery_points(self) -> None:
+        """At once, because what the files say of some log is too much: a start would believe that more is on disk, or
+        that less of it counts, than is so.
+        """
+        batch = self._flush_batch([partition for partition in self if not partition.offline], [])
+        batch.run()
+        batch.finish()
+        self._outdated.clear()
 
     def plan_start_offsets(self, roots: Iterable[Path]) -> StartOffsetsBatch:
         """The start offsets of the logs in `roots` as they are, to be durable at once (LOG-46). Used like a flush."""
@@ -378,11 +395,3 @@ class PartitionTable:
 def _configure(partition: Partition, view: TopicConfig) -> None:
     partition.config = view
     partition.log.config = view.log_of(partition.topic, partition.index)
-
-
-def _offsets(root: LogRoot, name: str) -> dict[tuple[str, int], int]:
-    """A checkpoint file of the root; an unreadable one counts as empty, which only costs a longer recovery (LOG-6)."""
-    try:
-        return checkpoints.read_offsets(root.path / name, root.path)
-    except checkpoints.Unreadable:
-        return {}

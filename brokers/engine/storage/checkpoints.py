@@ -11,6 +11,7 @@ from brokers.engine.storage.files import storage_errors, write_atomically
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 LOG_START_OFFSETS: Final = "log-start-offset-checkpoint"
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
+CLEANED_OFFSETS: Final = "cleaner-offset-checkpoint"
 VERSION: Final = "0"
 
 PartitionKey = tuple[str, int]
@@ -33,7 +34,8 @@ def parse_lines(path: Path, columns: int, root: Path) -> list[list[str]]:
             return []
         text = path.read_bytes().decode(errors="replace")
     lines = text.split("\n")
-    if len(lines) < 2 or lines[0].strip() != VERSION or not lines[1].strip().isdecimal():
+    # The last number of a file that lost its end is another number: the end must be that of a line.
+    if len(lines) < 3 or lines[-1] or lines[0].strip() != VERSION or not lines[1].strip().isdecimal():
         raise Unreadable(f"{path} has no valid head")
     rows = [line.split() for line in lines[2:] if line]
     if len(rows) != int(lines[1]) or any(len(row) != columns for row in rows):
@@ -47,6 +49,25 @@ def read_offsets(path: Path, root: Path) -> dict[PartitionKey, int]:
         return {(topic, int(index)): int(offset) for topic, index, offset in parse_lines(path, 3, root)}
     except ValueError as error:
         raise Unreadable(str(error)) from None
+
+
+def known_offsets(root: Path, name: str) -> dict[PartitionKey, int]:
+    """A checkpoint file of a root; an unreadable one counts as empty, which only costs a longer recovery (LOG-6)."""
+    try:
+        return read_offsets(root / name, root)
+    except Unreadable:
+        return {}
+
+
+def dense_from(root: Path, recovery_points: Mapping[PartitionKey, int]) -> dict[PartitionKey, int]:
+    """From where on a log of this root can have no holes but those that a power cut made: its recovery point, below
+    which nothing is lost. Only cleaning makes others; logs that were ever cleaned are left out.
+    """
+    try:
+        cleaned = read_offsets(root / CLEANED_OFFSETS, root)
+    except Unreadable:
+        return {}
+    return {key: point for key, point in recovery_points.items() if key not in cleaned}
 
 
 def write_offsets(path: Path, offsets: Mapping[PartitionKey, int], root: Path) -> None:

@@ -67,8 +67,11 @@ class LogRoot:
         marker = self.path / CLEAN_SHUTDOWN_FILE
         with storage_errors(self.path):
             self.clean = marker.exists()
-            # Gone before anything is loaded: a crash while loading counts as unclean.
-            marker.unlink(missing_ok=True)
+            # Gone before anything is loaded: a crash while loading counts as unclean. And gone for good, or a power cut
+            # could bring it back over a log that was written to since.
+            if self.clean:
+                marker.unlink()
+                self.sync()
 
     def _claim(self, broker_id: int, cluster_id: str) -> None:
         file = self.path / META_FILE

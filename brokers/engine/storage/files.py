@@ -249,7 +249,7 @@ def _write_rest(fd: int, data: memoryview | bytes, written: int) -> None:
             return
         written += os.write(fd, view[written:])
     if written != len(view):
-        raise OSError(5, "short writes to the log")
+        raise OSError(5, "short writes")
 
 
 def write_atomically(path: Path, content: bytes, root: Path, *, durable: bool = True) -> None:
@@ -258,7 +258,9 @@ def write_atomically(path: Path, content: bytes, root: Path, *, durable: bool = 
     with storage_errors(root):
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
         try:
-            os.write(fd, content)
+            written = os.write(fd, content)
+            if written != len(content):
+                _write_rest(fd, content, written)
             if durable:
                 os.fsync(fd)
         finally:

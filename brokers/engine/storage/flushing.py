@@ -5,24 +5,41 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from brokers.engine.storage.directories import PARTITION_METADATA_FILE
 from brokers.engine.storage.files import SegmentFile, storage_errors
+from brokers.engine.storage.indexes import OffsetIndex, TimeIndex
 from brokers.engine.storage.log import Log
+
+# Until its first flush nothing of a log is known to be on the disk, not even whose it is.
+NEVER_FLUSHED = 0
 
 
 class FlushJob:
-    """fsyncs everything of one log between its recovery point and its end as of the planning."""
+    """fsyncs everything of one log between its recovery point and its end as of the planning.
 
-    __slots__ = ("_descriptors", "_directory_fd", "_done", "_files", "_log", "_target")
+    Below the recovery point nothing is read again after a crash: what stands there must be whole, the indexes of
+    closed segments and the leader epochs included. The active segment's indexes are made again from its batches.
+    """
 
-    def __init__(self, log: Log) -> None:
+    __slots__ = ("_descriptors", "_done", "_epoch_saves", "_files", "_indexes", "_log", "_opened", "_target")
+
+    def __init__(self, log: Log, *, closing: bool = False) -> None:
+        """`closing`: after `log.close`, the active segment counts as closed. Raises StorageFailed."""
         self._log = log
         self._target = log.log_end_offset
-        # Opened here, because the directory may be renamed (its topic deleted) while `run` is under way.
-        with storage_errors(log.root):
-            self._directory_fd = os.open(log.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._done = False
         self._files: list[SegmentFile] = []
-        self._descriptors: list[int] = []
+        self._indexes: list[OffsetIndex | TimeIndex] = []
+        self._descriptors: list[int] = []  # of the files; theirs to close
+        self._opened: list[int] = []  # ours to close, the directory last
+        self._epoch_saves = log.epochs.saves
+        try:
+            self._plan(log, closing)
+        except BaseException:
+            self.finish()
+            raise
+
+    def _plan(self, log: Log, closing: bool) -> None:
         for number, segment in enumerate(log.segments):
             is_last = number + 1 == len(log.segments)
             if is_last or log.segments[number + 1].base_offset > log.recovery_point:
@@ -32,6 +49,21 @@ class FlushJob:
                 self._descriptors.append(segment.file.open())
                 segment.file.pin()
                 self._files.append(segment.file)
+            if closing or not is_last:
+                self._indexes += [index for index in (segment.offset_index, segment.time_index) if not index.synced]
+        # Opened here, because the directory may be renamed (its topic deleted) while `run` is under way.
+        for index in self._indexes:
+            self._open(index.path)
+        if log.epochs.saves:
+            self._open(log.epochs.path)
+        if log.recovery_point == NEVER_FLUSHED:
+            self._open(f"{log.directory}/{PARTITION_METADATA_FILE}")
+        self._open(log.directory)
+
+    def _open(self, path: str) -> None:
+        with storage_errors(self._log.root):
+            if os.path.exists(path):  # noqa: PTH110
+                self._opened.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
 
     @property
     def root(self) -> Path:
@@ -42,7 +74,8 @@ class FlushJob:
         with storage_errors(self._log.root):
             for descriptor in self._descriptors:
                 os.fdatasync(descriptor)
-            os.fsync(self._directory_fd)
+            for descriptor in self._opened:
+                os.fsync(descriptor)
         self._done = True
 
     def finish(self) -> None:
@@ -50,12 +83,23 @@ class FlushJob:
         for file in self._files:
             file.unpin()
         self._files.clear()
-        if self._directory_fd >= 0:
-            os.close(self._directory_fd)
-            self._directory_fd = -1
+        for descriptor in self._opened:
+            os.close(descriptor)
+        self._opened.clear()
         if self._done:
-            self._log.recovery_point = max(self._log.recovery_point, min(self._target, self._log.log_end_offset))
+            log = self._log
+            log.recovery_point = max(log.recovery_point, min(self._target, log.log_end_offset))
+            for index in self._indexes:
+                index.synced = True
+            if log.epochs.saves == self._epoch_saves:
+                log.epochs.saves = 0
 
 
 def needs_flush(log: Log) -> bool:
     return log.recovery_point < log.log_end_offset
+
+
+def settled(log: Log) -> bool:
+    """Whether all of a closed log has reached the disk."""
+    indexes = [index for segment in log.segments for index in (segment.offset_index, segment.time_index)]
+    return not needs_flush(log) and not log.epochs.saves and all(index.synced for index in indexes)

@@ -40,7 +40,7 @@ class OffsetEntry(NamedTuple):
 class _Index:
     """Entries of one segment. `entries` is None while an idle closed segment keeps nothing in memory."""
 
-    __slots__ = ("_entries", "_stored_bytes", "base_offset", "path", "root")
+    __slots__ = ("_entries", "_stored_bytes", "base_offset", "path", "root", "synced")
     layout: Struct
 
     def __init__(self, path: str, root: Path, base_offset: int, *, fresh: bool) -> None:
@@ -49,6 +49,8 @@ class _Index:
         self.base_offset = base_offset
         self._entries: bytearray | bytes | None = b"" if fresh else None
         self._stored_bytes = 0
+        # Whether what the file holds has reached the disk; a file that was found at start and is trusted has.
+        self.synced = True
 
     @property
     def entries(self) -> bytearray | bytes:
@@ -103,12 +105,16 @@ class _Index:
             fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:
                 os.ftruncate(fd, stored_bytes)
-                os.pwrite(fd, memoryview(self._entries)[stored_bytes:], stored_bytes)
+                self.synced = False
+                at = stored_bytes
+                while at < len(self._entries):
+                    at += os.pwrite(fd, memoryview(self._entries)[at:], at)
                 if durable:
                     os.fsync(fd)
             finally:
                 os.close(fd)
         self._stored_bytes = len(self._entries)
+        self.synced = durable
 
     def unload(self) -> None:
         """Forgets the entries of a closed segment; the next use reads the file again."""

@@ -6,6 +6,7 @@ Strictly increasing in both; a list of pairs, because a partition sees few epoch
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
@@ -20,12 +21,17 @@ UNDEFINED: Final = (-1, -1)
 class LeaderEpochs:
     """The cache of one partition. Saved whenever it changes; a lost file is rebuilt from the batches."""
 
-    __slots__ = ("_directory", "_root", "entries")
+    __slots__ = ("_directory", "_root", "entries", "saves")
 
     def __init__(self, directory: str, root: Path) -> None:
         self._directory = directory
         self._root = root
         self.entries: list[tuple[int, int]] = []
+        self.saves = 0  # since the log was opened
+
+    @property
+    def path(self) -> str:
+        return f"{self._directory}/{FILE_NAME}"
 
     @property
     def latest(self) -> int:
@@ -35,9 +41,27 @@ class LeaderEpochs:
         """From `start_offset` on batches carry `epoch`. Entries that this contradicts go."""
         if epoch < 0 or (self.entries and self.entries[-1][0] == epoch and self.entries[-1][1] <= start_offset):
             return
+        self._enter(epoch, start_offset)
+        self.save()
+
+    def _enter(self, epoch: int, start_offset: int) -> None:
         kept = [entry for entry in self.entries if entry[0] < epoch and entry[1] < start_offset]
         self.entries = [*kept, (epoch, start_offset)]
-        self.save()
+
+    def replay(self, batches: Iterable[tuple[int, int]], start_offset: int, end_offset: int) -> None:
+        """From `start_offset` to `end_offset` the batches, as (epoch, base offset), are right and not the file; of what
+        it tells stays an epoch in which nothing was written yet.
+        """
+        told = self.entries
+        self.entries = [entry for entry in told if entry[1] < start_offset]
+        for epoch, base_offset in batches:
+            if epoch > self.latest:
+                self._enter(epoch, base_offset)
+        for epoch, start in told:
+            if start == end_offset and epoch > self.latest:
+                self._enter(epoch, start)
+        if self.entries != told:
+            self.save()
 
     def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """(epoch, end offset) for OffsetForLeaderEpoch (LOG-31); (-1, -1) when unknown."""
@@ -69,15 +93,17 @@ class LeaderEpochs:
             self.save()
 
     def save(self) -> None:
-        # Not fsynced: recovery after a power cut reads the epochs out of the batches.
-        write_atomically(Path(self._directory, FILE_NAME), render_lines(self.entries), self._root, durable=False)
+        # Not fsynced, until the log is: recovery reads the epochs of what was not flushed out of the batches.
+        write_atomically(Path(self.path), render_lines(self.entries), self._root, durable=False)
+        self.saves += 1
 
-    def load(self) -> None:
-        """Reads the file; an unreadable one counts as empty."""
+    def load(self) -> bool:
+        """Reads the file; an unreadable one counts as empty. Whether it told of any epoch."""
         try:
-            rows = parse_lines(Path(self._directory, FILE_NAME), 2, self._root)
+            rows = parse_lines(Path(self.path), 2, self._root)
             entries = [(int(epoch), int(start)) for epoch, start in rows]
         except (Unreadable, ValueError):
             entries = []
         increasing = all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(entries))
         self.entries = entries if increasing else []
+        return bool(self.entries)

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from brokers.engine.records import batch as layout
 from brokers.engine.records.batch import BatchHeader
-from brokers.engine.storage.files import FileSlice, OpenFiles
+from brokers.engine.storage.files import FileSlice, OpenFiles, sync_directory
 from brokers.engine.storage.leader_epochs import LeaderEpochs
 from brokers.engine.storage.producer_state import ProducerState, save_snapshot, snapshot_path
 from brokers.engine.storage.retention import RetentionRules, SegmentFacts, deletable
@@ -278,14 +278,17 @@ class Log:
         self.segments = [*self.segments[:at], segment, *self.segments[at:]]
 
     def truncate_to(self, offset: int, now_ms: int) -> list[str]:
-        """Removes every batch that holds `offset` or more; answers files to unlink. Producer state must be rebuilt
-        after it.
+        """Removes every batch that holds `offset` or more; answers files to unlink. Part of
+        `recovery.truncate_log`, which sees to the producer state.
         """
         if offset >= self.log_end_offset:
             return []
         self._forget_positions()
         keep = [segment for segment in self.segments if segment.base_offset <= offset]
-        renamed = self._drop(self.segments[len(keep) :], keep) if keep else self._drop(self.segments, [])
+        gone = self.segments[len(keep) :]
+        gone.reverse()  # a crash on the way must not leave a hole, here or with the cut below
+        renamed = self._drop(gone, keep)
+        sync_directory(Path(self.directory), self.root)
         if not keep:
             keep = self.segments = [Segment(self.directory, self.root, offset, self.files, now_ms=now_ms)]
             keep[0].create_file()

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import os
 import re
+from bisect import bisect_left
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from brokers.engine.records import batch as layout
 from brokers.engine.records.batch import BatchHeader
 from brokers.engine.storage.compaction import swap
-from brokers.engine.storage.files import OpenFiles, storage_errors
+from brokers.engine.storage.files import OpenFiles, storage_errors, sync_directory
 from brokers.engine.storage.log import RELATIVE_OFFSET_MAX, Log, LogConfig
-from brokers.engine.storage.producer_state import SNAPSHOT_SUFFIX, ProducerState, load_newest_snapshot
+from brokers.engine.storage.producer_state import SNAPSHOT_SUFFIX, ProducerState, load_newest_snapshot, snapshot_path
 from brokers.engine.storage.segment import (
     DELETED_SUFFIX,
     INDEX_SUFFIX,
@@ -28,6 +29,7 @@ from brokers.engine.storage.segment import (
 
 _SEGMENT_FILE: Final = re.compile(r"^(\d{20})(\.[a-z]+)$")
 DEBRIS: Final = (DELETED_SUFFIX, ".cleaned", ".tmp")
+NOWHERE: Final = 1 << 63
 
 
 class LoadReport(NamedTuple):
@@ -58,8 +60,13 @@ def load_log(
     start_offset: int,
     clean: bool,
     now_ms: int,
+    dense_from: int | None = None,
 ) -> tuple[Log, LoadReport]:
-    """Opens the log in `directory`. `start_offset` is the checkpointed log start (0 if none). Raises StorageFailed."""
+    """Opens the log in `directory`. `start_offset` is the checkpointed log start (0 if none). Raises StorageFailed.
+
+    From `dense_from` on no offset can be missing: recovery takes a hole there for records that a power cut took, and
+    ends the log before it. None where cleaning may have made holes.
+    """
     bases, snapshots = _tidy(directory, root)
     segments = []
     with storage_errors(root):
@@ -72,7 +79,7 @@ def load_log(
             fresh.create_file()
         segments = [fresh]
     log = Log(directory, root, topic, index, files, config, segments)
-    log.epochs.load()
+    has_epochs = log.epochs.load()
     trusted = clean and all(indexes_trusted(segment) for segment in segments)
     end = _end_of(log.active) if trusted else None
     truncated = scanned = 0
@@ -80,12 +87,13 @@ def load_log(
         log.log_end_offset = end
     else:
         trusted = False
-        truncated, scanned = _recover(log, recovery_point)
+        truncated, scanned = _recover(log, recovery_point, NOWHERE if dense_from is None else dense_from, has_epochs)
     log.recovery_point = log.log_end_offset if trusted else min(recovery_point, log.log_end_offset)
     if log.log_end_offset < start_offset:
         _restart_at(log, start_offset, now_ms)
     log.log_start_offset = max(log.segments[0].base_offset, start_offset)
     log.epochs.truncate_end(log.log_end_offset + 1)
+    log.epochs.truncate_start(log.log_start_offset)
     load_newest_snapshot(log.producers, directory, snapshots, log.log_end_offset, root)
     _replay_producers(log)
     for segment in log.segments:
@@ -95,22 +103,26 @@ def load_log(
 
 def _tidy(directory: str, root: Path) -> tuple[list[int], list[int]]:
     """Removes debris and orphan indexes; answers the segment bases and the snapshot offsets in order."""
-    bases: set[int] = set()
-    others: list[tuple[int, str]] = []
     swap.complete(directory, root)
     with storage_errors(root):
         for entry in os.scandir(directory):
             if entry.name.endswith(DEBRIS):
                 Path(entry.path).unlink()
-            elif match := _SEGMENT_FILE.match(entry.name):
-                if match[2] == LOG_SUFFIX:
-                    bases.add(int(match[1]))
-                else:
-                    others.append((int(match[1]), match[2]))
-        for base, suffix in others:
-            if suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX) and base not in bases:
+        found = _segment_files(directory)
+        bases = found.get(LOG_SUFFIX, set())
+        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
+            for base in found.get(suffix, set()) - bases:
                 Path(directory, f"{base:020d}{suffix}").unlink()
-    return sorted(bases), sorted(base for base, suffix in others if suffix == SNAPSHOT_SUFFIX)
+    return sorted(bases), sorted(found.get(SNAPSHOT_SUFFIX, ()))
+
+
+def _segment_files(directory: str) -> dict[str, set[int]]:
+    """Suffix -> the offsets in the names of files that carry it."""
+    found: dict[str, set[int]] = {}
+    for entry in os.scandir(directory):
+        if match := _SEGMENT_FILE.match(entry.name):
+            found.setdefault(match[2], set()).add(int(match[1]))
+    return found
 
 
 def indexes_trusted(segment: Segment) -> bool:
@@ -132,7 +144,11 @@ def indexes_trusted(segment: Segment) -> bool:
         header = next((header for _, header in segment.headers(last.position)), None)
         if header is None or not segment.base_offset <= header.base_offset <= last.offset:
             return False
-    if len(segment.time_index):  # without entries no record carries a time
+    if not len(segment.time_index):
+        # Then no record may carry a time.
+        if segment.load_first_timestamp() >= 0:
+            return False
+    else:
         found = segment.locate(latest.offset)
         if found is None or found[1].max_timestamp != latest.timestamp_ms:
             return False
@@ -154,35 +170,62 @@ def _end_of(segment: Segment) -> int | None:
     return end if position == segment.size_bytes else None
 
 
-def _recover(log: Log, recovery_point: int) -> tuple[int, int]:
-    """Checks the segments from the recovery point's on; answers (bytes cut off, bytes read)."""
+def first_checked(bases: list[int], recovery_point: int) -> int:
+    """The number of the segment that holds the last offset below the recovery point.
+
+    If that is its very last one, the next segment begins at the recovery point, and this one's indexes were completed
+    after it was flushed.
+    """
+    return max(bisect_left(bases, recovery_point) - 1, 0)
+
+
+def _recover(log: Log, recovery_point: int, dense_from: int, has_epochs: bool) -> tuple[int, int]:
+    """Checks the segments from the recovery point's on; answers (bytes cut off, bytes read).
+
+    The leader epochs of what is checked are its batches'; without a file that tells of any (`has_epochs`), all are.
+    """
     truncated = scanned = 0
-    first_checked = 0
-    for number, segment in enumerate(log.segments):
-        if segment.base_offset <= recovery_point:
-            first_checked = number
+    first = first_checked([segment.base_offset for segment in log.segments], recovery_point)
     end = log.segments[0].base_offset
+    epochs: list[tuple[int, int]] = []
     for number, segment in enumerate(log.segments):
-        if number < first_checked and indexes_trusted(segment):
+        if number < first and indexes_trusted(segment):
+            if not has_epochs:
+                epochs += ((header.leader_epoch, header.base_offset) for _, header in segment.headers(0))
             end = log.segments[number + 1].base_offset
             continue
-        end, good_bytes = _rebuild(log, segment, limit_of(log.segments, number))
+        end, good_bytes = _rebuild(log, segment, limit_of(log.segments, number), dense_from, epochs)
         scanned += segment.size_bytes
-        if good_bytes < segment.size_bytes:
-            later = log.segments[number + 1 :]
+        later = log.segments[number + 1 :]
+        has_hole = bool(later) and max(end, dense_from) < later[0].base_offset
+        if good_bytes < segment.size_bytes or has_hole:
             truncated += segment.size_bytes - good_bytes + sum(other.size_bytes for other in later)
-            segment.truncate(good_bytes, end)
-            segment.offset_index.store()  # the files still name batches that are gone
-            segment.time_index.store()
-            for other in later:
-                _unlink(other)
             log.segments = log.segments[: number + 1]
             log.active = segment
+            _cut_off(log, later, good_bytes, end)
             break
-        if number + 1 < len(log.segments):
+        if later:
             segment.finish()
+    believed = log.segments[min(first, len(log.segments) - 1)].base_offset if has_epochs else 0
+    log.epochs.replay(epochs, believed, end)
     log.log_end_offset = end
     return truncated, scanned
+
+
+def _cut_off(log: Log, later: list[Segment], good_bytes: int, end: int) -> None:
+    """The log ends within its last segment, and the `later` ones go: first, and from the end on.
+
+    A crash in the middle of this must leave what is found to be damaged again, or the rest would pass for a log.
+    """
+    for other in reversed(later):
+        _unlink(other)
+    if later:
+        sync_directory(Path(log.directory), log.root)
+    segment = log.active
+    if good_bytes < segment.size_bytes:
+        segment.truncate(good_bytes, end)
+    segment.offset_index.store()  # the files still name batches that are gone
+    segment.time_index.store()
 
 
 def limit_of(segments: list[Segment], number: int) -> int:
@@ -199,8 +242,13 @@ def out_of_range(header: BatchHeader, next_offset: int, limit_offset: int) -> bo
     return header.base_offset < next_offset or header.next_offset > limit_offset
 
 
-def _rebuild(log: Log, segment: Segment, limit_offset: int) -> tuple[int, int]:
-    """Reads every batch of the segment, filling its indexes and the epoch cache; (next offset, good bytes)."""
+def _rebuild(
+    log: Log, segment: Segment, limit_offset: int, dense_from: int, epochs: list[tuple[int, int]]
+) -> tuple[int, int]:
+    """Reads every batch of the segment, filling its indexes, and `epochs` where they change.
+
+    Answers (next offset, good bytes).
+    """
     segment.offset_index.reset()
     segment.time_index.reset()
     segment.max_timestamp, segment.max_timestamp_offset = -1, segment.base_offset
@@ -210,11 +258,13 @@ def _rebuild(log: Log, segment: Segment, limit_offset: int) -> tuple[int, int]:
     for position, header in segment.headers(0):
         if out_of_range(header, next_offset, limit_offset) or not _intact(segment, position, header):
             break
+        if max(next_offset, dense_from) < header.base_offset:
+            break
         if position == 0:
             segment.first_timestamp = header.max_timestamp
         segment.account(position, header.size_bytes, header.last_offset, header.max_timestamp, log.config.index_limits)
-        if header.leader_epoch > log.epochs.latest:
-            log.epochs.assign(header.leader_epoch, header.base_offset)
+        if not epochs or header.leader_epoch != epochs[-1][0]:
+            epochs.append((header.leader_epoch, header.base_offset))
         next_offset, good_bytes = header.next_offset, position + header.size_bytes
     return next_offset, good_bytes
 
@@ -256,6 +306,23 @@ def _replay_producers(log: Log) -> None:
             if header.last_offset >= state.end_offset:
                 take_in(state, header)
     state.end_offset = log.log_end_offset
+
+
+def truncate_log(log: Log, offset: int, now_ms: int) -> list[str]:
+    """Removes every batch that holds `offset` or more, and what producers wrote there; answers files to unlink later.
+
+    The recovery point may move down with it: checkpoint it before anything is appended. Raises StorageFailed.
+    """
+    with storage_errors(log.root):
+        snapshots = sorted(_segment_files(log.directory).get(SNAPSHOT_SUFFIX, ()))
+        for taken in snapshots:
+            if taken > offset:  # other records will lie below it
+                snapshot_path(log.directory, taken).unlink()
+    gone = [path for path in log.truncate_to(offset, now_ms) if not path.endswith(SNAPSHOT_SUFFIX)]
+    snapshots = [taken for taken in snapshots if taken <= offset]
+    load_newest_snapshot(log.producers, log.directory, snapshots, log.log_end_offset, log.root)
+    _replay_producers(log)
+    return gone
 
 
 def take_in(state: ProducerState, header: BatchHeader) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from brokers.engine.storage.log import LogConfig
-from tests.brokers.engine.storage.logs import append, new_log, read_all, reopen, values
+from tests.brokers.engine.storage.logs import NOW_MS, append, new_log, read_all, reopen, values
 
 SMALL = LogConfig(segment_bytes=1_500, index_limits=(150, 10_000))
 
@@ -93,11 +93,26 @@ def test_only_segments_from_the_recovery_point_on_are_read_again(tmp_path: Path)
     log = new_log(tmp_path / "t-0", SMALL)
     while len(log.segments) < 6:
         append(log, values(3))
-    point = log.segments[4].base_offset
+    point = log.segments[4].base_offset + 1
     unflushed = log.segments[4].size_bytes + log.segments[5].size_bytes
     again, report = reopen(tmp_path / "t-0", SMALL, clean=False, recovery_point=point)
     assert report.scanned_bytes == unflushed
     assert len(read_all(again)) == log.log_end_offset
+
+
+def test_a_segment_that_ends_at_the_recovery_point_is_read_again_for_its_indexes(tmp_path: Path) -> None:
+    """It was flushed before it was closed, and its time index got its last entry after that."""
+    log = new_log(tmp_path / "t-0", SMALL)
+    for at in range(40):
+        append(log, values(1, stamp_ms=NOW_MS + at))
+    first, second = log.segments[:2]
+    whole = first.time_index.last
+    file = tmp_path / "t-0" / "00000000000000000000.timeindex"
+    file.write_bytes(file.read_bytes()[:-12])
+    again, report = reopen(tmp_path / "t-0", SMALL, clean=False, recovery_point=second.base_offset)
+    assert report.scanned_bytes == log.size_bytes
+    assert again.segments[0].time_index.last == whole
+    assert again.segments[0].max_timestamp == NOW_MS + second.base_offset - 1
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])

@@ -1,0 +1,26 @@
+"""What the table tells of itself: how a start went, and how its directories are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    """What the start found: partitions loaded, whether every root was stopped cleanly, bytes cut off torn ends."""
+
+    partitions: int = 0
+    clean: bool = True
+    truncated_bytes: int = 0
+    scanned_bytes: int = 0
+
+
+class DirectoryState(NamedTuple):
+    """One root of `log.dirs`: what lies in it, and why it was given up if it was."""
+
+    path: Path
+    partitions: int
+    size_bytes: int
+    offline_reason: str | None

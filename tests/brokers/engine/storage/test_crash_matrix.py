@@ -1,0 +1,181 @@
+"""The crash matrix (LOG-41): scripted runs, a crash before and within each of their file operations, and again at each
+operation of the start that follows. What is left is opened by the broker's own recovery and compared with the model.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.simulate.checks import check_compacted, check_files, check_promises
+from tests.simulate.disk import Disk
+from tests.simulate.log import SimulatedLog
+from tests.simulate.matrix import Effort, crash_everywhere, quick_directory
+
+# The suite kills at every step, takes the power away at some, and crashes some of the starts that follow.
+# `PENSTOCK_CRASH_ALL=1` leaves out nothing (some minutes).
+EFFORT = Effort() if os.environ.get("PENSTOCK_CRASH_ALL", "0") != "0" else Effort(3, 1, 40)
+EPOCH_AFTER = 50
+
+
+def filled(log: SimulatedLog, batches: int = 4) -> None:
+    for number in range(batches):
+        log.append(1 + number % 3, 60, shift_ms=-number * 10, producer=number % 2)
+
+
+def appends(log: SimulatedLog) -> None:
+    filled(log, 6)
+
+
+def rolls(log: SimulatedLog) -> None:
+    filled(log)
+    log.roll()
+    filled(log)
+    log.flush()
+    log.roll()
+    log.append(2)
+
+
+def flushes(log: SimulatedLog) -> None:
+    for _ in range(3):
+        filled(log, 3)
+        log.flush()
+    log.roll()
+    log.flush()
+    log.append(1)
+    log.roll()
+    log.append(2, shift_ms=50)
+    log.flush()
+
+
+def sparse_index(log: SimulatedLog) -> None:
+    for _ in range(8):
+        log.append(1, 100, codec=1)
+    log.flush()
+    for _ in range(10):
+        log.append(2, 100)
+    log.flush()
+
+
+def retention(log: SimulatedLog) -> None:
+    for _ in range(4):
+        filled(log, 3)
+        log.roll()
+    log.flush()
+    log.retain(1_000)
+    log.append(1)
+    log.retain(0)
+    log.append(1)
+    log.flush()
+    log.retain(0)
+
+
+def truncation(log: SimulatedLog) -> None:
+    for _ in range(4):
+        filled(log, 3)
+        log.roll()
+    log.flush()
+    log.append(1)
+    log.truncate(9)
+    filled(log, 3)
+    log.roll()
+    filled(log, 4)
+    log.flush()
+    log.truncate(0)
+    log.append(3)
+
+
+def deleted_records(log: SimulatedLog) -> None:
+    filled(log)
+    log.roll()
+    filled(log)
+    log.delete_records(3)
+    log.append(1)
+    log.delete_records(9)
+    log.retain(10**6)
+    log.delete_records(10**6)
+    log.append(1)
+
+
+def elections(log: SimulatedLog) -> None:
+    log.append(1)
+    log.elect()
+    log.append(2)
+    log.flush()
+    log.elect()
+    log.elect()
+    log.append(1)
+    log.roll()
+    log.elect()
+    log.append(1)
+    log.flush()
+
+
+def clean_stops(log: SimulatedLog) -> None:
+    filled(log)
+    log.roll()
+    log.append(1)
+    log.restart()
+    filled(log)
+    log.restart()
+    log.restart()
+    log.append(1)
+
+
+def cleanings(log: SimulatedLog) -> None:
+    for _ in range(3):
+        filled(log, 4)
+        log.roll()
+    log.clean()
+    filled(log, 4)
+    log.roll()
+    log.append(1)
+    log.clean()
+    log.flush()
+
+
+SCENARIOS = (
+    appends, rolls, flushes, sparse_index, retention, truncation, deleted_records, elections, clean_stops,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("scenario", [*SCENARIOS, cleanings], ids=lambda scenario: scenario.__name__)
+def test_a_crash_at_any_step_keeps_every_promise(
+    scenario: Callable[[SimulatedLog], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with quick_directory() as home:
+        top = home / "run"
+        top.mkdir()
+        disk = Disk(top)
+        with disk.recording():
+            log = SimulatedLog(top, disk=disk, compacted=scenario is cleanings)
+            first_step = 0 if scenario is appends else log.step
+            scenario(log)
+        disk.end_process()
+
+        def check(left: Path, step: int, power_lost: bool) -> None:
+            """The start keeps every promise, the log takes appends, and a clean stop keeps them."""
+            disk = Disk(left)
+            with disk.recording():
+                again = SimulatedLog(left, disk=disk, epoch=EPOCH_AFTER, compacted=log.compacted)
+                held = again.partition.log
+                (check_compacted if log.compacted else check_promises)(
+                    again.partition, log.model, step, power_lost=power_lost
+                )
+                check_files(Path(held.directory), held)
+                start, end = held.log_start_offset, held.log_end_offset
+                again.model.end = end
+                again.append(2)
+                again.restart()
+                held = again.partition.log
+                assert (held.log_start_offset, held.log_end_offset) == (start, end + 2)
+            disk.end_process()
+
+        tried = crash_everywhere(home, disk, check, EFFORT, log.model.at, first_step)
+    with capsys.disabled():
+        print(
+            f"\n{scenario.__name__}: {len(disk.ops)} operations, {tried.crashes} crashes, {tried.starts} starts", end=""
+        )
