@@ -33,6 +33,7 @@ class Disks:
 
     def keep_going(self, periodic: Periodic) -> None:
         periodic.every(MAINTENANCE_INTERVAL_S, self.maintain)
+        periodic.every(MAINTENANCE_INTERVAL_S, self._remove)
         periodic.every(FLUSH_INTERVAL_S, lambda: self._flush(self._table.plan_flush))
         periodic.every(FLUSH_DUE_INTERVAL_S, lambda: self._flush(lambda: self._table.plan_due_flush(self._now_ms())))
 
@@ -42,7 +43,7 @@ class Disks:
                 self._told.add(directory)
                 log.error("log_directory_offline", directory=str(directory), reason=reason)
         try:
-            self._table.maintain(self._now_ms())
+            self._table.maintain(self._now_ms(), removing=False)
         except NoUsableDirectory as failure:
             self._fail(f"no log directory is left: {failure}")
 
@@ -53,3 +54,13 @@ class Disks:
             if batch is not None:
                 await asyncio.to_thread(batch.run)
                 batch.finish()
+
+    async def _remove(self) -> None:
+        batch = self._table.plan_removals(self._now_ms())
+        if batch is None:
+            return
+        try:
+            await asyncio.to_thread(batch.run)
+        finally:
+            batch.stop()  # a broker that stops does not wait until gigabytes are unlinked
+        batch.finish()

@@ -14,8 +14,8 @@ from typing import Final
 from brokers.engine.partitions.flush import FlushBatch
 from brokers.engine.partitions.flush_due import FlushDue
 from brokers.engine.partitions.partition import Partition
-from brokers.engine.partitions.reports import DirectoryState, RecoveryReport
 from brokers.engine.partitions.removals import RemovalBatch, Removals
+from brokers.engine.partitions.reports import DirectoryState, RecoveryReport
 from brokers.engine.partitions.start_offsets import StartOffsets, StartOffsetsBatch
 from brokers.engine.partitions.topic_config import TopicConfig, parse
 from brokers.engine.storage import checkpoints

@@ -1,0 +1,64 @@
+"""Files and directories that were given up, unlinked when their delay is over (LOG-44).
+
+To unlink a file of a gigabyte takes the kernel half a second when its pages are in memory: not on the loop.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from brokers.engine.storage.directories import remove
+from brokers.engine.storage.files import StorageFailed
+
+
+class RemovalBatch:
+    """What is due: `run` in any thread, then `finish` in the table's."""
+
+    __slots__ = ("_due", "_failures", "_on_failure", "_stopped")
+
+    def __init__(self, due: list[tuple[str, Path]], on_failure: Callable[[StorageFailed], None]) -> None:
+        self._due = due
+        self._failures: list[StorageFailed] = []
+        self._on_failure = on_failure
+        self._stopped = False
+
+    def run(self) -> None:
+        for path, root in self._due:
+            if self._stopped:
+                return
+            try:
+                remove(path, root)
+            except StorageFailed as failure:
+                self._failures.append(failure)
+
+    def stop(self) -> None:
+        """Leaves the rest to the next start, which removes whatever was given up. From any thread."""
+        self._stopped = True
+
+    def finish(self) -> None:
+        for failure in self._failures:
+            self._on_failure(failure)
+
+
+class Removals:
+    """In the order of their times. `on_failure` hears of a directory that fails (LOG-3)."""
+
+    __slots__ = ("_on_failure", "_waiting")
+
+    def __init__(self, on_failure: Callable[[StorageFailed], None]) -> None:
+        self._waiting: list[tuple[int, str, Path]] = []
+        self._on_failure = on_failure
+
+    def add(self, paths: Iterable[str], root: Path, due_ms: int) -> None:
+        for path in paths:
+            heapq.heappush(self._waiting, (due_ms, path, root))
+
+    def due(self, now_ms: int) -> RemovalBatch | None:
+        """Everything whose time has come, None if there is nothing."""
+        found: list[tuple[str, Path]] = []
+        while self._waiting and self._waiting[0][0] <= now_ms:
+            _, path, root = heapq.heappop(self._waiting)
+            found.append((path, root))
+        return RemovalBatch(found, self._on_failure) if found else None
