@@ -131,8 +131,10 @@ def _next_offset(frame: memoryview, offset: int) -> int:
     # correlation id, throttle time, error, session id, count, name, count, index, error, three offsets, transactions,
     # replica, size of the records
     position = 4 + 4 + 2 + 4 + 4 + 2 + len(ARCHIVE) + 4 + 4 + 2 + 8 + 8 + 8 + 4 + 4 + 4
-    if position >= len(frame):
-        raise SystemExit("the broker answered without records")
+    error = int.from_bytes(frame[8:10], "big")
+    if error:
+        raise SystemExit(f"the broker answered with error {error}")
+    # A reader that was too fast is answered without records, and not read from for a while.
     for _, header in layout.scan_headers(bytes(frame[position:])):
         offset = header.next_offset
     return offset
@@ -169,7 +171,7 @@ def _beside(product: Product, bootstrap: str, records: int) -> dict[str, Any]:
     time.sleep(2 * neighbours.SETTLING_S)  # the producer's process has started and its connection is warm
     before, cpu_before = broker.io_counters().read_bytes, sum(broker.cpu_times()[:2])
     try:
-        out = subprocess.run(command, check=True, capture_output=True, cwd=CLONE, timeout=READ_TIMEOUT_S).stdout
+        out = subprocess.run(command, check=True, stdout=subprocess.PIPE, cwd=CLONE, timeout=READ_TIMEOUT_S).stdout
     finally:
         producer.send_signal(neighbours.ENOUGH)
     found, read = neighbours.finish(producer), json.loads(out)
