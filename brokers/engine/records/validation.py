@@ -147,8 +147,9 @@ def _inflated(codec: int, data: memoryview) -> bytes:
 
 def _check_records(block: bytes, count: int, base_timestamp: int, rules: BatchRules, now_ms: int) -> int:
     """The full walk. Returns the true maximum timestamp; raises Malformed, or BatchRejected with record errors."""
-    greatest, keyless = check_fields(block, count)
-    if rules.bounds_timestamps and not rules.log_append_time:
+    least, greatest, keyless = check_fields(block, count)
+    outermost = (base_timestamp + least, base_timestamp + greatest)
+    if rules.bounds_timestamps and not rules.log_append_time and not _all_in_bounds(outermost, rules, now_ms):
         late = [
             (index, base_timestamp + record.timestamp_delta)
             for index, record in enumerate(walk(block, count))
@@ -159,6 +160,12 @@ def _check_records(block: bytes, count: int, base_timestamp: int, rules: BatchRu
     if rules.compacted and keyless:
         raise without_keys(keyless)
     return base_timestamp + greatest
+
+
+def _all_in_bounds(timestamps: tuple[int, int], rules: BatchRules, now_ms: int) -> bool:
+    """Of the earliest and the latest record, which speak for those between them."""
+    earliest, latest = timestamps
+    return now_ms - earliest <= rules.timestamp_before_ms_max and latest - now_ms <= rules.timestamp_after_ms_max
 
 
 def _in_bounds(timestamp: int, rules: BatchRules, now_ms: int) -> bool:

@@ -118,39 +118,69 @@ def _run_at(data: bytes, position: int, end: int, probe: int) -> tuple[int, int]
     return stride, run
 
 
-def check_fields(data: bytes, count: int) -> tuple[int, list[int]]:
-    """Checks every field of every record without making objects; (greatest timestamp delta, records without a key).
+def check_fields(data: bytes, count: int) -> tuple[int, int, list[int]]:
+    """Checks every field of every record without making objects: (least and greatest timestamp delta, records without
+    a key).
 
-    The same verdicts as `walk`, but faster: one-byte integers, which nearly all are, are read in line.
-    Raises Malformed.
+    The same verdicts as `walk`, but several times as fast: integers of one and two bytes, which nearly all are, are
+    read in line. Where a length leads too far is noticed at the end of its record at the latest. Raises Malformed.
     """
     position = 0
     size = len(data)
-    greatest = 0
+    least = greatest = 0
     keyless: list[int] = []
     try:
         for index in range(count):
-            length, position = read_integer(data, position, size)
-            end = position + length
-            if length < 0 or end > size:
+            byte, second = data[position], data[position + 1]
+            if byte < 0x80:
+                end = position + 1 + (byte >> 1)
+                position += 2
+            elif second < 0x80:
+                end = position + 2 + ((byte & 0x7F | second << 7) >> 1)
+                position += 3
+            else:
+                length, position = read_signed_int(data, position, size)
+                end = position + length
+                position += 1
+                byte = 1 if length < 0 else 0
+            if byte & 1 or end > size:
                 raise Malformed("a record reaches past the end of its batch")
-            position += 1
-            byte = data[position]
+            byte, second = data[position], data[position + 1]
             if byte < 0x80:
                 delta = (byte >> 1) ^ -(byte & 1)
                 position += 1
+            elif second < 0x80:
+                byte = byte & 0x7F | second << 7
+                delta = (byte >> 1) ^ -(byte & 1)
+                position += 2
             else:
                 delta, position = read_signed_long(data, position, end)
-            if index == 0 or delta > greatest:
+            if delta > greatest or not index:
                 greatest = delta
-            position = position + 1 if data[position] < 0x80 else read_integer(data, position, end)[1]
+            if delta < least or not index:
+                least = delta
+            # Of the offset delta only the end matters: what it should be is known.
+            if data[position] < 0x80:
+                position += 1
+            elif data[position + 1] < 0x80:
+                position += 2
+            else:
+                position = read_integer(data, position, end)[1]
             byte = data[position]
-            if byte == 1:  # null
+            if byte >= 0x80:
+                position = _skip(data, position, end)
+            elif byte & 1:
                 keyless.append(index)
                 position += 1
             else:
+                position += 1 + (byte >> 1)
+            byte, second = data[position], data[position + 1]
+            if byte < 0x80:
+                position += 1 if byte & 1 else 1 + (byte >> 1)
+            elif second < 0x80 and not byte & 1:
+                position += 2 + ((byte & 0x7F | second << 7) >> 1)
+            else:
                 position = _skip(data, position, end)
-            position = _skip(data, position, end)
             if data[position] == 0 and position + 1 == end:
                 position = end
             else:
@@ -161,7 +191,7 @@ def check_fields(data: bytes, count: int) -> tuple[int, list[int]]:
         raise Malformed("a record is cut off") from None
     if position != size:
         raise Malformed("bytes are left over after the last record")
-    return greatest, keyless
+    return least, greatest, keyless
 
 
 def read_integer(data: bytes, at: int, end: int) -> tuple[int, int]:

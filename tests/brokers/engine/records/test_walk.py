@@ -73,7 +73,21 @@ def test_what_the_full_walk_accepts_the_hop_accepts(value_sizes: list[int], data
         hop(bytes(block), len(value_sizes))
 
 
-def test_check_fields_tells_the_greatest_delta_and_the_records_without_a_key() -> None:
+@given(sizes, st.data())
+def test_whatever_is_flipped_the_two_full_walks_agree(value_sizes: list[int], data: st.DataObject) -> None:
+    block = bytearray(block_of(value_sizes))
+    for _ in range(data.draw(st.integers(1, 3))):
+        block[data.draw(st.integers(0, len(block) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    try:
+        keyless = [at for at, record in enumerate(walk(bytes(block), len(value_sizes))) if record.key is None]
+    except Malformed:
+        with pytest.raises(Malformed):
+            check_fields(bytes(block), len(value_sizes))
+    else:
+        assert check_fields(bytes(block), len(value_sizes))[2] == keyless
+
+
+def test_check_fields_tells_the_outermost_deltas_and_the_records_without_a_key() -> None:
     rows = [(5, b"a"), (-3, None), (4_000, b""), (7, None)]
     block = b"".join(encode_record(Record(0, key, b"v"), at, delta) for at, (delta, key) in enumerate(rows))
-    assert check_fields(block, 4) == (4_000, [1, 3])
+    assert check_fields(block, 4) == (-3, 4_000, [1, 3])
