@@ -90,7 +90,8 @@ def main() -> None:
         if "loads" in wanted:
             bench_loads(product, given)
         if "neighbours" in wanted:
-            say(neighbours.measure(product, given.seconds))
+            for figures in neighbours.measure(product, given.peer, given.seconds):
+                say(figures)
         if "connections" in wanted:
             say(connections.measure(product, given.connections))
         if "provisioning" in wanted:

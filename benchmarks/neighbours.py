@@ -12,16 +12,28 @@ from __future__ import annotations
 import argparse
 import json
 import signal
+import socket
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from confluent_kafka import KafkaError, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.product import Product, bootstrap_of
+from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.codec import decode_response, encode_request
+from brokers.engine.protocol.headers import encode_request_frame
+from brokers.engine.protocol.messages.quotas import (
+    AlterClientQuotasRequest,
+    QuotaAlteration,
+    QuotaEntity,
+    QuotaOperation,
+)
 
 CLONE = Path(__file__).resolve().parent.parent
 VICTIM_BYTES_PER_S, VICTIM_RECORD_BYTES = 100_000, 1_000
@@ -77,38 +89,79 @@ def finish(process: subprocess.Popen[bytes]) -> Paced:
     return Paced([tuple(line) for line in found["acknowledged"]], found["errors"], found["throttle_ms_max"])
 
 
-def measure(product: Product, seconds: float, rounds: int = 3) -> dict[str, Any]:
-    """Alternates spans alone, beside a client that moves what the quota admits without being held, and beside one that
-    offers ten times its quota, so that the machine's moods hit all. What the last two differ by is due to the holding.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spans:
+    """What the victim saw: alone, beside a client that moves what the quota admits without being held, and beside one
+    that offers ten times its quota. What the last two differ by is due to the holding.
     """
-    instance_id = product.create_instance(name="neighbours", bandwidth_mb_s=60, storage_gb=10)
-    instance = product.wait_running(instance_id)
-    bootstrap = bootstrap_of(instance)
-    for topic in ("greedy", "modest"):
-        product.call("POST", f"/instances/{instance_id}/topics", {"name": topic, "partitions": 1})
-    limits = {"producer_byte_rate": LIMIT_BYTES_PER_S}
-    product.call("PUT", f"/instances/{instance_id}/quotas", {"entity": {"client_id": "greedy"}, "limits": limits})
-    alone, polite, beside, held = [], [], [], []
-    for _ in range(rounds):
-        alone.append(finish(_victim(bootstrap, seconds)))
+
+    alone: list[Paced] = field(default_factory=list)
+    polite: list[Paced] = field(default_factory=list)
+    beside: list[Paced] = field(default_factory=list)
+    held: list[Paced] = field(default_factory=list)
+
+    def take(self, bootstrap: str, seconds: float) -> None:
+        """One span of each."""
+        self.alone.append(finish(_victim(bootstrap, seconds)))
         other = _neighbour(bootstrap, "polite", LIMIT_BYTES_PER_S, seconds)
-        polite.append(finish(_victim(bootstrap, seconds)))
+        self.polite.append(finish(_victim(bootstrap, seconds)))
         finish(other)
         offender = _neighbour(bootstrap, "greedy", OFFENCE * LIMIT_BYTES_PER_S, seconds)
-        beside.append(finish(_victim(bootstrap, seconds)))
-        held.append(finish(offender))
-    return {
-        "benchmark": "a neighbour held to 1 MB/s that offers 10",
-        "alone_p50_ms": _middle([span.latency_ms(0.5) for span in alone]),
-        "beside_a_polite_one_p50_ms": _middle([span.latency_ms(0.5) for span in polite]),
-        "beside_p50_ms": _middle([span.latency_ms(0.5) for span in beside]),
-        "alone_p99_ms": _middle([span.latency_ms(0.99) for span in alone]),
-        "beside_a_polite_one_p99_ms": _middle([span.latency_ms(0.99) for span in polite]),
-        "beside_p99_ms": _middle([span.latency_ms(0.99) for span in beside]),
-        "held_to_mb_s": _middle([span.bytes_per_s(0, seconds) / 1e6 for span in held]),
-        "throttle_told_ms_max": max(span.throttle_ms_max for span in held),
-        "errors": sum(len(span.errors) for span in (*alone, *beside, *held)),
-    }
+        self.beside.append(finish(_victim(bootstrap, seconds)))
+        self.held.append(finish(offender))
+
+    def summary(self, seconds: float) -> dict[str, Any]:
+        latencies = {
+            f"{name}_p{percent}_ms": _middle([span.latency_ms(percent / 100) for span in spans])
+            for percent in (50, 99)
+            for name, spans in (("alone", self.alone), ("beside_a_polite_one", self.polite), ("beside", self.beside))
+        }
+        return {
+            "benchmark": "a neighbour held to 1 MB/s that offers 10",
+            **latencies,
+            "held_to_mb_s": _middle([span.bytes_per_s(0, seconds) / 1e6 for span in self.held]),
+            "throttle_told_ms_max": max(span.throttle_ms_max for span in self.held),
+            "errors": sum(len(span.errors) for span in (*self.alone, *self.beside, *self.held)),
+        }
+
+
+def measure(product: Product, peer: str | None, seconds: float, rounds: int = 3) -> Iterator[dict[str, Any]]:
+    """The figures of the product, and of another Kafka at `peer` (host:port, without authentication) in turn with it,
+    so that the machine's moods hit all.
+    """
+    instance_id = product.create_instance(name="neighbours", bandwidth_mb_s=60, storage_gb=10)
+    addresses = {"penstock": bootstrap_of(product.wait_running(instance_id))}
+    limits = {"producer_byte_rate": LIMIT_BYTES_PER_S}
+    product.call("PUT", f"/instances/{instance_id}/quotas", {"entity": {"client_id": "greedy"}, "limits": limits})
+    if peer:
+        addresses["peer"] = peer
+        _limit(peer, "greedy")
+    for bootstrap in addresses.values():
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        for made in admin.create_topics([NewTopic(topic, 1, 1) for topic in ("greedy", "modest")]).values():
+            made.result(30)
+    spans = {target: Spans() for target in addresses}
+    for _ in range(rounds):
+        for target, bootstrap in addresses.items():
+            spans[target].take(bootstrap, seconds)
+    for target, found in spans.items():
+        yield {"target": target, **found.summary(seconds)}
+
+
+def _limit(bootstrap: str, client_id: str) -> None:
+    """Holds a client of any Kafka to the limit (AlterClientQuotas, which the client libraries do not speak)."""
+    alteration = QuotaAlteration(
+        entity=[QuotaEntity(entity_type="client-id", entity_name=client_id)],
+        ops=[QuotaOperation(key="producer_byte_rate", value=float(LIMIT_BYTES_PER_S))],
+    )
+    body = encode_request(ApiKey.ALTER_CLIENT_QUOTAS, 0, AlterClientQuotasRequest(entries=[alteration]))
+    host, _, port = bootstrap.rpartition(":")
+    with socket.create_connection((host, int(port)), 10) as connection, connection.makefile("rb") as answers:
+        connection.sendall(encode_request_frame(ApiKey.ALTER_CLIENT_QUOTAS, 0, 1, "benchmark", body))
+        frame = answers.read(int.from_bytes(answers.read(4), "big"))
+    answer = decode_response(ApiKey.ALTER_CLIENT_QUOTAS, 0, frame, 4, len(frame))
+    if answer.entries[0].error_code:
+        raise SystemExit(f"{bootstrap} does not take the quota: {answer.entries[0].error_message}")
 
 
 def _neighbour(bootstrap: str, client_id: str, bytes_per_s: int, seconds: float) -> subprocess.Popen[bytes]:
