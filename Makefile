@@ -5,12 +5,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 UP ?=
 BENCH ?=
+STEPS ?= 20000
 # Test processes beside each other; tests/support/sharing.py says what stays together.
 WORKERS ?= 2
 SIDE_BY_SIDE := --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev run test test-native check bench native
+.PHONY: help setup setup-dev run test test-native check bench native simulate
 
 help:
 	@echo "make run     install what is needed and start everything; UP='--http-port 8080' passes flags on"
@@ -18,6 +19,7 @@ help:
 	@echo "make native  compile the broker's hot modules (needs a C compiler): half the CPU a request; used by the next start"
 	@echo "make check   lint, types, import walls, migrations, translations, shape"
 	@echo "make bench   benchmarks of the running product; BENCH='--only start' passes flags on"
+	@echo "make simulate  the log at random, with kills and power cuts; SEED=… and STEPS=… repeat or lengthen it"
 	@echo "make setup   only install, into $(VENV)"
 
 setup: $(VENV)/.runtime
@@ -66,3 +68,6 @@ check: setup-dev
 bench: setup-dev
 	@test "$$PENSTOCK_NATIVE" = 0 || $(BIN)/python -m brokers.native.build --if-possible
 	@$(BIN)/python -m benchmarks $(BENCH)
+
+simulate: setup-dev
+	@$(BIN)/python -m tests.simulate --steps $(STEPS) $(if $(SEED),--seed $(SEED))

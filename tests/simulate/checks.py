@@ -57,11 +57,11 @@ def check_promises(partition: Partition, model: Promises, step: int, *, power_lo
     assert offsets == sorted(set(offsets))
     found = []
     for offset, record in records:
-        candidates = model.candidates(offset, step, power_lost=power_lost)
+        candidates = model.candidates(offset, step)
         same = [written for written in candidates if written.record == record]
         assert same, f"the record at {offset} was never written there, or was taken back: {record}"
         found.append(same[-1])
-    _check_epochs(log, headers, promise.start_most)
+    _check_epochs(log, headers)
     if offsets == list(range(start, end)):
         _check_producers(log, found)
     check_lookups(log, records)
@@ -80,25 +80,21 @@ def check_compacted(partition: Partition, model: Promises, step: int, *, power_l
     assert offsets == sorted(set(offsets)), "order never changes"
     latest: dict[bytes | None, int] = {}
     for offset, record in records:
-        (written,) = model.candidates(offset, step, power_lost=power_lost)
+        (written,) = model.candidates(offset, step)
         assert record == written.record
         latest[record.key] = offset
     for offset in range(least_end):
-        (written,) = model.candidates(offset, step, power_lost=power_lost)
+        (written,) = model.candidates(offset, step)
         # Or one that came after it; what is cleaned away must have left that on the disk.
         assert latest.get(written.record.key, -1) >= offset, f"the latest value of {written.record.key!r} is gone"
     check_lookups(log, records)
 
 
-def _check_epochs(log: Log, headers: list[BatchHeader], start_most: int) -> None:
-    """Where the start was being moved, the epochs before its new place may be forgotten already."""
+def _check_epochs(log: Log, headers: list[BatchHeader]) -> None:
     entries = log.epochs.entries
     assert entries == sorted(entries), "epochs are out of order"
-    known_from = entries[0][1] if entries and entries[0][1] <= start_most else 0
     for header in headers:
-        if header.last_offset < known_from:
-            continue
-        told = log.epochs.epoch_at(max(header.base_offset, log.log_start_offset, known_from))
+        told = log.epochs.epoch_at(max(header.base_offset, log.log_start_offset))
         assert told == header.leader_epoch, (
             f"the batch at {header.base_offset} is of epoch {header.leader_epoch}: {told}"
         )

@@ -14,7 +14,6 @@ from brokers.engine.storage.compaction.job import Cleaned, Event, Finished
 from brokers.engine.storage.compaction.pacing import Pacer
 from brokers.engine.storage.compaction.run import Run
 from brokers.engine.storage.compaction.settings import CleanerSettings
-from brokers.engine.storage.flushing import needs_flush
 from brokers.engine.storage.recovery import truncate_log
 from tests.simulate.disk import Disk
 from tests.simulate.promises import Promises
@@ -41,16 +40,25 @@ def opened(top: Path) -> PartitionTable:
 class SimulatedLog:
     """Steps that a broker can take. Every one of them tells the model what it promised, and when."""
 
-    def __init__(self, top: Path, *, disk: Disk | None = None, epoch: int = 0, compacted: bool = False) -> None:
+    def __init__(
+        self,
+        top: Path,
+        *,
+        disk: Disk | None = None,
+        model: Promises | None = None,
+        epoch: int = 0,
+        numbered: int = 0,
+        compacted: bool = False,
+    ) -> None:
         self.top = top
         self.disk = disk or Disk(top)
-        self.model = Promises()
+        self.model = model or Promises()
         self.compacted = compacted
         self.config = {**CONFIG, **(COMPACTED if compacted else {})}
         self.epoch = epoch
         self.now_ms = NOW_MS
         self.sequences: dict[int, int] = {}
-        self._numbered = self.model.end
+        self.numbered = numbered
         self.table = opened(top)
         self._lead()
 
@@ -68,16 +76,16 @@ class SimulatedLog:
         """One batch; `producer` >= 0 numbers it. Sent twice now and then: the second time nothing is written."""
         records = []
         for _ in range(count):
-            self._numbered += 1
-            stamp_ms = self.now_ms + shift_ms + self._numbered % 7
-            records.append(Record(stamp_ms, b"k%d" % (self._numbered % 5), b"%d." % self._numbered + b"x" * size))
+            self.numbered += 1
+            stamp_ms = self.now_ms + shift_ms + self.numbered % 7
+            records.append(Record(stamp_ms, b"k%d" % (self.numbered % 5), b"%d." % self.numbered + b"x" * size))
         sequence = -1
         if producer >= 0:
             sequence = self.sequences.get(producer, 0)
             self.sequences[producer] = sequence + count
         base = self.model.end
         # It may be there from the first of its bytes on, and is promised when it was answered.
-        self.model.write(records, self.epoch, producer, sequence, self.step)
+        self.model.write(records, self.epoch, producer, sequence)
         for again in range(2 if producer >= 0 and count % 2 else 1):
             data = build_batch(
                 records,
@@ -91,6 +99,11 @@ class SimulatedLog:
         assert self.partition.log_end_offset == self.model.end
         self.model.promise(self.step, killed_end=self.model.end)
 
+    def learn_sequences(self) -> None:
+        """Producers go on where the log says that they are."""
+        known = self.partition.log.producers.producers.items()
+        self.sequences = {id_: entry.batches[-1].last_sequence + 1 for id_, entry in known if entry.batches}
+
     def roll(self) -> None:
         if self.partition.log.active.size_bytes:
             self.partition.log.roll(self.now_ms)
@@ -102,16 +115,10 @@ class SimulatedLog:
     # -- making durable -----------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        is_dirty = needs_flush(self.partition.log)
         batch = self.table.plan_flush()
         batch.run()
         batch.finish()
-        self._flushed(is_dirty)
-
-    def _flushed(self, is_dirty: bool) -> None:
         self.model.promise(self.step, lost_end=self.model.end)
-        if is_dirty:
-            self.model.settle(self.step)
 
     # -- taking away --------------------------------------------------------------------------------------------------
 
@@ -157,11 +164,7 @@ class SimulatedLog:
         assert log.log_end_offset == end
         self.model.take_back(end, self.step)
         self.partition.high_watermark = end
-        self.sequences = {
-            producer: entry.batches[-1].last_sequence + 1
-            for producer, entry in log.producers.producers.items()
-            if entry.batches
-        }
+        self.learn_sequences()
         self.table.checkpoint_recovery_points()
         self.elect()
 
@@ -190,21 +193,9 @@ class SimulatedLog:
 
     def restart(self) -> None:
         """A clean stop and a start."""
-        is_dirty = needs_flush(self.partition.log)
         self.table.close(broker_epoch=1)
         assert not self.table.offline_directories
         assert (self.top / checkpoints.RECOVERY_POINTS).exists()
-        self._flushed(is_dirty)
+        self.model.promise(self.step, lost_end=self.model.end)
         self.table = opened(self.top)
         self._lead()
-
-    def kill(self) -> None:
-        """The process is gone, its files are as they were, another starts on them."""
-        self.disk.end_process()
-        self.table = opened(self.top)
-        self._lead()
-        self.sequences = {
-            producer: entry.batches[-1].last_sequence + 1
-            for producer, entry in self.partition.log.producers.producers.items()
-            if entry.batches
-        }

@@ -10,9 +10,7 @@ NEVER: Final = 1 << 62
 
 
 class Written(NamedTuple):
-    """A record that was appended at some offset, in the batch from `first` to `last`; when that was, and until when it
-    may be found there.
-    """
+    """A record appended at some offset, in the batch from `first` to `last`, and until when it may be found there."""
 
     record: Record
     epoch: int
@@ -20,12 +18,7 @@ class Written(NamedTuple):
     first_sequence: int  # of its batch, -1 for none
     first: int
     last: int
-    since_op: int
-    gone_after_kill: int = NEVER
-    gone_after_power_loss: int = NEVER
-
-    def may_be_there(self, step: int, *, power_lost: bool) -> bool:
-        return step < (self.gone_after_power_loss if power_lost else self.gone_after_kill)
+    gone_at: int = NEVER
 
 
 class Promise(NamedTuple):
@@ -59,38 +52,29 @@ class Promises:
     def at(self, step: int) -> Promise:
         return next(promise for since, promise in reversed(self._held) if since <= step)
 
-    def write(self, records: list[Record], epoch: int, producer_id: int, sequence: int, step: int) -> None:
+    def write(self, records: list[Record], epoch: int, producer_id: int, sequence: int) -> None:
         first, last = self.end, self.end + len(records) - 1
         for offset, record in enumerate(records, first):
-            found = Written(record, epoch, producer_id, sequence, first, last, step)
+            found = Written(record, epoch, producer_id, sequence, first, last)
             self._written.setdefault(offset, []).append(found)
         self.end = last + 1
 
     def take_back(self, offset: int, step: int) -> None:
-        """The log was truncated; a power loss may bring the records back until `settle`."""
+        """The log was truncated, durably."""
         for at in range(offset, self.end):
-            self._written[at][-1] = self._written[at][-1]._replace(gone_after_kill=step)
+            self._written[at][-1] = self._written[at][-1]._replace(gone_at=step)
         self.end = offset
 
-    def settle(self, step: int) -> None:
-        """All that was taken back is gone for good."""
-        for versions in self._written.values():
-            for number, found in enumerate(versions):
-                if found.gone_after_kill < NEVER and found.gone_after_power_loss == NEVER:
-                    versions[number] = found._replace(gone_after_power_loss=step)
-
-    def candidates(self, offset: int, step: int, *, power_lost: bool) -> list[Written]:
+    def candidates(self, offset: int, step: int) -> list[Written]:
         """What may lie at an offset after a crash at `step`, the latest last."""
-        versions = self._written.get(offset, [])
-        return [found for found in versions if found.may_be_there(step, power_lost=power_lost)]
+        return [found for found in self._written.get(offset, []) if step < found.gone_at]
 
-    def forget_history(self, start: int, end: int) -> None:
-        """After a crash that was checked: the log from `start` to `end` is the whole truth from here on."""
-        for offset in [offset for offset in self._written if offset >= end]:
-            del self._written[offset]
-        for offset, versions in self._written.items():
-            del versions[:-1]
-            versions[0] = versions[0]._replace(since_op=0, gone_after_kill=NEVER, gone_after_power_loss=NEVER)
-            assert offset < end
-        self.end = end
-        self._held = [(0, Promise(end, min(self.last.lost_end, end), start, 0, start))]
+    @classmethod
+    def resumed(cls, found: list[Written], start: int, end: int) -> Promises:
+        """After a crash that was checked: the records that were found are the whole truth, and on the disk."""
+        model = cls()
+        model.end = end
+        for offset, written in enumerate(found, start):
+            model._written[offset] = [written._replace(gone_at=NEVER)]
+        model._held = [(0, Promise(end, end, start, start, start))]
+        return model

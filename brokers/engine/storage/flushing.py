@@ -21,7 +21,7 @@ class FlushJob:
     closed segments and the leader epochs included. The active segment's indexes are made again from its batches.
     """
 
-    __slots__ = ("_descriptors", "_done", "_epoch_saves", "_files", "_indexes", "_log", "_opened", "_target")
+    __slots__ = ("_descriptors", "_done", "_epoch_saves", "_files", "_indexes", "_log", "_opened", "_target", "_trims")
 
     def __init__(self, log: Log, *, closing: bool = False) -> None:
         """`closing`: after `log.close`, the active segment counts as closed. Raises StorageFailed."""
@@ -33,6 +33,7 @@ class FlushJob:
         self._descriptors: list[int] = []  # of the files; theirs to close
         self._opened: list[int] = []  # ours to close, the directory last
         self._epoch_saves = log.epochs.saves
+        self._trims = log.trims
         try:
             self._plan(log, closing)
         except BaseException:
@@ -93,10 +94,13 @@ class FlushJob:
                 index.synced = True
             if log.epochs.saves == self._epoch_saves:
                 log.epochs.saves = 0
+            if log.trims == self._trims:
+                log.trims = 0
 
 
 def needs_flush(log: Log) -> bool:
-    return log.recovery_point < log.log_end_offset
+    """Also after deletions: the checkpoint of log starts leaves out what the files' names say."""
+    return log.recovery_point < log.log_end_offset or log.trims > 0
 
 
 def settled(log: Log) -> bool:

@@ -40,7 +40,7 @@ class OffsetEntry(NamedTuple):
 class _Index:
     """Entries of one segment. `entries` is None while an idle closed segment keeps nothing in memory."""
 
-    __slots__ = ("_entries", "_stored_bytes", "base_offset", "path", "root", "synced")
+    __slots__ = ("_entries", "_is_cut", "_stored_bytes", "base_offset", "path", "root", "synced")
     layout: Struct
 
     def __init__(self, path: str, root: Path, base_offset: int, *, fresh: bool) -> None:
@@ -49,6 +49,7 @@ class _Index:
         self.base_offset = base_offset
         self._entries: bytearray | bytes | None = b"" if fresh else None
         self._stored_bytes = 0
+        self._is_cut = False  # the file goes on after the stored entries
         # Whether what the file holds has reached the disk; a file that was found at start and is trusted has.
         self.synced = True
 
@@ -97,8 +98,10 @@ class _Index:
         return low - 1
 
     def store(self, *, durable: bool = False) -> None:
-        """Writes what the file lacks."""
-        if self._entries is None or (self._stored_bytes == len(self._entries) and not durable):
+        """Writes what the file lacks, and cuts off what it has too much."""
+        if self._entries is None:
+            return
+        if self._stored_bytes == len(self._entries) and not self._is_cut and not durable:
             return
         stored_bytes = max(self._stored_bytes, 0)
         with storage_errors(self.root):
@@ -114,17 +117,19 @@ class _Index:
             finally:
                 os.close(fd)
         self._stored_bytes = len(self._entries)
+        self._is_cut = False
         self.synced = durable
 
     def unload(self) -> None:
         """Forgets the entries of a closed segment; the next use reads the file again."""
-        if self._entries is not None and self._stored_bytes == len(self._entries):
+        if self._entries is not None and self._stored_bytes == len(self._entries) and not self._is_cut:
             self._entries = None
 
     def _cut(self, count: int) -> None:
         """Keeps the first `count` entries."""
         kept = count * self.layout.size
         self._entries = bytearray(self.entries[:kept])
+        self._is_cut = self._is_cut or kept < self._stored_bytes
         self._stored_bytes = min(self._stored_bytes, kept)
 
     def reset(self) -> None:

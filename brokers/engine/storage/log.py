@@ -51,6 +51,7 @@ class Log:
         "root",
         "segments",
         "topic",
+        "trims",
     )
 
     def __init__(
@@ -74,6 +75,7 @@ class Log:
         self.log_start_offset = segments[0].base_offset
         self.log_end_offset = self.active.base_offset
         self.recovery_point = self.log_end_offset
+        self.trims = 0  # deletions of segments that a power cut may still undo
         self.epochs = LeaderEpochs(directory, root)
         self.producers = ProducerState()
         self._positions: dict[int, int] = {}
@@ -257,6 +259,7 @@ class Log:
 
     def _drop(self, gone: list[Segment], kept: list[Segment]) -> list[str]:
         self.segments = kept
+        self.trims += 1
         self._forget_positions()
         renamed = []
         for segment in gone:

@@ -79,7 +79,8 @@ def load_log(
             fresh.create_file()
         segments = [fresh]
     log = Log(directory, root, topic, index, files, config, segments)
-    has_epochs = log.epochs.load()
+    # A crash may have come between moving the start in this file and moving it for good.
+    has_epochs = log.epochs.load() and log.epochs.entries[0][1] <= max(segments[0].base_offset, start_offset)
     trusted = clean and all(indexes_trusted(segment) for segment in segments)
     end = _end_of(log.active) if trusted else None
     truncated = scanned = 0

@@ -179,10 +179,13 @@ class Segment:
         self.time_index.unload()
 
     def truncate(self, size_bytes: int, next_offset: int) -> None:
-        """Cuts the file at `size_bytes`, where the batch of `next_offset` began or would begin."""
+        """Cuts the file at `size_bytes`, where the batch of `next_offset` began or would begin. Durably: what was cut
+        must not come back beside what is written after it.
+        """
         fd = self.file.open()
         with storage_errors(self.file.root):
             os.ftruncate(fd, size_bytes)
+            os.fsync(fd)
         self.size_bytes = size_bytes
         self.offset_index.truncate(next_offset)
         self.time_index.truncate(next_offset)

@@ -61,20 +61,19 @@ def sparse_index(log: SimulatedLog) -> None:
 
 
 def retention(log: SimulatedLog) -> None:
-    for _ in range(4):
-        filled(log, 3)
+    for _ in range(3):
+        filled(log, 2)
         log.roll()
     log.flush()
-    log.retain(1_000)
+    log.retain(500)
     log.append(1)
     log.retain(0)
     log.append(1)
-    log.flush()
     log.retain(0)
 
 
 def truncation(log: SimulatedLog) -> None:
-    for _ in range(4):
+    for _ in range(3):
         filled(log, 3)
         log.roll()
     log.flush()
@@ -82,8 +81,7 @@ def truncation(log: SimulatedLog) -> None:
     log.truncate(9)
     filled(log, 3)
     log.roll()
-    filled(log, 4)
-    log.flush()
+    filled(log, 2)
     log.truncate(0)
     log.append(3)
 
@@ -127,14 +125,11 @@ def clean_stops(log: SimulatedLog) -> None:
 
 def cleanings(log: SimulatedLog) -> None:
     for _ in range(3):
-        filled(log, 4)
+        filled(log, 3)
         log.roll()
-    log.clean()
-    filled(log, 4)
-    log.roll()
     log.append(1)
     log.clean()
-    log.flush()
+    log.append(1)
 
 
 SCENARIOS = (

@@ -1,0 +1,77 @@
+"""`make simulate SEED=… STEPS=…`: one part of the data plane at random, for as long as one likes.
+
+Ends with 0, or with 1 and the history that leads to the broken promise. The same seed takes the same steps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from tests.simulate.matrix import quick_directory
+from tests.simulate.run_log import LogRun
+
+STEPS = 20_000
+# A run begins again after so many steps, with a seed of its own: what fails is told in one screen or two.
+STEPS_OF_RUN = 400
+CHECKED_EVERY = 50
+HISTORY_SHOWN = 120
+
+
+class Run(Protocol):
+    history: list[str]
+
+    def step(self) -> None: ...
+
+    def check(self) -> None: ...
+
+
+PARTS: dict[str, Callable[[int, Path], Run]] = {"log": LogRun}
+
+
+def simulate(part: str, seed: int, steps: int) -> int:
+    """Runs one seed; answers the steps that were taken. Raises whatever a broken promise raises, with its history."""
+    with quick_directory() as home:
+        run = PARTS[part](seed, home)
+        try:
+            for taken in range(1, steps + 1):
+                run.step()
+                if taken % CHECKED_EVERY == 0:
+                    run.check()
+            run.check()
+        except Exception as failure:
+            told = run.history[-HISTORY_SHOWN:]
+            failure.add_note("\n".join([f"{part}, seed {seed}, after {len(run.history)} steps:", *told]))
+            raise
+    return steps
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulate", description=__doc__)
+    parser.add_argument("--part", choices=sorted(PARTS), default="log")
+    parser.add_argument("--seed", type=int, default=None, help="of the first run; drawn and printed if it is not given")
+    parser.add_argument("--steps", type=int, default=STEPS)
+    options = parser.parse_args()
+    seed = random.randrange(1 << 32) if options.seed is None else options.seed
+    print(f"{options.part}: {options.steps} steps from seed {seed}", flush=True)
+    started_s, taken = time.monotonic(), 0
+    while taken < options.steps:
+        try:
+            taken += simulate(options.part, seed, min(STEPS_OF_RUN, options.steps - taken))
+        except Exception as failure:
+            print(f"seed {seed} fails: {type(failure).__name__}: {failure}", *failure.__notes__, sep="\n")
+            print(f"again: make simulate SEED={seed} STEPS={STEPS_OF_RUN}")
+            return 1
+        seed += 1
+    took_s = time.monotonic() - started_s
+    print(f"{taken} steps, {taken / took_s:.0f} a second, every promise kept")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
