@@ -1,16 +1,18 @@
 """What a cleaning costs, and what producers of the same broker feel of it.
 
-    python -m benchmarks.compaction [--records 10000000] [--keys 100000] [--rounds 3] [--seconds 12]
+    python -m benchmarks.compaction [--records 10000000] [--keys 100000] [--rounds 2] [--seconds 60]
 
-One broker process. In every round a compacted topic is filled with keyed records, in batches of 100; then a client
-process of its own sends 1,000 records of 1 KB a second to another topic, three times: alone, beside a process that only
-burns one core with the niceness of the cleaner, and while the topic is cleaned. The second span tells what is due to
-the cores being shared. One JSON line a round and one of the medians.
+One broker process. In every round a compacted topic is filled with keyed records, in batches of 100, and the cleaner
+let loose on it. A client process of its own sends 1,000 records of 1 KB a second to another topic, all the time. The
+cleaner is stopped and continued every few seconds, so that spans alone, beside a process that only burns one core with
+the cleaner's niceness, and beside the cleaner follow each other closely, and the machine's moods hit all. The busy core
+tells what is due to the cores being shared. One JSON line a round, then one of the medians over all spans.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import random
@@ -21,9 +23,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
@@ -36,6 +38,10 @@ from brokers.engine.storage.compaction.worker import NICENESS
 
 BATCH_RECORDS, VALUE_BYTES = 100, 100
 FRAMES_IN_FLIGHT = 8
+SPAN_S = 3.0
+# After a change, until the span counts.
+SETTLING_S = 0.3
+STATES = ("alone", "beside_a_busy_core", "while_cleaning")
 VICTIM_RECORDS_PER_S, VICTIM_RECORD_BYTES = 1_000, 1_000
 SEGMENT_BYTES = 1 << 30
 SMALL_SEGMENT_BYTES = 1 << 20
@@ -148,7 +154,7 @@ class Bench:
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
         admin.create_topics([NewTopic("steady", 1, 1)])["steady"].result(30)
 
-    def begin_span(self) -> subprocess.Popen[bytes]:
+    def begin_producing(self) -> subprocess.Popen[bytes]:
         """The paced producer."""
         return neighbours.begin(
             self.bootstrap,
@@ -158,9 +164,6 @@ class Bench:
             record_bytes=VICTIM_RECORD_BYTES,
             seconds=self.seconds + neighbours.SETTLING_S,
         )
-
-    def span(self) -> dict[str, float]:
-        return percentiles(neighbours.finish(self.begin_span()))
 
     def cleaning(self) -> psutil.Process | None:
         """The cleaner's process while there is one."""
@@ -178,14 +181,42 @@ class Bench:
         return [json.loads(line) for line in lines if '"log_cleaned"' in line]
 
 
-def percentiles(span: neighbours.Paced, until_s: float = float("inf")) -> dict[str, float]:
-    """Of what was acknowledged after the settling and before `until_s` of the monotonic clock."""
-    since = span.acknowledged[0][0] + neighbours.SETTLING_S
-    settled = sorted(latency for at, _, latency in span.acknowledged if since <= at < until_s)
-    if not settled:
-        raise SystemExit("the span was too short: clean more records")
-    found = {share: settled[min(len(settled) - 1, int(len(settled) * share))] for share in (0.5, 0.99)}
-    return {"p50_ms": round(found[0.5], 2), "p99_ms": round(found[0.99], 2), "records": len(settled)}
+class Span(NamedTuple):
+    """From when to when on the monotonic clock the machine was in one of the `STATES`."""
+
+    state: str
+    since_s: float
+    until_s: float
+
+
+def percentiles(spans: list[Span], seen: neighbours.Paced) -> dict[str, list[dict[str, float]]]:
+    """Of each span's acknowledgements, by state."""
+    found: dict[str, list[dict[str, float]]] = {state: [] for state in STATES}
+    for span in spans:
+        latencies = sorted(latency for at, _, latency in seen.acknowledged if span.since_s <= at < span.until_s)
+        if latencies:
+            shares = {"p50_ms": 0.5, "p99_ms": 0.99}
+            found[span.state].append({name: latencies[int(len(latencies) * share)] for name, share in shares.items()})
+    return found
+
+
+def alternate(worker: psutil.Process, until_s: float) -> list[Span]:
+    """Spans in turns while the cleaner lives; it is left running."""
+    spans = []
+    for state in itertools.cycle(STATES):
+        if time.monotonic() + SPAN_S > until_s:
+            break
+        try:
+            worker.resume() if state == "while_cleaning" else worker.suspend()
+        except psutil.NoSuchProcess:
+            break
+        begun_s = time.monotonic()
+        with burning() if state == "beside_a_busy_core" else nullcontext(), suppress(psutil.TimeoutExpired):
+            worker.wait(SPAN_S)
+        spans.append(Span(state, begun_s + SETTLING_S, time.monotonic()))
+    with suppress(psutil.NoSuchProcess):
+        worker.resume()
+    return spans
 
 
 @contextmanager
@@ -208,69 +239,71 @@ def wait_for(look: Callable[[], Any], what: str) -> Any:
     return found
 
 
-def measure(bench: Bench, number: int, records: int, keys: int) -> dict[str, Any]:
-    """One round."""
+def measure(bench: Bench, number: int, records: int, keys: int) -> tuple[dict[str, Any], dict[str, list[Any]]]:
+    """One round: the cleaner's figures, and what the producer saw by state."""
     topic = CompactedTopic(bench.bootstrap, f"state-{number}")
     topic.fill(records, keys)
     os.sync()  # what the filling left to be written belongs to none of the spans
-    alone = bench.span()
-    with burning():
-        burnt = bench.span()
     before = len(bench.cleaned())
     topic.release()
     worker = wait_for(bench.cleaning, "the cleaner takes the log")
-    span = bench.begin_span()
-    worker.wait(CLEANER_TIMEOUT_S)
-    ended_s = time.monotonic()
-    during = percentiles(neighbours.finish(span), ended_s)
+    worker.suspend()
+    until_s = time.monotonic() + bench.seconds
+    producer = bench.begin_producing()
+    time.sleep(2 * neighbours.SETTLING_S)  # its start and its first records count for nothing
+    spans = alternate(worker, until_s)
+    found = percentiles(spans, neighbours.finish(producer))
     run = wait_for(lambda: bench.cleaned()[before:], "the broker tells of the run")[0]
     topic.delete()
+    cleaner = {
+        "cpu_s": run["cpu_s"],
+        "cpu_s_per_million": run["cpu_s"] / (run["records_kept"] + run["records_dropped"]) * 1e6,
+        "read_bytes": run["io_bytes"] - run["bytes_after"],
+        "written_bytes": run["bytes_after"],
+        "records_kept": run["records_kept"],
+        "records_dropped": run["records_dropped"],
+    }
+    return cleaner, found
+
+
+def summary(cleaners: list[dict[str, Any]], found: list[dict[str, list[Any]]]) -> dict[str, Any]:
+    """Medians over the rounds and over all their spans."""
+    spans = {state: [one for by_state in found for one in by_state[state]] for state in STATES}
+    if not all(spans.values()):
+        raise SystemExit("the cleaning was too short: clean more records")
+    seen = {state: {"spans": len(ones), **medians(ones)} for state, ones in spans.items()}
+    alone = seen["alone"]["p99_ms"]
     return {
-        "alone": alone,
-        "beside_a_busy_core": burnt,
-        "while_cleaning": during,
-        "p99_while_cleaning_over_alone": round(during["p99_ms"] / alone["p99_ms"], 2),
-        "p99_busy_core_over_alone": round(burnt["p99_ms"] / alone["p99_ms"], 2),
-        "cleaner": {
-            "seconds": run["took_s"],
-            "cpu_s": run["cpu_s"],
-            "cpu_s_per_million": round(run["cpu_s"] / (run["records_kept"] + run["records_dropped"]) * 1e6, 2),
-            "read_bytes": run["io_bytes"] - run["bytes_after"],
-            "written_bytes": run["bytes_after"],
-            "records_kept": run["records_kept"],
-            "records_dropped": run["records_dropped"],
-        },
+        **seen,
+        "p99_while_cleaning_over_alone": round(seen["while_cleaning"]["p99_ms"] / alone, 2),
+        "p99_busy_core_over_alone": round(seen["beside_a_busy_core"]["p99_ms"] / alone, 2),
+        "cleaner": medians(cleaners),
     }
 
 
-def medians(rounds: list[dict[str, Any]]) -> dict[str, Any]:
-    """Of every figure in the rounds' lines."""
-    return {
-        key: medians([line[key] for line in rounds])
-        if isinstance(rounds[0][key], dict)
-        else round(statistics.median(line[key] for line in rounds), 2)
-        for key in rounds[0]
-    }
+def medians(lines: list[dict[str, float]]) -> dict[str, float]:
+    return {key: round(statistics.median(line[key] for line in lines), 2) for key in lines[0]}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.compaction", description=__doc__)
     parser.add_argument("--records", type=int, default=10_000_000)
     parser.add_argument("--keys", type=int, default=100_000)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=12.0)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=60.0)
     given = parser.parse_args()
     print(json.dumps({"environment": environment.line()}), flush=True)
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as scratch:
         with running(Path(scratch), brokers=1) as product:
             bench = Bench(product, Path(scratch), given.seconds)
-            bench.span()  # the first is not counted
-            lines = []
+            cleaners, found = [], []
             for number in range(given.rounds):
-                lines.append(measure(bench, number, given.records, given.keys))
-                print(json.dumps(lines[-1]), flush=True)
-        summary = {"benchmark": f"cleaning {given.records} records of {given.keys} keys", **medians(lines)}
-        print(json.dumps(summary), flush=True)
+                cleaner, seen = measure(bench, number, given.records, given.keys)
+                cleaners.append(cleaner)
+                found.append(seen)
+                print(json.dumps(summary([cleaner], [seen])), flush=True)
+        title = f"cleaning {given.records} records of {given.keys} keys"
+        print(json.dumps({"benchmark": title, **summary(cleaners, found)}), flush=True)
 
 
 if __name__ == "__main__":
