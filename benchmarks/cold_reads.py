@@ -3,9 +3,11 @@
   python -m benchmarks.cold_reads [--gb 5] [--rounds 3]
 
 One broker, a partition of `--gb` in 1 GB segments, and a producer of 1,000 records of 1 KB a second on another topic.
-Spans in turn: the producer alone; beside a reader of the whole log that the kernel was made to forget; beside the same
-reader when the log lies in memory. The reader is a bare socket that looks at batch headers only, in a process of its
-own, so that next to nothing but the broker competes with the producer. One JSON line for each span, and one of medians.
+Spans in turn: the producer alone; beside a reader of the whole log that the kernel was made to forget ("cold"); beside
+a process that reads the forgotten files without any broker ("disk": what the machine makes of so much reading); beside
+the first reader when the log lies in memory ("warm"). The reader is a bare socket that looks at batch headers only, in
+a process of its own, so that next to nothing but the broker competes with the producer. One JSON line for each span,
+with the share of the machine that its host took away meanwhile, and one of medians.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from struct import Struct
 from typing import Any, Final
@@ -145,9 +147,10 @@ def spans(product: Product, bootstrap: str, files: list[Path], records: int, rou
     for _ in range(rounds):
         yield {"span": "alone", **_alone(bootstrap)}
         forget(files)
-        yield {"span": "cold", **_beside(product, bootstrap, records)}
-        read_through(files)
-        yield {"span": "warm", **_beside(product, bootstrap, records)}
+        yield {"span": "cold", **_beside(product, bootstrap, lambda: _consumed(bootstrap, records))}
+        forget(files)
+        yield {"span": "disk", **_beside(product, bootstrap, lambda: _read_bare(files))}
+        yield {"span": "warm", **_beside(product, bootstrap, lambda: _consumed(bootstrap, records))}
 
 
 def _producer(bootstrap: str, seconds: float) -> subprocess.Popen[bytes]:
@@ -163,24 +166,38 @@ def _alone(bootstrap: str) -> dict[str, Any]:
     return _latencies(found, began, found.acknowledged[-1][0])
 
 
-def _beside(product: Product, bootstrap: str, records: int) -> dict[str, Any]:
-    """A producer that is at work before the reader begins and after it ended; what counts is what lies between."""
-    broker = psutil.Process(product.broker_pids()[0])
+def _consumed(bootstrap: str, records: int) -> dict[str, Any]:
+    """The reader's own words, from its process."""
     command = [sys.executable, "-m", "benchmarks.cold_reads", "--read", bootstrap, "--until", str(records)]
+    ended = subprocess.run(command, check=True, stdout=subprocess.PIPE, cwd=CLONE, timeout=READ_TIMEOUT_S)
+    return json.loads(ended.stdout)
+
+
+def _read_bare(files: list[Path]) -> dict[str, Any]:
+    began = time.monotonic()
+    read_through(files)
+    return {"began": began, "ended": time.monotonic(), "received_bytes": sum(file.stat().st_size for file in files)}
+
+
+def _beside(product: Product, bootstrap: str, read: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """A producer that is at work before the reading begins and after it ended; what counts is what lies between."""
+    broker = psutil.Process(product.broker_pids()[0])
     producer = _producer(bootstrap, READ_TIMEOUT_S)
     time.sleep(2 * neighbours.SETTLING_S)  # the producer's process has started and its connection is warm
-    before, cpu_before = broker.io_counters().read_bytes, sum(broker.cpu_times()[:2])
+    disk_before, cpu_before = broker.io_counters().read_bytes, sum(broker.cpu_times()[:2])
+    stolen_before = psutil.cpu_times().steal
     try:
-        out = subprocess.run(command, check=True, stdout=subprocess.PIPE, cwd=CLONE, timeout=READ_TIMEOUT_S).stdout
+        done = read()
     finally:
         producer.send_signal(neighbours.ENOUGH)
-    found, read = neighbours.finish(producer), json.loads(out)
-    took_s = read["ended"] - read["began"]
+    stolen_s = psutil.cpu_times().steal - stolen_before
+    found, took_s = neighbours.finish(producer), done["ended"] - done["began"]
     return {
-        **_latencies(found, read["began"], read["ended"]),
-        "read_mb_s": round(read["received_bytes"] / 1e6 / took_s),
-        "from_disk_mb": round((broker.io_counters().read_bytes - before) / 1e6),
+        **_latencies(found, done["began"], done["ended"]),
+        "read_mb_s": round(done["received_bytes"] / 1e6 / took_s),
+        "server_from_disk_mb": round((broker.io_counters().read_bytes - disk_before) / 1e6),
         "server_cpu_s": round(sum(broker.cpu_times()[:2]) - cpu_before, 2),
+        "stolen_share": round(stolen_s / took_s / psutil.cpu_count(), 3),
     }
 
 
@@ -193,13 +210,14 @@ def _latencies(found: Paced, began: float, ended: float) -> dict[str, Any]:
 
 
 def medians(found: list[dict[str, Any]]) -> dict[str, Any]:
-    """Of each kind of span, and what a cold reader costs a producer, compared with none and with a warm one."""
+    """Of each kind of span, and how a cold reader compares with the others."""
     line: dict[str, Any] = {"benchmark": "produce at 1,000 records of 1 KB a second beside a reader of an old log"}
-    for kind in ("alone", "cold", "warm"):
+    for kind in ("alone", "cold", "disk", "warm"):
         for name in SHARES:
             values = sorted(span[f"ack_p{name}_ms"] for span in found if span["span"] == kind)
             line[f"{kind}_p{name}_ms"] = values[len(values) // 2]
     line["cold_to_alone_p99"] = round(line["cold_p99_ms"] / line["alone_p99_ms"], 2)
+    line["cold_to_disk_p99"] = round(line["cold_p99_ms"] / line["disk_p99_ms"], 2)
     line["cold_to_warm_p99"] = round(line["cold_p99_ms"] / line["warm_p99_ms"], 2)
     return line
 
