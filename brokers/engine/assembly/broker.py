@@ -191,6 +191,8 @@ class Broker:
             truncated_bytes=report.truncated_bytes,
             scanned_bytes=report.scanned_bytes,
         )
+        for topic, partition, reason in report.refused:
+            log.error("log_not_opened", topic=topic, partition=partition, reason=reason)
         self.metering.keep()
         try:
             await self.session.start()

@@ -17,6 +17,7 @@ from brokers.engine.storage import checkpoints
 from brokers.engine.storage.files import OpenFiles
 from brokers.engine.storage.flushing import FlushJob
 from brokers.engine.storage.log import RELATIVE_OFFSET_MAX, Log, LogConfig
+from brokers.engine.storage.old_formats import OldFormat, refuse_old_message
 from brokers.engine.storage.recovery import DEBRIS, NOWHERE, first_checked, indexes_trusted, load_log, out_of_range
 from brokers.engine.storage.segment import (
     INDEX_SUFFIX,
@@ -61,7 +62,11 @@ def run(logs: Logs, emit: Emit, *, write: bool, whole: bool) -> int:
         key = (partition.topic, partition.number)
         marks = Marks(0 if whole else points.get(key, 0), starts.get(key, 0), dense.get(key))
         foreseen = _foresee(partition, marks, emit)
-        outcome = _carry_out(partition, logs.root, marks, foreseen) if write else foreseen
+        try:
+            outcome = _carry_out(partition, logs.root, marks, foreseen) if write else foreseen
+        except OldFormat:  # told above
+            changes += foreseen.changes
+            continue
         emit(
             {
                 KIND: "recovered" if write else "would_recover",
@@ -122,6 +127,9 @@ def _foresee(partition: PartitionDirectory, marks: Marks, emit: Emit) -> Outcome
         is_last = number + 1 == len(segments)
         if good_bytes == size and not is_last and max(end, dense_from) < following:
             why = f"the offsets from {end} to {following} are missing"
+        if good_bytes < size and (refusal := _refusal(path, good_bytes)):
+            change("refuse", path.name, refusal, good_bytes)
+            break
         if why or good_bytes < size:
             change("truncate", path.name, f"{why}; {size - good_bytes} bytes go", good_bytes)
             truncated += size - good_bytes
@@ -142,6 +150,15 @@ def _trusted(directory: Path, base: int, size: int) -> bool:
         return indexes_trusted(segment)
     finally:
         segment.file.close()
+
+
+def _refusal(path: Path, position: int) -> str:
+    """Why recovery leaves the log as it is, empty if it does not."""
+    try:
+        refuse_old_message(str(path), position)
+    except OldFormat as refusal:
+        return str(refusal)
+    return ""
 
 
 def _good_part(path: Path, base: int, limit_offset: int, dense_from: int) -> tuple[int, int, str]:

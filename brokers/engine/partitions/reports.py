@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,6 +15,8 @@ class RecoveryReport:
     clean: bool = True
     truncated_bytes: int = 0
     scanned_bytes: int = 0
+    # (topic, partition, why): logs that were not opened.
+    refused: list[tuple[str, int, str]] = field(default_factory=list)
 
 
 class DirectoryState(NamedTuple):

@@ -13,17 +13,17 @@ from typing import Final
 
 from brokers.engine.partitions.flush import FlushBatch
 from brokers.engine.partitions.flush_due import FlushDue
+from brokers.engine.partitions.loading import RootLoader, adopt
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.removals import RemovalBatch, Removals
 from brokers.engine.partitions.reports import DirectoryState, RecoveryReport
 from brokers.engine.partitions.start_offsets import StartOffsets, StartOffsetsBatch
 from brokers.engine.partitions.topic_config import TopicConfig, parse
-from brokers.engine.storage import checkpoints
 from brokers.engine.storage.compaction.totals import CleanerTotals
 from brokers.engine.storage.directories import NO_TOPIC_ID, LogRoot
 from brokers.engine.storage.files import OPEN_FILES_MAX, OpenFiles, StorageFailed
 from brokers.engine.storage.flushing import needs_flush, settled
-from brokers.engine.storage.recovery import create_log, load_log
+from brokers.engine.storage.recovery import create_log
 
 FLUSHED_LOGS_MAX: Final = 64
 CONFIGS_CACHED_MAX: Final = 4_096
@@ -63,6 +63,8 @@ class PartitionTable:
         self._flush_from = 0
         self._starts = StartOffsets(settings.roots)
         self._due = FlushDue()
+        # (topic, partition, directory) of logs that say that they are of another topic; whoever tells of it empties it.
+        self.set_aside: list[tuple[str, int, str]] = []
         # Partitions of whose deletion the checkpoint files may not know.
         self._outdated: set[tuple[str, int]] = set()
 
@@ -95,37 +97,12 @@ class PartitionTable:
         return report
 
     def _load_root(self, root: LogRoot, report: RecoveryReport, now_ms: int) -> None:
-        recovery_points = checkpoints.known_offsets(root.path, checkpoints.RECOVERY_POINTS)
-        start_offsets = checkpoints.known_offsets(root.path, checkpoints.LOG_START_OFFSETS)
-        high_watermarks = checkpoints.known_offsets(root.path, checkpoints.HIGH_WATERMARKS)
-        dense_from = checkpoints.dense_from(root.path, recovery_points)
-        config = self._config({})
-        has_fallen = False
-        self._outdated |= recovery_points.keys() | start_offsets.keys()
-        for found in root.scan():
-            key = (found.topic, found.partition)
+        loader = RootLoader(root, self.files, self._config({}), self.directory_failed, now_ms)
+        self._outdated |= loader.checkpointed
+        for key, partition in loader.load(report):
             self._outdated.discard(key)
-            log, loaded = load_log(
-                found.directory,
-                root.path,
-                found.topic,
-                found.partition,
-                self.files,
-                config.log,
-                recovery_point=recovery_points.get(key, 0),
-                start_offset=start_offsets.get(key, 0),
-                clean=root.clean,
-                now_ms=now_ms,
-                dense_from=dense_from.get(key),
-            )
-            has_fallen |= log.recovery_point < recovery_points.get(key, 0)
-            report.truncated_bytes += loaded.truncated_bytes
-            report.scanned_bytes += loaded.scanned_bytes
-            partition = Partition(log, found.topic_id, config, self.directory_failed)
-            checkpointed = high_watermarks.get(key, 0)
-            partition.high_watermark = min(max(checkpointed, log.log_start_offset), log.log_end_offset)
             self._partitions[key] = partition
-        if has_fallen:
+        if loader.has_fallen:
             self.checkpoint_recovery_points()
 
     def close(self, *, broker_epoch: int = -1) -> None:
@@ -183,7 +160,8 @@ class PartitionTable:
         """
         partition = self._partitions.get((topic, index))
         if partition is not None and partition.topic_id not in (topic_id, NO_TOPIC_ID):
-            self.delete(topic, index, now_ms=now_ms)
+            # Of one that was led here the id came from the cluster. Of another its file says so, and may be damaged.
+            self.delete(topic, index, now_ms=now_ms, keep=not partition.replicas)
             partition = None
         view = self._config(config)
         if partition is None:
@@ -195,6 +173,8 @@ class PartitionTable:
         _configure(partition, view)
         if partition.offline:
             return partition
+        if partition.topic_id != topic_id:
+            adopt(partition, topic_id)
         me = self.settings.broker_id
         try:
             partition.become_leader(leader_epoch, replicas or (me,), isr or (me,), me, now_ms)
@@ -233,8 +213,10 @@ class PartitionTable:
         if partition is not None:
             partition.resign()
 
-    def delete(self, topic: str, index: int, *, now_ms: int) -> None:
-        """Drops the partition at once; its files go after the delete delay, so that running reads finish (LOG-47)."""
+    def delete(self, topic: str, index: int, *, now_ms: int, keep: bool = False) -> None:
+        """Drops the partition at once; its files go after the delete delay, so that running reads finish (LOG-47), or
+        are set aside for a person to look at (`keep`).
+        """
         partition = self._partitions.pop((topic, index), None)
         if partition is None:
             return
@@ -246,6 +228,9 @@ class PartitionTable:
         if partition.offline or root is None:
             return
         try:
+            if keep:
+                self.set_aside.append((topic, index, root.set_aside(partition.log.directory)))
+                return
             renamed = root.mark_deleted(partition.log.directory)
         except StorageFailed as failure:
             self.directory_failed(failure)

@@ -37,6 +37,9 @@ class Roles:
                 if name not in after.topics:
                     self._drop(gone)
         self._is_first = False
+        while self._table.set_aside:
+            topic_name, index, directory = self._table.set_aside.pop()
+            log.error("log_of_another_topic_set_aside", topic=topic_name, partition=index, directory=directory)
         self.leaders = sum(1 for partition in self._table if partition.is_leader)
 
     def _apply(self, topic: TopicImage, before: TopicImage | None) -> None:

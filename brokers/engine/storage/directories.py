@@ -23,7 +23,7 @@ FILE_NAME_CHARS_MAX: Final = 255
 NO_TOPIC_ID: Final = bytes(16)
 
 _PARTITION_DIRECTORY = re.compile(r"^(?P<topic>[a-zA-Z0-9._-]+)-(?P<index>\d+)$")
-_DELETED_DIRECTORY = re.compile(r"\.[0-9a-f]{32}-(delete|stray)$")
+_DELETED_DIRECTORY = re.compile(r"\.[0-9a-f]{32}-delete$")
 
 
 class DirectoryRefused(Exception):
@@ -118,7 +118,14 @@ class LogRoot:
 
     def mark_deleted(self, directory: str) -> str:
         """Renames a partition's directory out of the way (LOG-47); answers the name to remove later."""
-        suffix = f".{uuid.uuid4().hex}-delete"
+        return self._rename(directory, "delete")
+
+    def set_aside(self, directory: str) -> str:
+        """Renames a partition's directory as Kafka does with strays: nobody serves or removes it; answers its name."""
+        return self._rename(directory, "stray")
+
+    def _rename(self, directory: str, kind: str) -> str:
+        suffix = f".{uuid.uuid4().hex}-{kind}"
         name = Path(directory).name[: FILE_NAME_CHARS_MAX - len(suffix)] + suffix
         target = str(self.path / name)
         with storage_errors(self.path):

@@ -17,6 +17,7 @@ from brokers.engine.records.batch import BatchHeader
 from brokers.engine.storage.compaction import swap
 from brokers.engine.storage.files import OpenFiles, storage_errors, sync_directory
 from brokers.engine.storage.log import RELATIVE_OFFSET_MAX, Log, LogConfig
+from brokers.engine.storage.old_formats import refuse_old_message
 from brokers.engine.storage.producer_state import SNAPSHOT_SUFFIX, ProducerState, load_newest_snapshot, snapshot_path
 from brokers.engine.storage.segment import (
     DELETED_SUFFIX,
@@ -62,7 +63,8 @@ def load_log(
     now_ms: int,
     dense_from: int | None = None,
 ) -> tuple[Log, LoadReport]:
-    """Opens the log in `directory`. `start_offset` is the checkpointed log start (0 if none). Raises StorageFailed.
+    """Opens the log in `directory`. `start_offset` is the checkpointed log start (0 if none). Raises StorageFailed, and
+    OldFormat for a log that holds messages of a format that is not served; nothing is cut off then.
 
     From `dense_from` on no offset can be missing: recovery takes a hole there for records that a power cut took, and
     ends the log before it. None where cleaning may have made holes.
@@ -197,6 +199,9 @@ def _recover(log: Log, recovery_point: int, dense_from: int, has_epochs: bool) -
             continue
         end, good_bytes = _rebuild(log, segment, limit_of(log.segments, number), dense_from, epochs)
         scanned += segment.size_bytes
+        if good_bytes < segment.size_bytes:
+            with storage_errors(log.root):
+                refuse_old_message(segment.file.path, good_bytes)
         later = log.segments[number + 1 :]
         has_hole = bool(later) and max(end, dense_from) < later[0].base_offset
         if good_bytes < segment.size_bytes or has_hole:

@@ -1,0 +1,107 @@
+"""The partitions of one root at start: logs opened with what the checkpoint files say of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from brokers.engine.partitions.partition import Partition
+from brokers.engine.partitions.reports import RecoveryReport
+from brokers.engine.partitions.topic_config import TopicConfig
+from brokers.engine.storage import checkpoints
+from brokers.engine.storage.checkpoints import PartitionKey
+from brokers.engine.storage.directories import FoundPartition, LogRoot, write_topic_id
+from brokers.engine.storage.files import OpenFiles, StorageFailed
+from brokers.engine.storage.log import Log
+from brokers.engine.storage.old_formats import OldFormat
+from brokers.engine.storage.recovery import create_log, load_log
+
+
+class RootLoader:
+    """`checkpointed` are the partitions that the root's files name; `has_fallen`: one came out below its recovery
+    point, which is to be written again.
+    """
+
+    def __init__(
+        self,
+        root: LogRoot,
+        files: OpenFiles,
+        config: TopicConfig,
+        storage_failed: Callable[[StorageFailed], None],
+        now_ms: int,
+    ) -> None:
+        """Raises StorageFailed."""
+        self._root = root
+        self._files = files
+        self._config = config
+        self._storage_failed = storage_failed
+        self._now_ms = now_ms
+        self._recovery_points = checkpoints.known_offsets(root.path, checkpoints.RECOVERY_POINTS)
+        self._start_offsets = checkpoints.known_offsets(root.path, checkpoints.LOG_START_OFFSETS)
+        self._high_watermarks = checkpoints.known_offsets(root.path, checkpoints.HIGH_WATERMARKS)
+        self._dense_from = checkpoints.dense_from(root.path, self._recovery_points)
+        self.checkpointed = self._recovery_points.keys() | self._start_offsets.keys()
+        self.has_fallen = False
+
+    def load(self, report: RecoveryReport) -> Iterator[tuple[PartitionKey, Partition]]:
+        """Every partition found. One whose log cannot be opened is offline, and its files stay as they are. Raises
+        StorageFailed.
+        """
+        for found in self._root.scan():
+            key = (found.topic, found.partition)
+            try:
+                yield key, self._open(found, key, report)
+            except OldFormat as refusal:
+                report.refused.append((found.topic, found.partition, str(refusal)))
+                yield key, self._refused(found)
+
+    def _open(self, found: FoundPartition, key: PartitionKey, report: RecoveryReport) -> Partition:
+        recovery_point = self._recovery_points.get(key, 0)
+        log, loaded = load_log(
+            found.directory,
+            self._root.path,
+            found.topic,
+            found.partition,
+            self._files,
+            self._config.log,
+            recovery_point=recovery_point,
+            start_offset=self._start_offsets.get(key, 0),
+            clean=self._root.clean,
+            now_ms=self._now_ms,
+            dense_from=self._dense_from.get(key),
+        )
+        self.has_fallen |= log.recovery_point < recovery_point
+        report.truncated_bytes += loaded.truncated_bytes
+        report.scanned_bytes += loaded.scanned_bytes
+        partition = self._partition(found, log)
+        checkpointed = self._high_watermarks.get(key, 0)
+        partition.high_watermark = min(max(checkpointed, log.log_start_offset), log.log_end_offset)
+        return partition
+
+    def _refused(self, found: FoundPartition) -> Partition:
+        """It is there, and every call on it answers KAFKA_STORAGE_ERROR; nothing is written in its directory."""
+        log = create_log(
+            found.directory,
+            self._root.path,
+            found.topic,
+            found.partition,
+            self._files,
+            self._config.log,
+            now_ms=self._now_ms,
+        )
+        partition = self._partition(found, log)
+        partition.fail()
+        return partition
+
+    def _partition(self, found: FoundPartition, log: Log) -> Partition:
+        return Partition(log, found.topic_id, self._config, self._storage_failed)
+
+
+def adopt(partition: Partition, topic_id: bytes) -> None:
+    """A log that does not say whose it is becomes that of the topic it is named after."""
+    try:
+        write_topic_id(Path(partition.log.directory), topic_id, partition.log.root)
+    except StorageFailed as failure:
+        partition.storage_failed(failure)
+        raise
+    partition.topic_id = topic_id

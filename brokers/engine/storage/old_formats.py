@@ -1,0 +1,44 @@
+"""Messages of formats 0 and 1 that lie in a segment, as Kafka wrote them before 0.11: told from damage (REC-5).
+
+They are not served from the disk. What matters is that recovery does not take them for rotten batches and cut them off:
+a log that holds one is left as it is, and its partition stays offline.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from brokers.engine.records.batch import ENTRY_LENGTH_MIN, LOG_OVERHEAD_BYTES, MAGIC, MAGIC_AT, OFFSET_AND_LENGTH
+from brokers.engine.records.message_set import Corrupt, checksum_holds, entries
+
+
+class OldFormat(Exception):
+    """The log cannot be opened: an intact message of format 0 or 1 lies in `file` at byte `position`."""
+
+    def __init__(self, file: str, position: int, offset: int, magic: int) -> None:
+        super().__init__(
+            f"{file} at byte {position}: offset {offset} is stored in message format {magic}, which is not served"
+        )
+        self.file = file
+        self.position = position
+
+
+def refuse_old_message(path: str, position: int) -> None:
+    """Raises OldFormat if an intact old message begins at `position`; OSError."""
+    left = os.stat(path).st_size - position  # noqa: PTH116
+    with Path(path).open("rb") as file:
+        file.seek(position)
+        head = file.read(MAGIC_AT + 1)
+        if len(head) <= MAGIC_AT or head[MAGIC_AT] >= MAGIC:
+            return
+        offset, length = OFFSET_AND_LENGTH.unpack_from(head)
+        if not ENTRY_LENGTH_MIN <= length <= left - LOG_OVERHEAD_BYTES:
+            return
+        data = head + file.read(LOG_OVERHEAD_BYTES + length - len(head))
+    try:
+        entry = next(entries(data), None)
+    except Corrupt:
+        return
+    if entry is not None and checksum_holds(data, entry):
+        raise OldFormat(path, position, offset, entry.magic)

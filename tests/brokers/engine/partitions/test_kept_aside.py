@@ -1,0 +1,117 @@
+"""Logs that cannot be served are left for a person to look at: of another topic as it seems, or in an old format."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from brokers.engine.partitions.table import PartitionTable, StorageSettings
+from brokers.engine.records import verdicts
+from brokers.engine.records.builder import Record, build_batch
+from brokers.engine.records.message_set import encode_message
+from brokers.engine.storage.directories import NO_TOPIC_ID
+from tests.brokers.engine.inspect.sample import run as inspect
+from tests.brokers.engine.partitions.test_start_offsets import crash
+from tests.brokers.engine.partitions.test_table import NOW_MS, opened, produce
+
+TOPIC_ID, OTHER_ID = b"0123456789abcdef", b"0123456789abcdeg"
+
+
+def produced(root: Path, topic: str = "t") -> bytes:
+    """A log of one partition, its broker stopped; what its segment holds."""
+    table = opened(root)
+    table.become_leader(topic, 0, TOPIC_ID, 0, {}, now_ms=NOW_MS)
+    produce(table, topic, 0, times=3)
+    table.close()
+    return (root / f"{topic}-0" / f"{0:020d}.log").read_bytes()
+
+
+def test_a_log_found_with_another_topic_id_is_set_aside_and_never_removed(tmp_path: Path) -> None:
+    """A bit of the id may have flipped; the id alone does not tell that from a topic that was made again."""
+    content = produced(tmp_path)
+    metadata = tmp_path / "t-0" / "partition.metadata"
+    data = bytearray(metadata.read_bytes())
+    data[-10] ^= 1
+    metadata.write_bytes(data)
+    for _ in range(2):
+        table = opened(tmp_path)
+        partition = table.become_leader("t", 0, TOPIC_ID, 1, {}, now_ms=NOW_MS)
+        assert (partition.log_end_offset, partition.topic_id) == (0, TOPIC_ID)
+        table.maintain(NOW_MS + 10**9)
+        table.close()
+    (aside,) = tmp_path.glob("t-0.*-stray")
+    assert (aside / f"{0:020d}.log").read_bytes() == content
+
+
+def test_what_was_set_aside_is_told_once(tmp_path: Path) -> None:
+    produced(tmp_path)
+    table = opened(tmp_path)
+    table.become_leader("t", 0, OTHER_ID, 0, {}, now_ms=NOW_MS)
+    ((topic, index, directory),) = table.set_aside
+    assert (topic, index) == ("t", 0)
+    assert Path(directory).is_dir()
+    # Of a log that was led the id is known to be right: it is of a topic that is gone.
+    table.set_aside.clear()
+    table.become_leader("t", 0, TOPIC_ID, 0, {}, now_ms=NOW_MS)
+    assert not table.set_aside
+    table.close()
+
+
+def test_a_log_that_does_not_say_whose_it_is_is_taken_over_and_says_so_from_then_on(tmp_path: Path) -> None:
+    produced(tmp_path)
+    (tmp_path / "t-0" / "partition.metadata").write_bytes(b"")
+    for known in (NO_TOPIC_ID, TOPIC_ID):
+        table = opened(tmp_path)
+        held = table.get("t", 0)
+        assert held is not None
+        assert held.topic_id == known
+        assert table.become_leader("t", 0, TOPIC_ID, 1, {}, now_ms=NOW_MS).log_end_offset == 3
+        table.close()
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("after_batches", [True, False])
+def test_a_log_in_an_old_format_is_not_opened_and_nothing_of_it_is_cut_off(
+    tmp_path: Path, magic: int, clean: bool, after_batches: bool
+) -> None:
+    content = produced(tmp_path)
+    produced(tmp_path, "other")
+    file = tmp_path / "t-0" / f"{0:020d}.log"
+    old = b"".join(encode_message(magic, offset, NOW_MS, b"k", b"value") for offset in range(3, 6))
+    file.write_bytes(content + old if after_batches else old)
+    if not clean:
+        crash(opened(tmp_path))
+    before = file.read_bytes()
+    table = PartitionTable(StorageSettings(roots=(tmp_path,), broker_id=1, cluster_id="c"))
+    ((topic, index, reason),) = table.recover(NOW_MS).refused
+    assert (topic, index) == ("t", 0)
+    assert f"{file} at byte {len(content) if after_batches else 0}: offset 3" in reason
+    partition = table.become_leader("t", 0, TOPIC_ID, 1, {}, now_ms=NOW_MS)
+    batch = memoryview(build_batch([Record(NOW_MS, None, b"")]))
+    assert partition.append(batch, NOW_MS, acks=1, produce_version=9).error_code == verdicts.KAFKA_STORAGE_ERROR
+    assert partition.read(0, 100, min_one_batch=True).error_code == verdicts.KAFKA_STORAGE_ERROR
+    assert not table.offline_directories
+    other = table.become_leader("other", 0, TOPIC_ID, 1, {}, now_ms=NOW_MS)
+    assert other.log_end_offset == 3
+    table.maintain(NOW_MS + 10**9)
+    table.close()
+    assert file.read_bytes() == before
+    rows = inspect("recover", tmp_path)[1]
+    assert [row["file"] for row in rows if row["row"] == "refuse"] == [file.name]
+    assert file.read_bytes() == before
+
+
+def test_an_old_message_that_is_damaged_is_damage(tmp_path: Path) -> None:
+    content = produced(tmp_path)
+    file = tmp_path / "t-0" / f"{0:020d}.log"
+    old = bytearray(encode_message(1, 3, NOW_MS, b"k", b"value"))
+    old[-1] ^= 1
+    file.write_bytes(content + old)
+    table = opened(tmp_path)
+    partition = table.get("t", 0)
+    assert partition is not None
+    assert (partition.offline, partition.log_end_offset) == (False, 3)
+    table.close()
+    assert file.read_bytes() == content
