@@ -173,3 +173,32 @@ def test_whatever_happens_the_start_is_the_highest_that_was_answered(steps: list
                 assert read_header(found.read()).last_offset >= start
                 found.release()
         table.close()
+
+
+@pytest.mark.parametrize("away", [False, True])
+def test_a_topic_made_again_does_not_get_the_start_of_the_one_before(tmp_path: Path, away: bool) -> None:
+    """The checkpoint files know a log by its name; a crash must not give them to another log of that name."""
+    table = led(opened(tmp_path))
+    produce(table, "t", 0, size=5_000, times=10)
+    partition = table.get("t", 0)
+    assert partition is not None
+    delete_before(partition, 6)
+    keep_starts(table)
+    batch = table.plan_flush()
+    batch.run()
+    batch.finish()
+    table.delete("t", 0, now_ms=NOW_MS)
+    if away:
+        crash(table)
+        table = opened(tmp_path)
+    table.become_leader("t", 0, b"2" * 16, 0, CONFIG, now_ms=NOW_MS)
+    produce(table, "t", 0, times=2)
+    crash(table)
+
+    assert ("t", 0) not in checkpoints.read_offsets(tmp_path / checkpoints.LOG_START_OFFSETS, tmp_path)
+    assert ("t", 0) not in checkpoints.read_offsets(tmp_path / checkpoints.RECOVERY_POINTS, tmp_path)
+    table = opened(tmp_path)
+    again = table.get("t", 0)
+    assert again is not None
+    assert (again.log_start_offset, again.log_end_offset) == (0, 2)
+    table.close()
