@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -19,6 +22,7 @@ from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import PartitionTable
 from brokers.engine.records.builder import Record, build_batch
 from brokers.engine.storage.compaction.settings import CleanerSettings
+from brokers.engine.storage.compaction.worker import NICENESS
 from tests.brokers.engine.partitions.test_cleaning import _lead, _produce
 from tests.brokers.engine.partitions.test_table import NOW_MS, opened
 from tests.support.waiting import eventually
@@ -65,6 +69,19 @@ def _clean(runner: LogCleaning, work: Work | None = None) -> None:
 
 def _workers() -> list[psutil.Process]:
     return [child for child in psutil.Process().children() if cleaning.WORKER in child.cmdline()]
+
+
+def test_the_process_takes_what_the_others_leave() -> None:
+    worker = subprocess.Popen([sys.executable, "-m", cleaning.WORKER], stdin=subprocess.PIPE, cwd=cleaning.SOURCES)
+    try:
+        eventually(lambda: os.getsid(worker.pid) == worker.pid, within_s=DEADLINE_S, what="a session of its own")
+        assert psutil.Process(worker.pid).nice() == NICENESS
+        group = Path(f"/proc/{worker.pid}/autogroup")
+        if group.exists():
+            eventually(lambda: f"nice {NICENESS}\n" in group.read_text(), within_s=DEADLINE_S, what="a nice session")
+    finally:
+        worker.communicate()
+    assert worker.returncode == 0
 
 
 async def _interrupt(runner: LogCleaning, by: Callable[[asyncio.Task[None]], object]) -> None:

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from brokers.native.finder import install as install_compiled_modules
 
 NICENESS = 10
+AUTOGROUP = "/proc/self/autogroup"
 # A run needs room that appends may not need, and what it was to read may be deleted under it: neither speaks against
 # the disk. Where appends find no room either, they give the directory up themselves.
 PASSING = frozenset(
@@ -38,10 +39,26 @@ def main() -> int:
     install_compiled_modules()
     from brokers.engine.storage.compaction.job import job_from_json
 
-    os.nice(NICENESS)
+    give_way()
     for line in sys.stdin:
         work(job_from_json(line))
     return 0
+
+
+def give_way() -> None:
+    """Cleans with what the others leave of the cores.
+
+    Niceness counts among the processes of one session only where the scheduler weighs sessions against each other
+    (autogroup, the default of most kernels), so the process gets a session of its own and that one its niceness.
+    """
+    os.nice(NICENESS)
+    with contextlib.suppress(OSError):  # a kernel may know no such file
+        os.setsid()
+        group = os.open(AUTOGROUP, os.O_WRONLY)
+        try:
+            os.write(group, str(NICENESS).encode())
+        finally:
+            os.close(group)
 
 
 def work(job: object) -> None:
