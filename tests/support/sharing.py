@@ -33,7 +33,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def worker_share(candidates: range) -> range:
-    """The part of `candidates` that is this worker's alone, so that two workers do not race for the same ones."""
+    """The stretch of `candidates` that is this worker's alone, so that two workers do not race for the same ones."""
     count = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-    return candidates[number::count]
+    size = len(candidates) // count
+    return candidates[number * size : (number + 1) * size]
