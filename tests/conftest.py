@@ -33,6 +33,12 @@ def pytest_configure() -> None:
 
 
 @pytest.fixture(scope="session")
+def django_db_keepdb() -> bool:
+    """The server goes with its database: dropping it before would only trip over a thread's last connection."""
+    return True
+
+
+@pytest.fixture(scope="session")
 def django_db_modify_db_settings(postgres: EmbeddedPostgres) -> None:
     """pytest-django asks for this before it makes the test database."""
     address = dj_database_url.parse(postgres.url)
