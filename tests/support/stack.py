@@ -18,23 +18,24 @@ import pytest
 
 from config.embedded.process import free_port, port_is_free
 from config.environment import BASE_DIR
-from config.supervisor.options import UpOptions
+from config.supervisor.options import INTERNAL_PORTS_BELOW, UpOptions
 from tests.support.sharing import worker_share
 from tests.support.waiting import eventually
 
 START_TIMEOUT_S = 150.0
 STOP_TIMEOUT_S = 60.0
 # Below the kernel's range for outgoing connections, so that no client's socket takes a port meanwhile.
-PORT_BASES = range(20_000, 31_000, 100)
-BASES_BELOW = 12
+PORT_STEP = 100
+PORT_BASES = range(20_000, 31_000, PORT_STEP)
+# A product's internal and admin ports lie below its base, its instances' above: two steps more for those.
+BASES_APART = INTERNAL_PORTS_BELOW // PORT_STEP + 3
 TENANT_PORTS_LOOKED_AT = 60
 FOREIGN_VARIABLES = ("DATABASE_URL", "REDIS_URL", "ZOOKEEPER_URL", "SPARK_MASTER", "SECRET_KEY", "PENSTOCK_PUBLIC_URL")
 
 
 def free_port_base(brokers: int) -> int:
     """A first tenant port with free neighbours, and free internal and admin ports below it."""
-    # A product's internal and admin ports lie a thousand below its base: the first bases reach into another's stretch.
-    bases = worker_share(PORT_BASES)[BASES_BELOW:]
+    bases = worker_share(PORT_BASES)[BASES_APART:]
     for base in random.sample(bases, len(bases)):
         options = UpOptions(state_dir=Path("/"), port_base=base, brokers=brokers)
         wanted = [*options.internal_ports, *options.admin_ports, *range(base, base + TENANT_PORTS_LOOKED_AT)]

@@ -127,17 +127,22 @@ class Left(NamedTuple):
     keys: Path
 
     def events(self, broker_id: int, now_ms: int) -> list[UsageEvent]:
-        """What was counted and not reported. A file that makes no sense is told of, and says nothing."""
+        """What was counted and not reported. A file that makes no sense is told of, and says nothing.
+
+        Raises OSError.
+        """
         try:
             return list(self._events(broker_id, now_ms))
-        except (OSError, ValueError) as error:
+        except ValueError as error:
             log.error("usage_left_unreadable", file=str(self.counters), reason=str(error))
             return []
 
     def _events(self, broker_id: int, now_ms: int) -> Iterator[UsageEvent]:
         raw = self.counters.read_bytes()
         numbers = memoryview(raw[: len(raw) // SLOT_BYTES * SLOT_BYTES]).cast("q")
-        if not numbers or numbers[0] != MARK:
+        if not numbers or not numbers[0]:
+            return  # there was no room for it, or its process ended before it began
+        if numbers[0] != MARK:
             raise ValueError("these are no counters")
         if numbers[EPOCH] == NO_EPOCH:
             return  # it never joined the cluster, so nobody came in

@@ -86,10 +86,14 @@ class Metering:
             return False
         while self._left:
             left = self._left[0]
-            events = left.events(self._broker_id, now_ms)
-            if not self._append_all(partition, events, now_ms):
-                return False
-            left.discard()
+            try:
+                events = left.events(self._broker_id, now_ms)
+                if not self._append_all(partition, events, now_ms):
+                    return False
+                left.discard()
+            except OSError as error:  # the next run tries again
+                log.error("usage_left_unreadable", file=str(left.counters), reason=str(error))
+                events = []
             self._left.pop(0)
             if events:
                 log.info("usage_of_an_earlier_run_reported", broker_epoch=events[0].broker_epoch, counters=len(events))

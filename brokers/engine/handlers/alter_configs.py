@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.cluster.image import TopicImage
@@ -34,8 +34,8 @@ from brokers.engine.protocol.messages.configs import (
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 
 AnyResource = TypeVar("AnyResource", AlterConfigsResource, IncrementalAlterConfigsResource)
+AnyAnswer = TypeVar("AnyAnswer", AlterConfigsResourceResponse, IncrementalAlterConfigsResourceResponse)
 Change = Callable[[dict[str, str]], dict[str, str]]
-_DONE: Final = (0, None)
 
 
 async def alter_configs(call: Call, request: AlterConfigsRequest) -> AlterConfigsResponse:
@@ -44,17 +44,9 @@ async def alter_configs(call: Call, request: AlterConfigsRequest) -> AlterConfig
         change = _replacement(call, {config.name: config.value for config in resource.configs})
         return await _write(call, resource.resource_name, topic, change, validate_only=request.validate_only)
 
-    resources = request.resources[:RESOURCES_MAX]
-    answers = [
-        AlterConfigsResourceResponse(
-            error_code=code,
-            error_message=message,
-            resource_type=resource.resource_type,
-            resource_name=resource.resource_name,
-        )
-        for resource, (code, message) in zip(resources, await _each(call, resources, replace), strict=True)
-    ]
-    return AlterConfigsResponse(responses=answers)
+    return AlterConfigsResponse(
+        responses=await _each(call, request.resources[:RESOURCES_MAX], replace, AlterConfigsResourceResponse)
+    )
 
 
 async def incremental_alter_configs(
@@ -70,38 +62,41 @@ async def incremental_alter_configs(
 
         return await _write(call, resource.resource_name, topic, change, validate_only=request.validate_only)
 
-    resources = request.resources[:RESOURCES_MAX]
-    answers = [
-        IncrementalAlterConfigsResourceResponse(
-            error_code=code,
-            error_message=message,
-            resource_type=resource.resource_type,
-            resource_name=resource.resource_name,
-        )
-        for resource, (code, message) in zip(resources, await _each(call, resources, alter), strict=True)
-    ]
-    return IncrementalAlterConfigsResponse(responses=answers)
+    return IncrementalAlterConfigsResponse(
+        responses=await _each(call, request.resources[:RESOURCES_MAX], alter, IncrementalAlterConfigsResourceResponse)
+    )
 
 
 async def _each(
-    call: Call, resources: Sequence[AnyResource], alter: Callable[[AnyResource], Awaitable[int | None]]
-) -> list[tuple[int, str | None]]:
-    """`(error, message)` of each resource, in order, once this broker knows what was written. `alter` answers the
-    config change it wrote, or raises Wrong.
+    call: Call,
+    resources: Sequence[AnyResource],
+    alter: Callable[[AnyResource], Awaitable[int | None]],
+    answer: Callable[..., AnyAnswer],
+) -> list[AnyAnswer]:
+    """The answers, in order, once this broker knows what was written. `alter` answers the config change it wrote, or
+    raises Wrong.
     """
     named = Counter((resource.resource_type, resource.resource_name) for resource in resources)
-    ended: list[tuple[int, str | None]] = []
+    answers: list[AnyAnswer] = []
     written: list[int | None] = []
     for resource in resources:
+        code, message = 0, None
         try:
             if named[resource.resource_type, resource.resource_name] > 1:
                 raise Wrong(ErrorCode.INVALID_REQUEST, "A resource is named twice.")
             written.append(await alter(resource))
-            ended.append(_DONE)
         except Wrong as wrong:
-            ended.append((wrong.code, str(wrong)))
+            code, message = wrong.code, str(wrong)
+        answers.append(
+            answer(
+                error_code=code,
+                error_message=message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+        )
     await until_seen(call.engine.current, written)
-    return ended
+    return answers
 
 
 def _checked(

@@ -8,6 +8,7 @@ is answered with session id 0 and goes on with full requests.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from brokers.engine.handlers.client import Client
@@ -95,7 +96,8 @@ def _serve(
     reading = read(client, session, frame, version, limit, round_number >= ROUNDS_MAX)
     if reading.missing:
         reading.release()
-        _serve_later(session, client_id, version, correlation_id, frame, may_park, round_number + 1, reading.missing)
+        again = partial(_serve, session, client_id, version, correlation_id, frame, may_park, round_number + 1)
+        pull_then(session, reading.missing, again)
         return
     if may_park:
         missing_bytes = min(frame.min_bytes, limit) - reading.readable_bytes
@@ -113,24 +115,6 @@ def _refusal(frame: FetchFrame) -> int:
     if frame.session_id != NO_SESSION or frame.session_epoch not in FULL_FETCH_EPOCHS:
         return int(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
     return 0
-
-
-def _serve_later(
-    session: Session,
-    client_id: str | None,
-    version: int,
-    correlation_id: int,
-    frame: FetchFrame,
-    may_park: bool,
-    round_number: int,
-    missing: list[Missing],
-) -> None:
-    """`_serve` once what is `missing` came from the disk."""
-
-    def again() -> None:
-        _serve(session, client_id, version, correlation_id, frame, may_park, round_number)
-
-    pull_then(session, missing, again)
 
 
 def read(client: Client, session: Session, frame: FetchFrame, version: int, limit: int, wait: bool) -> Reading:

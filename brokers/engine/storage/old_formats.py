@@ -14,14 +14,7 @@ from brokers.engine.records.message_set import Corrupt, checksum_holds, entries
 
 
 class OldFormat(Exception):
-    """The log cannot be opened: an intact message of format 0 or 1 lies in `file` at byte `position`."""
-
-    def __init__(self, file: str, position: int, offset: int, magic: int) -> None:
-        super().__init__(
-            f"{file} at byte {position}: offset {offset} is stored in message format {magic}, which is not served"
-        )
-        self.file = file
-        self.position = position
+    """The log cannot be opened: it says which file holds an intact message of format 0 or 1, and where."""
 
 
 def refuse_old_message(path: str, position: int) -> None:
@@ -41,4 +34,5 @@ def refuse_old_message(path: str, position: int) -> None:
     except Corrupt:
         return
     if entry is not None and checksum_holds(data, entry):
-        raise OldFormat(path, position, offset, entry.magic)
+        where = f"{path} at byte {position}: offset {offset}"
+        raise OldFormat(f"{where} is stored in message format {entry.magic}, which is not served")

@@ -71,10 +71,6 @@ class OffsetMap:
         self._settle()
         return self._entries
 
-    @property
-    def full(self) -> bool:
-        return self.entries >= self.entries_max
-
     def put(self, key: bytes, offset: int) -> bool:
         """Remembers `offset` for `key`; False, and nothing changed, if a further key finds no room."""
         young = self._young

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from brokers.contract.usage import USAGE_INTERVAL_MS, UsageEvent
 from brokers.engine.assembly.kept_usage import CHUNK_SLOTS, KeptUsage
@@ -111,6 +112,22 @@ def test_files_that_make_no_sense_stop_nobody(tmp_path: Path, damage: bytes) -> 
     (tmp_path / "usage.1.counters").write_bytes(damage)
     _, _, found = opened(tmp_path)
     assert found == []
+
+
+def test_files_that_an_incarnation_had_no_room_to_begin_are_no_fault(tmp_path: Path) -> None:
+    for kind in ("counters", "keys"):
+        (tmp_path / f"usage.1.{kind}").touch()
+    with capture_logs() as said:
+        _, _, found = opened(tmp_path)
+    assert (found, said) == ([], [])
+
+
+def test_what_the_disk_does_not_give_back_is_left_for_another_time(tmp_path: Path) -> None:
+    (tmp_path / "usage.1.counters").mkdir()
+    (left,) = KeptUsage(tmp_path).open(NOW_MS)
+    with pytest.raises(IsADirectoryError):
+        left.events(BROKER, NOW_MS)
+    assert left.counters.exists()
 
 
 def test_an_incarnation_that_never_joined_has_nothing_to_say(tmp_path: Path) -> None:
