@@ -21,30 +21,36 @@ def _dump(document: dict[str, Any]) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerDocument:
-    """`/brokers/ids/<id>`, ephemeral (ZK-6). The node's czxid is the broker epoch."""
+    """`/brokers/ids/<id>`, ephemeral (ZK-6). The node's czxid is the broker epoch.
+
+    `stopping`: the broker asks the controller to take its leaderships away (REP-34); it is set in the same node, so the
+    epoch stays.
+    """
 
     host: str
     port: int
     admin_port: int
     timestamp_ms: int
     rack: str | None = None
+    stopping: bool = False
 
     def to_json(self) -> bytes:
         endpoint = f"{INTERNAL_LISTENER}://{self.host}:{self.port}"
-        return _dump(
-            {
-                "version": 5,
-                "host": self.host,
-                "port": self.port,
-                "jmx_port": -1,
-                "admin_port": self.admin_port,
-                "timestamp": str(self.timestamp_ms),
-                "endpoints": [endpoint],
-                "rack": self.rack,
-                "listener_security_protocol_map": {INTERNAL_LISTENER: "SASL_PLAINTEXT"},
-                "features": {},
-            }
-        )
+        body: dict[str, Any] = {
+            "version": 5,
+            "host": self.host,
+            "port": self.port,
+            "jmx_port": -1,
+            "admin_port": self.admin_port,
+            "timestamp": str(self.timestamp_ms),
+            "endpoints": [endpoint],
+            "rack": self.rack,
+            "listener_security_protocol_map": {INTERNAL_LISTENER: "SASL_PLAINTEXT"},
+            "features": {},
+        }
+        if self.stopping:
+            body["stopping"] = True
+        return _dump(body)
 
     @classmethod
     def from_json(cls, raw: bytes) -> BrokerDocument:
@@ -55,6 +61,7 @@ class BrokerDocument:
             admin_port=body.get("admin_port", -1),
             timestamp_ms=int(body.get("timestamp", 0)),
             rack=body.get("rack"),
+            stopping=bool(body.get("stopping", False)),
         )
 
 
@@ -178,19 +185,25 @@ class InstanceTopicDocument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicDocument:
-    """`/brokers/topics/<t>` (ZK-10): partition index to replica ids; `topic_id` is base64url without padding."""
+    """`/brokers/topics/<t>` (ZK-10): partition index to replica ids; `topic_id` is base64url without padding.
+
+    While a partition moves (REP-32) its replicas are the wanted ones followed by those that will go; `adding` and
+    `removing` name what differs from before and from after, and hold moving partitions only.
+    """
 
     topic_id: str
     assignment: dict[int, tuple[int, ...]]
+    adding: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    removing: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
     def to_json(self) -> bytes:
         return _dump(
             {
                 "version": 3,
                 "topic_id": self.topic_id,
-                "partitions": {str(index): list(replicas) for index, replicas in self.assignment.items()},
-                "adding_replicas": {},
-                "removing_replicas": {},
+                "partitions": _lists_by_index(self.assignment),
+                "adding_replicas": _lists_by_index(self.adding),
+                "removing_replicas": _lists_by_index(self.removing),
             }
         )
 
@@ -199,29 +212,45 @@ class TopicDocument:
         body = json.loads(raw)
         return cls(
             topic_id=body.get("topic_id", ""),
-            assignment={int(index): tuple(replicas) for index, replicas in body["partitions"].items()},
+            assignment=_tuples_by_index(body["partitions"]),
+            adding=_tuples_by_index(body.get("adding_replicas") or {}),
+            removing=_tuples_by_index(body.get("removing_replicas") or {}),
         )
+
+
+def _lists_by_index(replicas_by_index: dict[int, tuple[int, ...]]) -> dict[str, list[int]]:
+    return {str(index): list(replicas) for index, replicas in replicas_by_index.items()}
+
+
+def _tuples_by_index(body: dict[str, list[int]]) -> dict[int, tuple[int, ...]]:
+    return {int(index): tuple(replicas) for index, replicas in body.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionStateDocument:
-    """`/brokers/topics/<t>/partitions/<p>/state` (ZK-12); leader -1 = none."""
+    """`/brokers/topics/<t>/partitions/<p>/state` (ZK-12); leader -1 = none.
+
+    `isr_broker_epochs`, when there, has one entry per member of `isr`: the broker epoch in which it was in sync, -1
+    when the writer does not know it. A member that lives under another epoch must catch up first.
+    """
 
     leader: int
     leader_epoch: int
     controller_epoch: int
     isr: tuple[int, ...]
+    isr_broker_epochs: tuple[int, ...] = ()
 
     def to_json(self) -> bytes:
-        return _dump(
-            {
-                "version": 1,
-                "leader": self.leader,
-                "leader_epoch": self.leader_epoch,
-                "controller_epoch": self.controller_epoch,
-                "isr": list(self.isr),
-            }
-        )
+        body: dict[str, Any] = {
+            "version": 1,
+            "leader": self.leader,
+            "leader_epoch": self.leader_epoch,
+            "controller_epoch": self.controller_epoch,
+            "isr": list(self.isr),
+        }
+        if self.isr_broker_epochs:
+            body["isr_broker_epochs"] = list(self.isr_broker_epochs)
+        return _dump(body)
 
     @classmethod
     def from_json(cls, raw: bytes) -> PartitionStateDocument:
@@ -231,6 +260,7 @@ class PartitionStateDocument:
             leader_epoch=body["leader_epoch"],
             controller_epoch=body["controller_epoch"],
             isr=tuple(body["isr"]),
+            isr_broker_epochs=tuple(body.get("isr_broker_epochs") or ()),
         )
 
 
@@ -249,8 +279,8 @@ def config_change_to_json(entity_path: str) -> bytes:
 
 
 def change_to_json(paths: list[str]) -> bytes:
-    """`/ckafka/changes/change_<seq>`: which `topics/<internal>` and `instances/<id>` readers must read again
-    (ZK-32).
+    """`/ckafka/changes/change_<seq>`: which `topics/<internal>`, `instances/<id>` and `brokers/<id>` readers must read
+    again (ZK-32).
     """
     return _dump({"version": 1, "paths": paths})
 

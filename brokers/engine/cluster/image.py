@@ -21,7 +21,9 @@ NO_CHANGE = -1
 
 @dataclass(frozen=True, slots=True)
 class BrokerInfo:
-    """A live broker under its internal address. `epoch` is the czxid of its registration (ZK-6)."""
+    """A live broker under its internal address. `epoch` is the czxid of its registration (ZK-6); `stopping`: it wants
+    to lead nothing any more (REP-34).
+    """
 
     id: int
     host: str
@@ -29,6 +31,7 @@ class BrokerInfo:
     admin_port: int
     rack: str | None
     epoch: int
+    stopping: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,8 @@ class PartitionImage:
     """`version` is that of the state node, None while the controller has not written one (then nobody leads).
 
     `written_at` is the zxid of that write: a leader registered later than it is another incarnation (CTL-10).
+    `isr_epochs` says the same more exactly, one broker epoch per member of `isr` (-1 = not known), or is empty; see
+    `lives`. `adding` and `removing` are empty unless the partition moves (REP-32); `replicas` then holds both.
     """
 
     index: int
@@ -46,6 +51,20 @@ class PartitionImage:
     controller_epoch: int = 0
     version: int | None = None
     written_at: int = 0
+    isr_epochs: tuple[int, ...] = ()
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+
+    @property
+    def is_moving(self) -> bool:
+        return bool(self.adding or self.removing)
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        """The replicas it will have when it has moved; the present ones when it does not."""
+        if not self.removing:
+            return self.replicas
+        return tuple(replica for replica in self.replicas if replica not in self.removing)
 
 
 @dataclass(frozen=True, slots=True)

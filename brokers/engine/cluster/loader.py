@@ -43,7 +43,7 @@ def understand(path: str, node: Node, parse: Callable[[bytes], T]) -> T:
         raise Malformed(path) from error
 
 
-async def read_brokers(tree: Tree, watch: Watch) -> dict[int, BrokerInfo]:
+async def read_brokers(tree: Tree, watch: Watch | None) -> dict[int, BrokerInfo]:
     names = await tree.children(paths.BROKER_IDS, watch) or []
     ids = sorted(int(name) for name in names if name.isdigit())
     nodes = await tree.get_many([paths.broker(id) for id in ids])
@@ -62,6 +62,7 @@ async def read_brokers(tree: Tree, watch: Watch) -> dict[int, BrokerInfo]:
             admin_port=document.admin_port,
             rack=document.rack,
             epoch=node.czxid,
+            stopping=document.stopping,
         )
     return brokers
 
@@ -254,8 +255,7 @@ def _topic(
         instance_id=instance_id,
         topic_id=understand(paths.topic(name), node, lambda _raw: _topic_id(document.topic_id)),
         partitions=tuple(
-            _partition(name, index, document.assignment[index], states[name, index])
-            for index in range(len(document.assignment))
+            _partition(name, index, document, states[name, index]) for index in range(len(document.assignment))
         ),
         config=config,
         produce_ips=owner.produce_ips if owner is not None else (),
@@ -265,9 +265,11 @@ def _topic(
     )
 
 
-def _partition(name: str, index: int, replicas: tuple[int, ...], node: Node | None) -> PartitionImage:
+def _partition(name: str, index: int, document: TopicDocument, node: Node | None) -> PartitionImage:
+    replicas = document.assignment[index]
+    adding, removing = document.adding.get(index, ()), document.removing.get(index, ())
     if node is None:
-        return PartitionImage(index, replicas)
+        return PartitionImage(index, replicas, adding=adding, removing=removing)
     state = understand(paths.partition_state(name, index), node, documents.PartitionStateDocument.from_json)
     return PartitionImage(
         index=index,
@@ -279,4 +281,8 @@ def _partition(name: str, index: int, replicas: tuple[int, ...], node: Node | No
         controller_epoch=state.controller_epoch,
         version=node.version,
         written_at=node.mzxid,
+        # A writer that changed the ISR without knowing of epochs left a list of another length: worth nothing.
+        isr_epochs=state.isr_broker_epochs if len(state.isr_broker_epochs) == len(state.isr) else (),
+        adding=adding,
+        removing=removing,
     )

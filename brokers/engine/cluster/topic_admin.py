@@ -6,6 +6,7 @@ What may be written is decided in `topic_plans`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from brokers.contract import documents, paths
@@ -132,7 +133,7 @@ async def grow(
             raise unknown_topic()
         present = TopicDocument.from_json(node.data)
         added = plan_growth(image, topic, present, total, assignment, place, beside)
-        grown = TopicDocument(topic_id=present.topic_id, assignment={**present.assignment, **added})
+        grown = replace(present, assignment={**present.assignment, **added})
         if not validate_only:
             try:
                 await tree.commit([Set(path, grown.to_json(), node.version), changes.topics_changed([topic.name])])

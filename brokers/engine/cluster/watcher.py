@@ -106,6 +106,9 @@ class ClusterWatcher:
         config_change = self._seen[Part.CONFIG_CHANGES]
         if Part.BROKERS in marked:
             brokers = await loader.read_brokers(self._tree, lambda: self.mark(Part.BROKERS))
+        elif any(kind == "brokers" for kind, _ in _split(entities)):
+            # A registration was rewritten in place; the watch on who is registered stands as it was.
+            brokers = await loader.read_brokers(self._tree, None)
         if Part.CONTROLLER in marked:
             controller, epoch = await loader.read_controller(self._tree, lambda: self.mark(Part.CONTROLLER))
         topics = [name for kind, name in _split(entities) if kind == "topics"]

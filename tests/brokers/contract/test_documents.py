@@ -5,6 +5,7 @@ too (ZK-3).
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -250,3 +251,24 @@ def test_everything_a_broker_counts_on_lies_below_the_chroot() -> None:
     assert all(path.startswith("/") for path in paths.PERSISTENT_AT_START)
     assert paths.chroot("cl-1") == "/penstock/cl-1"
     assert paths.partition_state("t", 3) == "/brokers/topics/t/partitions/3/state"
+
+
+def test_a_moving_partition_names_who_comes_and_who_goes() -> None:
+    document = TopicDocument(topic_id="x", assignment={0: (3, 1), 1: (1,)}, adding={0: (3,)}, removing={0: (1,)})
+    body = json.loads(document.to_json())
+    assert body["adding_replicas"] == {"0": [3]} and body["removing_replicas"] == {"0": [1]}
+    assert TopicDocument.from_json(document.to_json()) == document
+
+
+def test_the_lives_of_in_sync_members_are_written_only_when_known() -> None:
+    known = PartitionStateDocument(leader=1, leader_epoch=3, controller_epoch=2, isr=(1, 2), isr_broker_epochs=(70, 80))
+    assert json.loads(known.to_json())["isr_broker_epochs"] == [70, 80]
+    assert PartitionStateDocument.from_json(known.to_json()) == known
+
+
+def test_a_broker_says_that_it_stops_and_nothing_while_it_does_not() -> None:
+    running = BrokerDocument(host="h", port=1, admin_port=2, timestamp_ms=3)
+    stopping = replace(running, stopping=True)
+    assert "stopping" not in json.loads(running.to_json())
+    assert BrokerDocument.from_json(stopping.to_json()) == stopping
+    assert BrokerDocument.from_json(running.to_json()) == running
