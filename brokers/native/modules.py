@@ -32,6 +32,7 @@ MODULES: Final = (
     "brokers.engine.protocol.hot_fetch",
     "brokers.engine.protocol.hot_fetch_response",
     "brokers.engine.protocol.hot_produce",
+    "brokers.engine.protocol.hot_replica_fetch",
     "brokers.engine.protocol.lengths",
     "brokers.engine.records.batch",
     "brokers.engine.records.validation",
