@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django import forms
 from django.utils.translation import gettext_lazy as _
 
@@ -12,6 +14,7 @@ from instances.limits import (
     NAME_CHARS_MAX,
     NAME_PATTERN,
     PARTITIONS_PER_TOPIC_MAX,
+    REPLICATION_FACTOR_MAX,
 )
 from instances.models import TOPIC_CHARS_MAX
 from instances.naming import is_valid_topic_name
@@ -43,9 +46,21 @@ class TopicForm(forms.Form):
         label=_("Partitions"), min_value=1, max_value=PARTITIONS_PER_TOPIC_MAX, initial=PARTITIONS_INITIAL,
         help_text=_("You can add some later, never take some away."),
     )  # fmt: skip
+    replication_factor = forms.TypedChoiceField(
+        label=_("Replicas"), coerce=int, required=False, empty_value=None,
+        help_text=_("Copies of each partition, on different brokers. With 2 or more it outlives the loss of a broker."),
+    )  # fmt: skip
     retention_hours = forms.DecimalField(
         label=_("Retention"), min_value=0, required=False, help_text=_("Empty: 168 h, the default. 0: unlimited.")
     )
+
+    def __init__(self, *args: Any, brokers: int, **kwargs: Any) -> None:
+        """`brokers` is how many the instance lives on: no partition has more copies than that."""
+        super().__init__(*args, **kwargs)
+        factors = range(1, min(REPLICATION_FACTOR_MAX, max(1, brokers)) + 1)
+        field = self.fields["replication_factor"]
+        assert isinstance(field, forms.TypedChoiceField)
+        field.choices = [(factor, str(factor)) for factor in factors]
 
     def clean_name(self) -> str:
         name = self.cleaned_data["name"]

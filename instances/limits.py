@@ -15,7 +15,7 @@ STORAGE_GB_MAX = 1_000_000
 
 DEFAULT_PARTITIONS_MAX = 100
 PARTITIONS_PER_TOPIC_MAX = 10_000
-REPLICATION_FACTOR_MAX = 9
+REPLICATION_FACTOR_MAX = 3
 TOPIC_CONFIGS_MAX = 50
 CONFIG_VALUE_CHARS_MAX = 1_000
 ALLOW_LIST_ENTRIES_MAX = 512
@@ -38,4 +38,5 @@ def publish() -> None:
         Limit("instance_restore_days", RESTORE_FOR.days, "days", "How long a deleted instance can be restored."),
         Limit("allow_list_entries_max", ALLOW_LIST_ENTRIES_MAX, "entries", "Addresses in one allow-list of a topic."),
         Limit("partitions_per_topic_max", PARTITIONS_PER_TOPIC_MAX, "partitions", "Partitions of one topic."),
+        Limit("replication_factor_max", REPLICATION_FACTOR_MAX, "replicas", "Copies of each partition of a topic."),
     )

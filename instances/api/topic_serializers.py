@@ -40,7 +40,12 @@ class TopicIn(StrictSerializer):
         max_value=PARTITIONS_PER_TOPIC_MAX,
         help_text="Default: the instance's setting.",
     )
-    replication_factor = Integer(required=False, min_value=1, max_value=REPLICATION_FACTOR_MAX)
+    replication_factor = Integer(
+        required=False,
+        min_value=1,
+        max_value=REPLICATION_FACTOR_MAX,
+        help_text="Copies of each partition, at most one on a broker. Default: the instance's setting.",
+    )
     config = ConfigValues(required=False)
 
 

@@ -50,8 +50,11 @@ def topics_page(request: HttpRequest, instance: Instance) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 def create_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     """A topic through the same door as any Kafka client's CreateTopics."""
-    initial = {"partitions": instance.settings.get("default_partitions", 1)}
-    form = TopicForm(request.POST or None, initial=initial)
+    initial = {
+        "partitions": instance.settings.get("default_partitions", 1),
+        "replication_factor": instance.settings.get("default_replication_factor", 1),
+    }
+    form = TopicForm(request.POST or None, initial=initial, brokers=len(instance.endpoints))
     if form.is_valid():
         hours = form.cleaned_data["retention_hours"]
         config = {} if hours is None else {"retention.ms": str(int(hours * MS_PER_HOUR)) if hours else UNLIMITED}
@@ -59,7 +62,8 @@ def create_page(request: HttpRequest, instance: Instance) -> HttpResponse:
         try:
             services.create_topic(
                 acting=request.actor,  # type: ignore[attr-defined]
-                instance=instance, name=name, partitions=form.cleaned_data["partitions"], config=config,
+                instance=instance, name=name, partitions=form.cleaned_data["partitions"],
+                replication_factor=form.cleaned_data["replication_factor"], config=config,
             )  # fmt: skip
         except DomainError as error:
             add_errors(form, error, {"/config/retention.ms": "retention_hours", "/config": "retention_hours"})

@@ -52,7 +52,8 @@ class FakeDataPlane:
     ) -> None:  # fmt: skip
         if (instance_id, name) in self.found:
             raise Conflict("There is a topic with this name.", code="topic_exists")
-        looks = tuple(PartitionLook(index=i, leader=1, replicas=(1,), isr=(1,)) for i in range(partitions))
+        replicas = tuple(range(1, replication_factor + 1))
+        looks = tuple(PartitionLook(index=i, leader=1, replicas=replicas, isr=replicas) for i in range(partitions))
         self.found[instance_id, name] = TopicDescription(name=name, topic_id=f"id-{name}", partitions=looks)
         self.configs[instance_id, name] = dict(config)
 

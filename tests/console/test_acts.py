@@ -255,6 +255,21 @@ def test_a_topic_is_created_through_the_data_plane(ida: Client, instance: Instan
     assert "orders.created" in wrong
 
 
+def test_a_topic_has_as_many_copies_as_chosen_and_no_more_than_brokers(
+    ida: Client, instance: Instance, data_plane: FakeDataPlane
+) -> None:
+    """REP-1: one to three, each on another broker of the instance."""
+    address = reverse("page-topic-create", args=[instance.pk])
+    instance.endpoints = {str(number): f"127.0.0.1:{19_000 + number}" for number in (1, 2)}
+    instance.save()
+    page = text_of(ida.get(address))
+    assert '<option value="2">2</option>' in page
+    assert '<option value="3">' not in page
+    assert ida.post(address, {"name": "precious", "partitions": "1", "replication_factor": "2"}).status_code == 302
+    assert data_plane.topic(instance.pk, "precious").replication_factor == 2
+    assert ida.post(address, {"name": "too-many", "partitions": "1", "replication_factor": "3"}).status_code == 422
+
+
 def test_a_topics_setting_goes_back_to_its_default(ida: Client, instance: Instance, data_plane: FakeDataPlane) -> None:
     address = reverse("page-topic-config", args=[instance.pk, "orders.created"])
     ida.post(address, {"name": "retention.ms", "value": ""})

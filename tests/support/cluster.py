@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 
 from brokers.contract import documents, paths
 from brokers.contract.documents import BrokerDocument, InstanceDocument
+from brokers.engine.cluster import topic_plans
 from brokers.engine.cluster.current import CurrentImage
 from brokers.engine.cluster.image import ClusterImage, TopicImage
 from brokers.engine.cluster.session import ClusterSession
@@ -38,7 +39,7 @@ class Member:
         broker_id: int,
         controls: bool = True,
         port: int | None = None,
-        replication_factor_max: int = 1,
+        replication_factor_max: int = topic_plans.REPLICATION_FACTOR_MAX,
         registration_wait_s: float = 5.0,
         now_ms: Callable[[], int] = lambda: 1_000_000,
     ) -> None:

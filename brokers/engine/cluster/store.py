@@ -34,7 +34,7 @@ class ClusterStore:
         place: Place,
         now_ms: Callable[[], int],
         random_bytes: Callable[[int], bytes] = os.urandom,
-        replication_factor_max: int = 1,
+        replication_factor_max: int = topic_plans.REPLICATION_FACTOR_MAX,
     ) -> None:
         self.tree = tree
         self._place = place

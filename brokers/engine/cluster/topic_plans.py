@@ -18,6 +18,8 @@ from instances import naming
 PARTITIONS_PER_TOPIC_MAX = 1_000
 PARTITIONS_DEFAULT = 1
 REPLICATION_FACTOR_DEFAULT = 1
+# More copies than this make every acknowledgement dearer and nothing safer in a cluster that replaces its brokers.
+REPLICATION_FACTOR_MAX = 3
 UNSET = -1
 
 

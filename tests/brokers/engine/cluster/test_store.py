@@ -12,9 +12,11 @@ import pytest
 
 from brokers.contract import documents, paths
 from brokers.contract.documents import InstanceAck
-from brokers.engine.cluster import errors
+from brokers.engine.cluster import errors, topic_plans
+from brokers.engine.cluster.image import BrokerInfo, ClusterImage
 from brokers.engine.cluster.quota_image import QuotaEntity
 from brokers.engine.cluster.tree import Create, Operation, Set
+from brokers.engine.controller.placement import Placer
 from instances import naming
 from tests.support.cluster import Member
 from tests.support.fake_store import FakeEnsemble
@@ -69,8 +71,8 @@ async def test_unset_counts_are_the_instances_defaults(member: Member) -> None:
         ("x", {"partitions": -2}, errors.InvalidPartitions),
         ("x", {"partitions": 1_001}, errors.InvalidPartitions),
         ("x", {"replication_factor": 0}, errors.InvalidReplicationFactor),
-        ("x", {"replication_factor": 2}, errors.InvalidReplicationFactor),
         ("x", {"replication_factor": 3}, errors.InvalidReplicationFactor),
+        ("x", {"replication_factor": 4}, errors.InvalidReplicationFactor),
         ("x", {"assignment": {}}, errors.InvalidReplicaAssignment),
         ("x", {"assignment": {1: [1]}}, errors.InvalidReplicaAssignment),
         ("x", {"assignment": {0: []}}, errors.InvalidReplicaAssignment),
@@ -93,6 +95,23 @@ async def test_what_is_wrong_is_refused_and_changes_nothing(
     assert type(refused.value) is refusal
     assert "ins-" not in str(refused.value)
     assert ensemble.transactions == before
+
+
+async def test_copies_are_spread_over_the_brokers_of_the_instance(member: Member) -> None:
+    """REP-1: as many as asked for, on different live brokers."""
+    topic = await member.create_topic(OURS, "orders", partitions=4, replication_factor=2)
+    assert all(sorted(partition.replicas) == [1, 2] for partition in topic.partitions)
+    assert {partition.replicas[0] for partition in topic.partitions} == {1, 2}
+
+
+def test_no_more_than_three_copies_are_kept() -> None:
+    brokers = {id: BrokerInfo(id, "127.0.0.1", 1, 1, None, 1) for id in range(1, 6)}
+    with pytest.raises(errors.InvalidReplicationFactor, match="at most 3"):
+        topic_plans.plan_creation(
+            ClusterImage("cl-test", brokers=brokers), instance_id=None, name="x", partitions=1, replication_factor=4,
+            assignment=None, config={}, place=Placer(lambda below: 0), topic_id=bytes(16),
+            replication_factor_max=topic_plans.REPLICATION_FACTOR_MAX,
+        )  # fmt: skip
 
 
 async def test_names_collide_only_within_an_instance(member: Member) -> None:
