@@ -190,6 +190,7 @@ class Broker:
             clean=report.clean,
             truncated_bytes=report.truncated_bytes,
             scanned_bytes=report.scanned_bytes,
+            rewritten_segments=report.rewritten_segments,
         )
         for topic, partition, reason in report.refused:
             log.error("log_not_opened", topic=topic, partition=partition, reason=reason)

@@ -13,7 +13,7 @@ from brokers.engine.inspect.directories import Logs, PartitionDirectory
 from brokers.engine.inspect.findings import Emit
 from brokers.engine.inspect.reading import Unreadable, batches, segment_files, segment_path
 from brokers.engine.inspect.rows import KIND
-from brokers.engine.storage import checkpoints
+from brokers.engine.storage import checkpoints, rewriting
 from brokers.engine.storage.files import OpenFiles
 from brokers.engine.storage.flushing import FlushJob
 from brokers.engine.storage.log import RELATIVE_OFFSET_MAX, Log, LogConfig
@@ -116,6 +116,15 @@ def _foresee(partition: PartitionDirectory, marks: Marks, emit: Emit) -> Outcome
     for number, base in enumerate(segments):
         path = segment_path(directory, base, LOG_SUFFIX)
         size = path.stat().st_size
+        if rewriting.is_old(str(path)):
+            try:
+                end = rewriting.end_offset(str(path))
+            except OldFormat as refusal:
+                change("refuse", path.name, str(refusal))
+                break
+            change("rewrite", path.name, "its messages are of an old format")
+            checked += size
+            continue
         if number < first:
             if _trusted(directory, base, size):
                 end = segments[number + 1]

@@ -73,6 +73,7 @@ class RootLoader:
         self.has_fallen |= log.recovery_point < recovery_point
         report.truncated_bytes += loaded.truncated_bytes
         report.scanned_bytes += loaded.scanned_bytes
+        report.rewritten_segments += loaded.rewritten_segments
         partition = self._partition(found, log)
         checkpointed = self._high_watermarks.get(key, 0)
         partition.high_watermark = min(max(checkpointed, log.log_start_offset), log.log_end_offset)

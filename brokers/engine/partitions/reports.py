@@ -15,6 +15,8 @@ class RecoveryReport:
     clean: bool = True
     truncated_bytes: int = 0
     scanned_bytes: int = 0
+    # Segments of an old message format that were rewritten.
+    rewritten_segments: int = 0
     # (topic, partition, why): logs that were not opened.
     refused: list[tuple[str, int, str]] = field(default_factory=list)
 

@@ -5,7 +5,7 @@ Both ways go record by record through generators; nothing is kept but the block 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from brokers.engine.records import batch as layout
@@ -88,12 +88,44 @@ def to_batch(records: bytes, old: OldSet, *, log_append_time: bool) -> bytearray
         raise BatchRejected(verdicts.INVALID_RECORD, shape=False, message=str(fault)) from None
     except Oversized:
         raise BatchRejected(verdicts.MESSAGE_TOO_LARGE, shape=False) from None
-    payload = deflate(old.codec, block)
+    return _sealed(0, 0, old.codec, old.codec, count - 1, base_ms, max_ms, count, block)
+
+
+def stored_batch(messages: Sequence[Message], codec: int, attributes: int) -> bytearray:
+    """One sealed record batch with `messages` under the offsets and times they have, of no known leader epoch.
+
+    `attributes` adds flags to the codec's. There must be a message, and the offsets must grow.
+    """
+    base_offset, base_ms = messages[0].offset, messages[0].timestamp_ms
+    block = b"".join(
+        encode_record(
+            Record(message.timestamp_ms, message.key, message.value),
+            message.offset - base_offset,
+            message.timestamp_ms - base_ms,
+        )
+        for message in messages
+    )
+    max_ms = max(message.timestamp_ms for message in messages)
+    last_delta = messages[-1].offset - base_offset
+    return _sealed(base_offset, -1, codec, attributes | codec, last_delta, base_ms, max_ms, len(messages), block)
+
+
+def _sealed(
+    base_offset: int,
+    leader_epoch: int,
+    codec: int,
+    attributes: int,
+    last_delta: int,
+    base_ms: int,
+    max_ms: int,
+    count: int,
+    block: bytes,
+) -> bytearray:
+    payload = deflate(codec, block)
     out = bytearray(layout.HEADER_BYTES)
     length = layout.HEADER_BYTES - layout.LOG_OVERHEAD_BYTES + len(payload)
-    layout.HEADER.pack_into(
-        out, 0, 0, length, 0, layout.MAGIC, 0, old.codec, count - 1, base_ms, max_ms, -1, -1, -1, count
-    )
+    fields = (base_offset, length, leader_epoch, layout.MAGIC, 0, attributes, last_delta, base_ms, max_ms)
+    layout.HEADER.pack_into(out, 0, *fields, -1, -1, -1, count)
     out += payload
     layout.seal(out)
     return out

@@ -1,7 +1,8 @@
-"""Messages of formats 0 and 1 that lie in a segment, as Kafka wrote them before 0.11: told from damage (REC-5).
+"""Messages of formats 0 and 1 that lie behind record batches in a segment: told from damage (REC-5).
 
-They are not served from the disk. What matters is that recovery does not take them for rotten batches and cut them off:
-a log that holds one is left as it is, and its partition stays offline.
+A segment that begins with such messages is rewritten (`rewriting`). Behind batches only a cluster that was set back to
+an old format has them; recovery must not take them for rotten batches and cut them off: that log is left as it is, and
+its partition stays offline.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from brokers.engine.records.message_set import Corrupt, checksum_holds, entries
 
 
 class OldFormat(Exception):
-    """The log cannot be opened: it says which file holds an intact message of format 0 or 1, and where."""
+    """The log cannot be opened: it says in which file messages of format 0 or 1 are in the way, and where."""
 
 
 def refuse_old_message(path: str, position: int) -> None:
@@ -35,4 +36,4 @@ def refuse_old_message(path: str, position: int) -> None:
         return
     if entry is not None and checksum_holds(data, entry):
         where = f"{path} at byte {position}: offset {offset}"
-        raise OldFormat(f"{where} is stored in message format {entry.magic}, which is not served")
+        raise OldFormat(f"{where} is stored in message format {entry.magic}, behind batches")

@@ -19,6 +19,7 @@ from brokers.engine.storage.files import OpenFiles, storage_errors, sync_directo
 from brokers.engine.storage.log import RELATIVE_OFFSET_MAX, Log, LogConfig
 from brokers.engine.storage.old_formats import refuse_old_message
 from brokers.engine.storage.producer_state import SNAPSHOT_SUFFIX, ProducerState, load_newest_snapshot, snapshot_path
+from brokers.engine.storage.rewriting import rewrite_old_segments
 from brokers.engine.storage.segment import (
     DELETED_SUFFIX,
     INDEX_SUFFIX,
@@ -34,11 +35,14 @@ NOWHERE: Final = 1 << 63
 
 
 class LoadReport(NamedTuple):
-    """What opening a log took: bytes cut off its end, bytes read to check them, and whether it was trusted."""
+    """What opening a log took: bytes cut off its end, bytes read to check them, whether it was trusted, and segments of
+    an old message format that were rewritten.
+    """
 
     truncated_bytes: int
     scanned_bytes: int
     clean: bool
+    rewritten_segments: int = 0
 
 
 def create_log(
@@ -64,12 +68,13 @@ def load_log(
     dense_from: int | None = None,
 ) -> tuple[Log, LoadReport]:
     """Opens the log in `directory`. `start_offset` is the checkpointed log start (0 if none). Raises StorageFailed, and
-    OldFormat for a log that holds messages of a format that is not served; nothing is cut off then.
+    OldFormat for a damaged segment of an old message format; nothing is cut off then.
 
     From `dense_from` on no offset can be missing: recovery takes a hole there for records that a power cut took, and
     ends the log before it. None where cleaning may have made holes.
     """
     bases, snapshots = _tidy(directory, root)
+    rewritten = rewrite_old_segments(directory, root, bases, config.index_limits[0])
     segments = []
     with storage_errors(root):
         for base in bases:
@@ -101,7 +106,7 @@ def load_log(
     _replay_producers(log)
     for segment in log.segments:
         segment.rest() if segment is not log.active else segment.file.close()
-    return log, LoadReport(truncated, scanned, trusted)
+    return log, LoadReport(truncated, scanned, trusted, rewritten)
 
 
 def _tidy(directory: str, root: Path) -> tuple[list[int], list[int]]:

@@ -72,22 +72,26 @@ def test_a_log_that_does_not_say_whose_it_is_is_taken_over_and_says_so_from_then
 
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("clean", [True, False])
-@pytest.mark.parametrize("after_batches", [True, False])
-def test_a_log_in_an_old_format_is_not_opened_and_nothing_of_it_is_cut_off(
-    tmp_path: Path, magic: int, clean: bool, after_batches: bool
+@pytest.mark.parametrize("before", ["batches", "messages"])
+def test_a_log_with_messages_where_none_can_be_read_is_not_opened_and_nothing_of_it_is_cut_off(
+    tmp_path: Path, magic: int, clean: bool, before: str
 ) -> None:
     content = produced(tmp_path)
     produced(tmp_path, "other")
     file = tmp_path / "t-0" / f"{0:020d}.log"
     old = b"".join(encode_message(magic, offset, NOW_MS, b"k", b"value") for offset in range(3, 6))
-    file.write_bytes(content + old if after_batches else old)
+    if before == "messages":
+        content = b"".join(encode_message(magic, offset, NOW_MS, b"k", b"value") for offset in range(3))
+        old = old[:-1] + bytes([old[-1] ^ 1])
+    file.write_bytes(content + old)
     if not clean:
         crash(opened(tmp_path))
-    before = file.read_bytes()
+    stored = file.read_bytes()
     table = PartitionTable(StorageSettings(roots=(tmp_path,), broker_id=1, cluster_id="c"))
     ((topic, index, reason),) = table.recover(NOW_MS).refused
     assert (topic, index) == ("t", 0)
-    assert f"{file} at byte {len(content) if after_batches else 0}: offset 3" in reason
+    damaged = len(content) + len(old) // 3 * 2
+    assert f"{file} at byte {len(content) if before == 'batches' else damaged}: " in reason
     partition = table.become_leader("t", 0, TOPIC_ID, 1, {}, now_ms=NOW_MS)
     batch = memoryview(build_batch([Record(NOW_MS, None, b"")]))
     assert partition.append(batch, NOW_MS, acks=1, produce_version=9).error_code == verdicts.KAFKA_STORAGE_ERROR
@@ -97,10 +101,10 @@ def test_a_log_in_an_old_format_is_not_opened_and_nothing_of_it_is_cut_off(
     assert other.log_end_offset == 3
     table.maintain(NOW_MS + 10**9)
     table.close()
-    assert file.read_bytes() == before
+    assert file.read_bytes() == stored
     rows = inspect("recover", tmp_path)[1]
     assert [row["file"] for row in rows if row["row"] == "refuse"] == [file.name]
-    assert file.read_bytes() == before
+    assert file.read_bytes() == stored
 
 
 def test_an_old_message_that_is_damaged_is_damage(tmp_path: Path) -> None:

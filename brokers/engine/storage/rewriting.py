@@ -1,0 +1,174 @@
+"""Segments that Kafka wrote before 0.11, in message formats 0 and 1, become record batches before their log is opened
+(REC-5 to REC-12, REC-30).
+
+Offsets, times, keys, values and codecs stay; everybody who reads a log finds one format. A segment is replaced as the
+cleaner replaces one, so a crash leaves the old file or the whole rewritten one.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from brokers.engine.records import batch as layout
+from brokers.engine.records.compression import NONE, Oversized
+from brokers.engine.records.conversion import stored_batch
+from brokers.engine.records.message_set import (
+    MESSAGE_BYTES_MIN,
+    Corrupt,
+    Invalid,
+    Message,
+    checksum_holds,
+    entries,
+    opened,
+    read_message,
+)
+from brokers.engine.storage.compaction import swap
+from brokers.engine.storage.compaction.pacing import Pacer
+from brokers.engine.storage.compaction.writing import CLEANED_SUFFIX, PARTS, SWAP_SUFFIX, CleanedSegment
+from brokers.engine.storage.files import storage_errors, sync_directory
+from brokers.engine.storage.old_formats import OldFormat
+from brokers.engine.storage.segment import LOG_SUFFIX, base_name
+
+# Messages that lay side by side share a batch up to here.
+BATCH_MESSAGES_MAX: Final = 1_000
+BATCH_BYTES_MAX: Final = 64 * 1024
+WRITE_BYTES: Final = 1024 * 1024
+
+
+class Batch(NamedTuple):
+    """One batch as it is to be stored."""
+
+    data: bytes | bytearray
+    last_offset: int
+    max_timestamp: int
+
+
+def rewrite_old_segments(directory: str, root: Path, bases: Iterable[int], interval_bytes: int) -> int:
+    """Rewrites every segment of `directory` that begins with a message of an old format; answers how many.
+
+    Raises StorageFailed, and OldFormat for a segment that is damaged: it stays as it is.
+    """
+    count = 0
+    for base in bases:
+        path = f"{directory}/{base_name(base)}{LOG_SUFFIX}"
+        with storage_errors(root):
+            if not is_old(path):
+                continue
+            _rewrite(directory, base, path, interval_bytes)
+            sync_directory(Path(directory), root)
+            swap.complete(directory, root)
+            sync_directory(Path(directory), root)
+        count += 1
+    return count
+
+
+def is_old(path: str) -> bool:
+    """Whether the segment begins as one of format 0 or 1 does. Raises OSError."""
+    with Path(path).open("rb") as file:
+        head = file.read(layout.MAGIC_AT + 1)
+    return len(head) > layout.MAGIC_AT and head[layout.MAGIC_AT] < layout.MAGIC
+
+
+def end_offset(path: str) -> int:
+    """The offset after the last message of an old segment. Raises as `rewrite_old_segments` does."""
+    end = 0
+    for batch in _batches(path):
+        end = batch.last_offset + 1
+    return end
+
+
+def _rewrite(directory: str, base: int, path: str, interval_bytes: int) -> None:
+    """Up to the point from which on the rewritten segment is the truth (`swap.complete`)."""
+    rewritten = CleanedSegment(
+        directory, base, interval_bytes, WRITE_BYTES, Pacer(0, clock=time.monotonic, wait=time.sleep)
+    )
+    try:
+        for batch in _batches(path):
+            rewritten.add(batch.data, batch.last_offset, batch.max_timestamp)
+        rewritten.finish(os.stat(path).st_mtime_ns)  # noqa: PTH116
+    except OldFormat:
+        swap.discard(directory, Path(directory).parent)
+        raise
+    finally:
+        rewritten.close()
+    stem = path.removesuffix(LOG_SUFFIX)
+    for part in PARTS:
+        os.rename(stem + part + CLEANED_SUFFIX, stem + part + SWAP_SUFFIX)  # noqa: PTH104
+
+
+def _batches(path: str) -> Iterator[Batch]:
+    """The file's entries as batches: neighbours together, each wrapper for itself, batches as they are."""
+    run: list[Message] = []
+    run_bytes = 0
+    for position, data in _entries(path):
+        try:
+            messages, codec = _read(data)
+        except (Corrupt, Invalid, Oversized, struct.error) as fault:
+            raise OldFormat(
+                f"{path} at byte {position}: in a segment of an old message format, {fault}; nothing was changed"
+            ) from fault
+        joins = codec == NONE and bool(messages)
+        if run and not (joins and _may_join(run, run_bytes, messages[0])):
+            yield _batch(run, NONE)
+            run, run_bytes = [], 0
+        if joins:
+            run += messages
+            run_bytes += len(data)
+        elif messages:
+            yield _batch(messages, codec)
+        else:
+            header = layout.read_header(data)
+            yield Batch(data, header.last_offset, header.max_timestamp)
+    if run:
+        yield _batch(run, NONE)
+
+
+def _entries(path: str) -> Iterator[tuple[int, bytes]]:
+    """(position, bytes) of every entry. Raises OldFormat where the file holds something else."""
+    with Path(path).open("rb") as file:
+        position, size = 0, os.fstat(file.fileno()).st_size
+        while position < size:
+            head = file.read(layout.LOG_OVERHEAD_BYTES)
+            length = layout.OFFSET_AND_LENGTH.unpack(head)[1] if len(head) == layout.LOG_OVERHEAD_BYTES else -1
+            if not MESSAGE_BYTES_MIN <= length <= size - position - layout.LOG_OVERHEAD_BYTES:
+                raise OldFormat(f"{path} at byte {position}: no message begins there; nothing was changed")
+            data = head + file.read(length)
+            yield position, data
+            position += len(data)
+
+
+def _read(data: bytes) -> tuple[list[Message], int]:
+    """The messages of one entry and their codec; none for an intact record batch. Raises as `opened` does."""
+    if data[layout.MAGIC_AT] == layout.MAGIC:
+        header = layout.read_header(data)
+        if header.size_bytes != len(data) or layout.checksum(data) != header.crc:
+            raise Corrupt("the checksum of a batch does not hold")
+        return [], NONE
+    entry = next(entries(data), None)
+    if entry is None or not checksum_holds(data, entry):
+        raise Corrupt("the checksum of a message does not hold")
+    message = read_message(data, entry)
+    if message.codec == NONE:
+        return [message], NONE
+    stamp = message.attributes & layout.LOG_APPEND_TIME if entry.magic else 0
+    return [inner._replace(attributes=stamp) for inner in opened(message, entry.magic)], message.codec
+
+
+def _may_join(run: list[Message], run_bytes: int, message: Message) -> bool:
+    """A batch has one kind of time, and if it is the broker's one time."""
+    last = run[-1]
+    stamped = message.attributes & layout.LOG_APPEND_TIME
+    alike = stamped == last.attributes & layout.LOG_APPEND_TIME
+    in_order = message.offset > last.offset
+    same_time = not stamped or message.timestamp_ms == last.timestamp_ms
+    return alike and in_order and same_time and len(run) < BATCH_MESSAGES_MAX and run_bytes < BATCH_BYTES_MAX
+
+
+def _batch(messages: list[Message], codec: int) -> Batch:
+    data = stored_batch(messages, codec, messages[0].attributes & layout.LOG_APPEND_TIME)
+    return Batch(data, messages[-1].offset, max(message.timestamp_ms for message in messages))
