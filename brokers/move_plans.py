@@ -1,0 +1,315 @@
+"""Which replicas go where: emptying a broker, and levelling all of them. Pure: the same picture gives the same plan.
+
+A plan keeps what holds before it: as many replicas as there were, each on another broker, never fewer racks for a
+partition, and an instance's replicas only on brokers where its clients can reach them. An instance may get a home on
+a broker it did not live on; its clients learn of it by Metadata.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from brokers.moves import Fleet, Held, Move, Obstacle, PartitionKey, Plan, Rehoming
+
+# Levelling ends when the fullest broker holds so little more than the emptiest; smaller gains are not worth a copy.
+SPREAD_MIN = 0.1
+
+
+class _Ledger:
+    """What each broker would hold if the moves decided so far were done. A replica weighs 1 and its share of the
+    bytes: an average partition weighs 2, so that neither many small ones nor a few large ones pile up.
+    """
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.fleet = fleet
+        self.takers = frozenset(id for id, broker in fleet.brokers.items() if broker.takes)
+        self.replicas = {partition.key: partition.replicas for partition in fleet.partitions}
+        self.homes = {owner: set(brokers) for owner, brokers in fleet.homes.items()}
+        sizes = [partition.size_bytes for partition in fleet.partitions]
+        mean = sum(sizes) / len(sizes) if sizes else 0.0
+        self.weight = {one.key: 1.0 + (one.size_bytes / mean if mean else 0.0) for one in fleet.partitions}
+        self.load: dict[int, float] = defaultdict(float)
+        self.leaders: Counter[int] = Counter()
+        for key, replicas in self.replicas.items():
+            self.leaders.update(replicas[:1])
+            for broker in replicas:
+                self.load[broker] += self.weight[key]
+
+    def assign(self, key: PartitionKey, replicas: tuple[int, ...]) -> None:
+        before = self.replicas[key]
+        self.leaders.subtract(before[:1])
+        self.leaders.update(replicas[:1])
+        for broker in before:
+            self.load[broker] -= self.weight[key]
+        for broker in replicas:
+            self.load[broker] += self.weight[key]
+        self.replicas[key] = replicas
+
+    def may_hold(self, partition: Held) -> frozenset[int]:
+        """Brokers that may be given a replica of it, whether they have one or not."""
+        if partition.owner is None:
+            return self.takers
+        return self.takers & self.homes.get(partition.owner, set())
+
+    def racks(self, replicas: Iterable[int]) -> int:
+        """In how many racks these brokers stand; one whose rack is not known stands alone."""
+        return len({self._rack(broker) for broker in replicas})
+
+    def _rack(self, broker: int) -> str:
+        known = self.fleet.brokers.get(broker)
+        return known.rack if known is not None and known.rack else f"\0{broker}"
+
+    def plan(self, rehomings: Mapping[str, Rehoming], obstacles: Sequence[Obstacle] = ()) -> Plan:
+        moves = [
+            Move(
+                topic=one.topic,
+                index=one.index,
+                before=one.replicas,
+                target=self.replicas[one.key],
+                size_bytes=one.size_bytes,
+            )
+            for one in sorted(self.fleet.partitions, key=lambda one: (one.pinned, one.key))
+            if self.replicas[one.key] != one.replicas
+        ]
+        return Plan(
+            moves=() if obstacles else tuple(moves),
+            rehomings=() if obstacles else tuple(rehomings[owner] for owner in sorted(rehomings)),
+            obstacles=tuple(obstacles),
+        )
+
+
+# --- emptying a broker ------------------------------------------------------------------------------------------------
+
+
+def drain_plan(fleet: Fleet, broker: int) -> Plan:
+    """Everything away from `broker`. A pinned partition of it is copied to another broker and stays: `release_plan`
+    takes it away once the broker has stopped.
+
+    The plan has obstacles instead of moves when something has no place to go to.
+    """
+    ledger = _Ledger(fleet)
+    ledger.takers -= {broker}
+    obstacles: list[Obstacle] = []
+    widest: dict[str, int] = defaultdict(lambda: 1)
+    for partition in fleet.partitions:
+        if partition.owner is not None:
+            widest[partition.owner] = max(widest[partition.owner], len(partition.replicas))
+    rehomings = {}
+    for owner in sorted(fleet.homes):
+        if broker in fleet.homes[owner]:
+            rehomings[owner] = _rehome(ledger, owner, broker, widest[owner])
+            if not ledger.homes[owner] & ledger.takers:
+                obstacles.append(Obstacle(owner=owner, topic="", detail="No other broker takes the instance."))
+    for partition in sorted(fleet.partitions, key=lambda one: (-one.size_bytes, one.key)):
+        if broker in partition.replicas:
+            target = _without(ledger, partition, broker)
+            if target is None:
+                count = len(partition.replicas)
+                detail = f"It has {count} replica(s), and too few other brokers take one."
+                obstacles.append(Obstacle(owner=partition.owner, topic=partition.topic, detail=detail))
+            else:
+                ledger.assign(partition.key, target)
+    return ledger.plan(rehomings, tuple(dict.fromkeys(obstacles)))
+
+
+def release_plan(fleet: Fleet, broker: int) -> Plan:
+    """Take a stopped broker out of the replicas of what was pinned to it; the copies made by `drain_plan` stay."""
+    moves = []
+    for partition in sorted(fleet.partitions, key=lambda one: one.key):
+        rest = tuple(replica for replica in partition.replicas if replica != broker)
+        if rest and len(rest) < len(partition.replicas) and partition.pinned:
+            moves.append(Move(topic=partition.topic, index=partition.index, before=partition.replicas, target=rest))
+    return Plan(moves=tuple(moves))
+
+
+def _rehome(ledger: _Ledger, owner: str, broker: int, widest: int) -> Rehoming:
+    """Other homes for an instance that leaves `broker`: enough for its topics' replicas, and for the cluster's wish."""
+    homes = ledger.homes[owner]
+    homes.discard(broker)
+    wanted = max(widest, ledger.fleet.homes_min)
+    spare = sorted(ledger.takers - homes, key=lambda id: (ledger.load[id], id))
+    arriving = tuple(spare[: max(0, wanted - len(homes & ledger.takers))])
+    homes.update(arriving)
+    return Rehoming(owner=owner, arriving=arriving, leaving=(broker,))
+
+
+def _without(ledger: _Ledger, partition: Held, broker: int) -> tuple[int, ...] | None:
+    present = ledger.replicas[partition.key]
+    spare = ledger.may_hold(partition) - set(present)
+    is_handed_over = partition.pinned and present[0] == broker
+    if is_handed_over and len(present) > 1:
+        return present
+    if not spare:
+        return None
+    kept = present if is_handed_over else tuple(replica for replica in present if replica != broker)
+
+    def cost(candidate: int) -> tuple[int, float, int]:
+        return -ledger.racks((*kept, candidate)), ledger.load[candidate], candidate
+
+    chosen = min(spare, key=cost)
+    if is_handed_over:
+        return (*present, chosen)
+    target = tuple(chosen if replica == broker else replica for replica in present)
+    if present[0] != broker:
+        return target
+    # Whoever leads fewest takes over: the one that arrives need not.
+    first = min(target, key=lambda id: (ledger.leaders[id], id))
+    return (first, *(replica for replica in target if replica != first))
+
+
+# --- levelling --------------------------------------------------------------------------------------------------------
+
+
+def balance_plan(fleet: Fleet, *, moves_max: int) -> Plan:
+    """Even loads and even leaders over all brokers that take replicas, with at most `moves_max` partitions moved.
+
+    First whole instances' shares go from the fullest broker to one where they have no home, then single partitions
+    within homes (an instance gets a further home only where that leaves brokers uneven), then leadership is passed on,
+    which copies nothing.
+    """
+    ledger = _Ledger(fleet)
+    moved: set[PartitionKey] = set()
+    rehomings: dict[str, Rehoming] = {}
+    while len(moved) < moves_max and _shift_instance(ledger, moved, rehomings, moves_max):
+        pass
+    _shift_partitions(ledger, moved, moves_max)
+    while len(moved) < moves_max and _extend_instance(ledger, rehomings):
+        _shift_partitions(ledger, moved, moves_max)
+    _pass_leaders(ledger, moved, moves_max)
+    return ledger.plan(_useful(ledger, rehomings))
+
+
+def _is_uneven(ledger: _Ledger, heavy: int, light: int) -> bool:
+    loads = [ledger.load[broker] for broker in ledger.takers]
+    return ledger.load[heavy] - ledger.load[light] > max(1.0, SPREAD_MIN * sum(loads) / len(loads))
+
+
+def _by_load(ledger: _Ledger) -> list[int]:
+    """Brokers that take replicas, the emptiest first."""
+    return sorted(ledger.takers, key=lambda id: (ledger.load[id], id))
+
+
+def _shift_instance(ledger: _Ledger, moved: set[PartitionKey], rehomings: dict[str, Rehoming], moves_max: int) -> bool:
+    """Move one instance's whole share from the fullest broker to the emptiest without a home of it; False when none
+    makes them more even.
+    """
+    order = _by_load(ledger)
+    if len(order) < 2 or not _is_uneven(ledger, order[-1], order[0]):
+        return False
+    heavy, light = order[-1], order[0]
+    gap = ledger.load[heavy] - ledger.load[light]
+    parts: dict[str, list[Held]] = defaultdict(list)
+    for partition in ledger.fleet.partitions:
+        if partition.owner is not None and heavy in ledger.replicas[partition.key]:
+            parts[partition.owner].append(partition)
+    fitting = []
+    for owner, held in parts.items():
+        weight = sum(ledger.weight[one.key] for one in held)
+        is_stranger = light not in ledger.homes[owner] and owner not in rehomings
+        if is_stranger and weight < gap and len(moved | {one.key for one in held}) <= moves_max:
+            targets = {one.key: _swapped(ledger, one, heavy, light) for one in held}
+            if all(targets.values()):
+                fitting.append((abs(weight - gap / 2), owner, targets))
+    if not fitting:
+        return False
+    _, owner, targets = min(fitting, key=lambda one: one[:2])
+    for key, target in targets.items():
+        assert target is not None
+        ledger.assign(key, target)
+        moved.add(key)
+    ledger.homes[owner].discard(heavy)
+    ledger.homes[owner].add(light)
+    rehomings[owner] = Rehoming(owner=owner, arriving=(light,), leaving=(heavy,))
+    return True
+
+
+def _extend_instance(ledger: _Ledger, rehomings: dict[str, Rehoming]) -> bool:
+    """Give the heaviest instance on the fullest broker a further home on the emptiest; False when that is no use."""
+    order = _by_load(ledger)
+    if len(order) < 2 or not _is_uneven(ledger, order[-1], order[0]):
+        return False
+    heavy, light = order[-1], order[0]
+    weights: dict[str, float] = defaultdict(float)
+    for partition in ledger.fleet.partitions:
+        owner, replicas = partition.owner, ledger.replicas[partition.key]
+        if owner is not None and heavy in replicas and light not in ledger.homes[owner] and owner not in rehomings:
+            weights[owner] += ledger.weight[partition.key]
+    if not weights:
+        return False
+    owner = max(weights, key=lambda one: (weights[one], one))
+    ledger.homes[owner].add(light)
+    rehomings[owner] = Rehoming(owner=owner, arriving=(light,))
+    return True
+
+
+def _shift_partitions(ledger: _Ledger, moved: set[PartitionKey], moves_max: int) -> None:
+    """Single replicas from fuller to emptier brokers, as long as that makes the two more even."""
+    held: dict[int, list[Held]] = defaultdict(list)
+    for partition in ledger.fleet.partitions:
+        for broker in ledger.replicas[partition.key]:
+            if not partition.pinned:
+                held[broker].append(partition)
+    while len(moved) < moves_max:
+        found = _best_shift(ledger, held)
+        if found is None:
+            return
+        partition, heavy, light, target = found
+        ledger.assign(partition.key, target)
+        held[heavy].remove(partition)
+        held[light].append(partition)
+        moved.add(partition.key)
+
+
+def _best_shift(ledger: _Ledger, held: Mapping[int, Sequence[Held]]) -> tuple[Held, int, int, tuple[int, ...]] | None:
+    order = _by_load(ledger)
+    for heavy in reversed(order):
+        for light in order:
+            if not _is_uneven(ledger, heavy, light):
+                break  # the others are fuller still
+            gap = ledger.load[heavy] - ledger.load[light]
+            fitting = sorted(
+                (abs(ledger.weight[one.key] - gap / 2), one.key, one)
+                for one in held[heavy]
+                if ledger.weight[one.key] < gap and light in ledger.may_hold(one)
+            )
+            for _, _, partition in fitting:
+                target = _swapped(ledger, partition, heavy, light)
+                if target is not None:
+                    return partition, heavy, light, target
+    return None
+
+
+def _swapped(ledger: _Ledger, partition: Held, old: int, new: int) -> tuple[int, ...] | None:
+    """The replicas with `new` in the place of `old`; None when that cannot be or costs a rack."""
+    present = ledger.replicas[partition.key]
+    if partition.pinned or new in present or new not in ledger.takers:
+        return None
+    target = tuple(new if replica == old else replica for replica in present)
+    return target if ledger.racks(target) >= ledger.racks(present) else None
+
+
+def _pass_leaders(ledger: _Ledger, moved: set[PartitionKey], moves_max: int) -> None:
+    """Another order of the same replicas where the first leads at least two more than another of them."""
+    is_changed = True
+    while is_changed:
+        is_changed = False
+        for partition in ledger.fleet.partitions:
+            present = ledger.replicas[partition.key]
+            able = [broker for broker in present if broker in ledger.takers]
+            if partition.pinned or not able or (partition.key not in moved and len(moved) >= moves_max):
+                continue
+            first = min(able, key=lambda id: (ledger.leaders[id], id))
+            if ledger.leaders[present[0]] - ledger.leaders[first] >= 2:
+                ledger.assign(partition.key, (first, *(replica for replica in present if replica != first)))
+                moved.add(partition.key)
+                is_changed = True
+
+
+def _useful(ledger: _Ledger, rehomings: Mapping[str, Rehoming]) -> dict[str, Rehoming]:
+    """Without further homes that no replica went to in the end."""
+    used: dict[str, set[int]] = defaultdict(set)
+    for partition in ledger.fleet.partitions:
+        if partition.owner is not None:
+            used[partition.owner].update(ledger.replicas[partition.key])
+    return {owner: one for owner, one in rehomings.items() if one.leaving or used[owner] & set(one.arriving)}

@@ -1,0 +1,174 @@
+"""Moving replicas between brokers: the values that plans are made of, and how many moves run at a time. Pure.
+
+`move_plans` makes the plans. A move is one partition's change from one list of replicas to another; the first of a list
+is the preferred leader.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+PartitionKey = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """A broker. `takes`: it lives and may be given replicas."""
+
+    id: int
+    rack: str = ""
+    takes: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """A partition as it stands. `owner` is the instance, None for topics of the cluster's own.
+
+    `pinned`: it belongs to its first replica and leaves it only when that broker has stopped (`__usage`).
+    """
+
+    topic: str
+    index: int
+    replicas: tuple[int, ...]
+    owner: str | None = None
+    size_bytes: int = 0
+    pinned: bool = False
+
+    @property
+    def key(self) -> PartitionKey:
+        return self.topic, self.index
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fleet:
+    """What a plan is made from. `homes` names the brokers each instance has a port on: its replicas live only there.
+
+    `homes_min` is the fewest brokers an instance shall live on where the cluster has so many.
+    """
+
+    brokers: Mapping[int, Holder]
+    partitions: Sequence[Held]
+    homes: Mapping[str, frozenset[int]]
+    homes_min: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """One partition's way from `before` to `target`."""
+
+    topic: str
+    index: int
+    before: tuple[int, ...]
+    target: tuple[int, ...]
+    size_bytes: int = 0
+
+    @property
+    def key(self) -> PartitionKey:
+        return self.topic, self.index
+
+    @property
+    def adding(self) -> tuple[int, ...]:
+        """The brokers that have to copy it."""
+        return tuple(broker for broker in self.target if broker not in self.before)
+
+    @property
+    def removing(self) -> tuple[int, ...]:
+        return tuple(broker for broker in self.before if broker not in self.target)
+
+    @property
+    def copied_bytes(self) -> int:
+        """What the move sends over the network."""
+        return self.size_bytes * len(self.adding)
+
+    def reversed(self) -> Move:
+        """The way back."""
+        return Move(
+            topic=self.topic, index=self.index, before=self.target, target=self.before, size_bytes=self.size_bytes
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rehoming:
+    """An instance gets a port on the brokers `arriving`, and gives back those on `leaving` when all moves are done."""
+
+    owner: str
+    arriving: tuple[int, ...] = ()
+    leaving: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Obstacle:
+    """Why a plan cannot be carried out: what has no place to go to."""
+
+    owner: str | None
+    topic: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Moves in the order they begin. With obstacles there is nothing to run."""
+
+    moves: tuple[Move, ...] = ()
+    rehomings: tuple[Rehoming, ...] = ()
+    obstacles: tuple[Obstacle, ...] = ()
+
+    @property
+    def copied_bytes(self) -> int:
+        return sum(move.copied_bytes for move in self.moves)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """What one broker holds: replicas, how many of them it is the preferred leader of, and their bytes."""
+
+    replicas: int = 0
+    leaders: int = 0
+    size_bytes: int = 0
+
+
+def shares(brokers: Iterable[int], partitions: Iterable[Held], moves: Iterable[Move] = ()) -> dict[int, Share]:
+    """What each broker holds once `moves` are done, for a table of before and after."""
+    targets = {move.key: move.target for move in moves}
+    replicas: Counter[int] = Counter()
+    leaders: Counter[int] = Counter()
+    sizes: Counter[int] = Counter()
+    for partition in partitions:
+        held_by = targets.get(partition.key, partition.replicas)
+        replicas.update(held_by)
+        leaders.update(held_by[:1])
+        for broker in held_by:
+            sizes[broker] += partition.size_bytes
+    named = sorted({*brokers, *replicas})
+    return {id: Share(replicas=replicas[id], leaders=leaders[id], size_bytes=sizes[id]) for id in named}
+
+
+def next_moves(
+    waiting: Sequence[Move], running: Iterable[Move], *, per_broker_max: int, begin_max: int
+) -> tuple[Move, ...]:
+    """Which of the waiting moves may begin, in their order.
+
+    A broker receives at most `per_broker_max` partitions at a time and sends at most as many (the sender is taken to be
+    the first replica), so that clients keep most of its disk and network. A move that copies nothing begins at once; at
+    most `begin_max` begin together, so that one request to the brokers stays small.
+    """
+    receives: Counter[int] = Counter()
+    sends: Counter[int] = Counter()
+    for move in running:
+        receives.update(move.adding)
+        sends.update(move.before[:1] if move.adding else ())
+    chosen: list[Move] = []
+    for move in waiting:
+        if len(chosen) >= begin_max:
+            break
+        if move.adding:
+            if any(receives[broker] >= per_broker_max for broker in move.adding):
+                continue
+            if any(sends[broker] >= per_broker_max for broker in move.before[:1]):
+                continue
+            receives.update(move.adding)
+            sends.update(move.before[:1])
+        chosen.append(move)
+    return tuple(chosen)

@@ -1,0 +1,258 @@
+"""Plans of moves as examples, and properties that hold for any fleet; how many moves run at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from brokers.move_plans import balance_plan, drain_plan, release_plan
+from brokers.moves import Fleet, Held, Holder, Move, Plan, Share, next_moves, shares
+
+MOVES_MAX = 200
+
+
+def fleet(
+    count: int,
+    *partitions: Held,
+    homes: dict[str, Sequence[int]] | None = None,
+    racks: Sequence[str] = (),
+    closed: Sequence[int] = (),
+    homes_min: int = 3,
+) -> Fleet:
+    """Brokers 1 to `count`; those in `closed` take nothing."""
+    named = [racks[id - 1] if racks else "" for id in range(1, count + 1)]
+    return Fleet(
+        brokers={id: Holder(id=id, rack=rack, takes=id not in closed) for id, rack in enumerate(named, 1)},
+        partitions=partitions,
+        homes={owner: frozenset(brokers) for owner, brokers in (homes or {}).items()},
+        homes_min=homes_min,
+    )
+
+
+def held(index: int, *replicas: int, owner: str | None = "i", size_bytes: int = 0, pinned: bool = False) -> Held:
+    topic = f"{owner or 'cluster'}.t"
+    return Held(topic=topic, index=index, replicas=replicas, owner=owner, size_bytes=size_bytes, pinned=pinned)
+
+
+def after(found: Fleet, plan: Plan) -> dict[int, Share]:
+    return shares(found.brokers, found.partitions, plan.moves)
+
+
+# --- emptying a broker ------------------------------------------------------------------------------------------------
+
+
+def test_a_drained_broker_ends_with_nothing_and_the_others_share_it() -> None:
+    parts = [held(index, 1 + index % 3, 1 + (index + 1) % 3) for index in range(30)]
+    found = fleet(4, *parts, homes={"i": [1, 2, 3, 4]})
+    plan = drain_plan(found, 3)
+    left = after(found, plan)
+    assert left[3] == Share()
+    assert max(left[id].replicas for id in (1, 2, 4)) - min(left[id].replicas for id in (1, 2, 4)) <= 1
+    assert max(left[id].leaders for id in (1, 2, 4)) - min(left[id].leaders for id in (1, 2, 4)) <= 2
+    assert all(move.before.count(3) == 1 for move in plan.moves)
+
+
+def test_an_instance_gets_a_home_in_place_of_the_one_it_loses() -> None:
+    """CKA-47: it lives on three brokers before and after, and its replicas only where its clients can go."""
+    found = fleet(5, held(0, 3), homes={"i": [1, 2, 3], "empty": [2, 3, 4]})
+    plan = drain_plan(found, 3)
+    rehomed = {one.owner: (one.arriving, one.leaving) for one in plan.rehomings}
+    assert rehomed["i"] in (((4,), (3,)), ((5,), (3,)))
+    assert len(rehomed["empty"][0]) == 1
+    (move,) = plan.moves
+    assert move.target[0] in {1, 2, *rehomed["i"][0]}
+
+
+def test_where_no_broker_is_left_the_plan_names_the_topic_and_moves_nothing() -> None:
+    found = fleet(3, held(0, 1, 2, 3), held(1, 3), homes={"i": [1, 2, 3]})
+    plan = drain_plan(found, 3)
+    assert plan.moves == () and plan.rehomings == ()
+    assert [(one.owner, one.topic) for one in plan.obstacles] == [("i", "i.t")]
+    assert "3 replica(s)" in plan.obstacles[0].detail
+
+
+def test_the_last_broker_cannot_be_drained() -> None:
+    plan = drain_plan(fleet(1, homes={"i": [1]}), 1)
+    assert [one.owner for one in plan.obstacles] == ["i"]
+
+
+def test_a_pinned_partition_is_copied_first_and_let_go_when_its_broker_has_stopped() -> None:
+    """Usage of the last seconds is on the broker's own partition: it leaves with a copy behind, or not at all."""
+    found = fleet(3, held(0, 1, owner=None, pinned=True), held(1, 3, owner=None, pinned=True))
+    (move,) = drain_plan(found, 3).moves
+    assert move.target[0] == 3 and len(move.target) == 2
+    copied = fleet(3, held(0, 1, owner=None, pinned=True), held(1, *move.target, owner=None, pinned=True))
+    assert drain_plan(copied, 3).moves == ()
+    (release,) = release_plan(copied, 3).moves
+    assert release.target == move.target[1:]
+    assert release_plan(found, 3).moves == ()
+
+
+def test_a_rack_is_not_given_up_where_another_broker_keeps_it() -> None:
+    found = fleet(4, held(0, 1, 3), homes={"i": [1, 2, 3, 4]}, racks=["a", "a", "b", "b"])
+    (move,) = drain_plan(found, 3).moves
+    assert move.target == (1, 4)
+
+
+# --- levelling --------------------------------------------------------------------------------------------------------
+
+
+def test_an_added_broker_gets_its_share_of_one_large_instance() -> None:
+    parts = [held(index, 1 + index % 3, 1 + (index + 1) % 3) for index in range(24)]
+    found = fleet(4, *parts, homes={"i": [1, 2, 3]})
+    plan = balance_plan(found, moves_max=MOVES_MAX)
+    assert [(one.arriving, one.leaving) for one in plan.rehomings] == [((4,), ())]
+    left = after(found, plan)
+    assert {left[id].replicas for id in range(1, 5)} == {12}
+    assert max(one.leaders for one in left.values()) - min(one.leaders for one in left.values()) <= 1
+
+
+def test_small_instances_move_whole_so_that_none_is_spread_further() -> None:
+    names = [f"i{number}" for number in range(12)]
+    parts = [held(index, 1 + index % 3, owner=name) for name in names for index in range(3)]
+    found = fleet(4, *parts, homes={name: [1, 2, 3] for name in names})
+    plan = balance_plan(found, moves_max=MOVES_MAX)
+    assert plan.rehomings and all(len(one.leaving) == len(one.arriving) == 1 for one in plan.rehomings)
+    left = after(found, plan)
+    assert max(one.replicas for one in left.values()) - min(one.replicas for one in left.values()) <= 1
+
+
+def test_large_partitions_count_for_more_than_small_ones() -> None:
+    parts = [held(0, 1, size_bytes=900), held(1, 1, size_bytes=900), *(held(index, 2) for index in range(2, 4))]
+    found = fleet(2, *parts, homes={"i": [1, 2]})
+    left = after(found, balance_plan(found, moves_max=MOVES_MAX))
+    assert left[1].size_bytes == left[2].size_bytes == 900
+
+
+def test_leadership_is_passed_on_without_copying() -> None:
+    parts = [held(index, 1, 2) for index in range(6)]
+    found = fleet(2, *parts, homes={"i": [1, 2]})
+    plan = balance_plan(found, moves_max=MOVES_MAX)
+    assert plan.moves and plan.copied_bytes == 0 and not any(move.adding for move in plan.moves)
+    assert [after(found, plan)[id].leaders for id in (1, 2)] == [3, 3]
+
+
+def test_an_even_fleet_has_nothing_to_move() -> None:
+    parts = [held(index, 1 + index % 3, 1 + (index + 1) % 3) for index in range(9)]
+    found = fleet(3, *parts, homes={"i": [1, 2, 3]})
+    assert balance_plan(found, moves_max=MOVES_MAX) == Plan()
+
+
+# --- any fleet --------------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def fleets(draw: st.DrawFn) -> Fleet:
+    count = draw(st.integers(1, 6))
+    ids = list(range(1, count + 1))
+    racks = [draw(st.sampled_from(["", "a", "b", "c"])) for _ in ids]
+    closed = draw(st.sets(st.sampled_from(ids), max_size=1))
+    homes = {
+        f"i{number}": draw(st.lists(st.sampled_from(ids), min_size=1, unique=True))
+        for number in range(draw(st.integers(0, 4)))
+    }
+    parts = []
+    for number in range(draw(st.integers(0, 12))):
+        owner = draw(st.sampled_from([None, *homes]))
+        places = ids if owner is None else homes[owner]
+        replicas = draw(st.lists(st.sampled_from(places), min_size=1, max_size=3, unique=True))
+        is_pinned = owner is None and draw(st.booleans())
+        size_bytes = draw(st.integers(0, 1_000))
+        parts.append(held(number, *replicas, owner=owner, size_bytes=size_bytes, pinned=is_pinned))
+    return fleet(count, *parts, homes=homes, racks=racks, closed=sorted(closed), homes_min=draw(st.integers(1, 4)))
+
+
+def rack_count(found: Fleet, replicas: Sequence[int]) -> int:
+    return len({found.brokers[id].rack or f"alone-{id}" for id in replicas})
+
+
+def check(found: Fleet, plan: Plan) -> None:
+    """What every plan keeps."""
+    before = {partition.key: partition for partition in found.partitions}
+    homes = {owner: set(brokers) for owner, brokers in found.homes.items()}
+    for one in plan.rehomings:
+        assert not set(one.arriving) & homes[one.owner]
+        homes[one.owner] = (homes[one.owner] | set(one.arriving)) - set(one.leaving)
+        assert homes[one.owner], "an instance without a home"
+    assert len({move.key for move in plan.moves}) == len(plan.moves)
+    for move in plan.moves:
+        partition = before[move.key]
+        assert move.before == partition.replicas != move.target
+        assert len(set(move.target)) == len(move.target)
+        assert all(found.brokers[id].takes for id in move.adding)
+        if partition.owner is not None:
+            assert set(move.target) <= homes[partition.owner]
+        if partition.pinned:
+            assert move.target[0] == move.before[0]
+            assert len(move.target) >= len(move.before)
+        else:
+            assert len(move.target) == len(move.before)
+    if plan.obstacles:
+        assert not plan.moves and not plan.rehomings
+
+
+@settings(deadline=None, max_examples=40)
+@given(fleets(), st.data())
+def test_a_drain_leaves_nothing_behind_or_says_what_has_no_place(found: Fleet, data: st.DataObject) -> None:
+    broker = data.draw(st.sampled_from(sorted(found.brokers)))
+    plan = drain_plan(found, broker)
+    check(found, plan)
+    assert plan == drain_plan(found, broker)
+    assert not any(broker in move.adding for move in plan.moves)
+    if not plan.obstacles:
+        targets = {move.key: move.target for move in plan.moves}
+        left = [one for one in found.partitions if broker in targets.get(one.key, one.replicas)]
+        assert all(one.pinned and targets.get(one.key, one.replicas)[0] == broker for one in left)
+        assert all(broker not in one.arriving for one in plan.rehomings)
+
+
+@settings(deadline=None, max_examples=40)
+@given(fleets(), st.integers(0, 30))
+def test_levelling_never_makes_brokers_less_even_or_costs_a_rack(found: Fleet, moves_max: int) -> None:
+    plan = balance_plan(found, moves_max=moves_max)
+    check(found, plan)
+    assert len(plan.moves) <= moves_max
+    assert not plan.obstacles
+    for move in plan.moves:
+        assert rack_count(found, move.target) >= rack_count(found, move.before)
+    mean = sum(one.size_bytes for one in found.partitions) / max(1, len(found.partitions))
+
+    def unevenness(moves: Sequence[Move]) -> float:
+        """The sum of squares of loads, as the planner weighs them."""
+        targets = {move.key: move.target for move in moves}
+        load = dict.fromkeys(found.brokers, 0.0)
+        for one in found.partitions:
+            for id in targets.get(one.key, one.replicas):
+                load[id] += 1 + (one.size_bytes / mean if mean else 0.0)
+        return sum(value * value for value in load.values())
+
+    assert unevenness(plan.moves) <= unevenness(()) + 1e-6
+
+
+@settings(deadline=None, max_examples=25)
+@given(fleets(), st.integers(1, 3), st.integers(1, 10), st.data())
+def test_moves_are_bounded_at_every_moment_and_all_get_their_turn(
+    found: Fleet, per_broker_max: int, begin_max: int, data: st.DataObject
+) -> None:
+    waiting = list(drain_plan(found, 1).moves)
+    running: list[Move] = []
+    while waiting or running:
+        begun = next_moves(waiting, running, per_broker_max=per_broker_max, begin_max=begin_max)
+        assert begun or running, "moves wait and nothing runs"
+        assert len(begun) <= begin_max
+        waiting = [move for move in waiting if move not in begun]
+        running += begun
+        for id in found.brokers:
+            assert sum(id in move.adding for move in running) <= per_broker_max
+            assert sum(move.before[0] == id for move in running if move.adding) <= per_broker_max
+        done = data.draw(st.integers(1, len(running)))
+        running = running[done:]
+
+
+def test_the_way_back_of_a_move_is_a_move() -> None:
+    move = Move(topic="t", index=0, before=(1, 2), target=(2, 3), size_bytes=7)
+    assert (move.adding, move.removing, move.copied_bytes) == ((3,), (1,), 7)
+    assert move.reversed().reversed() == move
+    assert move.reversed().adding == (1,)
