@@ -9,7 +9,8 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from brokers.engine.partitions.partition import EARLIEST, LATEST, Partition
+from brokers.engine.partitions.listing import EARLIEST, LATEST
+from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.results import ReadResult
 from brokers.engine.records import verdicts
 from brokers.engine.records.compression import Oversized, Undecodable

@@ -1,16 +1,18 @@
-"""One partition as its leader sees it: the log, its role, and who waits for it.
+"""One replica of a partition: the log, its role, and who waits for it.
 
 Append checks, writes and advances the high watermark in one call; with one replica the high watermark is the log's end
-at once (REP-1). A failing disk turns into KAFKA_STORAGE_ERROR here, after the table was told.
+at once (REP-1), with more a `Leadership` says where it is. A failing disk turns into KAFKA_STORAGE_ERROR here, after
+the table was told.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from brokers.engine.partitions.high_watermark import advanced
+from brokers.engine.partitions import following, listing
 from brokers.engine.partitions.isr import effective_minimum
-from brokers.engine.partitions.progress import FollowerProgress
+from brokers.engine.partitions.leadership import Leadership
+from brokers.engine.partitions.listing import LATEST, TIMESTAMP_FROM
 from brokers.engine.partitions.results import AppendResult, ListedOffset, ReadResult
 from brokers.engine.partitions.topic_config import TopicConfig
 from brokers.engine.partitions.waiting import Wait
@@ -20,14 +22,13 @@ from brokers.engine.records.rejections import BatchRejected
 from brokers.engine.records.validation import CheckedBatch, check_batch, check_shape
 from brokers.engine.storage.files import NotCached, StorageFailed
 from brokers.engine.storage.log import Log
-from brokers.engine.storage.lookups import FoundRecord, first_at_or_after, greatest_timestamp
 from brokers.engine.storage.producer_state import CachedBatch
 
-LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 # A request that does not say which leader epoch it believes in (LOG-32).
 NO_EPOCH = -1
-# ListOffsets version from which a special timestamp is known (LOG-25).
-_TIMESTAMP_FROM = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+NO_LEADER = -1
+# Isolation levels: what is committed, what is stable, and (for followers alone) all there is.
+READ_UNCOMMITTED, READ_COMMITTED, LOG_END = 0, 1, 2
 LIST_OFFSETS_EPOCH_FROM = 4
 LIST_OFFSETS_NOT_AVAILABLE_FROM = 5
 LEADER_NOT_AVAILABLE = 5
@@ -40,12 +41,13 @@ class Partition:
     __slots__ = (
         "config",
         "epoch_start_offset",
-        "followers",
         "high_watermark",
         "index",
         "is_leader",
         "isr",
+        "leader",
         "leader_epoch",
+        "leadership",
         "log",
         "offline",
         "replicas",
@@ -66,12 +68,13 @@ class Partition:
         self.storage_failed = storage_failed
         self.is_leader = False
         self.offline = False
+        self.leader = NO_LEADER
         self.leader_epoch = log.epochs.latest
         self.epoch_start_offset = log.log_end_offset
         self.high_watermark = log.log_start_offset
         self.replicas: tuple[int, ...] = ()
         self.isr: tuple[int, ...] = ()
-        self.followers: dict[int, FollowerProgress] | None = None
+        self.leadership: Leadership | None = None
         self.waits: set[Wait] = set()
 
     # -- what it holds ------------------------------------------------------------------------------------------------
@@ -93,28 +96,52 @@ class Partition:
     def size_bytes(self) -> int:
         return self.log.size_bytes
 
+    @property
+    def last_fetched_epoch(self) -> int:
+        """The leader epoch of the last batch, -1 for an empty log: what a follower tells its leader (REP-15)."""
+        return self.log.epochs.latest
+
     # -- role ---------------------------------------------------------------------------------------------------------
 
     def become_leader(
         self, leader_epoch: int, replicas: tuple[int, ...], isr: tuple[int, ...], leader: int, now_ms: int
     ) -> None:
         """Takes the lead in `leader_epoch` (LOG-30, REP-26); the same epoch again only updates replicas and ISR."""
-        if not self.is_leader or leader_epoch > self.leader_epoch:
+        begins = not self.is_leader or leader_epoch > self.leader_epoch
+        if begins:
             self.log.epochs.assign(leader_epoch, self.log.log_end_offset)
             self.epoch_start_offset = self.log.log_end_offset
             self.leader_epoch = leader_epoch
-            others = [replica for replica in replicas if replica != leader]
-            self.followers = {
-                replica: FollowerProgress(caught_up_ms=now_ms if replica in isr else 0) for replica in others
-            } or None
+        self.leader = leader
         self.replicas = replicas
         self.isr = isr
         self.is_leader = True
-        self._advance_high_watermark()
+        others = tuple([replica for replica in replicas if replica != leader])
+        leadership = self.leadership
+        if others and leadership is None:
+            leadership = self.leadership = Leadership()
+            begins = True
+        if leadership is not None:
+            if begins:
+                leadership.begin(others, isr, self.epoch_start_offset, now_ms)
+            else:
+                leadership.confirm(others, isr)
+        self.advance_high_watermark(now_ms)
+        if not others:
+            self.leadership = None
+
+    def become_follower(self, leader_epoch: int, replicas: tuple[int, ...], isr: tuple[int, ...], leader: int) -> None:
+        """Follows `leader`, or nobody for -1. Whoever waits here is answered (REP-12)."""
+        self.resign()
+        self.leader = leader
+        self.leader_epoch = leader_epoch
+        self.replicas = replicas
+        self.isr = isr
 
     def resign(self) -> None:
         """Stops leading; whoever waits is answered (REP-12)."""
         self.is_leader = False
+        self.leader = NO_LEADER
         self._lose()
 
     def fail(self) -> None:
@@ -125,23 +152,58 @@ class Partition:
     def _lose(self) -> None:
         for wait in tuple(self.waits):
             wait.on_lost(self)
+        leadership = self.leadership
+        if leadership is not None:
+            self.leadership = None
+            for wait in leadership.all_waits():
+                wait.on_lost(self)
 
-    def follower_fetched(self, replica: int, offset: int, start_offset: int, now_ms: int) -> None:
-        """A replica fetched from `offset`: it holds everything below (REP-7, REP-11)."""
-        if self.followers is not None and replica in self.followers:
-            self.followers[replica].fetched(offset, start_offset, self.log.log_end_offset, now_ms)
-            self._advance_high_watermark()
+    def append_fetched(
+        self, records: memoryview, leader_high_watermark: int, leader_log_start_offset: int, now_ms: int
+    ) -> int:
+        """Takes over batches as the leader wrote them (REP-7, REP-8); answers the bytes appended, 0 for none.
 
-    def _advance_high_watermark(self) -> None:
+        Raises following.CorruptFetch, nothing of the faulty batch and what follows it is appended then; StorageFailed,
+        after the table was told.
+        """
+        return following.append_fetched(self, records, leader_high_watermark, leader_log_start_offset, now_ms)
+
+    def follower_fetched(self, replica: int, replica_epoch: int, offset: int, start_offset: int, now_ms: int) -> bool:
+        """A replica fetched from `offset`: it holds everything below (REP-7, REP-11). Whether it may join the ISR.
+
+        Call only for an offset at which the follower's log agrees with this one.
+        """
+        leadership = self.leadership
+        if leadership is None:
+            return False
+        follower = leadership.followers.get(replica)
+        if follower is None:
+            return False
+        follower.fetched(offset, start_offset, self.log.log_end_offset, now_ms, replica_epoch)
+        if self.high_watermark < self.log.log_end_offset:
+            self.advance_high_watermark(now_ms)
+        return replica not in leadership.in_sync and replica in leadership.candidates(self.high_watermark)
+
+    def propose_isr(self, isr: tuple[int, ...] | None, now_ms: int) -> None:
+        """This leader writes `isr` to the documents; None when they have been read since (REP-24)."""
+        if self.leadership is not None:
+            self.leadership.propose(isr)
+            self.advance_high_watermark(now_ms)
+
+    def advance_high_watermark(self, now_ms: int) -> None:
+        """Where it is by what is known of the followers; never back (REP-11). Whoever waited for it is told."""
         before = self.high_watermark
+        leadership = self.leadership
         end_offset = self.log.log_end_offset
-        if self.followers is None:
-            self.high_watermark = end_offset
-        else:
-            in_sync = [self.followers[member].end_offset for member in self.isr if member in self.followers]
-            self.high_watermark = advanced(before, end_offset, in_sync)
-        if self.waits and self.high_watermark > before:
-            readable_bytes = self._bytes_between(before, self.high_watermark)
+        reached = end_offset if leadership is None else leadership.committed(end_offset, now_ms)
+        if reached <= before:
+            return
+        self.high_watermark = reached
+        if leadership is not None:
+            for produce in leadership.committed_below(reached):
+                produce.on_progress(self)
+        if self.waits:
+            readable_bytes = self._bytes_between(before, reached)
             for wait in tuple(self.waits):
                 wait.on_append(readable_bytes)
                 wait.on_progress(self)
@@ -217,14 +279,17 @@ class Partition:
             producers.update(producer_id, producer_epoch, base_sequence, last_delta, last_offset, max_timestamp)
         producers.end_offset = last_offset + 1
         size = len(data)
-        if self.followers is None:
+        leadership = self.leadership
+        if leadership is None:
             self.high_watermark = last_offset + 1
             if self.waits:
                 for wait in tuple(self.waits):
                     wait.on_append(size)
                     wait.on_progress(self)
         else:
-            self._advance_high_watermark()
+            for wait in tuple(leadership.fetches):
+                wait.on_append(size)
+            self.advance_high_watermark(now_ms)
         stamped_ms = now_ms if self.config.batch_rules.log_append_time else -1
         return AppendResult(0, base_offset, stamped_ms, log.log_start_offset, None, size, last_offset)
 
@@ -254,7 +319,7 @@ class Partition:
         log = self.log
         if not log.log_start_offset <= fetch_offset <= log.log_end_offset:
             return ReadResult(verdicts.OFFSET_OUT_OF_RANGE)
-        limit = self.high_watermark if isolation == 0 else self.last_stable_offset
+        limit = self.high_watermark if isolation == 0 else self._limit(isolation)
         try:
             found = log.read(fetch_offset, max_bytes, limit, min_one_batch=min_one_batch, wait=wait)
         except NotCached as missing:
@@ -268,17 +333,17 @@ class Partition:
         self, timestamp: int, *, isolation: int, version: int, current_leader_epoch: int = -1, wait: bool = True
     ) -> ListedOffset:
         """LOG-25, LOG-26. Before version 4 the leader epoch is not told. `wait` as in `read`."""
-        if timestamp < 0 and version < _TIMESTAMP_FROM.get(timestamp, version + 1):
+        if timestamp < 0 and version < TIMESTAMP_FROM.get(timestamp, version + 1):
             return ListedOffset(verdicts.UNSUPPORTED_VERSION)
         code = self._refusal(current_leader_epoch)
         if code:
             return ListedOffset(code)
-        limit = self.high_watermark if isolation == 0 else self.last_stable_offset
-        if self.high_watermark < self.epoch_start_offset and timestamp == LATEST:
+        limit = self._limit(isolation)
+        if self.high_watermark < self.epoch_start_offset and timestamp == LATEST and isolation != LOG_END:
             known = version >= LIST_OFFSETS_NOT_AVAILABLE_FROM
             return ListedOffset(verdicts.OFFSET_NOT_AVAILABLE if known else LEADER_NOT_AVAILABLE)
         try:
-            found = self._find(timestamp, limit, wait)
+            found = listing.find(self.log, timestamp, limit, self.leader_epoch, wait)
         except NotCached as missing:
             return ListedOffset(verdicts.NONE, cold=missing.cold)
         except StorageFailed as failure:
@@ -289,19 +354,10 @@ class Partition:
         epoch = found.leader_epoch if version >= LIST_OFFSETS_EPOCH_FROM else -1
         return ListedOffset(verdicts.NONE, found.timestamp_ms, found.offset, epoch)
 
-    def _find(self, timestamp: int, limit: int, wait: bool) -> FoundRecord | None:
-        log = self.log
-        if timestamp == LATEST:
-            return FoundRecord(-1, limit, self.leader_epoch)
-        if timestamp in (EARLIEST, EARLIEST_LOCAL):
-            return FoundRecord(-1, log.log_start_offset, log.epochs.epoch_at(log.log_start_offset))
-        if timestamp == LATEST_TIERED:
-            return None
-        if timestamp == MAX_TIMESTAMP:
-            found = greatest_timestamp(log, wait)
-        else:
-            found = first_at_or_after(log, timestamp, wait)
-        return found if found is not None and found.offset < limit else None
+    def _limit(self, isolation: int) -> int:
+        if isolation == LOG_END:
+            return self.log.log_end_offset
+        return self.high_watermark if isolation == READ_UNCOMMITTED else self.last_stable_offset
 
     def disk_failed(self, error: OSError) -> None:
         """Somebody else who read for it met this; it is given up with its disk, as if it had read itself."""
@@ -327,4 +383,4 @@ class Partition:
         """The invariants, for tests and role changes."""
         self.log.check()
         assert self.high_watermark <= self.log.log_end_offset, "the high watermark is past the end"
-        assert not self.is_leader or self.followers is not None or self.high_watermark == self.log.log_end_offset
+        assert not self.is_leader or self.leadership is not None or self.high_watermark == self.log.log_end_offset

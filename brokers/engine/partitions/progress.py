@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-UNKNOWN_OFFSET = -1
+from typing import Final
+
+UNKNOWN_OFFSET: Final = -1
+UNKNOWN_EPOCH: Final = -1
 
 
 class FollowerProgress:
-    """Invariant: `caught_up_ms` is the last time at which the follower had everything that the leader had."""
+    """Invariant: `caught_up_ms` is the last time at which the follower had everything that the leader had.
 
-    __slots__ = ("caught_up_ms", "end_offset", "fetched_ms", "leader_end_at_fetch", "start_offset")
+    `broker_epoch` is the life in which the follower fetched last; -1 before it did, or when it does not say.
+    """
+
+    __slots__ = ("broker_epoch", "caught_up_ms", "end_offset", "fetched_ms", "leader_end_at_fetch", "start_offset")
 
     def __init__(self, *, caught_up_ms: int = 0) -> None:
         """A new leader knows nothing: ISR members are given `caught_up_ms` = now, the others 0 (REP-26)."""
         self.end_offset = UNKNOWN_OFFSET
         self.start_offset = UNKNOWN_OFFSET
+        self.broker_epoch = UNKNOWN_EPOCH
         self.fetched_ms = 0
         self.leader_end_at_fetch = 0
         self.caught_up_ms = caught_up_ms
 
-    def fetched(self, offset: int, start_offset: int, leader_end_offset: int, now_ms: int) -> None:
+    def fetched(
+        self, offset: int, start_offset: int, leader_end_offset: int, now_ms: int, broker_epoch: int = UNKNOWN_EPOCH
+    ) -> None:
         """The follower asked for `offset`, so it holds everything below (REP-7)."""
         if offset >= leader_end_offset:
             self.caught_up_ms = max(self.caught_up_ms, now_ms)
@@ -26,5 +35,6 @@ class FollowerProgress:
             self.caught_up_ms = max(self.caught_up_ms, self.fetched_ms)
         self.end_offset = offset
         self.start_offset = start_offset
+        self.broker_epoch = broker_epoch
         self.fetched_ms = now_ms
         self.leader_end_at_fetch = leader_end_offset

@@ -94,7 +94,11 @@ class ProduceWait(Wait):
     def watch(self, partition: Partition, last_offset: int) -> None:
         """Not reached yet: `partition.high_watermark <= last_offset`."""
         self._needed[partition] = max(last_offset, self._needed.get(partition, -1))
-        self._register(partition)
+        leadership = partition.leadership
+        if leadership is None:
+            self._register(partition)
+        else:
+            leadership.await_commit(self, last_offset)
 
     @property
     def pending(self) -> bool:

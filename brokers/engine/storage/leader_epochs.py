@@ -92,6 +92,12 @@ class LeaderEpochs:
             self.entries = [(self.entries[at][0], offset), *self.entries[at + 1 :]]
             self.save()
 
+    def clear(self) -> None:
+        """The log begins again."""
+        if self.entries:
+            self.entries = []
+            self.save()
+
     def save(self) -> None:
         # Not fsynced, until the log is: recovery reads the epochs of what was not flushed out of the batches.
         write_atomically(Path(self.path), render_lines(self.entries), self._root, durable=False)

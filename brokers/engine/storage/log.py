@@ -19,6 +19,9 @@ from brokers.engine.storage.retention import RetentionRules, SegmentFacts, delet
 from brokers.engine.storage.segment import IndexLimits, Segment
 
 RELATIVE_OFFSET_MAX: Final = 2**31 - 1
+# A batch as its leader wrote it: size in bytes, base offset, last offset, maximum timestamp, leader epoch, producer id
+# (-1 where it does not count), producer epoch, base sequence.
+FollowedBatch = tuple[int, int, int, int, int, int, int, int]
 # Batch positions remembered per log, twice: consumers at the tail find theirs without a scan.
 POSITIONS_MAX: Final = 64
 
@@ -108,6 +111,45 @@ class Log:
             positions = self._positions = {}
         positions[base_offset] = position
         return base_offset
+
+    def append_followed(self, data: memoryview, batches: list[FollowedBatch], now_ms: int) -> None:
+        """Writes checked batches, which lie in `data` one behind the other from its start, with the offsets and leader
+        epochs they have. As many at once as fit the segment. Raises StorageFailed; what was written before stays.
+        """
+        start = position = 0
+        held: list[FollowedBatch] = []
+        for batch in batches:
+            segment = self.active
+            size, _, last_offset, max_timestamp, _, _, _, _ = batch
+            pending = position - start
+            if segment.size_bytes + pending and self._must_roll(
+                segment, size + pending, last_offset, max_timestamp, now_ms
+            ):
+                if held:
+                    self._write_followed(data[start:position], held)
+                    held = []
+                    start = position
+                if self.active.size_bytes:
+                    self.roll(now_ms)
+            held.append(batch)
+            position += size
+        self._write_followed(data[start:position], held)
+
+    def _write_followed(self, data: memoryview, batches: list[FollowedBatch]) -> None:
+        segment = self.active
+        position = segment.size_bytes
+        segment.append_many(data, batches, self.config.index_limits)
+        producers = self.producers
+        for size, base_offset, last_offset, max_timestamp, leader_epoch, producer_id, epoch, sequence in batches:
+            if leader_epoch > self.epochs.latest:
+                self.epochs.assign(leader_epoch, base_offset)
+            if producer_id >= 0:
+                # A follower answers for duplicates as soon as it leads (IDE-9).
+                producers.update(producer_id, epoch, sequence, last_offset - base_offset, last_offset, max_timestamp)
+            self._remember(base_offset, position)
+            self.log_end_offset = last_offset + 1
+            position += size
+        producers.end_offset = self.log_end_offset
 
     def _must_roll(self, segment: Segment, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> bool:
         """LOG-16, for a segment that holds something."""
@@ -268,6 +310,12 @@ class Log:
             if snapshot.exists():
                 renamed.append(str(snapshot))
         return renamed
+
+    def empty(self) -> list[str]:
+        """Takes every segment out, the last one first; answers files to unlink. Part of `restart.restart_log`, which
+        puts one in.
+        """
+        return self._drop(self.segments[::-1], [])
 
     def detach(self, first: int, end: int) -> list[str]:
         """Takes closed segments out, to be replaced by a rewritten one at once (`attach`); answers files to unlink."""

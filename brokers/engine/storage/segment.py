@@ -88,6 +88,22 @@ class Segment:
             self.first_timestamp = max_timestamp
         self.account(position, size, last_offset, max_timestamp, limits)
 
+    def append_many(
+        self,
+        data: memoryview,
+        batches: list[tuple[int, int, int, int, int, int, int, int]],
+        limits: IndexLimits,
+    ) -> None:
+        """As `append`, for the batches (`log.FollowedBatch`) that fill `data`."""
+        position = self.size_bytes
+        append_all(self.file, data, position)
+        if position == 0:
+            self.first_timestamp = batches[0][3]
+        for size, _, last_offset, max_timestamp, _, _, _, _ in batches:
+            self.size_bytes += size
+            self.account(position, size, last_offset, max_timestamp, limits)
+            position += size
+
     def account(self, position: int, size: int, last_offset: int, max_timestamp: int, limits: IndexLimits) -> None:
         """Index entries and the greatest timestamp, for a batch written at `position` (LOG-9)."""
         if max_timestamp > self.max_timestamp:

@@ -5,22 +5,20 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokers.engine.partitions.high_watermark import advanced
 from brokers.engine.partitions.isr import effective_minimum, lagging, may_join
+from brokers.engine.partitions.leadership import Leadership
 from brokers.engine.partitions.progress import FollowerProgress
 
 
-@given(st.integers(0, 50), st.integers(0, 50), st.lists(st.integers(-1, 60), max_size=5))
-def test_the_high_watermark_is_the_last_offset_that_all_hold_and_never_moves_back(
-    current: int, leader_end: int, ends: list[int]
-) -> None:
-    current = min(current, leader_end)
-    held_by_all = max(
-        (offset for offset in range(leader_end + 1) if all(end >= offset for end in ends)), default=current
-    )
-    found = advanced(current, leader_end, ends)
-    assert found == max(current, held_by_all)
-    assert current <= found <= leader_end
+@given(st.integers(0, 50), st.lists(st.integers(-1, 60), max_size=4))
+def test_committed_is_what_all_who_count_hold(leader_end: int, ends: list[int]) -> None:
+    others = tuple(range(2, 2 + len(ends)))
+    leadership = Leadership()
+    leadership.begin(others, (1, *others), epoch_start_offset=0, now_ms=0)
+    for replica, end in zip(others, ends, strict=True):
+        leadership.followers[replica].fetched(end, 0, leader_end, 0)
+    held_by_all = max((offset for offset in range(-1, leader_end + 1) if all(end >= offset for end in ends)), default=0)
+    assert leadership.committed(leader_end, 0) == held_by_all
 
 
 def test_a_follower_is_caught_up_when_it_has_what_the_leader_had_at_its_last_fetch() -> None:

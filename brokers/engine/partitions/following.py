@@ -1,0 +1,104 @@
+"""What a follower takes from its leader: batches as they are, the high watermark, the log's start (REP-7, REP-8).
+
+A batch keeps the offset and the leader epoch that the leader gave it. It is checked as recovery checks one: what came
+damaged over the wire or from the leader's disk must not be stored, and the leader is asked again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from brokers.engine.records import batch as layout
+from brokers.engine.storage.files import StorageFailed
+from brokers.engine.storage.log import FollowedBatch
+from brokers.engine.storage.restart import restart_log
+from brokers.engine.wire.checksum import crc32c
+
+if TYPE_CHECKING:
+    from brokers.engine.partitions.partition import Partition
+
+_UNPACK = layout.HEADER.unpack_from
+
+
+class CorruptFetch(Exception):
+    """What the leader answered cannot follow what is here; the message says why."""
+
+
+def append_fetched(
+    partition: Partition, records: memoryview, leader_high_watermark: int, leader_log_start_offset: int, now_ms: int
+) -> int:
+    """As `Partition.append_fetched`."""
+    if partition.is_leader:
+        raise CorruptFetch("this replica leads")
+    log = partition.log
+    appended_bytes = 0
+    try:
+        if len(records):
+            appended_bytes = _append(partition, records, now_ms)
+        end_offset = log.log_end_offset
+        committed = leader_high_watermark if leader_high_watermark < end_offset else end_offset
+        if committed > partition.high_watermark:
+            partition.high_watermark = committed
+        if log.log_start_offset < leader_log_start_offset <= partition.high_watermark:
+            log.advance_start(leader_log_start_offset)
+    except StorageFailed as failure:
+        partition.storage_failed(failure)
+        raise
+    return appended_bytes
+
+
+def _append(partition: Partition, records: memoryview, now_ms: int) -> int:
+    """Writes the good batches at the front of `records`, then complains of the first bad one."""
+    log = partition.log
+    batches: list[FollowedBatch] = []
+    position, end = 0, len(records)
+    expected = log.log_end_offset
+    epoch = log.epochs.latest
+    fault = ""
+    while position < end:
+        if end - position < layout.HEADER_BYTES:
+            break
+        # fmt: off
+        (base_offset, length, leader_epoch, magic, crc, attributes, last_delta, _, max_timestamp,
+         producer_id, producer_epoch, base_sequence, _) = _UNPACK(records, position)
+        # fmt: on
+        size = length + layout.LOG_OVERHEAD_BYTES
+        if magic != layout.MAGIC or size < layout.HEADER_BYTES or last_delta < 0:
+            fault = f"no batch at byte {position}"
+            break
+        if position + size > end:
+            break
+        if base_offset < expected and not log.size_bytes and not batches and base_offset + last_delta >= expected:
+            # The leader's log starts within this batch (LOG-46), and so does this one: its file begins with the batch.
+            _begin_within(partition, base_offset, now_ms)
+        elif base_offset < expected:
+            fault = f"a batch at offset {base_offset} where {expected} or more was expected"
+            break
+        if leader_epoch < epoch or leader_epoch > partition.leader_epoch:
+            fault = f"a batch of leader epoch {leader_epoch} after {epoch}, in {partition.leader_epoch}"
+            break
+        if crc32c(records[position + layout.CHECKED_FROM : position + size]) != crc:
+            fault = f"the batch at offset {base_offset} does not match its checksum"
+            break
+        if attributes & layout.CONTROL:
+            producer_id = -1
+        last_offset = base_offset + last_delta
+        batches.append(
+            (size, base_offset, last_offset, max_timestamp, leader_epoch, producer_id, producer_epoch, base_sequence)
+        )
+        expected, epoch = last_offset + 1, leader_epoch
+        position += size
+    if batches:
+        log.append_followed(records, batches, now_ms)
+    if fault:
+        raise CorruptFetch(fault)
+    if not batches:
+        raise CorruptFetch(f"{end} bytes without a whole batch")
+    return position
+
+
+def _begin_within(partition: Partition, base_offset: int, now_ms: int) -> None:
+    log = partition.log
+    start_offset = log.log_start_offset
+    restart_log(log, base_offset, now_ms)
+    log.log_start_offset = start_offset

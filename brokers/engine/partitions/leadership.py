@@ -1,0 +1,132 @@
+"""What a leader of a partition with followers keeps beside its log: how far each follower is, who is in sync, who
+waits (REP-1, REP-11, REP-14, REP-26). A partition of one replica has none of this.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING, Final
+
+from brokers.engine.partitions.isr import may_join
+from brokers.engine.partitions.progress import FollowerProgress
+
+if TYPE_CHECKING:
+    from brokers.engine.partitions.waiting import ProduceWait, Wait
+
+# `replica.lag.time.max.ms`
+REPLICA_LAG_MS_MAX: Final = 30_000
+# Requests that ran out of time are swept out when there may be as many of them as of others, and at least so many.
+SWEPT_MIN: Final = 1_024
+
+
+class Leadership:
+    """Pure but for those who wait. `isr` is what the cluster's documents say; `proposed` is what this leader wrote and
+    has not read back, and until then whoever is in either of the two counts (REP-24).
+
+    `fetches` are followers' requests that wait for an append, `produces` requests that wait for the high watermark.
+    """
+
+    __slots__ = (
+        "_produces",
+        "_produces_made",
+        "_sweep_at",
+        "epoch_start_offset",
+        "fetches",
+        "followers",
+        "in_sync",
+        "isr",
+        "lag_ms_max",
+        "proposed",
+    )
+
+    def __init__(self, lag_ms_max: int = REPLICA_LAG_MS_MAX) -> None:
+        self.lag_ms_max = lag_ms_max
+        self.followers: dict[int, FollowerProgress] = {}
+        self.isr: tuple[int, ...] = ()
+        self.proposed: tuple[int, ...] | None = None
+        # The ISR and whoever is proposed for it.
+        self.in_sync: tuple[int, ...] = ()
+        self.epoch_start_offset = 0
+        self.fetches: set[Wait] = set()
+        self._produces: list[tuple[int, int, ProduceWait]] = []
+        self._produces_made = 0
+        self._sweep_at = SWEPT_MIN
+
+    # -- who follows --------------------------------------------------------------------------------------------------
+
+    def begin(self, others: tuple[int, ...], isr: tuple[int, ...], epoch_start_offset: int, now_ms: int) -> None:
+        """A leader epoch begins: nothing is known of any follower (REP-26)."""
+        self.followers = {replica: FollowerProgress(caught_up_ms=now_ms if replica in isr else 0) for replica in others}
+        self.epoch_start_offset = epoch_start_offset
+        self.proposed = None
+        self.confirm(others, isr)
+
+    def confirm(self, others: tuple[int, ...], isr: tuple[int, ...]) -> None:
+        """The documents say that these follow and are in sync, in the same leader epoch."""
+        known = self.followers
+        if len(known) != len(others) or any(replica not in known for replica in others):
+            self.followers = {replica: known.get(replica) or FollowerProgress() for replica in others}
+        self.isr = isr
+        self._count()
+
+    def propose(self, isr: tuple[int, ...] | None) -> None:
+        """This leader writes `isr`; None: the documents have been read since, and say what is."""
+        self.proposed = isr
+        self._count()
+
+    def _count(self) -> None:
+        proposed = self.proposed
+        self.in_sync = self.isr if proposed is None else tuple({*self.isr, *proposed})
+
+    def candidates(self, high_watermark: int) -> list[int]:
+        """Followers outside of the ISR that have what it takes (REP-23); whether they live is the caller's to know."""
+        return [
+            replica
+            for replica, follower in self.followers.items()
+            if replica not in self.isr and may_join(follower, high_watermark, self.epoch_start_offset)
+        ]
+
+    # -- how far ------------------------------------------------------------------------------------------------------
+
+    def committed(self, end_offset: int, now_ms: int) -> int:
+        """The least end offset of all that count: the ISR, who is proposed for it, and who keeps up and is about to be
+        proposed (REP-11).
+        """
+        lowest = end_offset
+        for replica, follower in self.followers.items():
+            offset = follower.end_offset
+            if offset < lowest and (replica in self.in_sync or now_ms - follower.caught_up_ms <= self.lag_ms_max):
+                lowest = offset
+        return lowest
+
+    def low_watermark(self, start_offset: int) -> int:
+        """The least log start of the leader and its followers in sync: what lies below is gone everywhere (LOG-46)."""
+        lowest = start_offset
+        for replica, follower in self.followers.items():
+            if replica in self.in_sync and follower.start_offset < lowest:
+                lowest = follower.start_offset
+        return lowest
+
+    # -- who waits ----------------------------------------------------------------------------------------------------
+
+    def await_commit(self, wait: ProduceWait, last_offset: int) -> None:
+        if len(self._produces) >= self._sweep_at:
+            self._produces = [held for held in self._produces if not held[2].done]
+            heapify(self._produces)
+            self._sweep_at = max(SWEPT_MIN, 2 * len(self._produces))
+        self._produces_made += 1
+        heappush(self._produces, (last_offset, self._produces_made, wait))
+
+    def committed_below(self, high_watermark: int) -> list[ProduceWait]:
+        """Takes out whoever waits for an offset below; each may be over for another reason."""
+        produces = self._produces
+        found: list[ProduceWait] = []
+        while produces and produces[0][0] < high_watermark:
+            found.append(heappop(produces)[2])
+        return found
+
+    def all_waits(self) -> list[Wait]:
+        """Takes out everybody, to be told that the leadership is over."""
+        found: list[Wait] = [*self.fetches, *(wait for _, _, wait in self._produces)]
+        self._produces = []
+        return found

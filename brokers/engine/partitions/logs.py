@@ -1,0 +1,267 @@
+"""The logs that this broker holds, over all roots: opened at start, flushed, tidied, given up with their disk.
+
+Nothing here knows who leads. It all lives in one thread; only what batches `run` may be called from another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from brokers.engine.partitions.flush import FlushBatch
+from brokers.engine.partitions.flush_due import FlushDue
+from brokers.engine.partitions.loading import RootLoader
+from brokers.engine.partitions.partition import Partition
+from brokers.engine.partitions.removals import RemovalBatch, Removals
+from brokers.engine.partitions.reports import DirectoryState, RecoveryReport
+from brokers.engine.partitions.start_offsets import StartOffsets, StartOffsetsBatch
+from brokers.engine.partitions.topic_config import TopicConfig, parse
+from brokers.engine.storage.compaction.totals import CleanerTotals
+from brokers.engine.storage.directories import LogRoot
+from brokers.engine.storage.files import OPEN_FILES_MAX, OpenFiles, StorageFailed
+from brokers.engine.storage.flushing import needs_flush, settled
+
+FLUSHED_LOGS_MAX: Final = 64
+CONFIGS_CACHED_MAX: Final = 4_096
+PRODUCER_EXPIRY_INTERVAL_MS: Final = 600_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageSettings:
+    """`defaults` are topic keys that this broker sets for all topics (`topic_config.topic_defaults`)."""
+
+    roots: tuple[Path, ...]
+    broker_id: int
+    cluster_id: str
+    defaults: Mapping[str, str] = field(default_factory=dict)
+    open_files_max: int = OPEN_FILES_MAX
+    retention_interval_ms: int = 300_000
+
+
+class NoUsableDirectory(Exception):
+    """Every root of `log.dirs` is offline; the broker cannot hold anything (LOG-3)."""
+
+
+class HeldLogs:
+    """Iterates over its partitions. `offline_directories` maps a failed root to the reason."""
+
+    def __init__(self, settings: StorageSettings) -> None:
+        self.settings = settings
+        self.files = OpenFiles(settings.open_files_max, self.directory_failed)
+        self.offline_directories: dict[Path, str] = {}
+        self._roots = [LogRoot(path) for path in settings.roots]
+        self._partitions: dict[tuple[str, int], Partition] = {}
+        self._configs: dict[tuple[tuple[str, str], ...], TopicConfig] = {}
+        self._removals = Removals(self.directory_failed)
+        self.cleaned = CleanerTotals()
+        self._next_retention_ms = 0
+        self._next_expiry_ms = 0
+        self._flush_from = 0
+        self._starts = StartOffsets(settings.roots)
+        self._due = FlushDue()
+        # (topic, partition, directory) of logs that say that they are of another topic; whoever tells of it empties it.
+        self.set_aside: list[tuple[str, int, str]] = []
+        # Partitions of whose deletion the checkpoint files may not know.
+        self._outdated: set[tuple[str, int]] = set()
+
+    def get(self, topic: str, index: int) -> Partition | None:
+        return self._partitions.get((topic, index))
+
+    def __iter__(self) -> Iterator[Partition]:
+        return iter(tuple(self._partitions.values()))
+
+    def __len__(self) -> int:
+        return len(self._partitions)
+
+    # -- start and stop -----------------------------------------------------------------------------------------------
+
+    def recover(self, now_ms: int) -> RecoveryReport:
+        """Locks the roots and loads every partition found there, none of them leading.
+
+        Raises DirectoryRefused (another broker's or locked root) and NoUsableDirectory.
+        """
+        report = RecoveryReport()
+        for root in self._roots:
+            try:
+                root.open(self.settings.broker_id, self.settings.cluster_id)
+                report.clean &= root.clean
+                self._load_root(root, report, now_ms)
+            except StorageFailed as failure:
+                self.directory_failed(failure)
+        self._need_a_root()
+        report.partitions = len(self._partitions)
+        return report
+
+    def _load_root(self, root: LogRoot, report: RecoveryReport, now_ms: int) -> None:
+        loader = RootLoader(root, self.files, self._config({}), self.directory_failed, now_ms)
+        self._outdated |= loader.checkpointed
+        for key, partition in loader.load(report):
+            self._outdated.discard(key)
+            self._partitions[key] = partition
+        if loader.has_fallen:
+            self.checkpoint_recovery_points()
+
+    def close(self, *, broker_epoch: int = -1) -> None:
+        """Clean stop: everything flushed, checkpoints and snapshots written, then the marker of it (LOG-34)."""
+        for partition in self:
+            partition.resign()
+            if not partition.offline:
+                try:
+                    partition.log.close()
+                except StorageFailed as failure:
+                    self.directory_failed(failure)
+        self._flush_closed()
+        for root in self._online():
+            try:
+                root.mark_clean(broker_epoch)
+            except StorageFailed as failure:
+                self.directory_failed(failure)
+        for root in self._roots:
+            root.unlock()
+
+    def _flush_closed(self) -> None:
+        """Everything that is not on disk, some logs at a time: each takes descriptors."""
+        waiting = [partition for partition in self if not settled(partition.log)]
+        for at in range(0, max(len(waiting), 1), FLUSHED_LOGS_MAX):
+            online = [partition for partition in self if not partition.offline]
+            dirty = [partition for partition in waiting[at : at + FLUSHED_LOGS_MAX] if not partition.offline]
+            batch = self._flush_batch(online, dirty, closing=True)
+            batch.run()
+            batch.finish()
+            for partition in dirty:
+                partition.log.rest()
+                partition.log.active.file.close()
+
+    def _config(self, config: Mapping[str, str]) -> TopicConfig:
+        key = tuple(sorted(config.items()))
+        view = self._configs.get(key)
+        if view is None:
+            if len(self._configs) >= CONFIGS_CACHED_MAX:
+                self._configs.clear()
+            view = self._configs[key] = parse(config, self.settings.defaults)
+        return view
+
+    # -- disks --------------------------------------------------------------------------------------------------------
+
+    def directory_failed(self, failure: StorageFailed) -> None:
+        """Gives up a root and everything on it (LOG-3)."""
+        if failure.directory in self.offline_directories:
+            return
+        self.offline_directories[failure.directory] = str(failure.cause)
+        for partition in self._partitions.values():
+            if partition.log.root == failure.directory:
+                partition.fail()
+
+    def _online(self) -> list[LogRoot]:
+        return [root for root in self._roots if root.path not in self.offline_directories]
+
+    def _need_a_root(self) -> None:
+        if not self._online():
+            raise NoUsableDirectory("; ".join(f"{path}: {why}" for path, why in self.offline_directories.items()))
+
+    def directories(self) -> list[DirectoryState]:
+        """Every root as it is, in the order of the configuration."""
+        counts = dict.fromkeys(self.settings.roots, 0)
+        sizes = dict.fromkeys(self.settings.roots, 0)
+        for partition in self._partitions.values():
+            counts[partition.log.root] += 1
+            sizes[partition.log.root] += partition.log.size_bytes
+        reasons = self.offline_directories
+        return [DirectoryState(root, counts[root], sizes[root], reasons.get(root)) for root in self.settings.roots]
+
+    def _root_of(self, partition: Partition) -> LogRoot | None:
+        return next((root for root in self._roots if root.path == partition.log.root), None)
+
+    # -- keeping house ------------------------------------------------------------------------------------------------
+
+    def size_bytes(self, prefix: str = "") -> int:
+        """Bytes on disk of all partitions whose internal topic starts with `prefix` (an instance's is `ins-x.`)."""
+        partitions = self._partitions.items()
+        return sum(partition.log.size_bytes for (topic, _), partition in partitions if topic.startswith(prefix))
+
+    def maintain(self, now_ms: int, *, removing: bool = True) -> None:
+        """Retention, producer expiry, idle descriptors, and delayed removals unless somebody else sees to them. Call
+        every few seconds.
+
+        Raises NoUsableDirectory when the last root is gone (LOG-3).
+        """
+        self._need_a_root()
+        if now_ms >= self._next_retention_ms:
+            self._next_retention_ms = now_ms + self.settings.retention_interval_ms
+            self._apply_retention(now_ms)
+        if now_ms >= self._next_expiry_ms:
+            self._next_expiry_ms = now_ms + PRODUCER_EXPIRY_INTERVAL_MS
+            for partition in self._partitions.values():
+                partition.log.producers.expire(now_ms)
+        if removing and (removals := self.plan_removals(now_ms)) is not None:
+            removals.run()
+            removals.finish()
+        self.files.close_idle()
+        for partition in self._partitions.values():
+            if partition.log.active.file.fd < 0:
+                partition.log.rest()
+
+    def _apply_retention(self, now_ms: int) -> None:
+        for partition in self:
+            if partition.offline:
+                continue
+            try:
+                gone = partition.log.apply_retention(partition.high_watermark, now_ms)
+            except StorageFailed as failure:
+                self.directory_failed(failure)
+                continue
+            self._remove_later(gone, partition.log.root, partition.config.file_delete_delay_ms, now_ms)
+
+    def remove_later(self, partition: Partition, paths: list[str], now_ms: int) -> None:
+        """Unlinks files that a partition gave up, after its delete delay, so that running reads finish (LOG-44)."""
+        self._remove_later(paths, partition.log.root, partition.config.file_delete_delay_ms, now_ms)
+
+    def _remove_later(self, paths: list[str], root: Path, delay_ms: int, now_ms: int) -> None:
+        self._removals.add(paths, root, now_ms + delay_ms)
+
+    def plan_removals(self, now_ms: int) -> RemovalBatch | None:
+        """The files whose delay is over. Used like a flush."""
+        return self._removals.due(now_ms)
+
+    def plan_flush(self, *, logs_max: int = FLUSHED_LOGS_MAX) -> FlushBatch:
+        """The next logs to make durable, in turn, and the checkpoints. Call `run()` in a thread, `finish()` in this
+        one.
+        """
+        partitions = [partition for partition in self._partitions.values() if not partition.offline]
+        dirty = [partition for partition in partitions if needs_flush(partition.log)]
+        if len(dirty) > logs_max:
+            start = self._flush_from % len(dirty)
+            self._flush_from = start + logs_max
+            dirty = (dirty[start:] + dirty[:start])[:logs_max]
+        return self._flush_batch(partitions, dirty)
+
+    def plan_due_flush(self, now_ms: int) -> FlushBatch | None:
+        """The logs whose topics ask for a flush by now (`flush.messages`, `flush.ms`), None if there are none. Call
+        every second, and use it like a flush.
+        """
+        if not any(view.flushes for view in self._configs.values()):
+            return None
+        partitions = [partition for partition in self._partitions.values() if not partition.offline]
+        dirty = self._due.due(partitions, now_ms)
+        return self._flush_batch(partitions, dirty) if dirty else None
+
+    def _flush_batch(self, partitions: list[Partition], dirty: list[Partition], *, closing: bool = False) -> FlushBatch:
+        roots = [root.path for root in self._online()]
+        starts = self._starts.plan(partitions, roots)
+        return FlushBatch(partitions, dirty, roots, starts, self.directory_failed, closing=closing)
+
+    def checkpoint_recovery_points(self) -> None:
+        """At once, because what the files say of some log is too much: a start would believe that more is on disk, or
+        that less of it counts, than is so.
+        """
+        batch = self._flush_batch([partition for partition in self if not partition.offline], [])
+        batch.run()
+        batch.finish()
+        self._outdated.clear()
+
+    def plan_start_offsets(self, roots: Iterable[Path]) -> StartOffsetsBatch:
+        """The start offsets of the logs in `roots` as they are, to be durable at once (LOG-46). Used like a flush."""
+        online = [root.path for root in self._online() if root.path in set(roots)]
+        return StartOffsetsBatch(online, self._starts.plan(self._partitions.values(), online), self.directory_failed)

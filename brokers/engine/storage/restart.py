@@ -1,0 +1,31 @@
+"""A log that begins again, without records, at another offset: everything it had lies below its leader's (REP-9)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from brokers.engine.storage.files import storage_errors, sync_directory
+from brokers.engine.storage.log import Log
+from brokers.engine.storage.producer_state import SNAPSHOT_SUFFIX
+from brokers.engine.storage.segment import Segment
+
+
+def restart_log(log: Log, offset: int, now_ms: int) -> list[str]:
+    """Gives up every segment; answers the files to unlink later. Raises StorageFailed.
+
+    A crash on the way leaves a shorter log, never one with a hole: segments go from the end on, and the file that says
+    where the log begins comes last. Checkpoint the recovery point before anything is appended.
+    """
+    gone = log.empty()
+    with storage_errors(log.root):
+        for snapshot in Path(log.directory).glob(f"*{SNAPSHOT_SUFFIX}"):
+            snapshot.unlink()
+    sync_directory(Path(log.directory), log.root)
+    segment = Segment(log.directory, log.root, offset, log.files, now_ms=now_ms)
+    segment.create_file()
+    log.segments = [segment]
+    log.active = segment
+    log.log_start_offset = log.log_end_offset = log.recovery_point = offset
+    log.producers.clear(offset)
+    log.epochs.clear()
+    return [path for path in gone if not path.endswith(SNAPSHOT_SUFFIX)]
