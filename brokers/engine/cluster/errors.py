@@ -85,3 +85,25 @@ class InstanceNotWritable(Refused):
     """The instance is frozen or being deleted (CKA-14)."""
 
     wire_code = 44
+
+
+class ReassignmentInProgress(Refused):
+    """Replicas of the topic are moving (REP-33)."""
+
+    wire_code = 60
+
+
+class NoReassignmentInProgress(Refused):
+    wire_code = 85
+
+
+class PreferredLeaderNotAvailable(Refused):
+    wire_code = 80
+
+
+class EligibleLeadersNotAvailable(Refused):
+    wire_code = 83
+
+
+class ElectionNotNeeded(Refused):
+    wire_code = 84

@@ -11,7 +11,16 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 
 from brokers.contract.documents import BrokerDocument, InstanceAck
-from brokers.engine.cluster import client_quotas, controller_writes, registration, topic_admin, topic_plans
+from brokers.engine.cluster import (
+    client_quotas,
+    controller_writes,
+    election_writes,
+    reassignment_writes,
+    registration,
+    topic_admin,
+    topic_plans,
+)
+from brokers.engine.cluster.election_plans import ElectionType
 from brokers.engine.cluster.image import ClusterImage, TopicImage
 from brokers.engine.cluster.quota_image import QuotaEntity
 from brokers.engine.cluster.terms import ControllerTerm, StateWrite
@@ -123,6 +132,22 @@ class ClusterStore:
         A picture shows it as soon as its `config_change` has come to the one answered.
         """
         return await topic_admin.alter_config(self.tree, image, instance_id=instance_id, name=name, change=change)
+
+    # --- where replicas are and who leads ------------------------------------------------------------------------
+
+    async def elect_leaders(
+        self, image: ClusterImage, wanted: Sequence[election_writes.Key], kind: ElectionType
+    ) -> dict[election_writes.Key, election_writes.Outcome]:
+        """REP-28, REP-31: `wanted` are partitions of `image` by internal topic name, each answered for itself."""
+        return await election_writes.elect(self.tree, image, wanted, kind)
+
+    async def reassign(
+        self, image: ClusterImage, wanted: Mapping[str, reassignment_writes.Targets]
+    ) -> dict[reassignment_writes.Key, reassignment_writes.Outcome]:
+        """REP-32, REP-33: starts moves to the replicas given per partition, or calls off what moves (None)."""
+        return await reassignment_writes.reassign(
+            self.tree, image, wanted, replication_factor_max=self._replication_factor_max
+        )
 
     # --- client quotas ------------------------------------------------------------------------------------------
 

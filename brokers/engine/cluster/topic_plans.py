@@ -235,6 +235,8 @@ def plan_growth(
     beside: Sequence[CreatedTopic] = (),
 ) -> dict[int, tuple[int, ...]]:
     """The added partitions with their replicas; `beside` as in `plan_creation`. Raises errors.Refused."""
+    if present.adding or present.removing:
+        raise errors.ReassignmentInProgress("Partitions of the topic are being reassigned.")
     count = len(present.assignment)
     if total < count:
         raise errors.InvalidPartitions(

@@ -155,6 +155,7 @@ ADVERTISED_TENANT: Final[dict[ApiKey, tuple[int, int]]] = {
     _K.DELETE_TOPICS: (1, 6),
     _K.DELETE_RECORDS: (0, 2),
     _K.INIT_PRODUCER_ID: (0, 5),
+    _K.OFFSET_FOR_LEADER_EPOCH: (0, 4),
     _K.DESCRIBE_CONFIGS: (1, 4),
     _K.ALTER_CONFIGS: (0, 2),
     _K.DESCRIBE_LOG_DIRS: (0, 4),
@@ -165,13 +166,16 @@ ADVERTISED_TENANT: Final[dict[ApiKey, tuple[int, int]]] = {
     _K.DESCRIBE_CLUSTER: (0, 1),
 }
 
-# The listener inside the cluster asks who is there first.
+# The listener inside the cluster asks who is there first, and only the cluster itself says who leads and what moves.
 ADVERTISED_INTERNAL: Final[dict[ApiKey, tuple[int, int]]] = dict(
     sorted(
         {
             **ADVERTISED_TENANT,
             _K.SASL_HANDSHAKE: (0, 1),
             _K.SASL_AUTHENTICATE: (0, 2),
+            _K.ELECT_LEADERS: (0, 2),
+            _K.ALTER_PARTITION_REASSIGNMENTS: (0, 0),
+            _K.LIST_PARTITION_REASSIGNMENTS: (0, 0),
         }.items()
     )
 )

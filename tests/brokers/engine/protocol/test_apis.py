@@ -29,8 +29,14 @@ def test_every_advertised_version_has_a_codec(advertised: dict[ApiKey, tuple[int
             assert codec.decode_response(api_key, version, body) == message
 
 
-def test_a_tenant_is_not_offered_authentication() -> None:
-    assert set(ADVERTISED_INTERNAL) - set(ADVERTISED_TENANT) == {ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
+def test_a_tenant_is_offered_neither_authentication_nor_the_place_of_replicas() -> None:
+    assert set(ADVERTISED_INTERNAL) - set(ADVERTISED_TENANT) == {
+        ApiKey.SASL_HANDSHAKE,
+        ApiKey.SASL_AUTHENTICATE,
+        ApiKey.ELECT_LEADERS,
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
+    }
 
 
 def test_what_reads_and_writes_records_is_served_from_version_0() -> None:

@@ -1,0 +1,69 @@
+"""Who leads a partition when an operator asks for an election (REP-28, REP-29). Pure.
+
+The controller elects by itself whenever there is a clean choice; what is left to ask for is the first replica of the
+assignment, or giving records up to have a leader at all.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+
+from brokers.contract.documents import PartitionStateDocument
+from brokers.engine.cluster import errors
+from brokers.engine.cluster.image import NO_LEADER, BrokerInfo, PartitionImage
+from brokers.engine.cluster.lives import is_same_life, isr_epochs
+
+
+class ElectionType(enum.IntEnum):
+    """As on the wire."""
+
+    PREFERRED = 0
+    UNCLEAN = 1
+
+
+def plan_election(
+    kind: ElectionType, partition: PartitionImage, brokers: Mapping[int, BrokerInfo], controller_epoch: int
+) -> PartitionStateDocument:
+    """The state to write over the partition's present one.
+
+    Raises:
+        errors.ElectionNotNeeded: the wanted leader leads, or for an unclean election anybody does.
+        errors.PreferredLeaderNotAvailable: the first replica is away, stopping or not in sync.
+        errors.EligibleLeadersNotAvailable: no replica lives.
+    """
+    if kind is ElectionType.PREFERRED:
+        leader, isr = _preferred(partition, brokers), partition.isr
+    else:
+        leader, isr = _unclean(partition, brokers)
+    joined = {leader: brokers[leader].epoch}
+    return PartitionStateDocument(
+        leader=leader,
+        leader_epoch=partition.leader_epoch + 1,
+        controller_epoch=max(partition.controller_epoch, controller_epoch),
+        isr=isr,
+        isr_broker_epochs=isr_epochs(isr, partition, brokers, joined),
+    )
+
+
+def _preferred(partition: PartitionImage, brokers: Mapping[int, BrokerInfo]) -> int:
+    leader = partition.replicas[0]
+    if partition.leader == leader:
+        raise errors.ElectionNotNeeded("Leader election not needed for topic partition.")
+    if leader not in partition.isr or not is_same_life(partition, brokers, leader) or brokers[leader].stopping:
+        raise errors.PreferredLeaderNotAvailable(f"The preferred leader, broker {leader}, is not in sync.")
+    return leader
+
+
+def _unclean(partition: PartitionImage, brokers: Mapping[int, BrokerInfo]) -> tuple[int, tuple[int, ...]]:
+    """`(leader, ISR)`: a member of the ISR if one lives after all, else the first replica that lives."""
+    if partition.leader != NO_LEADER and partition.leader in brokers:
+        raise errors.ElectionNotNeeded("Leader election not needed for topic partition.")
+    in_sync = tuple(replica for replica in partition.isr if is_same_life(partition, brokers, replica))
+    for replica in partition.replicas:
+        if replica in in_sync:
+            return replica, in_sync
+    for replica in partition.replicas:
+        if replica in brokers:
+            return replica, (replica,)
+    raise errors.EligibleLeadersNotAvailable("No replica of the partition is alive.")

@@ -1,0 +1,101 @@
+"""Elections that were asked for, written by whichever broker was asked (REP-31).
+
+A state is read, decided on and replaced by compare-and-set; the controller, which follows the documents, finds a
+partition with a live leader and agrees.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from brokers.engine.cluster import changes, errors
+from brokers.engine.cluster.election_plans import ElectionType, plan_election
+from brokers.engine.cluster.image import ClusterImage
+from brokers.engine.cluster.stored_states import read_states
+from brokers.engine.cluster.terms import StateWrite
+from brokers.engine.cluster.tree import Operation, Tree, TreeError
+
+# As the controller's: far below ZooKeeper's 1 MB frame.
+WRITES_PER_TRANSACTION_MAX = 250
+
+Key = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Elected:
+    """What was written; a picture shows it as soon as the partition's leader epoch has come to this one."""
+
+    leader: int
+    leader_epoch: int
+
+
+Outcome = Elected | errors.ClusterError
+
+
+async def elect(tree: Tree, image: ClusterImage, wanted: Sequence[Key], kind: ElectionType) -> dict[Key, Outcome]:
+    """`wanted` are partitions that `image` has, by internal name. Each is answered for itself."""
+    outcomes: dict[Key, Outcome] = {}
+    pending = list(dict.fromkeys(wanted))
+    for _ in range(changes.COMPARE_AND_SET_ATTEMPTS_MAX):
+        if not pending:
+            break
+        writes = []
+        for key, write in zip(pending, await _plan(tree, image, pending, kind), strict=True):
+            if isinstance(write, StateWrite):
+                writes.append(write)
+            else:
+                outcomes[key] = write
+        lost = await _commit(tree, writes)
+        for write in writes:
+            if write.key not in lost:
+                outcomes[write.key] = Elected(write.document.leader, write.document.leader_epoch)
+        pending = list(lost)
+    for key in pending:
+        outcomes[key] = errors.Conflict("The partition keeps changing.")
+    return outcomes
+
+
+async def _plan(
+    tree: Tree, image: ClusterImage, keys: Sequence[Key], kind: ElectionType
+) -> list[StateWrite | errors.ClusterError]:
+    stored = await read_states(tree, [(name, image.topics[name].partitions[index]) for name, index in keys])
+    planned: list[StateWrite | errors.ClusterError] = []
+    for (name, index), partition in zip(keys, stored, strict=True):
+        try:
+            if partition.version is None:
+                raise errors.EligibleLeadersNotAvailable("The partition never had a leader.")
+            document = plan_election(kind, partition, image.brokers, image.controller_epoch)
+        except errors.Refused as refusal:
+            planned.append(refusal)
+        else:
+            planned.append(StateWrite(name, index, document, partition.version))
+    return planned
+
+
+async def _commit(tree: Tree, writes: Sequence[StateWrite]) -> set[Key]:
+    """Writes what can be written; answers which lost a race. One that does must not take its neighbours with it."""
+    chunks = [
+        writes[start : start + WRITES_PER_TRANSACTION_MAX]
+        for start in range(0, len(writes), WRITES_PER_TRANSACTION_MAX)
+    ]
+    lost: set[Key] = set()
+    alone: list[StateWrite] = []
+    for chunk, won in zip(chunks, await asyncio.gather(*(_try(tree, chunk) for chunk in chunks)), strict=True):
+        if not won:
+            alone += chunk
+    for write, won in zip(alone, await asyncio.gather(*(_try(tree, [write]) for write in alone)), strict=True):
+        if not won:
+            lost.add(write.key)
+    return lost
+
+
+async def _try(tree: Tree, writes: Sequence[StateWrite]) -> bool:
+    operations: list[Operation] = [operation for write in writes for operation in write.operations()]
+    operations.append(changes.topics_changed(dict.fromkeys(write.topic for write in writes)))
+    try:
+        await tree.commit(operations)
+    except TreeError:
+        return False
+    return True

@@ -1,0 +1,120 @@
+"""What it takes to move a partition to other brokers, or to call a move off (REP-32, REP-33). Pure.
+
+While a partition moves, its replicas are the wanted ones followed by those that will go. The controller ends the move
+in one transaction when every wanted replica is in sync; until then the wanted ones can be replaced by others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from brokers.contract.documents import PartitionStateDocument, TopicDocument
+from brokers.engine.cluster import errors
+from brokers.engine.cluster.image import NO_LEADER, BrokerInfo, PartitionImage
+from brokers.engine.cluster.lives import is_same_life, isr_epochs
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """One partition's part of a topic document."""
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+
+    @property
+    def is_moving(self) -> bool:
+        return bool(self.adding or self.removing)
+
+    @property
+    def original(self) -> tuple[int, ...]:
+        """The replicas that were there before the move."""
+        return tuple(replica for replica in self.replicas if replica not in self.adding)
+
+    def moved_to(self, target: Sequence[int]) -> Assignment:
+        """On the way to `target`, whatever the way was before."""
+        original = self.original
+        going = tuple(replica for replica in original if replica not in target)
+        return Assignment(
+            replicas=(*target, *going),
+            adding=tuple(replica for replica in target if replica not in original),
+            removing=going,
+        )
+
+
+def assignment_of(document: TopicDocument, index: int) -> Assignment:
+    return Assignment(document.assignment[index], document.adding.get(index, ()), document.removing.get(index, ()))
+
+
+def with_assignments(document: TopicDocument, changed: Mapping[int, Assignment]) -> TopicDocument:
+    """The document with these partitions assigned anew; the maps of moves hold moving partitions only."""
+    assignment, adding, removing = dict(document.assignment), dict(document.adding), dict(document.removing)
+    for index, wanted in changed.items():
+        assignment[index] = wanted.replicas
+        for differing, replicas in ((adding, wanted.adding), (removing, wanted.removing)):
+            differing.pop(index, None)
+            if replicas:
+                differing[index] = replicas
+    return replace(document, assignment=assignment, adding=adding, removing=removing)
+
+
+def plan_move(
+    present: Assignment,
+    target: Sequence[int] | None,
+    eligible: Mapping[int, str | None],
+    *,
+    replication_factor_max: int,
+) -> Assignment:
+    """`target` None calls the move off; `eligible` are the live brokers that may hold the topic.
+
+    Raises:
+        errors.NoReassignmentInProgress: there is no move to call off.
+        errors.InvalidReplicaAssignment: no broker, one twice, too many, or one that lives nowhere the topic may go.
+    """
+    if target is None:
+        if not present.is_moving:
+            raise errors.NoReassignmentInProgress("No partition reassignment is in progress.")
+        return present.moved_to(present.original)
+    if not target:
+        raise errors.InvalidReplicaAssignment("Empty replica list specified in partition reassignment.")
+    if len(set(target)) != len(target):
+        raise errors.InvalidReplicaAssignment(f"Duplicate replica ids in partition reassignment: {list(target)}.")
+    if len(target) > replication_factor_max:
+        raise errors.InvalidReplicaAssignment(
+            f"This cluster keeps at most {replication_factor_max} replica(s) of a partition."
+        )
+    wanted = present.moved_to(target)
+    absent = [replica for replica in wanted.adding if replica not in eligible]
+    if absent:
+        raise errors.InvalidReplicaAssignment(f"Replica assignment has brokers that are not alive here: {absent}.")
+    return wanted
+
+
+def state_after(
+    partition: PartitionImage, wanted: Assignment, brokers: Mapping[int, BrokerInfo], controller_epoch: int
+) -> PartitionStateDocument | None:
+    """The state to write together with `wanted`; None when no replica of the present picture goes for good.
+
+    One that does leaves the ISR at once, and the leader epoch grows: an ISR that the leader is just writing with it
+    then loses its race.
+
+    Raises:
+        errors.InvalidReplicaAssignment: nobody who would stay is in sync, so that acknowledged records would go.
+    """
+    gone = [replica for replica in partition.replicas if replica not in wanted.replicas]
+    if not gone or partition.version is None:
+        return None
+    isr = tuple(replica for replica in partition.isr if replica not in gone)
+    if not isr:
+        raise errors.InvalidReplicaAssignment("None of the replicas that would stay is in sync.")
+    leader = partition.leader
+    if leader in gone:
+        leader = next((id for id in wanted.replicas if id in isr and is_same_life(partition, brokers, id)), NO_LEADER)
+    return PartitionStateDocument(
+        leader=leader,
+        leader_epoch=partition.leader_epoch + 1,
+        controller_epoch=max(partition.controller_epoch, controller_epoch),
+        isr=isr,
+        isr_broker_epochs=isr_epochs(isr, partition, brokers),
+    )

@@ -1,0 +1,141 @@
+"""Starts, changes and calls off moves of partitions, from any broker (REP-32, REP-33, decision 21).
+
+A topic's document and the states that change with it are one transaction; who lost a race looks again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from brokers.contract import paths
+from brokers.contract.documents import TopicDocument
+from brokers.engine.cluster import changes, errors
+from brokers.engine.cluster.image import ClusterImage, PartitionImage
+from brokers.engine.cluster.reassignment_plans import (
+    Assignment,
+    assignment_of,
+    plan_move,
+    state_after,
+    with_assignments,
+)
+from brokers.engine.cluster.stored_states import read_states
+from brokers.engine.cluster.terms import StateWrite
+from brokers.engine.cluster.topic_plans import eligible_brokers
+from brokers.engine.cluster.tree import Operation, Set, Tree, TreeError
+
+TOPICS_IN_FLIGHT_MAX = 64
+
+Key = tuple[str, int]
+# Wanted replicas by partition index; None calls the move off.
+Targets = Mapping[int, Sequence[int] | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """What was written; a picture shows it as soon as the topic's version has come to this one."""
+
+    assignment: Assignment
+    topic_version: int
+
+
+Outcome = Moved | errors.ClusterError
+
+
+async def reassign(
+    tree: Tree, image: ClusterImage, wanted: Mapping[str, Targets], *, replication_factor_max: int
+) -> dict[Key, Outcome]:
+    """`wanted` by internal topic name, of topics that `image` has. Each partition is answered for itself."""
+    permits = asyncio.Semaphore(TOPICS_IN_FLIGHT_MAX)
+
+    async def one(name: str, targets: Targets) -> dict[int, Outcome]:
+        async with permits:
+            return await _Move(tree, image, name, replication_factor_max).carry_out(targets)
+
+    answers = await asyncio.gather(*(one(name, targets) for name, targets in wanted.items()))
+    return {
+        (name, index): outcome
+        for name, outcomes in zip(wanted, answers, strict=True)
+        for index, outcome in outcomes.items()
+    }
+
+
+class _Move:
+    """The moves of one topic."""
+
+    def __init__(self, tree: Tree, image: ClusterImage, name: str, replication_factor_max: int) -> None:
+        self._tree = tree
+        self._image = image
+        self._name = name
+        self._replication_factor_max = replication_factor_max
+
+    async def carry_out(self, targets: Targets) -> dict[int, Outcome]:
+        path = paths.topic(self._name)
+        for _ in range(changes.COMPARE_AND_SET_ATTEMPTS_MAX):
+            node, deletion = await self._tree.get_many([path, paths.topic_deletion(self._name)])
+            if node is None or deletion is not None:
+                return {index: errors.UnknownTopic("The partition does not exist.") for index in targets}
+            document = TopicDocument.from_json(node.data)
+            refused, planned = self._plan(document, targets)
+            # What is so already is not written, but answered as if it had been.
+            changed = {index: wanted for index, wanted in planned.items() if wanted != assignment_of(document, index)}
+            states, more_refused = await self._states(document, changed)
+            refused |= more_refused
+            for index in more_refused:
+                del planned[index], changed[index]
+            version = node.version + 1 if changed else node.version
+            outcomes = refused | {index: Moved(wanted, version) for index, wanted in planned.items()}
+            if not changed:
+                return outcomes
+            operations: list[Operation] = [
+                Set(path, with_assignments(document, changed).to_json(), node.version),
+                *(operation for write in states for operation in write.operations()),
+                changes.topics_changed([self._name]),
+            ]
+            try:
+                await self._tree.commit(operations)
+            except TreeError:
+                continue
+            return outcomes
+        return {index: errors.Conflict("The partition keeps changing.") for index in targets}
+
+    def _plan(self, document: TopicDocument, targets: Targets) -> tuple[dict[int, Outcome], dict[int, Assignment]]:
+        eligible = eligible_brokers(self._image, self._image.topics[self._name].instance_id)
+        refused: dict[int, Outcome] = {}
+        planned: dict[int, Assignment] = {}
+        for index, target in targets.items():
+            if index not in document.assignment:
+                refused[index] = errors.UnknownTopic("The partition does not exist.")
+                continue
+            try:
+                planned[index] = plan_move(
+                    assignment_of(document, index),
+                    target,
+                    eligible,
+                    replication_factor_max=self._replication_factor_max,
+                )
+            except errors.Refused as refusal:
+                refused[index] = refusal
+        return refused, planned
+
+    async def _states(
+        self, document: TopicDocument, changed: Mapping[int, Assignment]
+    ) -> tuple[list[StateWrite], dict[int, Outcome]]:
+        """What else has to be written, from the states as they are stored."""
+        stored = await read_states(
+            self._tree, [(self._name, PartitionImage(index, document.assignment[index])) for index in changed]
+        )
+        writes: list[StateWrite] = []
+        refused: dict[int, Outcome] = {}
+        for partition in stored:
+            try:
+                state = state_after(
+                    partition, changed[partition.index], self._image.brokers, self._image.controller_epoch
+                )
+            except errors.Refused as refusal:
+                refused[partition.index] = refusal
+            else:
+                if state is not None:
+                    writes.append(StateWrite(self._name, partition.index, state, partition.version))
+        return writes, refused

@@ -1,0 +1,34 @@
+"""Partitions with their states as they are stored now, for who is about to replace one by compare-and-set."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from brokers.contract import paths
+from brokers.contract.documents import PartitionStateDocument
+from brokers.engine.cluster.image import NO_LEADER, PartitionImage
+from brokers.engine.cluster.tree import Node, Tree
+
+
+async def read_states(tree: Tree, partitions: Sequence[tuple[str, PartitionImage]]) -> list[PartitionImage]:
+    """`partitions` are (internal topic, what a picture shows); answers in their order, version None = no state."""
+    nodes = await tree.get_many([paths.partition_state(name, partition.index) for name, partition in partitions])
+    return [as_stored(partition, node) for (_, partition), node in zip(partitions, nodes, strict=True)]
+
+
+def as_stored(partition: PartitionImage, node: Node | None) -> PartitionImage:
+    """The partition with the state in `node`; assignment and moves stay those of the picture."""
+    if node is None:
+        return replace(partition, leader=NO_LEADER, version=None)
+    state = PartitionStateDocument.from_json(node.data)
+    return replace(
+        partition,
+        leader=state.leader,
+        leader_epoch=state.leader_epoch,
+        isr=state.isr,
+        controller_epoch=state.controller_epoch,
+        version=node.version,
+        written_at=node.mzxid,
+        isr_epochs=state.isr_broker_epochs if len(state.isr_broker_epochs) == len(state.isr) else (),
+    )
