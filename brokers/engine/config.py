@@ -17,6 +17,7 @@ CONNECTIONS_IDLE_MS_MAX = 600_000
 FRAME_BYTES_MAX = 104_857_600
 FETCH_BYTES_MAX = 57_671_680
 RETENTION_INTERVAL_MS = 300_000
+CONTROLLED_SHUTDOWN_TIMEOUT_MS = 3_000
 SECRET_CHARS_MIN = 16
 
 _NUMBERS = {
@@ -26,6 +27,7 @@ _NUMBERS = {
     "socket.request.max.bytes": FRAME_BYTES_MAX,
     "fetch.max.bytes": FETCH_BYTES_MAX,
     "log.retention.check.interval.ms": RETENTION_INTERVAL_MS,
+    "controlled.shutdown.timeout.ms": CONTROLLED_SHUTDOWN_TIMEOUT_MS,
 }
 
 
@@ -52,6 +54,7 @@ class EngineConfig:
     fetch_bytes_max: int
     quota_burst_ms: int
     retention_interval_ms: int
+    controlled_shutdown_timeout_ms: int
 
     def __repr__(self) -> str:
         return f"EngineConfig(broker_id={self.broker_id}, cluster_id={self.cluster_id!r})"
@@ -97,6 +100,7 @@ def from_settings(settings: BrokerProcessSettings) -> EngineConfig:
         fetch_bytes_max=numbers["fetch.max.bytes"],
         quota_burst_ms=_burst(settings.overrides),
         retention_interval_ms=numbers["log.retention.check.interval.ms"],
+        controlled_shutdown_timeout_ms=numbers["controlled.shutdown.timeout.ms"],
     )
 
 

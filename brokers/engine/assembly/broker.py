@@ -14,6 +14,7 @@ from brokers.engine import lifecycle
 from brokers.engine.assembly.admin import AdminPort
 from brokers.engine.assembly.cleaning import LogCleaning
 from brokers.engine.assembly.disks import Disks
+from brokers.engine.assembly.handover import hand_over
 from brokers.engine.assembly.instances import Bandwidth, InstancePorts
 from brokers.engine.assembly.kept_usage import KeptUsage
 from brokers.engine.assembly.metering import Metering
@@ -27,6 +28,7 @@ from brokers.engine.cluster.tree import Tree
 from brokers.engine.cluster.watcher import ClusterWatcher
 from brokers.engine.cluster.zookeeper import ZooKeeperTree
 from brokers.engine.config import EngineConfig
+from brokers.engine.controller import policy
 from brokers.engine.controller.loop import ControllerLoop
 from brokers.engine.controller.placement import Placer
 from brokers.engine.errors import StartFailed
@@ -125,6 +127,7 @@ class Broker:
             current=self.current,
             broker_id=config.broker_id,
             session_id=lambda: self.tree.session_id,
+            policy=policy.from_overrides(config.overrides),
         )
         # The order is the order of dependence: what is led, what it may use, then who may come in.
         self.current.subscribe(self.roles.on_image)
@@ -224,9 +227,11 @@ class Broker:
             self.engine.renew_stamp()
 
     async def stop(self) -> None:
-        """Nobody new comes in, what was accepted is on disk, the others learn of it at once."""
+        """What others can lead is theirs, nobody new comes in, what was accepted is on disk."""
         log.info("broker_stopping")
         self.ready_reasons.add("the broker is stopping")
+        timeout_s = self.config.controlled_shutdown_timeout_ms / 1000
+        await hand_over(self.session, self.current, self.config.broker_id, timeout_s)
         self.listeners.close_all("the broker stops")
         if self._controller_task is not None:
             self._controller_task.cancel()
@@ -264,7 +269,7 @@ async def run(config: EngineConfig) -> int:
         await broker.start()
         lifecycle.settle_memory()
         await stop.wait()
-        await asyncio.wait_for(broker.stop(), lifecycle.STOP_TIMEOUT_S)
+        await asyncio.wait_for(broker.stop(), lifecycle.STOP_TIMEOUT_S + config.controlled_shutdown_timeout_ms / 1000)
     except TimeoutError:
         log.error("stop_took_too_long")
         return 1

@@ -19,6 +19,11 @@ def topics_changed(internal_names: Iterable[str]) -> Create:
     )
 
 
+def broker_changed(broker_id: int) -> Create:
+    """A registration was rewritten in place; who registers or goes is seen by the watch on all of them."""
+    return Create(paths.CHANGE_PREFIX, documents.change_to_json([f"brokers/{broker_id}"]), sequence=True)
+
+
 def config_changed(entity_path: str) -> Create:
     return Create(paths.CONFIG_CHANGE_PREFIX, documents.config_change_to_json(entity_path), sequence=True)
 

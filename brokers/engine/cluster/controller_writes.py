@@ -9,9 +9,11 @@ import contextlib
 from collections.abc import Iterable, Sequence
 
 from brokers.contract import documents, paths
+from brokers.contract.documents import TopicDocument
 from brokers.engine.cluster import changes, errors
 from brokers.engine.cluster.image import TopicImage
 from brokers.engine.cluster.terms import ControllerTerm, StateWrite
+from brokers.engine.cluster.topic_plans import encode_topic_id
 from brokers.engine.cluster.tree import (
     BadVersion,
     Create,
@@ -26,8 +28,11 @@ from brokers.engine.cluster.tree import (
 )
 from instances import naming
 
-# A transaction stays far below ZooKeeper's 1 MB frame: a path is at most ~300 bytes, a state ~100.
-WRITES_PER_TRANSACTION_MAX = 250
+WRITES_PER_TRANSACTION_MAX = 1_000
+# Half of what ZooKeeper takes in one frame.
+TRANSACTION_BYTES_MAX = 512 * 1024
+# At first all in one, so that a broker's death is one change to everybody who reads it; then apart from what failed.
+WRITES_PER_TRANSACTION = (WRITES_PER_TRANSACTION_MAX, 32, 1)
 CLEANED_AT_ONCE_MAX = 200
 # However young, no more change nodes than this are kept: every reader lists them at each change.
 CHANGES_KEPT_MAX = 1_000
@@ -71,27 +76,37 @@ async def resign(tree: Tree, term: ControllerTerm) -> None:
 
 
 async def write_states(tree: Tree, term: ControllerTerm, writes: Sequence[StateWrite]) -> list[StateWrite]:
-    """Transactions are sent one behind the other without waiting: one session's requests keep their order (CTL-8)."""
-    chunks = [
-        writes[start : start + WRITES_PER_TRANSACTION_MAX]
-        for start in range(0, len(writes), WRITES_PER_TRANSACTION_MAX)
-    ]
-    outcomes = await asyncio.gather(*(_commit_states(tree, term, chunk) for chunk in chunks), return_exceptions=True)
-    lost: list[StateWrite] = []
-    retry: list[StateWrite] = []
-    for chunk, outcome in zip(chunks, outcomes, strict=True):
-        if isinstance(outcome, TreeError):
-            # One write of the chunk lost a race and took its neighbours with it: each gets a transaction of its own.
-            (retry if len(chunk) > 1 else lost).extend(chunk)
-        elif isinstance(outcome, BaseException):
-            raise outcome
-    outcomes = await asyncio.gather(*(_commit_states(tree, term, [write]) for write in retry), return_exceptions=True)
-    for write, outcome in zip(retry, outcomes, strict=True):
-        if isinstance(outcome, TreeError):
-            lost.append(write)
-        elif isinstance(outcome, BaseException):
-            raise outcome
-    return lost
+    """Transactions are sent one behind the other without waiting: one session's requests keep their order (CTL-8).
+
+    A write that lost a race takes its neighbours in the transaction with it; they are sent again in smaller company.
+    """
+    failed: list[StateWrite] = list(writes)
+    for size in WRITES_PER_TRANSACTION:
+        chunks = _chunks(failed, size)
+        outcomes = await asyncio.gather(
+            *(_commit_states(tree, term, chunk) for chunk in chunks), return_exceptions=True
+        )
+        failed = []
+        for chunk, outcome in zip(chunks, outcomes, strict=True):
+            if isinstance(outcome, TreeError):
+                failed.extend(chunk)
+            elif isinstance(outcome, BaseException):
+                raise outcome
+        if not failed:
+            break
+    return failed
+
+
+def _chunks(writes: Iterable[StateWrite], count_max: int) -> list[list[StateWrite]]:
+    chunks: list[list[StateWrite]] = []
+    chunk_bytes = 0
+    for write in writes:
+        if not chunks or len(chunks[-1]) >= count_max or chunk_bytes + write.bytes_max > TRANSACTION_BYTES_MAX:
+            chunks.append([])
+            chunk_bytes = 0
+        chunks[-1].append(write)
+        chunk_bytes += write.bytes_max
+    return chunks
 
 
 async def _commit_states(tree: Tree, term: ControllerTerm, writes: Sequence[StateWrite]) -> None:
@@ -100,6 +115,32 @@ async def _commit_states(tree: Tree, term: ControllerTerm, writes: Sequence[Stat
         operations += write.operations()
     operations.append(changes.topics_changed(dict.fromkeys(write.topic for write in writes)))
     await _commit_guarded(tree, operations)
+
+
+async def finish_moves(tree: Tree, term: ControllerTerm, topic: TopicImage, writes: Sequence[StateWrite]) -> bool:
+    """Last states and final replicas in one transaction (REP-32). False: somebody changed the topic or a state since
+    `topic` was read, and nothing was written.
+    """
+    ended = {write.index for write in writes}
+    moving = [partition for partition in topic.partitions if partition.index not in ended]
+    document = TopicDocument(
+        topic_id=encode_topic_id(topic.topic_id),
+        assignment={
+            partition.index: partition.target if partition.index in ended else partition.replicas
+            for partition in topic.partitions
+        },
+        adding={partition.index: partition.adding for partition in moving if partition.adding},
+        removing={partition.index: partition.removing for partition in moving if partition.removing},
+    )
+    operations: list[Operation] = [term.guard, Set(paths.topic(topic.name), document.to_json(), topic.version)]
+    for write in writes:
+        operations += write.operations()
+    operations.append(changes.topics_changed([topic.name]))
+    try:
+        await _commit_guarded(tree, operations)
+    except TreeError:
+        return False
+    return True
 
 
 async def finish_deletion(tree: Tree, term: ControllerTerm, topic: TopicImage) -> None:

@@ -18,13 +18,13 @@ def is_same_life(partition: PartitionImage, brokers: Mapping[int, BrokerInfo], i
     """Whether `id` lives, and still does so as it was when the partition's state was written.
 
     A state without epochs was written by somebody who did not know of them: then whoever registered before that write
-    counts as the same.
+    counts as the same. An epoch above the one we know of only says that our list of brokers is the older of the two.
     """
     broker = brokers.get(id)
     if broker is None:
         return False
     if partition.isr_epochs and id in partition.isr:
-        return partition.isr_epochs[partition.isr.index(id)] == broker.epoch
+        return broker.epoch <= partition.isr_epochs[partition.isr.index(id)]
     return broker.epoch <= partition.written_at
 
 

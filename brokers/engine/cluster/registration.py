@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 
 from brokers.contract import paths
 from brokers.contract.documents import BrokerDocument, InstanceAck
@@ -63,6 +64,25 @@ async def register_broker(tree: Tree, broker_id: int, document: BrokerDocument) 
         if written is not None and written.owner == tree.session_id:
             return written.czxid
     raise errors.Conflict(f"broker {broker_id} could not be registered")
+
+
+async def announce_stop(tree: Tree, broker_id: int) -> bool:
+    """REP-34: says in this session's own registration that the broker is about to stop, and has everybody read it.
+
+    The node stays the same one, so the broker epoch does. False: this session is not registered.
+    """
+    path = paths.broker(broker_id)
+    for _ in range(changes.COMPARE_AND_SET_ATTEMPTS_MAX):
+        node = await tree.get(path)
+        if node is None or node.owner != tree.session_id:
+            return False
+        document = replace(BrokerDocument.from_json(node.data), stopping=True)
+        try:
+            await tree.commit([Set(path, document.to_json(), node.version), changes.broker_changed(broker_id)])
+        except (BadVersion, NoNode):
+            continue
+        return True
+    raise errors.Conflict(f"broker {broker_id} could not announce that it stops")
 
 
 async def unregister_broker(tree: Tree, broker_id: int) -> None:

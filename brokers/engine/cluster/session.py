@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import structlog
 
@@ -70,6 +71,15 @@ class ClusterSession:
         self.state = SessionState.CONNECTED
         self._tree.subscribe(self._on_state)
         self._spawn(self._watcher.run())
+
+    async def announce_stop(self) -> bool:
+        """REP-34: the registration says from here on that this broker stops, also if it has to be made again.
+
+        Raises:
+            StoreUnavailable, Conflict: nobody was told.
+        """
+        self._document = replace(self._document, stopping=True)
+        return await self._store.announce_stop(self._broker_id)
 
     async def stop(self) -> None:
         """Clean stop: the registration goes first, so that the others learn of it at once."""

@@ -183,6 +183,10 @@ class ClusterStore:
         """
         return await registration.register_broker(self.tree, broker_id, document)
 
+    async def announce_stop(self, broker_id: int) -> bool:
+        """REP-34: asks the controller to take away what somebody else can take. False: not registered now."""
+        return await registration.announce_stop(self.tree, broker_id)
+
     async def unregister_broker(self, broker_id: int) -> None:
         """Clean stop: the ephemerals of this session go before the session does."""
         await registration.unregister_broker(self.tree, broker_id)
@@ -211,6 +215,14 @@ class ClusterStore:
             ControllerMoved: the term is over; nothing of the failing transaction was written.
         """
         return await controller_writes.write_states(self.tree, term, writes)
+
+    async def finish_moves(self, term: ControllerTerm, topic: TopicImage, writes: Sequence[StateWrite]) -> bool:
+        """REP-32: the partitions of `writes` have arrived. False: overtaken by somebody else's write.
+
+        Raises:
+            ControllerMoved: as above.
+        """
+        return await controller_writes.finish_moves(self.tree, term, topic, writes)
 
     async def finish_deletion(self, term: ControllerTerm, topic: TopicImage) -> None:
         """CTL-20: removes states, topic, config, the instance's document and the marker.

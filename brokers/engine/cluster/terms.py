@@ -8,6 +8,10 @@ from brokers.contract import paths
 from brokers.contract.documents import PartitionStateDocument
 from brokers.engine.cluster.tree import Check, Create, Operation, Set
 
+# Chroot, `/brokers/topics/<t>/partitions/<p>/state` without the topic's name, and the headers of an operation.
+_PATH_BYTES_MAX = 128
+_STATE_BYTES_MAX = 256
+
 
 @dataclass(frozen=True, slots=True)
 class ControllerTerm:
@@ -35,6 +39,12 @@ class StateWrite:
     @property
     def key(self) -> tuple[str, int]:
         return self.topic, self.index
+
+    @property
+    def bytes_max(self) -> int:
+        """What it adds to a transaction at most: its paths, its state, its topic's name in the change node."""
+        nodes = 1 if self.version is not None else 3
+        return nodes * (_PATH_BYTES_MAX + len(self.topic)) + _STATE_BYTES_MAX + len(self.topic)
 
     def operations(self) -> list[Operation]:
         body = self.document.to_json()

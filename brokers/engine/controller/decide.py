@@ -10,18 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from brokers.contract.documents import PartitionStateDocument
 from brokers.contract.usage import USAGE_TOPIC
-from brokers.engine.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
+from brokers.engine.cluster.image import BrokerInfo, ClusterImage, TopicImage
 from brokers.engine.cluster.terms import StateWrite
-from brokers.engine.controller import leader_choice
+from brokers.engine.controller.balance import preferred_writes
 from brokers.engine.controller.events import (
-    CreateSystemTopic,
+    BalanceDue,
     Deposed,
     Elected,
     Event,
     FinishDeletion,
-    GrowSystemTopic,
+    FinishMoves,
     Instruction,
     LookAgain,
     PictureChanged,
@@ -29,13 +28,13 @@ from brokers.engine.controller.events import (
     TopicSettled,
     WriteStates,
 )
-from brokers.engine.controller.leader_choice import NO_LEADER
+from brokers.engine.controller.partition_states import Surroundings, wanted_state
 from brokers.engine.controller.state import ControllerState
+from brokers.engine.controller.system_topics import usage_topic
 
 WRITING = -1
-UNCLEAN_KEY = "unclean.leader.election.enable"
-# Two weeks: the billing pipeline may be away that long without losing usage.
-USAGE_CONFIG: Mapping[str, str] = {"retention.ms": "1209600000", "segment.bytes": "67108864"}
+# Partitions of one topic whose moves end in one transaction; the next ones follow when the picture shows these.
+MOVES_FINISHED_AT_ONCE_MAX = 100
 
 Decision = tuple[ControllerState, list[Instruction]]
 
@@ -55,6 +54,8 @@ def decide(state: ControllerState, event: Event) -> Decision:
             # What was done shows in the next picture, which is decided on then; a failure leaves no trace there.
             state = replace(state, busy=state.busy - {topic})
             return state, [] if succeeded else [LookAgain((topic,))]
+        case BalanceDue():
+            return _balance(state)
 
 
 def _picture_changed(state: ControllerState, image: ClusterImage) -> Decision:
@@ -90,7 +91,9 @@ def _states_written(
 
 def _decide_topics(state: ControllerState, topics: Iterable[TopicImage], cause: str) -> Decision:
     assert state.term is not None
+    around = Surroundings(state.image.brokers, state.term.epoch)
     writes: list[StateWrite] = []
+    moves: list[FinishMoves] = []
     instructions: list[Instruction] = []
     busy = set(state.busy)
     for topic in topics:
@@ -99,89 +102,67 @@ def _decide_topics(state: ControllerState, topics: Iterable[TopicImage], cause: 
         if topic.deleting:
             busy.add(topic.name)
             instructions.append(FinishDeletion(topic))
-        else:
-            writes += _topic_writes(state, topic, state.term.epoch)
-    usage = _usage_topic(state.image) if USAGE_TOPIC not in busy else None
+            continue
+        changed, arrived = _topic_writes(state, topic, around)
+        writes += changed
+        if arrived:
+            moves.append(FinishMoves(topic, tuple(arrived)))
+    usage = usage_topic(state.image) if USAGE_TOPIC not in busy else None
     if usage is not None:
         busy.add(USAGE_TOPIC)
         instructions.append(usage)
-    if writes:
-        instructions.insert(0, WriteStates(tuple(writes), cause))
-    awaited = {**state.awaited, **{write.key: WRITING for write in writes}}
+    # States first: partitions without a leader wait for nobody's deletion.
+    instructions[:0] = [*([WriteStates(tuple(writes), cause)] if writes else []), *moves]
+    ordered = [*writes, *(write for move in moves for write in move.writes)]
+    awaited = {**state.awaited, **{write.key: WRITING for write in ordered}} if ordered else state.awaited
     return replace(state, awaited=awaited, busy=frozenset(busy)), instructions
 
 
-def _topic_writes(state: ControllerState, topic: TopicImage, epoch: int) -> list[StateWrite]:
+def _topic_writes(
+    state: ControllerState, topic: TopicImage, around: Surroundings
+) -> tuple[list[StateWrite], list[StateWrite]]:
+    """The states to write by themselves, and those that end a move."""
     writes: list[StateWrite] = []
-    opened = any(partition.version is not None for partition in topic.partitions) or any(
-        (topic.name, partition.index) in state.awaited for partition in topic.partitions
-    )
+    arrived: list[StateWrite] = []
+    unclean_allowed = state.policy.allows_unclean(topic.config)
+    opened = False
     for partition in topic.partitions:
         if (topic.name, partition.index) in state.awaited:
             continue
-        document = wanted_state(partition, topic.config, state.image.brokers, epoch)
-        if document is not None:
-            writes.append(StateWrite(topic.name, partition.index, document, partition.version, opens_topic=not opened))
+        wanted = wanted_state(partition, around, unclean_allowed=unclean_allowed)
+        if wanted is None:
+            continue
+        write = StateWrite(topic.name, partition.index, wanted.document, partition.version)
+        if wanted.arrived:
+            if len(arrived) < MOVES_FINISHED_AT_ONCE_MAX:
+                arrived.append(write)
+            continue
+        if write.version is None and not opened:
             opened = True
-    return writes
+            write = replace(write, opens_topic=not _is_opened(state, topic))
+        writes.append(write)
+    return writes, arrived
 
 
-def wanted_state(
-    partition: PartitionImage, config: Mapping[str, str], brokers: Mapping[int, BrokerInfo], controller_epoch: int
-) -> PartitionStateDocument | None:
-    """What should be written over the partition's present state; None when it is right as it is, or nothing can be
-    done.
-
-    A broker that registered after the state was written is in it from an earlier life (CTL-10): it counts as dead while
-    there is anybody else in sync, and if it leads again then under a higher leader epoch, so that nobody mistakes one
-    life for the other.
-    """
-    is_alive = brokers.__contains__
-
-    def is_same_life(id: int) -> bool:
-        broker = brokers.get(id)
-        return broker is not None and broker.epoch <= partition.written_at
-
-    if partition.version is None:
-        first = leader_choice.first_leader(partition.replicas, is_alive)
-        if first is None:
-            return None
-        return PartitionStateDocument(
-            leader=first.leader, leader_epoch=0, controller_epoch=controller_epoch, isr=first.isr
-        )
-    if is_same_life(partition.leader):
-        isr = leader_choice.without_dead(partition.leader, partition.isr, is_same_life)
-        if isr == partition.isr:
-            return None
-        choice = leader_choice.Choice(partition.leader, isr)
-    else:
-        choice = leader_choice.offline_leader(partition.replicas, partition.isr, is_same_life, unclean_allowed=False)
-        if choice.leader == NO_LEADER:
-            unclean = config.get(UNCLEAN_KEY, "false").lower() == "true"
-            choice = leader_choice.offline_leader(partition.replicas, partition.isr, is_alive, unclean_allowed=unclean)
-        if choice.leader == NO_LEADER and partition.leader == NO_LEADER:
-            return None
-    return PartitionStateDocument(
-        leader=choice.leader,
-        leader_epoch=partition.leader_epoch + 1,
-        controller_epoch=controller_epoch,
-        isr=choice.isr,
+def _is_opened(state: ControllerState, topic: TopicImage) -> bool:
+    """Whether the parent of the topic's states is there, or is about to be."""
+    return any(
+        partition.version is not None or (topic.name, partition.index) in state.awaited
+        for partition in topic.partitions
     )
 
 
-def _usage_topic(image: ClusterImage) -> Instruction | None:
-    """Every live broker leads a partition of `__usage`, so that metering never crosses the network to be written."""
-    topic = image.topics.get(USAGE_TOPIC)
-    live = sorted(image.brokers)
-    if topic is None:
-        if not live:
-            return None
-        return CreateSystemTopic(USAGE_TOPIC, {index: (broker,) for index, broker in enumerate(live)}, USAGE_CONFIG)
-    if topic.deleting:
-        return None
-    served = {partition.replicas[0] for partition in topic.partitions}
-    added = tuple((broker,) for broker in live if broker not in served)
-    return GrowSystemTopic(USAGE_TOPIC, len(topic.partitions), added) if added else None
+def _balance(state: ControllerState) -> Decision:
+    if state.term is None or not state.policy.balance_enabled:
+        return state, []
+    around = Surroundings(state.image.brokers, state.term.epoch)
+    topics = (topic for name, topic in state.image.topics.items() if name not in state.busy)
+    found = preferred_writes(topics, around, imbalance_percent_max=state.policy.imbalance_percent_max)
+    writes = tuple(write for write in found if write.key not in state.awaited)
+    if not writes:
+        return state, []
+    awaited = {**state.awaited, **{write.key: WRITING for write in writes}}
+    return replace(state, awaited=awaited), [WriteStates(writes, "leaders are out of balance")]
 
 
 def _still_awaited(awaited: Mapping[tuple[str, int], int], image: ClusterImage) -> dict[tuple[str, int], int]:
@@ -201,5 +182,8 @@ def _broker_changes(before: Mapping[int, BrokerInfo], after: Mapping[int, Broker
     gone = sorted(before.keys() - after.keys())
     came = sorted(after.keys() - before.keys())
     bounced = sorted(id for id in before.keys() & after.keys() if before[id].epoch != after[id].epoch)
-    named = (("gone", gone), ("came", came), ("bounced", bounced))
+    stopping = sorted(
+        id for id, broker in after.items() if broker.stopping and not (id in before and before[id].stopping)
+    )
+    named = (("gone", gone), ("came", came), ("bounced", bounced), ("stopping", stopping))
     return "brokers " + ", ".join(f"{what} {ids}" for what, ids in named if ids)

@@ -48,7 +48,12 @@ class TopicSettled:
     succeeded: bool = True
 
 
-Event = Elected | Deposed | PictureChanged | StatesWritten | TopicSettled
+@dataclass(frozen=True, slots=True)
+class BalanceDue:
+    """Time to look whether leaders are where they should be (REP-31)."""
+
+
+Event = Elected | Deposed | PictureChanged | StatesWritten | TopicSettled | BalanceDue
 
 # --- instructions ---------------------------------------------------------------------------------------------------
 
@@ -59,6 +64,16 @@ class WriteStates:
 
     writes: tuple[StateWrite, ...]
     cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class FinishMoves:
+    """`writes` are the last states of partitions of `topic` that have arrived (REP-32): in one transaction with them
+    the replicas of these partitions become their targets.
+    """
+
+    topic: TopicImage
+    writes: tuple[StateWrite, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,4 +104,4 @@ class LookAgain:
     topics: tuple[str, ...]
 
 
-Instruction = WriteStates | FinishDeletion | CreateSystemTopic | GrowSystemTopic | LookAgain
+Instruction = WriteStates | FinishMoves | FinishDeletion | CreateSystemTopic | GrowSystemTopic | LookAgain

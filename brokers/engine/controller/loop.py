@@ -7,8 +7,9 @@ polls: it wakes on a new picture, and once a minute to clean the change logs.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence, Set
 
 import structlog
 
@@ -16,17 +17,19 @@ from brokers.engine.cluster.current import CurrentImage
 from brokers.engine.cluster.errors import ClusterError, ControllerMoved, StoreUnavailable
 from brokers.engine.cluster.image import ClusterImage
 from brokers.engine.cluster.store import ClusterStore
-from brokers.engine.cluster.terms import ControllerTerm
+from brokers.engine.cluster.terms import ControllerTerm, StateWrite
 from brokers.engine.cluster.tree import TreeError
 from brokers.engine.cluster.watcher import ClusterWatcher, Part
 from brokers.engine.controller.decide import decide
 from brokers.engine.controller.election import is_over, should_stand
 from brokers.engine.controller.events import (
+    BalanceDue,
     CreateSystemTopic,
     Deposed,
     Elected,
     Event,
     FinishDeletion,
+    FinishMoves,
     GrowSystemTopic,
     Instruction,
     LookAgain,
@@ -35,7 +38,8 @@ from brokers.engine.controller.events import (
     TopicSettled,
     WriteStates,
 )
-from brokers.engine.controller.state import ControllerState
+from brokers.engine.controller.policy import DEFAULT, FIRST_BALANCE_S, Policy
+from brokers.engine.controller.state import ControllerState, PartitionKey
 
 log = structlog.get_logger(__name__)
 
@@ -56,14 +60,16 @@ class ControllerLoop:
         current: CurrentImage,
         broker_id: int,
         session_id: Callable[[], int],
+        policy: Policy = DEFAULT,
     ) -> None:
-        self.state = ControllerState(broker_id=broker_id, image=current.image)
+        self.state = ControllerState(broker_id=broker_id, image=current.image, policy=policy)
         self._store = store
         self._watcher = watcher
         self._current = current
         self._session_id = session_id
         self._term_session = 0
         self._unsure = False
+        self._next_cleaning_s = self._next_balance_s = math.inf
         self._wake = asyncio.Event()
         self._wake.set()
         current.subscribe(self._on_picture)
@@ -80,14 +86,13 @@ class ControllerLoop:
     async def run(self) -> None:
         """Until cancelled."""
         clock = asyncio.get_running_loop().time
-        next_cleaning_s = clock() + CLEANING_INTERVAL_S
+        self._next_cleaning_s = clock() + CLEANING_INTERVAL_S
         while True:
             try:
-                async with asyncio.timeout_at(next_cleaning_s):
+                async with asyncio.timeout_at(min(self._next_cleaning_s, self._next_balance_s)):
                     await self._wake.wait()
             except TimeoutError:
-                next_cleaning_s = clock() + CLEANING_INTERVAL_S
-                await self._clean()
+                await self._come_round(clock())
                 continue
             self._wake.clear()
             await self._step(self._current.image)
@@ -116,6 +121,7 @@ class ControllerLoop:
         if self.state.term is None and should_stand(image, self.state.broker_id, unsure=self._unsure):
             elected = await self._stand()
             if elected is not None:
+                self._next_balance_s = asyncio.get_running_loop().time() + FIRST_BALANCE_S
                 await self._carry(Elected(elected))
 
     async def _stand(self) -> ControllerTerm | None:
@@ -161,6 +167,8 @@ class ControllerLoop:
         match instruction:
             case WriteStates():
                 return await self._write_states(term, instruction)
+            case FinishMoves():
+                return await self._finish_moves(term, instruction)
             case FinishDeletion(topic):
                 return await self._settle(topic.name, self._store.finish_deletion(term, topic))
             case CreateSystemTopic(name, assignment, config):
@@ -185,10 +193,18 @@ class ControllerLoop:
         except StoreUnavailable as error:
             log.warning("states_not_written", partitions=len(writes), reason=str(error))
             lost = {write.key for write in writes}
-        written = {
-            write.key: 0 if write.version is None else write.version + 1 for write in writes if write.key not in lost
-        }
-        return StatesWritten(written, tuple(sorted(lost)))
+        return _written(writes, lost)
+
+    async def _finish_moves(self, term: ControllerTerm, instruction: FinishMoves) -> StatesWritten:
+        topic, writes = instruction.topic, instruction.writes
+        try:
+            finished = await self._store.finish_moves(term, topic, writes)
+        except StoreUnavailable as error:
+            log.warning("moves_not_finished", topic=topic.name, partitions=len(writes), reason=str(error))
+            finished = False
+        else:
+            log.info("moves_finished" if finished else "moves_overtaken", topic=topic.name, partitions=len(writes))
+        return _written(writes, set() if finished else {write.key for write in writes})
 
     async def _settle(self, topic: str, work: Awaitable[object]) -> TopicSettled:
         try:
@@ -201,6 +217,14 @@ class ControllerLoop:
         log.info("topic_settled", topic=topic)
         return TopicSettled(topic)
 
+    async def _come_round(self, now_s: float) -> None:
+        if now_s >= self._next_balance_s:
+            self._next_balance_s = now_s + self.state.policy.balance_interval_s
+            await self._carry(BalanceDue())
+        if now_s >= self._next_cleaning_s:
+            self._next_cleaning_s = now_s + CLEANING_INTERVAL_S
+            await self._clean()
+
     async def _clean(self) -> None:
         if self.state.term is None:
             return
@@ -210,3 +234,10 @@ class ControllerLoop:
             log.warning("changes_not_cleaned", reason=str(error))
             return
         log.debug("changes_cleaned", count=cleaned)
+
+
+def _written(writes: Sequence[StateWrite], lost: Set[PartitionKey]) -> StatesWritten:
+    versions = {
+        write.key: 0 if write.version is None else write.version + 1 for write in writes if write.key not in lost
+    }
+    return StatesWritten(versions, tuple(sorted(lost)))

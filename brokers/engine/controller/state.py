@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from brokers.engine.cluster.image import ClusterImage
 from brokers.engine.cluster.terms import ControllerTerm
+from brokers.engine.controller.policy import DEFAULT, Policy
 
 PartitionKey = tuple[str, int]
 
@@ -21,6 +22,7 @@ class ControllerState:
 
     broker_id: int
     image: ClusterImage
+    policy: Policy = DEFAULT
     term: ControllerTerm | None = None
     awaited: Mapping[PartitionKey, int] = field(default_factory=dict)
     busy: frozenset[str] = frozenset()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from brokers.contract.documents import PartitionStateDocument
 from brokers.engine.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
 from brokers.engine.cluster.terms import ControllerTerm, StateWrite
-from brokers.engine.controller.decide import USAGE_CONFIG, decide
+from brokers.engine.controller.decide import decide
 from brokers.engine.controller.election import is_over, should_stand
 from brokers.engine.controller.events import (
     CreateSystemTopic,
@@ -27,6 +27,7 @@ from brokers.engine.controller.events import (
     WriteStates,
 )
 from brokers.engine.controller.state import ControllerState
+from brokers.engine.controller.system_topics import USAGE_CONFIG
 
 TERM = ControllerTerm(broker_id=1, epoch=5, guard_version=5)
 
@@ -61,8 +62,15 @@ def elected(image: ClusterImage) -> tuple[ControllerState, list[Instruction]]:
     return state, instructions
 
 
-def wanted(leader: int, leader_epoch: int, *isr: int) -> PartitionStateDocument:
-    return PartitionStateDocument(leader=leader, leader_epoch=leader_epoch, controller_epoch=5, isr=isr)
+def wanted(leader: int, leader_epoch: int, *isr: int, epochs: tuple[int, ...] = ()) -> PartitionStateDocument:
+    """As written; the members of the ISR in the life in which `broker` makes them, unless said otherwise."""
+    return PartitionStateDocument(
+        leader=leader,
+        leader_epoch=leader_epoch,
+        controller_epoch=5,
+        isr=isr,
+        isr_broker_epochs=epochs or (10,) * len(isr),
+    )
 
 
 def test_whoever_is_not_elected_orders_nothing() -> None:
@@ -126,8 +134,8 @@ def test_the_death_of_a_broker_is_one_write_for_all_it_led() -> None:
     order = instructions[0]
     assert isinstance(order, WriteStates) and order.cause == "brokers gone [3]"
     assert {write.key: write.document for write in order.writes} == {
-        ("__usage", 2): wanted(-1, 1, 3),
-        ("one", 0): wanted(-1, 1, 3),
+        ("__usage", 2): wanted(-1, 1, 3, epochs=(-1,)),
+        ("one", 0): wanted(-1, 1, 3, epochs=(-1,)),
         ("two", 0): wanted(1, 1, 1),
         ("two", 1): wanted(1, 1, 1),
     }
@@ -150,7 +158,7 @@ def test_a_broker_that_was_reborn_unseen_is_elected_anew() -> None:
     reborn = image.with_changes(brokers={1: broker(1), 2: broker(2, epoch=101), 3: broker(3)})
     _, instructions = elected(reborn)
     writes = [write for order in instructions if isinstance(order, WriteStates) for write in order.writes]
-    assert StateWrite("t", 0, wanted(2, 1, 2), 0) in writes
+    assert StateWrite("t", 0, wanted(2, 1, 2, epochs=(101,)), 0) in writes
 
 
 def test_unclean_election_happens_only_where_the_topic_allows_it() -> None:
@@ -162,7 +170,7 @@ def test_unclean_election_happens_only_where_the_topic_allows_it() -> None:
     order = instructions[0]
     assert isinstance(order, WriteStates)
     documents = {write.key: write.document for write in order.writes}
-    assert documents["careful", 0] == wanted(-1, 1, 3)
+    assert documents["careful", 0] == wanted(-1, 1, 3, epochs=(-1,))
     assert documents["daring", 0] == wanted(1, 1, 1)
 
 
@@ -248,6 +256,7 @@ def test_carrying_the_orders_out_leaves_nothing_to_order(
             leader=document.leader,
             leader_epoch=document.leader_epoch,
             isr=document.isr,
+            isr_epochs=document.isr_broker_epochs,
             version=0 if write.version is None else write.version + 1,
             written_at=200,
         )

@@ -1,0 +1,38 @@
+"""Automatic election of preferred leaders (REP-31). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from brokers.engine.cluster.image import NO_LEADER, PartitionImage, TopicImage
+from brokers.engine.cluster.terms import StateWrite
+from brokers.engine.controller.partition_states import Surroundings, preferred_state
+
+
+def preferred_writes(
+    topics: Iterable[TopicImage], around: Surroundings, *, imbalance_percent_max: int
+) -> list[StateWrite]:
+    """Gives every broker back what it should lead, if it leads so little of it that the ratio counts.
+
+    A broker's imbalance is the part of the partitions with it as first replica that somebody else leads. Those
+    without any leader are no matter of balance.
+    """
+    preferred: dict[int, int] = {}
+    elsewhere: dict[int, list[tuple[TopicImage, PartitionImage]]] = {}
+    for topic in topics:
+        if topic.deleting:
+            continue
+        for partition in topic.partitions:
+            first = partition.replicas[0]
+            preferred[first] = preferred.get(first, 0) + 1
+            if partition.leader not in (first, NO_LEADER):
+                elsewhere.setdefault(first, []).append((topic, partition))
+    writes: list[StateWrite] = []
+    for broker, missing in elsewhere.items():
+        if not around.is_staying(broker) or len(missing) * 100 <= imbalance_percent_max * preferred[broker]:
+            continue
+        for topic, partition in missing:
+            document = preferred_state(partition, around)
+            if document is not None:
+                writes.append(StateWrite(topic.name, partition.index, document, partition.version))
+    return writes

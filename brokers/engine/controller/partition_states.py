@@ -1,0 +1,150 @@
+"""What a partition's state should be, from the picture alone (REP-27…34, CTL-9, CTL-10, CTL-15). Pure.
+
+The steps are taken one behind the other on a choice of leader and ISR, and written as one: who died leaves, a leader is
+found where there is none, a move that has arrived ends, who is about to stop gives away what somebody else can take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from brokers.contract.documents import PartitionStateDocument
+from brokers.engine.cluster import lives
+from brokers.engine.cluster.image import BrokerInfo, PartitionImage
+from brokers.engine.controller import leader_choice
+from brokers.engine.controller.leader_choice import NO_LEADER, Choice
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The state to write. `arrived`: the move is over, and the topic's replicas become its target in the same
+    transaction.
+    """
+
+    document: PartitionStateDocument
+    arrived: bool = False
+
+
+class Surroundings:
+    """Who lives, who stays, and in whose name is written: the same for all partitions of one decision."""
+
+    __slots__ = ("brokers", "controller_epoch", "is_staying", "stopping")
+
+    def __init__(self, brokers: Mapping[int, BrokerInfo], controller_epoch: int) -> None:
+        self.brokers = brokers
+        self.controller_epoch = controller_epoch
+        self.stopping = frozenset(id for id, broker in brokers.items() if broker.stopping)
+        self.is_staying: Callable[[int], bool] = (brokers.keys() - self.stopping).__contains__
+
+    def document(
+        self, partition: PartitionImage, choice: Choice, joined: Mapping[int, int] | None = None
+    ) -> PartitionStateDocument:
+        """Every state the controller writes has the next leader epoch (REP-2)."""
+        return PartitionStateDocument(
+            leader=choice.leader,
+            leader_epoch=partition.leader_epoch + 1,
+            controller_epoch=self.controller_epoch,
+            isr=choice.isr,
+            isr_broker_epochs=lives.isr_epochs(choice.isr, partition, self.brokers, joined),
+        )
+
+
+def wanted_state(partition: PartitionImage, around: Surroundings, *, unclean_allowed: bool) -> Wanted | None:
+    """What should be written over the partition's present state; None when it is right as it is, or nothing can be
+    done.
+    """
+    if partition.version is None:
+        first = leader_choice.first_leader(partition.replicas, around.is_staying)
+        if first is None:
+            return None
+        epochs = {id: around.brokers[id].epoch for id in first.isr}
+        return Wanted(around.document(partition, first, epochs))
+    if _is_at_rest(partition, around):
+        return None
+
+    choice, joined = _with_living_leader(partition, around, unclean_allowed)
+    arrived = partition.is_moving and choice.leader != NO_LEADER and set(partition.target) <= set(choice.isr)
+    if arrived:
+        choice = _within(partition.target, choice, around)
+    choice = _without_stopping(partition, choice, around)
+    if not arrived and not joined and (choice.leader, choice.isr) == (partition.leader, partition.isr):
+        return None
+    return Wanted(around.document(partition, choice, joined), arrived)
+
+
+def preferred_state(partition: PartitionImage, around: Surroundings) -> PartitionStateDocument | None:
+    """REP-29: its preferred leader instead of the present one; None while it leads, or is not fit to."""
+    preferred = partition.replicas[0]
+    if partition.version is None or partition.leader in (preferred, NO_LEADER) or partition.is_moving:
+        return None
+    choice = leader_choice.preferred_leader(
+        partition.replicas,
+        partition.isr,
+        lambda id: around.is_staying(id) and lives.is_same_life(partition, around.brokers, id),
+    )
+    return None if choice is None else around.document(partition, choice)
+
+
+def _is_at_rest(partition: PartitionImage, around: Surroundings) -> bool:
+    """Nearly every partition on nearly every look: all in sync live and stay, one of them leads, nothing moves."""
+    if partition.leader == NO_LEADER or partition.adding or partition.removing:
+        return False
+    for id in partition.isr:
+        if id in around.stopping or id not in partition.replicas:
+            return False
+        if not lives.is_same_life(partition, around.brokers, id):
+            return False
+    return partition.leader in partition.isr
+
+
+def _with_living_leader(
+    partition: PartitionImage, around: Surroundings, unclean_allowed: bool
+) -> tuple[Choice, dict[int, int]]:
+    """Who leads and who is in sync with whom, of those who live; and the epochs of members that count from here on.
+
+    A broker that registered after it was written in sync is in the ISR from an earlier life (CTL-10): it counts as dead
+    while there is anybody else in sync, and if it leads again then under a higher leader epoch, so that nobody mistakes
+    one life for the other.
+    """
+
+    def is_same_life(id: int) -> bool:
+        return lives.is_same_life(partition, around.brokers, id)
+
+    # An ISR member that is a replica no more (a move was taken back) is about to delete its log, or has.
+    isr = tuple(id for id in partition.isr if id in partition.replicas) or partition.isr
+    if partition.leader in isr and is_same_life(partition.leader):
+        return Choice(partition.leader, leader_choice.without_dead(partition.leader, isr, is_same_life)), {}
+
+    for is_fit in (lambda id: around.is_staying(id) and is_same_life(id), is_same_life):
+        choice = leader_choice.offline_leader(partition.replicas, isr, is_fit, unclean_allowed=False)
+        if choice.leader != NO_LEADER:
+            return Choice(choice.leader, leader_choice.without_dead(choice.leader, isr, is_same_life)), {}
+    # Of those in sync in an earlier life the last leader is the first choice: nobody had more than it.
+    order = sorted(partition.replicas, key=lambda id: id != partition.leader)
+    choice = leader_choice.offline_leader(order, isr, around.brokers.__contains__, unclean_allowed=unclean_allowed)
+    if choice.leader == NO_LEADER:
+        return choice, {}
+    # It leads by what it has on disk, and everybody else follows before being in sync again.
+    return Choice(choice.leader, (choice.leader,), choice.unclean), {choice.leader: around.brokers[choice.leader].epoch}
+
+
+def _within(target: tuple[int, ...], choice: Choice, around: Surroundings) -> Choice:
+    """REP-32: all of the target are in sync, so the leader is among them and the others leave the ISR."""
+    isr = tuple(id for id in choice.isr if id in target)
+    if choice.leader in target:
+        return Choice(choice.leader, isr)
+    staying = leader_choice.reassigned_leader(target, isr, around.is_staying)
+    return staying or Choice(target[0], isr)
+
+
+def _without_stopping(partition: PartitionImage, choice: Choice, around: Surroundings) -> Choice:
+    """REP-34: leadership goes to somebody in sync who stays, and who stops leaves the ISR; the last one stays in."""
+    if choice.leader == NO_LEADER or around.stopping.isdisjoint(choice.isr):
+        return choice
+    if choice.leader in around.stopping:
+        taken = leader_choice.shutdown_leader(
+            partition.replicas, choice.isr, around.brokers.__contains__, around.stopping.__contains__
+        )
+        return taken or choice
+    return Choice(choice.leader, tuple(id for id in choice.isr if id not in around.stopping))

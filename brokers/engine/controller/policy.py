@@ -1,0 +1,67 @@
+"""What operators may choose about elections: broker-level keys, the same on every broker that may be controller."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from brokers.engine.errors import SettingsWrong
+
+UNCLEAN_KEY: Final = "unclean.leader.election.enable"
+BALANCE_KEY: Final = "auto.leader.rebalance.enable"
+BALANCE_INTERVAL_KEY: Final = "leader.imbalance.check.interval.seconds"
+IMBALANCE_KEY: Final = "leader.imbalance.per.broker.percentage"
+
+BALANCE_INTERVAL_S: Final = 300
+IMBALANCE_PERCENT_MAX: Final = 10
+# REP-31: a fresh controller looks for the first time this long after its election.
+FIRST_BALANCE_S: Final = 5
+
+
+class Policy(NamedTuple):
+    """`unclean_allowed` is what holds where a topic says nothing (REP-28); the rest is of REP-31."""
+
+    unclean_allowed: bool = False
+    balance_enabled: bool = True
+    balance_interval_s: int = BALANCE_INTERVAL_S
+    imbalance_percent_max: int = IMBALANCE_PERCENT_MAX
+
+    def allows_unclean(self, config: Mapping[str, str]) -> bool:
+        """The topic's word goes before the broker's."""
+        word = config.get(UNCLEAN_KEY)
+        return self.unclean_allowed if word is None else word.strip().lower() == "true"
+
+
+DEFAULT: Final = Policy()
+
+
+def from_overrides(overrides: Mapping[str, str]) -> Policy:
+    """The policy among a broker's keys.
+
+    Raises:
+        SettingsWrong: a value that cannot be.
+    """
+    return Policy(
+        unclean_allowed=_flag(overrides, UNCLEAN_KEY, False),
+        balance_enabled=_flag(overrides, BALANCE_KEY, True),
+        balance_interval_s=_number(overrides, BALANCE_INTERVAL_KEY, BALANCE_INTERVAL_S, at_least=1),
+        imbalance_percent_max=_number(overrides, IMBALANCE_KEY, IMBALANCE_PERCENT_MAX, at_least=0),
+    )
+
+
+def _flag(overrides: Mapping[str, str], key: str, default: bool) -> bool:
+    word = overrides.get(key, str(default)).strip().lower()
+    if word not in ("true", "false"):
+        raise SettingsWrong(f"{key} is neither true nor false: {word!r}")
+    return word == "true"
+
+
+def _number(overrides: Mapping[str, str], key: str, default: int, *, at_least: int) -> int:
+    text = overrides.get(key, str(default))
+    try:
+        number = int(text)
+    except ValueError:
+        raise SettingsWrong(f"{key} is not a whole number: {text!r}") from None
+    if number < at_least:
+        raise SettingsWrong(f"{key} must be at least {at_least}, not {number}")
+    return number

@@ -1,0 +1,31 @@
+"""The cluster's own topics, kept in step with who lives. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from brokers.contract.usage import USAGE_TOPIC
+from brokers.engine.cluster.image import ClusterImage
+from brokers.engine.controller.events import CreateSystemTopic, GrowSystemTopic
+
+# Two weeks: the billing pipeline may be away that long without losing usage.
+USAGE_CONFIG: Mapping[str, str] = {"retention.ms": "1209600000", "segment.bytes": "67108864"}
+
+
+def usage_topic(image: ClusterImage) -> CreateSystemTopic | GrowSystemTopic | None:
+    """Every live broker leads a partition of `__usage`, so that metering never crosses the network to be written.
+
+    Each has one replica. While its broker is away nobody else can write there, and nobody needs to: it holds what
+    that broker alone can say. A broker about to stop gets none.
+    """
+    topic = image.topics.get(USAGE_TOPIC)
+    staying = sorted(id for id, broker in image.brokers.items() if not broker.stopping)
+    if topic is None:
+        if not staying:
+            return None
+        return CreateSystemTopic(USAGE_TOPIC, {index: (broker,) for index, broker in enumerate(staying)}, USAGE_CONFIG)
+    if topic.deleting:
+        return None
+    served = {partition.replicas[0] for partition in topic.partitions}
+    added = tuple((broker,) for broker in staying if broker not in served)
+    return GrowSystemTopic(USAGE_TOPIC, len(topic.partitions), added) if added else None
