@@ -42,8 +42,7 @@ class FetchedFrame(NamedTuple):
 
 
 _START: Final = Struct(">ihhih")  # size, api key, version, correlation id, length of the client id
-_LIMITS: Final = Struct(">xiiib")  # no tags in the header; wait, minimum, maximum, isolation
-_SESSION: Final = Struct(">ii")
+_LIMITS: Final = Struct(">iiibii")  # wait, minimum, maximum, isolation, session id and epoch
 _WANTED: Final = Struct(">iiqiqix")
 _ONE_WANTED: Final = Struct(">B16sBiiqiqixx")  # one topic with one partition
 _INT: Final = Struct(">i")
@@ -74,7 +73,6 @@ class ReplicaFetchEncoder:
         client_id: str,
         replica_id: int,
         replica_epoch: int,
-        wait_ms: int,
         min_bytes: int,
         response_bytes_max: int,
         partition_bytes_max: int,
@@ -82,7 +80,9 @@ class ReplicaFetchEncoder:
         name = client_id.encode()
         self._name_bytes = len(name)
         self._partition_bytes_max = partition_bytes_max
-        self._limits = name + _LIMITS.pack(wait_ms, min_bytes, response_bytes_max, 0)
+        self._name = name + _NO_TAGS
+        self._min_bytes = min_bytes
+        self._response_bytes_max = response_bytes_max
         self._end = _NO_RACK + _REPLICA_STATE.pack(
             1, _REPLICA_STATE_TAG, _REPLICA_STATE_BYTES, replica_id, replica_epoch
         )
@@ -90,6 +90,7 @@ class ReplicaFetchEncoder:
     def encode(
         self,
         correlation_id: int,
+        wait_ms: int,
         session_id: int,
         session_epoch: int,
         lines: Sequence[WantedLine],
@@ -105,8 +106,8 @@ class ReplicaFetchEncoder:
             wanted = self._topics(lines)
         body = b"".join(
             (
-                self._limits,
-                _SESSION.pack(session_id, session_epoch),
+                self._name,
+                _LIMITS.pack(wait_ms, self._min_bytes, self._response_bytes_max, 0, session_id, session_epoch),
                 wanted,
                 _forgotten(forgotten) if forgotten else _NOTHING_FORGOTTEN,
                 self._end,

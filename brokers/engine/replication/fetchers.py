@@ -6,11 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from brokers.engine.clock import Clock
 from brokers.engine.cluster.image import BrokerInfo
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import PartitionTable
+from brokers.engine.replication.fetch_plan import UNKNOWN, Key
+from brokers.engine.replication.fetcher import Fetcher, Surroundings
 from brokers.engine.replication.ports import CallLater, Connect
 
 
@@ -31,6 +34,10 @@ class FollowedState:
     heard_ms: int
 
 
+CHECK_INTERVAL_MS: Final = 1_000
+_NO_LEADER: Final = -1
+
+
 class Fetchers:
     """Told by the roles what to follow and by the picture where brokers are. Everything runs on the loop's thread."""
 
@@ -44,36 +51,79 @@ class Fetchers:
         connect: Connect,
         call_later: CallLater,
     ) -> None:
-        self._broker_id = broker_id
-        self._broker_epoch = broker_epoch
-        self._table = table
-        self._clock = clock
-        self._connect = connect
-        self._call_later = call_later
+        self._world = Surroundings(
+            broker_id=broker_id,
+            broker_epoch=broker_epoch,
+            table=table,
+            clock=clock,
+            connect=connect,
+            call_later=call_later,
+        )
         self._brokers: Mapping[int, BrokerInfo] = {}
-        self._followed: dict[tuple[str, int], Partition] = {}
+        self._fetchers: dict[int, Fetcher] = {}
+        self._leaders: dict[tuple[str, int], tuple[Partition, int, Key]] = {}
 
     def follow(self, partition: Partition) -> None:
         """Fetches from `partition.leader` in `partition.leader_epoch`. Again after either changed, or when the picture
         says something else about it: an earlier failure is forgotten and it is asked for at once.
         """
-        self._followed[partition.topic, partition.index] = partition
+        name = (partition.topic, partition.index)
+        leader, key = partition.leader, (partition.topic_id, partition.index)
+        known = self._leaders.get(name)
+        if known is not None and known != (partition, leader, key):
+            self.unfollow(*name)
+        self._leaders[name] = (partition, leader, key)
+        if leader != _NO_LEADER:
+            self._fetcher(leader).follow(partition)
 
     def unfollow(self, topic: str, index: int) -> None:
         """Led here, deleted, or nobody leads it. Harmless for what is not followed. No record is appended after it."""
-        self._followed.pop((topic, index), None)
+        known = self._leaders.pop((topic, index), None)
+        if known is not None and known[1] in self._fetchers:
+            self._fetchers[known[1]].unfollow(known[2])
+
+    def _fetcher(self, leader: int) -> Fetcher:
+        fetcher = self._fetchers.get(leader)
+        if fetcher is None:
+            fetcher = self._fetchers[leader] = Fetcher(leader, self._world)
+            fetcher.on_broker(self._brokers.get(leader))
+        return fetcher
 
     def on_brokers(self, brokers: Mapping[int, BrokerInfo]) -> None:
         """The live brokers of the picture; call it before `follow` for the same picture."""
         self._brokers = brokers
+        for leader, fetcher in self._fetchers.items():
+            fetcher.on_broker(brokers.get(leader))
+
+    def check(self) -> None:
+        """Call every CHECK_INTERVAL_MS: leaders that fell silent are given up, memory not needed is given back."""
+        for fetcher in self._fetchers.values():
+            fetcher.check()
 
     def states(self) -> Iterator[FollowedState]:
         """Every followed partition."""
-        for partition in tuple(self._followed.values()):
+        for partition, leader, key in tuple(self._leaders.values()):
+            fetcher = self._fetchers.get(leader)
+            followed = None if fetcher is None else fetcher.plan.followed.get(key)
+            error = "nobody leads it" if fetcher is None else fetcher.error
+            if followed is not None:
+                error = error or followed.error
+            elif partition.offline:
+                error = "its disk failed"
             yield FollowedState(
-                partition.topic, partition.index, -1, partition.leader_epoch, partition.log_end_offset, -1, "", 0
+                topic=partition.topic,
+                index=partition.index,
+                leader=leader,
+                leader_epoch=partition.leader_epoch,
+                end_offset=partition.log_end_offset,
+                lag=UNKNOWN if followed is None else followed.lag,
+                error=error,
+                heard_ms=0 if followed is None else followed.heard_ms,
             )
 
     def close(self) -> None:
         """Ends every connection; nothing is appended any more."""
-        self._followed.clear()
+        for fetcher in self._fetchers.values():
+            fetcher.close()
+        self._fetchers.clear()
+        self._leaders.clear()

@@ -16,6 +16,9 @@ class Link(Protocol):
     def send(self, frame: bytes) -> None:
         """A whole request frame. Only between `on_up` and `on_down`; a failure is told by `on_down`, later."""
 
+    def trim(self) -> None:
+        """Called now and then: memory that was not needed since the last time may go."""
+
     def close(self) -> None:
         """Ends it; `on_down` is not called any more. Harmless when repeated."""
 

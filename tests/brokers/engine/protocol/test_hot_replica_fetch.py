@@ -88,13 +88,12 @@ def test_a_request_is_written_in_the_bytes_of_the_compiled_codec(
         client_id=client_id,
         replica_id=replica_id,
         replica_epoch=replica_epoch,
-        wait_ms=500,
         min_bytes=1,
         response_bytes_max=10_485_760,
         partition_bytes_max=1_048_576,
     )
     flat = [(topic_id, index) for topic_id, indexes in forgotten.items() for index in indexes]
-    assert encoder.encode(correlation_id, session_id, session_epoch, lines, flat) == expected
+    assert encoder.encode(correlation_id, 500, session_id, session_epoch, lines, flat) == expected
 
 
 @settings(max_examples=120, deadline=None)

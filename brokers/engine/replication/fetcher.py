@@ -1,0 +1,382 @@
+"""Follows one leader broker: one request after the other on one link, each answer appended at once (REP-6 to REP-9).
+
+Owns no socket and no clock (`ports`). A request that waits at the leader for records is overtaken by a second one when
+something is to be asked for that the first one did not name: a partition just followed, or one whose time has come.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from struct import Struct
+from typing import Final, NamedTuple
+
+import structlog
+
+from brokers.engine.clock import Clock
+from brokers.engine.cluster.image import BrokerInfo
+from brokers.engine.partitions.following import CorruptFetch
+from brokers.engine.partitions.partition import Partition
+from brokers.engine.partitions.table import PartitionTable
+from brokers.engine.protocol.errors import ErrorCode, MalformedRequest
+from brokers.engine.protocol.hot_replica_fetch import FetchedLine, ReplicaFetchEncoder, decode_replica_fetch
+from brokers.engine.replication.fetch_plan import FIRST_EPOCH, FetchPlan, Followed, Key, retry_delay_ms
+from brokers.engine.replication.offsets_query import OffsetsQuery
+from brokers.engine.replication.ports import CallLater, Connect, Link, Timer
+from brokers.engine.replication.truncation import UNDEFINED, truncation_offset
+from brokers.engine.storage.files import StorageFailed
+
+log = structlog.get_logger(__name__)
+
+# `replica.fetch.wait.max.ms`, `replica.fetch.min.bytes`, `replica.fetch.max.bytes`, `replica.fetch.response.max.bytes`
+WAIT_MS: Final = 500
+BYTES_MIN: Final = 1
+PARTITION_BYTES_MAX: Final = 1_048_576
+RESPONSE_BYTES_MAX: Final = 10_485_760
+# A leader that answers nothing for so long is not waiting for records any more.
+ANSWER_MS_MAX: Final = 10_000
+REQUESTS_MAX: Final = 2
+
+_SESSION_ERRORS: Final = frozenset(
+    (
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+    )
+)
+_BASE_OFFSET: Final = Struct(">q")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What all fetchers of a broker share."""
+
+    broker_id: int
+    broker_epoch: Callable[[], int]
+    table: PartitionTable
+    clock: Clock
+    connect: Connect
+    call_later: CallLater
+
+
+class _Sent(NamedTuple):
+    """A request without its answer. `query` is None for a Fetch."""
+
+    correlation_id: int
+    sent_ms: int
+    session_epoch: int
+    overtook: bool
+    query: OffsetsQuery | None
+
+
+class Fetcher:
+    """`error` says why nothing can be asked of this leader, "" when it can; it is of no partition."""
+
+    def __init__(self, leader: int, world: Surroundings) -> None:
+        self.leader = leader
+        self.plan = FetchPlan()
+        self.error = "not connected"
+        self._world = world
+        self._broker: BrokerInfo | None = None
+        self._link: Link | None = None
+        self._is_up = False
+        self._encoder: ReplicaFetchEncoder | None = None
+        self._sent: deque[_Sent] = deque()
+        self._correlation_id = 0
+        self._failures = 0
+        self._paused_until_ms = 0
+        self._client_id = f"broker-{world.broker_id}-fetcher"
+        self._out_of_range: dict[Key, Followed] = {}
+        self._query: OffsetsQuery | None = None
+        self._timer: Timer | None = None
+        self._timer_ms = 0
+
+    # -- what to follow, and where -------------------------------------------------------------------------------------
+
+    def follow(self, partition: Partition) -> None:
+        if self.plan.follow(partition):
+            self._out_of_range.pop((partition.topic_id, partition.index), None)
+            self._wake_at(0)
+
+    def unfollow(self, key: Key) -> None:
+        self.plan.unfollow(key)
+        self._out_of_range.pop(key, None)
+
+    def on_broker(self, broker: BrokerInfo | None) -> None:
+        """Where the leader is by the picture, None when it is not alive."""
+        known = self._broker
+        if known == broker:
+            return
+        self._broker = broker
+        if (
+            known is not None
+            and broker is not None
+            and (known.epoch, known.host, known.port)
+            == (
+                broker.epoch,
+                broker.host,
+                broker.port,
+            )
+        ):
+            return
+        self.close()
+        self._failures = self._paused_until_ms = 0
+        self.error = "the broker is not alive" if broker is None else "not connected"
+        if broker is not None and self.plan:
+            self._wake_at(0)
+
+    def close(self) -> None:
+        """Ends the connection and forgets what was under way."""
+        link, self._link = self._link, None
+        self._is_up = False
+        self._sent.clear()
+        self._out_of_range.clear()
+        self._query = None
+        self.plan.session_lost()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if link is not None:
+            link.close()
+
+    # -- time ----------------------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Call every second or so: a leader that fell silent is given up."""
+        if self._sent and self._world.clock.monotonic_ms() - self._sent[0].sent_ms > ANSWER_MS_MAX:
+            self._give_up(f"no answer for {ANSWER_MS_MAX} ms")
+        elif self._link is not None:
+            self._link.trim()
+
+    def _wake_at(self, due_ms: int) -> None:
+        """`_on_time` at that time (0: as soon as whoever calls is done), unless it comes earlier anyway."""
+        if self._timer is not None:
+            if self._timer_ms <= due_ms:
+                return
+            self._timer.cancel()
+        self._timer_ms = due_ms
+        delay_ms = due_ms - self._world.clock.monotonic_ms() if due_ms else 0
+        self._timer = self._world.call_later(max(delay_ms, 0), self._on_time)
+
+    def _on_time(self) -> None:
+        self._timer = None
+        if self._broker is None:
+            return
+        now_ms = self._world.clock.monotonic_ms()
+        if now_ms < self._paused_until_ms:
+            self._wake_at(self._paused_until_ms)
+        elif self._link is None:
+            if self.plan:
+                self._link = self._world.connect(self._broker, self)
+        elif self._is_up:
+            self._go_on(overtaking=True)
+
+    # -- the link ------------------------------------------------------------------------------------------------------
+
+    def on_up(self) -> None:
+        world = self._world
+        self._is_up = True
+        self._encoder = ReplicaFetchEncoder(
+            client_id=self._client_id,
+            replica_id=world.broker_id,
+            replica_epoch=world.broker_epoch(),
+            min_bytes=BYTES_MIN,
+            response_bytes_max=RESPONSE_BYTES_MAX,
+            partition_bytes_max=PARTITION_BYTES_MAX,
+        )
+        log.info("follows_leader", leader=self.leader, partitions=len(self.plan))
+        # Not to wait for records: a request can be overtaken only once there is a session.
+        self._fetch(world.clock.monotonic_ms(), 0, overtook=False)
+
+    def on_down(self, reason: str) -> None:
+        if self._failures == 0:
+            log.warning("leader_not_reached", leader=self.leader, reason=reason)
+        self._link = None
+        self._pause(reason)
+
+    def _give_up(self, reason: str) -> None:
+        if self._link is not None:
+            self._link.close()
+            self.on_down(reason)
+
+    def _pause(self, reason: str) -> None:
+        """The link is gone: another one is tried later, each time a little later."""
+        self.close()
+        self.error = reason
+        self._failures += 1
+        self._paused_until_ms = self._world.clock.monotonic_ms() + retry_delay_ms(self._failures)
+        if self.plan:
+            self._wake_at(self._paused_until_ms)
+
+    # -- requests ------------------------------------------------------------------------------------------------------
+
+    def _go_on(self, *, overtaking: bool = False) -> None:
+        """Sends the next request, if there is anything to ask for and nothing under way that would ask for it."""
+        sent, plan = self._sent, self.plan
+        if not self._is_up:
+            return
+        now_ms = self._world.clock.monotonic_ms()
+        if self._query is not None or self._out_of_range:
+            if not sent:
+                self._ask_for_offsets(now_ms)
+        elif not sent:
+            self._fetch(now_ms, WAIT_MS, overtook=False)
+        elif overtaking and len(sent) < REQUESTS_MAX and plan.has_session and plan.has_news(now_ms):
+            self._fetch(now_ms, WAIT_MS, overtook=True)
+        if plan.is_holding_back:
+            due_ms = plan.due_ms()
+            # What is due and was not asked for goes with the request after the next answer.
+            if due_ms is not None and due_ms > now_ms:
+                self._wake_at(due_ms)
+
+    def _fetch(self, now_ms: int, wait_ms: int, *, overtook: bool) -> None:
+        link, encoder = self._link, self._encoder
+        wanted = self.plan.next_round(now_ms)
+        if wanted is None or link is None or encoder is None:
+            return
+        session_id, session_epoch, lines, forgotten = wanted
+        correlation_id = self._correlation_id = self._correlation_id + 1 & 0x7FFF_FFFF
+        self._sent.append(_Sent(correlation_id, now_ms, session_epoch, overtook, None))
+        link.send(encoder.encode(correlation_id, wait_ms, session_id, session_epoch, lines, forgotten))
+
+    def _ask_for_offsets(self, now_ms: int) -> None:
+        query, self._query = self._query, None
+        if query is None:
+            query = OffsetsQuery(tuple(self._out_of_range.values()))
+            self._out_of_range.clear()
+        if self._link is not None:
+            correlation_id = self._correlation_id = self._correlation_id + 1 & 0x7FFF_FFFF
+            self._sent.append(_Sent(correlation_id, now_ms, FIRST_EPOCH, False, query))
+            self._link.send(query.frame(correlation_id, self._client_id, self._world.broker_id))
+
+    # -- answers -------------------------------------------------------------------------------------------------------
+
+    def on_frame(self, buffer: memoryview, start: int, end: int) -> None:
+        if not self._sent:
+            self._give_up("an answer that nobody asked for")
+            return
+        asked = self._sent.popleft()
+        try:
+            if asked.query is not None:
+                self._on_offsets(asked, asked.query, buffer, start, end)
+            else:
+                self._on_fetched(asked, buffer, start, end)
+        except MalformedRequest as fault:
+            self._give_up(str(fault))
+            return
+        if self._link is not None:
+            self._go_on()
+
+    def _on_fetched(self, asked: _Sent, buffer: memoryview, start: int, end: int) -> None:
+        correlation_id, _, error, session_id, lines = decode_replica_fetch(buffer, start, end)
+        if correlation_id != asked.correlation_id:
+            raise MalformedRequest(f"answer {correlation_id} to request {asked.correlation_id}")
+        if error:
+            self._on_refused(error)
+            return
+        if asked.session_epoch == FIRST_EPOCH:
+            self.plan.session_opened(session_id)
+        self._failures = 0
+        self.error = ""
+        if lines:
+            now_ms = self._world.clock.now_ms()
+            for line in lines:
+                self._on_line(line, buffer, now_ms, asked.overtook)
+
+    def _on_refused(self, error: int) -> None:
+        """The whole request: a session that the leader does not know any more, or something worse."""
+        self._sent.clear()
+        if error in _SESSION_ERRORS and self.plan.has_session:
+            # Whatever else is under way is refused as well; a connection of its own keeps the answers apart.
+            self._drop_link()
+            self._wake_at(0)
+            return
+        self._give_up(f"refused with {_name(error)}")
+
+    def _drop_link(self) -> None:
+        link, self._link = self._link, None
+        self._is_up = False
+        self.plan.session_lost()
+        if link is not None:
+            link.close()
+
+    def _on_line(self, line: FetchedLine, buffer: memoryview, now_ms: int, overtook: bool) -> None:
+        topic_id, index, error, high_watermark, start_offset, epoch, end_offset, first, last = line
+        followed = self.plan.find(topic_id, index)
+        if followed is None:
+            return
+        followed.heard_ms = now_ms
+        if error:
+            self._on_error(followed, error)
+            return
+        partition = followed.partition
+        try:
+            if epoch != UNDEFINED or end_offset != UNDEFINED:
+                self._truncate(followed, epoch, end_offset, now_ms)
+                return
+            if overtook and last - first >= _BASE_OFFSET.size:
+                (base_offset,) = _BASE_OFFSET.unpack_from(buffer, first)
+                if base_offset < partition.log.log_end_offset:
+                    return  # asked for before the answer that brought the same
+            start_before = partition.log.log_start_offset
+            count = partition.append_fetched(buffer[first:last], high_watermark, start_offset, now_ms)
+        except CorruptFetch as fault:
+            log.error("fetched_records_refused", topic=partition.topic, partition=index, reason=str(fault))
+            self.plan.failed(followed, str(fault), self._world.clock.monotonic_ms())
+            return
+        except StorageFailed as failure:
+            self._lost_its_disk(followed, failure)
+            return
+        followed.leader_high_watermark = high_watermark
+        if count or partition.log.log_start_offset != start_before:
+            self.plan.moved(followed)
+
+    def _truncate(self, followed: Followed, leader_epoch: int, leader_end_offset: int, now_ms: int) -> None:
+        partition = followed.partition
+        before = partition.log.log_end_offset
+        offset = truncation_offset(partition.log.epochs, before, leader_epoch, leader_end_offset)
+        log.info("log_truncated", topic=partition.topic, partition=partition.index, to=offset, end_offset=before,
+                 leader=self.leader, leader_epoch=partition.leader_epoch)  # fmt: skip
+        self._world.table.truncate(partition, offset, now_ms)
+        self.plan.moved(followed)
+
+    def _on_error(self, followed: Followed, error: int) -> None:
+        if error == ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._out_of_range[followed.key] = followed
+        self.plan.failed(followed, _name(error), self._world.clock.monotonic_ms())
+
+    def _on_offsets(self, asked: _Sent, query: OffsetsQuery, buffer: memoryview, start: int, end: int) -> None:
+        """What neither is shortened nor begun again waits like after any other error."""
+        now_ms = self._world.clock.now_ms()
+        table = self._world.table
+        for followed, verdict in query.verdicts(buffer, start, end, asked.correlation_id):
+            partition = followed.partition
+            if self.plan.followed.get(followed.key) is not followed or not followed.was_asked_in_this_epoch():
+                continue
+            try:
+                if verdict.truncate_to is not None:
+                    table.truncate(partition, verdict.truncate_to, now_ms)
+                elif verdict.restart_at is not None:
+                    table.restart_at(partition, verdict.restart_at, now_ms)
+                else:
+                    continue
+            except StorageFailed as failure:
+                self._lost_its_disk(followed, failure)
+                continue
+            log.warning("offset_was_out_of_range", topic=partition.topic, partition=partition.index,
+                        truncated_to=verdict.truncate_to, restarted_at=verdict.restart_at)  # fmt: skip
+            self.plan.resume(followed)
+        self._query = query.next
+
+    def _lost_its_disk(self, followed: Followed, failure: StorageFailed) -> None:
+        """Its partition is offline from here on (the table was told): nothing is asked for it any more."""
+        self.plan.unfollow(followed.key)
+        followed.error = str(failure)
+
+
+def _name(error: int) -> str:
+    try:
+        return ErrorCode(error).name
+    except ValueError:
+        return f"error {error}"

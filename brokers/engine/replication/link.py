@@ -1,0 +1,244 @@
+"""One connection to another broker over a socket: connects, says who it is (WIRE-18), sends frames, receives into one
+buffer that the next answer overwrites.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from socket import IPPROTO_TCP, MSG_NOSIGNAL, SO_KEEPALIVE, SOCK_STREAM, SOL_SOCKET, TCP_NODELAY, socket
+from struct import Struct
+from typing import Final
+
+from brokers.contract.process import CLUSTER_USER
+from brokers.engine.cluster.image import BrokerInfo
+from brokers.engine.network.buffers import RentedBuffer
+from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.codec import decode_response, encode_request
+from brokers.engine.protocol.errors import MalformedRequest
+from brokers.engine.protocol.headers import decode_response_header, encode_request_frame
+from brokers.engine.protocol.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+from brokers.engine.replication.ports import LinkOwner
+
+CONNECT_S_MAX: Final = 5.0
+# What most answers fit into; a longer one has a larger buffer made, which goes when it was not needed for a while.
+BUFFER_BYTES: Final = 65_536
+# A leader sends up to `fetch.max.bytes`, or one batch that is larger; nothing more is believed.
+FRAME_BYTES_MAX: Final = 134_217_728
+_SIZE: Final = Struct(">i")
+_HANDSHAKE_VERSION: Final = 1
+_AUTHENTICATE_VERSION: Final = 2
+_GREETING: Final = (
+    (ApiKey.SASL_HANDSHAKE, _HANDSHAKE_VERSION),
+    (ApiKey.SASL_AUTHENTICATE, _AUTHENTICATE_VERSION),
+)
+
+
+class SocketLink:
+    """See `ports.Link`. The secret is never part of what `on_down` is told."""
+
+    def __init__(self, broker: BrokerInfo, owner: LinkOwner, secret: str, loop: asyncio.AbstractEventLoop) -> None:
+        self._owner = owner
+        self._loop = loop
+        self._secret = secret
+        self._socket: socket | None = None
+        self._buffer = RentedBuffer(BUFFER_BYTES)
+        self._filled = 0
+        self._largest_bytes = 0
+        self._unsent = b""
+        self._greeted = 0
+        self._task: asyncio.Task[None] | None = loop.create_task(self._connect(broker.host, broker.port))
+
+    # -- coming up -----------------------------------------------------------------------------------------------------
+
+    async def _connect(self, host: str, port: int) -> None:
+        try:
+            async with asyncio.timeout(CONNECT_S_MAX):
+                found = await self._loop.getaddrinfo(host, port, type=SOCK_STREAM)
+                family, kind, protocol, _, address = found[0]
+                self._socket = socket(family, kind, protocol)
+                self._socket.setblocking(False)
+                await self._loop.sock_connect(self._socket, address)
+        except TimeoutError:
+            self._fail(f"{host}:{port} does not answer")
+            return
+        except OSError as error:
+            self._fail(f"{host}:{port}: {error.strerror or error}")
+            return
+        self._task = None
+        self._socket.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
+        self._socket.setsockopt(SOL_SOCKET, SO_KEEPALIVE, 1)
+        self._loop.add_reader(self._socket.fileno(), self._on_readable)
+        self.send(self._greeting())
+
+    def _greeting(self) -> bytes:
+        """Both steps at once: the peer answers them in turn."""
+        token = f"\0{CLUSTER_USER}\0{self._secret}".encode()
+        requests = (SaslHandshakeRequest(mechanism="PLAIN"), SaslAuthenticateRequest(auth_bytes=token))
+        frames = []
+        for (api_key, version), request in zip(_GREETING, requests, strict=True):
+            body = encode_request(api_key, version, request)
+            frames.append(encode_request_frame(api_key, version, 0, "broker", body))
+        return b"".join(frames)
+
+    def _on_greeting(self, start: int, end: int) -> None:
+        api_key, version = _GREETING[self._greeted]
+        view = self._buffer.view
+        _, body = decode_response_header(api_key, version, view, start, end)
+        answer = decode_response(api_key, version, view, body, end)
+        if answer.error_code:
+            self._fail("the peer does not know the cluster's secret")
+            return
+        self._greeted += 1
+        if self._greeted == len(_GREETING):
+            self._owner.on_up()
+
+    # -- in ------------------------------------------------------------------------------------------------------------
+
+    def _on_readable(self) -> None:
+        sock = self._socket
+        if sock is None:
+            return
+        try:
+            count = sock.recv_into(self._buffer.view[self._filled :])
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self._fail(error.strerror or "connection lost")
+            return
+        if not count:
+            self._fail("closed by the peer")
+            return
+        end = self._filled = self._filled + count
+        if end < _SIZE.size:
+            return
+        (size_bytes,) = _SIZE.unpack_from(self._buffer.view, 0)
+        if end == _SIZE.size + size_bytes and self._greeted == len(_GREETING):
+            # One whole answer, as nearly always.
+            self._filled = 0
+            if size_bytes > self._largest_bytes:
+                self._largest_bytes = size_bytes
+            self._owner.on_frame(self._buffer.view, _SIZE.size, end)
+        else:
+            self._take_frames(end)
+
+    def _take_frames(self, end: int) -> None:
+        """Hands over whole frames, moves what is left to the front, and makes room for the rest of it."""
+        position = 0
+        while end - position >= _SIZE.size:
+            (size_bytes,) = _SIZE.unpack_from(self._buffer.view, position)
+            if not 0 <= size_bytes <= FRAME_BYTES_MAX:
+                self._fail(f"announced a frame of {size_bytes} bytes")
+                return
+            self._largest_bytes = max(self._largest_bytes, size_bytes)
+            start = position + _SIZE.size
+            if end - start < size_bytes:
+                break
+            position = start + size_bytes
+            try:
+                if self._greeted < len(_GREETING):
+                    self._on_greeting(start, position)
+                else:
+                    self._owner.on_frame(self._buffer.view, start, position)
+            except MalformedRequest as fault:
+                self._fail(str(fault))
+            if self._socket is None:
+                return
+        view = self._buffer.view
+        if position:
+            view[: end - position] = bytes(view[position:end])
+            self._filled = end - position
+        if self._filled >= _SIZE.size:
+            (size_bytes,) = _SIZE.unpack_from(view, 0)
+            self._make_room(_SIZE.size + size_bytes)
+
+    def _make_room(self, size_bytes: int) -> None:
+        if size_bytes <= self._buffer.size:
+            return
+        larger = RentedBuffer(1 << (size_bytes - 1).bit_length())
+        larger.view[: self._filled] = self._buffer.view[: self._filled]
+        self._buffer.free()
+        self._buffer = larger
+
+    def trim(self) -> None:
+        """Call now and then: gives back a large buffer that nothing needed since the last call."""
+        if not self._filled and self._socket is not None:
+            if self._largest_bytes + _SIZE.size <= BUFFER_BYTES < self._buffer.size:
+                self._buffer.free()
+                self._buffer = RentedBuffer(BUFFER_BYTES)
+            self._largest_bytes = 0
+
+    # -- out -----------------------------------------------------------------------------------------------------------
+
+    def send(self, frame: bytes) -> None:
+        sock = self._socket
+        if sock is None:
+            return
+        if self._unsent:
+            self._unsent += frame
+            return
+        try:
+            count = sock.send(frame, MSG_NOSIGNAL)
+        except (BlockingIOError, InterruptedError):
+            count = 0
+        except OSError as error:
+            self._fail_soon(error.strerror or "connection lost")
+            return
+        if count < len(frame):
+            self._unsent = frame[count:]
+            self._loop.add_writer(sock.fileno(), self._on_writable)
+
+    def _on_writable(self) -> None:
+        sock = self._socket
+        if sock is None:
+            return
+        try:
+            count = sock.send(self._unsent, MSG_NOSIGNAL)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self._fail(error.strerror or "connection lost")
+            return
+        self._unsent = self._unsent[count:]
+        if not self._unsent:
+            self._loop.remove_writer(sock.fileno())
+
+    # -- going down ----------------------------------------------------------------------------------------------------
+
+    def _fail_soon(self, reason: str) -> None:
+        """Its owner is in the middle of sending, and is told when it is done."""
+        self._loop.call_soon(self._fail, reason)
+
+    def _fail(self, reason: str) -> None:
+        if self._owner is not _NOBODY:
+            owner = self._owner
+            self.close()
+            owner.on_down(reason)
+
+    def close(self) -> None:
+        self._owner = _NOBODY
+        task, self._task = self._task, None
+        if task is not None and task is not asyncio.current_task(self._loop):
+            task.cancel()
+        sock, self._socket = self._socket, None
+        if sock is not None:
+            fd = sock.fileno()
+            if fd >= 0:
+                self._loop.remove_reader(fd)
+                self._loop.remove_writer(fd)
+            sock.close()
+        self._buffer.free()
+
+
+class _Nobody:
+    def on_up(self) -> None: ...
+    def on_frame(self, buffer: memoryview, start: int, end: int) -> None: ...
+    def on_down(self, reason: str) -> None: ...
+
+
+_NOBODY: Final[LinkOwner] = _Nobody()
+
+
+def connector(secret: str, loop: asyncio.AbstractEventLoop) -> Callable[[BrokerInfo, LinkOwner], SocketLink]:
+    """`ports.Connect` over sockets of `loop`."""
+    return lambda broker, owner: SocketLink(broker, owner, secret, loop)
