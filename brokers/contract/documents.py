@@ -81,7 +81,8 @@ class InstanceDocument:
 
     `generation` grows with each publication; a broker repeats it in its `InstanceAck`. `endpoints` are the advertised
     addresses `host:port` by broker id, `ports` the sockets to bind. Rates in bytes/s, capacity in bytes.
-    `partitions_max` bounds the partitions of all its topics together, None = what the broker allows.
+    `partitions_max` bounds the partitions of all its topics together, None = what the broker allows. On the brokers in
+    `leaving` it is served as on the others, but no further replica of its topics is placed there.
     """
 
     generation: int
@@ -94,23 +95,25 @@ class InstanceDocument:
     settings: InstanceSettings = InstanceSettings()
     vpc: str | None = None
     partitions_max: int | None = None
+    leaving: tuple[int, ...] = ()
 
     def to_json(self) -> bytes:
-        return _dump(
-            {
-                "version": 1,
-                "generation": self.generation,
-                "vpc": self.vpc,
-                "produce_bps": self.produce_bps,
-                "consume_bps": self.consume_bps,
-                "capacity": self.capacity_bytes,
-                "state": self.state,
-                "endpoints": {str(broker): address for broker, address in self.endpoints.items()},
-                "ports": {str(broker): port for broker, port in self.ports.items()},
-                "settings": asdict(self.settings),
-                "partitions_max": self.partitions_max,
-            }
-        )
+        body: dict[str, Any] = {
+            "version": 1,
+            "generation": self.generation,
+            "vpc": self.vpc,
+            "produce_bps": self.produce_bps,
+            "consume_bps": self.consume_bps,
+            "capacity": self.capacity_bytes,
+            "state": self.state,
+            "endpoints": {str(broker): address for broker, address in self.endpoints.items()},
+            "ports": {str(broker): port for broker, port in self.ports.items()},
+            "settings": asdict(self.settings),
+            "partitions_max": self.partitions_max,
+        }
+        if self.leaving:
+            body["leaving"] = list(self.leaving)
+        return _dump(body)
 
     @classmethod
     def from_json(cls, raw: bytes) -> InstanceDocument:
@@ -127,6 +130,7 @@ class InstanceDocument:
             settings=InstanceSettings(**{k: v for k, v in body.get("settings", {}).items() if k in known}),
             vpc=body.get("vpc"),
             partitions_max=body.get("partitions_max"),
+            leaving=tuple(body.get("leaving", ())),
         )
 
 

@@ -110,11 +110,14 @@ def plan_creation(
 
 
 def eligible_brokers(image: ClusterImage, instance_id: str | None) -> dict[int, str | None]:
-    """Live brokers that may hold the topic, with their racks: those that host the instance."""
+    """Live brokers that may be given a replica of the topic, with their racks: those that host the instance and are to
+    keep it.
+    """
     if instance_id is None:
         return {broker.id: broker.rack for broker in image.brokers.values()}
     instance = image.instances.get(instance_id)
-    hosts = instance.document.ports if instance is not None else {}
+    document = instance.document if instance is not None else None
+    hosts = document.ports.keys() - set(document.leaving) if document is not None else set()
     return {broker.id: broker.rack for broker in image.brokers.values() if broker.id in hosts}
 
 

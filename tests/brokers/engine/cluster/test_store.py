@@ -104,6 +104,16 @@ async def test_copies_are_spread_over_the_brokers_of_the_instance(member: Member
     assert {partition.replicas[0] for partition in topic.partitions} == {1, 2}
 
 
+async def test_a_broker_that_the_instance_leaves_is_given_no_further_replica(member: Member) -> None:
+    """It goes on serving what it holds, so its port stays in the document."""
+    await member.publish_instance(OURS, [1, 2], leaving=(2,), generation=2)
+    await member.until(lambda image: image.instances[OURS].document.leaving == (2,))
+    topic = await member.create_topic(OURS, "orders", partitions=4)
+    assert {partition.replicas for partition in topic.partitions} == {(1,)}
+    with pytest.raises(errors.InvalidReplicationFactor):
+        await create(member, "wide", replication_factor=2)
+
+
 def test_no_more_than_three_copies_are_kept() -> None:
     brokers = {id: BrokerInfo(id, "127.0.0.1", 1, 1, None, 1) for id in range(1, 6)}
     with pytest.raises(errors.InvalidReplicationFactor, match="at most 3"):
