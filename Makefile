@@ -5,13 +5,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 UP ?=
 BENCH ?=
+CHAOS ?=
 STEPS ?= 20000
 # Test processes beside each other; tests/support/sharing.py says what stays together.
 WORKERS ?= 2
 SIDE_BY_SIDE := --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev run test test-native check bench native simulate
+.PHONY: help setup setup-dev run test test-native check bench native simulate chaos
 
 help:
 	@echo "make run     install what is needed and start everything; UP='--http-port 8080' passes flags on"
@@ -20,6 +21,7 @@ help:
 	@echo "make check   lint, types, import walls, migrations, translations, shape"
 	@echo "make bench   benchmarks of the running product; BENCH='--only start' passes flags on"
 	@echo "make simulate  the log at random, with kills and power cuts; SEED=… and STEPS=… repeat or lengthen it"
+	@echo "make chaos   brokers killed under load for five minutes; CHAOS='--verbs kill,pause --seconds 600' passes flags on"
 	@echo "make setup   only install, into $(VENV)"
 
 setup: $(VENV)/.runtime
@@ -70,6 +72,9 @@ check: setup-dev
 bench: setup-dev
 	@test "$$PENSTOCK_NATIVE" = 0 || $(BIN)/python -m brokers.native.build --if-possible
 	@$(BIN)/python -m benchmarks $(BENCH)
+
+chaos: setup-dev
+	@$(BIN)/python -m tests.chaos $(CHAOS)
 
 simulate: setup-dev
 	@$(BIN)/python -m tests.simulate --steps $(STEPS) $(if $(SEED),--seed $(SEED))

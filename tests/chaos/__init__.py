@@ -1,0 +1,1 @@
+"""Brokers killed, stopped and restarted under load, and what every acknowledgement was worth afterwards."""

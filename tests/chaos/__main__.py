@@ -1,0 +1,205 @@
+"""`make chaos`: three brokers, two producers at full load with acks=all, and somebody who kills brokers.
+
+Ends with 0 if no acknowledged record was lost, none changed its place, and every replica holds the same; else with 1.
+The verbs: `kill` a random broker with kill -9, `pause` it with SIGSTOP for 5 to 60 s, `rolling` restarts one after the
+other, `zookeeper` is away for a minute.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from config.embedded.java import find_java
+from config.embedded.process import free_port, wait_until
+from config.embedded.zookeeper import EmbeddedZooKeeper
+from tests.chaos import replicas
+from tests.chaos.faults import Faults
+from tests.chaos.verdict import differing, judge
+from tests.chaos.workload import Workload
+from tests.support.engine import EngineCluster
+from tests.support.waiting import eventually
+
+VERBS = ("kill", "pause", "rolling", "zookeeper")
+PARTITIONS = 6
+ZOOKEEPER_AWAY_S = 60.0
+IN_SYNC_TIMEOUT_S = 90.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    seed: int
+    seconds: float
+    verbs: Sequence[str]
+    records_per_s: int = 4_000
+    between_s: tuple[float, float] = (5.0, 15.0)
+    away_s: tuple[float, float] = (0.5, 4.0)
+    paused_s: tuple[float, float] = (5.0, 60.0)
+    zookeeper_away_s: float = ZOOKEEPER_AWAY_S
+
+
+def say(line: str) -> None:
+    print(line, flush=True)
+
+
+def run(given: Given, zookeeper: EmbeddedZooKeeper, directory: Path) -> bool:
+    """One run; whether everything that was promised held."""
+    rolls = random.Random(given.seed)
+    overrides = {"replica.lag.time.max.ms": "10000"}
+    cluster = EngineCluster(zookeeper.address, directory, size=3, overrides=overrides)
+    with cluster:
+        instance = cluster.create_instance("ins-chaos000")
+        admin = AdminClient({"bootstrap.servers": instance.bootstrap})
+        wanted = [NewTopic(name, PARTITIONS, 3, config={"min.insync.replicas": "2"}) for name in ("sequenced", "plain")]
+        for created in admin.create_topics(wanted).values():
+            created.result(30)
+        eventually(lambda: replicas.all_in_sync(cluster), within_s=IN_SYNC_TIMEOUT_S, what="all replicas in sync")
+        loads = [
+            Workload(
+                instance.bootstrap,
+                name,
+                PARTITIONS,
+                idempotent=name == "sequenced",
+                records_per_s=given.records_per_s // 2,
+            )
+            for name in ("sequenced", "plain")
+        ]
+        for load in loads:
+            load.start()
+        try:
+            _disturb(given, cluster, zookeeper, rolls, loads)
+        finally:
+            for load in loads:
+                load.finish()
+        say("all replicas back in sync ...")
+        eventually(lambda: replicas.all_in_sync(cluster), within_s=IN_SYNC_TIMEOUT_S, what="all replicas in sync")
+        verdicts = [_judged(load) for load in loads]
+    return _equal(cluster) and all(verdicts)
+
+
+def _disturb(
+    given: Given, cluster: EngineCluster, zookeeper: EmbeddedZooKeeper, rolls: random.Random, loads: list[Workload]
+) -> None:
+    ends_s = time.monotonic() + given.seconds
+    kills = Faults(cluster, rolls, say, between_s=given.between_s, away_s=given.away_s)
+    pauses = Faults(cluster, rolls, say, between_s=given.between_s, away_s=given.paused_s)
+    eventually(lambda: all(load.count > 1_000 for load in loads), within_s=60, what="the load to begin")
+    while time.monotonic() < ends_s:
+        verb = rolls.choice(list(given.verbs))
+        kills.wait()
+        before = sum(load.count for load in loads)
+        if verb == "kill":
+            kills.kill()
+        elif verb == "pause":
+            pauses.pause()
+        elif verb == "rolling":
+            for_all = replicas.leaders_of(cluster)
+            kills.restart_all()
+            say(f"  rolled over {len(for_all)} partitions")
+        else:
+            _without_zookeeper(given, cluster, zookeeper, loads)
+        say(f"  {sum(load.count for load in loads) - before} records acknowledged meanwhile")
+    say(f"{kills.count + pauses.count} faults, {kills.controllers + pauses.controllers} of them to the controller")
+
+
+def _without_zookeeper(
+    given: Given, cluster: EngineCluster, zookeeper: EmbeddedZooKeeper, loads: list[Workload]
+) -> None:
+    epochs = replicas.leaders_of(cluster)
+    before = sum(load.count for load in loads)
+    say(f"ZooKeeper killed for {given.zookeeper_away_s:.0f} s")
+    process = zookeeper.child.process
+    assert process is not None
+    process.kill()
+    process.wait()
+    time.sleep(given.zookeeper_away_s)
+    say(f"  {sum(load.count for load in loads) - before} records acknowledged without it")
+    zookeeper.start()
+    wait_until(zookeeper.is_ready, child=zookeeper.child, timeout_s=30)
+    began_s = time.monotonic()
+    eventually(lambda: _settled(cluster), within_s=60, what="brokers registered again")
+    moved = {name for name, epoch in replicas.leaders_of(cluster).items() if epochs.get(name) != epoch}
+    say(f"  registered again after {time.monotonic() - began_s:.1f} s, {len(moved)} leaders changed")
+
+
+def _settled(cluster: EngineCluster) -> bool:
+    return all(broker.status_of("/readyz") == 200 for broker in cluster.brokers) and replicas.all_in_sync(cluster)
+
+
+def _judged(load: Workload) -> bool:
+    read = load.read()
+    holds = not load.failed
+    for failure in sorted(set(load.failed)):
+        say(f"{load.topic}: the client gave up: {failure}")
+    for partition, acknowledged in enumerate(load.acknowledged):
+        verdict = judge(acknowledged.numbers(), read[partition])
+        holds &= verdict.holds(idempotent=load.idempotent)
+        say(
+            f"{load.topic}-{partition}: {verdict.acknowledged} acknowledged, {len(verdict.lost)} lost"
+            f"{f' (first {verdict.lost[0]})' if verdict.lost else ''}, {len(verdict.reordered)} reordered, "
+            f"{len(verdict.repeated)} written twice"
+        )
+    pauses_ms = [pause for partition in load.acknowledged for pause in partition.pauses_ms]
+    if pauses_ms:
+        middle_s, most_s = statistics.median(pauses_ms) / 1000, max(pauses_ms) / 1000
+        say(f"{load.topic}: {len(pauses_ms)} times a partition was away: p50 {middle_s:.2f} s, max {most_s:.2f} s")
+    return holds
+
+
+def _equal(cluster: EngineCluster) -> bool:
+    """REP-19, once every broker has stopped: the same batches below the high watermark that all of them knew."""
+    homes = [Path(broker.settings.data_dirs[0]) for broker in cluster.brokers]
+    known = [replicas.high_watermarks(home) for home in homes]
+    holds = True
+    for name in sorted(set.intersection(*(set(marks) for marks in known))):
+        end_offset = min(marks[name] for marks in known)
+        found = differing([replicas.stored_batches(home / name, end_offset) for home in homes])
+        if found is not None:
+            say(f"{name}: the replicas differ from offset {found} on, below {end_offset}")
+            holds = False
+    say(f"replicas of {len(known[0])} partitions compared: {'equal' if holds else 'NOT equal'}")
+    return holds
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.chaos", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seconds", type=float, default=300.0)
+    parser.add_argument("--seed", type=int, default=None, help="drawn and printed if it is not given")
+    parser.add_argument("--verbs", default="kill", help=f"some of {','.join(VERBS)}")
+    parser.add_argument("--records-per-second", type=int, default=4_000, help="of both producers together")
+    parser.add_argument("--keep", type=Path, help="a directory for logs and data, which is kept")
+    options = parser.parse_args()
+    verbs = options.verbs.split(",")
+    if unknown := set(verbs) - set(VERBS):
+        parser.error(f"no such verb: {', '.join(sorted(unknown))}")
+    seed = random.randrange(1 << 32) if options.seed is None else options.seed
+    say(f"seed {seed}, {', '.join(verbs)}, {options.seconds:.0f} s")
+    given = Given(seed=seed, seconds=options.seconds, verbs=verbs, records_per_s=options.records_per_second)
+    with tempfile.TemporaryDirectory(prefix="penstock-chaos-") as scratch:
+        home = options.keep or Path(scratch)
+        home.mkdir(parents=True, exist_ok=True)
+        java = find_java(home / "java")
+        zookeeper = EmbeddedZooKeeper(home / "zookeeper", port=free_port(), java=java, log_file=home / "zookeeper.log")
+        zookeeper.start()
+        wait_until(zookeeper.is_ready, child=zookeeper.child, timeout_s=60)
+        try:
+            holds = run(given, zookeeper, home / "brokers")
+        finally:
+            zookeeper.child.stop()
+    say("everything promised was kept" if holds else "PROMISES WERE BROKEN")
+    return 0 if holds else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,83 @@
+"""What is done to the brokers while the producers go on. Each fault says what it did, in one line."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from collections.abc import Callable
+
+from brokers.contract import documents, paths
+from tests.support.engine import BrokerProcess, EngineCluster
+
+Say = Callable[[str], None]
+
+
+class Faults:
+    """`between_s` and `away_s` are the bounds of the time between two faults, and of how long one lasts."""
+
+    def __init__(
+        self,
+        cluster: EngineCluster,
+        rolls: random.Random,
+        say: Say,
+        *,
+        between_s: tuple[float, float],
+        away_s: tuple[float, float],
+    ) -> None:
+        self._cluster = cluster
+        self._rolls = rolls
+        self._say = say
+        self._between_s = between_s
+        self._away_s = away_s
+        self.count = 0
+        self.controllers = 0
+
+    def wait(self) -> None:
+        time.sleep(self._rolls.uniform(*self._between_s))  # the pace of the faults, not a hope
+
+    def kill(self) -> None:
+        """kill -9, and a start a moment later."""
+        victim = self._victim()
+        away_s = self._rolls.uniform(*self._away_s)
+        self._tell(victim, f"kill -9, away {away_s:.1f} s")
+        victim.kill()
+        time.sleep(away_s)
+        victim.start()
+        victim.wait_until_ready()
+
+    def pause(self) -> None:
+        """SIGSTOP: alive for the kernel, dead for its neighbours, and sure of itself when it wakes up."""
+        victim = self._victim()
+        away_s = self._rolls.uniform(*self._away_s)
+        self._tell(victim, f"stopped {away_s:.1f} s")
+        assert victim.process is not None
+        victim.process.send_signal(signal.SIGSTOP)
+        try:
+            time.sleep(away_s)
+        finally:
+            victim.process.send_signal(signal.SIGCONT)
+
+    def restart_all(self) -> None:
+        """A rolling restart: the next one only once everybody is in sync again."""
+        for broker in self._cluster.brokers:
+            began_s = time.monotonic()
+            self._tell(broker, "restarted")
+            code = broker.stop(30)
+            broker.start()
+            broker.wait_until_ready()
+            self._say(f"  exit code {code}, ready again after {time.monotonic() - began_s:.1f} s")
+
+    def _victim(self) -> BrokerProcess:
+        return self._rolls.choice(self._cluster.brokers)
+
+    def _tell(self, broker: BrokerProcess, what: str) -> None:
+        self.count += 1
+        is_controller = self._controller() == broker.settings.broker_id
+        self.controllers += is_controller
+        self._say(f"broker {broker.settings.broker_id}{' (controller)' if is_controller else ''}: {what}")
+
+    def _controller(self) -> int | None:
+        if not self._cluster.zookeeper.exists(paths.CONTROLLER):
+            return None
+        return documents.controller_from_json(self._cluster.zookeeper.get(paths.CONTROLLER)[0])

@@ -1,0 +1,70 @@
+"""The replicas of a topic as they lie in the brokers' directories, and as ZooKeeper has them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from brokers.contract import paths
+from brokers.contract.documents import PartitionStateDocument, TopicDocument
+from brokers.engine.records import batch as layout
+from tests.support.engine import EngineCluster
+
+
+def topics_of(cluster: EngineCluster) -> dict[str, TopicDocument]:
+    names = cluster.zookeeper.get_children(paths.TOPICS)
+    return {name: TopicDocument.from_json(cluster.zookeeper.get(paths.topic(name))[0]) for name in names}
+
+
+def states_of(cluster: EngineCluster) -> dict[tuple[str, int], PartitionStateDocument]:
+    """The state of every partition that has one."""
+    found = {}
+    for name, topic in topics_of(cluster).items():
+        for index in topic.assignment:
+            path = paths.partition_state(name, index)
+            if cluster.zookeeper.exists(path):
+                found[name, index] = PartitionStateDocument.from_json(cluster.zookeeper.get(path)[0])
+    return found
+
+
+def all_in_sync(cluster: EngineCluster) -> bool:
+    """Whether every partition has a leader and all its replicas in sync."""
+    topics, states = topics_of(cluster), states_of(cluster)
+    for name, topic in topics.items():
+        for index, replicas in topic.assignment.items():
+            state = states.get((name, index))
+            if state is None or state.leader < 0 or set(state.isr) != set(replicas):
+                return False
+    return True
+
+
+def leaders_of(cluster: EngineCluster) -> dict[str, int]:
+    """Leader epoch of every partition, as `topic-partition`."""
+    return {f"{name}-{index}": state.leader_epoch for (name, index), state in states_of(cluster).items()}
+
+
+def stored_batches(directory: Path, end_offset: int) -> list[tuple[int, bytes]]:
+    """(base offset, batch) of a stopped broker's partition, up to `end_offset`."""
+    found = []
+    for file in sorted(directory.glob("*.log")):
+        data = file.read_bytes()
+        position = 0
+        while position + layout.HEADER_BYTES <= len(data):
+            header = layout.read_header(data, position)
+            if header.base_offset >= end_offset or position + header.size_bytes > len(data):
+                break
+            found.append((header.base_offset, data[position : position + header.size_bytes]))
+            position += header.size_bytes
+    return found
+
+
+def high_watermarks(data_dir: Path) -> dict[str, int]:
+    """`topic-partition` -> the checkpointed high watermark of a stopped broker."""
+    lines = (data_dir / "replication-offset-checkpoint").read_text().splitlines()[2:]
+    return {f"{topic}-{partition}": int(offset) for topic, partition, offset in (line.split() for line in lines)}
+
+
+def say_states(cluster: EngineCluster) -> str:
+    return json.dumps(
+        {f"{name}-{index}": [state.leader, list(state.isr)] for (name, index), state in states_of(cluster).items()}
+    )

@@ -1,0 +1,55 @@
+"""The checker finds what it is there to find."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.chaos.verdict import PAUSE_MS_MIN, Acknowledged, differing, judge
+
+
+def test_everything_acknowledged_and_read_in_order_holds() -> None:
+    verdict = judge({0, 1, 2}, [0, 1, 2, 3])
+    assert verdict.holds(idempotent=True)
+    assert verdict.acknowledged == 3
+
+
+def test_a_lost_record_is_found() -> None:
+    verdict = judge({0, 1, 2}, [0, 2])
+    assert verdict.lost == (1,)
+    assert not verdict.holds(idempotent=False)
+
+
+def test_a_record_in_another_order_is_found() -> None:
+    verdict = judge({0, 1, 2}, [0, 2, 1])
+    assert verdict.reordered == (1,)
+    assert not verdict.holds(idempotent=False)
+
+
+def test_a_record_written_twice_is_a_fault_of_an_idempotent_producer_alone() -> None:
+    verdict = judge({0, 1, 2}, [0, 1, 0, 1, 2])
+    assert verdict.repeated == (0, 1)
+    assert verdict.holds(idempotent=False)
+    assert not verdict.holds(idempotent=True)
+
+
+def test_acknowledgements_are_counted_once_and_long_waits_are_remembered() -> None:
+    acknowledged = Acknowledged()
+    for number, now_ms in ((0, 0.0), (1, 1.0), (1, 2.0), (9_000, 2.0 + PAUSE_MS_MIN)):
+        acknowledged.add(number, now_ms)
+    assert acknowledged.numbers() == {0, 1, 9_000}
+    assert acknowledged.count == 3
+    assert acknowledged.pauses_ms == [PAUSE_MS_MIN]
+
+
+@pytest.mark.parametrize(
+    ("replicas", "at"),
+    [
+        ([[(0, b"a"), (1, b"b")], [(0, b"a"), (1, b"b")]], None),
+        ([[(0, b"a"), (1, b"b")], [(0, b"a"), (1, b"c")]], 1),
+        ([[(0, b"a"), (1, b"b")], [(0, b"a")]], 1),
+        ([[(0, b"a")], [(0, b"a")], [(0, b"a"), (5, b"x")]], 5),
+        ([[], []], None),
+    ],
+)
+def test_replicas_that_differ_are_found(replicas: list[list[tuple[int, bytes]]], at: int | None) -> None:
+    assert differing(replicas) == at

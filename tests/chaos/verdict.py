@@ -1,0 +1,82 @@
+"""What a run proves: pure functions over what was acknowledged and what can be read afterwards (REP-5, REP-19).
+
+A record is a number: each partition's records are numbered from 0 in the order in which they were handed to the client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+# Shorter waits between two acknowledgements are a busy machine, not a partition without a leader.
+PAUSE_MS_MIN: Final = 300.0
+
+
+class Acknowledged:
+    """What one partition acknowledged, and how long it kept its producer waiting."""
+
+    def __init__(self) -> None:
+        self._flags = bytearray()
+        self.count = 0
+        self.pauses_ms: list[float] = []
+        self._last_ms: float | None = None
+
+    def add(self, number: int, now_ms: float) -> None:
+        if number >= len(self._flags):
+            self._flags.extend(bytes(max(number + 1 - len(self._flags), 4_096)))
+        if not self._flags[number]:
+            self._flags[number] = 1
+            self.count += 1
+        if self._last_ms is not None and now_ms - self._last_ms >= PAUSE_MS_MIN:
+            self.pauses_ms.append(now_ms - self._last_ms)
+        self._last_ms = now_ms
+
+    def numbers(self) -> set[int]:
+        return {number for number, flag in enumerate(self._flags) if flag}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Of one partition. A producer that is not idempotent may write a record twice, but never in another order."""
+
+    acknowledged: int
+    lost: tuple[int, ...]
+    reordered: tuple[int, ...]
+    repeated: tuple[int, ...]
+
+    def holds(self, *, idempotent: bool) -> bool:
+        return not self.lost and not self.reordered and not (idempotent and self.repeated)
+
+
+def judge(acknowledged: set[int], read: Iterable[int]) -> Verdict:
+    """`read` in the order of the log."""
+    seen: set[int] = set()
+    reordered, repeated = [], []
+    latest = -1
+    for number in read:
+        if number in seen:
+            repeated.append(number)
+            continue
+        seen.add(number)
+        if number < latest:
+            reordered.append(number)
+        latest = max(latest, number)
+    lost = tuple(sorted(acknowledged - seen))
+    return Verdict(len(acknowledged), lost, tuple(reordered), tuple(repeated))
+
+
+def differing(replicas: Sequence[Sequence[tuple[int, bytes]]]) -> int | None:
+    """The first base offset at which logs, as (base offset, batch) lists up to the high watermark, are not the same;
+    None if they are.
+    """
+    first, *others = replicas
+    for other in others:
+        for mine, theirs in zip(first, other, strict=False):
+            if mine != theirs:
+                return min(mine[0], theirs[0])
+        if len(first) != len(other):
+            shorter = min(len(first), len(other))
+            longer = first if len(first) > len(other) else other
+            return longer[shorter][0]
+    return None

@@ -1,0 +1,118 @@
+"""Producers that never stop, one partition after the other, and what they were told."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+
+from tests.chaos.verdict import Acknowledged
+
+VALUE_BYTES = 100
+QUEUED_MAX = 20_000
+READ_TIMEOUT_S = 300.0
+FLUSH_TIMEOUT_S = 120.0
+
+
+class Workload:
+    """One producer over all partitions of a topic. `failed` holds what the client gave up: nothing should be in it."""
+
+    def __init__(self, bootstrap: str, topic: str, partitions: int, *, idempotent: bool, records_per_s: int) -> None:
+        self.bootstrap, self.topic, self.partitions = bootstrap, topic, partitions
+        self.idempotent = idempotent
+        self.acknowledged = [Acknowledged() for _ in range(partitions)]
+        self.failed: list[str] = []
+        self._records_per_s = records_per_s
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._send, name=f"producer-{topic}")
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "acks": "all",
+                "enable.idempotence": idempotent,
+                # Without sequence numbers only one request under way keeps the order.
+                "max.in.flight": 5 if idempotent else 1,
+                "linger.ms": 2,
+                "message.timeout.ms": 300_000,
+                "request.timeout.ms": 10_000,
+                "socket.timeout.ms": 15_000,
+                "reconnect.backoff.ms": 50,
+                "reconnect.backoff.max.ms": 500,
+                "retry.backoff.ms": 50,
+                "topic.metadata.refresh.interval.ms": 10_000,
+                "queue.buffering.max.messages": QUEUED_MAX,
+                "log_level": 0,
+            }
+        )
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def finish(self) -> None:
+        """No further records; returns when every one that was handed over has its answer."""
+        self._stop.set()
+        self._thread.join()
+        left = self._producer.flush(FLUSH_TIMEOUT_S)
+        if left:
+            self.failed.append(f"{left} records have no answer")
+
+    @property
+    def count(self) -> int:
+        return sum(partition.count for partition in self.acknowledged)
+
+    def _send(self) -> None:
+        sent = 0
+        began_s = time.monotonic()
+        while not self._stop.is_set():
+            number, partition = divmod(sent, self.partitions)
+            value = b"%012d" % number
+            try:
+                self._producer.produce(
+                    self.topic, value.ljust(VALUE_BYTES, b"."), partition=partition, on_delivery=self._delivered
+                )
+                sent += 1
+            except BufferError:
+                self._producer.poll(0.05)
+            self._producer.poll(0)
+            if sent % 20 == 0:
+                ahead_s = sent / self._records_per_s - (time.monotonic() - began_s)
+                if ahead_s > 0:
+                    self._producer.poll(ahead_s)
+                elif ahead_s < -1.0:
+                    began_s -= ahead_s  # what an outage cost is not made up for
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self.failed.append(str(error))
+            return
+        value, partition = message.value(), message.partition()
+        assert value is not None and partition is not None
+        self.acknowledged[partition].add(int(value[:12]), time.monotonic() * 1000)
+
+    def read(self) -> dict[int, list[int]]:
+        """The numbers in each partition, in the order of the log."""
+        settings: dict[str, Any] = {
+            "bootstrap.servers": self.bootstrap,
+            "group.id": "reader",
+            "enable.auto.commit": False,
+            "log_level": 0,
+        }
+        consumer = Consumer(settings)
+        found: dict[int, list[int]] = {partition: [] for partition in range(self.partitions)}
+        ends = {
+            partition: consumer.get_watermark_offsets(TopicPartition(self.topic, partition), timeout=30)[1]
+            for partition in range(self.partitions)
+        }
+        reached = dict.fromkeys(range(self.partitions), 0)
+        consumer.assign([TopicPartition(self.topic, partition, 0) for partition in range(self.partitions)])
+        deadline_s = time.monotonic() + READ_TIMEOUT_S
+        while any(reached[partition] < end for partition, end in ends.items()) and time.monotonic() < deadline_s:
+            for message in consumer.consume(10_000, 0.5):
+                value, partition, offset = message.value(), message.partition(), message.offset()
+                assert message.error() is None and value is not None and partition is not None and offset is not None
+                found[partition].append(int(value[:12]))
+                reached[partition] = offset + 1
+        consumer.close()
+        return found
