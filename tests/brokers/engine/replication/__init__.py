@@ -1,0 +1,1 @@
+"""The replication room: what a follower asks, decides and appends."""

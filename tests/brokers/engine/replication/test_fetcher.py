@@ -1,0 +1,298 @@
+"""One follower and its leader, answer by answer: what is appended, cut, asked for again, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.protocol.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from brokers.engine.replication.fetcher import ANSWER_MS_MAX
+
+from .stepped_world import LEADER, ME, MY_EPOCH, TOPIC_ID, SteppedWorld, batches, broker_info, fetched, line
+
+SESSION = 4711
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[SteppedWorld]:
+    world = SteppedWorld(tmp_path)
+    yield world
+    world.fetchers.close()
+    world.table.close()
+
+
+def offsets(index: int, offset: int) -> ListOffsetsResponse:
+    found = ListOffsetsPartitionResponse(partition_index=index, error_code=0, offset=offset)
+    return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="topic", partitions=[found])])
+
+
+def test_what_the_leader_answers_is_appended_and_the_next_request_says_so(world: SteppedWorld) -> None:
+    """REP-6, REP-7, REP-8."""
+    partition = world.follow()
+    link = world.come_up()
+    assert link.asked() == [(0, 5, 0, -1)]
+    request = link.request
+    assert (request.max_wait_ms, request.min_bytes, request.max_bytes) == (500, 1, 10_485_760)
+    assert (request.replica_state.replica_id, request.replica_state.replica_epoch) == (ME, MY_EPOCH)
+    assert request.topics[0].partitions[0].partition_max_bytes == 1_048_576
+    link.answer(fetched(line(records=batches(0, 3, 2), high_watermark=4)))
+    assert (partition.log_end_offset, partition.high_watermark) == (5, 4)
+    assert link.asked() == [(0, 5, 5, 5)]
+    link.answer(fetched(line(high_watermark=5)))
+    assert partition.high_watermark == 5
+    partition.check()
+
+
+def test_the_first_request_does_not_wait_for_records(world: SteppedWorld) -> None:
+    world.follow()
+    world.pass_ms(0)
+    world.link.owner.on_up()
+    assert world.link.request.max_wait_ms == 0
+
+
+def test_a_session_makes_requests_name_only_what_moved(world: SteppedWorld) -> None:
+    """WIRE-30."""
+    for index in range(3):
+        world.follow(index)
+    link = world.come_up(SESSION)
+    assert (link.request.session_id, link.request.session_epoch, link.asked()) == (SESSION, 1, [])
+    link.answer(fetched(line(1, batches(0, 4)), session_id=SESSION))
+    assert (link.request.session_epoch, link.asked()) == (2, [(1, 5, 4, 5)])
+    world.fetchers.unfollow("topic", 2)
+    link.answer(fetched(session_id=SESSION))
+    assert link.asked() == []
+    assert [(topic.topic_id, topic.partitions) for topic in link.request.forgotten_topics_data] == [(TOPIC_ID, [2])]
+
+
+def test_a_session_that_the_leader_forgot_is_opened_again(world: SteppedWorld) -> None:
+    world.follow()
+    link = world.come_up(SESSION)
+    link.answer(fetched(error=int(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)))
+    assert link.is_closed
+    again = world.come_up(SESSION + 1)
+    assert again is not link
+    assert (again.request.session_id, again.request.session_epoch) == (SESSION + 1, 1)
+
+
+def test_a_partition_followed_while_a_request_waits_overtakes_it(world: SteppedWorld) -> None:
+    world.follow(0)
+    link = world.come_up(SESSION)
+    world.follow(1)
+    assert len(link.sent) == 1
+    world.pass_ms(0)
+    assert [line.partition for topic in link.sent[1][3].topics for line in topic.partitions] == [1]
+
+
+def test_records_answered_twice_because_a_request_was_overtaken_are_appended_once(world: SteppedWorld) -> None:
+    partition = world.follow(0)
+    link = world.come_up(SESSION)
+    world.follow(1)
+    world.pass_ms(0)
+    link.answer(fetched(line(0, batches(0, 3)), session_id=SESSION))
+    link.answer(fetched(line(0, batches(0, 3)), session_id=SESSION))
+    assert partition.log_end_offset == 3
+    assert world.error_of(0) == ""
+    assert link.asked() == [(0, 5, 3, 5)]
+
+
+def test_a_log_that_left_the_leaders_is_cut_where_they_parted(world: SteppedWorld) -> None:
+    """REP-15."""
+    partition = world.follow(leader_epoch=7)
+    link = world.come_up()
+    data = batches(0, 3, leader_epoch=5) + batches(3, 4, leader_epoch=6)
+    link.answer(fetched(line(records=data, high_watermark=3)))
+    assert partition.log_end_offset == 7
+    link.answer(fetched(line(diverging=(5, 3), high_watermark=3)))
+    assert (partition.log_end_offset, partition.last_fetched_epoch) == (3, 5)
+    assert link.asked() == [(0, 7, 3, 5)]
+
+
+def test_an_offset_above_the_leaders_end_is_cut_to_it(world: SteppedWorld) -> None:
+    """REP-9."""
+    partition = world.follow()
+    link = world.come_up()
+    link.answer(fetched(line(records=batches(0, 3, 2))))
+    link.answer(fetched(line(error=int(ErrorCode.OFFSET_OUT_OF_RANGE))))
+    assert link.sent[0][0] == ApiKey.LIST_OFFSETS
+    question = link.request.topics[0].partitions[0]
+    assert (link.request.replica_id, question.timestamp, question.current_leader_epoch) == (ME, -1, 5)
+    link.answer(offsets(0, 3))
+    assert partition.log_end_offset == 3
+    assert link.asked() == [(0, 5, 3, 5)]
+
+
+def test_a_log_that_ends_before_the_leaders_begins_is_begun_again(world: SteppedWorld) -> None:
+    """REP-9."""
+    partition = world.follow()
+    link = world.come_up()
+    link.answer(fetched(line(records=batches(0, 3))))
+    link.answer(fetched(line(error=int(ErrorCode.OFFSET_OUT_OF_RANGE))))
+    link.answer(offsets(0, 90))
+    assert link.request.topics[0].partitions[0].timestamp == -2
+    link.answer(offsets(0, 50))
+    assert (partition.log_start_offset, partition.log_end_offset) == (50, 50)
+    link.answer(fetched(line(records=batches(50, 1), high_watermark=51, start_offset=50)))
+    assert partition.high_watermark == 51
+
+
+def test_an_offset_that_the_leader_holds_after_all_is_asked_for_again_later(world: SteppedWorld) -> None:
+    world.follow()
+    link = world.come_up()
+    link.answer(fetched(line(error=int(ErrorCode.OFFSET_OUT_OF_RANGE))))
+    link.answer(offsets(0, 4))
+    link.answer(offsets(0, 0))
+    assert link.sent == []
+    world.pass_ms(25)
+    assert link.asked() == [(0, 5, 0, -1)]
+
+
+def test_an_error_holds_one_partition_back_longer_each_time_and_the_others_not_at_all(world: SteppedWorld) -> None:
+    world.follow(0)
+    world.follow(1)
+    link = world.come_up(SESSION)
+    waited = []
+    for _ in range(8):
+        link.answer(fetched(line(0, error=int(ErrorCode.NOT_LEADER_OR_FOLLOWER)), session_id=SESSION))
+        assert world.error_of(0) == "NOT_LEADER_OR_FOLLOWER"
+        began_ms = world.clock.passed_ms
+        assert (link.asked(), link.request.forgotten_topics_data[0].partitions) == ([], [0])
+        link.answer(fetched(line(1, batches(len(waited), 1)), session_id=SESSION))
+        while not any(asked[0] == 0 for _, _, _, request in link.sent for asked in _lines(request)):
+            world.pass_ms(1)
+        waited.append(world.clock.passed_ms - began_ms)
+        link.answer(fetched(session_id=SESSION))
+    assert waited == [25, 50, 100, 200, 400, 800, 1_000, 1_000]
+    link.answer(fetched(line(0, batches(0, 1)), session_id=SESSION))
+    assert world.error_of(0) == ""
+
+
+def _lines(request: object) -> list[tuple[int]]:
+    return [(line.partition,) for topic in request.topics for line in topic.partitions]  # type: ignore[attr-defined]
+
+
+def test_the_picture_makes_a_held_back_partition_be_asked_for_at_once(world: SteppedWorld) -> None:
+    world.follow()
+    link = world.come_up()
+    for _ in range(6):
+        link.answer(fetched(line(error=int(ErrorCode.FENCED_LEADER_EPOCH))))
+        world.pass_ms(1_000)
+    link.answer(fetched(line(error=int(ErrorCode.FENCED_LEADER_EPOCH))))
+    world.follow(leader_epoch=6)
+    world.pass_ms(0)
+    assert link.asked() == [(0, 6, 0, -1)]
+
+
+def test_an_answer_of_an_earlier_leader_epoch_is_not_appended(world: SteppedWorld) -> None:
+    partition = world.follow()
+    link = world.come_up()
+    world.follow(leader_epoch=6)
+    link.answer(fetched(line(records=batches(0, 3))))
+    assert partition.log_end_offset == 0
+    assert link.asked() == [(0, 6, 0, -1)]
+
+
+def test_nothing_is_appended_after_unfollow(world: SteppedWorld) -> None:
+    partition = world.follow()
+    link = world.come_up()
+    world.fetchers.unfollow("topic", 0)
+    link.answer(fetched(line(records=batches(0, 3))))
+    assert partition.log_end_offset == 0
+    assert link.sent == []
+
+
+def test_a_damaged_batch_is_not_stored_and_asked_for_again(world: SteppedWorld) -> None:
+    partition = world.follow()
+    link = world.come_up()
+    damaged = bytearray(batches(0, 3))
+    damaged[-1] ^= 1
+    link.answer(fetched(line(records=bytes(damaged))))
+    assert partition.log_end_offset == 0
+    assert "checksum" in world.error_of()
+    world.pass_ms(25)
+    link.answer(fetched(line(records=batches(0, 3))))
+    assert (partition.log_end_offset, world.error_of()) == (3, "")
+
+
+def test_a_lost_connection_is_made_again_soon_and_then_less_often(world: SteppedWorld) -> None:
+    world.follow()
+    world.pass_ms(0)
+    began = []
+    for _ in range(8):
+        count = len(world.links)
+        world.link.owner.on_down("connection refused")
+        assert world.error_of() == "connection refused"
+        failed_ms = world.clock.passed_ms
+        while len(world.links) == count:
+            world.pass_ms(1)
+        began.append(world.clock.passed_ms - failed_ms)
+    assert began == [25, 50, 100, 200, 400, 800, 1_000, 1_000]
+    world.come_up()
+    assert world.error_of() == ""
+
+
+def test_a_leader_that_returns_under_another_address_is_asked_there_at_once(world: SteppedWorld) -> None:
+    world.follow()
+    link = world.come_up()
+    world.fetchers.on_brokers({})
+    assert link.is_closed
+    assert world.error_of() == "the broker is not alive"
+    world.pass_ms(5_000)
+    assert len(world.links) == 1
+    world.fetchers.on_brokers({LEADER: broker_info(LEADER, epoch=10)})
+    world.pass_ms(0)
+    assert world.link.broker.epoch == 10
+
+
+def test_a_leader_that_falls_silent_is_given_up(world: SteppedWorld) -> None:
+    world.follow()
+    link = world.come_up()
+    world.pass_ms(ANSWER_MS_MAX)
+    world.fetchers.check()
+    assert not link.is_closed
+    world.pass_ms(1)
+    world.fetchers.check()
+    assert link.is_closed
+    world.pass_ms(25)
+    assert len(world.links) == 2
+
+
+def test_another_leader_takes_over_with_the_next_picture(world: SteppedWorld) -> None:
+    partition = world.follow()
+    link = world.come_up()
+    world.fetchers.on_brokers({LEADER: broker_info(LEADER), 3: broker_info(3)})
+    world.follow(leader_epoch=6, leader=3)
+    link.answer(fetched(line(records=batches(0, 3))))
+    assert partition.log_end_offset == 0
+    assert world.come_up().broker.id == 3
+    assert world.link.asked() == [(0, 6, 0, -1)]
+
+
+def test_a_partition_that_nobody_leads_says_so(world: SteppedWorld) -> None:
+    world.follow(leader=-1)
+    world.pass_ms(1_000)
+    assert (world.links, world.error_of()) == ([], "nobody leads it")
+
+
+def test_an_answer_that_is_no_answer_ends_the_connection(world: SteppedWorld) -> None:
+    world.follow()
+    link = world.come_up()
+    link.owner.on_frame(memoryview(bytearray(b"\0\0\0\2nonsense")), 4, 12)
+    assert link.is_closed
+    assert "response" in world.error_of()
+
+
+def test_lag_is_what_the_leader_has_committed_and_this_log_has_not(world: SteppedWorld) -> None:
+    world.follow()
+    link = world.come_up()
+    assert next(world.fetchers.states()).lag == -1
+    link.answer(fetched(line(records=batches(0, 3), high_watermark=10)))
+    state = next(world.fetchers.states())
+    assert (state.lag, state.leader, state.end_offset, state.heard_ms) == (7, LEADER, 3, world.clock.now_ms())
