@@ -1,6 +1,7 @@
 """`make bench`: starts the product in a scratch directory and prints one JSON line per figure.
 
-  python -m benchmarks [--only start,loads,neighbours,connections,provisioning,pages] [--gb 0.5]
+  python -m benchmarks [--only start,loads,replication,neighbours,connections,provisioning,pages]
+                        [--gb 0.5]
                         [--peer HOST:PORT --peer-pids 1]
 
 With `--peer` the same loads run against another Kafka in the same sitting, and each load ends in a ratio line.
@@ -14,7 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks import connections, engine_start, environment, load, neighbours, pages, provisioning
+from benchmarks import connections, engine_start, environment, load, neighbours, pages, provisioning, replication
 from benchmarks.product import Product, bootstrap_of, running
 
 BENCH_BANDWIDTH_MB_S_PER_BROKER = 600
@@ -65,8 +66,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", default="start,loads,neighbours,connections,provisioning,pages")
+    parser.add_argument("--only", default="start,loads,replication,neighbours,connections,provisioning,pages")
     parser.add_argument("--loads", default=LOADS)
+    parser.add_argument("--replicated-loads", default=replication.LOADS, help="loads with three replicas, acks=all")
     parser.add_argument("--gb", type=float, default=0.5)
     parser.add_argument("--rounds", type=int, default=3, help="how often each load is run")
     parser.add_argument("--brokers", type=int, default=3, help="broker processes of the product")
@@ -89,6 +91,16 @@ def main() -> None:
             say(engine_start.measure(product))
         if "loads" in wanted:
             bench_loads(product, given)
+        if "replication" in wanted:
+            for figures in replication.measure(
+                product,
+                gb=given.gb,
+                names=given.replicated_loads.split(","),
+                rounds=given.rounds,
+                peer=given.peer,
+                peer_pids=given.peer_pids,
+            ):
+                say(figures)
         if "neighbours" in wanted:
             for figures in neighbours.measure(product, given.peer, given.seconds):
                 say(figures)
