@@ -12,6 +12,8 @@ from enum import IntEnum
 from typing import Final
 from zlib import crc32
 
+from brokers.engine.partitions import throttled_replicas
+from brokers.engine.partitions.throttled_replicas import ThrottledReplicas
 from brokers.engine.partitions.topic_settings import SETTINGS, Setting, ValueType
 from brokers.engine.records.compression import NAMES as CODECS
 from brokers.engine.records.validation import LONG_MAX, BatchRules
@@ -164,6 +166,8 @@ class TopicConfig:
     flush_ms: int
     converts_down: bool
     compaction: CompactionRules | None
+    leader_throttled: ThrottledReplicas | None = None
+    follower_throttled: ThrottledReplicas | None = None
 
     @property
     def flushes(self) -> bool:
@@ -234,4 +238,6 @@ def parse(topic: Mapping[str, str], defaults: Mapping[str, str]) -> TopicConfig:
         flush_ms=number("flush.ms"),
         converts_down=text("message.downconversion.enable") != "false",
         compaction=compaction if rules.compacted else None,
+        leader_throttled=throttled_replicas.parse(topic.get("leader.replication.throttled.replicas", "")),
+        follower_throttled=throttled_replicas.parse(topic.get("follower.replication.throttled.replicas", "")),
     )

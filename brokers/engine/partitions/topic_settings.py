@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
+from brokers.engine.partitions.throttled_replicas import is_list_of_replicas
 from brokers.engine.records.compression import NAMES as CODECS
 from brokers.engine.records.validation import LONG_MAX
 
@@ -127,12 +128,32 @@ SETTINGS: Final[dict[str, Setting]] = {
             default_elsewhere=True,
         ),
         Setting(
+            "follower.replication.throttled.replicas",
+            _LIST,
+            "",
+            "Replicas, as `partition:broker` or `*` for all, that fetch no faster than their broker's "
+            "`follower.replication.throttled.rate`.",
+            "follower.replication.throttled.replicas",
+            is_list_of_replicas,
+            read_only=True,
+        ),
+        Setting(
             "index.interval.bytes",
             _INT,
             "4096",
             "Bytes of log between two entries of the offset index.",
             "log.index.interval.bytes",
             _at_least(0, INT_MAX),
+        ),
+        Setting(
+            "leader.replication.throttled.replicas",
+            _LIST,
+            "",
+            "Replicas, as `partition:broker` or `*` for all, that are answered no faster than their leader's "
+            "`leader.replication.throttled.rate` while they are not in sync.",
+            "leader.replication.throttled.replicas",
+            is_list_of_replicas,
+            read_only=True,
         ),
         Setting(
             "max.compaction.lag.ms",

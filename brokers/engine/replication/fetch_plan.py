@@ -7,6 +7,7 @@ costs by the traffic and not by the partitions held. Without a session every req
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
@@ -88,8 +89,10 @@ class Round(NamedTuple):
 class FetchPlan:
     """Of one leader. Invariant: what is `followed` is either active or waits for its time."""
 
-    def __init__(self) -> None:
+    def __init__(self, held_back_ms: Callable[[Followed], int] = lambda followed: 0) -> None:
+        """`held_back_ms` says for how long one is not to be asked for although its time has come (QUO-61)."""
         self.followed: dict[Key, Followed] = {}
+        self._held_back_ms = held_back_ms
         self._active: dict[Key, Followed] = {}
         self._retries: list[tuple[int, int, Followed]] = []
         self._retries_made = 0
@@ -147,9 +150,8 @@ class FetchPlan:
 
     def next_round(self, now_ms: int) -> Round | None:
         """What to send now; None if there is nothing to ask for before `due_ms`."""
-        retries = self._retries
-        while retries and retries[0][0] <= now_ms:
-            self._retry(heappop(retries))
+        if self._retries:
+            self._retry(now_ms)
         if not self._active:
             return None
         self._has_news = False
@@ -175,9 +177,8 @@ class FetchPlan:
 
     def has_news(self, now_ms: int) -> bool:
         """Whether something is to be asked for that no request under way asks for."""
-        retries = self._retries
-        while retries and retries[0][0] <= now_ms:
-            self._retry(heappop(retries))
+        if self._retries:
+            self._retry(now_ms)
         return self._has_news
 
     @property
@@ -195,10 +196,20 @@ class FetchPlan:
         retry_ms, _, followed = entry
         return followed.retry_ms == retry_ms and self.followed.get(followed.key) is followed
 
-    def _retry(self, entry: tuple[int, int, Followed]) -> None:
-        if self._is_waiting(entry):
-            entry[2].retry_ms = 0
-            self._activate(entry[2])
+    def _retry(self, now_ms: int) -> None:
+        """Takes up again whatever waited until now."""
+        retries = self._retries
+        while retries and retries[0][0] <= now_ms:
+            entry = heappop(retries)
+            if not self._is_waiting(entry):
+                continue
+            followed = entry[2]
+            delay_ms = self._held_back_ms(followed)
+            if delay_ms > 0:
+                self.hold_back(followed, now_ms + delay_ms)
+            else:
+                followed.retry_ms = 0
+                self._activate(followed)
 
     # -- answers -------------------------------------------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ from brokers.engine.replication.offsets_query import OffsetsQuery
 from brokers.engine.replication.ports import CallLater, Connect, Link, Timer
 from brokers.engine.replication.truncation import UNDEFINED, truncation_offset
 from brokers.engine.storage.files import StorageFailed
+from brokers.engine.throttling.replication import ReplicationThrottle
 
 log = structlog.get_logger(__name__)
 
@@ -58,6 +59,7 @@ class Surroundings:
     clock: Clock
     connect: Connect
     call_later: CallLater
+    throttle: ReplicationThrottle
 
 
 class _Sent(NamedTuple):
@@ -75,7 +77,7 @@ class Fetcher:
 
     def __init__(self, leader: int, world: Surroundings) -> None:
         self.leader = leader
-        self.plan = FetchPlan()
+        self.plan = FetchPlan(self._held_back_ms)
         self.error = "not connected"
         self._world = world
         self._broker: BrokerInfo | None = None
@@ -318,7 +320,8 @@ class Fetcher:
             if overtook and last - first >= _BASE_OFFSET.size:
                 (base_offset,) = _BASE_OFFSET.unpack_from(buffer, first)
                 if base_offset < partition.log.log_end_offset:
-                    return  # asked for before the answer that brought the same
+                    self.plan.moved(followed)  # asked for before the answer that brought the same
+                    return
             start_before = partition.log.log_start_offset
             count = partition.append_fetched(buffer[first:last], high_watermark, start_offset, now_ms)
         except CorruptFetch as fault:
@@ -331,6 +334,30 @@ class Fetcher:
         followed.leader_high_watermark = high_watermark
         if count or partition.log.log_start_offset != start_before:
             self.plan.moved(followed)
+            if count and partition.config.follower_throttled is not None:
+                self._charge(followed, count)
+
+    def _charge(self, followed: Followed, count: int) -> None:
+        """A throttled partition is left out while more came than is allowed (QUO-61)."""
+        if self._is_throttled(followed):
+            now_ms = self._world.clock.monotonic_ms()
+            self._world.throttle.record(count, now_ms)
+            delay_ms = self._world.throttle.delay_ms(now_ms)
+            if delay_ms:
+                self.plan.hold_back(followed, now_ms + delay_ms)
+
+    def _held_back_ms(self, followed: Followed) -> int:
+        if not self._is_throttled(followed):
+            return 0
+        return self._world.throttle.delay_ms(self._world.clock.monotonic_ms())
+
+    def _is_throttled(self, followed: Followed) -> bool:
+        throttled = followed.partition.config.follower_throttled
+        return (
+            throttled is not None
+            and self._world.throttle.is_limited
+            and throttled.holds(followed.partition.index, self._world.broker_id)
+        )
 
     def _truncate(self, followed: Followed, leader_epoch: int, leader_end_offset: int, now_ms: int) -> None:
         partition = followed.partition

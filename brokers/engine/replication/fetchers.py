@@ -15,6 +15,7 @@ from brokers.engine.partitions.table import PartitionTable
 from brokers.engine.replication.fetch_plan import UNKNOWN, Key
 from brokers.engine.replication.fetcher import Fetcher, Surroundings
 from brokers.engine.replication.ports import CallLater, Connect
+from brokers.engine.throttling.replication import ReplicationThrottle
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,9 @@ class Fetchers:
         clock: Clock,
         connect: Connect,
         call_later: CallLater,
+        throttle: ReplicationThrottle | None = None,
     ) -> None:
+        """`throttle` is the follower's of this broker; without one nothing is held back."""
         self._world = Surroundings(
             broker_id=broker_id,
             broker_epoch=broker_epoch,
@@ -58,6 +61,7 @@ class Fetchers:
             clock=clock,
             connect=connect,
             call_later=call_later,
+            throttle=throttle or ReplicationThrottle(),
         )
         self._brokers: Mapping[int, BrokerInfo] = {}
         self._fetchers: dict[int, Fetcher] = {}

@@ -5,7 +5,6 @@ buffer that the next answer overwrites.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from socket import IPPROTO_TCP, MSG_NOSIGNAL, SO_KEEPALIVE, SOCK_STREAM, SOL_SOCKET, TCP_NODELAY, socket
 from struct import Struct
 from typing import Final
@@ -237,8 +236,3 @@ class _Nobody:
 
 
 _NOBODY: Final[LinkOwner] = _Nobody()
-
-
-def connector(secret: str, loop: asyncio.AbstractEventLoop) -> Callable[[BrokerInfo, LinkOwner], SocketLink]:
-    """`ports.Connect` over sockets of `loop`."""
-    return lambda broker, owner: SocketLink(broker, owner, secret, loop)

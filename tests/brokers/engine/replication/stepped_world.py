@@ -21,6 +21,7 @@ from brokers.engine.protocol.messages.fetch import (
 from brokers.engine.records.builder import Record, build_batch
 from brokers.engine.replication.fetchers import Fetchers
 from brokers.engine.replication.ports import LinkOwner
+from brokers.engine.throttling.replication import UNLIMITED, ReplicationThrottle
 
 NOW_MS = 1_700_000_000_000
 TOPIC_ID = b"t" * 16
@@ -95,7 +96,7 @@ class HandLink:
 class SteppedWorld:
     """`fetchers` over a real table; `links` in the order they were made."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, limit_bytes_per_s: int = UNLIMITED) -> None:
         self.clock = SteppedClock()
         self.table = PartitionTable(StorageSettings(roots=(directory,), broker_id=ME, cluster_id="c"))
         self.table.recover(NOW_MS)
@@ -108,6 +109,7 @@ class SteppedWorld:
             clock=self.clock,
             connect=self._connect,
             call_later=self._call_later,
+            throttle=ReplicationThrottle(limit_bytes_per_s),
         )
         self.fetchers.on_brokers({LEADER: broker_info(LEADER)})
 
@@ -138,9 +140,10 @@ class SteppedWorld:
     def link(self) -> HandLink:
         return self.links[-1]
 
-    def follow(self, index: int = 0, *, leader_epoch: int = 5, leader: int = LEADER) -> Partition:
+    def follow(self, index: int = 0, *, leader_epoch: int = 5, leader: int = LEADER, **config: str) -> Partition:
+        settings = {name.replace("_", "."): value for name, value in config.items()}
         partition = self.table.become_follower(
-            "topic", index, TOPIC_ID, leader_epoch, {}, leader=leader, replicas=(ME, leader), isr=(leader,),
+            "topic", index, TOPIC_ID, leader_epoch, settings, leader=leader, replicas=(ME, leader), isr=(leader,),
             now_ms=self.clock.now_ms(),
         )  # fmt: skip
         self.fetchers.follow(partition)

@@ -296,3 +296,25 @@ def test_lag_is_what_the_leader_has_committed_and_this_log_has_not(world: Steppe
     link.answer(fetched(line(records=batches(0, 3), high_watermark=10)))
     state = next(world.fetchers.states())
     assert (state.lag, state.leader, state.end_offset, state.heard_ms) == (7, LEADER, 3, world.clock.now_ms())
+
+
+def test_a_throttled_partition_is_left_out_while_too_much_came_and_the_others_are_not(tmp_path: Path) -> None:
+    """QUO-61."""
+    records = batches(0, 20)
+    world = SteppedWorld(tmp_path, limit_bytes_per_s=len(records) // 2)
+    throttled = world.follow(0, follower_replication_throttled_replicas=f"0:{ME}")
+    other = world.follow(1, follower_replication_throttled_replicas=f"0:{ME}")
+    link = world.come_up(SESSION)
+    link.answer(fetched(line(1, batches(0, 20)), session_id=SESSION))
+    assert link.asked() == [(1, 5, 20, 5)]
+    link.answer(fetched(line(0, records), session_id=SESSION))
+    assert (throttled.log_end_offset, other.log_end_offset) == (20, 20)
+    assert link.asked() == []
+    assert link.request.forgotten_topics_data[0].partitions == [0]
+    world.pass_ms(1_990)
+    link.answer(fetched(session_id=SESSION))
+    assert link.asked() == []
+    world.pass_ms(20)
+    assert [asked[0] for _, _, _, request in link.sent for asked in _lines(request)] == [0]
+    world.fetchers.close()
+    world.table.close()
