@@ -5,6 +5,7 @@ buffer that the next answer overwrites.
 from __future__ import annotations
 
 import asyncio
+import os
 from socket import IPPROTO_TCP, MSG_NOSIGNAL, SO_KEEPALIVE, SOCK_STREAM, SOL_SOCKET, TCP_NODELAY, socket
 from struct import Struct
 from typing import Final
@@ -62,7 +63,9 @@ class SocketLink:
             self._fail(f"{host}:{port} does not answer")
             return
         except OSError as error:
-            self._fail(f"{host}:{port}: {error.strerror or error}")
+            # The loop writes messages of its own; a name that is not found has no number of the system's.
+            reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+            self._fail(f"{host}:{port}: {reason}")
             return
         self._task = None
         self._socket.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
@@ -158,6 +161,10 @@ class SocketLink:
         larger.view[: self._filled] = self._buffer.view[: self._filled]
         self._buffer.free()
         self._buffer = larger
+
+    @property
+    def buffer_bytes(self) -> int:
+        return self._buffer.size
 
     def trim(self) -> None:
         """Call now and then: gives back a large buffer that nothing needed since the last call."""
