@@ -17,10 +17,12 @@ CONNECTIONS_IDLE_MS_MAX = 600_000
 FRAME_BYTES_MAX = 104_857_600
 FETCH_BYTES_MAX = 57_671_680
 RETENTION_INTERVAL_MS = 300_000
+REPLICA_LAG_MS_MAX = 30_000
 CONTROLLED_SHUTDOWN_TIMEOUT_MS = 3_000
 SECRET_CHARS_MIN = 16
 
 _NUMBERS = {
+    "replica.lag.time.max.ms": REPLICA_LAG_MS_MAX,
     "max.connections": CONNECTIONS_MAX,
     "max.connections.per.instance": CONNECTIONS_PER_INSTANCE_MAX,
     "connections.max.idle.ms": CONNECTIONS_IDLE_MS_MAX,
@@ -55,6 +57,7 @@ class EngineConfig:
     quota_burst_ms: int
     retention_interval_ms: int
     controlled_shutdown_timeout_ms: int
+    replica_lag_ms_max: int
 
     def __repr__(self) -> str:
         return f"EngineConfig(broker_id={self.broker_id}, cluster_id={self.cluster_id!r})"
@@ -101,6 +104,7 @@ def from_settings(settings: BrokerProcessSettings) -> EngineConfig:
         quota_burst_ms=_burst(settings.overrides),
         retention_interval_ms=numbers["log.retention.check.interval.ms"],
         controlled_shutdown_timeout_ms=numbers["controlled.shutdown.timeout.ms"],
+        replica_lag_ms_max=numbers["replica.lag.time.max.ms"],
     )
 
 

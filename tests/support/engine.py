@@ -153,6 +153,7 @@ class EngineCluster:
     overrides: dict[str, str] = field(default_factory=dict)
     ports: Callable[[], int] = free_port
     log_dirs: int = 1
+    session_timeout_ms: int = 6_000
 
     def __post_init__(self) -> None:
         self.cluster_id = f"test-{secrets.token_hex(4)}"
@@ -176,6 +177,7 @@ class EngineCluster:
             internal_port=self.ports(),
             admin_port=self.ports(),
             control_secret_file=str(secret_file),
+            session_timeout_ms=self.session_timeout_ms,
             overrides=self.overrides,
         )
         settings_file = home / "settings.json"

@@ -18,6 +18,7 @@ from brokers.engine.assembly.handover import hand_over
 from brokers.engine.assembly.instances import Bandwidth, InstancePorts
 from brokers.engine.assembly.kept_usage import KeptUsage
 from brokers.engine.assembly.metering import Metering
+from brokers.engine.assembly.replication import Replication
 from brokers.engine.clock import SystemClock
 from brokers.engine.cluster.current import CurrentImage
 from brokers.engine.cluster.errors import ClusterError
@@ -39,7 +40,6 @@ from brokers.engine.network.listener import Limits, Listeners
 from brokers.engine.network.reports import NetworkReports
 from brokers.engine.partitions.table import NoUsableDirectory, PartitionTable, StorageSettings
 from brokers.engine.partitions.topic_config import topic_defaults
-from brokers.engine.replication.roles import Roles
 from brokers.engine.storage.compaction import settings as cleaner_settings
 from brokers.engine.storage.directories import DirectoryRefused
 from brokers.engine.telemetry.admin_http import AdminServer
@@ -116,7 +116,15 @@ class Broker:
         self.listeners = Listeners(
             loop, _listener_limits(config), NetworkReports(self.clock.monotonic_ms), self.readers
         )
-        self.roles = Roles(broker_id=config.broker_id, table=self.table, now_ms=self.clock.now_ms)
+        # The order of subscriptions is the order of dependence: what is led, what it may use, then who may come in.
+        self.replication = Replication(
+            config,
+            self.engine,
+            current=self.current,
+            store=self.store,
+            watcher=self.watcher,
+            broker_epoch=lambda: self.session.broker_epoch,
+        )
         self.ports = InstancePorts(self.engine, self.listeners, config.bind_host)
         self.metering = Metering(
             books=self.books, kept=kept_usage, table=self.table, clock=self.clock, broker_id=config.broker_id
@@ -129,8 +137,6 @@ class Broker:
             session_id=lambda: self.tree.session_id,
             policy=policy.from_overrides(config.overrides),
         )
-        # The order is the order of dependence: what is led, what it may use, then who may come in.
-        self.current.subscribe(self.roles.on_image)
         self.current.subscribe(Bandwidth(self.engine).on_image)
         self.current.subscribe(self.ports.on_image)
         self.session = ClusterSession(
@@ -156,7 +162,7 @@ class Broker:
                 engine=self.engine,
                 listeners=self.listeners,
                 ports=self.ports,
-                roles=self.roles,
+                roles=self.replication.roles,
                 session=self.session,
                 controller=self.controller,
                 secret=config.control_secret,
@@ -212,6 +218,7 @@ class Broker:
         periodic = self._periodic
         self._controller_task = periodic.keep(self.controller.run())
         periodic.keep(self.ports.run())
+        self.replication.keep_going(periodic)
         cleaning = cleaner_settings.from_overrides(self.config.overrides)
         if cleaning.enabled:
             cleaner = LogCleaning(self.table, cleaning, self.clock.now_ms)
@@ -233,6 +240,7 @@ class Broker:
         timeout_s = self.config.controlled_shutdown_timeout_ms / 1000
         await hand_over(self.session, self.current, self.config.broker_id, timeout_s)
         self.listeners.close_all("the broker stops")
+        self.replication.fetchers.close()
         if self._controller_task is not None:
             self._controller_task.cancel()
             await asyncio.gather(self._controller_task, return_exceptions=True)

@@ -15,6 +15,7 @@ from brokers.engine.cluster import (
     client_quotas,
     controller_writes,
     election_writes,
+    isr_writes,
     reassignment_writes,
     registration,
     topic_admin,
@@ -198,6 +199,12 @@ class ClusterStore:
     async def next_producer_id_block(self, broker_id: int) -> range:
         """IDE-1: 1000 producer ids nobody else has or will have."""
         return await registration.next_producer_id_block(self.tree, broker_id)
+
+    async def write_isrs(self, writes: Sequence[StateWrite]) -> list[StateWrite]:
+        """REP-24: what this broker says of partitions that it leads, each held to the version it knows; answers the
+        writes that lost a race.
+        """
+        return await isr_writes.write(self.tree, writes)
 
     # --- the controller -----------------------------------------------------------------------------------------
 

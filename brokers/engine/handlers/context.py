@@ -19,6 +19,8 @@ from brokers.engine.cluster.current import CurrentImage
 from brokers.engine.cluster.image import ClusterImage, InstanceImage, TopicImage
 from brokers.engine.cluster.store import ClusterStore
 from brokers.engine.handlers.durable_starts import DurableStarts
+from brokers.engine.partitions.follower_session import FollowerSession
+from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import PartitionTable
 from brokers.engine.throttling.books import Books
 from brokers.engine.values import Slice
@@ -63,6 +65,10 @@ class Totals:
     delays: int = 0
 
 
+def _nobody_to_tell(partition: Partition) -> None:
+    """Before the assembly has plugged in who writes ISRs."""
+
+
 @dataclass(slots=True, eq=False)
 class Engine:
     """The rooms that handlers reach. `stamp` is another object after every change of what a client may see or use."""
@@ -85,6 +91,11 @@ class Engine:
     totals: Totals = field(default_factory=Totals)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
     creating: set[str] = field(default_factory=set)
+    # Each follower's fetches from this broker, by its id.
+    followers: dict[int, FollowerSession] = field(default_factory=dict)
+    sessions_made: int = 0
+    # Told of a partition led here when a follower outside of its ISR has everything.
+    may_join_isr: Callable[[Partition], object] = _nobody_to_tell
     starts: DurableStarts = field(init=False)
 
     def __post_init__(self) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from brokers.engine.handlers.client import Client
 from brokers.engine.handlers.cold import ROUNDS_MAX, Missing, pull_then
+from brokers.engine.handlers.fetch_follower import fetch_as_follower
 from brokers.engine.handlers.fetch_odd import Diverging, Line, diverged, divergence, refused
 from brokers.engine.partitions.partition import NO_EPOCH, Partition
 from brokers.engine.partitions.waiting import FetchWait
@@ -74,6 +75,9 @@ def fetch(
     if not 0 <= frame.isolation <= READ_COMMITTED:
         session.channel.respond(refused(version, correlation_id, int(ErrorCode.UNKNOWN_SERVER_ERROR), frame))
         return
+    if frame.replica_id >= 0:
+        fetch_as_follower(session, version, correlation_id, frame)
+        return
     error = _refusal(frame)
     if error:
         session.channel.respond_parts(encode_fetch_response(version, correlation_id, 0, error, NO_SESSION, []))
@@ -110,8 +114,6 @@ def _serve(
 
 def _refusal(frame: FetchFrame) -> int:
     """Why the whole request is refused, 0 if it is not."""
-    if frame.replica_id >= 0:
-        return int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if frame.session_id != NO_SESSION or frame.session_epoch not in FULL_FETCH_EPOCHS:
         return int(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
     return 0

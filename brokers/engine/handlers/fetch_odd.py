@@ -18,6 +18,7 @@ from brokers.engine.values import Slice
 
 TOPIC_IDS_FROM = 13
 UNDEFINED = -1
+NO_SESSION = 0
 
 Line = tuple[int, int, int, int, int, int, Slice | None]
 # (epoch, end offset) of the leader where a reader's log leaves it, by (topic key, partition index).
@@ -60,7 +61,13 @@ def refused(version: int, correlation_id: int, error: int, frame: FetchFrame) ->
     return _encoded(version, correlation_id, FetchResponse(error_code=error, responses=responses))
 
 
-def diverged(version: int, correlation_id: int, answers: list[tuple[bytes, list[Line]]], diverging: Diverging) -> bytes:
+def diverged(
+    version: int,
+    correlation_id: int,
+    answers: list[tuple[bytes, list[Line]]],
+    diverging: Diverging,
+    session_id: int = NO_SESSION,
+) -> bytes:
     """Says where logs diverge; records wait for the next request, which the reader sends after it truncated."""
     by_id = version >= TOPIC_IDS_FROM
     responses = []
@@ -82,7 +89,7 @@ def diverged(version: int, correlation_id: int, answers: list[tuple[bytes, list[
             partitions.append(data)
         named = {"topic_id": key} if by_id else {"topic": key.decode("utf-8", "replace")}
         responses.append(FetchableTopicResponse(**named, partitions=partitions))
-    return _encoded(version, correlation_id, FetchResponse(responses=responses))
+    return _encoded(version, correlation_id, FetchResponse(session_id=session_id, responses=responses))
 
 
 def _encoded(version: int, correlation_id: int, response: FetchResponse) -> bytes:

@@ -111,6 +111,9 @@ class SaslSession:
         body = encode_response(api_key, version, response)
         self.channel.respond(encode_response_frame(api_key, version, correlation_id, body))
 
+    def on_more(self) -> None:
+        """A refusal is not hastened."""
+
     def on_closed(self) -> None:
         if self._cancel is not None:
             self._cancel()

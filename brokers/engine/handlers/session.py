@@ -17,7 +17,9 @@ from brokers.engine.protocol.headers import decode_request_header, encode_respon
 
 
 class Session:
-    """`network.ports.Session` of an identified client. `cancel` ends what waits when the connection goes."""
+    """`network.ports.Session` of an identified client. `cancel` ends what waits when the connection goes; `hurry` has
+    it answered when the client sends something more instead of waiting.
+    """
 
     __slots__ = (
         "_address",
@@ -28,6 +30,7 @@ class Session:
         "channel",
         "engine",
         "frame_bytes_max",
+        "hurry",
         "principal",
     )
 
@@ -43,6 +46,7 @@ class Session:
         self.principal = principal
         self.frame_bytes_max = engine.frame_bytes_max
         self.cancel: Callable[[], object] | None = None
+        self.hurry: Callable[[], object] | None = None
         self._advertised = dict(advertised)
         self._address: Address = peer_address(channel.peer_host)
         self._view: View | None = None
@@ -99,6 +103,11 @@ class Session:
     def _respond(self, call: Call, correlation_id: int, response: Any) -> None:
         body = encode_response(call.api_key, call.version, response)
         self.channel.respond(encode_response_frame(call.api_key, call.version, correlation_id, body))
+
+    def on_more(self) -> None:
+        hurry, self.hurry = self.hurry, None
+        if hurry is not None:
+            hurry()
 
     def on_closed(self) -> None:
         cancel, self.cancel = self.cancel, None

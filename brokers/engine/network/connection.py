@@ -219,6 +219,7 @@ class Connection:
             self.close(error.strerror or "connection lost")
             return
         self._stop_reading()
+        self.session.on_more()
 
     # -- out ----------------------------------------------------------------------------------------------------------
 

@@ -21,6 +21,9 @@ class Session(Protocol):
             protocol.errors.MalformedRequest: the peer broke the protocol; the connection is closed.
         """
 
+    def on_more(self) -> None:
+        """The peer sent more while a request is in processing. Told once at most for each."""
+
     def on_closed(self) -> None:
         """The connection is gone; a request in processing must not be answered."""
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from brokers.engine.partitions.progress import FollowerProgress
 
+# `replica.lag.time.max.ms`
 REPLICA_LAG_MS_MAX = 30_000
 
 
@@ -27,6 +28,7 @@ def lagging(
         member
         for member in isr
         if member != leader
+        and member in followers  # one that is not was taken out of the replicas, which is for the controller to finish
         and followers[member].end_offset != leader_end_offset
         and now_ms - followers[member].caught_up_ms > lag_ms_max
     )

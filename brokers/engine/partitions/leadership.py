@@ -13,17 +13,16 @@ from brokers.engine.partitions.progress import FollowerProgress
 if TYPE_CHECKING:
     from brokers.engine.partitions.waiting import ProduceWait, Wait
 
-# `replica.lag.time.max.ms`
-REPLICA_LAG_MS_MAX: Final = 30_000
 # Requests that ran out of time are swept out when there may be as many of them as of others, and at least so many.
 SWEPT_MIN: Final = 1_024
 
 
 class Leadership:
-    """Pure but for those who wait. `isr` is what the cluster's documents say; `proposed` is what this leader wrote and
-    has not read back, and until then whoever is in either of the two counts (REP-24).
+    """Pure but for those who wait; times are of a clock that never jumps.
 
-    `fetches` are followers' requests that wait for an append, `produces` requests that wait for the high watermark.
+    `isr` is what the cluster's documents say, `proposed` what this leader wrote and has not read back: until then
+    whoever is in either of the two counts as `in_sync` (REP-24). `fetches` are lines of followers' sessions, to be told
+    of appends.
     """
 
     __slots__ = (
@@ -35,16 +34,13 @@ class Leadership:
         "followers",
         "in_sync",
         "isr",
-        "lag_ms_max",
         "proposed",
     )
 
-    def __init__(self, lag_ms_max: int = REPLICA_LAG_MS_MAX) -> None:
-        self.lag_ms_max = lag_ms_max
+    def __init__(self) -> None:
         self.followers: dict[int, FollowerProgress] = {}
         self.isr: tuple[int, ...] = ()
         self.proposed: tuple[int, ...] | None = None
-        # The ISR and whoever is proposed for it.
         self.in_sync: tuple[int, ...] = ()
         self.epoch_start_offset = 0
         self.fetches: set[Wait] = set()
@@ -88,14 +84,14 @@ class Leadership:
 
     # -- how far ------------------------------------------------------------------------------------------------------
 
-    def committed(self, end_offset: int, now_ms: int) -> int:
+    def committed(self, end_offset: int) -> int:
         """The least end offset of all that count: the ISR, who is proposed for it, and who keeps up and is about to be
         proposed (REP-11).
         """
         lowest = end_offset
         for replica, follower in self.followers.items():
             offset = follower.end_offset
-            if offset < lowest and (replica in self.in_sync or now_ms - follower.caught_up_ms <= self.lag_ms_max):
+            if offset < lowest and (follower.keeps_up or replica in self.in_sync):
                 lowest = offset
         return lowest
 

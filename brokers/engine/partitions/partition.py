@@ -106,7 +106,10 @@ class Partition:
     def become_leader(
         self, leader_epoch: int, replicas: tuple[int, ...], isr: tuple[int, ...], leader: int, now_ms: int
     ) -> None:
-        """Takes the lead in `leader_epoch` (LOG-30, REP-26); the same epoch again only updates replicas and ISR."""
+        """Takes the lead in `leader_epoch` (LOG-30, REP-26); the same epoch again only updates replicas and ISR.
+
+        `now_ms` is of a clock that never jumps, here and in `follower_fetched`.
+        """
         begins = not self.is_leader or leader_epoch > self.leader_epoch
         if begins:
             self.log.epochs.assign(leader_epoch, self.log.log_end_offset)
@@ -126,7 +129,7 @@ class Partition:
                 leadership.begin(others, isr, self.epoch_start_offset, now_ms)
             else:
                 leadership.confirm(others, isr)
-        self.advance_high_watermark(now_ms)
+        self.advance_high_watermark()
         if not others:
             self.leadership = None
 
@@ -181,27 +184,29 @@ class Partition:
             return False
         follower.fetched(offset, start_offset, self.log.log_end_offset, now_ms, replica_epoch)
         if self.high_watermark < self.log.log_end_offset:
-            self.advance_high_watermark(now_ms)
+            self.advance_high_watermark()
         return replica not in leadership.in_sync and replica in leadership.candidates(self.high_watermark)
 
-    def propose_isr(self, isr: tuple[int, ...] | None, now_ms: int) -> None:
+    def propose_isr(self, isr: tuple[int, ...] | None) -> None:
         """This leader writes `isr` to the documents; None when they have been read since (REP-24)."""
         if self.leadership is not None:
             self.leadership.propose(isr)
-            self.advance_high_watermark(now_ms)
+            self.advance_high_watermark()
 
-    def advance_high_watermark(self, now_ms: int) -> None:
+    def advance_high_watermark(self) -> None:
         """Where it is by what is known of the followers; never back (REP-11). Whoever waited for it is told."""
         before = self.high_watermark
         leadership = self.leadership
         end_offset = self.log.log_end_offset
-        reached = end_offset if leadership is None else leadership.committed(end_offset, now_ms)
+        reached = end_offset if leadership is None else leadership.committed(end_offset)
         if reached <= before:
             return
         self.high_watermark = reached
         if leadership is not None:
             for produce in leadership.committed_below(reached):
                 produce.on_progress(self)
+            for fetch in tuple(leadership.fetches):
+                fetch.on_progress(self)
         if self.waits:
             readable_bytes = self._bytes_between(before, reached)
             for wait in tuple(self.waits):
@@ -289,7 +294,7 @@ class Partition:
         else:
             for wait in tuple(leadership.fetches):
                 wait.on_append(size)
-            self.advance_high_watermark(now_ms)
+            self.advance_high_watermark()
         stamped_ms = now_ms if self.config.batch_rules.log_append_time else -1
         return AppendResult(0, base_offset, stamped_ms, log.log_start_offset, None, size, last_offset)
 
@@ -313,7 +318,7 @@ class Partition:
 
         Unless it may `wait` for the disk it may answer `cold` instead.
         """
-        code = self._refusal(current_leader_epoch)
+        code = self.refusal(current_leader_epoch)
         if code:
             return ReadResult(code)
         log = self.log
@@ -335,7 +340,7 @@ class Partition:
         """LOG-25, LOG-26. Before version 4 the leader epoch is not told. `wait` as in `read`."""
         if timestamp < 0 and version < TIMESTAMP_FROM.get(timestamp, version + 1):
             return ListedOffset(verdicts.UNSUPPORTED_VERSION)
-        code = self._refusal(current_leader_epoch)
+        code = self.refusal(current_leader_epoch)
         if code:
             return ListedOffset(code)
         limit = self._limit(isolation)
@@ -365,12 +370,12 @@ class Partition:
 
     def end_offset_for_epoch(self, leader_epoch: int, current_leader_epoch: int = -1) -> tuple[int, int, int]:
         """(error, epoch, end offset) of the largest known epoch <= `leader_epoch` (LOG-31)."""
-        code = self._refusal(current_leader_epoch)
+        code = self.refusal(current_leader_epoch)
         if code:
             return code, -1, -1
         return (verdicts.NONE, *self.log.epochs.end_offset(leader_epoch, self.log.log_end_offset))
 
-    def _refusal(self, current_leader_epoch: int) -> int:
+    def refusal(self, current_leader_epoch: int) -> int:
         """Why a reader is refused, 0 if it is not: disk, role, then the epoch it believes in (LOG-32)."""
         if self.offline:
             return verdicts.KAFKA_STORAGE_ERROR

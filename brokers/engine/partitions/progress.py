@@ -12,9 +12,18 @@ class FollowerProgress:
     """Invariant: `caught_up_ms` is the last time at which the follower had everything that the leader had.
 
     `broker_epoch` is the life in which the follower fetched last; -1 before it did, or when it does not say.
+    `keeps_up`: it was caught up so lately that it is about to join the ISR, if it is not in it.
     """
 
-    __slots__ = ("broker_epoch", "caught_up_ms", "end_offset", "fetched_ms", "leader_end_at_fetch", "start_offset")
+    __slots__ = (
+        "broker_epoch",
+        "caught_up_ms",
+        "end_offset",
+        "fetched_ms",
+        "keeps_up",
+        "leader_end_at_fetch",
+        "start_offset",
+    )
 
     def __init__(self, *, caught_up_ms: int = 0) -> None:
         """A new leader knows nothing: ISR members are given `caught_up_ms` = now, the others 0 (REP-26)."""
@@ -24,17 +33,29 @@ class FollowerProgress:
         self.fetched_ms = 0
         self.leader_end_at_fetch = 0
         self.caught_up_ms = caught_up_ms
+        self.keeps_up = False
 
     def fetched(
         self, offset: int, start_offset: int, leader_end_offset: int, now_ms: int, broker_epoch: int = UNKNOWN_EPOCH
     ) -> None:
         """The follower asked for `offset`, so it holds everything below (REP-7)."""
         if offset >= leader_end_offset:
-            self.caught_up_ms = max(self.caught_up_ms, now_ms)
-        elif offset >= self.leader_end_at_fetch:
-            self.caught_up_ms = max(self.caught_up_ms, self.fetched_ms)
+            self.caught_up(now_ms)
+        elif offset >= self.leader_end_at_fetch and self.fetched_ms:
+            self.caught_up(self.fetched_ms)
         self.end_offset = offset
         self.start_offset = start_offset
         self.broker_epoch = broker_epoch
         self.fetched_ms = now_ms
         self.leader_end_at_fetch = leader_end_offset
+
+    def caught_up(self, at_ms: int) -> None:
+        """It had everything at that time."""
+        if at_ms >= self.caught_up_ms:
+            self.caught_up_ms = at_ms
+            self.keeps_up = True
+
+    def judge(self, now_ms: int, lag_ms_max: int) -> None:
+        """Call now and then: who was caught up too long ago does not keep up."""
+        if now_ms - self.caught_up_ms > lag_ms_max:
+            self.keeps_up = False

@@ -38,6 +38,7 @@ class PartitionTable(HeldLogs):
         config: Mapping[str, str],
         *,
         now_ms: int,
+        monotonic_ms: int = 0,
         replicas: tuple[int, ...] = (),
         isr: tuple[int, ...] = (),
         known: bool = False,
@@ -54,7 +55,7 @@ class PartitionTable(HeldLogs):
             return partition
         me = self.settings.broker_id
         try:
-            partition.become_leader(leader_epoch, replicas or (me,), isr or (me,), me, now_ms)
+            partition.become_leader(leader_epoch, replicas or (me,), isr or (me,), me, monotonic_ms)
         except StorageFailed as failure:
             self.directory_failed(failure)
             raise

@@ -40,6 +40,7 @@ class FetchFrame(NamedTuple):
     topics: list[TopicWanted]
     forgotten: list[tuple[bytes, list[int]]]
     rack_id: str
+    replica_epoch: int = -1
 
 
 # Replica, wait, minimum, maximum, isolation, (session id and epoch,) topic count.
@@ -116,7 +117,7 @@ def _decode_flexible(b: Buffer, p: int, end: int, version: int) -> tuple[FetchFr
         p = skip_tagged_fields(b, p, end) if b[p] else p + 1
     if b[p : p + 3] == _NOTHING_MORE:
         head = (replica_id, max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch)
-        return _new_tuple(FetchFrame, (*head, topics, [], "")), p + 3
+        return _new_tuple(FetchFrame, (*head, topics, [], "", -1)), p + 3
     forgotten, p = _forgotten(b, p, end, by_id, left)
     rack_id = ""
     if b[p] == 1:
@@ -124,12 +125,13 @@ def _decode_flexible(b: Buffer, p: int, end: int, version: int) -> tuple[FetchFr
     else:
         rack, p = _compact_bytes(b, p, end)
         rack_id = str(rack, "utf-8", "replace")
+    replica_epoch = -1
     if b[p] == 0:
         p += 1
     else:
-        replica_id, p = _message_tags(b, p, end, version, replica_id)
+        replica_id, replica_epoch, p = _message_tags(b, p, end, version, replica_id)
     head = (replica_id, max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch)
-    return _new_tuple(FetchFrame, (*head, topics, forgotten, rack_id)), p
+    return _new_tuple(FetchFrame, (*head, topics, forgotten, rack_id, replica_epoch)), p
 
 
 def _forgotten(b: Buffer, p: int, end: int, by_id: bool, left: int) -> tuple[list[tuple[bytes, list[int]]], int]:
@@ -163,22 +165,23 @@ def _compact_bytes(b: Buffer, p: int, end: int) -> tuple[bytes, int]:
     return bytes(b[p:stop]), stop
 
 
-def _message_tags(b: Buffer, p: int, end: int, version: int, replica_id: int) -> tuple[int, int]:
-    """The tagged fields of the whole request: the replica's id is one of them from version 15 on."""
+def _message_tags(b: Buffer, p: int, end: int, version: int, replica_id: int) -> tuple[int, int, int]:
+    """The tagged fields of the whole request: the replica's id and epoch are one of them from version 15 on."""
+    replica_epoch = -1
     stop = skip_tagged_fields(b, p, end)
     count, p = read_varint(b, p)
     for _ in range(count):
         tag, p = read_varint(b, p)
         size_bytes, p = read_varint(b, p)
         if tag == _REPLICA_STATE_TAG and version >= _REPLICA_STATE_FROM:
-            replica_id, _ = _REPLICA_STATE.unpack_from(b, p)
+            replica_id, replica_epoch = _REPLICA_STATE.unpack_from(b, p)
             inner = skip_tagged_fields(b, p + _REPLICA_STATE.size, end)
             if inner != p + size_bytes:
                 raise MalformedRequest("the replica state does not fill its tagged field")
         elif tag == 0 and (_compact_string_end(b, p, end)) != p + size_bytes:
             raise MalformedRequest("the cluster id does not fill its tagged field")
         p += size_bytes
-    return replica_id, stop
+    return replica_id, replica_epoch, stop
 
 
 def _compact_string_end(b: Buffer, p: int, end: int) -> int:
@@ -245,7 +248,7 @@ def _decode_classic(b: Buffer, p: int, end: int, version: int) -> tuple[FetchFra
         rack, p = _classic_bytes(b, p, end)
         rack_id = str(rack, "utf-8", "replace")
     head = (replica_id, max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch)
-    return _new_tuple(FetchFrame, (*head, topics, forgotten, rack_id)), p
+    return _new_tuple(FetchFrame, (*head, topics, forgotten, rack_id, -1)), p
 
 
 def _classic_bytes(b: Buffer, p: int, end: int) -> tuple[bytes, int]:

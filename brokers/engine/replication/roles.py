@@ -1,29 +1,51 @@
-"""Follows the picture: partitions become led here, stop being led, or go with their topic (REP-26, CTL-20)."""
+"""Follows the picture: partitions become led here, follow another broker, or go (REP-26, REP-32, CTL-12, CTL-20)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Protocol
 
 import structlog
 
-from brokers.engine.cluster.image import ClusterImage, TopicImage
+from brokers.engine.cluster.image import NO_LEADER, BrokerInfo, ClusterImage, PartitionImage, TopicImage
+from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import NoUsableDirectory, PartitionTable
 from brokers.engine.storage.files import StorageFailed
 
 log = structlog.get_logger(__name__)
 
 
+class Following(Protocol):
+    """Who fetches from leaders; `fetchers.Fetchers` fits."""
+
+    def follow(self, partition: Partition) -> None: ...
+    def unfollow(self, topic: str, index: int) -> None: ...
+    def on_brokers(self, brokers: Mapping[int, BrokerInfo]) -> None: ...
+
+
 class Roles:
     """Subscribed to the picture before anybody who serves from it. `leaders` counts the partitions led here."""
 
-    def __init__(self, *, broker_id: int, table: PartitionTable, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        *,
+        broker_id: int,
+        table: PartitionTable,
+        fetchers: Following,
+        now_ms: Callable[[], int],
+        monotonic_ms: Callable[[], int],
+    ) -> None:
         self.leaders = 0
         self._broker_id = broker_id
         self._table = table
+        self._fetchers = fetchers
         self._now_ms = now_ms
+        self._monotonic_ms = monotonic_ms
         self._is_first = True
 
     def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
+        if before.brokers is not after.brokers or self._is_first:
+            self._fetchers.on_brokers(after.brokers)
         if before.topics is after.topics and not self._is_first:
             return
         if self._is_first:
@@ -43,50 +65,95 @@ class Roles:
         self.leaders = sum(1 for partition in self._table if partition.is_leader)
 
     def _apply(self, topic: TopicImage, before: TopicImage | None) -> None:
-        me = self._broker_id
+        if before is not None and before.topic_id != topic.topic_id:
+            before = None
         for wanted in topic.partitions:
+            known = before.partitions[wanted.index] if before and wanted.index < len(before.partitions) else None
             held = self._table.get(topic.name, wanted.index)
-            if wanted.leader == me and not topic.deleting:
-                if held is not None and held.is_leader and before is not None and before.topic_id == topic.topic_id:
-                    known = before.partitions[wanted.index] if wanted.index < len(before.partitions) else None
-                    if known == wanted:
-                        continue
-                try:
-                    self._table.become_leader(
-                        topic.name,
-                        wanted.index,
-                        topic.topic_id,
-                        wanted.leader_epoch,
-                        topic.config,
-                        now_ms=self._now_ms(),
-                        replicas=wanted.replicas,
-                        isr=wanted.isr,
-                        known=self._is_first or wanted.leader_epoch > 0,
-                    )
-                except (StorageFailed, NoUsableDirectory) as failure:
-                    log.error("partition_not_led", topic=topic.name, partition=wanted.index, reason=str(failure))
-            elif held is not None and held.is_leader:
-                self._table.resign(topic.name, wanted.index)
+            if held is not None and known == wanted and before is not None and before.deleting == topic.deleting:
+                continue
+            try:
+                self._apply_partition(topic, wanted, held)
+            except (StorageFailed, NoUsableDirectory) as failure:
+                log.error("partition_not_held", topic=topic.name, partition=wanted.index, reason=str(failure))
         if before is not None and before.config != topic.config:
             self._table.update_config(topic.name, topic.config)
 
+    def _apply_partition(self, topic: TopicImage, wanted: PartitionImage, held: Partition | None) -> None:
+        name, index = topic.name, wanted.index
+        if topic.deleting or wanted.version is None:
+            self._fetchers.unfollow(name, index)
+            if held is not None and held.is_leader:
+                self._table.resign(name, index)
+        elif self._broker_id not in wanted.replicas:
+            self._fetchers.unfollow(name, index)
+            if held is not None:
+                log.info("replica_deleted", topic=name, partition=index)
+                self._table.delete(name, index, now_ms=self._now_ms())
+        elif wanted.leader == self._broker_id:
+            self._lead(topic, wanted)
+        else:
+            self._follow(topic, wanted)
+
+    def _lead(self, topic: TopicImage, wanted: PartitionImage) -> None:
+        self._fetchers.unfollow(topic.name, wanted.index)
+        self._table.become_leader(
+            topic.name,
+            wanted.index,
+            topic.topic_id,
+            wanted.leader_epoch,
+            topic.config,
+            now_ms=self._now_ms(),
+            monotonic_ms=self._monotonic_ms(),
+            replicas=wanted.replicas,
+            isr=wanted.isr,
+            known=self._is_known(wanted),
+        )
+
+    def _follow(self, topic: TopicImage, wanted: PartitionImage) -> None:
+        partition = self._table.become_follower(
+            topic.name,
+            wanted.index,
+            topic.topic_id,
+            wanted.leader_epoch,
+            topic.config,
+            leader=wanted.leader,
+            replicas=wanted.replicas,
+            isr=wanted.isr,
+            now_ms=self._now_ms(),
+            known=self._is_known(wanted),
+        )
+        if wanted.leader == NO_LEADER or partition.offline:
+            self._fetchers.unfollow(topic.name, wanted.index)
+        else:
+            self._fetchers.follow(partition)
+
+    def _is_known(self, wanted: PartitionImage) -> bool:
+        """Whether this broker may have held it before. A replica that is being added never did."""
+        return (self._is_first or wanted.leader_epoch > 0) and self._broker_id not in wanted.adding
+
     def _drop(self, topic: TopicImage) -> None:
         for partition in topic.partitions:
+            self._fetchers.unfollow(topic.name, partition.index)
             self._table.delete(topic.name, partition.index, now_ms=self._now_ms())
 
     def _drop_strays(self, image: ClusterImage) -> None:
-        """Logs of topics that were deleted while this broker was away.
+        """Logs of topics that were deleted, and of replicas that went elsewhere, while this broker was away.
 
-        If not a single log here belongs to a topic of the picture, the picture is rather of another, empty tree than
-        all topics are gone: then nothing is deleted, a person must look.
+        If not a single log here belongs to a partition of the picture, the picture is rather of another, empty tree
+        than all topics are gone: then nothing is deleted, a person must look.
         """
         strays, known = [], 0
         for partition in self._table:
             topic = image.topics.get(partition.topic)
             if topic is None or partition.index >= len(topic.partitions):
                 strays.append(partition)
-            else:
+            elif self._broker_id in topic.partitions[partition.index].replicas:
                 known += 1
+            else:
+                # Of a topic that is there: who else holds it is written down.
+                known += 1
+                strays.append(partition)
         if strays and not known:
             log.error("logs_of_unknown_topics_kept", partitions=len(strays))
             return

@@ -18,7 +18,7 @@ def test_committed_is_what_all_who_count_hold(leader_end: int, ends: list[int]) 
     for replica, end in zip(others, ends, strict=True):
         leadership.followers[replica].fetched(end, 0, leader_end, 0)
     held_by_all = max((offset for offset in range(-1, leader_end + 1) if all(end >= offset for end in ends)), default=0)
-    assert leadership.committed(leader_end, 0) == held_by_all
+    assert leadership.committed(leader_end) == held_by_all
 
 
 def test_a_follower_is_caught_up_when_it_has_what_the_leader_had_at_its_last_fetch() -> None:

@@ -143,6 +143,7 @@ def test_a_fetch_is_read_as_the_compiled_codec_reads_it(version: int, data: st.D
         ],
         forgotten=[(key(topic), topic.partitions) for topic in request.forgotten_topics_data],
         rack_id=request.rack_id,
+        replica_epoch=request.replica_state.replica_epoch if version >= 15 else -1,
     )
 
 

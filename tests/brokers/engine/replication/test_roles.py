@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from brokers.engine.cluster.image import ClusterImage, PartitionImage, TopicImage
+from brokers.engine.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
+from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
 from brokers.engine.replication.roles import Roles
 
@@ -29,8 +31,22 @@ def table(tmp_path: Path) -> PartitionTable:
     return made
 
 
-def _roles(table: PartitionTable) -> Roles:
-    return Roles(broker_id=1, table=table, now_ms=lambda: 0)
+class Followed(dict[tuple[str, int], tuple[int, int]]):
+    """Whom each followed partition follows, and in which leader epoch."""
+
+    def follow(self, partition: Partition) -> None:
+        self[partition.topic, partition.index] = (partition.leader, partition.leader_epoch)
+
+    def unfollow(self, topic: str, index: int) -> None:
+        self.pop((topic, index), None)
+
+    def on_brokers(self, brokers: Mapping[int, BrokerInfo]) -> None:
+        pass
+
+
+def _roles(table: PartitionTable, followed: Followed | None = None) -> Roles:
+    fetchers = Followed() if followed is None else followed
+    return Roles(broker_id=1, table=table, fetchers=fetchers, now_ms=lambda: 0, monotonic_ms=lambda: 0)
 
 
 def _follow(roles: Roles, *images: ClusterImage) -> None:

@@ -1,0 +1,48 @@
+"""The ISRs that leaders write: each state node by compare-and-set on the version it was decided on (REP-24).
+
+A lost race means that this leader is stale. It must not act on what it believed, but read again (REP-25).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from brokers.engine.cluster import changes
+from brokers.engine.cluster.terms import StateWrite
+from brokers.engine.cluster.tree import Operation, Tree, TreeError
+
+# As the controller's: far below ZooKeeper's 1 MB frame.
+WRITES_PER_TRANSACTION_MAX = 250
+
+
+async def write(tree: Tree, writes: Sequence[StateWrite]) -> list[StateWrite]:
+    """Several at a time, with one entry in the change log; answers the writes that lost a race.
+
+    Raises:
+        StoreUnavailable: each may have happened or not.
+    """
+    chunks = [
+        writes[start : start + WRITES_PER_TRANSACTION_MAX]
+        for start in range(0, len(writes), WRITES_PER_TRANSACTION_MAX)
+    ]
+    alone: list[StateWrite] = []
+    lost: list[StateWrite] = []
+    for chunk, won in zip(chunks, await asyncio.gather(*(_try(tree, chunk) for chunk in chunks)), strict=True):
+        if not won:
+            # One that lost took its neighbours with it.
+            (alone if len(chunk) > 1 else lost).extend(chunk)
+    for one, won in zip(alone, await asyncio.gather(*(_try(tree, [one]) for one in alone)), strict=True):
+        if not won:
+            lost.append(one)
+    return lost
+
+
+async def _try(tree: Tree, writes: Sequence[StateWrite]) -> bool:
+    operations: list[Operation] = [operation for one in writes for operation in one.operations()]
+    operations.append(changes.topics_changed(dict.fromkeys(one.topic for one in writes)))
+    try:
+        await tree.commit(operations)
+    except TreeError:
+        return False
+    return True

@@ -1,0 +1,197 @@
+"""Writes who is in sync with the partitions led here, and never believes it before the picture shows it (REP-22 to
+REP-25).
+
+While a write is under way, or written and not shown, a partition counts everybody that is in either ISR. A write whose
+outcome is not known is tried again as it was: if it did happen, that one loses the race, and the picture is read anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, NamedTuple
+
+import structlog
+
+from brokers.contract.documents import PartitionStateDocument
+from brokers.engine.cluster.current import CurrentImage
+from brokers.engine.cluster.errors import StoreUnavailable
+from brokers.engine.cluster.image import BrokerInfo, ClusterImage, PartitionImage
+from brokers.engine.cluster.lives import isr_epochs
+from brokers.engine.cluster.store import ClusterStore
+from brokers.engine.cluster.terms import StateWrite
+from brokers.engine.partitions.isr import REPLICA_LAG_MS_MAX, lagging
+from brokers.engine.partitions.leadership import Leadership
+from brokers.engine.partitions.partition import Partition
+from brokers.engine.partitions.progress import UNKNOWN_EPOCH
+from brokers.engine.partitions.table import PartitionTable
+
+log = structlog.get_logger(__name__)
+
+# So many partitions' changes as come within this go together.
+GATHERING_S: Final = 0.02
+RETRY_DELAY_S: Final = 0.5
+
+
+class Proposal(NamedTuple):
+    """One write that the picture does not show yet."""
+
+    partition: Partition
+    write: StateWrite
+
+
+class IsrPublisher:
+    """Told of candidates as they fetch, looks for laggards by itself. `monotonic_ms` is the followers' clock."""
+
+    def __init__(
+        self,
+        *,
+        broker_id: int,
+        table: PartitionTable,
+        current: CurrentImage,
+        store: ClusterStore,
+        read_again: Callable[[Iterable[str]], None],
+        monotonic_ms: Callable[[], int],
+        lag_ms_max: int = REPLICA_LAG_MS_MAX,
+    ) -> None:
+        """`read_again` asks for a second look at topics (`ClusterWatcher.mark_topics`)."""
+        self._broker_id = broker_id
+        self._table = table
+        self._current = current
+        self._store = store
+        self._read_again = read_again
+        self._monotonic_ms = monotonic_ms
+        self.lag_ms_max = lag_ms_max
+        self._changed: set[Partition] = set()
+        self._proposals: dict[Partition, Proposal] = {}
+        # Those of them that are not known to have reached the store.
+        self._unsent: dict[Partition, Proposal] = {}
+        self._wake = asyncio.Event()
+
+    def consider(self, partition: Partition) -> None:
+        """Its ISR may be another by now: a follower outside of it has everything (REP-23), or one in it fell behind."""
+        if partition not in self._proposals:
+            self._changed.add(partition)
+            self._wake.set()
+
+    def check(self) -> None:
+        """Call every `lag_ms_max` / 2: looks for members that fell behind (REP-22)."""
+        now_ms = self._monotonic_ms()
+        for partition in self._table:
+            leadership = partition.leadership
+            if leadership is None:
+                continue
+            for follower in leadership.followers.values():
+                follower.judge(now_ms, self.lag_ms_max)
+            if self._laggards(partition, leadership, now_ms):
+                self.consider(partition)
+            # Somebody who no longer keeps up does not hold the high watermark back any more.
+            partition.advance_high_watermark()
+
+    def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
+        """After the roles: what the picture shows by now is settled, one way or the other."""
+        for partition, proposal in tuple(self._proposals.items()):
+            if _find(after, partition, self._broker_id) is None or _version(after, partition) != proposal.write.version:
+                del self._proposals[partition]
+                self._unsent.pop(partition, None)
+                partition.propose_isr(None)
+                self.consider(partition)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self._wake.wait()
+            await asyncio.sleep(GATHERING_S)
+            self._wake.clear()
+            self._plan()
+            if self._unsent:
+                await self._write(list(self._unsent.values()))
+
+    # -- planning -----------------------------------------------------------------------------------------------------
+
+    def _laggards(self, partition: Partition, leadership: Leadership, now_ms: int) -> tuple[int, ...]:
+        return lagging(
+            partition.isr,
+            self._broker_id,
+            leadership.followers,
+            partition.log_end_offset,
+            now_ms,
+            self.lag_ms_max,
+        )
+
+    def _plan(self) -> None:
+        """What has to be written; from here on each partition counts both ISRs."""
+        changed, self._changed = self._changed, set()
+        image, now_ms = self._current.image, self._monotonic_ms()
+        for partition in changed:
+            shown = _find(image, partition, self._broker_id)
+            if shown is None or partition in self._proposals:
+                continue
+            isr, joined = self._wanted(partition, image.brokers, now_ms)
+            if isr == partition.isr:
+                continue
+            document = PartitionStateDocument(
+                leader=shown.leader,
+                leader_epoch=shown.leader_epoch,
+                controller_epoch=shown.controller_epoch,
+                isr=isr,
+                isr_broker_epochs=isr_epochs(isr, shown, image.brokers, joined),
+            )
+            write = StateWrite(partition.topic, partition.index, document, shown.version)
+            self._proposals[partition] = self._unsent[partition] = Proposal(partition, write)
+            partition.propose_isr(isr)
+
+    def _wanted(
+        self, partition: Partition, brokers: Mapping[int, BrokerInfo], now_ms: int
+    ) -> tuple[tuple[int, ...], dict[int, int]]:
+        """The ISR as it should be, in the order of the present one, and the lives of those who come in."""
+        leadership = partition.leadership
+        if leadership is None:
+            return partition.isr, {}
+        gone = self._laggards(partition, leadership, now_ms)
+        joined: dict[int, int] = {}
+        for replica in leadership.candidates(partition.high_watermark):
+            broker, epoch = brokers.get(replica), leadership.followers[replica].broker_epoch
+            # Who fetched in another life than the one we know of has to do so again.
+            if broker is not None and not broker.stopping and epoch in (broker.epoch, UNKNOWN_EPOCH):
+                joined[replica] = broker.epoch
+        stay = tuple(member for member in partition.isr if member not in gone)
+        return (*stay, *joined), joined
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+
+    async def _write(self, proposals: list[Proposal]) -> None:
+        try:
+            lost = await self._store.write_isrs([proposal.write for proposal in proposals])
+        except StoreUnavailable as error:
+            log.warning("isr_not_written", partitions=len(proposals), reason=str(error))
+            await asyncio.sleep(RETRY_DELAY_S)
+            self._wake.set()
+            return
+        for partition, _ in proposals:
+            self._unsent.pop(partition, None)
+        failed = {write.key for write in lost}
+        if failed:
+            self._read_again({write.topic for write in lost})
+        for partition, write in proposals:
+            log.info(
+                "isr_lost_a_race" if write.key in failed else "isr_changed",
+                topic=partition.topic,
+                partition=partition.index,
+                before=partition.isr,
+                after=write.document.isr,
+            )
+
+
+def _find(image: ClusterImage, partition: Partition, broker_id: int) -> PartitionImage | None:
+    """The partition in the picture; None unless it is led here as the picture says."""
+    topic = image.topics.get(partition.topic)
+    if topic is None or topic.topic_id != partition.topic_id or partition.index >= len(topic.partitions):
+        return None
+    shown = topic.partitions[partition.index]
+    is_led = partition.is_leader and shown.leader == broker_id and shown.leader_epoch == partition.leader_epoch
+    return shown if is_led and shown.isr == partition.isr else None
+
+
+def _version(image: ClusterImage, partition: Partition) -> int | None:
+    return image.topics[partition.topic].partitions[partition.index].version
