@@ -29,11 +29,11 @@ _FINE: _Error = (0, None)
 async def elect_leaders(call: Call, request: ElectLeadersRequest) -> ElectLeadersResponse:
     """Asked for all partitions (null), it does not list those that are led as they should be."""
     asks_all = request.topic_partitions is None
-    if call.view.instance_id is not None:
-        return _answer(_asked(call, request), int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
     found = _asked(call, request)
+    if call.view.instance_id is not None:
+        return _answer(found, int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
     if request.election_type not in tuple(ElectionType):
-        return _answer(dict.fromkeys(found, (int(ErrorCode.INVALID_REQUEST), "Unknown election type.")))
+        return _answer(found, int(ErrorCode.INVALID_REQUEST))
     wanted = [key for key, error in found.items() if error == _FINE]
     results = found | await _elect(call, wanted, ElectionType(request.election_type), request.timeout_ms)
     if asks_all:

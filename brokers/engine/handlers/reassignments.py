@@ -29,6 +29,8 @@ NOT_A_TENANTS = "Where replicas are is the operator's."
 
 _Key = tuple[str, int]
 _Error = tuple[int, str | None]
+_NO_SUCH_PARTITION: _Error = (int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), "The partition does not exist.")
+_NOTHING_MOVES: _Error = (int(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS), "No partition reassignment is in progress.")
 
 
 async def alter_partition_reassignments(
@@ -47,11 +49,10 @@ async def alter_partition_reassignments(
             if image is not None and 0 <= line.partition_index < len(image.partitions):
                 wanted.setdefault(topic.name, {})[line.partition_index] = line.replicas
                 results[topic.name, line.partition_index] = (0, None)
+            elif line.replicas is None:
+                results[topic.name, line.partition_index] = _NOTHING_MOVES
             else:
-                results[topic.name, line.partition_index] = (
-                    int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-                    "The partition does not exist.",
-                )
+                results[topic.name, line.partition_index] = _NO_SUCH_PARTITION
     results |= await _reassign(call, wanted, request.timeout_ms)
     topics: dict[str, list[ReassignablePartitionResponse]] = {}
     for (name, index), (code, message) in results.items():

@@ -64,8 +64,8 @@ class LeaderEpochs:
             self.save()
 
     def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """(epoch, end offset) for OffsetForLeaderEpoch (LOG-31); (-1, -1) when unknown."""
-        if epoch < 0 or not self.entries or epoch > self.latest:
+        """(epoch, end offset) for OffsetForLeaderEpoch (LOG-31); (-1, -1) when unknown. Any but -1 may be asked for."""
+        if epoch == -1 or not self.entries or epoch > self.latest:
             return UNDEFINED
         if epoch == self.latest:
             return epoch, log_end_offset
