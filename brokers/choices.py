@@ -38,3 +38,45 @@ class Health(models.TextChoices):
     LATE = "late", _("Does not answer")
     DOWN = "down", _("Down")
     STOPPED = "stopped", _("Stopped on purpose")
+
+
+class RebalanceKind(models.TextChoices):
+    DRAIN = "drain", _("Empty a broker")
+    BALANCE = "balance", _("Level all brokers")
+
+
+class RebalanceState(models.TextChoices):
+    """A plan is shown first; what runs can be paused and undone."""
+
+    PLANNED = "planned", _("Planned")
+    RUNNING = "running", _("Running")
+    PAUSED = "paused", _("Paused")
+    UNDOING = "undoing", _("Being undone")
+    DONE = "done", _("Done")
+    UNDONE = "undone", _("Undone")
+    DISCARDED = "discarded", _("Discarded")
+
+
+class RebalanceStep(models.TextChoices):
+    """Where a rebalance is, in the order of its steps."""
+
+    HOMES = "homes", _("Ports for instances on other brokers")
+    MOVES = "moves", _("Moving partitions")
+    LEAVING = "leaving", _("Giving ports back")
+    STOPPING = "stopping", _("Stopping the broker")
+    RELEASING = "releasing", _("Forgetting the broker")
+
+
+class MoveState(models.TextChoices):
+    WAITING = "waiting", _("Waiting")
+    RUNNING = "running", _("Running")
+    DONE = "done", _("Done")
+    UNDONE = "undone", _("Undone")
+    SKIPPED = "skipped", _("Topic is gone")
+
+
+class RestartState(models.TextChoices):
+    RUNNING = "running", _("Running")
+    PAUSED = "paused", _("Paused")
+    DONE = "done", _("Done")
+    CANCELLED = "cancelled", _("Cancelled")

@@ -41,3 +41,13 @@ AGENT_BACKOFF_MIN_S = 0.25
 AGENT_BACKOFF_MAX_S = 30.0
 AGENT_STABLE_AFTER_S = 30.0
 AGENT_LOG_BYTES_MAX = 64 * 1024 * 1024
+
+# Moves of replicas. Each broker receives and sends so many partitions at a time; a request to the brokers begins at
+# most so many, and a plan has at most so many.
+MOVES_PER_BROKER = 5
+MOVES_PER_BROKER_MAX = 100
+MOVES_BEGUN_AT_ONCE = 100
+MOVES_PER_PLAN_MAX = 20_000
+# The task that carries moves and restarts forward looks so often, while there is something to do.
+WORK_LOOK_EVERY_S = 0.2
+WORK_ROUND_S = 0.8

@@ -11,9 +11,18 @@ from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from brokers.choices import ClusterKind, ProcessState, WantedState
+from brokers.choices import (
+    ClusterKind,
+    MoveState,
+    ProcessState,
+    RebalanceKind,
+    RebalanceState,
+    RebalanceStep,
+    RestartState,
+    WantedState,
+)
 from brokers.contract import paths
-from brokers.limits import BROKER_BANDWIDTH_MB_S, BROKER_STORAGE_GB, BROKERS_PER_INSTANCE_MIN
+from brokers.limits import BROKER_BANDWIDTH_MB_S, BROKER_STORAGE_GB, BROKERS_PER_INSTANCE_MIN, MOVES_PER_BROKER
 from instances.models import Instance
 from tenants.ids import TypedIdField
 from tenants.versioned import Versioned
@@ -101,6 +110,7 @@ class Broker(Versioned):
     accepts_instances = models.BooleanField(_("takes further instances"), default=True)
     wanted = models.CharField(_("wanted"), max_length=8, choices=WantedState.choices, default=WantedState.RUNNING)
     restart_generation = models.PositiveIntegerField(default=0, editable=False)
+    removed_at = models.DateTimeField(_("removed"), null=True, blank=True, editable=False)
 
     process_state = models.CharField(
         _("process"), max_length=12, choices=ProcessState.choices, default=ProcessState.UNKNOWN, editable=False
@@ -119,8 +129,12 @@ class Broker(Versioned):
         verbose_name_plural = _("brokers")
         constraints = (
             models.UniqueConstraint(fields=("cluster", "number"), name="broker_number_once"),
-            models.UniqueConstraint(fields=("host", "internal_port"), name="broker_internal_port_once"),
-            models.UniqueConstraint(fields=("host", "admin_port"), name="broker_admin_port_once"),
+            models.UniqueConstraint(
+                fields=("host", "internal_port"), condition=models.Q(removed_at=None), name="broker_internal_port_once"
+            ),
+            models.UniqueConstraint(
+                fields=("host", "admin_port"), condition=models.Q(removed_at=None), name="broker_admin_port_once"
+            ),
         )
 
     def __str__(self) -> str:
@@ -164,6 +178,7 @@ class PortLease(models.Model):
     broker = models.ForeignKey(Broker, on_delete=models.PROTECT, related_name="port_leases", verbose_name=_("broker"))
     host = models.ForeignKey(Host, on_delete=models.PROTECT, related_name="+", verbose_name=_("host"))
     port = models.PositiveIntegerField(_("port"), validators=_PORT)
+    is_leaving = models.BooleanField(_("leaving"), default=False, editable=False)
     leased_at = models.DateTimeField(_("leased"), auto_now_add=True)
 
     class Meta:
@@ -177,3 +192,124 @@ class PortLease(models.Model):
 
     def __str__(self) -> str:
         return f"{self.instance_id} {self.host_id}:{self.port}"
+
+
+class Rebalance(Versioned):
+    """A plan of moves and how far it is: emptying one broker (and removing it), or levelling all.
+
+    The world is looked at anew in every step (`brokers.moving`), so whoever carries it out may die at any moment.
+    `homes` lists `{"owner", "arriving", "leaving"}` by broker number; `shares` is what each broker holds before and
+    after.
+    """
+
+    id = TypedIdField("rb")
+    cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="rebalances", verbose_name=_("cluster"))
+    kind = models.CharField(_("kind"), max_length=8, choices=RebalanceKind.choices)
+    broker = models.ForeignKey(
+        Broker, on_delete=models.PROTECT, related_name="drains", null=True, blank=True, verbose_name=_("broker")
+    )
+    removes = models.BooleanField(_("then remove the broker"), default=False)
+    state = models.CharField(_("state"), max_length=10, choices=RebalanceState.choices, default=RebalanceState.PLANNED)
+    step = models.CharField(_("step"), max_length=10, choices=RebalanceStep.choices, default=RebalanceStep.HOMES)
+    trouble = models.CharField(_("waits for"), max_length=500, blank=True, default="")
+    homes = models.JSONField(_("homes of instances"), default=list)
+    shares = models.JSONField(_("before and after"), default=dict)
+    moves_at_once = models.PositiveSmallIntegerField(_("moves at a time per broker"), default=MOVES_PER_BROKER)
+    planned_by = models.CharField(_("planned by"), max_length=254)
+    started_at = models.DateTimeField(_("started"), null=True, blank=True, editable=False)
+    ended_at = models.DateTimeField(_("ended"), null=True, blank=True, editable=False)
+
+    class Meta:
+        ordering = ("-created_at", "id")
+        verbose_name = _("rebalance")
+        verbose_name_plural = _("rebalances")
+        constraints = (
+            models.UniqueConstraint(
+                fields=("cluster",),
+                condition=models.Q(state__in=("running", "paused", "undoing")),
+                name="one_rebalance_per_cluster",
+            ),
+        )
+
+    def __str__(self) -> str:
+        return self.pk
+
+    @property
+    def is_under_way(self) -> bool:
+        return self.state in (RebalanceState.RUNNING, RebalanceState.PAUSED, RebalanceState.UNDOING)
+
+    @property
+    def is_going_back(self) -> bool:
+        """Whether its moves go, or went, back to where they came from."""
+        return self.state in (RebalanceState.UNDOING, RebalanceState.UNDONE)
+
+
+class ReplicaMove(models.Model):
+    """One partition's move in a rebalance: from the replicas `before` to `target`, under its internal topic name."""
+
+    rebalance = models.ForeignKey(
+        Rebalance, on_delete=models.PROTECT, related_name="moves", verbose_name=_("rebalance")
+    )
+    position = models.PositiveIntegerField(_("position"))
+    topic = models.CharField(_("topic"), max_length=300)
+    partition = models.PositiveIntegerField(_("partition"))
+    before = models.JSONField(_("from"))
+    target = models.JSONField(_("to"))
+    size_bytes = models.BigIntegerField(_("size"), default=0)
+    copied_bytes = models.BigIntegerField(_("copied"), default=0)
+    state = models.CharField(_("state"), max_length=8, choices=MoveState.choices, default=MoveState.WAITING)
+    note = models.CharField(_("note"), max_length=300, blank=True, default="")
+    began_at = models.DateTimeField(_("began"), null=True, blank=True)
+    ended_at = models.DateTimeField(_("ended"), null=True, blank=True)
+
+    class Meta:
+        ordering = ("rebalance", "position", "id")
+        verbose_name = _("move")
+        verbose_name_plural = _("moves")
+        indexes = (models.Index(fields=("rebalance", "state", "position"), name="move_by_state"),)
+        constraints = (
+            models.UniqueConstraint(fields=("rebalance", "topic", "partition"), name="move_once_per_partition"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.partition}"
+
+
+class RollingRestart(Versioned):
+    """One broker of a cluster after the other, each when the one before it is back and in sync (`brokers.rolling`).
+
+    `numbers` are the brokers in their order, `done` how many of them have been restarted.
+    """
+
+    id = TypedIdField("rr")
+    cluster = models.ForeignKey(
+        Cluster, on_delete=models.PROTECT, related_name="rolling_restarts", verbose_name=_("cluster")
+    )
+    state = models.CharField(_("state"), max_length=10, choices=RestartState.choices, default=RestartState.RUNNING)
+    numbers = models.JSONField(_("brokers"), default=list)
+    done = models.PositiveSmallIntegerField(_("done"), default=0)
+    is_begun = models.BooleanField(
+        default=False, editable=False, help_text="The broker at `done` was asked to restart."
+    )
+    trouble = models.CharField(_("waits for"), max_length=500, blank=True, default="")
+    asked_by = models.CharField(_("asked by"), max_length=254)
+    ended_at = models.DateTimeField(_("ended"), null=True, blank=True, editable=False)
+
+    class Meta:
+        ordering = ("-created_at", "id")
+        verbose_name = _("rolling restart")
+        verbose_name_plural = _("rolling restarts")
+        constraints = (
+            models.UniqueConstraint(
+                fields=("cluster",),
+                condition=models.Q(state__in=("running", "paused")),
+                name="one_rolling_restart_per_cluster",
+            ),
+        )
+
+    def __str__(self) -> str:
+        return self.pk
+
+    @property
+    def is_under_way(self) -> bool:
+        return self.state in (RestartState.RUNNING, RestartState.PAUSED)

@@ -102,7 +102,8 @@ def targets_of_instance(instance_id: str) -> list[Target]:
 
 def targets_of_cluster(cluster: Cluster) -> list[Target]:
     """The admin ports of all brokers of a cluster."""
-    return _targets(Broker.objects.filter(cluster=cluster).select_related("host", "cluster").order_by("number"))
+    rows = Broker.objects.filter(cluster=cluster, removed_at=None).select_related("host", "cluster")
+    return _targets(rows.order_by("number"))
 
 
 def _targets(brokers: Any) -> list[Target]:

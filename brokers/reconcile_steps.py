@@ -141,6 +141,7 @@ def document_of(instance: Instance, leases: list[PortLease]) -> InstanceDocument
         state=instance.wanted_state,  # type: ignore[arg-type]
         endpoints={item.broker.number: f"{item.host.advertised_host}:{item.port}" for item in leases},
         ports={item.broker.number: item.port for item in leases},
+        leaving=tuple(item.broker.number for item in leases if item.is_leaving),
         settings=InstanceSettings(**{key: value for key, value in instance.settings.items() if key in known}),
     )
 
@@ -155,7 +156,9 @@ def replace_ports(work: Work, leases: list[PortLease], acks: Acks) -> None:
         fresh = ports.lease(instance, [item.broker for item in leases])
         by_broker = {item.broker_id: item for item in leases}
         instance.endpoints = {
-            str(by_broker[item.broker_id].broker.number): f"{item.host.advertised_host}:{item.port}" for item in fresh
+            str(by_broker[item.broker_id].broker.number): f"{item.host.advertised_host}:{item.port}"
+            for item in fresh
+            if not by_broker[item.broker_id].is_leaving
         }
         instance.generation += 1
         instance.save_changes(["endpoints", "generation"])

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from django.db.models import Count, QuerySet
 from django.utils import timezone
 
-from brokers.choices import Health, WantedState
+from brokers.choices import Health, MoveState, WantedState
 from brokers.health import health
-from brokers.models import Broker, Cluster, Host, Placement
+from brokers.models import Broker, Cluster, Host, Placement, Rebalance, RollingRestart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +23,26 @@ class Room:
     instances: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a rebalance is: moves, and the bytes they copy in all and have copied."""
+
+    total: int
+    waiting: int
+    running: int
+    done: int
+    size_bytes: int
+    copied_bytes: int
+
+    @property
+    def percent(self) -> int:
+        """By bytes where there are any, else by moves; 100 only when all are done."""
+        whole, part = (self.size_bytes, self.copied_bytes) if self.size_bytes else (self.total, self.done)
+        if self.done == self.total:
+            return 100
+        return min(99, part * 100 // whole) if whole else 0
+
+
 def clusters() -> QuerySet[Cluster]:
     return Cluster.objects.annotate(broker_count=Count("brokers", distinct=True)).order_by("name")
 
@@ -32,11 +52,48 @@ def hosts() -> QuerySet[Host]:
 
 
 def brokers() -> QuerySet[Broker]:
-    return Broker.objects.select_related("cluster", "host").order_by("cluster_id", "number")
+    """All but those that were removed."""
+    rows = Broker.objects.filter(removed_at=None).select_related("cluster", "host")
+    return rows.order_by("cluster_id", "number")
 
 
 def placements() -> QuerySet[Placement]:
     return Placement.objects.select_related("cluster", "instance__tenant").order_by("cluster_id", "instance_id")
+
+
+def rebalances() -> QuerySet[Rebalance]:
+    """The latest first."""
+    return Rebalance.objects.select_related("cluster", "broker").order_by("-created_at", "id")
+
+
+def rolling_restarts() -> QuerySet[RollingRestart]:
+    """The latest first."""
+    return RollingRestart.objects.select_related("cluster").order_by("-created_at", "id")
+
+
+def progress_of(rebalance: Rebalance) -> Progress:
+    """Counted over its moves; what is undone counts as done when it is being undone."""
+    ends = (MoveState.SKIPPED, MoveState.UNDONE if rebalance.is_going_back else MoveState.DONE)
+    counts: dict[str, int] = {}
+    size_bytes = copied_bytes = 0
+    for state, before, target, size, copied in rebalance.moves.values_list(
+        "state", "before", "target", "size_bytes", "copied_bytes"
+    ).iterator():
+        counts[state] = counts.get(state, 0) + 1
+        arriving, present = (before, target) if rebalance.is_going_back else (target, before)
+        whole = size * len(set(arriving) - set(present))
+        size_bytes += whole
+        copied_bytes += whole if state in ends else min(copied, whole) if state == MoveState.RUNNING else 0
+    total, running = sum(counts.values()), counts.get(MoveState.RUNNING, 0)
+    done = sum(counts.get(state, 0) for state in ends)
+    return Progress(
+        total=total,
+        waiting=total - running - done,
+        running=running,
+        done=done,
+        size_bytes=size_bytes,
+        copied_bytes=copied_bytes,
+    )
 
 
 def health_of(broker: Broker) -> Health:

@@ -28,7 +28,7 @@ def restart_broker(*, acting: Actor, broker: Broker) -> Broker:
     found.restart_generation += 1
     found.save_changes(["restart_generation"])
     audit.record(acting, "broker.restarted", found, None, {"number": found.number})
-    _notify(found)
+    notify(found)
     return found
 
 
@@ -42,7 +42,7 @@ def set_wanted(*, acting: Actor, broker: Broker, wanted: WantedState) -> Broker:
         found.wanted = wanted
         found.save_changes(["wanted"])
         audit.record(acting, "broker.wanted_changed", found, before, {"wanted": wanted})
-        _notify(found)
+        notify(found)
     return found
 
 
@@ -65,7 +65,7 @@ def note_restart(broker_id: str) -> None:
     Broker.objects.filter(pk=broker_id).update(process_restarts=F("process_restarts") + 1)
 
 
-def _notify(broker: Broker) -> None:
+def notify(broker: Broker) -> None:
     """Wake the agent on commit; one that misses it looks by itself a moment later."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_notify(%s, %s)", [CHANNEL, broker.host_id])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import structlog
@@ -10,7 +11,8 @@ from django.db import close_old_connections
 from django.utils import timezone
 from kombu.exceptions import OperationalError
 
-from brokers import health, reconciler, sweep
+from brokers import health, reconciler, sweep, work
+from brokers.limits import WORK_LOOK_EVERY_S, WORK_ROUND_S
 from brokers.reconcile_steps import NotYet
 
 log = structlog.get_logger(__name__)
@@ -64,3 +66,15 @@ def observe_brokers() -> int:
     """Ask every broker for its status and keep it with its row."""
     close_old_connections()
     return health.observe(timezone.now())
+
+
+@shared_task(name="brokers.work", ignore_result=True)
+def carry_on() -> int:
+    """Look at rebalances and rolling restarts for most of a second, so that one step follows the other."""
+    close_old_connections()
+    end_s = time.monotonic() + WORK_ROUND_S
+    found = work.look()
+    while found and time.monotonic() < end_s:
+        time.sleep(WORK_LOOK_EVERY_S)
+        found = work.look(measure=False)
+    return found

@@ -9,6 +9,7 @@ from typing import Any
 
 OBSERVE_EVERY_S = 5
 SWEEP_EVERY_S = 5
+WORK_EVERY_S = 1
 TIDY_EVERY_S = 300
 USAGE_EVERY_S = 20
 
@@ -21,6 +22,7 @@ def every(seconds: int, task: str, *, queue: str = "penstock") -> dict[str, Any]
 BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
     "observe brokers": every(OBSERVE_EVERY_S, "brokers.observe"),
     "sweep instances": every(SWEEP_EVERY_S, "brokers.sweep"),
+    "move replicas": every(WORK_EVERY_S, "brokers.work"),
     "tidy clusters": every(TIDY_EVERY_S, "brokers.tidy"),
     "forget idempotency records": every(TIDY_EVERY_S, "tenants.forget_idempotency_records"),
     "apply usage": every(USAGE_EVERY_S, "billing.run_usage_pipeline", queue="pipeline"),

@@ -97,7 +97,7 @@ def _asked(key: Any, link: Link, request: Any, options: dict[str, Any]) -> Any:
 
 
 def _addresses(cluster: Cluster, broker: int | None) -> Iterable[tuple[str, int]]:
-    rows = Broker.objects.filter(cluster=cluster).select_related("host").order_by("number")
+    rows = Broker.objects.filter(cluster=cluster, removed_at=None).select_related("host").order_by("number")
     if broker is not None:
         rows = rows.filter(number=broker)
     return [row.internal_address for row in rows]

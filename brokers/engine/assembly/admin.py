@@ -7,9 +7,10 @@ import re
 import resource
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
+from brokers.engine.assembly.cluster_report import ClusterReport
 from brokers.engine.assembly.instances import InstancePorts
 from brokers.engine.cluster.session import ClusterSession
 from brokers.engine.cluster.tree import SessionState
@@ -25,6 +26,7 @@ from brokers.engine.telemetry.metrics import Sample
 _INSTANCE: Final = re.compile(r"/v1/instances/(ins-[a-z0-9]{8})/(traffic|throttles|topics)\Z")
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 TRAFFIC_STEP_MS: Final = 1_000
+PARTITIONS_PER_PAGE: Final = 50
 
 
 @dataclass(slots=True, eq=False)
@@ -40,6 +42,7 @@ class AdminPort:
     secret: str
     started_at_ms: int
     ready_reasons: set[str]
+    _report: ClusterReport = field(default_factory=ClusterReport)
 
     def answer(self, request: Request) -> Reply:
         if request.path == "/healthz":
@@ -54,6 +57,10 @@ class AdminPort:
             return Reply.json({"error": "the control secret is needed"}, 401)
         if request.path == "/v1/status":
             return Reply.json(self._status())
+        if request.path == "/v1/cluster":
+            return Reply.json(self._cluster())
+        if request.path == "/v1/partitions":
+            return Reply.json(self._partitions(request))
         found = _INSTANCE.match(request.path)
         if found is None:
             return Reply.json({"error": "no such path"}, 404)
@@ -103,6 +110,20 @@ class AdminPort:
             "bytes_out_total": totals.consume_bytes,
             "requests_total": sum(totals.requests.values()),
         }
+
+    def _cluster(self) -> dict[str, Any]:
+        """The cluster as this broker sees it."""
+        counts = self._report.counts(self.engine.current.image)
+        return {"broker_id": self.engine.broker_id, "ready": not self.ready_reasons, **counts}
+
+    def _partitions(self, request: Request) -> dict[str, Any]:
+        return self._report.page(
+            self.engine.current.image,
+            state=request.query.get("state", "all"),
+            broker=request.number("broker", 0) if "broker" in request.query else None,
+            after=request.query.get("after", ""),
+            limit=request.number("limit", PARTITIONS_PER_PAGE),
+        )
 
     def _traffic(self, instance_id: str, since_ms: int) -> dict[str, Any]:
         now_ms = self.engine.clock.now_ms()

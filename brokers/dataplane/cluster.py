@@ -1,0 +1,196 @@
+"""The cluster as operators see it, under internal names: who holds what, moving replicas, passing leadership on.
+
+As the cluster's own user by Metadata, AlterPartitionReassignments, ListPartitionReassignments, ElectLeaders and
+DescribeLogDirs (REP-31, REP-32).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kafka.errors import for_code
+from kafka.protocol.admin.cluster import DescribeLogDirsRequest
+from kafka.protocol.admin.topics import (
+    AlterPartitionReassignmentsRequest,
+    ElectLeadersRequest,
+    ListPartitionReassignmentsRequest,
+)
+
+from brokers.dataplane.door import ask_as_cluster, require_ok
+from brokers.dataplane.topics import TIMEOUT_MS, metadata
+from brokers.models import Cluster
+from brokers.moves import PartitionKey
+
+ALTER_REASSIGNMENTS_VERSION = 0
+LIST_REASSIGNMENTS_VERSION = 0
+ELECT_LEADERS_VERSION = 2
+DESCRIBE_LOG_DIRS_VERSION = 4
+PREFERRED = 0
+UNKNOWN_TOPIC = 3
+NO_REASSIGNMENT = 85
+ELECTION_NOT_NEEDED = 84
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionView:
+    """Broker ids; `leader` -1 = none at the moment."""
+
+    leader: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterView:
+    """One broker's picture: who lives, the partitions asked for, and which of the topics asked for are not there."""
+
+    brokers: frozenset[int]
+    controller: int
+    partitions: Mapping[PartitionKey, PartitionView]
+    gone: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ongoing:
+    """A reassignment under way; `replicas` holds both the adding and the removing ones."""
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+
+    @property
+    def original(self) -> tuple[int, ...]:
+        return tuple(replica for replica in self.replicas if replica not in self.adding)
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        return tuple(replica for replica in self.replicas if replica not in self.removing)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaSize:
+    """What one broker holds of a partition, and how many messages it is behind its leader."""
+
+    size_bytes: int
+    lag: int
+
+
+class ClusterDoor:
+    """All calls raise `tenants.errors.Unavailable` when no broker answers; a refusal of one partition is an answer."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def view(self, topics: Iterable[str] | None = None) -> ClusterView:
+        """The named topics, or all of them."""
+        named = None if topics is None else sorted(set(topics))
+        answer = ask_as_cluster(self._cluster, metadata(named))
+        return ClusterView(
+            brokers=frozenset(broker.node_id for broker in answer.brokers),
+            controller=answer.controller_id,
+            partitions={
+                (topic.name, one.partition_index): PartitionView(
+                    leader=one.leader_id, replicas=tuple(one.replica_nodes), isr=tuple(one.isr_nodes)
+                )
+                for topic in answer.topics
+                if not topic.error_code
+                for one in topic.partitions
+            },
+            gone=frozenset(topic.name for topic in answer.topics if topic.error_code == UNKNOWN_TOPIC),
+        )
+
+    def reassign(self, targets: Mapping[PartitionKey, Sequence[int] | None]) -> dict[PartitionKey, str]:
+        """Begin moves; None cancels the one under way. Returns what was refused, with the broker's reason.
+
+        Asking for what is so already, and cancelling what does not run, is no refusal.
+        """
+        if not targets:
+            return {}
+        topic = AlterPartitionReassignmentsRequest.ReassignableTopic
+        wanted = [
+            topic(
+                name=name,
+                partitions=[
+                    topic.ReassignablePartition(
+                        partition_index=index,
+                        replicas=None if (replicas := targets[name, index]) is None else list(replicas),
+                    )
+                    for index in indexes
+                ],
+            )
+            for name, indexes in _by_topic(targets).items()
+        ]
+        request = AlterPartitionReassignmentsRequest(
+            timeout_ms=TIMEOUT_MS, topics=wanted, version=ALTER_REASSIGNMENTS_VERSION
+        )
+        answer = ask_as_cluster(self._cluster, request)
+        require_ok(answer.error_code, answer.error_message)
+        return {
+            (topic.name, one.partition_index): _reason(one)
+            for topic in answer.responses
+            for one in topic.partitions
+            if one.error_code not in (0, NO_REASSIGNMENT)
+        }
+
+    def reassignments(self) -> dict[PartitionKey, Ongoing]:
+        """All moves under way."""
+        request = ListPartitionReassignmentsRequest(
+            timeout_ms=TIMEOUT_MS, topics=None, version=LIST_REASSIGNMENTS_VERSION
+        )
+        answer = ask_as_cluster(self._cluster, request)
+        require_ok(answer.error_code, answer.error_message)
+        return {
+            (topic.name, one.partition_index): Ongoing(
+                replicas=tuple(one.replicas), adding=tuple(one.adding_replicas), removing=tuple(one.removing_replicas)
+            )
+            for topic in answer.topics
+            for one in topic.partitions
+        }
+
+    def elect_preferred(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, str]:
+        """Make the first replica of each lead (REP-31). Returns what was refused."""
+        kind = ElectLeadersRequest.TopicPartitions
+        wanted = [kind(topic=name, partitions=indexes) for name, indexes in _by_topic(keys).items()]
+        if not wanted:
+            return {}
+        request = ElectLeadersRequest(
+            election_type=PREFERRED, topic_partitions=wanted, timeout_ms=TIMEOUT_MS, version=ELECT_LEADERS_VERSION
+        )
+        answer = ask_as_cluster(self._cluster, request)
+        require_ok(answer.error_code)
+        return {
+            (topic.topic, one.partition_id): _reason(one)
+            for topic in answer.replica_election_results
+            for one in topic.partition_result
+            if one.error_code not in (0, ELECTION_NOT_NEEDED)
+        }
+
+    def replica_sizes(self, broker: int, keys: Iterable[PartitionKey] | None = None) -> dict[PartitionKey, ReplicaSize]:
+        """What one broker holds of some partitions, or of all."""
+        kind = DescribeLogDirsRequest.DescribableLogDirTopic
+        wanted = None if keys is None else [kind(topic=t, partitions=p) for t, p in _by_topic(keys).items()]
+        request = DescribeLogDirsRequest(topics=wanted, version=DESCRIBE_LOG_DIRS_VERSION)
+        answer = ask_as_cluster(self._cluster, request, broker=broker)
+        require_ok(answer.error_code)
+        return {
+            (topic.name, one.partition_index): ReplicaSize(size_bytes=one.partition_size, lag=one.offset_lag)
+            for directory in answer.results
+            if not directory.error_code
+            for topic in directory.topics
+            for one in topic.partitions
+        }
+
+
+def _by_topic(keys: Iterable[PartitionKey]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = defaultdict(list)
+    for topic, index in sorted(keys):
+        found[topic].append(index)
+    return dict(found)
+
+
+def _reason(result: Any) -> str:
+    kind = for_code(result.error_code)
+    return str(result.error_message or kind.description or kind.__name__)[:300]

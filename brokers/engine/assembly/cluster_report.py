@@ -1,0 +1,166 @@
+"""What a broker's picture says of the whole cluster, for operators: counts, and partitions page by page.
+
+The counts are made once per picture: a page that polls costs nothing while nothing changes.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from brokers.engine.cluster.image import NO_LEADER, ClusterImage, PartitionImage, TopicImage
+from brokers.engine.cluster.lives import is_same_life
+
+PAGE_MAX: Final = 500
+MIN_ISR_KEY: Final = "min.insync.replicas"
+STATES: Final = ("all", "under_replicated", "offline", "under_min_isr", "moving")
+
+
+def in_sync(partition: PartitionImage, image: ClusterImage) -> tuple[int, ...]:
+    """The members of its ISR that live as they did when it was written."""
+    return tuple(id for id in partition.isr if is_same_life(partition, image.brokers, id))
+
+
+def is_offline(partition: PartitionImage, image: ClusterImage) -> bool:
+    """Whether nobody can lead it at the moment."""
+    return partition.leader == NO_LEADER or partition.leader not in image.brokers
+
+
+def is_under_replicated(partition: PartitionImage, image: ClusterImage) -> bool:
+    """Whether a replica that should be in sync is not. One that is only just being added is not missed yet."""
+    settled = [id for id in partition.replicas if id not in partition.adding]
+    present = in_sync(partition, image)
+    return any(id not in present for id in settled)
+
+
+def is_under_min_isr(topic: TopicImage, partition: PartitionImage, image: ClusterImage) -> bool:
+    """Whether a produce with acks=all would be refused (REP-12)."""
+    return len(in_sync(partition, image)) < int(topic.config.get(MIN_ISR_KEY, "1"))
+
+
+@dataclass(slots=True)
+class ClusterReport:
+    """Keeps what it counted until the picture is another one."""
+
+    _of: ClusterImage | None = None
+    _counts: dict[str, Any] = field(default_factory=dict)
+    _names: list[str] = field(default_factory=list)
+
+    def counts(self, image: ClusterImage) -> dict[str, Any]:
+        """Topics, partitions, what is wrong with how many, and each broker's share."""
+        self._look_at(image)
+        return self._counts
+
+    def page(self, image: ClusterImage, *, state: str, broker: int | None, after: str, limit: int) -> dict[str, Any]:
+        """The partitions in a state, and on a broker, that come after `topic/partition`, by name and index.
+
+        Raises:
+            ValueError: there is no such state, or `after` names no partition.
+        """
+        if state not in STATES:
+            raise ValueError(state)
+        self._look_at(image)
+        limit = max(1, min(limit, PAGE_MAX))
+        found: list[dict[str, Any]] = []
+        for topic, partition in self._from(image, after):
+            if broker is not None and broker not in partition.replicas:
+                continue
+            if not _is_in(state, topic, partition, image):
+                continue
+            if len(found) == limit:
+                return {"partitions": found, "next": f"{found[-1]['topic']}/{found[-1]['partition']}"}
+            found.append(_line(topic, partition, image))
+        return {"partitions": found, "next": None}
+
+    def _from(self, image: ClusterImage, after: str) -> Iterator[tuple[TopicImage, PartitionImage]]:
+        name, _, index = after.rpartition("/")
+        start = 0
+        if after:
+            start = bisect_right(self._names, name)
+            topic = image.topics.get(name)
+            for partition in topic.partitions[int(index) + 1 :] if topic is not None else ():
+                yield image.topics[name], partition
+        for name in self._names[start:]:
+            topic = image.topics[name]
+            for partition in topic.partitions:
+                yield topic, partition
+
+    def _look_at(self, image: ClusterImage) -> None:
+        if self._of is image:
+            return
+        self._names = sorted(name for name, topic in image.topics.items() if not topic.deleting)
+        self._counts = _count(image, self._names)
+        self._of = image
+
+
+def _is_in(state: str, topic: TopicImage, partition: PartitionImage, image: ClusterImage) -> bool:
+    match state:
+        case "under_replicated":
+            return is_under_replicated(partition, image)
+        case "offline":
+            return is_offline(partition, image)
+        case "under_min_isr":
+            return is_under_min_isr(topic, partition, image)
+        case "moving":
+            return partition.is_moving
+    return True
+
+
+def _line(topic: TopicImage, partition: PartitionImage, image: ClusterImage) -> dict[str, Any]:
+    return {
+        "topic": topic.name,
+        "partition": partition.index,
+        "instance_id": topic.instance_id,
+        "user_name": topic.user_name,
+        "leader": partition.leader,
+        "leader_epoch": partition.leader_epoch,
+        "replicas": list(partition.replicas),
+        "isr": list(in_sync(partition, image)),
+        "adding": list(partition.adding),
+        "removing": list(partition.removing),
+    }
+
+
+def _count(image: ClusterImage, names: list[str]) -> dict[str, Any]:
+    totals = dict.fromkeys(("partitions", "replicas", "under_replicated", "offline", "under_min_isr", "moving"), 0)
+    shares = {id: {"leaders": 0, "preferred": 0, "replicas": 0, "out_of_sync": 0} for id in sorted(image.brokers)}
+    empty = {"leaders": 0, "preferred": 0, "replicas": 0, "out_of_sync": 0}
+    for name in names:
+        topic = image.topics[name]
+        for partition in topic.partitions:
+            totals["partitions"] += 1
+            totals["replicas"] += len(partition.replicas)
+            totals["under_replicated"] += is_under_replicated(partition, image)
+            totals["offline"] += is_offline(partition, image)
+            totals["under_min_isr"] += is_under_min_isr(topic, partition, image)
+            totals["moving"] += partition.is_moving
+            present = in_sync(partition, image)
+            for id in partition.replicas:
+                share = shares.setdefault(id, dict(empty))
+                share["replicas"] += 1
+                share["out_of_sync"] += id not in present
+            if partition.leader in shares:
+                shares[partition.leader]["leaders"] += 1
+            shares[partition.replicas[0]]["preferred"] += 1
+    brokers = []
+    for id, share in sorted(shares.items()):
+        known = image.brokers.get(id)
+        brokers.append(
+            {
+                "id": id,
+                "live": known is not None,
+                "stopping": known.stopping if known is not None else False,
+                "epoch": known.epoch if known is not None else None,
+                "rack": known.rack if known is not None else None,
+                **share,
+            }
+        )
+    return {
+        "controller_id": image.controller_id,
+        "controller_epoch": image.controller_epoch,
+        "topics": len(names),
+        **totals,
+        "brokers": brokers,
+    }

@@ -1,0 +1,339 @@
+"""Carries out a rebalance: looks at what is wanted and what is there, and does what is due. Level-triggered.
+
+Each look may be the first or the hundredth, and may end between any two lines: a move that was begun and not noted is
+begun again, which the brokers take as said already. Undoing is the same walk towards the replicas of before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import structlog
+from django.db.models import Max
+from django.utils import timezone
+
+from brokers import homes, members, picture, ports, services
+from brokers.choices import MoveState, ProcessState, RebalanceKind, RebalanceState, RebalanceStep, WantedState
+from brokers.dataplane.cluster import ClusterDoor, ClusterView, Ongoing
+from brokers.limits import MOVES_BEGUN_AT_ONCE
+from brokers.models import Broker, Rebalance, ReplicaMove
+from brokers.move_plans import drain_plan, release_plan
+from brokers.moves import Move, PartitionKey, Plan, next_moves
+from brokers.rebalances import moves_of
+from tenants import audit
+from tenants.actors import system_actor
+
+log = structlog.get_logger(__name__)
+
+# Enough waiting moves to choose from that no broker idles while another one is busy.
+WAITING_LOOKED_AT = 1_000
+ACTOR = "rebalancer"
+
+
+def look(row: Rebalance, *, measure: bool = True) -> None:
+    """Do what is due. `measure`: also ask how far the copies are. Raises `DomainError` when nobody answers."""
+    if row.state == RebalanceState.PAUSED and row.step != RebalanceStep.MOVES:
+        return
+    while _step(row, measure=measure):
+        pass
+
+
+def _step(row: Rebalance, *, measure: bool) -> bool:
+    """One step; True when it is complete and the next one is to be looked at."""
+    match row.step:
+        case RebalanceStep.HOMES:
+            return _homes(row)
+        case RebalanceStep.MOVES:
+            return _moves(row, measure=measure)
+        case RebalanceStep.LEAVING:
+            return _leaving(row)
+        case RebalanceStep.STOPPING:
+            return _stopping(row)
+        case RebalanceStep.RELEASING:
+            return _releasing(row)
+    raise AssertionError(row.step)
+
+
+def is_back(row: Rebalance) -> bool:
+    """Whether it goes back to where things were."""
+    return row.state == RebalanceState.UNDOING
+
+
+def note(row: Rebalance, *, trouble: str = "", step: RebalanceStep | None = None) -> None:
+    """What it waits for, and where it is; only where that changed, and never over what an operator wants meanwhile."""
+    fields: dict[str, str] = {}
+    if row.trouble != trouble:
+        fields["trouble"] = row.trouble = trouble[:500]
+    if step is not None and row.step != step:
+        fields["step"] = row.step = step
+    if fields:
+        Rebalance.objects.filter(pk=row.pk, state=row.state).update(**fields)
+
+
+# --- ports of instances -----------------------------------------------------------------------------------------------
+
+
+def _ways(row: Rebalance) -> dict[str, tuple[list[int], list[int]]]:
+    """Instance id -> (brokers it comes to, brokers it leaves), in the direction the rebalance goes."""
+    ways = {one["owner"]: (list(one["arriving"]), list(one["leaving"])) for one in row.homes}
+    return {owner: (leaves, comes) for owner, (comes, leaves) in ways.items()} if is_back(row) else ways
+
+
+def _homes(row: Rebalance) -> bool:
+    try:
+        is_settled = homes.settle(row.cluster, _ways(row))
+    except ports.PoolEmpty as error:
+        note(row, trouble=f"No port is left: {error}.")
+        return False
+    if not is_settled:
+        note(row, trouble="Instances open their ports on other brokers.")
+        return False
+    note(row, step=RebalanceStep.MOVES)
+    return True
+
+
+def _leaving(row: Rebalance) -> bool:
+    plans = _left_behind(row)
+    obstacle = next((one for plan in plans for one in plan.obstacles), None)
+    if obstacle is not None:
+        note(row, trouble=f"{obstacle.topic or obstacle.owner}: {obstacle.detail}")
+        return False
+    further = [plan for plan in plans if plan.moves or plan.rehomings]
+    if further:
+        for plan in further:
+            _append(row, plan)
+        return True
+    if not homes.give_back(row.cluster, {owner: leaves for owner, (_, leaves) in _ways(row).items()}):
+        note(row, trouble="Instances close their ports on brokers they have left.")
+        return False
+    if row.removes and not is_back(row):
+        note(row, step=RebalanceStep.STOPPING)
+        return True
+    return _finish(row)
+
+
+def _left_behind(row: Rebalance) -> list[Plan]:
+    """What was created on a broker before it was known to be left: further moves, after which the walk begins again."""
+    fleet = picture.take(row.cluster, ClusterDoor(row.cluster), sizes=False)
+    plans: list[Plan] = []
+    if row.kind == RebalanceKind.DRAIN and row.broker is not None and not is_back(row):
+        plans.append(drain_plan(fleet, row.broker.number))
+    else:
+        by_broker: dict[int, set[str]] = {}
+        for owner, (_, leaves) in _ways(row).items():
+            for number in leaves:
+                by_broker.setdefault(number, set()).add(owner)
+        for number, owners in sorted(by_broker.items()):
+            partitions = [one for one in fleet.partitions if one.owner in owners]
+            own = {owner: fleet.homes[owner] for owner in owners if owner in fleet.homes}
+            plans.append(drain_plan(replace(fleet, partitions=partitions, homes=own), number))
+    return plans
+
+
+def _append(row: Rebalance, plan: Plan) -> None:
+    if is_back(row):  # going back means going to `before`
+        plan = replace(plan, moves=tuple(move.reversed() for move in plan.moves))
+    else:
+        merged = {one["owner"]: one for one in row.homes}
+        for one in plan.rehomings:
+            known = merged.setdefault(one.owner, {"owner": one.owner, "arriving": [], "leaving": []})
+            known["arriving"] = sorted({*known["arriving"], *one.arriving})
+            known["leaving"] = sorted({*known["leaving"], *one.leaving})
+        row.homes = list(merged.values())
+    last = row.moves.aggregate(last=Max("position"))["last"]
+    for made in moves_of(row, plan, first=0 if last is None else last + 1):
+        made.state = MoveState.DONE if is_back(row) else MoveState.WAITING
+        kept = {"position": made.position, "before": made.before, "target": made.target, "state": made.state}
+        ReplicaMove.objects.update_or_create(rebalance=row, topic=made.topic, partition=made.partition, defaults=kept)
+    row.step = RebalanceStep.HOMES
+    Rebalance.objects.filter(pk=row.pk).update(homes=row.homes, step=row.step)
+    log.info("rebalance.extended", rebalance_id=row.pk, moves=len(plan.moves))
+
+
+# --- moves ------------------------------------------------------------------------------------------------------------
+
+
+def _wanted(row: Rebalance, move: ReplicaMove) -> tuple[int, ...]:
+    return tuple(move.before if is_back(row) else move.target)
+
+
+def _as_move(row: Rebalance, move: ReplicaMove) -> Move:
+    found = Move(
+        topic=move.topic,
+        index=move.partition,
+        before=tuple(move.before),
+        target=tuple(move.target),
+        size_bytes=move.size_bytes,
+    )
+    return found.reversed() if is_back(row) else found
+
+
+def _moves(row: Rebalance, *, measure: bool) -> bool:
+    door = ClusterDoor(row.cluster)
+    ongoing = door.reassignments()
+    waits_as = MoveState.DONE if is_back(row) else MoveState.WAITING
+    running = list(row.moves.filter(state=MoveState.RUNNING))
+    waiting = list(row.moves.filter(state=waits_as).order_by("position")[:WAITING_LOOKED_AT])
+    view = door.view({move.topic for move in running}) if running else None
+    still, targets = _examine(row, door, running, view, ongoing)
+    if measure and still:
+        _measure(row, door, still, view)
+    chosen: list[ReplicaMove] = []
+    if row.state != RebalanceState.PAUSED:
+        by_key = {(move.topic, move.partition): move for move in waiting}
+        begun = next_moves(
+            [_as_move(row, move) for move in waiting],
+            [_as_move(row, move) for move in still],
+            per_broker_max=row.moves_at_once,
+            begin_max=MOVES_BEGUN_AT_ONCE,
+        )
+        chosen = _still_there(door, [by_key[move.key] for move in begun])
+    _begin(row, door, chosen, targets)
+    if still or waiting or row.state == RebalanceState.PAUSED:
+        return False
+    note(row, step=RebalanceStep.LEAVING)
+    return True
+
+
+def _examine(
+    row: Rebalance,
+    door: ClusterDoor,
+    running: Iterable[ReplicaMove],
+    view: ClusterView | None,
+    ongoing: dict[PartitionKey, Ongoing],
+) -> tuple[list[ReplicaMove], dict[PartitionKey, tuple[int, ...] | None]]:
+    """Note what has ended; gives back what has not, and what of it has to be asked for (again)."""
+    still: list[ReplicaMove] = []
+    again: dict[PartitionKey, tuple[int, ...] | None] = {}
+    to_lead: list[PartitionKey] = []
+    for move in running:
+        assert view is not None
+        key, wanted = (move.topic, move.partition), _wanted(row, move)
+        now, under_way = view.partitions.get(key), ongoing.get(key)
+        if move.topic in view.gone:
+            _end(move, MoveState.SKIPPED)
+        elif now is None:
+            still.append(move)
+        elif under_way is None and now.replicas == wanted:
+            _end(move, MoveState.UNDONE if is_back(row) else MoveState.DONE)
+            if now.leader != wanted[0] and wanted[0] in now.isr:
+                to_lead.append(key)
+        else:
+            still.append(move)
+            if under_way is None or under_way.target != wanted:
+                calls_off = under_way is not None and under_way.original == wanted
+                again[key] = None if calls_off else wanted
+    door.elect_preferred(to_lead)
+    return still, again
+
+
+def _still_there(door: ClusterDoor, chosen: list[ReplicaMove]) -> list[ReplicaMove]:
+    """Without those whose topic was deleted while they waited."""
+    if not chosen:
+        return chosen
+    gone = door.view({move.topic for move in chosen}).gone
+    for move in chosen:
+        if move.topic in gone:
+            _end(move, MoveState.SKIPPED)
+    return [move for move in chosen if move.topic not in gone]
+
+
+def _end(move: ReplicaMove, state: MoveState) -> None:
+    move.state, move.ended_at, move.note = state, timezone.now(), ""
+    if state == MoveState.DONE:
+        move.copied_bytes = _as_copied(move)
+    move.save(update_fields=["state", "ended_at", "note", "copied_bytes"])
+
+
+def _as_copied(move: ReplicaMove) -> int:
+    return move.size_bytes * len(set(move.target) - set(move.before))
+
+
+def _begin(
+    row: Rebalance,
+    door: ClusterDoor,
+    chosen: Iterable[ReplicaMove],
+    targets: dict[PartitionKey, tuple[int, ...] | None],
+) -> None:
+    """Ask the brokers, then note what was begun. A refusal stays where it is, with its reason, and is tried again."""
+    begun = {(move.topic, move.partition): move for move in chosen}
+    refused = door.reassign({**targets, **{key: _wanted(row, move) for key, move in begun.items()}})
+    now = timezone.now()
+    for key, move in begun.items():
+        if key in refused:
+            move.note = refused[key]
+        else:
+            move.state, move.began_at, move.ended_at, move.note = MoveState.RUNNING, now, None, ""
+    ReplicaMove.objects.bulk_update(begun.values(), ["state", "began_at", "ended_at", "note"])
+    if refused:
+        (topic, index), reason = next(iter(sorted(refused.items())))
+        note(row, trouble=f"{topic}/{index}: {reason}")
+        log.warning("rebalance.refused", rebalance_id=row.pk, refused=len(refused), topic=topic, reason=reason)
+    else:
+        note(row)
+
+
+def _measure(row: Rebalance, door: ClusterDoor, still: list[ReplicaMove], view: ClusterView | None) -> None:
+    """How much each copy has by now, as the brokers that receive it say; the leader says how much there is."""
+    assert view is not None
+    asked: dict[int, set[PartitionKey]] = {}
+    for move in still:
+        key, now = (move.topic, move.partition), view.partitions.get((move.topic, move.partition))
+        arriving = _as_move(row, move).adding
+        for broker in (*arriving, *((now.leader,) if now is not None and arriving else ())):
+            asked.setdefault(broker, set()).add(key)
+    sizes = {broker: door.replica_sizes(broker, keys) for broker, keys in asked.items() if broker in view.brokers}
+    for move in still:
+        key, now = (move.topic, move.partition), view.partitions.get((move.topic, move.partition))
+        copies = [sizes.get(broker, {}).get(key) for broker in _as_move(row, move).adding]
+        move.copied_bytes = sum(copy.size_bytes for copy in copies if copy is not None)
+        whole = sizes.get(now.leader, {}).get(key) if now is not None else None
+        if whole is not None:
+            move.size_bytes = whole.size_bytes
+        lag = max((copy.lag for copy in copies if copy is not None), default=0)
+        move.note = f"{lag:,} messages behind" if lag else ""
+    ReplicaMove.objects.bulk_update(still, ["copied_bytes", "size_bytes", "note"])
+
+
+# --- the end ----------------------------------------------------------------------------------------------------------
+
+
+def _stopping(row: Rebalance) -> bool:
+    broker = Broker.objects.get(pk=row.broker_id)
+    if broker.wanted != WantedState.STOPPED:
+        services.set_wanted(acting=system_actor(ACTOR), broker=broker, wanted=WantedState.STOPPED)
+        broker.refresh_from_db()
+    lives = broker.number in ClusterDoor(row.cluster).view(()).brokers
+    if lives or broker.process_state not in (ProcessState.STOPPED, ProcessState.UNKNOWN):
+        note(row, trouble=f"Broker {broker.number} is stopping.")
+        return False
+    note(row, step=RebalanceStep.RELEASING)
+    return True
+
+
+def _releasing(row: Rebalance) -> bool:
+    broker = Broker.objects.get(pk=row.broker_id)
+    door = ClusterDoor(row.cluster)
+    fleet = picture.take(row.cluster, door, sizes=False)
+    if any(broker.number in one.replicas for one in fleet.partitions):
+        moves = release_plan(fleet, broker.number).moves
+        refused = door.reassign({move.key: move.target for move in moves})
+        reason = next(iter(refused.values()), "The other brokers take over what they have copied.")
+        note(row, trouble=reason)
+        return False
+    members.remove_broker(acting=system_actor(ACTOR), broker=broker)
+    return _finish(row)
+
+
+def _finish(row: Rebalance) -> bool:
+    ended = RebalanceState.UNDONE if is_back(row) else RebalanceState.DONE
+    fields = {"state": ended, "trouble": "", "ended_at": timezone.now()}
+    if not Rebalance.objects.filter(pk=row.pk, state=row.state).update(**fields):
+        return False  # an operator was quicker
+    if is_back(row) and row.broker_id is not None:
+        Broker.objects.filter(pk=row.broker_id).update(accepts_instances=True)
+    row.state = ended
+    audit.record(system_actor(ACTOR), "rebalance.ended", row, None, {"state": ended.value})
+    log.info("rebalance.ended", rebalance_id=row.pk, state=ended.value)
+    return False

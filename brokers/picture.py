@@ -1,0 +1,73 @@
+"""The fleet as plans need it: partitions as a broker shows them, their sizes, and where instances have ports."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import structlog
+
+from brokers.choices import WantedState
+from brokers.contract.usage import USAGE_TOPIC
+from brokers.dataplane.cluster import ClusterDoor, ClusterView
+from brokers.models import Broker, Cluster, PortLease
+from brokers.moves import Fleet, Held, Holder, PartitionKey
+from instances import naming
+from tenants.errors import Unavailable
+
+log = structlog.get_logger(__name__)
+
+
+def take(cluster: Cluster, door: ClusterDoor, *, sizes: bool = True) -> Fleet:
+    """The whole cluster. `sizes` False leaves them out: one call instead of one per broker.
+
+    Raises `Unavailable` when no broker answers.
+    """
+    view = door.view()
+    rows = list(Broker.objects.filter(cluster=cluster, removed_at=None).order_by("number"))
+    measured = _sizes(door, view) if sizes else {}
+    partitions = []
+    for key, one in sorted(view.partitions.items()):
+        owner, _ = naming.split_internal(key[0])
+        partitions.append(
+            Held(
+                topic=key[0],
+                index=key[1],
+                replicas=one.replicas,
+                owner=owner,
+                size_bytes=measured.get(key, 0),
+                pinned=key[0] == USAGE_TOPIC,
+            )
+        )
+    return Fleet(
+        brokers={row.number: Holder(id=row.number, rack=row.rack, takes=_takes(row, view)) for row in rows},
+        partitions=partitions,
+        homes=homes(cluster),
+        homes_min=cluster.brokers_per_instance_min,
+    )
+
+
+def _takes(broker: Broker, view: ClusterView) -> bool:
+    return broker.number in view.brokers and broker.wanted == WantedState.RUNNING and broker.accepts_instances
+
+
+def homes(cluster: Cluster) -> dict[str, frozenset[int]]:
+    """Instance id -> the brokers it lives on and is to keep."""
+    found: dict[str, set[int]] = defaultdict(set)
+    rows = PortLease.objects.filter(broker__cluster=cluster, is_leaving=False)
+    for instance_id, number in rows.values_list("instance_id", "broker__number"):
+        found[instance_id].add(number)
+    return {instance_id: frozenset(numbers) for instance_id, numbers in found.items()}
+
+
+def _sizes(door: ClusterDoor, view: ClusterView) -> dict[PartitionKey, int]:
+    """The largest replica of each partition; a broker that does not answer leaves its sizes to the others."""
+    largest: dict[PartitionKey, int] = {}
+    for number in sorted(view.brokers):
+        try:
+            held = door.replica_sizes(number)
+        except Unavailable:
+            log.warning("plan.sizes_not_known", broker=number)
+            continue
+        for key, size in held.items():
+            largest[key] = max(size.size_bytes, largest.get(key, 0))
+    return largest

@@ -1,0 +1,209 @@
+"""Operators plan, start, pause and undo moves of replicas. `brokers.moving` carries out what is wanted here."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from brokers import picture
+from brokers.choices import MoveState, RebalanceKind, RebalanceState, RebalanceStep
+from brokers.dataplane.cluster import ClusterDoor
+from brokers.limits import MOVES_PER_BROKER, MOVES_PER_PLAN_MAX
+from brokers.models import Broker, Cluster, Rebalance, ReplicaMove, RollingRestart
+from brokers.move_plans import balance_plan, drain_plan
+from brokers.moves import Fleet, Plan, shares
+from tenants import access, audit
+from tenants.actors import Actor
+from tenants.choices import Scope
+from tenants.errors import Conflict, FieldError
+
+OBSTACLES_TOLD_MAX = 20
+UNDOABLE = (RebalanceState.RUNNING, RebalanceState.PAUSED, RebalanceState.DONE)
+# Once the broker is told to stop there is nothing left to move back to.
+POINTS_OF_NO_RETURN = (RebalanceStep.STOPPING, RebalanceStep.RELEASING)
+
+
+@transaction.atomic
+def plan_drain(
+    *, acting: Actor, broker: Broker, removes: bool = False, moves_at_once: int = MOVES_PER_BROKER
+) -> Rebalance:
+    """What it takes to empty a broker; nothing moves before `start`.
+
+    Raises `Conflict` with what has no place to go to, and `Unavailable` when no broker answers.
+    """
+    access.require(acting, Scope.OPERATOR)
+    if broker.removed_at is not None:
+        raise Conflict("The broker is removed.")
+    fleet = picture.take(broker.cluster, ClusterDoor(broker.cluster))
+    plan = drain_plan(fleet, broker.number)
+    return _keep(
+        acting,
+        Rebalance(
+            cluster=broker.cluster,
+            kind=RebalanceKind.DRAIN,
+            broker=broker,
+            removes=removes,
+            moves_at_once=moves_at_once,
+            planned_by=acting.label,
+        ),
+        fleet,
+        plan,
+    )
+
+
+@transaction.atomic
+def plan_balance(*, acting: Actor, cluster: Cluster, moves_at_once: int = MOVES_PER_BROKER) -> Rebalance:
+    """What it takes to give all brokers even shares; nothing moves before `start`.
+
+    Raises `Conflict` (`balanced`) when there is nothing to gain.
+    """
+    access.require(acting, Scope.OPERATOR)
+    fleet = picture.take(cluster, ClusterDoor(cluster))
+    plan = balance_plan(fleet, moves_max=MOVES_PER_PLAN_MAX)
+    if not plan.moves:
+        raise Conflict("The brokers are even: nothing to move.", code="balanced")
+    row = Rebalance(cluster=cluster, kind=RebalanceKind.BALANCE, moves_at_once=moves_at_once, planned_by=acting.label)
+    return _keep(acting, row, fleet, plan)
+
+
+def _keep(acting: Actor, row: Rebalance, fleet: Fleet, plan: Plan) -> Rebalance:
+    if plan.obstacles:
+        told = plan.obstacles[:OBSTACLES_TOLD_MAX]
+        raise Conflict(
+            "There is no place for everything on that broker. Add a broker, or give topics fewer replicas.",
+            code="no_place",
+            errors=[
+                FieldError(detail=f"{one.topic or one.owner}: {one.detail}", code="no_place", pointer="/broker_id")
+                for one in told
+            ],
+        )
+    if len(plan.moves) > MOVES_PER_PLAN_MAX:
+        raise Conflict(f"A plan has at most {MOVES_PER_PLAN_MAX} moves.", code="plan_too_large")
+    row.homes = [asdict(one) for one in plan.rehomings]
+    row.shares = {
+        name: {str(broker): asdict(share) for broker, share in held.items()}
+        for name, held in (
+            ("before", shares(fleet.brokers, fleet.partitions)),
+            ("after", shares(fleet.brokers, fleet.partitions, plan.moves)),
+        )
+    }
+    row.save(force_insert=True)
+    ReplicaMove.objects.bulk_create(moves_of(row, plan))
+    after = {"kind": row.kind, "moves": len(plan.moves), "bytes": plan.copied_bytes}
+    audit.record(acting, "rebalance.planned", row, None, after | ({"broker": row.broker_id} if row.broker_id else {}))
+    return row
+
+
+def moves_of(row: Rebalance, plan: Plan, *, first: int = 0) -> list[ReplicaMove]:
+    """The rows of a plan's moves, not saved."""
+    return [
+        ReplicaMove(
+            rebalance=row,
+            position=position,
+            topic=move.topic,
+            partition=move.index,
+            before=list(move.before),
+            target=list(move.target),
+            size_bytes=move.size_bytes,
+        )
+        for position, move in enumerate(plan.moves, first)
+    ]
+
+
+@transaction.atomic
+def start(*, acting: Actor, rebalance: Rebalance) -> Rebalance:
+    """Carry out a plan. One rebalance of a cluster at a time, and none beside a rolling restart."""
+    access.require(acting, Scope.OPERATOR)
+    found = _locked(rebalance)
+    _require(found, RebalanceState.PLANNED)
+    _require_quiet(found.cluster)
+    _require_fresh(found)
+    found.state, found.started_at = RebalanceState.RUNNING, timezone.now()
+    if found.broker is not None:
+        Broker.objects.filter(pk=found.broker_id).update(accepts_instances=False)
+    return _saved(acting, found, ["state", "started_at"], "rebalance.started")
+
+
+@transaction.atomic
+def pause(*, acting: Actor, rebalance: Rebalance) -> Rebalance:
+    """Begin no further move; those under way end by themselves."""
+    access.require(acting, Scope.OPERATOR)
+    found = _locked(rebalance)
+    _require(found, RebalanceState.RUNNING)
+    found.state = RebalanceState.PAUSED
+    return _saved(acting, found, ["state"], "rebalance.paused")
+
+
+@transaction.atomic
+def resume(*, acting: Actor, rebalance: Rebalance) -> Rebalance:
+    """Go on after a pause."""
+    access.require(acting, Scope.OPERATOR)
+    found = _locked(rebalance)
+    _require(found, RebalanceState.PAUSED)
+    found.state = RebalanceState.RUNNING
+    return _saved(acting, found, ["state"], "rebalance.resumed")
+
+
+@transaction.atomic
+def undo(*, acting: Actor, rebalance: Rebalance) -> Rebalance:
+    """Call off what runs and move back what was moved. Refused once the broker is told to stop."""
+    access.require(acting, Scope.OPERATOR)
+    found = _locked(rebalance)
+    _require(found, *UNDOABLE)
+    if found.removes and found.step in POINTS_OF_NO_RETURN:
+        raise Conflict("The broker is being removed. Add it again instead.", code="too_late")
+    if found.state == RebalanceState.DONE:
+        later = Rebalance.objects.filter(cluster=found.cluster, started_at__gt=found.started_at)
+        if later.exists():
+            raise Conflict("A later rebalance builds on this one.", code="too_late")
+        _require_quiet(found.cluster)
+    found.state, found.step, found.ended_at, found.trouble = RebalanceState.UNDOING, RebalanceStep.HOMES, None, ""
+    ReplicaMove.objects.filter(rebalance=found, state=MoveState.WAITING).update(
+        state=MoveState.UNDONE, ended_at=timezone.now()
+    )
+    return _saved(acting, found, ["state", "step", "ended_at", "trouble"], "rebalance.undone")
+
+
+@transaction.atomic
+def discard(*, acting: Actor, rebalance: Rebalance) -> Rebalance:
+    """Drop a plan that was never started."""
+    access.require(acting, Scope.OPERATOR)
+    found = _locked(rebalance)
+    _require(found, RebalanceState.PLANNED)
+    found.state, found.ended_at = RebalanceState.DISCARDED, timezone.now()
+    return _saved(acting, found, ["state", "ended_at"], "rebalance.discarded")
+
+
+def _locked(rebalance: Rebalance) -> Rebalance:
+    rows = Rebalance.objects.select_for_update(of=("self",)).select_related("cluster", "broker")
+    return rows.get(pk=rebalance.pk)
+
+
+def _require(found: Rebalance, *states: RebalanceState) -> None:
+    if found.state not in states:
+        raise Conflict(f"The rebalance is {found.state}.", code="wrong_state")
+
+
+def _require_fresh(found: Rebalance) -> None:
+    """A plan begins where it was made; one that the world has left behind is made again."""
+    planned = {(move.topic, move.partition): tuple(move.before) for move in found.moves.all()}
+    view = ClusterDoor(found.cluster).view({topic for topic, _ in planned})
+    if any(key in view.partitions and view.partitions[key].replicas != before for key, before in planned.items()):
+        raise Conflict("Replicas have moved since this was planned. Plan again.", code="stale_plan")
+
+
+def _require_quiet(cluster: Cluster) -> None:
+    if RollingRestart.objects.filter(cluster=cluster, state__in=("running", "paused")).exists():
+        raise Conflict("A rolling restart is under way in this cluster.", code="restart_in_progress")
+
+
+def _saved(acting: Actor, found: Rebalance, fields: list[str], action: str) -> Rebalance:
+    try:
+        with transaction.atomic():
+            found.save_changes(fields)
+    except IntegrityError:
+        raise Conflict("Another rebalance of this cluster is under way.", code="rebalance_in_progress") from None
+    audit.record(acting, action, found, None, {"state": found.state})
+    return found

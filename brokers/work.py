@@ -1,0 +1,52 @@
+"""The operators' long work, one look after the other: rebalances and rolling restarts that are under way."""
+
+from __future__ import annotations
+
+import structlog
+
+from brokers import moving, rolling, zookeeper
+from brokers.choices import RebalanceState, RestartState
+from brokers.locks import Busy, only_one
+from brokers.models import Rebalance, RollingRestart
+from tenants.errors import DomainError
+
+log = structlog.get_logger(__name__)
+
+OUTSIDE_TROUBLE = (DomainError, *zookeeper.TROUBLE)
+MOVING = (RebalanceState.RUNNING, RebalanceState.PAUSED, RebalanceState.UNDOING)
+
+
+def look(*, measure: bool = True) -> int:
+    """One look at everything; returns how many there are to look at again."""
+    rebalances = Rebalance.objects.filter(state__in=MOVING).select_related("cluster", "broker").order_by("pk")
+    restarts = RollingRestart.objects.filter(state=RestartState.RUNNING).select_related("cluster").order_by("pk")
+    found = 0
+    rows: list[Rebalance | RollingRestart] = [*rebalances, *restarts]
+    for row in rows:
+        found += 1
+        try:
+            with only_one(row.pk):
+                row.refresh_from_db()  # whoever held the lock may have gone on meanwhile
+                if row.is_under_way:
+                    _look_at(row, measure=measure)
+        except Busy:
+            continue
+        except OUTSIDE_TROUBLE as error:
+            detail = error.detail if isinstance(error, DomainError) else "ZooKeeper does not answer."
+            log.warning("work.not_yet", work_id=row.pk, reason=detail)
+            _note(row, detail[:500])
+    return found
+
+
+def _note(row: Rebalance | RollingRestart, trouble: str) -> None:
+    if isinstance(row, Rebalance):
+        Rebalance.objects.filter(pk=row.pk).update(trouble=trouble)
+    else:
+        RollingRestart.objects.filter(pk=row.pk).update(trouble=trouble)
+
+
+def _look_at(row: Rebalance | RollingRestart, *, measure: bool) -> None:
+    if isinstance(row, Rebalance):
+        moving.look(row, measure=measure)
+    else:
+        rolling.look(row)

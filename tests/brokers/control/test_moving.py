@@ -1,0 +1,362 @@
+"""Draining, levelling and undoing against a cluster kept in dicts: whatever dies in the middle, it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from django.db.models import F
+
+from brokers import health, members, moving, picture, rebalances, selectors, services, work
+from brokers.choices import MoveState, ProcessState, RebalanceState, RebalanceStep, WantedState
+from brokers.contract.usage import USAGE_TOPIC
+from brokers.models import Broker, Cluster, PortLease, Rebalance
+from brokers.ports import lease
+from brokers.reconcile_steps import document_of
+from instances import ports
+from instances.models import Instance
+from tenants.actors import Actor, system_actor
+from tenants.errors import Conflict
+from tests.support.api_cases import make_tenant
+from tests.support.fake_cluster import FakeCluster
+from tests.support.fleet import make_fleet, make_running, place, plugged
+
+pytestmark = pytest.mark.django_db
+
+LOOKS_MAX = 200
+
+
+@pytest.fixture()
+def acting() -> Actor:
+    return system_actor("test")
+
+
+@pytest.fixture()
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    found = make_fleet(tmp_path, brokers=4)
+    found.brokers.update(process_state=ProcessState.RUNNING)
+    with plugged(ports.reconcile, lambda _instance_id: None):
+        yield found
+
+
+@pytest.fixture()
+def instance(cluster: Cluster) -> Instance:
+    """On brokers 1 to 3 of 4."""
+    return settled_on(cluster, 1, 2, 3)
+
+
+@pytest.fixture()
+def door(cluster: Cluster, instance: Instance, monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
+    """Thirty partitions of two replicas each, and a partition of usage per broker."""
+    found = FakeCluster(brokers={1, 2, 3, 4})
+    found.add(f"{instance.pk}.orders", *((1 + i % 3, 1 + (i + 1) % 3) for i in range(30)))
+    found.add(USAGE_TOPIC, (1,), (2,), (3,), (4,))
+    for module in (moving, rebalances):
+        monkeypatch.setattr(module, "ClusterDoor", lambda _cluster: found)
+    return found
+
+
+def settled_on(cluster: Cluster, *numbers: int) -> Instance:
+    made = make_running(make_tenant())
+    place(made, cluster)
+    lease(made, Broker.objects.filter(cluster=cluster, number__in=numbers).select_related("host"))
+    return made
+
+
+def broker(cluster: Cluster, number: int) -> Broker:
+    return Broker.objects.get(cluster=cluster, number=number)
+
+
+def brokers_confirm() -> None:
+    """As the reconciler would note, had the brokers acknowledged."""
+    Instance.objects.update(observed_generation=F("generation"))
+
+
+def carry_out(door: FakeCluster, row: Rebalance, *, most: int | None = None) -> Rebalance:
+    """Look again and again, the world going on between two looks."""
+    for _ in range(LOOKS_MAX):
+        work.look()
+        brokers_confirm()
+        door.catch_up(most)
+        for stopped in Broker.objects.filter(wanted=WantedState.STOPPED).exclude(process_state=ProcessState.STOPPED):
+            Broker.objects.filter(pk=stopped.pk).update(process_state=ProcessState.STOPPED)
+            door.brokers.discard(stopped.number)
+        row.refresh_from_db()
+        if not row.is_under_way:
+            return row
+    raise AssertionError(f"not done: {row.state} {row.step} {row.trouble}")
+
+
+def homes_of(instance: Instance) -> set[int]:
+    return set(PortLease.objects.filter(instance=instance).values_list("broker__number", flat=True))
+
+
+def test_a_plan_changes_nothing_until_it_is_started(cluster: Cluster, door: FakeCluster, acting: Actor) -> None:
+    row = rebalances.plan_drain(acting=acting, broker=broker(cluster, 3))
+    assert row.state == RebalanceState.PLANNED
+    assert row.moves.count() == 21
+    assert row.shares["after"]["3"]["replicas"] == 1 and row.shares["before"]["3"]["replicas"] == 21
+    assert work.look() == 0
+    assert not door.asked
+    rebalances.discard(acting=acting, rebalance=row)
+    with pytest.raises(Conflict, match="discarded"):
+        rebalances.start(acting=acting, rebalance=row)
+
+
+def test_a_drained_broker_holds_nothing_but_its_own_usage(
+    cluster: Cluster, instance: Instance, door: FakeCluster, acting: Actor
+) -> None:
+    row = rebalances.plan_drain(acting=acting, broker=broker(cluster, 3), moves_at_once=2)
+    rebalances.start(acting=acting, rebalance=row)
+    assert carry_out(door, row, most=3).state == RebalanceState.DONE
+    assert door.holds(3) == {(USAGE_TOPIC, 2)}
+    assert homes_of(instance) == {1, 2, 4}
+    instance.refresh_from_db()
+    assert sorted(instance.endpoints) == ["1", "2", "4"]
+    assert {move.state for move in row.moves.all()} == {MoveState.DONE}
+    assert door.most_moving <= 2 * 3  # two for each broker that receives
+    assert not broker(cluster, 3).accepts_instances
+
+
+def test_a_drained_broker_is_removed_with_a_copy_of_its_usage_left_behind(
+    cluster: Cluster, instance: Instance, door: FakeCluster, acting: Actor
+) -> None:
+    row = rebalances.plan_drain(acting=acting, broker=broker(cluster, 3), removes=True)
+    rebalances.start(acting=acting, rebalance=row)
+    carry_out(door, row)
+    gone = broker(cluster, 3)
+    assert gone.removed_at is not None and gone.wanted == WantedState.STOPPED
+    assert not door.holds(3)
+    assert len(door.replicas[USAGE_TOPIC, 2]) == 1
+    assert 3 not in picture.take(cluster, door).brokers  # type: ignore[arg-type]
+    assert gone not in selectors.brokers()
+    with pytest.raises(Conflict):
+        rebalances.undo(acting=acting, rebalance=row)
+
+
+def test_ports_open_before_anything_moves_and_close_when_all_has(
+    cluster: Cluster, instance: Instance, door: FakeCluster, acting: Actor
+) -> None:
+    """Clients reach every replica at every moment (CKA-2)."""
+    row = rebalances.plan_drain(acting=acting, broker=broker(cluster, 3))
+    rebalances.start(acting=acting, rebalance=row)
+    work.look()
+    work.look()
+    assert not door.moving, "the brokers have not confirmed the ports yet"
+    instance.refresh_from_db()
+    document = document_of(instance, list(PortLease.objects.filter(instance=instance)))
+    assert sorted(document.ports) == [1, 2, 3, 4] and document.leaving == (3,)
+    assert "3" not in instance.endpoints
+    brokers_confirm()
+    work.look()
+    assert door.moving
+    assert homes_of(instance) == {1, 2, 3, 4}
+
+
+def test_what_is_begun_and_not_noted_is_found_again(
+    cluster: Cluster, door: FakeCluster, acting: Actor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed between asking the brokers and writing it down, at every look."""
+    row = rebalances.plan_drain(acting=acting, broker=broker(cluster, 3))
+    rebalances.start(acting=acting, rebalance=row)
+    whole = moving.ReplicaMove.objects.bulk_update
+    times = {"left": 4}
+
+    def dies(objects: object, fields: object) -> object:
+        if times["left"] and door.moving:
+            times["left"] -= 1
+            raise Conflict("killed here")
+        return whole(objects, fields)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(moving.ReplicaMove.objects, "bulk_update", dies)
+    assert carry_out(door, row).state == RebalanceState.DONE
+    assert times["left"] == 0
+    assert door.holds(3) == {(USAGE_TOPIC, 2)}
+
+
+def test_what_is_created_on_the_broker_meanwhile_moves_as_well(
+    cluster: Cluster, instance: Instance, door: FakeCluster, acting: Actor
+) -> None:
+    row = rebalances.plan_drain(acting=acting, broker=broker(cluster, 3))
+    rebalances.start(acting=acting, rebalance=row)
+    work.look()
+    door.add(f"{instance.pk}.late", (3,), (2, 3))
+    late = settled_on(cluster, 2, 3, 4)
+    carry_out(door, row)
+    assert door.holds(3) == {(USAGE_TOPIC, 2)}
+    assert homes_of(late) == {1, 2, 4}
+
+
+def test_a_topic_that_is_deleted_meanwhile_is_skipped(
+    cluster: Cluster, instance: Instance, door: FakeCluster, acting: Actor
+) -> None:
+    row = rebalances.plan_drain(acting=acting, broker=broker(cluster, 3))
+    rebalances.start(acting=acting, rebalance=row)
+    work.look()
+    brokers_confirm()
+    work.look()
+    assert row.moves.filter(state=MoveState.RUNNING).exists()
+    for key in [key for key in door.replicas if key[0] != USAGE_TOPIC]:
+        del door.replicas[key], door.leaders[key]
+        door.moving.pop(key, None)
+    carry_out(door, row)
+    states = list(row.moves.exclude(topic=USAGE_TOPIC).values_list("state", flat=True))
+    assert states.count(MoveState.SKIPPED) == 20
+
+
+def test_progress_is_what_the_receiving_brokers_say(cluster: Cluster, door: FakeCluster, acting: Actor) -> None:
+    row = rebalances.plan_drain(acting=acting, broker=broker(cluster, 3), moves_at_once=1)
+    rebalances.start(acting=acting, rebalance=row)
+    for _ in range(3):
+        work.look()
+        brokers_confirm()
+    told = selectors.progress_of(row)
+    assert told.running and told.done == 0 and told.total == 21
+    assert told.copied_bytes == 400 * told.running
+    move = row.moves.filter(state=MoveState.RUNNING).first()
+    assert move is not None
+    assert "7 messages behind" in move.note
+    carry_out(door, row)
+    told = selectors.progress_of(row)
+    assert (told.done, told.running, told.waiting) == (21, 0, 0)
+    assert told.copied_bytes == told.size_bytes == 21_000
+
+
+def test_undo_calls_off_what_runs_and_moves_back_what_was_moved(
+    cluster: Cluster, instance: Instance, door: FakeCluster, acting: Actor
+) -> None:
+    before = dict(door.replicas)
+    row = rebalances.plan_drain(acting=acting, broker=broker(cluster, 3), moves_at_once=2)
+    rebalances.start(acting=acting, rebalance=row)
+    for _ in range(4):
+        work.look()
+        brokers_confirm()
+        door.catch_up(1)
+    assert door.replicas != before and door.moving
+    rebalances.undo(acting=acting, rebalance=row)
+    assert carry_out(door, row).state == RebalanceState.UNDONE
+    assert door.replicas == before and not door.moving
+    assert homes_of(instance) == {1, 2, 3}
+    assert broker(cluster, 3).accepts_instances
+    assert {move.state for move in row.moves.all()} == {MoveState.UNDONE}
+
+
+def test_a_rebalance_that_is_done_can_be_undone_until_another_one_began(
+    cluster: Cluster, instance: Instance, door: FakeCluster, acting: Actor
+) -> None:
+    before = dict(door.replicas)
+    row = rebalances.plan_drain(acting=acting, broker=broker(cluster, 3))
+    rebalances.start(acting=acting, rebalance=row)
+    carry_out(door, row)
+    rebalances.undo(acting=acting, rebalance=row)
+    assert carry_out(door, row).state == RebalanceState.UNDONE
+    assert door.replicas == before
+    assert homes_of(instance) == {1, 2, 3}
+    first = carry_out(door, rebalances.start(acting=acting, rebalance=_drain(acting, cluster, 3)))
+    carry_out(door, rebalances.start(acting=acting, rebalance=_drain(acting, cluster, 2)))
+    with pytest.raises(Conflict, match="later"):
+        rebalances.undo(acting=acting, rebalance=first)
+
+
+def _drain(acting: Actor, cluster: Cluster, number: int) -> Rebalance:
+    return rebalances.plan_drain(acting=acting, broker=broker(cluster, number))
+
+
+def test_a_pause_begins_nothing_and_lets_end_what_runs(cluster: Cluster, door: FakeCluster, acting: Actor) -> None:
+    row = rebalances.plan_drain(acting=acting, broker=broker(cluster, 3), moves_at_once=1)
+    rebalances.start(acting=acting, rebalance=row)
+    for _ in range(3):
+        work.look()
+        brokers_confirm()
+    rebalances.pause(acting=acting, rebalance=row)
+    for _ in range(5):
+        door.catch_up()
+        work.look()
+    assert not door.moving
+    assert row.moves.filter(state=MoveState.WAITING).exists()
+    rebalances.resume(acting=acting, rebalance=row)
+    assert carry_out(door, row).state == RebalanceState.DONE
+
+
+def test_an_added_broker_is_given_its_share(
+    cluster: Cluster, instance: Instance, door: FakeCluster, acting: Actor
+) -> None:
+    row = rebalances.plan_balance(acting=acting, cluster=cluster)
+    rebalances.start(acting=acting, rebalance=row)
+    assert carry_out(door, row).state == RebalanceState.DONE
+    assert homes_of(instance) == {1, 2, 3, 4}
+    held = [len(door.holds(number)) for number in (1, 2, 3, 4)]
+    assert max(held) - min(held) <= 2
+    led = [sum(leader == number for leader in door.leaders.values()) for number in (1, 2, 3, 4)]
+    assert max(led) - min(led) <= 1
+    with pytest.raises(Conflict, match="even"):
+        rebalances.plan_balance(acting=acting, cluster=cluster)
+
+
+def test_a_plan_the_world_has_left_behind_is_not_started(
+    cluster: Cluster, instance: Instance, door: FakeCluster, acting: Actor
+) -> None:
+    row = rebalances.plan_drain(acting=acting, broker=broker(cluster, 3))
+    door.replicas[f"{instance.pk}.orders", 2] = (4, 1)
+    with pytest.raises(Conflict, match="Plan again"):
+        rebalances.start(acting=acting, rebalance=row)
+
+
+def test_one_rebalance_of_a_cluster_at_a_time(cluster: Cluster, door: FakeCluster, acting: Actor) -> None:
+    first, second = (rebalances.plan_drain(acting=acting, broker=broker(cluster, number)) for number in (3, 2))
+    rebalances.start(acting=acting, rebalance=first)
+    with pytest.raises(Conflict, match="Another rebalance"):
+        rebalances.start(acting=acting, rebalance=second)
+
+
+def test_what_has_no_place_is_told_by_name(
+    cluster: Cluster, instance: Instance, door: FakeCluster, acting: Actor
+) -> None:
+    Broker.objects.filter(cluster=cluster, number=4).update(accepts_instances=False)
+    door.add(f"{instance.pk}.wide", (1, 2, 3))
+    with pytest.raises(Conflict) as refused:
+        rebalances.plan_drain(acting=acting, broker=broker(cluster, 3))
+    assert refused.value.code == "no_place"
+    assert f"{instance.pk}.wide" in refused.value.errors[0].detail
+    assert not Rebalance.objects.exists()
+
+
+def test_without_an_answer_it_says_so_and_goes_on_afterwards(
+    cluster: Cluster, door: FakeCluster, acting: Actor
+) -> None:
+    row = rebalances.plan_drain(acting=acting, broker=broker(cluster, 3))
+    rebalances.start(acting=acting, rebalance=row)
+    work.look()
+    brokers_confirm()
+    door.is_down = True
+    work.look()
+    row.refresh_from_db()
+    assert row.trouble == "No broker answers."
+    assert row.step == RebalanceStep.MOVES
+    door.is_down = False
+    assert carry_out(door, row).trouble == ""
+
+
+def test_a_broker_is_added_with_a_number_and_ports_of_its_own(cluster: Cluster, acting: Actor) -> None:
+    host = broker(cluster, 1).host
+    made = members.add_broker(acting=acting, cluster=cluster, host=host, rack="b")
+    assert made.number == 5
+    ports_taken = set(cluster.brokers.exclude(pk=made.pk).values_list("internal_port", "admin_port"))
+    assert (made.internal_port, made.admin_port) not in ports_taken
+    assert made.internal_port == max(pair[0] for pair in ports_taken) + 1
+    assert not host.port_first <= made.internal_port <= host.port_last
+    assert made.data_dirs[0].endswith("/5/data")
+    assert health.health(made, made.created_at).value == "down"
+    services.set_wanted(acting=acting, broker=made, wanted=WantedState.STOPPED)
+    members.remove_broker(acting=acting, broker=made)
+    assert members.add_broker(acting=acting, cluster=cluster, host=host).number == 6
+
+
+def test_a_broker_with_tenants_ports_is_not_removed(cluster: Cluster, instance: Instance, acting: Actor) -> None:
+    found = broker(cluster, 1)
+    with pytest.raises(Conflict, match="not stopped"):
+        members.remove_broker(acting=acting, broker=found)
+    services.set_wanted(acting=acting, broker=found, wanted=WantedState.STOPPED)
+    with pytest.raises(Conflict, match="Drain it first"):
+        members.remove_broker(acting=acting, broker=found)
