@@ -64,7 +64,7 @@ def wanted_state(partition: PartitionImage, around: Surroundings, *, unclean_all
         return None
 
     choice, joined = _with_living_leader(partition, around, unclean_allowed)
-    arrived = partition.is_moving and choice.leader != NO_LEADER and set(partition.target) <= set(choice.isr)
+    arrived = _has_arrived(partition, choice)
     if arrived:
         choice = _within(partition.target, choice, around)
     choice = _without_stopping(partition, choice, around)
@@ -103,9 +103,10 @@ def _with_living_leader(
 ) -> tuple[Choice, dict[int, int]]:
     """Who leads and who is in sync with whom, of those who live; and the epochs of members that count from here on.
 
-    A broker that registered after it was written in sync is in the ISR from an earlier life (CTL-10): it counts as dead
-    while there is anybody else in sync, and if it leads again then under a higher leader epoch, so that nobody mistakes
-    one life for the other.
+    A broker that registered after it was written in sync is in the ISR from an earlier life (CTL-10). It may have lost
+    what was not on disk, so it leads only when nobody of the same life can: if it led last, then nobody had more than
+    it; if there was no leader any more, it is the ISR member that was waited for (REP-28). It does so under a higher
+    leader epoch, so that nobody mistakes one life for the other, and alone in the ISR.
     """
 
     def is_same_life(id: int) -> bool:
@@ -120,17 +121,25 @@ def _with_living_leader(
         choice = leader_choice.offline_leader(partition.replicas, isr, is_fit, unclean_allowed=False)
         if choice.leader != NO_LEADER:
             return Choice(choice.leader, leader_choice.without_dead(choice.leader, isr, is_same_life)), {}
-    # Of those in sync in an earlier life the last leader is the first choice: nobody had more than it.
-    order = sorted(partition.replicas, key=lambda id: id != partition.leader)
-    choice = leader_choice.offline_leader(order, isr, around.brokers.__contains__, unclean_allowed=unclean_allowed)
+
+    is_alive = around.brokers.__contains__
+    awaited = isr if partition.leader == NO_LEADER else tuple(id for id in isr if id == partition.leader)
+    choice = leader_choice.offline_leader(partition.replicas, awaited, is_alive, unclean_allowed=False)
+    if choice.leader == NO_LEADER and unclean_allowed:
+        choice = leader_choice.offline_leader(partition.replicas, isr, is_alive, unclean_allowed=True)
     if choice.leader == NO_LEADER:
-        return choice, {}
-    # It leads by what it has on disk, and everybody else follows before being in sync again.
+        # REP-30; only who was reborn while others are awaited has to catch up with them.
+        return Choice(NO_LEADER, tuple(id for id in isr if not is_alive(id)) or isr), {}
     return Choice(choice.leader, (choice.leader,), choice.unclean), {choice.leader: around.brokers[choice.leader].epoch}
 
 
+def _has_arrived(partition: PartitionImage, choice: Choice) -> bool:
+    """REP-32: a move ends when all of its target are in sync with a leader."""
+    return partition.is_moving and choice.leader != NO_LEADER and set(partition.target) <= set(choice.isr)
+
+
 def _within(target: tuple[int, ...], choice: Choice, around: Surroundings) -> Choice:
-    """REP-32: all of the target are in sync, so the leader is among them and the others leave the ISR."""
+    """The leader is one of the target, and the others leave the ISR."""
     isr = tuple(id for id in choice.isr if id in target)
     if choice.leader in target:
         return Choice(choice.leader, isr)

@@ -11,7 +11,12 @@ ordered.
     carry out               everything ordered is written and shows in the picture
     lose                    every ordered write loses its race, and the topics are read again
     late                    the same picture again, before anything was written
-    show t                  leader (ISR) epoch of each partition
+    stop 2                  broker 2 announces that it will stop
+    isr t-0 1,2             the leader writes this ISR, of the lives there are
+    move t-0 3,4            an operator moves a partition
+    call off t-0            the operator wants it back where it was
+    balance                 time to look where leaders are
+    show t                  leader (ISR) epoch of each partition, and replicas while it moves
 
 Below `----` stands the transcript. `REWRITE_SCENARIOS=1 pytest …` writes it anew; read the difference before keeping
 it.
@@ -27,15 +32,19 @@ from pathlib import Path
 
 import pytest
 
+from brokers.contract.documents import PartitionStateDocument
 from brokers.engine.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
+from brokers.engine.cluster.reassignment_plans import Assignment, state_after
 from brokers.engine.cluster.terms import ControllerTerm
 from brokers.engine.controller.decide import decide
 from brokers.engine.controller.events import (
+    BalanceDue,
     CreateSystemTopic,
     Deposed,
     Elected,
     Event,
     FinishDeletion,
+    FinishMoves,
     GrowSystemTopic,
     Instruction,
     LookAgain,
@@ -76,6 +85,11 @@ class World:
             "carry": self.carry_out,
             "lose": self.lose,
             "late": self.show_picture,
+            "stop": self.stop,
+            "isr": self.isr,
+            "move": self.move,
+            "call": lambda _off, key: self.move(key, None),
+            "balance": lambda: self.feed(BalanceDue()),
             "show": self.show,
         }
         commands[verb](*words)
@@ -116,6 +130,55 @@ class World:
         self.image = self.image.with_changes(topics={topic.name: topic})
         self.show_picture()
 
+    def stop(self, id: str) -> None:
+        stopping = replace(self.image.brokers[int(id)], stopping=True)
+        self.image = self.image.with_changes(brokers={**self.image.brokers, int(id): stopping})
+        self.show_picture()
+
+    def isr(self, key: str, members: str) -> None:
+        name, _, index = key.rpartition("-")
+        partition = self.image.topics[name].partitions[int(index)]
+        isr = tuple(int(id) for id in members.split(","))
+        assert partition.version is not None
+        self.put_partition(
+            name,
+            replace(
+                partition,
+                isr=isr,
+                isr_epochs=tuple(self.image.brokers[id].epoch for id in isr),
+                version=partition.version + 1,
+            ),
+        )
+
+    def move(self, key: str, target: str | None) -> None:
+        name, _, index = key.rpartition("-")
+        partition = self.image.topics[name].partitions[int(index)]
+        present = Assignment(partition.replicas, partition.adding, partition.removing)
+        wanted = present.moved_to(present.original if target is None else tuple(int(id) for id in target.split(",")))
+        document = state_after(partition, wanted, self.image.brokers, self.epoch)
+        if document is not None:
+            partition = self.written(partition, document)
+        moving = replace(partition, replicas=wanted.replicas, adding=wanted.adding, removing=wanted.removing)
+        self.put_partition(name, moving)
+
+    def put_partition(self, name: str, partition: PartitionImage) -> None:
+        topic = self.image.topics[name]
+        parts = list(topic.partitions)
+        parts[partition.index] = partition
+        self.put(replace(topic, partitions=tuple(parts)))
+
+    def written(self, partition: PartitionImage, document: PartitionStateDocument) -> PartitionImage:
+        return replace(
+            partition,
+            leader=document.leader,
+            leader_epoch=document.leader_epoch,
+            isr=document.isr,
+            isr_epochs=document.isr_broker_epochs,
+            controller_epoch=document.controller_epoch,
+            version=0 if partition.version is None else partition.version + 1,
+            written_at=self.zxid,
+        )
+
     def elect(self) -> None:
         self.epoch += 1
         self.feed(Elected(ControllerTerm(broker_id=1, epoch=self.epoch, guard_version=self.epoch)))
@@ -131,24 +194,17 @@ class World:
         ordered, self.ordered = self.ordered, []
         for instruction in ordered:
             match instruction:
-                case WriteStates(writes):
+                case WriteStates(writes) | FinishMoves(_, writes):
                     self.zxid += 1
                     written = {}
                     for write in writes:
-                        version = 0 if write.version is None else write.version + 1
-                        written[write.key] = version
+                        written[write.key] = 0 if write.version is None else write.version + 1
                         topic = self.image.topics[write.topic]
                         parts = list(topic.partitions)
-                        parts[write.index] = PartitionImage(
-                            write.index,
-                            parts[write.index].replicas,
-                            write.document.leader,
-                            write.document.leader_epoch,
-                            write.document.isr,
-                            write.document.controller_epoch,
-                            version,
-                            self.zxid,
-                        )
+                        part = self.written(parts[write.index], write.document)
+                        if isinstance(instruction, FinishMoves):
+                            part = replace(part, replicas=part.target, adding=(), removing=())
+                        parts[write.index] = part
                         self.image = self.image.with_changes(
                             topics={topic.name: replace(topic, partitions=tuple(parts))}
                         )
@@ -173,7 +229,7 @@ class World:
     def lose(self) -> None:
         ordered, self.ordered = self.ordered, []
         for instruction in ordered:
-            if isinstance(instruction, WriteStates):
+            if isinstance(instruction, WriteStates | FinishMoves):
                 self.feed(StatesWritten({}, tuple(write.key for write in instruction.writes)))
         looks = [instruction.topics for instruction in self.ordered if isinstance(instruction, LookAgain)]
         again = {name for names in looks for name in names}
@@ -187,8 +243,9 @@ class World:
             return
         for partition in self.image.topics[name].partitions:
             isr = ",".join(map(str, partition.isr))
+            moving = f", on {','.join(map(str, partition.replicas))}" if partition.is_moving else ""
             self.said.append(
-                f"{name}-{partition.index}: leader {partition.leader} ({isr}) epoch {partition.leader_epoch}"
+                f"{name}-{partition.index}: leader {partition.leader} ({isr}) epoch {partition.leader_epoch}{moving}"
             )
 
     def feed(self, event: Event) -> None:
@@ -210,6 +267,12 @@ def told(instruction: Instruction) -> list[str]:
                     f"epoch {write.document.leader_epoch}, {over}"
                 )
             return lines
+        case FinishMoves(topic, writes):
+            return [
+                f"end the move of {topic.name}-{write.index}: leader {write.document.leader} "
+                f"({','.join(map(str, write.document.isr))}) epoch {write.document.leader_epoch}"
+                for write in writes
+            ]
         case FinishDeletion(topic):
             return [f"remove {topic.name}"]
         case CreateSystemTopic(name, assignment, _):

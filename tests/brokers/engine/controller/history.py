@@ -1,0 +1,373 @@
+"""A cluster as controllers, leaders and operators change it, one step at a time; `promises` says what must hold
+after each.
+
+There is one tree (`topics`, `brokers`, the controller's epoch) and any number of controllers, each with the picture it
+was shown last: old ones too, which learn that they are old only when a write fails on its guard. Leaders write ISRs by
+compare-and-set. Logs are lists of record numbers; what every member of the ISR has is committed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from brokers.contract.documents import PartitionStateDocument
+from brokers.engine.cluster import lives
+from brokers.engine.cluster.image import NO_LEADER, BrokerInfo, ClusterImage, PartitionImage, TopicImage
+from brokers.engine.cluster.reassignment_plans import Assignment, state_after
+from brokers.engine.cluster.terms import ControllerTerm, StateWrite
+from brokers.engine.controller.decide import decide
+from brokers.engine.controller.events import (
+    BalanceDue,
+    CreateSystemTopic,
+    Deposed,
+    Elected,
+    Event,
+    FinishDeletion,
+    FinishMoves,
+    GrowSystemTopic,
+    Instruction,
+    LookAgain,
+    PictureChanged,
+    StatesWritten,
+    TopicSettled,
+    WriteStates,
+)
+from brokers.engine.controller.state import ControllerState
+
+Key = tuple[str, int]
+
+
+class Overtaken(Exception):
+    """A compare-and-set that lost."""
+
+
+@dataclass
+class Controller:
+    state: ControllerState
+    orders: deque[Instruction] = field(default_factory=deque)
+    again: set[str] = field(default_factory=set)
+
+
+@dataclass
+class Replicas:
+    """What the brokers hold of one partition. `fetched` is what the leader knows of each follower: its life, the
+    leader epoch and how far it had come.
+    """
+
+    logs: dict[int, list[int]] = field(default_factory=dict)
+    committed: list[int] = field(default_factory=list)
+    fetched: dict[int, tuple[int, int, int]] = field(default_factory=dict)
+    leaders: dict[int, int] = field(default_factory=dict)
+
+
+class History:
+    def __init__(self, brokers: Iterable[int]) -> None:
+        self.zxid = 100
+        self.epoch = 0
+        self.brokers: dict[int, BrokerInfo] = {}
+        self.topics: dict[str, TopicImage] = {}
+        self.replicas: dict[Key, Replicas] = {}
+        self.controllers: dict[int, Controller] = {}
+        self.lossy: set[Key] = set()
+        self._records = itertools.count(1)
+        for id in brokers:
+            self.start(id)
+
+    # --- the tree -------------------------------------------------------------------------------------------------
+
+    def image(self) -> ClusterImage:
+        return ClusterImage("cl").with_changes(
+            brokers=dict(self.brokers), topics=dict(self.topics), controller_id=1, controller_epoch=self.epoch
+        )
+
+    def partition(self, key: Key) -> PartitionImage:
+        return self.topics[key[0]].partitions[key[1]]
+
+    def _put(self, name: str, *partitions: PartitionImage, moved: bool = False) -> None:
+        topic = self.topics[name]
+        changed = {partition.index: partition for partition in partitions}
+        kept = tuple(changed.get(partition.index, partition) for partition in topic.partitions)
+        self.topics[name] = replace(topic, partitions=kept, version=topic.version + moved)
+
+    def write(self, key: Key, document: PartitionStateDocument, version: int | None) -> None:
+        """Compare-and-set of one state."""
+        present = self.partition(key)
+        if present.version != version:
+            raise Overtaken
+        self.zxid += 1
+        self._put(
+            key[0],
+            replace(
+                present,
+                leader=document.leader,
+                leader_epoch=document.leader_epoch,
+                isr=document.isr,
+                isr_epochs=document.isr_broker_epochs,
+                controller_epoch=document.controller_epoch,
+                version=0 if version is None else version + 1,
+                written_at=self.zxid,
+            ),
+        )
+
+    # --- brokers --------------------------------------------------------------------------------------------------
+
+    def start(self, id: int) -> None:
+        self.zxid += 1
+        self.brokers[id] = BrokerInfo(id, "127.0.0.1", 24000 + id, 24050 + id, None, self.zxid)
+
+    def kill(self, id: int) -> None:
+        del self.brokers[id]
+        self.controllers.pop(id, None)
+
+    def lose_tail(self, id: int) -> None:
+        """The broker died with its machine: what nobody had flushed is gone. It counts as one failure: no other one
+        may take the last in-sync member of the same life before the controller has seen to it.
+        """
+        for key, replicas in self.replicas.items():
+            log = replicas.logs.get(id)
+            if log and id in self.partition(key).isr:
+                del log[len(log) // 2 :]
+                self.lossy.add(key)
+
+    def may_lose(self, id: int) -> bool:
+        """Whether everything would survive without `id`: for partitions with a member that lost its tail, or if it
+        loses its own.
+        """
+        return all(
+            any(other != id and self.is_same_life(key, other) for other in self.partition(key).isr)
+            for key in self.replicas
+            if id in self.partition(key).isr
+        )
+
+    def may_die(self, id: int) -> bool:
+        """As `may_lose`, for a death that leaves the log as it is."""
+        for key in list(self.lossy):
+            if all(self.is_same_life(key, member) for member in self.partition(key).isr):
+                self.lossy.discard(key)
+        return all(
+            any(other != id and self.is_same_life(key, other) for other in self.partition(key).isr)
+            for key in self.lossy
+        )
+
+    def stop(self, id: int) -> None:
+        self.brokers[id] = replace(self.brokers[id], stopping=True)
+
+    def is_same_life(self, key: Key, id: int) -> bool:
+        partition = self.partition(key)
+        if id not in self.brokers or id not in partition.isr:
+            return False
+        return self.brokers[id].epoch == partition.isr_epochs[partition.isr.index(id)]
+
+    def leads(self, key: Key) -> bool:
+        """Whether the partition has a leader that takes records."""
+        leader = self.partition(key).leader
+        return leader != NO_LEADER and self.is_same_life(key, leader)
+
+    # --- topics and operators -------------------------------------------------------------------------------------
+
+    def create(self, name: str, *replicas: tuple[int, ...]) -> None:
+        partitions = tuple(PartitionImage(index, each) for index, each in enumerate(replicas))
+        self.topics[name] = TopicImage(name, name, None, random.Random(name).randbytes(16), partitions, {})
+        for index in range(len(partitions)):
+            self.replicas[name, index] = Replicas()
+
+    def move(self, key: Key, target: tuple[int, ...] | None) -> bool:
+        """To `target`, or None: call it off. Answers whether that could be done."""
+        partition = self.partition(key)
+        present = Assignment(partition.replicas, partition.adding, partition.removing)
+        if target is None and not present.is_moving:
+            return False
+        wanted = present.moved_to(present.original if target is None else target)
+        try:
+            document = state_after(partition, wanted, self.brokers, self.epoch)
+        except Exception as refused:
+            assert "in sync" in str(refused), refused
+            return False
+        if document is not None:
+            self.write(key, document, partition.version)
+        moving = replace(self.partition(key), replicas=wanted.replicas, adding=wanted.adding, removing=wanted.removing)
+        self._put(key[0], moving, moved=True)
+        self._drop_logs(key)
+        return True
+
+    def _drop_logs(self, key: Key) -> None:
+        logs = self.replicas[key].logs
+        for id in [id for id in logs if id not in self.partition(key).replicas]:
+            del logs[id]
+
+    # --- leaders and followers ------------------------------------------------------------------------------------
+
+    def append(self, key: Key) -> None:
+        if self.leads(key):
+            self.replicas[key].logs.setdefault(self.partition(key).leader, []).append(next(self._records))
+            self._commit(key)
+
+    def fetch(self, key: Key, follower: int) -> None:
+        """The follower becomes what the leader is, cut back where it differs."""
+        partition, replicas = self.partition(key), self.replicas[key]
+        if follower not in self.brokers or follower not in partition.replicas or not self.leads(key):
+            return
+        if follower == partition.leader:
+            return
+        replicas.logs[follower] = list(replicas.logs.get(partition.leader, []))
+        end = len(replicas.logs[follower])
+        replicas.fetched[follower] = (self.brokers[follower].epoch, partition.leader_epoch, end)
+        self._commit(key)
+
+    def shrink(self, key: Key, member: int) -> None:
+        partition = self.partition(key)
+        if self.leads(key) and member in partition.isr and member != partition.leader:
+            self._write_isr(key, tuple(id for id in partition.isr if id != member), {})
+            self._commit(key)
+
+    def expand(self, key: Key, follower: int) -> None:
+        """By what the leader knows of the follower, which may have died since."""
+        partition, replicas = self.partition(key), self.replicas[key]
+        if not self.leads(key) or follower in partition.isr or follower not in partition.replicas:
+            return
+        known = replicas.fetched.get(follower)
+        end = len(replicas.logs.get(partition.leader, []))
+        if known is None or known[1:] != (partition.leader_epoch, end):
+            return
+        if follower in self.brokers and self.brokers[follower].stopping:
+            return
+        self._write_isr(key, (*partition.isr, follower), {follower: known[0]})
+
+    def _write_isr(self, key: Key, isr: tuple[int, ...], joined: dict[int, int]) -> None:
+        partition = self.partition(key)
+        epochs = lives.isr_epochs(isr, partition, self.brokers, joined)
+        self.write(
+            key,
+            PartitionStateDocument(
+                leader=partition.leader,
+                leader_epoch=partition.leader_epoch,
+                controller_epoch=partition.controller_epoch,
+                isr=isr,
+                isr_broker_epochs=epochs,
+            ),
+            partition.version,
+        )
+
+    def _commit(self, key: Key) -> None:
+        replicas = self.replicas[key]
+        logs = [replicas.logs.get(id, []) for id in self.partition(key).isr]
+        end = min(len(log) for log in logs)
+        while any(log[:end] != logs[0][:end] for log in logs):
+            end -= 1
+        if end > len(replicas.committed):
+            replicas.committed = logs[0][:end]
+
+    # --- controllers ----------------------------------------------------------------------------------------------
+
+    def elect(self, id: int) -> None:
+        self.epoch += 1
+        controller = self.controllers.setdefault(id, Controller(ControllerState(broker_id=id, image=self.image())))
+        self.show(id)
+        controller.orders.clear()
+        self._feed(controller, Elected(ControllerTerm(id, self.epoch, self.epoch)))
+
+    def show(self, id: int) -> None:
+        """The present picture; topics to be looked at again come as read anew."""
+        controller = self.controllers[id]
+        known = controller.state.image.topics
+        for name in controller.again & self.topics.keys():
+            if known.get(name) is self.topics[name]:
+                self.topics[name] = replace(self.topics[name])
+        controller.again.clear()
+        self._feed(controller, PictureChanged(self.image()))
+
+    def balance(self, id: int) -> None:
+        self._feed(self.controllers[id], BalanceDue())
+
+    def carry(self, id: int) -> None:
+        """The next order of a controller; on a guard that fails it steps down."""
+        controller = self.controllers[id]
+        if not controller.orders:
+            return
+        order = controller.orders.popleft()
+        if isinstance(order, LookAgain):
+            controller.again.update(order.topics)
+            return
+        if controller.state.term is None or controller.state.term.epoch != self.epoch:
+            controller.orders.clear()
+            self._feed(controller, Deposed("the guard failed"))
+            return
+        match order:
+            case WriteStates(writes):
+                self._feed(controller, self._write_all(writes))
+            case FinishMoves(topic, writes):
+                self._feed(controller, self._finish(topic, writes))
+            case FinishDeletion(topic):
+                self.topics.pop(topic.name, None)
+                self._feed(controller, TopicSettled(topic.name))
+            case CreateSystemTopic(name, assignment, _):
+                self.create(name, *(assignment[index] for index in sorted(assignment)))
+                self._feed(controller, TopicSettled(name))
+            case GrowSystemTopic(name, present, added):
+                self._grow(name, present, added)
+                self._feed(controller, TopicSettled(name))
+
+    def _write_all(self, writes: Iterable[StateWrite]) -> StatesWritten:
+        written: dict[Key, int] = {}
+        lost: list[Key] = []
+        for write in writes:
+            try:
+                self.write(write.key, write.document, write.version)
+            except Overtaken:
+                lost.append(write.key)
+            else:
+                written[write.key] = 0 if write.version is None else write.version + 1
+        return StatesWritten(written, tuple(lost))
+
+    def _finish(self, topic: TopicImage, writes: tuple[StateWrite, ...]) -> StatesWritten:
+        overtaken = self.topics[topic.name].version != topic.version or any(
+            self.partition(write.key).version != write.version for write in writes
+        )
+        if overtaken:
+            return StatesWritten({}, tuple(write.key for write in writes))
+        for write in writes:
+            assert set(self.partition(write.key).target) <= set(self.partition(write.key).isr), "ended on the way"
+        result = self._write_all(writes)
+        for write in writes:
+            partition = self.partition(write.key)
+            self._put(topic.name, replace(partition, replicas=partition.target, adding=(), removing=()), moved=True)
+            self._drop_logs(write.key)
+        return result
+
+    def _grow(self, name: str, present: int, added: tuple[tuple[int, ...], ...]) -> None:
+        topic = self.topics[name]
+        if len(topic.partitions) != present:
+            return
+        more = tuple(PartitionImage(present + offset, each) for offset, each in enumerate(added))
+        self.topics[name] = replace(topic, partitions=topic.partitions + more, version=topic.version + 1)
+        for partition in more:
+            self.replicas[name, partition.index] = Replicas()
+
+    def _feed(self, controller: Controller, event: Event) -> None:
+        controller.state, orders = decide(controller.state, event)
+        controller.state.check()
+        controller.orders.extend(orders)
+
+    def settle(self) -> None:
+        """A controller of its own finishes everything that can be finished without followers."""
+        if not self.brokers:
+            return
+        in_office = [
+            id for id, each in self.controllers.items() if each.state.term and each.state.term.epoch == self.epoch
+        ]
+        id = in_office[0] if in_office else min(self.brokers)
+        if not in_office:
+            self.elect(id)
+        for _ in range(100):
+            if not self.controllers[id].orders and not self.controllers[id].again:
+                self.show(id)
+                if not self.controllers[id].orders:
+                    return
+            while self.controllers[id].orders:
+                self.carry(id)
+            self.show(id)
+        raise AssertionError("the controller never comes to rest")
