@@ -8,6 +8,7 @@ from typing import Protocol
 import structlog
 
 from brokers.engine.cluster.image import NO_LEADER, BrokerInfo, ClusterImage, PartitionImage, TopicImage
+from brokers.engine.cluster.lives import is_same_life
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import NoUsableDirectory, PartitionTable
 from brokers.engine.storage.files import StorageFailed
@@ -42,15 +43,19 @@ class Roles:
         self._now_ms = now_ms
         self._monotonic_ms = monotonic_ms
         self._is_first = True
+        self._me: BrokerInfo | None = None
 
     def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
         if before.brokers is not after.brokers or self._is_first:
             self._fetchers.on_brokers(after.brokers)
-        if before.topics is after.topics and not self._is_first:
+        was_me = self._me
+        self._me = me = after.brokers.get(self._broker_id, was_me)
+        is_reborn = me is not None and was_me is not None and me.epoch != was_me.epoch
+        if before.topics is after.topics and not self._is_first and not is_reborn:
             return
         if self._is_first:
             self._drop_strays(after)
-        known = {} if self._is_first else before.topics
+        known = {} if self._is_first or is_reborn else before.topics
         for name, topic in after.topics.items():
             if known.get(name) is not topic:
                 self._apply(topic, None if self._is_first else known.get(name))
@@ -90,10 +95,23 @@ class Roles:
             if held is not None:
                 log.info("replica_deleted", topic=name, partition=index)
                 self._table.delete(name, index, now_ms=self._now_ms())
+        elif wanted.leader == self._broker_id and self._is_of_earlier_life(wanted):
+            self._fetchers.unfollow(name, index)
+            self._table.resign(name, index)
         elif wanted.leader == self._broker_id:
             self._lead(topic, wanted)
         else:
             self._follow(topic, wanted)
+
+    def _is_of_earlier_life(self, wanted: PartitionImage) -> bool:
+        """Whether the leadership was given to this broker before it registered anew (CTL-10).
+
+        It may have lost what others still have, and nothing but a leader epoch of its own would tell the two apart: it
+        waits for the controller. An only replica has nobody to differ from.
+        """
+        if self._me is None or len(wanted.replicas) == 1:
+            return False
+        return not is_same_life(wanted, {self._me.id: self._me}, self._me.id)
 
     def _lead(self, topic: TopicImage, wanted: PartitionImage) -> None:
         self._fetchers.unfollow(topic.name, wanted.index)

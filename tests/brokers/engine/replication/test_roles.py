@@ -137,3 +137,26 @@ def test_at_start_nothing_goes_when_the_picture_knows_not_one_of_the_logs(table:
     )
 
     assert table.get(NAME, 0) is not None
+
+
+def test_a_leadership_of_an_earlier_life_waits_for_the_controller(table: PartitionTable) -> None:
+    """CTL-10: whoever may have lost records leads only under a leader epoch of this life. Alone it may at once."""
+    shared = PartitionImage(0, (1, 2), 1, 3, (1, 2), 1, 5, written_at=90, isr_epochs=(50, 60))
+    alone = PartitionImage(1, (1,), 1, 3, (1,), 1, 5, written_at=90, isr_epochs=(50,))
+    topic = TopicImage(NAME, NAME, None, b"1" * 16, (shared, alone), {})
+    living = ClusterImage("c").with_changes(topics={NAME: topic}, brokers={1: _broker(50)})
+    roles = _roles(table)
+    _follow(roles, ClusterImage("c"), living)
+    assert _led(table) == [0, 1]
+
+    reborn = living.with_changes(brokers={1: _broker(95)})
+    roles.on_image(living, reborn)
+    assert _led(table) == [1]
+
+    given = replace(shared, leader_epoch=4, isr=(1,), isr_epochs=(95,), version=6)
+    roles.on_image(reborn, reborn.with_changes(topics={NAME: replace(topic, partitions=(given, alone))}))
+    assert _led(table) == [0, 1]
+
+
+def _broker(epoch: int) -> BrokerInfo:
+    return BrokerInfo(1, "127.0.0.1", 24001, 24051, None, epoch)
