@@ -4,13 +4,28 @@ from __future__ import annotations
 
 from django.urls import path
 
-from brokers.api import views
+from brokers.api import clusters, rebalances, rolling, views
 
 urlpatterns = [
     path("operator/clusters", views.ClusterCollection.as_view()),
+    path("operator/clusters/<str:cluster_id>", clusters.ClusterResource.as_view()),
+    path("operator/clusters/<str:cluster_id>/partitions", clusters.ClusterPartitions.as_view()),
     path("operator/hosts", views.HostCollection.as_view()),
     path("operator/brokers", views.BrokerCollection.as_view()),
     path("operator/brokers/<str:broker_id>", views.BrokerResource.as_view()),
     path("operator/brokers/<str:broker_id>/restart", views.BrokerRestart.as_view()),
     path("operator/placements", views.PlacementCollection.as_view()),
+    path("operator/rebalances", rebalances.RebalanceCollection.as_view()),
+    path("operator/rebalances/<str:rebalance_id>", rebalances.RebalanceResource.as_view()),
+    path("operator/rebalances/<str:rebalance_id>/moves", rebalances.RebalanceMoves.as_view()),
+    path("operator/rebalances/<str:rebalance_id>/start", rebalances.RebalanceStart.as_view()),
+    path("operator/rebalances/<str:rebalance_id>/pause", rebalances.RebalancePause.as_view()),
+    path("operator/rebalances/<str:rebalance_id>/resume", rebalances.RebalanceResume.as_view()),
+    path("operator/rebalances/<str:rebalance_id>/undo", rebalances.RebalanceUndo.as_view()),
+    path("operator/rebalances/<str:rebalance_id>/discard", rebalances.RebalanceDiscard.as_view()),
+    path("operator/rolling_restarts", rolling.RollingRestartCollection.as_view()),
+    path("operator/rolling_restarts/<str:restart_id>", rolling.RollingRestartResource.as_view()),
+    path("operator/rolling_restarts/<str:restart_id>/pause", rolling.RollingRestartPause.as_view()),
+    path("operator/rolling_restarts/<str:restart_id>/resume", rolling.RollingRestartResume.as_view()),
+    path("operator/rolling_restarts/<str:restart_id>/cancel", rolling.RollingRestartCancel.as_view()),
 ]

@@ -1,4 +1,4 @@
-"""Clusters, hosts, brokers and placements; the one act is to restart a broker."""
+"""Clusters, hosts, brokers and placements as lists; a broker is added and restarted."""
 
 from __future__ import annotations
 
@@ -9,12 +9,20 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from brokers import selectors, services
+from brokers import members, selectors, services
 from brokers.choices import Health
+from brokers.limits import BROKER_BANDWIDTH_MB_S, BROKER_STORAGE_GB
 from brokers.models import Broker, Cluster, Host
 from tenants.access import fetch
-from tenants.api.base import ApiView, endpoint
+from tenants.api.base import API_ROOT, ApiView, endpoint
+from tenants.api.strict import Integer, StrictSerializer, Text
 from tenants.choices import Scope
+from tenants.ids import ID_CHARS_MAX
+
+PATH_CHARS_MAX = 500
+DIRECTORIES_MAX = 32
+RACK_CHARS_MAX = 64
+CAPACITY_MAX = 1_000_000
 
 
 class RoomOut(serializers.Serializer):
@@ -78,6 +86,20 @@ class BrokerOut(serializers.ModelSerializer[Broker]):
         return str(health.value)
 
 
+class BrokerIn(StrictSerializer):
+    cluster_id = Text(max_length=ID_CHARS_MAX)
+    host_id = Text(max_length=ID_CHARS_MAX)
+    rack = Text(max_length=RACK_CHARS_MAX, required=False)
+    data_dirs = serializers.ListField(
+        child=Text(max_length=PATH_CHARS_MAX),
+        required=False,
+        max_length=DIRECTORIES_MAX,
+        help_text="Absolute paths on the host. Default: beside the other brokers of the host.",
+    )
+    bandwidth_mb_s = Integer(required=False, min_value=1, max_value=CAPACITY_MAX, default=BROKER_BANDWIDTH_MB_S)
+    storage_gb = Integer(required=False, min_value=1, max_value=CAPACITY_MAX, default=BROKER_STORAGE_GB)
+
+
 class PlacementOut(serializers.Serializer):
     instance_id = serializers.CharField()
     tenant_id = serializers.CharField(source="instance.tenant_id")
@@ -112,6 +134,15 @@ class BrokerCollection(ApiView):
     def get(self, request: Request) -> Response:
         """List brokers with their health."""
         return self.page(selectors.brokers(), BrokerOut, order=("cluster_id", "number", "id"))
+
+    @endpoint("add_broker", Scope.OPERATOR, body=BrokerIn, returns=BrokerOut, status=201, errors=(404, 409))
+    def post(self, request: Request) -> Response:
+        """Add a broker to a cluster; the agent of its host starts it. A rebalance gives it its share."""
+        body = dict(self.body)
+        cluster = fetch(selectors.clusters(), pk=body.pop("cluster_id"))
+        host = fetch(selectors.hosts(), pk=body.pop("host_id"))
+        made = members.add_broker(acting=self.actor, cluster=cluster, host=host, dry_run=self.dry_run, **body)
+        return self.one(made, BrokerOut, status=201, location=f"{API_ROOT}/operator/brokers/{made.pk}")
 
 
 class BrokerResource(ApiView):

@@ -5,9 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from django.db.models import F
+
+from brokers import work
+from brokers.choices import ProcessState, WantedState
 from brokers.dataplane.cluster import ClusterView, Ongoing, PartitionView, ReplicaSize
+from brokers.models import Broker, Cluster, Rebalance
 from brokers.moves import PartitionKey
+from brokers.ports import lease
+from instances.models import Instance
 from tenants.errors import Unavailable
+from tests.support.api_cases import make_tenant
+from tests.support.fleet import make_running, place
+
+LOOKS_MAX = 200
 
 
 @dataclass(slots=True)
@@ -95,3 +106,30 @@ class FakeCluster:
     def _require_up(self) -> None:
         if self.is_down:
             raise Unavailable("No broker answers.")
+
+
+def settled_on(cluster: Cluster, *numbers: int) -> Instance:
+    made = make_running(make_tenant())
+    place(made, cluster)
+    lease(made, Broker.objects.filter(cluster=cluster, number__in=numbers).select_related("host"))
+    return made
+
+
+def brokers_confirm() -> None:
+    """As the reconciler would note, had the brokers acknowledged."""
+    Instance.objects.update(observed_generation=F("generation"))
+
+
+def carry_out(door: FakeCluster, row: Rebalance, *, most: int | None = None) -> Rebalance:
+    """Look again and again, the world going on between two looks."""
+    for _ in range(LOOKS_MAX):
+        work.look()
+        brokers_confirm()
+        door.catch_up(most)
+        for stopped in Broker.objects.filter(wanted=WantedState.STOPPED).exclude(process_state=ProcessState.STOPPED):
+            Broker.objects.filter(pk=stopped.pk).update(process_state=ProcessState.STOPPED)
+            door.brokers.discard(stopped.number)
+        row.refresh_from_db()
+        if not row.is_under_way:
+            return row
+    raise AssertionError(f"not done: {row.state} {row.step} {row.trouble}")

@@ -6,25 +6,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from django.db.models import F
 
 from brokers import health, members, moving, picture, rebalances, selectors, services, work
 from brokers.choices import MoveState, ProcessState, RebalanceState, RebalanceStep, WantedState
 from brokers.contract.usage import USAGE_TOPIC
 from brokers.models import Broker, Cluster, PortLease, Rebalance
-from brokers.ports import lease
 from brokers.reconcile_steps import document_of
 from instances import ports
 from instances.models import Instance
 from tenants.actors import Actor, system_actor
 from tenants.errors import Conflict
-from tests.support.api_cases import make_tenant
-from tests.support.fake_cluster import FakeCluster
-from tests.support.fleet import make_fleet, make_running, place, plugged
+from tests.support.fake_cluster import FakeCluster, brokers_confirm, carry_out, settled_on
+from tests.support.fleet import make_fleet, plugged
 
 pytestmark = pytest.mark.django_db
-
-LOOKS_MAX = 200
 
 
 @pytest.fixture()
@@ -57,35 +52,8 @@ def door(cluster: Cluster, instance: Instance, monkeypatch: pytest.MonkeyPatch) 
     return found
 
 
-def settled_on(cluster: Cluster, *numbers: int) -> Instance:
-    made = make_running(make_tenant())
-    place(made, cluster)
-    lease(made, Broker.objects.filter(cluster=cluster, number__in=numbers).select_related("host"))
-    return made
-
-
 def broker(cluster: Cluster, number: int) -> Broker:
     return Broker.objects.get(cluster=cluster, number=number)
-
-
-def brokers_confirm() -> None:
-    """As the reconciler would note, had the brokers acknowledged."""
-    Instance.objects.update(observed_generation=F("generation"))
-
-
-def carry_out(door: FakeCluster, row: Rebalance, *, most: int | None = None) -> Rebalance:
-    """Look again and again, the world going on between two looks."""
-    for _ in range(LOOKS_MAX):
-        work.look()
-        brokers_confirm()
-        door.catch_up(most)
-        for stopped in Broker.objects.filter(wanted=WantedState.STOPPED).exclude(process_state=ProcessState.STOPPED):
-            Broker.objects.filter(pk=stopped.pk).update(process_state=ProcessState.STOPPED)
-            door.brokers.discard(stopped.number)
-        row.refresh_from_db()
-        if not row.is_under_way:
-            return row
-    raise AssertionError(f"not done: {row.state} {row.step} {row.trouble}")
 
 
 def homes_of(instance: Instance) -> set[int]:

@@ -1,0 +1,193 @@
+"""Rebalances: a plan is made and shown, then started, paused, resumed or undone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from brokers import rebalances, selectors
+from brokers.choices import MoveState, RebalanceKind
+from brokers.limits import MOVES_PER_BROKER, MOVES_PER_BROKER_MAX
+from brokers.models import Rebalance, ReplicaMove
+from tenants.access import fetch
+from tenants.api.base import API_ROOT, ApiView, endpoint
+from tenants.api.strict import Choice, Flag, Integer, StrictSerializer, Text
+from tenants.choices import Scope
+from tenants.errors import Invalid
+from tenants.ids import ID_CHARS_MAX
+
+
+class RebalanceIn(StrictSerializer):
+    """`drain` takes `broker_id`, `balance` takes `cluster_id`."""
+
+    kind = Choice(choices=RebalanceKind.values)
+    cluster_id = Text(max_length=ID_CHARS_MAX, required=False)
+    broker_id = Text(max_length=ID_CHARS_MAX, required=False)
+    remove_broker = Flag(required=False, help_text="Stop and remove the broker once it is empty.")
+    moves_at_once = Integer(
+        required=False,
+        min_value=1,
+        max_value=MOVES_PER_BROKER_MAX,
+        default=MOVES_PER_BROKER,
+        help_text="Partitions that one broker receives at a time.",
+    )
+
+
+class ProgressOut(serializers.Serializer):
+    total = serializers.IntegerField(help_text="Moves.")
+    waiting = serializers.IntegerField()
+    running = serializers.IntegerField()
+    done = serializers.IntegerField()
+    size_bytes = serializers.IntegerField(help_text="To be copied in all.")
+    copied_bytes = serializers.IntegerField()
+    percent = serializers.IntegerField()
+
+
+class HomeOut(serializers.Serializer):
+    instance_id = serializers.CharField(source="owner")
+    arriving = serializers.ListField(child=serializers.IntegerField(), help_text="Brokers it gets a port on.")
+    leaving = serializers.ListField(child=serializers.IntegerField(), help_text="Brokers it gives its port back on.")
+
+
+class RebalanceOut(serializers.ModelSerializer[Rebalance]):
+    cluster_id = serializers.CharField()
+    broker_id = serializers.CharField(allow_null=True)
+    remove_broker = serializers.BooleanField(source="removes")
+    waits_for = serializers.CharField(source="trouble")
+    homes = HomeOut(many=True)
+    shares = serializers.DictField(help_text="`before` and `after`: broker number to replicas, leaders and bytes.")
+    progress = serializers.SerializerMethodField()
+
+    class Meta:
+        model = Rebalance
+        fields = (
+            "id", "cluster_id", "kind", "broker_id", "remove_broker", "state", "step", "waits_for", "moves_at_once",
+            "progress", "homes", "shares", "planned_by", "created_at", "started_at", "ended_at",
+        )  # fmt: skip
+
+    @extend_schema_field(ProgressOut)
+    def get_progress(self, row: Rebalance) -> dict[str, int]:
+        return dict(ProgressOut(selectors.progress_of(row)).data)
+
+
+class MoveOut(serializers.ModelSerializer[ReplicaMove]):
+    before = serializers.ListField(child=serializers.IntegerField(), help_text="Replicas; the first is to lead.")
+    target = serializers.ListField(child=serializers.IntegerField())
+
+    class Meta:
+        model = ReplicaMove
+        fields = (
+            "topic", "partition", "before", "target", "state", "size_bytes", "copied_bytes", "note", "began_at",
+            "ended_at",
+        )  # fmt: skip
+
+
+class MoveQuery(StrictSerializer):
+    state = Choice(choices=MoveState.values, required=False)
+
+
+class RebalanceCollection(ApiView):
+    tag = "Operator"
+
+    @endpoint("list_rebalances", Scope.OPERATOR, page=RebalanceOut)
+    def get(self, request: Request) -> Response:
+        """List rebalances, the latest first."""
+        return self.page(selectors.rebalances(), RebalanceOut, order=("-created_at", "id"))
+
+    @endpoint(
+        "plan_rebalance", Scope.OPERATOR, body=RebalanceIn, returns=RebalanceOut, status=201, errors=(404, 409, 503)
+    )
+    def post(self, request: Request) -> Response:
+        """Plan to empty a broker or to level all of a cluster.
+
+        Nothing moves before the plan is started. A dry run shows the plan and does not keep it.
+        """
+        at_once = self.body["moves_at_once"]
+        if self.body["kind"] == RebalanceKind.DRAIN:
+            found = fetch(selectors.brokers(), pk=self._named("broker_id"))
+            made = rebalances.plan_drain(
+                acting=self.actor,
+                broker=found,
+                removes=self.body.get("remove_broker", False),
+                moves_at_once=at_once,
+            )
+        else:
+            cluster = fetch(selectors.clusters(), pk=self._named("cluster_id"))
+            made = rebalances.plan_balance(acting=self.actor, cluster=cluster, moves_at_once=at_once)
+        return self.one(made, RebalanceOut, status=201, location=f"{API_ROOT}/operator/rebalances/{made.pk}")
+
+    def _named(self, field: str) -> str:
+        named = str(self.body.get(field, ""))
+        if not named:
+            raise Invalid.at(f"/{field}", f"A {self.body['kind']} needs it.", code="required")
+        return named
+
+
+class RebalanceResource(ApiView):
+    tag = "Operator"
+
+    @endpoint("get_rebalance", Scope.OPERATOR, returns=RebalanceOut)
+    def get(self, request: Request, rebalance_id: str) -> Response:
+        """Read a rebalance: the plan, and how far it is."""
+        return self.one(fetch(selectors.rebalances(), pk=rebalance_id), RebalanceOut)
+
+
+class RebalanceMoves(ApiView):
+    tag = "Operator"
+
+    @endpoint("list_rebalance_moves", Scope.OPERATOR, query=MoveQuery, page=MoveOut)
+    def get(self, request: Request, rebalance_id: str) -> Response:
+        """List the moves of a rebalance."""
+        rows = fetch(selectors.rebalances(), pk=rebalance_id).moves.all()
+        if "state" in self.query:
+            rows = rows.filter(state=self.query["state"])
+        return self.page(rows, MoveOut, order=("position", "id"))
+
+
+class _Act(ApiView):
+    """An act on a rebalance."""
+
+    tag = "Operator"
+
+    def act(self, rebalance_id: str, service: Any) -> Response:
+        found = service(acting=self.actor, rebalance=fetch(selectors.rebalances(), pk=rebalance_id))
+        return self.one(found, RebalanceOut, status=202, location=f"{API_ROOT}/operator/rebalances/{found.pk}")
+
+
+class RebalanceStart(_Act):
+    @endpoint("start_rebalance", Scope.OPERATOR, returns=RebalanceOut, status=202, errors=(409, 503))
+    def post(self, request: Request, rebalance_id: str) -> Response:
+        """Carry out a plan; one at a time in a cluster."""
+        return self.act(rebalance_id, rebalances.start)
+
+
+class RebalancePause(_Act):
+    @endpoint("pause_rebalance", Scope.OPERATOR, returns=RebalanceOut, status=202, errors=(409,))
+    def post(self, request: Request, rebalance_id: str) -> Response:
+        """Begin no further move; what is being copied is copied to its end."""
+        return self.act(rebalance_id, rebalances.pause)
+
+
+class RebalanceResume(_Act):
+    @endpoint("resume_rebalance", Scope.OPERATOR, returns=RebalanceOut, status=202, errors=(409,))
+    def post(self, request: Request, rebalance_id: str) -> Response:
+        """Go on after a pause."""
+        return self.act(rebalance_id, rebalances.resume)
+
+
+class RebalanceUndo(_Act):
+    @endpoint("undo_rebalance", Scope.OPERATOR, returns=RebalanceOut, status=202, errors=(409,))
+    def post(self, request: Request, rebalance_id: str) -> Response:
+        """Call off what runs and move back what was moved."""
+        return self.act(rebalance_id, rebalances.undo)
+
+
+class RebalanceDiscard(_Act):
+    @endpoint("discard_rebalance", Scope.OPERATOR, returns=RebalanceOut, status=202, errors=(409,))
+    def post(self, request: Request, rebalance_id: str) -> Response:
+        """Drop a plan that was not started."""
+        return self.act(rebalance_id, rebalances.discard)

@@ -1,0 +1,96 @@
+"""Rolling restarts: one broker after the other, each when everything is in sync."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from brokers import rolling, selectors
+from brokers.models import RollingRestart
+from tenants.access import fetch
+from tenants.api.base import API_ROOT, ApiView, endpoint
+from tenants.api.strict import StrictSerializer, Text
+from tenants.choices import Scope
+from tenants.ids import ID_CHARS_MAX
+
+
+class RollingRestartIn(StrictSerializer):
+    cluster_id = Text(max_length=ID_CHARS_MAX)
+
+
+class RollingRestartOut(serializers.ModelSerializer[RollingRestart]):
+    cluster_id = serializers.CharField()
+    brokers = serializers.ListField(child=serializers.IntegerField(), source="numbers", help_text="In their order.")
+    done = serializers.IntegerField(help_text="How many of them are back.")
+    waits_for = serializers.CharField(source="trouble")
+
+    class Meta:
+        model = RollingRestart
+        fields = ("id", "cluster_id", "state", "brokers", "done", "waits_for", "asked_by", "created_at", "ended_at")
+
+
+class RollingRestartCollection(ApiView):
+    tag = "Operator"
+
+    @endpoint("list_rolling_restarts", Scope.OPERATOR, page=RollingRestartOut)
+    def get(self, request: Request) -> Response:
+        """List rolling restarts, the latest first."""
+        return self.page(selectors.rolling_restarts(), RollingRestartOut, order=("-created_at", "id"))
+
+    @endpoint(
+        "start_rolling_restart",
+        Scope.OPERATOR,
+        body=RollingRestartIn,
+        returns=RollingRestartOut,
+        status=202,
+        errors=(404, 409),
+    )
+    def post(self, request: Request) -> Response:
+        """Restart all brokers of a cluster, the next one when all replicas are in sync again."""
+        cluster = fetch(selectors.clusters(), pk=self.body["cluster_id"])
+        return _answer(self, rolling.start(acting=self.actor, cluster=cluster))
+
+
+class RollingRestartResource(ApiView):
+    tag = "Operator"
+
+    @endpoint("get_rolling_restart", Scope.OPERATOR, returns=RollingRestartOut)
+    def get(self, request: Request, restart_id: str) -> Response:
+        """Read a rolling restart: which broker it is at, and what it waits for."""
+        return self.one(fetch(selectors.rolling_restarts(), pk=restart_id), RollingRestartOut)
+
+
+class _Act(ApiView):
+    tag = "Operator"
+
+    def act(self, restart_id: str, service: Any) -> Response:
+        return _answer(self, service(acting=self.actor, restart=fetch(selectors.rolling_restarts(), pk=restart_id)))
+
+
+class RollingRestartPause(_Act):
+    @endpoint("pause_rolling_restart", Scope.OPERATOR, returns=RollingRestartOut, status=202, errors=(409,))
+    def post(self, request: Request, restart_id: str) -> Response:
+        """Take no further broker down."""
+        return self.act(restart_id, rolling.pause)
+
+
+class RollingRestartResume(_Act):
+    @endpoint("resume_rolling_restart", Scope.OPERATOR, returns=RollingRestartOut, status=202, errors=(409,))
+    def post(self, request: Request, restart_id: str) -> Response:
+        """Go on after a pause."""
+        return self.act(restart_id, rolling.resume)
+
+
+class RollingRestartCancel(_Act):
+    @endpoint("cancel_rolling_restart", Scope.OPERATOR, returns=RollingRestartOut, status=202, errors=(409,))
+    def post(self, request: Request, restart_id: str) -> Response:
+        """End it; a broker that is restarting comes back by itself."""
+        return self.act(restart_id, rolling.cancel)
+
+
+def _answer(view: ApiView, found: RollingRestart) -> Response:
+    location = f"{API_ROOT}/operator/rolling_restarts/{found.pk}"
+    return view.one(found, RollingRestartOut, status=202, location=location)

@@ -1,0 +1,162 @@
+"""The map of a cluster: what its brokers say of themselves and of each other, put beside what is wanted of them.
+
+Counts come from one broker's picture (the controller's where it answers); partitions come page by page.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from django.core.cache import cache as shared_cache
+from django.utils import timezone
+from redis import RedisError
+
+from brokers import observe
+from brokers.choices import Health, RebalanceKind, WantedState
+from brokers.health import health
+from brokers.limits import OBSERVE_CACHE_S
+from brokers.models import Broker, Cluster, Rebalance
+from instances.ports import BrokerSilence
+from tenants.errors import Unavailable
+
+logger = logging.getLogger(__name__)
+
+COUNTS = ("topics", "partitions", "replicas", "under_replicated", "offline", "under_min_isr", "moving")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerLook:
+    """A broker's card: its row, one word about it, and its share of the cluster (None = not known)."""
+
+    row: Broker
+    health: Health
+    is_controller: bool
+    is_live: bool
+    is_draining: bool
+    leaders: int | None
+    preferred: int | None
+    replicas: int | None
+    out_of_sync: int | None
+
+    @property
+    def number(self) -> int:
+        return self.row.number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterMap:
+    """`counts` is empty when no broker answers; `silent` names who of those that shall run does not."""
+
+    cluster: Cluster
+    controller: int
+    counts: Mapping[str, int]
+    brokers: tuple[BrokerLook, ...]
+    silent: tuple[BrokerSilence, ...]
+
+    @property
+    def is_known(self) -> bool:
+        return bool(self.counts)
+
+    @property
+    def is_safe(self) -> bool:
+        """Every partition has a leader."""
+        return self.is_known and not self.counts["offline"]
+
+    @property
+    def is_whole(self) -> bool:
+        """Nothing is missing anywhere."""
+        return self.is_safe and not self.counts["under_replicated"] and not self.silent
+
+
+def cluster_map(cluster: Cluster) -> ClusterMap:
+    """The map as of at most a second ago."""
+    answers = _ask(cluster)
+    body = _best(answers.bodies)
+    rows = list(Broker.objects.filter(cluster=cluster, removed_at=None).select_related("host").order_by("number"))
+    draining = set(
+        Rebalance.objects.filter(
+            cluster=cluster, kind=RebalanceKind.DRAIN, state__in=("running", "paused")
+        ).values_list("broker_id", flat=True)
+    )
+    shares = {one["id"]: one for one in body.get("brokers", ())}
+    controller = int(body.get("controller_id", -1))
+    stopped = {row.number for row in rows if row.wanted == WantedState.STOPPED}
+    return ClusterMap(
+        cluster=cluster,
+        controller=controller,
+        counts={name: int(body[name]) for name in COUNTS} if body else {},
+        brokers=tuple(_card(row, shares, controller, is_known=bool(body), draining=draining) for row in rows),
+        silent=tuple(one for one in answers.silent if one.broker_id not in stopped),
+    )
+
+
+def _card(
+    row: Broker, shares: Mapping[int, Mapping[str, Any]], controller: int, *, is_known: bool, draining: set[str]
+) -> BrokerLook:
+    share = shares.get(row.number)
+    nothing = 0 if is_known else None
+
+    def of(name: str) -> int | None:
+        return nothing if share is None else int(share[name])
+
+    return BrokerLook(
+        row=row,
+        health=health(row, timezone.now()),
+        is_controller=row.number == controller,
+        is_live=bool(share and share["live"]),
+        is_draining=row.pk in draining,
+        leaders=of("leaders"),
+        preferred=of("preferred"),
+        replicas=of("replicas"),
+        out_of_sync=of("out_of_sync"),
+    )
+
+
+def partition_page(
+    cluster: Cluster, *, state: str = "all", broker: int | None = None, after: str = "", limit: int = 50
+) -> tuple[list[Mapping[str, Any]], str]:
+    """Partitions in a state by name and index, with the place after the last of them ("" at the end).
+
+    Raises `Unavailable` when no broker answers.
+    """
+    asked: dict[str, str | int] = {"state": state, "after": after, "limit": limit}
+    if broker is not None:
+        asked["broker"] = broker
+    for target in observe.targets_of_cluster(cluster):
+        try:
+            body = observe.get(target, f"/v1/partitions?{urlencode(asked)}")
+        except (OSError, ValueError) as error:
+            logger.warning("broker %s does not tell its partitions: %s", target.number, type(error).__name__)
+            continue
+        return list(body["partitions"]), body["next"] or ""
+    raise Unavailable("No broker of the cluster answers at the moment.", retry_after_s=1)
+
+
+def _best(bodies: Mapping[int, Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The controller's own picture, else the latest controller's that somebody knows of. A broker that is starting has
+    no picture yet.
+    """
+    ready = [body for body in bodies.values() if body["ready"]]
+    ready.sort(key=lambda body: (body["broker_id"] == body["controller_id"], body["controller_epoch"]))
+    return ready[-1] if ready else {}
+
+
+def _ask(cluster: Cluster) -> observe.Answers:
+    key = f"observe:{cluster.pk}:cluster"
+    try:
+        kept = shared_cache.get(key)
+    except (RedisError, OSError) as error:
+        logger.warning("the cache does not answer: %s", type(error).__name__)
+        kept = None
+    if kept is not None:
+        return kept
+    answers = observe.ask_all(observe.targets_of_cluster(cluster), "/v1/cluster")
+    try:
+        shared_cache.set(key, answers, OBSERVE_CACHE_S)
+    except (RedisError, OSError) as error:
+        logger.warning("the cache does not answer: %s", type(error).__name__)
+    return answers

@@ -1,0 +1,252 @@
+"""The map, moves and restarts over REST: operators do and see everything, nobody else learns that there is anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from brokers import maps, moving, observe, rebalances, work
+from brokers.choices import ProcessState
+from brokers.contract.usage import USAGE_TOPIC
+from brokers.models import Broker, Cluster, Rebalance, RollingRestart
+from instances import ports
+from instances.ports import BrokerSilence
+from tenants.models import AuditEntry, Member
+from tests.support.api_cases import Api, assert_problem, make_member
+from tests.support.fake_cluster import FakeCluster, carry_out, settled_on
+from tests.support.fleet import make_fleet, plugged
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture()
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    found = make_fleet(tmp_path, brokers=4)
+    found.brokers.update(process_state=ProcessState.RUNNING)
+    with plugged(ports.reconcile, lambda _instance_id: None):
+        yield found
+
+
+@pytest.fixture()
+def door(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
+    instance = settled_on(cluster, 1, 2, 3)
+    found = FakeCluster(brokers={1, 2, 3, 4})
+    found.add(f"{instance.pk}.orders", (1, 3), (2, 3), (3, 1))
+    found.add(USAGE_TOPIC, (1,), (2,), (3,), (4,))
+    for module in (moving, rebalances):
+        monkeypatch.setattr(module, "ClusterDoor", lambda _cluster: found)
+    return found
+
+
+@pytest.fixture()
+def operator() -> Api:
+    member = make_member()
+    member.user.is_staff = True
+    member.user.save()
+    return Api.of(member, ["operator"])
+
+
+@pytest.fixture()
+def outsider() -> Member:
+    return make_member()
+
+
+def third(cluster: Cluster) -> Broker:
+    return Broker.objects.get(cluster=cluster, number=3)
+
+
+def shares(*numbers: int, **more: Any) -> list[dict[str, Any]]:
+    known = {"live": True, "stopping": False, "leaders": 2, "preferred": 2, "replicas": 4, "out_of_sync": 0}
+    return [{"id": number, **known, **more} for number in numbers]
+
+
+def picture(asked: int, **more: Any) -> dict[str, Any]:
+    counts = dict.fromkeys(maps.COUNTS, 0) | {"partitions": 9}
+    known = {"broker_id": asked, "ready": True, "controller_id": 2, "controller_epoch": 7}
+    return {**known, **counts, "brokers": shares(1, 2, 3), **more}
+
+
+@pytest.fixture()
+def answers(monkeypatch: pytest.MonkeyPatch) -> dict[int, Mapping[str, Any]]:
+    """What each broker says of the cluster; one that is not in here keeps silent."""
+    found: dict[int, Mapping[str, Any]] = {number: picture(number) for number in (1, 2, 3)}
+
+    def ask_all(targets: Any, path: str) -> observe.Answers:
+        silent = tuple(BrokerSilence(broker_id=one.number, reason="") for one in targets if one.number not in found)
+        return observe.Answers(bodies=found, silent=silent)
+
+    monkeypatch.setattr(observe, "ask_all", ask_all)
+    return found
+
+
+CALLS = (
+    ("GET", "/operator/clusters/{cluster}", None),
+    ("GET", "/operator/clusters/{cluster}/partitions", None),
+    ("POST", "/operator/brokers", {"cluster_id": "{cluster}", "host_id": "{host}"}),
+    ("GET", "/operator/rebalances", None),
+    ("POST", "/operator/rebalances", {"kind": "drain", "broker_id": "{broker}"}),
+    ("GET", "/operator/rebalances/{rebalance}", None),
+    ("GET", "/operator/rebalances/{rebalance}/moves", None),
+    *(("POST", f"/operator/rebalances/{{rebalance}}/{act}", None) for act in ("start", "pause", "resume", "undo")),
+    ("POST", "/operator/rebalances/{rebalance}/discard", None),
+    ("GET", "/operator/rolling_restarts", None),
+    ("POST", "/operator/rolling_restarts", {"cluster_id": "{cluster}"}),
+    ("GET", "/operator/rolling_restarts/{restart}", None),
+    *(("POST", f"/operator/rolling_restarts/{{restart}}/{act}", None) for act in ("pause", "resume", "cancel")),
+)
+
+
+@pytest.mark.parametrize(("method", "path", "body"), CALLS, ids=[f"{method} {path}" for method, path, _ in CALLS])
+def test_nobody_but_an_operator_gets_in(
+    cluster: Cluster, outsider: Member, method: str, path: str, body: dict[str, str] | None
+) -> None:
+    rebalance = Rebalance.objects.create(cluster=cluster, kind="balance", planned_by="me")
+    restart = RollingRestart.objects.create(cluster=cluster, numbers=[1], asked_by="me")
+    broker = third(cluster)
+    names = {
+        "cluster": cluster.pk, "host": broker.host_id, "broker": broker.pk, "rebalance": rebalance.pk,
+        "restart": restart.pk,
+    }  # fmt: skip
+    filled = None if body is None else {key: value.format(**names) for key, value in body.items()}
+    before = AuditEntry.objects.count()
+    assert_problem(Api().call(method, path.format(**names), filled), 401, "unauthenticated")
+    tenant_calls = Api.of(outsider)
+    entries = AuditEntry.objects.count()
+    assert_problem(tenant_calls.call(method, path.format(**names), filled), 403, "permission_denied")
+    assert AuditEntry.objects.count() == entries >= before
+
+
+def test_the_map_shows_the_controllers_picture(
+    cluster: Cluster, operator: Api, answers: dict[int, Mapping[str, Any]]
+) -> None:
+    answers[1] = picture(1, under_replicated=99, controller_id=1, controller_epoch=6)
+    answers[2] = picture(2, under_replicated=3, brokers=shares(1, 2, 3, out_of_sync=1))
+    shown = operator.get(f"/operator/clusters/{cluster.pk}").json()
+    assert shown["counts"]["under_replicated"] == 3 and shown["counts"]["partitions"] == 9
+    assert shown["controller"] == 2
+    assert shown["silent"] == [4]
+    second, fourth = shown["brokers"][1], shown["brokers"][3]
+    assert second["is_controller"] and (second["leaders"], second["out_of_sync"]) == (2, 1)
+    assert not fourth["is_live"] and fourth["replicas"] == 0
+    assert cluster.read_control_secret() not in str(shown)
+    assert_problem(operator.get("/operator/clusters/cl-00000000"), 404)
+
+
+def test_without_any_answer_the_map_says_that_it_does_not_know(
+    cluster: Cluster, operator: Api, answers: dict[int, Mapping[str, Any]]
+) -> None:
+    answers.clear()
+    shown = operator.get(f"/operator/clusters/{cluster.pk}").json()
+    assert shown["counts"] is None and shown["silent"] == [1, 2, 3, 4]
+    assert shown["brokers"][0]["leaders"] is None
+
+
+def test_partitions_come_page_by_page_from_the_broker(
+    cluster: Cluster, operator: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    line = {
+        "topic": "t", "partition": 0, "instance_id": None, "leader": 1, "leader_epoch": 0, "replicas": [1], "isr": [1],
+        "adding": [], "removing": [],
+    }  # fmt: skip
+
+    def get(target: observe.Target, path: str) -> Mapping[str, Any]:
+        asked.append(path)
+        if target.number == 1:
+            raise OSError("is down")
+        return {"partitions": [line], "next": "t/0" if "after=&" in path else None}
+
+    monkeypatch.setattr(observe, "get", get)
+    at = f"/operator/clusters/{cluster.pk}/partitions?state=under_replicated&page_size=1"
+    first = operator.get(at).json()
+    assert [one["topic"] for one in first["items"]] == ["t"]
+    second = operator.get(f"{at}&page_token={first['next_page_token']}").json()
+    assert second["next_page_token"] is None
+    assert "state=under_replicated&after=t%2F0&limit=1" in asked[-1]
+    assert_problem(operator.get(f"{at}&page_token=nonsense"), 400, "invalid_page_token")
+    assert_problem(operator.get(f"/operator/clusters/{cluster.pk}/partitions?state=odd"), 400)
+    monkeypatch.setattr(observe, "get", lambda *_: (_ for _ in ()).throw(OSError()))
+    assert_problem(operator.get(at), 503, "unavailable")
+
+
+def test_a_broker_is_added(cluster: Cluster, operator: Api) -> None:
+    body = {"cluster_id": cluster.pk, "host_id": third(cluster).host_id, "rack": "b"}
+    tried = operator.post("/operator/brokers?dry_run=true", body)
+    assert tried.status_code == 201 and cluster.brokers.count() == 4
+    made = operator.post("/operator/brokers", body)
+    assert made.status_code == 201
+    assert (made.json()["number"], made.json()["rack"], made.json()["wanted"]) == (5, "b", "running")
+    assert operator.get(made["Location"]).json()["id"] == made.json()["id"]
+    entry = AuditEntry.objects.get(action="broker.added")
+    assert entry.actor_kind == "token" and entry.target_id == made.json()["id"]
+    taken = {**body, "data_dirs": cluster.brokers.get(number=1).data_dirs}
+    assert assert_problem(operator.post("/operator/brokers", taken), 400)["errors"][0]["pointer"] == "/data_dirs/0"
+    odd = {**body, "data_dirs": ["relative"]}
+    assert assert_problem(operator.post("/operator/brokers", odd), 400)["errors"][0]["pointer"] == "/data_dirs/0"
+
+
+def test_a_drain_is_planned_started_and_followed(cluster: Cluster, operator: Api, door: FakeCluster) -> None:
+    body = {"kind": "drain", "broker_id": third(cluster).pk, "remove_broker": True, "moves_at_once": 3}
+    tried = operator.post("/operator/rebalances?dry_run=true", body).json()
+    assert tried["progress"]["total"] == 4 and not Rebalance.objects.exists()
+    made = operator.post("/operator/rebalances", body)
+    assert made.status_code == 201
+    plan = made.json()
+    assert (plan["state"], plan["moves_at_once"], plan["remove_broker"]) == ("planned", 3, True)
+    assert plan["shares"]["after"]["3"]["replicas"] == 1
+    at = f"/operator/rebalances/{plan['id']}"
+    page = operator.get(f"{at}/moves?page_size=2").json()
+    assert len(page["items"]) == 2 and page["next_page_token"]
+    assert all(3 in move["before"] and 3 not in move["target"] for move in page["items"])
+    assert operator.post(f"{at}/start").status_code == 202
+    assert_problem(operator.post(f"{at}/start"), 409, "wrong_state")
+    assert operator.post(f"{at}/pause").json()["state"] == "paused"
+    assert operator.post(f"{at}/resume").json()["state"] == "running"
+    carry_out(door, Rebalance.objects.get(pk=plan["id"]))
+    done = operator.get(at).json()
+    assert (done["state"], done["progress"]["percent"], done["waits_for"]) == ("done", 100, "")
+    assert [one["number"] for one in operator.get("/operator/brokers").json()["items"]] == [1, 2, 4]
+    assert operator.get(f"{at}/moves?state=done").json()["items"]
+    assert_problem(operator.post(f"{at}/undo"), 409, "too_late")
+    actions = set(AuditEntry.objects.values_list("action", flat=True))
+    assert {"rebalance.planned", "rebalance.started", "rebalance.ended", "broker.removed"} <= actions
+
+
+def test_levelling_is_planned_and_undone(cluster: Cluster, operator: Api, door: FakeCluster) -> None:
+    assert_problem(operator.post("/operator/rebalances", {"kind": "balance"}), 400)
+    assert_problem(operator.post("/operator/rebalances", {"kind": "drain"}), 400)
+    made = operator.post("/operator/rebalances", {"kind": "balance", "cluster_id": cluster.pk}).json()
+    before = dict(door.replicas)
+    operator.post(f"/operator/rebalances/{made['id']}/start")
+    work.look()
+    assert operator.post(f"/operator/rebalances/{made['id']}/undo").json()["state"] == "undoing"
+    carry_out(door, Rebalance.objects.get(pk=made["id"]))
+    assert operator.get(f"/operator/rebalances/{made['id']}").json()["state"] == "undone"
+    assert door.replicas == before
+
+
+def test_what_has_no_place_is_named(cluster: Cluster, operator: Api, door: FakeCluster) -> None:
+    door.brokers.discard(4)
+    name = next(topic for topic, _ in door.replicas if topic != USAGE_TOPIC)
+    door.add(name, (1, 2, 3))
+    problem = assert_problem(
+        operator.post("/operator/rebalances", {"kind": "drain", "broker_id": third(cluster).pk}), 409, "no_place"
+    )
+    assert name in problem["errors"][0]["detail"]
+
+
+def test_a_rolling_restart_is_started_paused_and_cancelled(cluster: Cluster, operator: Api) -> None:
+    made = operator.post("/operator/rolling_restarts", {"cluster_id": cluster.pk})
+    assert made.status_code == 202
+    at = f"/operator/rolling_restarts/{made.json()['id']}"
+    assert made["Location"].endswith(at)
+    assert operator.get(at).json()["brokers"] == [1, 2, 3, 4]
+    assert_problem(operator.post("/operator/rolling_restarts", {"cluster_id": cluster.pk}), 409, "restart_in_progress")
+    assert operator.post(f"{at}/pause").json()["state"] == "paused"
+    assert operator.post(f"{at}/resume").json()["state"] == "running"
+    assert operator.post(f"{at}/cancel").json()["state"] == "cancelled"
+    assert_problem(operator.post(f"{at}/cancel"), 409, "wrong_state")
+    assert len(operator.get("/operator/rolling_restarts").json()["items"]) == 1
