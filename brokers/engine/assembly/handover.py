@@ -38,11 +38,13 @@ def could_be_given_away(image: ClusterImage, broker_id: int) -> Iterator[Partiti
 async def hand_over(session: ClusterSession, current: CurrentImage, broker_id: int, timeout_s: float) -> bool:
     """Answers whether nothing is left that somebody else could take. Never longer than `timeout_s`: a broker that
     cannot hand over stops all the same, and the others find out as they would of its death.
+
+    Also who has nothing to give says that it stops, so that nobody takes it into an ISR in its last moment.
     """
+    if not any(id != broker_id for id in current.image.brokers):
+        return True
     began_s = asyncio.get_running_loop().time()
     before = sum(1 for _ in could_be_given_away(current.image, broker_id))
-    if not before:
-        return True
     done = False
     try:
         async with asyncio.timeout(timeout_s):
