@@ -23,11 +23,18 @@ from brokers.engine.partitions.follower_session import FollowerSession
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import PartitionTable
 from brokers.engine.throttling.books import Books
+from brokers.engine.throttling.replication import ReplicationThrottle
 from brokers.engine.values import Slice
 
 NO_BROKER = -1
 # What the cluster itself may do where a tenant has an instance's state.
 ACTIVE = "active"
+
+
+class Promised(Protocol):
+    """An answer that is owed; `network.turns.Turn` fits."""
+
+    def keep(self, frame: bytes) -> None: ...
 
 
 class Channel(Protocol):
@@ -44,6 +51,7 @@ class Channel(Protocol):
         on_written: Callable[[int], object] | None = None,
     ) -> None: ...
     def finish_without_response(self, delay_ms: int = 0) -> None: ...
+    def promise(self, on_closed: Callable[[], object]) -> Promised: ...
     def close(self, reason: str) -> None: ...
     def fail(self, error: Exception) -> None:
         """Our own mistake with a request: counted, written down, and the end of the connection (decision 22)."""
@@ -94,6 +102,8 @@ class Engine:
     # Each follower's fetches from this broker, by its id.
     followers: dict[int, FollowerSession] = field(default_factory=dict)
     sessions_made: int = 0
+    # What this leader sends to replicas that their topics want to be copied slowly.
+    replication_throttle: ReplicationThrottle = field(default_factory=ReplicationThrottle)
     # Told of a partition led here when a follower outside of its ISR has everything.
     may_join_isr: Callable[[Partition], object] = _nobody_to_tell
     starts: DurableStarts = field(init=False)

@@ -7,26 +7,18 @@ then only watched for the peer's farewell, so that a waiting fetch of a dead cli
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from socket import MSG_NOSIGNAL, MSG_PEEK, socket
+from socket import MSG_PEEK, socket
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from brokers.engine.network.backlog import Backlog
+from brokers.engine.network.answering import MUTED, PROCESSING, STARVED, Answering
 from brokers.engine.network.buffers import SHARED_BYTES, FrameBuffers, LargeFrame
 from brokers.engine.network.ports import Session
-from brokers.engine.network.sending import OnWritten, Outgoing
 from brokers.engine.protocol.errors import MalformedRequest
 from brokers.engine.protocol.framing import SIZE_BYTES, check_frame_size
-from brokers.engine.values import Slice
 
 if TYPE_CHECKING:
     from brokers.engine.network.listener import Listener
-
-PROCESSING: Final = 1
-WRITING: Final = 2
-MUTED: Final = 4
-STARVED: Final = 8
 
 # Small requests that arrived together are processed together, at most so many before others get a turn.
 FRAMES_PER_TURN_MAX: Final = 64
@@ -34,26 +26,17 @@ FRAMES_PER_TURN_MAX: Final = 64
 _SIZE: Final = Struct(">i")
 
 
-class Connection:
+class Connection(Answering):
     """`peer_host` is the textual address. Give exactly one response per frame, then forget the frame."""
 
     __slots__ = (
-        "_backlog",
         "_buffers",
-        "_busy",
-        "_consuming",
-        "_corked",
         "_frame",
         "_listener",
-        "_loop",
-        "_mute_timer",
         "_pending",
         "_reading",
         "_resume_scheduled",
-        "_socket",
-        "closed",
         "fd",
-        "idle_ticks",
         "peer_host",
         "session",
     )
@@ -63,23 +46,15 @@ class Connection:
     def __init__(
         self, sock: socket, peer_host: str, listener: Listener, buffers: FrameBuffers, loop: asyncio.AbstractEventLoop
     ) -> None:
-        self._socket = sock
+        super().__init__(sock, loop, listener.owner.readers)
+        self._listener = listener
         self.fd = sock.fileno()
         self.peer_host = peer_host
-        self._listener = listener
         self._buffers = buffers
-        self._loop = loop
-        self._busy = 0
-        self._consuming = False
-        self._corked: list[bytes] | None = None
         self._frame: LargeFrame | None = None
         self._pending = b""
-        self._backlog: Backlog | None = None
-        self._mute_timer: asyncio.TimerHandle | None = None
         self._resume_scheduled = False
         self._reading = False
-        self.closed = False
-        self.idle_ticks = 0
 
     def start(self, session: Session) -> None:
         self.session = session
@@ -221,114 +196,7 @@ class Connection:
         self._stop_reading()
         self.session.on_more()
 
-    # -- out ----------------------------------------------------------------------------------------------------------
-
-    def respond(self, frame: bytes, delay_ms: int = 0) -> None:
-        """The answer to the request in processing, then silence for `delay_ms` (QUO-30)."""
-        if self.closed:
-            return
-        if delay_ms > 0:
-            self._mute(delay_ms)
-        if self._corked is not None:
-            self._corked.append(frame)
-            self._busy &= ~PROCESSING
-            return
-        if self._backlog is not None:
-            self._busy &= ~PROCESSING
-            self._backlog.add(Outgoing([frame], None))
-            return
-        try:
-            count = self._socket.send(frame, MSG_NOSIGNAL)
-        except (BlockingIOError, InterruptedError):
-            count = 0
-        except OSError as error:
-            self.close(error.strerror or "connection lost")
-            return
-        self._busy &= ~PROCESSING
-        if count < len(frame):
-            self._write_later(Outgoing([frame[count:]], None))
-        elif not self._busy and not self._consuming:
-            self._resume()
-
-    def respond_parts(
-        self, parts: Sequence[bytes | Slice], delay_ms: int = 0, on_written: OnWritten | None = None
-    ) -> None:
-        """As `respond`, for a frame in pieces; takes over the slices. `on_written` is called once, at the end of it
-        all.
-        """
-        outgoing = Outgoing(parts, on_written)
-        if self.closed:
-            outgoing.finish()
-            return
-        if delay_ms > 0:
-            self._mute(delay_ms)
-        if self._corked is not None:
-            self._uncork()
-        self._busy &= ~PROCESSING
-        if self._backlog is not None or not self._try_sending(outgoing):
-            self._write_later(outgoing)
-        elif not self._busy and not self._consuming and not self.closed:
-            self._resume()
-
-    def finish_without_response(self, delay_ms: int = 0) -> None:
-        """For acks=0: nothing is sent, but the mute holds (QUO-32)."""
-        if self.closed:
-            return
-        if delay_ms > 0:
-            self._mute(delay_ms)
-        self._busy &= ~PROCESSING
-        if not self._busy and not self._consuming:
-            self._resume()
-
-    def _try_sending(self, outgoing: Outgoing) -> bool:
-        """True when it is done with, one way or the other."""
-        try:
-            if not outgoing.send(self._socket):
-                return False
-        except OSError as error:
-            outgoing.finish()
-            self.close(error.strerror or "connection lost")
-            return True
-        outgoing.finish()
-        return True
-
-    def _uncork(self) -> None:
-        frames, self._corked = self._corked, None
-        if not frames or self.closed:
-            return
-        outgoing = Outgoing(frames, None)
-        if not self._try_sending(outgoing):
-            self._write_later(outgoing)
-
-    def _write_later(self, outgoing: Outgoing) -> None:
-        backlog = self._backlog
-        if backlog is None:
-            self._busy |= WRITING
-            backlog = self._backlog = Backlog(self._socket, self._loop, self._listener.owner.readers, self._on_writing)
-        backlog.add(outgoing)
-
-    def _on_writing(self, trouble: str | None) -> None:
-        """The backlog moved on, or cannot."""
-        self.idle_ticks = 0
-        if trouble is not None:
-            self.close(trouble)
-        elif self._backlog is not None and self._backlog.is_over:
-            self._backlog = None
-            self._busy &= ~WRITING
-            if not self._busy:
-                self._resume()
-
     # -- flow ---------------------------------------------------------------------------------------------------------
-
-    def _mute(self, delay_ms: int) -> None:
-        self._busy |= MUTED
-        self._mute_timer = self._loop.call_later(delay_ms / 1000, self._unmute)
-
-    def _unmute(self) -> None:
-        self._mute_timer = None
-        self._busy &= ~MUTED
-        if not self._busy and not self.closed:
-            self._resume()
 
     def _resume(self) -> None:
         """Nothing is in the way any more: frames kept from earlier reads first, then the socket."""
@@ -371,7 +239,7 @@ class Connection:
     def is_waiting(self) -> bool:
         """On our side: for memory, for the disk, or for the end of a mute."""
         pulling = self._backlog is not None and self._backlog.is_pulling
-        return bool(self._busy & (PROCESSING | MUTED | STARVED)) or pulling
+        return bool(self._busy & (PROCESSING | MUTED | STARVED)) or self._turns is not None or pulling
 
     @property
     def is_busy(self) -> bool:
@@ -394,5 +262,8 @@ class Connection:
             self._buffers.give_back(frame.buffer)
         self._pending = b""
         self._corked = None
+        turns, self._turns = self._turns, None
+        if turns is not None:
+            turns.drop()
         self.session.on_closed()
         self._listener.on_closed(self, reason)

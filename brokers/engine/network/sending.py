@@ -46,6 +46,23 @@ def joined(parts: Sequence[bytes | Slice]) -> list[bytes | Slice]:
     return out
 
 
+def joined_up(responses: Sequence[Outgoing]) -> list[Outgoing]:
+    """Neighbouring responses of bytes alone as one: nothing of any of them was sent, and nobody waits to hear of it."""
+    out: list[Outgoing] = []
+    frames: list[bytes | Slice] = []
+    for response in responses:
+        if response.is_plain:
+            frames += response.parts
+            continue
+        if frames:
+            out.append(Outgoing(frames, None))
+            frames = []
+        out.append(response)
+    if frames:
+        out.append(Outgoing(frames, None))
+    return out
+
+
 class Outgoing:
     """`send` until it answers True; then, or when the connection dies, `finish` exactly once.
 
@@ -77,6 +94,15 @@ class Outgoing:
         self._sent_of_slices = 0
         self._cached_until = 0
         self.cold: Slice | None = None
+
+    @property
+    def parts(self) -> list[bytes | Slice]:
+        return self._parts
+
+    @property
+    def is_plain(self) -> bool:
+        """Bytes, and nobody to tell."""
+        return self._on_written is None and len(self._parts) == 1 and isinstance(self._parts[0], bytes)
 
     def send(self, sock: socket) -> bool:
         """Whether everything is out. Raises OSError when the connection is broken, or the file is."""

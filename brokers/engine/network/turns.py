@@ -1,0 +1,87 @@
+"""Answers that wait for their turn: requests of one connection that were processed while an earlier one still waits.
+
+Only a request that is over but for its acknowledgement may be overtaken so (decision 56): its answer is promised, the
+next requests are processed, and everything leaves in the order of the requests (WIRE-9).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from brokers.engine.network.sending import Outgoing
+
+
+class Turn:
+    """One answer: there from the beginning, or promised and given by `keep`."""
+
+    __slots__ = ("_is_kept", "_on_closed", "_turns", "outgoing")
+
+    def __init__(self, turns: Turns, outgoing: Outgoing | None, on_closed: Callable[[], object] | None) -> None:
+        self._turns = turns
+        self._on_closed = on_closed
+        self._is_kept = outgoing is not None
+        self.outgoing = outgoing
+
+    def keep(self, frame: bytes) -> None:
+        """The answer is there. Nothing happens when the connection is gone."""
+        if not self._is_kept:
+            self._is_kept = True
+            self.outgoing = Outgoing([frame], None)
+            self._turns.on_kept()
+
+    def drop(self) -> None:
+        """The connection is gone."""
+        on_closed, self._on_closed = self._on_closed, None
+        if self.outgoing is not None:
+            self.outgoing.finish()
+        elif not self._is_kept and on_closed is not None:
+            self._is_kept = True
+            on_closed()
+
+
+class Turns:
+    """In order of the requests. `on_first` is called when the first one is there, once until `take` was called."""
+
+    __slots__ = ("_is_told", "_on_first", "_queue")
+
+    def __init__(self, on_first: Callable[[], object]) -> None:
+        self._queue: deque[Turn] = deque()
+        self._on_first = on_first
+        self._is_told = False
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def promise(self, on_closed: Callable[[], object]) -> Turn:
+        turn = Turn(self, None, on_closed)
+        self._queue.append(turn)
+        return turn
+
+    def add(self, outgoing: Outgoing) -> None:
+        """An answer that is there already, behind one that is not."""
+        self._queue.append(Turn(self, outgoing, None))
+
+    def on_kept(self) -> None:
+        if not self._is_told and self._queue and self._queue[0].outgoing is not None:
+            self._is_told = True
+            self._on_first()
+
+    def take(self) -> list[Outgoing]:
+        """Everything whose turn it is."""
+        self._is_told = False
+        queue = self._queue
+        taken: list[Outgoing] = []
+        while queue:
+            outgoing = queue[0].outgoing
+            if outgoing is None:
+                break
+            taken.append(outgoing)
+            queue.popleft()
+        return taken
+
+    def drop(self) -> None:
+        """The connection is gone: who promised is told, files are let go."""
+        queue = self._queue
+        while queue:
+            queue.popleft().drop()

@@ -1,0 +1,79 @@
+"""Answers that are owed leave in the order of the requests, whatever order they come in (WIRE-9)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brokers.engine.network.sending import Outgoing, joined_up
+from brokers.engine.network.turns import Turns
+
+
+class Wire:
+    """Takes whatever may leave whenever it is told that something may."""
+
+    def __init__(self) -> None:
+        self.told = 0
+        self.turns = Turns(self.on_first)
+        self.sent: list[Any] = []
+
+    def on_first(self) -> None:
+        self.told += 1
+
+    def take(self) -> None:
+        for outgoing in self.turns.take():
+            self.sent += outgoing.parts
+
+
+@given(st.lists(st.booleans(), max_size=12), st.randoms(use_true_random=False))
+def test_answers_leave_in_order_and_none_is_forgotten(owed: list[bool], dice: Any) -> None:
+    wire = Wire()
+    promised = []
+    for number, is_owed in enumerate(owed):
+        if is_owed or not len(wire.turns):
+            promised.append((number, wire.turns.promise(lambda: None)))
+        else:
+            wire.turns.add(Outgoing([b"%d" % number], None))
+    dice.shuffle(promised)
+    for number, turn in promised:
+        told = wire.told
+        turn.keep(b"%d" % number)
+        if wire.told > told:
+            wire.take()
+    assert wire.sent == [b"%d" % number for number in range(len(owed))]
+    assert len(wire.turns) == 0
+
+
+def test_nobody_is_told_twice_before_the_first_answers_were_taken() -> None:
+    wire = Wire()
+    first, second = wire.turns.promise(lambda: None), wire.turns.promise(lambda: None)
+    second.keep(b"2")
+    assert wire.told == 0
+    first.keep(b"1")
+    first.keep(b"again")
+    assert wire.told == 1
+    wire.take()
+    assert wire.sent == [b"1", b"2"]
+
+
+def test_whoever_promised_hears_that_the_connection_is_gone_unless_the_answer_was_there() -> None:
+    wire = Wire()
+    heard = []
+    kept = wire.turns.promise(lambda: heard.append("kept"))
+    late = wire.turns.promise(lambda: heard.append("late"))
+    kept.keep(b"1")
+    written: list[int] = []
+    wire.turns.add(Outgoing([b"3"], written.append))
+    wire.turns.drop()
+    assert (heard, written) == (["late"], [0])
+    late.keep(b"2")
+    assert len(wire.turns) == 0
+
+
+def test_plain_answers_are_sent_together_and_others_by_themselves() -> None:
+    told = Outgoing([b"c"], lambda count: None)
+    joined = joined_up([Outgoing([b"a"], None), Outgoing([b"b"], None), told, Outgoing([b"d"], None)])
+    assert [outgoing.parts for outgoing in joined] == [[b"ab"], [b"c"], [b"d"]]
+    assert joined[1] is told

@@ -1,0 +1,325 @@
+"""One broker: its disk and place, which stay, and a process on them, which comes and goes.
+
+The rooms are plugged together as `brokers.engine.assembly` does it, without sockets, threads and billing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import Any, Final, cast
+
+from brokers.contract.documents import BrokerDocument
+from brokers.engine.assembly.handover import hand_over
+from brokers.engine.cluster.current import CurrentImage
+from brokers.engine.cluster.errors import ClusterError
+from brokers.engine.cluster.image import BrokerInfo, ClusterImage
+from brokers.engine.cluster.session import ClusterSession
+from brokers.engine.cluster.store import ClusterStore
+from brokers.engine.cluster.watcher import ClusterWatcher
+from brokers.engine.controller.loop import ControllerLoop
+from brokers.engine.controller.placement import Placer
+from brokers.engine.handlers.context import Engine
+from brokers.engine.partitions.table import NoUsableDirectory, PartitionTable, StorageSettings
+from brokers.engine.replication.fetchers import CHECK_INTERVAL_MS, Fetchers
+from brokers.engine.replication.isr_publisher import IsrPublisher
+from brokers.engine.replication.ports import LinkOwner
+from brokers.engine.replication.roles import Roles
+from brokers.engine.throttling.books import Books
+from tests.simulate.cluster.clock import ProcessClock, ProcessLoop, World
+from tests.simulate.cluster.connections import Accepted, Dialled
+from tests.simulate.cluster.disks import Disks, ProcessDisk, after_power_cut
+from tests.simulate.cluster.network import Network
+from tests.simulate.cluster.zookeeper import Ensemble, SessionTree
+
+CLUSTER_ID: Final = "simulated"
+LAG_MS_MAX: Final = 1_500
+MAINTENANCE_S: Final = 5.0
+FLUSH_S: Final = 7.0
+HAND_OVER_S: Final = 3.0
+FRAME_BYTES_MAX: Final = 1 << 20
+RESTART_DELAY_MS: Final = 300
+
+
+class Surroundings:
+    """What all brokers of a run share. `tell(who, text)` writes the history."""
+
+    def __init__(self, world: World, network: Network, ensemble: Ensemble, disks: Disks, dice: random.Random) -> None:
+        self.world = world
+        self.network = network
+        self.ensemble = ensemble
+        self.disks = disks
+        self.dice = dice
+        self.hosts: dict[int, Host] = {}
+        self.speaking: list[int] = []
+
+    def find(self, place: int) -> Process | None:
+        return self.hosts[place].process
+
+
+class Process:
+    """One life. `is_listening` from its registration to its stop; `is_over` when it died or stopped."""
+
+    def __init__(self, host: Host, around: Surroundings) -> None:
+        self.id = host.id
+        self.host = host
+        self.around = around
+        self.is_listening = False
+        self.is_silent = False
+        self.is_over = False
+        self.has_stopped = False
+        self.fatal: str | None = None
+        self.connections: dict[Accepted, None] = {}
+        self._tasks: list[asyncio.Task[Any]] = []
+        self._controller_task: asyncio.Task[Any] | None = None
+        loop = self.loop = ProcessLoop(around.world, self._enter, self._leave)
+        clock = self.clock = host.clock
+        seeded = random.Random(around.dice.getrandbits(32))
+        self.tree = SessionTree(around.ensemble, host.id, loop)
+        self.table = PartitionTable(
+            StorageSettings(roots=(host.disk.top / "data",), broker_id=host.id, cluster_id=CLUSTER_ID)
+        )
+        self.store = ClusterStore(
+            self.tree, place=Placer(seeded.randrange), now_ms=clock.now_ms, random_bytes=seeded.randbytes
+        )
+        self.current = CurrentImage(ClusterImage(CLUSTER_ID))
+        self.watcher = ClusterWatcher(self.tree, self.current)
+        self.engine = Engine(
+            broker_id=host.id,
+            loop=loop,
+            clock=clock,
+            current=self.current,
+            table=self.table,
+            store=self.store,
+            books=Books(),
+            producer_ids=cast(Any, None),
+            topic_defaults={},
+            control_secret="a-secret",
+            fetch_bytes_max=FRAME_BYTES_MAX,
+            frame_bytes_max=FRAME_BYTES_MAX,
+            readers=cast(Executor, None),
+        )
+        self.fetchers = Fetchers(
+            broker_id=host.id,
+            broker_epoch=lambda: self.session.broker_epoch,
+            table=self.table,
+            clock=clock,
+            connect=self._connect,
+            call_later=lambda delay_ms, call: loop.call_later(delay_ms / 1_000, call),
+        )
+        self.roles = Roles(
+            broker_id=host.id,
+            table=self.table,
+            fetchers=self.fetchers,
+            now_ms=clock.now_ms,
+            monotonic_ms=clock.monotonic_ms,
+        )
+        self.publisher = IsrPublisher(
+            broker_id=host.id,
+            table=self.table,
+            current=self.current,
+            store=self.store,
+            read_again=self.watcher.mark_topics,
+            monotonic_ms=clock.monotonic_ms,
+            lag_ms_max=LAG_MS_MAX,
+        )
+        self.engine.may_join_isr = self.publisher.consider
+        self.current.subscribe(self.roles.on_image)
+        self.current.subscribe(self.publisher.on_image)
+        self.controller = ControllerLoop(
+            store=self.store,
+            watcher=self.watcher,
+            current=self.current,
+            broker_id=host.id,
+            session_id=lambda: self.tree.session_id,
+        )
+        self.current.subscribe(lambda before, after: self.engine.renew_stamp())
+        self.session = ClusterSession(
+            tree=self.tree,
+            store=self.store,
+            watcher=self.watcher,
+            broker_id=host.id,
+            cluster_id=CLUSTER_ID,
+            document=BrokerDocument(
+                host=f"b{host.id}", port=host.id, admin_port=host.id, timestamp_ms=clock.now_ms()
+            ),
+            on_fatal=self._fail,
+        )
+        loop.call_soon(self._keep, self._run())
+
+    # -- whose turn it is ----------------------------------------------------------------------------------------------
+
+    def _enter(self) -> None:
+        self.around.disks.current = self.host.disk
+        self.around.speaking.append(self.id)
+
+    def _leave(self) -> None:
+        self.around.disks.current = None
+        self.around.speaking.pop()
+        if self.host.disk.is_dead and not self.is_over:
+            self.host.kill("in the middle of a write")
+
+    def _connect(self, broker: BrokerInfo, owner: LinkOwner) -> Dialled:
+        around = self.around
+        return Dialled(around.network, self.id, self.loop, broker.port, around.find, owner, f"b{self.id}")
+
+    def _fail(self, reason: str) -> None:
+        self.fatal = reason
+        self.around.world.after(0, self.host.kill, f"ended itself: {reason}")
+
+    def _keep(self, work: Any) -> None:
+        task = self.loop.create_task(work)
+        self._tasks.append(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.remove(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.loop.faults.append(f"b{self.id} {error!r}")
+            raise error
+
+    # -- life ----------------------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        try:
+            self.table.recover(self.clock.now_ms())
+        except NoUsableDirectory as error:
+            self._fail(str(error))
+            return
+        try:
+            await self.tree.start()
+            await self.session.start()
+        except ClusterError as error:
+            self._fail(f"cannot join the cluster: {error}")
+            return
+        self.is_listening = True
+        self._controller_task = self.loop.create_task(self.controller.run())
+        self._controller_task.add_done_callback(self._ended_controller)
+        self._keep(self.publisher.run())
+        self._every(LAG_MS_MAX / 2_000, self.publisher.check)
+        self._every(CHECK_INTERVAL_MS / 1_000, self.fetchers.check)
+        self._every(MAINTENANCE_S, self._maintain)
+        self._every(FLUSH_S, self.flush)
+
+    def _ended_controller(self, task: asyncio.Task[Any]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.loop.faults.append(f"b{self.id} controller: {error!r}")
+
+    def _every(self, interval_s: float, work: Callable[[], object]) -> None:
+        def again() -> None:
+            if not self.has_stopped:
+                work()
+                self.loop.call_later(interval_s, again)
+
+        self.loop.call_later(interval_s, again)
+
+    def _maintain(self) -> None:
+        try:
+            self.table.maintain(self.clock.now_ms())
+        except NoUsableDirectory as failure:
+            self._fail(f"no log directory is left: {failure}")
+
+    def flush(self) -> None:
+        batch = self.table.plan_flush()
+        batch.run()
+        batch.finish()
+
+    def stop(self) -> None:
+        """SIGTERM."""
+        self.loop.call_soon(self._keep, self._stop())
+
+    async def _stop(self) -> None:
+        if self.has_stopped or not self.is_listening:
+            return
+        self.has_stopped = True
+        await hand_over(self.session, self.current, self.id, HAND_OVER_S)
+        self.is_listening = False
+        for connection in tuple(self.connections):
+            connection.close("the broker stops")
+        self.fetchers.close()
+        if self._controller_task is not None:
+            self._controller_task.cancel()
+            await asyncio.gather(self._controller_task, return_exceptions=True)
+            await self.controller.stop()
+        me = asyncio.current_task(self.loop)
+        for task in tuple(self._tasks):
+            if task is not me:
+                task.cancel()
+        await self.session.stop()
+        self.table.close(broker_epoch=self.session.broker_epoch)
+        self.tree.stop()
+        self.around.world.after(0, self.host.end, "stopped")
+
+
+class Host:
+    """The machine of one broker id. `process` is None while there is none."""
+
+    def __init__(self, id: int, home: Path, around: Surroundings, tell: Callable[[str], object]) -> None:
+        self.id = id
+        self.process: Process | None = None
+        self.clock = ProcessClock(around.world)
+        self.lives = 0
+        self._home = home
+        self._around = around
+        self._tell = tell
+        home.mkdir()
+        (home / "0").mkdir()
+        self.disk = ProcessDisk(home / "0")
+        self._unplugged: list[Accepted] = []
+
+    @property
+    def is_running(self) -> bool:
+        return self.process is not None and not self.process.loop.is_paused
+
+    def start(self) -> None:
+        if self.process is not None:
+            return
+        self.lives += 1
+        self.disk.is_dead = False
+        self.disk.dies_in = None
+        self.disk.fails = False
+        self._tell(f"b{self.id} starts, life {self.lives}")
+        for connection in self._unplugged:
+            connection.reset()
+        self._unplugged.clear()
+        self.process = Process(self, self._around)
+
+    def kill(self, how: str = "killed") -> None:
+        """kill -9: what was written stays written, the peers' connections are reset."""
+        if self.process is None:
+            return
+        for connection in tuple(self.process.connections):
+            connection.reset()
+        self.end(how)
+
+    def end(self, how: str) -> None:
+        process = self.process
+        if process is None:
+            return
+        self._tell(f"b{self.id} is gone: {how}")
+        process.is_over = True
+        process.loop.end()
+        self.process = None
+        self.disk.end_process()
+        self._around.ensemble.review()
+
+    def cut_power(self) -> None:
+        """What was not on disk may be gone, and nobody is told that it died."""
+        process = self.process
+        if process is not None:
+            self._unplugged += list(process.connections)
+            self.end("without power")
+        self.disk = after_power_cut(self.disk, self._around.dice, self._home / str(self.lives))
+
+    def pause(self) -> None:
+        if self.process is not None:
+            self.process.loop.pause()
+            self._around.ensemble.review()
+
+    def resume(self, *, messages_first: bool) -> None:
+        if self.process is not None and self.process.loop.is_paused:
+            self.process.loop.resume(messages_first=messages_first)
+            self._around.ensemble.review()

@@ -1,0 +1,181 @@
+"""Looks at brokers and at ZooKeeper from outside, after every step: what may never be seen, whatever happened."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from brokers.contract import paths
+from brokers.contract.documents import PartitionStateDocument, TopicDocument
+from brokers.engine.partitions.partition import Partition
+from tests.simulate.cluster.broker import Host, Process
+from tests.simulate.cluster.disks import Disks
+from tests.simulate.cluster.promises import BrokenPromise, Promises
+from tests.simulate.cluster.records import TOPIC, Held, parse
+from tests.simulate.cluster.zookeeper import Ensemble
+
+READ_BYTES: int = 1 << 16
+
+
+class Seen:
+    """What one replica showed before: its high watermark, and how far its log was compared."""
+
+    __slots__ = ("compared", "high_watermark", "partition")
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+        self.high_watermark = 0
+        self.compared = partition.log_start_offset
+
+
+class Checkers:
+    """`look` after a step; raises BrokenPromise."""
+
+    def __init__(self, promises: Promises, ensemble: Ensemble, disks: Disks, partitions: int) -> None:
+        self.promises = promises
+        self._ensemble = ensemble
+        self._disks = disks
+        self._partitions = partitions
+        self._leaders: dict[tuple[int, int], int] = {}
+        self._stated: dict[int, PartitionStateDocument] = {}
+        self._seen: dict[tuple[Process, int], Seen] = {}
+        self._broken: BrokenPromise | None = None
+        self._paths = {paths.partition_state(TOPIC, index): index for index in range(partitions)}
+        ensemble.tree.on_write = self._on_write
+
+    # -- ZooKeeper -----------------------------------------------------------------------------------------------------
+
+    def _on_write(self, path: str, data: bytes | None, session: int) -> None:
+        index = self._paths.get(path)
+        if index is None or data is None:
+            return
+        state = PartitionStateDocument.from_json(data)
+        try:
+            self._check_state(index, state)
+        except BrokenPromise as failure:
+            # Told by the next look: this is in the middle of somebody's request.
+            self._broken = self._broken or failure
+        self._stated[index] = state
+
+    def _check_state(self, index: int, state: PartitionStateDocument) -> None:
+        before = self._stated.get(index)
+        node = self._ensemble.tree.read(paths.topic(TOPIC))
+        replicas = TopicDocument.from_json(node.data).assignment[index] if node is not None else ()
+        if not state.isr or not set(state.isr) <= set(replicas) or len(set(state.isr)) < len(state.isr):
+            raise BrokenPromise(f"{index} is written in sync with {state.isr} of replicas {replicas}")
+        if state.leader >= 0 and state.leader not in state.isr:
+            raise BrokenPromise(f"{index} is written to be led by {state.leader} out of {state.isr}")
+        if state.leader >= 0:
+            self._leads(index, state.leader_epoch, state.leader, "is written")
+        if before is not None:
+            if state.leader_epoch < before.leader_epoch:
+                raise BrokenPromise(f"{index} goes back to epoch {state.leader_epoch} from {before.leader_epoch}")
+            if state.controller_epoch < before.controller_epoch:
+                raise BrokenPromise(f"{index} is written by a controller of old")
+
+    def _leads(self, index: int, epoch: int, broker: int, how: str) -> None:
+        known = self._leaders.setdefault((index, epoch), broker)
+        if known != broker:
+            raise BrokenPromise(f"b{broker} {how} to lead {index} in epoch {epoch}, as b{known} does")
+
+    # -- brokers -------------------------------------------------------------------------------------------------------
+
+    def look(self, hosts: dict[int, Host]) -> None:
+        if self._broken is not None:
+            raise self._broken
+        for host in hosts.values():
+            process = host.process
+            if process is None or process.loop.is_paused:
+                continue
+            if process.loop.faults:
+                raise BrokenPromise(process.loop.faults[0])
+            for index in range(self._partitions):
+                partition = process.table.get(TOPIC, index)
+                if partition is not None and not partition.offline:
+                    self._look_at(process, index, partition)
+        self._look_at_isrs(hosts)
+
+    def _look_at(self, process: Process, index: int, partition: Partition) -> None:
+        seen = self._seen.get((process, index))
+        if seen is None or seen.partition is not partition:
+            seen = self._seen[process, index] = Seen(partition)
+        who = f"b{process.id}"
+        high_watermark, end_offset = partition.high_watermark, partition.log_end_offset
+        if high_watermark < seen.high_watermark:
+            raise BrokenPromise(f"{who} takes the high watermark of {index} back to {high_watermark} from {seen.high_watermark}")
+        if high_watermark > end_offset:
+            raise BrokenPromise(f"{who} has the high watermark of {index} at {high_watermark}, behind its end {end_offset}")
+        if not set(partition.isr) <= set(partition.replicas):
+            raise BrokenPromise(f"{who} has {partition.isr} in sync of {partition.replicas}")
+        seen.high_watermark = high_watermark
+        if partition.is_leader:
+            self._leads(index, partition.leader_epoch, process.id, "claims")
+        if seen.compared < high_watermark:
+            self._compare(process, index, partition, seen, high_watermark, who)
+
+    def _compare(
+        self, process: Process, index: int, partition: Partition, seen: Seen, until: int, who: str
+    ) -> None:
+        promises = self.promises
+        for held in self.read(process, partition, seen.compared, until):
+            if held.last_offset < promises.end(index):
+                promises.confirm(index, held, who)
+            elif partition.is_leader:
+                promises.commit(index, held, who)
+            else:
+                # A follower heard of it before we looked at its leader, or its leader is gone.
+                promises.commit(index, held, f"{who}, following,")
+            seen.compared = held.last_offset + 1
+
+    def read(self, process: Process, partition: Partition, start: int, until: int) -> list[Held]:
+        """The batches of a log from one offset to another."""
+        found: list[Held] = []
+        self._disks.current = process.host.disk
+        try:
+            while start < until:
+                piece = partition.log.read(start, READ_BYTES, until, min_one_batch=True, wait=True)
+                if piece is None:
+                    raise BrokenPromise(f"b{process.id} has nothing at {partition.index}:{start}, below {until}")
+                batches = parse(os.pread(piece.fd, piece.length, piece.position))
+                piece.release()
+                if not batches:
+                    raise BrokenPromise(f"b{process.id} has no batch at {partition.index}:{start}")
+                found += [held for held in batches if held.last_offset >= start]
+                start = batches[-1].last_offset + 1
+        finally:
+            self._disks.current = None
+        return found
+
+    def _look_at_isrs(self, hosts: dict[int, Host]) -> None:
+        """Whoever is in sync, and lives as it did when that was written, holds everything that is committed."""
+        for index, state in self._stated.items():
+            end = self.promises.end(index)
+            if len(state.isr_broker_epochs) != len(state.isr):
+                continue
+            for id, epoch in zip(state.isr, state.isr_broker_epochs, strict=True):
+                process = hosts[id].process
+                if process is None or process.session.broker_epoch != epoch or not process.is_listening:
+                    continue
+                partition = process.table.get(TOPIC, index)
+                if partition is None or partition.offline:
+                    continue
+                if partition.log_end_offset < end:
+                    raise BrokenPromise(
+                        f"b{id} is in sync with {index} ({state.isr}, epoch {state.leader_epoch}) and ends at "
+                        f"{partition.log_end_offset}, {end} is committed"
+                    )
+
+    # -- at the end ----------------------------------------------------------------------------------------------------
+
+    def equal_logs(self, hosts: dict[int, Host]) -> None:
+        """With nobody writing and everybody in sync, all logs are one, committed to its end."""
+        for index in range(self._partitions):
+            state = self._stated[index]
+            for id in state.isr:
+                process = hosts[id].process
+                assert process is not None
+                partition: Any = process.table.get(TOPIC, index)
+                held = self.read(process, partition, partition.log_start_offset, partition.log_end_offset)
+                if held != self.promises.committed[index]:
+                    raise BrokenPromise(f"b{id} holds another log of {index} than was committed")
+        self.promises.nothing_open()

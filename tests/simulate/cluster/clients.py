@@ -1,0 +1,240 @@
+"""Producers that send again until they are answered, and consumers that read what is committed.
+
+They live outside of all processes. Where a leader is they take from the picture of any broker, which may be late.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any, Final
+
+from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.codec import decode_response
+from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.protocol.headers import decode_response_header
+from tests.simulate.cluster.broker import Surroundings
+from tests.simulate.cluster.clock import BEGAN_MS, US_PER_MS
+from tests.simulate.cluster.connections import Dialled
+from tests.simulate.cluster.network import CLIENTS
+from tests.simulate.cluster.records import (
+    FETCH_VERSION,
+    PRODUCE_VERSION,
+    TOPIC,
+    crc_of,
+    fetch_frame,
+    made_batch,
+    parse,
+    produce_frame,
+)
+from tests.simulate.cluster.promises import Promises
+
+ANSWER_MS_MAX: Final = 3_000
+SETTLE_MS_MAX: Final = 1_500
+BACK_OFF_MS: Final = 60
+ACKS_ALL: Final = -1
+# Answers after which the same batch is sent again; everything else is an answer that must not be.
+RETRIED: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+    }
+)
+
+
+class Client:
+    """One connection at a time to who is thought to lead partition `index`, one request at a time."""
+
+    def __init__(self, name: str, index: int, around: Surroundings, tell: Callable[[str], object]) -> None:
+        self.name = name
+        self.index = index
+        self.around = around
+        self.tell = tell
+        self.leader_epoch = -1
+        self._link: Dialled | None = None
+        self._is_up = False
+        self._correlation_id = 0
+        self._waits = False
+        self._attempt = 0
+
+    def ask(self) -> None:
+        """Sends what `frame` makes, over the present connection or another one."""
+        self._waits = True
+        self._attempt += 1
+        self.around.world.after(ANSWER_MS_MAX * US_PER_MS, self._run_out, self._attempt)
+        if self._link is None:
+            self._dial()
+        elif self._is_up:
+            self.on_up()
+
+    def _dial(self) -> None:
+        leader = self._leader()
+        if leader < 0:
+            self._again_later()
+            return
+        self._is_up = False
+        around = self.around
+        self._link = Dialled(around.network, CLIENTS, None, leader, around.find, self, self.name)
+
+    def _leader(self) -> int:
+        hosts = [host for host in self.around.hosts.values() if host.process and host.process.is_listening]
+        if not hosts:
+            return -1
+        process = self.around.dice.choice(hosts).process
+        assert process is not None
+        topic = process.current.image.topics.get(TOPIC)
+        if topic is None or self.index >= len(topic.partitions):
+            return -1
+        partition = topic.partitions[self.index]
+        self.leader_epoch = partition.leader_epoch
+        return partition.leader
+
+    def on_up(self) -> None:
+        self._is_up = True
+        if self._waits and self._link is not None:
+            self._correlation_id += 1
+            self._link.send(self.frame(self._correlation_id))
+            self.sent()
+
+    def on_down(self, reason: str) -> None:
+        self._link = None
+        if self._waits:
+            self._again_later()
+
+    def _run_out(self, attempt: int) -> None:
+        if self._waits and attempt == self._attempt:
+            self.hang_up()
+            self._again_later()
+
+    def hang_up(self) -> None:
+        if self._link is not None:
+            self._link.close()
+            self._link = None
+
+    def _again_later(self) -> None:
+        self._attempt += 1
+        self.around.world.after(BACK_OFF_MS * US_PER_MS, self._again, self._attempt)
+
+    def _again(self, attempt: int) -> None:
+        if self._waits and attempt == self._attempt:
+            self.ask()
+
+    def on_frame(self, buffer: memoryview, start: int, end: int) -> None:
+        correlation_id = int.from_bytes(buffer[start : start + 4], "big")
+        if self._waits and correlation_id == self._correlation_id:
+            self.answered(buffer, start, end)
+
+    def refused(self, code: int) -> None:
+        assert code in RETRIED, f"{self.name} is answered {ErrorCode(code).name}"
+        if code not in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS):
+            self.hang_up()
+        self._again_later()
+
+    def done(self) -> None:
+        self._waits = False
+
+    @property
+    def is_busy(self) -> bool:
+        return self._waits
+
+    def sent(self) -> None: ...
+
+    def frame(self, correlation_id: int) -> bytes:
+        raise NotImplementedError
+
+    def answered(self, buffer: memoryview, start: int, end: int) -> None:
+        raise NotImplementedError
+
+
+class Producer(Client):
+    """`is_idempotent` ones number their records, and may not find them twice or out of order."""
+
+    def __init__(
+        self,
+        number: int,
+        index: int,
+        acks: int,
+        is_idempotent: bool,
+        around: Surroundings,
+        promises: Promises,
+        tell: Callable[[str], object],
+    ) -> None:
+        super().__init__(f"p{number}", index, around, tell)
+        self.acks = acks
+        self.producer_id = 1_000 + number if is_idempotent else -1
+        self._promises = promises
+        self._made = 0
+        self._batch = b""
+        self._count = 0
+
+    def produce(self, dice: random.Random) -> None:
+        if self.is_busy:
+            return
+        count = dice.randint(1, 3)
+        values = [f"{self.name}:{number}".encode() for number in range(self._made, self._made + count)]
+        now_ms = BEGAN_MS + self.around.world.now_ms
+        self._batch = made_batch(values, now_ms, self.producer_id, self._made)
+        self._promises.sent(self.index, crc_of(self._batch))
+        self._made += count
+        self._count = count
+        self.ask()
+
+    def frame(self, correlation_id: int) -> bytes:
+        return produce_frame(correlation_id, self.index, self._batch, self.acks, SETTLE_MS_MAX)
+
+    def sent(self) -> None:
+        if not self.acks:
+            self.done()
+
+    def answered(self, buffer: memoryview, start: int, end: int) -> None:
+        _, body = decode_response_header(ApiKey.PRODUCE, PRODUCE_VERSION, buffer, start, end)
+        answer: Any = decode_response(ApiKey.PRODUCE, PRODUCE_VERSION, buffer, body, end)
+        line = answer.responses[0].partition_responses[0]
+        if line.error_code:
+            self.refused(line.error_code)
+            return
+        self.done()
+        if self.acks == ACKS_ALL:
+            self.tell(f"{self.name} has {self._count} records acknowledged at {self.index}:{line.base_offset}")
+            self._promises.acknowledged(self.index, line.base_offset, crc_of(self._batch), self.name)
+
+
+class Consumer(Client):
+    """Reads on where it stopped."""
+
+    def __init__(
+        self, index: int, around: Surroundings, promises: Promises, tell: Callable[[str], object]
+    ) -> None:
+        super().__init__(f"c{index}", index, around, tell)
+        self.position = 0
+        self._promises = promises
+        self._asked_epoch = -1
+
+    def consume(self) -> None:
+        if not self.is_busy:
+            self.ask()
+
+    def frame(self, correlation_id: int) -> bytes:
+        return fetch_frame(correlation_id, self.index, self.position, self.leader_epoch)
+
+    def answered(self, buffer: memoryview, start: int, end: int) -> None:
+        _, body = decode_response_header(ApiKey.FETCH, FETCH_VERSION, buffer, start, end)
+        answer: Any = decode_response(ApiKey.FETCH, FETCH_VERSION, buffer, body, end)
+        line = answer.responses[0].partitions[0]
+        if line.error_code:
+            self.hang_up()
+            self.refused(line.error_code)
+            return
+        self.done()
+        for held in parse(line.records or b""):
+            if held.last_offset >= self.position:
+                self._promises.read(self.index, self.position, held, self.name)
+                self.position = held.last_offset + 1

@@ -1,0 +1,220 @@
+"""Time that moves by hand, and the event loop of each process on it. One thread; what is due at one time goes in the
+order in which it was asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import events
+from collections import deque
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Any, Final
+
+US_PER_MS: Final = 1_000
+US_PER_S: Final = 1_000_000
+# The wall clock when a run begins.
+BEGAN_MS: Final = 1_700_000_000_000
+# So many calls without time going by: somebody waits for itself.
+CALLS_AT_ONCE_MAX: Final = 100_000
+
+
+class Killed(BaseException):
+    """The process is no more; nobody below may catch it."""
+
+
+class Livelock(AssertionError):
+    """The world is busy without end."""
+
+
+class Handle:
+    """A call to come. `loop` is whose it is, None for the world's own."""
+
+    __slots__ = ("arguments", "call", "is_cancelled", "is_message", "loop")
+
+    def __init__(self, loop: ProcessLoop | None, call: Callable[..., object], arguments: tuple[Any, ...]) -> None:
+        self.loop = loop
+        self.call = call
+        self.arguments = arguments
+        self.is_cancelled = False
+        self.is_message = False
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+    def cancelled(self) -> bool:
+        return self.is_cancelled
+
+
+class World:
+    """Everything that is going to happen. `now_us` counts from the beginning of the run."""
+
+    def __init__(self) -> None:
+        self.now_us = 0
+        self._coming: list[tuple[int, int, Handle]] = []
+        self._asked = 0
+        self._ready: deque[Handle] = deque()
+
+    @property
+    def now_ms(self) -> int:
+        return self.now_us // US_PER_MS
+
+    def soon(self, handle: Handle) -> Handle:
+        self._ready.append(handle)
+        return handle
+
+    def at(self, due_us: int, handle: Handle) -> Handle:
+        self._asked += 1
+        heappush(self._coming, (due_us, self._asked, handle))
+        return handle
+
+    def after(self, delay_us: int, call: Callable[..., object], *arguments: Any) -> Handle:
+        """A call of the world's own."""
+        return self.at(self.now_us + delay_us, Handle(None, call, arguments))
+
+    def run_for(self, delay_us: int) -> None:
+        """Lets that much time go by, and everything happen that is due in it."""
+        end_us = self.now_us + delay_us
+        ready, coming = self._ready, self._coming
+        calls = 0
+        while True:
+            while ready:
+                calls += 1
+                if calls > CALLS_AT_ONCE_MAX:
+                    raise Livelock(f"{calls} calls at {self.now_ms} ms, the last of them {ready[0].call}")
+                _run(ready.popleft())
+            if not coming or coming[0][0] > end_us:
+                break
+            due_us, _, handle = heappop(coming)
+            if handle.is_cancelled:
+                continue
+            if due_us > self.now_us:
+                self.now_us = due_us
+                calls = 0
+            _run(handle)
+        self.now_us = end_us
+
+
+def _run(handle: Handle) -> None:
+    if handle.is_cancelled:
+        return
+    loop = handle.loop
+    if loop is None:
+        handle.call(*handle.arguments)
+    else:
+        loop.take(handle)
+
+
+class ProcessLoop(asyncio.AbstractEventLoop):
+    """The loop of one process. While it is paused its calls wait; after its end they never come.
+
+    `around` are called before and after each call, with nothing: whose disk it is.
+    """
+
+    def __init__(self, world: World, enter: Callable[[], object], leave: Callable[[], object]) -> None:
+        self._world = world
+        self._enter = enter
+        self._leave = leave
+        self.is_over = False
+        self.is_paused = False
+        self._held: list[Handle] = []
+        self.faults: list[str] = []
+
+    # -- whether it runs -----------------------------------------------------------------------------------------------
+
+    def take(self, handle: Handle) -> None:
+        if self.is_over:
+            return
+        if self.is_paused:
+            self._held.append(handle)
+            return
+        self._enter()
+        events._set_running_loop(self)
+        try:
+            handle.call(*handle.arguments)
+        except Killed:
+            return
+        finally:
+            events._set_running_loop(None)
+            self._leave()
+
+    def pause(self) -> None:
+        self.is_paused = True
+
+    def resume(self, *, messages_first: bool) -> None:
+        """What was held comes now: in its order, or first what lies in the sockets and then what is overdue."""
+        self.is_paused = False
+        held, self._held = self._held, []
+        if messages_first:
+            held.sort(key=lambda handle: not handle.is_message)
+        for handle in held:
+            self._world.soon(handle)
+
+    def end(self) -> None:
+        self.is_over = True
+        self._held.clear()
+
+    def message_at(self, due_us: int, call: Callable[..., object], *arguments: Any) -> Handle:
+        handle = Handle(self, call, arguments)
+        handle.is_message = True
+        return self._world.at(due_us, handle)
+
+    # -- what asyncio asks of a loop -----------------------------------------------------------------------------------
+
+    def time(self) -> float:
+        return self._world.now_us / US_PER_S
+
+    def call_soon(self, callback: Callable[..., object], *args: Any, context: Any = None) -> Any:  # type: ignore[override]
+        return self._world.soon(Handle(self, callback, args))
+
+    def call_later(self, delay: float, callback: Callable[..., object], *args: Any, context: Any = None) -> Any:  # type: ignore[override]
+        due_us = self._world.now_us + max(0, round(delay * US_PER_S))
+        return self._world.at(due_us, Handle(self, callback, args))
+
+    def call_at(self, when: float, callback: Callable[..., object], *args: Any, context: Any = None) -> Any:  # type: ignore[override]
+        due_us = max(self._world.now_us, -int(-when * US_PER_S // 1))
+        return self._world.at(due_us, Handle(self, callback, args))
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return asyncio.Future(loop=self)
+
+    def create_task(self, coro: Any, *, name: Any = None, context: Any = None) -> asyncio.Task[Any]:  # type: ignore[override]
+        return asyncio.Task(coro, loop=self)
+
+    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Any:  # type: ignore[override]
+        """At once: threads of the engine only wait for disks."""
+        future = self.create_future()
+        try:
+            future.set_result(func(*args))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+    def get_debug(self) -> bool:
+        return False
+
+    def is_running(self) -> bool:
+        return not self.is_over
+
+    def is_closed(self) -> bool:
+        return self.is_over
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """What nobody caught. A task that went with its process is no fault."""
+        error = context.get("exception")
+        if error is not None and not self.is_over:
+            self.faults.append(f"{context.get('message')}: {error!r}")
+
+
+class ProcessClock:
+    """A process's clocks: the wall clock may jump, the other one does not. `clock.Clock` fits."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.jumped_ms = 0
+
+    def now_ms(self) -> int:
+        return BEGAN_MS + self._world.now_us // US_PER_MS + self.jumped_ms
+
+    def monotonic_ms(self) -> int:
+        return 1_000 + self._world.now_us // US_PER_MS

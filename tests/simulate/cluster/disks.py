@@ -1,0 +1,107 @@
+"""The disks of a cluster: each recorded as `tests.simulate.disk` does, and each to be broken by itself.
+
+The functions of `os` are replaced once for a whole run; they serve the disk of the process that runs at that moment.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from tests.simulate.cluster.clock import Killed
+from tests.simulate.crashes import Unsynced
+from tests.simulate.disk import PORT, Disk
+from tests.simulate.tree import SYNC, WRITE, Op, materialise
+
+Real = Callable[..., Any]
+
+
+class ProcessDisk(Disk):
+    """`dies_in` operations from now its process is killed, in the middle of a write if there is one; None: it is not.
+    `fails`: it says EIO to what is to be made durable.
+    """
+
+    def __init__(self, top: Path) -> None:
+        super().__init__(top)
+        self.dies_in: int | None = None
+        self.is_dead = False
+        self.fails = False
+
+    def _name_of(self, node: int) -> str:
+        return f"inode {node}"
+
+    def _do(self, op: Op, act: Callable[[], Any]) -> Any:
+        if self.is_dead:
+            raise Killed
+        if self.dies_in is not None:
+            self.dies_in -= 1
+            if self.dies_in < 0:
+                self.is_dead = True
+                raise Killed
+        if self.fails and op.kind == SYNC:
+            raise OSError(errno.EIO, "simulated")
+        return super()._do(op, act)
+
+    def _write(self, real: Real, fd: int, data: Any) -> int:
+        if self.dies_in == 0 and len(data) > 1 and fd in self._nodes and not self.is_dead:
+            # The last thing that this process does, and it does half of it.
+            self.dies_in = None
+            super()._write(real, fd, bytes(data)[: len(data) // 2])
+            self.is_dead = True
+            raise Killed
+        return super()._write(real, fd, data)
+
+
+class Disks:
+    """A context manager. `current` is whose disk the functions of `os` serve, None outside of all processes."""
+
+    def __init__(self) -> None:
+        self.current: ProcessDisk | None = None
+        self._real: dict[str, Real] = {}
+
+    def __enter__(self) -> Disks:
+        for name in PORT:
+            real = self._real[name] = getattr(os, name)
+            act = getattr(ProcessDisk, f"_{'rename' if name == 'replace' else name}")
+            setattr(os, name, self._routed(act, real))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for name, real in self._real.items():
+            setattr(os, name, real)
+
+    def _routed(self, act: Real, real: Real) -> Real:
+        def call(*arguments: Any, **more: Any) -> Any:
+            disk = self.current
+            return real(*arguments, **more) if disk is None else act(disk, real, *arguments, **more)
+
+        return call
+
+
+NOTHING_KEPT: Final = 0.3
+
+
+def after_power_cut(disk: ProcessDisk, dice: random.Random, home: Path) -> ProcessDisk:
+    """The disk as the machine finds it again, in a directory of its own: of what was not synced something may be left,
+    of each file and of each directory what came first.
+    """
+    found = Unsynced(disk.start, disk.ops, len(disk.ops))
+    names: dict[int, list[Op]] = {}
+    data: dict[int, list[Op]] = {}
+    if dice.random() > NOTHING_KEPT:
+        names = {node: ops[: dice.randint(0, len(ops))] for node, ops in found.names.items()}
+        data = {node: ops[: dice.randint(0, len(ops))] for node, ops in found.data.items()}
+        for node, kept in data.items():
+            lost = found.data[node][len(kept) :]
+            if lost and lost[0].kind == WRITE and dice.random() < 0.5:
+                torn = lost[0]
+                data[node] = [*kept, torn._replace(data=torn.data[: dice.randint(0, len(torn.data))])]
+    listing = found.left(names, data)
+    shutil.rmtree(disk.top)
+    materialise(listing, home)
+    return ProcessDisk(home)

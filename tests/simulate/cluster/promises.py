@@ -1,0 +1,99 @@
+"""What the cluster has promised to its clients, kept apart from how they work: each committed batch, once and for all.
+
+A batch counts as committed as soon as any leader's high watermark, an acknowledgement or a consumer says so. From then
+on nothing else may ever be found at its offsets.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tests.simulate.cluster.records import Held
+
+
+class BrokenPromise(AssertionError):
+    pass
+
+
+class Expected(NamedTuple):
+    crc: int
+    who: str
+
+
+class Promises:
+    """By partition: `committed` batches without a hole from offset 0, and what must turn out to be among them."""
+
+    def __init__(self, partitions: int) -> None:
+        self.committed: list[list[Held]] = [[] for _ in range(partitions)]
+        self._at: list[dict[int, Held]] = [{} for _ in range(partitions)]
+        self._expected: list[dict[int, Expected]] = [{} for _ in range(partitions)]
+        self._sent: list[set[int]] = [set() for _ in range(partitions)]
+        self._next_sequence: dict[tuple[int, int], int] = {}
+        self.acknowledgements = 0
+
+    def end(self, index: int) -> int:
+        committed = self.committed[index]
+        return committed[-1].last_offset + 1 if committed else 0
+
+    def sent(self, index: int, crc: int) -> None:
+        self._sent[index].add(crc)
+
+    def acknowledged(self, index: int, base_offset: int, crc: int, who: str) -> None:
+        """To a producer that asked for all."""
+        self.acknowledgements += 1
+        self._expect(index, base_offset, crc, f"{who} was told")
+
+    def read(self, index: int, position: int, held: Held, who: str) -> None:
+        """A consumer at `position` was given this."""
+        if held.base_offset > position:
+            raise BrokenPromise(f"{who} at {index}:{position} is given {held}: a hole")
+        self._expect(index, held.base_offset, held.crc, f"{who} read")
+
+    def _expect(self, index: int, base_offset: int, crc: int, who: str) -> None:
+        held = self._at[index].get(base_offset)
+        if held is not None:
+            self._compare(index, held, Expected(crc, who))
+        elif base_offset < self.end(index):
+            raise BrokenPromise(f"{who} of a batch at {index}:{base_offset}, which is in the middle of another one")
+        else:
+            known = self._expected[index].setdefault(base_offset, Expected(crc, who))
+            if known.crc != crc:
+                raise BrokenPromise(f"{index}:{base_offset} is {crc:08x} as {who}, and {known.crc:08x} as {known.who}")
+
+    def _compare(self, index: int, held: Held, expected: Expected) -> None:
+        if held.crc != expected.crc:
+            raise BrokenPromise(f"{expected.who} {expected.crc:08x} at {index}:{held.base_offset}; there lies {held}")
+
+    def commit(self, index: int, held: Held, who: str) -> None:
+        """The next batch below a leader's high watermark."""
+        end = self.end(index)
+        if held.base_offset != end:
+            raise BrokenPromise(f"{who} holds {held} at {index} where {end} comes next: offsets are not dense")
+        if held.crc not in self._sent[index]:
+            raise BrokenPromise(f"{who} holds {held} at {index}, which nobody sent")
+        expected = self._expected[index].pop(end, None)
+        if expected is not None:
+            self._compare(index, held, expected)
+        if held.producer_id >= 0:
+            key = (index, held.producer_id)
+            if held.base_sequence != self._next_sequence.get(key, 0):
+                raise BrokenPromise(
+                    f"{who} holds {held} at {index} where #{self._next_sequence.get(key, 0)} comes next: twice, or out of order"
+                )
+            self._next_sequence[key] = held.base_sequence + held.last_offset - held.base_offset + 1
+        self.committed[index].append(held)
+        self._at[index][held.base_offset] = held
+
+    def confirm(self, index: int, held: Held, who: str) -> None:
+        """Somebody holds this below its high watermark, and below what is committed."""
+        known = self._at[index].get(held.base_offset)
+        if known is None or known != held:
+            raise BrokenPromise(f"{who} holds {held} at {index}, committed is {known}")
+
+    def nothing_open(self) -> None:
+        """At the end: whatever was acknowledged or read is there."""
+        for index, expected in enumerate(self._expected):
+            for base_offset, (crc, who) in expected.items():
+                raise BrokenPromise(
+                    f"{who} {crc:08x} at {index}:{base_offset}; it is gone, the log ends at {self.end(index)}"
+                )

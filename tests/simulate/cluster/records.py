@@ -1,0 +1,80 @@
+"""Batches as the simulator tells them apart: by where they lie, who led, and the checksum of what they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.codec import encode_request
+from brokers.engine.protocol.headers import encode_request_frame
+from brokers.engine.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from brokers.engine.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from brokers.engine.records import batch as layout
+from brokers.engine.records.builder import Record, build_batch
+
+TOPIC = "orders"
+PRODUCE_VERSION, FETCH_VERSION = 9, 12
+
+
+class Held(NamedTuple):
+    """A batch in a log. `crc` covers everything but its offsets and its leader epoch."""
+
+    base_offset: int
+    last_offset: int
+    leader_epoch: int
+    crc: int
+    producer_id: int
+    base_sequence: int
+
+    def __str__(self) -> str:
+        whose = f" producer {self.producer_id} #{self.base_sequence}" if self.producer_id >= 0 else ""
+        return f"{self.base_offset}-{self.last_offset} of epoch {self.leader_epoch} crc {self.crc:08x}{whose}"
+
+
+def parse(data: bytes | memoryview) -> list[Held]:
+    """The whole batches at the front of `data`."""
+    found, position = [], 0
+    while position + layout.HEADER_BYTES <= len(data):
+        # fmt: off
+        (base_offset, length, epoch, _, crc, _, last_delta, _, _, producer_id, _, sequence, _
+         ) = layout.HEADER.unpack_from(data, position)
+        # fmt: on
+        position += length + layout.LOG_OVERHEAD_BYTES
+        if position > len(data):
+            break
+        found.append(Held(base_offset, base_offset + last_delta, epoch, crc, producer_id, sequence))
+    return found
+
+
+def made_batch(values: Sequence[bytes], now_ms: int, producer_id: int, sequence: int) -> bytes:
+    records = [Record(now_ms, None, value) for value in values]
+    return bytes(
+        build_batch(
+            records,
+            producer_id=producer_id,
+            producer_epoch=0 if producer_id >= 0 else -1,
+            base_sequence=sequence if producer_id >= 0 else -1,
+        )
+    )
+
+
+def crc_of(batch: bytes) -> int:
+    return parse(batch)[0].crc
+
+
+def produce_frame(correlation_id: int, index: int, records: bytes, acks: int, timeout_ms: int) -> bytes:
+    data = [PartitionProduceData(index=index, records=records)]
+    request = ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=[TopicProduceData(TOPIC, data)])
+    body = encode_request(ApiKey.PRODUCE, PRODUCE_VERSION, request)
+    return encode_request_frame(ApiKey.PRODUCE, PRODUCE_VERSION, correlation_id, "producer", body)
+
+
+def fetch_frame(correlation_id: int, index: int, offset: int, leader_epoch: int) -> bytes:
+    wanted = FetchPartition(
+        partition=index, fetch_offset=offset, current_leader_epoch=leader_epoch, partition_max_bytes=1 << 20
+    )
+    topic = FetchTopic(topic=TOPIC, partitions=[wanted])
+    request = FetchRequest(replica_id=-1, max_wait_ms=0, min_bytes=1, max_bytes=1 << 20, topics=[topic])
+    body = encode_request(ApiKey.FETCH, FETCH_VERSION, request)
+    return encode_request_frame(ApiKey.FETCH, FETCH_VERSION, correlation_id, "consumer", body)
