@@ -47,8 +47,11 @@ class Given:
     zookeeper_away_s: float = ZOOKEEPER_AWAY_S
 
 
+BEGAN_S = time.monotonic()
+
+
 def say(line: str) -> None:
-    print(line, flush=True)
+    print(f"{time.monotonic() - BEGAN_S:7.1f}  {line}", flush=True)
 
 
 def run(given: Given, zookeeper: EmbeddedZooKeeper, directory: Path) -> bool:
@@ -148,11 +151,21 @@ def _judged(load: Workload) -> bool:
             f"{f' (first {verdict.lost[0]})' if verdict.lost else ''}, {len(verdict.reordered)} reordered, "
             f"{len(verdict.repeated)} written twice"
         )
-    pauses_ms = [pause for partition in load.acknowledged for pause in partition.pauses_ms]
-    if pauses_ms:
-        middle_s, most_s = statistics.median(pauses_ms) / 1000, max(pauses_ms) / 1000
-        say(f"{load.topic}: {len(pauses_ms)} times a partition was away: p50 {middle_s:.2f} s, max {most_s:.2f} s")
+    _say_pauses(load)
     return holds
+
+
+def _say_pauses(load: Workload) -> None:
+    """How long partitions kept their producer waiting; the longest with the time at which it ended."""
+    pauses = [pause for partition in load.acknowledged for pause in partition.pauses_ms]
+    if not pauses:
+        return
+    middle_s = statistics.median(length for _, length in pauses) / 1000
+    ended_ms, most_ms = max(pauses, key=lambda pause: pause[1])
+    say(
+        f"{load.topic}: {len(pauses)} times a partition was away: p50 {middle_s:.2f} s, "
+        f"max {most_ms / 1000:.2f} s (until {ended_ms / 1000 - BEGAN_S:.1f})"
+    )
 
 
 def _equal(cluster: EngineCluster) -> bool:

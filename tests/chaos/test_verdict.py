@@ -38,7 +38,7 @@ def test_acknowledgements_are_counted_once_and_long_waits_are_remembered() -> No
         acknowledged.add(number, now_ms)
     assert acknowledged.numbers() == {0, 1, 9_000}
     assert acknowledged.count == 3
-    assert acknowledged.pauses_ms == [PAUSE_MS_MIN]
+    assert acknowledged.pauses_ms == [(2.0 + PAUSE_MS_MIN, PAUSE_MS_MIN)]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,8 @@ class Acknowledged:
     def __init__(self) -> None:
         self._flags = bytearray()
         self.count = 0
-        self.pauses_ms: list[float] = []
+        # (when it ended, how long it was) of every longer wait
+        self.pauses_ms: list[tuple[float, float]] = []
         self._last_ms: float | None = None
 
     def add(self, number: int, now_ms: float) -> None:
@@ -29,7 +30,7 @@ class Acknowledged:
             self._flags[number] = 1
             self.count += 1
         if self._last_ms is not None and now_ms - self._last_ms >= PAUSE_MS_MIN:
-            self.pauses_ms.append(now_ms - self._last_ms)
+            self.pauses_ms.append((now_ms, now_ms - self._last_ms))
         self._last_ms = now_ms
 
     def numbers(self) -> set[int]:
