@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import admin
+from django.urls import URLPattern, reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
 
-from brokers import selectors, services
-from brokers.choices import Health
+from brokers import panel, selectors, services
+from brokers.choices import Health, RebalanceState
 from brokers.health import offline_directories
-from brokers.models import Broker, Cluster, Host, Placement, PortLease
+from brokers.models import Broker, Cluster, Host, Placement, PortLease, Rebalance, RollingRestart
 from tenants.actors import Actor
 from tenants.operator import OperatorAdmin, operator_action
 
@@ -24,11 +27,28 @@ HEALTH_COLOURS = {
 }
 
 
+STATE_COLOURS = {
+    RebalanceState.PLANNED.label: "info",
+    RebalanceState.RUNNING.label: "info",
+    RebalanceState.UNDOING.label: "info",
+    RebalanceState.PAUSED.label: "warning",
+    RebalanceState.DONE.label: "success",
+}
+
+
 @admin.register(Cluster)
 class ClusterAdmin(OperatorAdmin):
     symbol = "hub"
-    list_display = ("id", "name", "kind", "accepts_instances", "sold_bandwidth", "sold_storage", "instances")
+    list_display = ("name", "map", "kind", "accepts_instances", "sold_bandwidth", "sold_storage", "instances")
     exclude = ("control_secret_file",)
+
+    def get_urls(self) -> list[URLPattern]:
+        return [*panel.cluster_urls(), *super().get_urls()]
+
+    @admin.display(description=_("map"))
+    def map(self, cluster: Cluster) -> SafeString:
+        at = reverse("admin:brokers_cluster_map", args=[cluster.pk])
+        return format_html('<a href="{}">{}</a>', at, _("Brokers, leaders, moves"))
 
     @admin.display(description=_("sold bandwidth"))
     def sold_bandwidth(self, cluster: Cluster) -> str:
@@ -54,11 +74,24 @@ class HostAdmin(OperatorAdmin):
 @admin.register(Broker)
 class BrokerAdmin(OperatorAdmin):
     symbol = "memory"
-    list_display = ("number", "cluster", "host", "health", "wanted", "process_state", "process_restarts", "load")
+    list_display = (
+        "number",
+        "cluster",
+        "host",
+        "rack",
+        "health",
+        "wanted",
+        "process_state",
+        "process_restarts",
+        "load",
+    )
     readonly_fields = ("offline_disks",)
     list_filter = ("cluster", "wanted", "process_state")
     list_select_related = ("cluster", "host")
     actions = ("restart",)
+
+    def get_queryset(self, request: Any) -> Any:
+        return super().get_queryset(request).filter(removed_at=None)
 
     @display(description=_("health"), label=HEALTH_COLOURS)
     def health(self, broker: Broker) -> str:
@@ -78,6 +111,42 @@ class BrokerAdmin(OperatorAdmin):
     def restart(self, acting: Actor, broker: Broker) -> Any:
         services.restart_broker(acting=acting, broker=broker)
         return _("is being restarted")
+
+
+@admin.register(Rebalance)
+class RebalanceAdmin(OperatorAdmin):
+    symbol = "swap_horiz"
+    list_display = ("id", "cluster", "kind", "broker", "coloured_state", "moves_done", "planned_by", "created_at")
+    list_filter = ("cluster", "kind", "state")
+    list_select_related = ("cluster", "broker")
+
+    def get_urls(self) -> list[URLPattern]:
+        return [*panel.rebalance_urls(), *super().get_urls()]
+
+    @display(description=_("state"), label=STATE_COLOURS)
+    def coloured_state(self, row: Rebalance) -> str:
+        return str(row.get_state_display())
+
+    @admin.display(description=_("moves done"))
+    def moves_done(self, row: Rebalance) -> str:
+        progress = selectors.progress_of(row)
+        return f"{progress.done:,} / {progress.total:,}"
+
+
+@admin.register(RollingRestart)
+class RollingRestartAdmin(OperatorAdmin):
+    symbol = "restart_alt"
+    list_display = ("id", "cluster", "coloured_state", "brokers_done", "trouble", "asked_by", "created_at", "ended_at")
+    list_filter = ("cluster", "state")
+    list_select_related = ("cluster",)
+
+    @display(description=_("state"), label=STATE_COLOURS)
+    def coloured_state(self, row: RollingRestart) -> str:
+        return str(row.get_state_display())
+
+    @admin.display(description=_("brokers done"))
+    def brokers_done(self, row: RollingRestart) -> str:
+        return f"{row.done} / {len(row.numbers)}"
 
 
 @admin.register(Placement)

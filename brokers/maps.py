@@ -20,6 +20,7 @@ from brokers.choices import Health, RebalanceKind, WantedState
 from brokers.health import health
 from brokers.limits import OBSERVE_CACHE_S
 from brokers.models import Broker, Cluster, Rebalance
+from instances.limits import BYTES_PER_GB
 from instances.ports import BrokerSilence
 from tenants.errors import Unavailable
 
@@ -46,6 +47,15 @@ class BrokerLook:
     def number(self) -> int:
         return self.row.number
 
+    @property
+    def log_bytes(self) -> int | None:
+        """What it said last that its logs take."""
+        return (self.row.observed or {}).get("log_bytes")
+
+    @property
+    def capacity_bytes(self) -> int:
+        return self.row.storage_gb * BYTES_PER_GB
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterMap:
@@ -60,6 +70,11 @@ class ClusterMap:
     @property
     def is_known(self) -> bool:
         return bool(self.counts)
+
+    @property
+    def shown(self) -> Mapping[str, int | None]:
+        """Every count, None where it is not known."""
+        return {name: self.counts.get(name) for name in COUNTS}
 
     @property
     def is_safe(self) -> bool:

@@ -274,6 +274,14 @@ class ReplicaMove(models.Model):
     def __str__(self) -> str:
         return f"{self.topic}/{self.partition}"
 
+    @property
+    def copies_bytes(self) -> int:
+        """What it takes: its size for every broker that gets a copy."""
+        arriving, present = set(self.target), set(self.before)
+        if self.rebalance.is_going_back:
+            arriving, present = present, arriving
+        return self.size_bytes * len(arriving - present)
+
 
 class RollingRestart(Versioned):
     """One broker of a cluster after the other, each when the one before it is back and in sync (`brokers.rolling`).

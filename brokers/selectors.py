@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from brokers.choices import Health, MoveState, WantedState
 from brokers.health import health
-from brokers.models import Broker, Cluster, Host, Placement, Rebalance, RollingRestart
+from brokers.models import Broker, Cluster, Host, Placement, PortLease, Rebalance, RollingRestart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +59,12 @@ def brokers() -> QuerySet[Broker]:
 
 def placements() -> QuerySet[Placement]:
     return Placement.objects.select_related("cluster", "instance__tenant").order_by("cluster_id", "instance_id")
+
+
+def instances_by_broker(cluster: Cluster) -> dict[int, int]:
+    """Broker number -> how many instances have a port there."""
+    rows = PortLease.objects.filter(broker__cluster=cluster).values("broker__number").annotate(found=Count("id"))
+    return {row["broker__number"]: row["found"] for row in rows}
 
 
 def rebalances() -> QuerySet[Rebalance]:

@@ -1,0 +1,85 @@
+"""What the operator's pages say in words and marks: states of clusters, brokers, rebalances and moves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from django import template
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+
+from brokers.choices import Health, MoveState, RebalanceState, RestartState
+from brokers.maps import BrokerLook, ClusterMap
+from tenants.templatetags.console import PHASES
+
+register = template.Library()
+
+# Which of the console's pills says the same: mark and colour together, never colour alone.
+LIKE: Mapping[str, str] = {
+    Health.HEALTHY: "running",
+    Health.STARTING: "provisioning",
+    Health.LATE: "suspended",
+    Health.DISK_OFFLINE: "failed",
+    Health.DOWN: "failed",
+    Health.STOPPED: "deleting",
+    RebalanceState.PLANNED: "requested",
+    RebalanceState.RUNNING: "updating",
+    RebalanceState.PAUSED: "suspended",
+    RebalanceState.UNDOING: "updating",
+    RebalanceState.DONE: "running",
+    RebalanceState.UNDONE: "deleting",
+    RebalanceState.DISCARDED: "deleting",
+    RestartState.CANCELLED: "deleting",
+    MoveState.WAITING: "requested",
+    MoveState.SKIPPED: "deleting",
+}
+
+
+def _pill(like: str, word: str) -> SafeString:
+    shape = PHASES[like][1]
+    return format_html(
+        '<span class="pill {}"><svg viewBox="0 0 10 10" aria-hidden="true">{}</svg>{}</span>',
+        like,
+        SafeString(shape),
+        word,
+    )
+
+
+@register.simple_tag
+def state_pill(row: Any) -> SafeString:
+    """The state of a rebalance, a move or a rolling restart."""
+    return _pill(LIKE.get(row.state, "requested"), row.get_state_display())
+
+
+@register.simple_tag
+def broker_pill(look: BrokerLook) -> SafeString:
+    """One word about a broker; one that catches up or is being emptied says so first."""
+    if look.is_draining:
+        return _pill("updating", _("Draining"))
+    if look.health == Health.HEALTHY and look.out_of_sync:
+        return _pill("suspended", _("Catching up, %(count)s left") % {"count": f"{look.out_of_sync:,}"})
+    return _pill(LIKE[look.health], str(look.health.label))
+
+
+@register.simple_tag
+def cluster_pill(found: ClusterMap) -> SafeString:
+    """Whether anything is missing."""
+    if not found.is_known:
+        return _pill("failed", _("Not known"))
+    if not found.is_safe:
+        return _pill("failed", _("Partitions without a leader"))
+    return _pill("running", _("Healthy")) if found.is_whole else _pill("suspended", _("Degraded, safe"))
+
+
+@register.filter
+def at(mapping: Mapping[int, int], key: int) -> int:
+    """`mapping[key]`, 0 where there is none."""
+    return mapping.get(key, 0)
+
+
+@register.filter
+def way(replicas: Sequence[int]) -> str:
+    """Replicas as one reads them: `1, 2, 3`."""
+    return ", ".join(str(replica) for replica in replicas)

@@ -1,0 +1,208 @@
+"""The operator's pages of a cluster: they show what is missing, and their buttons do what services do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Permission
+from django.test import Client
+from django.urls import reverse
+
+from brokers import maps, moving, observe, rebalances, rolling
+from brokers.choices import ProcessState
+from brokers.contract.usage import USAGE_TOPIC
+from brokers.models import Broker, Cluster, Rebalance, RollingRestart
+from instances import ports
+from instances.ports import BrokerSilence
+from tenants.actors import system_actor
+from tenants.models import User
+from tests.support.api_cases import make_member, make_user
+from tests.support.fake_cluster import FakeCluster, carry_out, settled_on
+from tests.support.fleet import make_fleet, plugged
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture()
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    found = make_fleet(tmp_path, brokers=4)
+    found.brokers.update(process_state=ProcessState.RUNNING)
+    with plugged(ports.reconcile, lambda _instance_id: None):
+        yield found
+
+
+@pytest.fixture()
+def door(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
+    instance = settled_on(cluster, 1, 2, 3)
+    found = FakeCluster(brokers={1, 2, 3, 4})
+    found.add(f"{instance.pk}.orders", (1, 3), (2, 3), (3, 1))
+    found.add(USAGE_TOPIC, (1,), (2,), (3,), (4,))
+    for module in (moving, rebalances):
+        monkeypatch.setattr(module, "ClusterDoor", lambda _cluster: found)
+    return found
+
+
+@pytest.fixture(autouse=True)
+def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What brokers 1 to 3 say of the cluster; broker 4 keeps silent."""
+    shares = [
+        {"id": number, "live": True, "stopping": False, "leaders": 2, "preferred": 2, "replicas": 4, "out_of_sync": 0}
+        for number in (1, 2, 3)
+    ]
+    known: dict[str, Any] = dict.fromkeys(maps.COUNTS, 0) | {
+        "broker_id": 2, "ready": True, "controller_id": 2, "controller_epoch": 7, "partitions": 1_204,
+        "brokers": shares,
+    }  # fmt: skip
+
+    def ask_all(targets: Any, path: str) -> observe.Answers:
+        silent = tuple(BrokerSilence(broker_id=one.number, reason="") for one in targets if one.number == 4)
+        return observe.Answers(bodies={2: known} if known else {}, silent=silent)
+
+    monkeypatch.setattr(maps, "_ask", lambda found: ask_all(observe.targets_of_cluster(found), ""))
+    return known
+
+
+@pytest.fixture()
+def panel() -> Client:
+    client = Client()
+    client.force_login(User.objects.create_superuser("ops@example.com", "a long enough passphrase"))
+    return client
+
+
+def third(cluster: Cluster) -> Broker:
+    return Broker.objects.get(cluster=cluster, number=3)
+
+
+def shown(panel: Client, name: str, *args: object, query: str = "") -> str:
+    answer = panel.get(reverse(f"admin:{name}", args=args) + query)
+    assert answer.status_code == 200
+    return answer.content.decode()
+
+
+def post(panel: Client, name: str, *args: object, **body: str) -> str:
+    answer = panel.post(reverse(f"admin:{name}", args=args), body, follow=True)
+    assert answer.status_code == 200
+    return answer.content.decode()
+
+
+def test_the_map_says_whether_anything_is_missing(panel: Client, cluster: Cluster, answers: dict[str, Any]) -> None:
+    page = shown(panel, "brokers_cluster_map", cluster.pk)
+    assert "of 1,204 partitions" in page and "Broker 4 does not answer." in page
+    assert "Degraded, safe" in page and "controller" in page
+    assert cluster.read_control_secret() not in page
+    answers["offline"] = 2
+    assert "Partitions without a leader" in shown(panel, "brokers_cluster_map", cluster.pk)
+    answers.clear()
+    assert "Not known" in shown(panel, "brokers_cluster_map", cluster.pk)
+
+
+def test_the_map_renews_only_its_part(panel: Client, cluster: Cluster) -> None:
+    answer = panel.get(reverse("admin:brokers_cluster_map", args=[cluster.pk]), headers={"HX-Request": "true"})
+    assert b"<html" not in answer.content and b"Under-replicated" in answer.content
+
+
+def test_partitions_are_shown_a_page_at_a_time(
+    panel: Client, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: dict[str, Any] = {}
+
+    def page(_cluster: Cluster, **wanted: Any) -> tuple[list[Mapping[str, Any]], str]:
+        asked.update(wanted)
+        line = {
+            "topic": "ins-00000000.orders", "partition": 7, "instance_id": "ins-00000000", "leader": -1,
+            "leader_epoch": 3, "replicas": [1, 2], "isr": [1], "adding": [], "removing": [],
+        }  # fmt: skip
+        return [line], "ins-00000000.orders/7"
+
+    monkeypatch.setattr(maps, "partition_page", page)
+    shown_page = shown(panel, "brokers_cluster_partitions", cluster.pk, query="?state=offline&broker=2&after=a%2F1")
+    assert (asked["state"], asked["broker"], asked["after"], asked["limit"]) == ("offline", 2, "a/1", 50)
+    assert "ins-00000000.orders / 7" in shown_page and "none" in shown_page
+    assert "after=ins-00000000.orders%2F7" in shown_page
+    shown(panel, "brokers_cluster_partitions", cluster.pk, query="?state=odd&broker=x")
+    assert (asked["state"], asked["broker"]) == ("all", None)
+
+
+def test_a_broker_is_added_by_its_form(panel: Client, cluster: Cluster) -> None:
+    host = third(cluster).host
+    assert "Data directories" in shown(panel, "brokers_broker_add_to", cluster.pk)
+    body = {"host": host.pk, "rack": "b", "data_dirs": "", "bandwidth_mb_s": "900", "storage_gb": "100"}
+    page = post(panel, "brokers_broker_add_to", cluster.pk, **body)
+    assert "Broker 5 is being started" in page
+    assert cluster.brokers.get(number=5).rack == "b"
+    page = post(panel, "brokers_broker_add_to", cluster.pk, **{**body, "data_dirs": "relative/path"})
+    assert "An absolute path." in page
+    assert cluster.brokers.count() == 5
+
+
+def test_a_drain_is_looked_at_started_paused_and_undone(panel: Client, cluster: Cluster, door: FakeCluster) -> None:
+    page = post(panel, "brokers_plan_drain", third(cluster).pk)
+    row = Rebalance.objects.get()
+    assert "Nothing moves yet" in page and "orders / 0" in page and not row.removes
+    assert "Running" in post(panel, "brokers_rebalance_act", row.pk, "start")
+    assert "Paused" in post(panel, "brokers_rebalance_act", row.pk, "pause")
+    assert "Draining" not in post(panel, "brokers_rebalance_act", row.pk, "resume")
+    assert "Draining" in shown(panel, "brokers_cluster_map", cluster.pk)
+    assert "Being undone" in post(panel, "brokers_rebalance_act", row.pk, "undo")
+    carry_out(door, row)
+    assert "Undone" in shown(panel, "brokers_rebalance_change", row.pk, query="?state=undone")
+    assert "The rebalance is undone." in post(panel, "brokers_rebalance_act", row.pk, "pause")
+
+
+def test_removing_a_broker_asks_for_its_number(panel: Client, cluster: Cluster, door: FakeCluster) -> None:
+    post(panel, "brokers_plan_drain", third(cluster).pk, removes="yes")
+    row = Rebalance.objects.get()
+    page = post(panel, "brokers_rebalance_act", row.pk, "start", typed="4")
+    assert "Type the number" in page
+    post(panel, "brokers_rebalance_act", row.pk, "start", typed="3")
+    carry_out(door, row)
+    assert third(cluster).removed_at is not None
+    assert "Broker 3<" not in shown(panel, "brokers_cluster_map", cluster.pk)
+
+
+def test_levelling_is_planned_and_discarded(panel: Client, cluster: Cluster, door: FakeCluster) -> None:
+    post(panel, "brokers_plan_balance", cluster.pk)
+    row = Rebalance.objects.get()
+    assert "Discarded" in post(panel, "brokers_rebalance_act", row.pk, "discard")
+    carry_out(door, rebalances.start(acting=system_actor("test"), rebalance=_balance(cluster)))
+    assert "nothing to move" in post(panel, "brokers_plan_balance", cluster.pk)
+
+
+def _balance(cluster: Cluster) -> Rebalance:
+    return rebalances.plan_balance(acting=system_actor("test"), cluster=cluster)
+
+
+def test_a_rolling_restart_is_followed_on_the_map(panel: Client, cluster: Cluster) -> None:
+    assert "restarted one after the other" in post(panel, "brokers_rolling_restart", cluster.pk)
+    row = RollingRestart.objects.get()
+    assert "Now: broker 1." in shown(panel, "brokers_cluster_map", cluster.pk)
+    post(panel, "brokers_restart_act", row.pk, "pause")
+    post(panel, "brokers_restart_act", row.pk, "cancel")
+    row.refresh_from_db()
+    assert row.state == "cancelled"
+    assert "Now: broker" not in shown(panel, "brokers_cluster_map", cluster.pk)
+
+
+@pytest.mark.parametrize("name", ["rebalance", "rollingrestart"])
+def test_the_lists_open(panel: Client, cluster: Cluster, door: FakeCluster, name: str) -> None:
+    _balance(cluster)
+    rolling.start(acting=system_actor("test"), cluster=cluster)
+    assert cluster.name in shown(panel, f"brokers_{name}_changelist")
+
+
+def test_who_may_only_look_cannot_act_and_a_tenant_sees_nothing(cluster: Cluster, door: FakeCluster) -> None:
+    looker = make_user(is_staff=True)
+    looker.user_permissions.add(Permission.objects.get(codename="view_cluster"))
+    client = Client()
+    client.force_login(looker)
+    assert "Plan to empty" not in shown(client, "brokers_cluster_map", cluster.pk)
+    assert client.post(reverse("admin:brokers_plan_drain", args=[third(cluster).pk])).status_code == 403
+    assert client.post(reverse("admin:brokers_rolling_restart", args=[cluster.pk])).status_code == 403
+    assert not Rebalance.objects.exists() and not RollingRestart.objects.exists()
+    tenant = Client()
+    tenant.force_login(make_member().user)
+    for name in ("brokers_cluster_map", "brokers_cluster_partitions", "brokers_broker_add_to"):
+        assert tenant.get(reverse(f"admin:{name}", args=[cluster.pk])).status_code == 302
