@@ -18,11 +18,15 @@ FRAME_BYTES_MAX = 104_857_600
 FETCH_BYTES_MAX = 57_671_680
 RETENTION_INTERVAL_MS = 300_000
 REPLICA_LAG_MS_MAX = 30_000
+# Replicas are copied as fast as they can be.
+REPLICATION_BYTES_PER_S_MAX = 2**63 - 1
 CONTROLLED_SHUTDOWN_TIMEOUT_MS = 3_000
 SECRET_CHARS_MIN = 16
 
 _NUMBERS = {
     "replica.lag.time.max.ms": REPLICA_LAG_MS_MAX,
+    "leader.replication.throttled.rate": REPLICATION_BYTES_PER_S_MAX,
+    "follower.replication.throttled.rate": REPLICATION_BYTES_PER_S_MAX,
     "max.connections": CONNECTIONS_MAX,
     "max.connections.per.instance": CONNECTIONS_PER_INSTANCE_MAX,
     "connections.max.idle.ms": CONNECTIONS_IDLE_MS_MAX,
@@ -58,6 +62,8 @@ class EngineConfig:
     retention_interval_ms: int
     controlled_shutdown_timeout_ms: int
     replica_lag_ms_max: int
+    leader_throttle_bytes_per_s: int
+    follower_throttle_bytes_per_s: int
 
     def __repr__(self) -> str:
         return f"EngineConfig(broker_id={self.broker_id}, cluster_id={self.cluster_id!r})"
@@ -105,6 +111,8 @@ def from_settings(settings: BrokerProcessSettings) -> EngineConfig:
         retention_interval_ms=numbers["log.retention.check.interval.ms"],
         controlled_shutdown_timeout_ms=numbers["controlled.shutdown.timeout.ms"],
         replica_lag_ms_max=numbers["replica.lag.time.max.ms"],
+        leader_throttle_bytes_per_s=numbers["leader.replication.throttled.rate"],
+        follower_throttle_bytes_per_s=numbers["follower.replication.throttled.rate"],
     )
 
 

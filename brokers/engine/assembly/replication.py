@@ -18,8 +18,10 @@ from brokers.engine.replication.isr_publisher import IsrPublisher
 from brokers.engine.replication.link import SocketLink
 from brokers.engine.replication.ports import LinkOwner
 from brokers.engine.replication.roles import Roles
+from brokers.engine.throttling.replication import ReplicationThrottle
 
 CHECKS_PER_LAG: Final = 2
+DISK_CHECK_INTERVAL_S: Final = 1.0
 
 
 class Replication:
@@ -50,6 +52,7 @@ class Replication:
             clock=clock,
             connect=connect,
             call_later=call_later,
+            throttle=ReplicationThrottle(config.follower_throttle_bytes_per_s),
         )
         self.roles = Roles(
             broker_id=config.broker_id,
@@ -67,6 +70,7 @@ class Replication:
             monotonic_ms=clock.monotonic_ms,
             lag_ms_max=config.replica_lag_ms_max,
         )
+        engine.replication_throttle = ReplicationThrottle(config.leader_throttle_bytes_per_s)
         engine.may_join_isr = self.publisher.consider
         current.subscribe(self.roles.on_image)
         current.subscribe(self.publisher.on_image)
@@ -75,3 +79,4 @@ class Replication:
         periodic.keep(self.publisher.run())
         periodic.every(self.publisher.lag_ms_max / CHECKS_PER_LAG / 1000, self.publisher.check)
         periodic.every(CHECK_INTERVAL_MS / 1000, self.fetchers.check)
+        periodic.every(DISK_CHECK_INTERVAL_S, self.publisher.check_disks)

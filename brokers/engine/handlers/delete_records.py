@@ -6,6 +6,7 @@ when the start is on disk.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 from brokers.engine.access.authorizer import Operation, decide
@@ -13,6 +14,7 @@ from brokers.engine.cluster.image import TopicImage
 from brokers.engine.handlers.context import Call
 from brokers.engine.partitions.deletion import NO_LOW_WATERMARK, delete_before
 from brokers.engine.partitions.partition import Partition
+from brokers.engine.partitions.waiting import DeletionWait
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.topics import (
     DeleteRecordsPartition,
@@ -26,18 +28,21 @@ from brokers.engine.protocol.messages.topics import (
 INTERNAL_PREFIX: Final = "__"
 
 _Done = list[tuple[Partition, DeleteRecordsPartitionResult]]
+# Whoever may wait longer than this for followers would better ask again.
+FOLLOWERS_MS_MAX: Final = 60_000
 
 
 async def delete_records(call: Call, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
     topics = []
     done: _Done = []
+    followed: _Done = []
     for wanted in request.topics:
         topic = call.view.namespace.topics.get(wanted.name.encode())
         error = decide(call.view.state, topic, Operation.DESCRIBE, call.address)
         if topic is not None and topic.instance_id is None and topic.name.startswith(INTERNAL_PREFIX):
             error = error or int(ErrorCode.INVALID_TOPIC_EXCEPTION)
         lines = [
-            _refused(line, error) if topic is None or error else _delete(call, topic, line, done)
+            _refused(line, error) if topic is None or error else _delete(call, topic, line, done, followed)
             for line in wanted.partitions
         ]
         topics.append(DeleteRecordsTopicResult(name=wanted.name, partitions=lines))
@@ -47,6 +52,8 @@ async def delete_records(call: Call, request: DeleteRecordsRequest) -> DeleteRec
             if partition.offline:
                 result.low_watermark = NO_LOW_WATERMARK
                 result.error_code = int(ErrorCode.KAFKA_STORAGE_ERROR)
+    if followed:
+        await _until_followers_deleted(call, followed, request.timeout_ms)
     return DeleteRecordsResponse(topics=topics)
 
 
@@ -56,7 +63,9 @@ def _refused(line: DeleteRecordsPartition, error: int) -> DeleteRecordsPartition
     )
 
 
-def _delete(call: Call, topic: TopicImage, line: DeleteRecordsPartition, done: _Done) -> DeleteRecordsPartitionResult:
+def _delete(
+    call: Call, topic: TopicImage, line: DeleteRecordsPartition, done: _Done, followed: _Done
+) -> DeleteRecordsPartitionResult:
     index = line.partition_index
     if not 0 <= index < len(topic.partitions):
         return _refused(line, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -68,4 +77,35 @@ def _delete(call: Call, topic: TopicImage, line: DeleteRecordsPartition, done: _
     # Moved already by a request that is still being written is as good as moved by this one.
     if has_moved or (not error and not call.engine.starts.idle):
         done.append((partition, result))
+    if not error and partition.leadership is not None:
+        followed.append((partition, result))
     return result
+
+
+async def _until_followers_deleted(call: Call, followed: _Done, timeout_ms: int) -> None:
+    """Every replica in sync has to have deleted, or the next leader would have the records back (LOG-46)."""
+    waits: list[tuple[DeletionWait, asyncio.Event]] = []
+    for partition, result in followed:
+        gone = asyncio.Event()
+        wait = DeletionWait(gone.set, result.low_watermark)
+        wait.watch(partition)
+        waits.append((wait, gone))
+    try:
+        async with asyncio.timeout(min(max(timeout_ms, 0), FOLLOWERS_MS_MAX) / 1000):
+            for _, gone in waits:
+                await gone.wait()
+    except TimeoutError:
+        pass  # each partition is told below how far it came
+    finally:
+        for wait, _ in waits:
+            wait.cancel()
+    for partition, result in followed:
+        if result.error_code:
+            continue
+        if not partition.is_leader:
+            code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        elif partition.low_watermark < result.low_watermark:
+            code = ErrorCode.REQUEST_TIMED_OUT
+        else:
+            continue
+        result.low_watermark, result.error_code = NO_LOW_WATERMARK, int(code)

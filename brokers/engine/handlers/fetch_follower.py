@@ -139,7 +139,7 @@ def _serve(
     if may_park and frame.max_wait_ms > 0 and not fetches.has_ready:
         _park(session, version, correlation_id, frame, fetches)
         return
-    reading = _read(fetches, min(frame.max_bytes, engine.fetch_bytes_max), round_number >= ROUNDS_MAX)
+    reading = _read(engine, fetches, min(frame.max_bytes, engine.fetch_bytes_max), round_number >= ROUNDS_MAX)
     if reading.missing:
         reading.release()
         fetches.put_back(reading.taken)
@@ -162,7 +162,7 @@ def _serve(
     session.channel.respond_parts(encode_fetch_response(version, correlation_id, 0, 0, fetches.id, answers))
 
 
-def _read(fetches: FollowerSession, limit_bytes: int, wait: bool) -> Round:
+def _read(engine: Engine, fetches: FollowerSession, limit_bytes: int, wait: bool) -> Round:
     """What is ready, longest waiting first, as far as the answer reaches."""
     reading = Round()
     remaining = limit_bytes
@@ -179,10 +179,15 @@ def _read(fetches: FollowerSession, limit_bytes: int, wait: bool) -> Round:
             reading.diverging[line.key] = line.diverging
             reading.add(line, _without_records(line, partition))
         else:
+            is_throttled = partition.config.leader_throttled is not None and _is_throttled(engine, fetches, partition)
+            if is_throttled and _is_held_back(engine, fetches, line):
+                continue
             length = _read_records(reading, fetches, line, partition, remaining, wait)
             if length < 0:
                 break
             remaining -= length
+            if is_throttled:
+                engine.replication_throttle.record(length, engine.clock.monotonic_ms())
     if reading.diverging and not reading.missing:
         _give_back_records(reading, fetches)
     return reading
@@ -218,6 +223,22 @@ def _read_records(
     else:
         fetches.nothing_for(line)
     return 0
+
+
+def _is_throttled(engine: Engine, fetches: FollowerSession, partition: Partition) -> bool:
+    """QUO-60: a replica that its topic names, and that is not in sync yet. Who keeps up is never held back."""
+    named = partition.config.leader_throttled
+    if named is None or not engine.replication_throttle.is_limited or fetches.replica in partition.isr:
+        return False
+    return named.holds(partition.index, fetches.replica)
+
+
+def _is_held_back(engine: Engine, fetches: FollowerSession, line: FollowedLine) -> bool:
+    """Too much was copied lately: the line is ready again when there is room."""
+    delay_ms = engine.replication_throttle.delay_ms(engine.clock.monotonic_ms())
+    if delay_ms > 0:
+        engine.loop.call_later(delay_ms / 1000, fetches.ready, line)
+    return delay_ms > 0
 
 
 def _complain(reading: Round, line: FollowedLine, code: int) -> None:

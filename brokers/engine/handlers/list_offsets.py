@@ -10,7 +10,7 @@ from brokers.engine.cluster.image import TopicImage
 from brokers.engine.handlers.cold import ROUNDS_MAX, pull
 from brokers.engine.handlers.context import Call
 from brokers.engine.handlers.list_offsets_old import SEGMENTS_VERSION, list_segments
-from brokers.engine.partitions.partition import Partition
+from brokers.engine.partitions.partition import LOG_END, Partition
 from brokers.engine.partitions.results import ListedOffset
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode, downgraded
@@ -23,6 +23,7 @@ from brokers.engine.protocol.messages.list_offsets import (
 )
 
 ISOLATION_LEVELS = (0, 1)
+UNKNOWN_ISOLATION = -1
 
 
 def list_offsets(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
@@ -32,7 +33,7 @@ def list_offsets(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse
     named = Counter(
         (topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions
     )
-    lookup = _Lookup(call, request.isolation_level)
+    lookup = _Lookup(call, _isolation(call, request))
     topics = []
     for wanted in request.topics:
         topic = call.view.namespace.topics.get(wanted.name.encode())
@@ -50,6 +51,14 @@ def list_offsets(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse
     return lookup.completed(response) if lookup.unfinished else response
 
 
+def _isolation(call: Call, request: ListOffsetsRequest) -> int:
+    """A follower asks for the log's end, whatever of it is committed (REP-9)."""
+    if request.isolation_level not in ISOLATION_LEVELS:
+        return UNKNOWN_ISOLATION
+    is_follower = request.replica_id >= 0 and call.view.internal and call.view.instance_id is None
+    return LOG_END if is_follower else int(request.isolation_level)
+
+
 def _refused(partition: ListOffsetsPartition, error: int) -> ListOffsetsPartitionResponse:
     return ListOffsetsPartitionResponse(partition_index=partition.partition_index, error_code=error)
 
@@ -64,7 +73,7 @@ class _Lookup:
 
     def line(self, topic: TopicImage, wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
         index = wanted.partition_index
-        if self.isolation not in ISOLATION_LEVELS:
+        if self.isolation == UNKNOWN_ISOLATION:
             return _refused(wanted, int(ErrorCode.UNKNOWN_SERVER_ERROR))
         if not 0 <= index < len(topic.partitions):
             return _refused(wanted, int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))

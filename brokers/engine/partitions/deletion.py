@@ -1,6 +1,7 @@
 """DeleteRecords on the leader: the log's start moves up, what lies below is unreadable at once (LOG-46).
 
-The files go with the next round of retention, which drops every segment that lies wholly below the start (LOG-43).
+Followers hear of it with the next answer and say so with their next fetch; the request is answered when those in sync
+have. The files go with the next round of retention, which drops each segment that lies wholly below the start (LOG-43).
 """
 
 from __future__ import annotations
@@ -48,4 +49,7 @@ def delete_before(partition: Partition, offset: int) -> DeletedRecords:
     except StorageFailed as failure:
         partition.storage_failed(failure)
         return DeletedRecords(verdicts.KAFKA_STORAGE_ERROR)
+    if partition.leadership is not None:
+        for fetch in tuple(partition.leadership.fetches):
+            fetch.on_start(partition)
     return DeletedRecords(verdicts.NONE, log.log_start_offset, log.log_start_offset > before)

@@ -68,6 +68,10 @@ class FollowedLine(Wait):
     def on_progress(self, partition: Partition) -> None:
         self.session.moved(self)
 
+    def on_start(self, partition: Partition) -> None:
+        self.session.moved(self)
+        self.session.hasten()
+
     def on_lost(self, partition: Partition) -> None:
         """The next request, or the one that waits, is told why."""
         if self.state != READY:
@@ -188,6 +192,10 @@ class FollowerSession:
         if line.state != READY:
             line.state = READY
             self._ready.append(line)
+        self.hasten()
+
+    def hasten(self) -> None:
+        """Has the request that waits answered."""
         wake = self._wake
         if wake is not None:
             self._wake = None
@@ -213,7 +221,7 @@ class FollowerSession:
         queue = self._ready
         while queue:
             line = queue.popleft()
-            if line.state == READY and line.key in self.lines:
+            if line.state == READY and self.knows(line):
                 line.state = SENT
                 return line
         return None

@@ -88,6 +88,13 @@ class Partition:
         return self.log.log_end_offset
 
     @property
+    def low_watermark(self) -> int:
+        """Where the log starts of the replica in sync whose log starts first: what lies below is gone for good."""
+        leadership = self.leadership
+        start_offset = self.log.log_start_offset
+        return start_offset if leadership is None else leadership.low_watermark(start_offset)
+
+    @property
     def last_stable_offset(self) -> int:
         """No transaction is ever open here, so it is the high watermark (TXN-20)."""
         return self.high_watermark
@@ -182,9 +189,13 @@ class Partition:
         follower = leadership.followers.get(replica)
         if follower is None:
             return False
+        deleted = start_offset > follower.start_offset
         follower.fetched(offset, start_offset, self.log.log_end_offset, now_ms, replica_epoch)
         if self.high_watermark < self.log.log_end_offset:
             self.advance_high_watermark()
+        if deleted and self.waits:
+            for wait in tuple(self.waits):
+                wait.on_progress(self)
         return replica not in leadership.in_sync and replica in leadership.candidates(self.high_watermark)
 
     def propose_isr(self, isr: tuple[int, ...] | None) -> None:

@@ -77,8 +77,7 @@ class PartitionTable(HeldLogs):
     ) -> Partition:
         """Follows `leader` (-1: nobody, for the time being), as `become_leader` in everything else."""
         partition = self._hold(topic, index, topic_id, config, now_ms, known)
-        if not partition.offline:
-            partition.become_follower(leader_epoch, replicas, isr, leader)
+        partition.become_follower(leader_epoch, replicas, isr, leader)
         return partition
 
     def truncate(self, partition: Partition, offset: int, now_ms: int, *, unclean: bool = False) -> None:

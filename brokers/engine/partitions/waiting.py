@@ -57,6 +57,9 @@ class Wait:
     def on_progress(self, partition: Partition) -> None:
         """A partition's high watermark or ISR moved."""
 
+    def on_start(self, partition: Partition) -> None:
+        """A partition's log starts later than before, because somebody deleted records."""
+
     def on_lost(self, partition: Partition) -> None:
         """A partition is no longer led here (resigned, deleted, disk failed): answer at once."""
         self.end()
@@ -82,14 +85,16 @@ class FetchWait(Wait):
 
 class ProduceWait(Wait):
     """Waits until every watched partition's high watermark reached its offset; `on_lost` ends only when all are
-    settled.
+    settled. `lost` are those that were no longer led meanwhile: what was appended there may be gone, even where this
+    broker leads again by the end.
     """
 
-    __slots__ = ("_needed",)
+    __slots__ = ("_needed", "lost")
 
     def __init__(self, wake: Callable[[], object]) -> None:
         super().__init__(wake)
         self._needed: dict[Partition, int] = {}
+        self.lost: set[Partition] = set()
 
     def watch(self, partition: Partition, last_offset: int) -> None:
         """Not reached yet: `partition.high_watermark <= last_offset`."""
@@ -110,10 +115,30 @@ class ProduceWait(Wait):
             self._settle(partition)
 
     def on_lost(self, partition: Partition) -> None:
+        self.lost.add(partition)
         self._settle(partition)
 
     def _settle(self, partition: Partition) -> None:
         self._needed.pop(partition, None)
         partition.waits.discard(self)
         if not self._needed:
+            self.end()
+
+
+class DeletionWait(Wait):
+    """Waits until every replica in sync has deleted what lies below `offset` of the one partition (LOG-46)."""
+
+    __slots__ = ("offset",)
+
+    def __init__(self, wake: Callable[[], object], offset: int) -> None:
+        super().__init__(wake)
+        self.offset = offset
+
+    def watch(self, partition: Partition) -> None:
+        """Ends at once when there is nobody to wait for."""
+        self._register(partition)
+        self.on_progress(partition)
+
+    def on_progress(self, partition: Partition) -> None:
+        if partition.low_watermark >= self.offset:
             self.end()

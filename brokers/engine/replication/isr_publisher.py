@@ -17,7 +17,7 @@ from brokers.contract.documents import PartitionStateDocument
 from brokers.engine.cluster.current import CurrentImage
 from brokers.engine.cluster.errors import StoreUnavailable
 from brokers.engine.cluster.image import BrokerInfo, ClusterImage, PartitionImage
-from brokers.engine.cluster.lives import isr_epochs
+from brokers.engine.cluster.lives import is_same_life, isr_epochs
 from brokers.engine.cluster.store import ClusterStore
 from brokers.engine.cluster.terms import StateWrite
 from brokers.engine.partitions.isr import REPLICA_LAG_MS_MAX, lagging
@@ -66,7 +66,10 @@ class IsrPublisher:
         self._proposals: dict[Partition, Proposal] = {}
         # Those of them that are not known to have reached the store.
         self._unsent: dict[Partition, Proposal] = {}
+        # Whose candidates live under another epoch than the picture knows, or are not in it: it may be late.
+        self._doubtful: set[Partition] = set()
         self._wake = asyncio.Event()
+        self._failed_directories = 0
 
     def consider(self, partition: Partition) -> None:
         """Its ISR may be another by now: a follower outside of it has everything (REP-23), or one in it fell behind."""
@@ -83,13 +86,27 @@ class IsrPublisher:
                 continue
             for follower in leadership.followers.values():
                 follower.judge(now_ms, self.lag_ms_max)
-            if self._laggards(partition, leadership, now_ms):
+            if self._laggards(partition, leadership, now_ms) or leadership.candidates(partition.high_watermark):
                 self.consider(partition)
             # Somebody who no longer keeps up does not hold the high watermark back any more.
             partition.advance_high_watermark()
 
+    def check_disks(self) -> None:
+        """Call every second: what is led here and lies on a disk that failed is given to somebody else in sync."""
+        failed = len(self._table.offline_directories)
+        if failed == self._failed_directories:
+            return
+        self._failed_directories = failed
+        for partition in self._table:
+            if partition.offline and partition.is_leader:
+                self.consider(partition)
+
     def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
         """After the roles: what the picture shows by now is settled, one way or the other."""
+        if before.brokers is not after.brokers and self._doubtful:
+            self._changed |= self._doubtful
+            self._doubtful.clear()
+            self._wake.set()
         for partition, proposal in tuple(self._proposals.items()):
             if _find(after, partition, self._broker_id) is None or _version(after, partition) != proposal.write.version:
                 del self._proposals[partition]
@@ -127,16 +144,14 @@ class IsrPublisher:
             shown = _find(image, partition, self._broker_id)
             if shown is None or partition in self._proposals:
                 continue
-            isr, joined = self._wanted(partition, image.brokers, now_ms)
-            if isr == partition.isr:
+            if partition.offline:
+                document = given_away(shown, self._broker_id, image.brokers)
+                isr = partition.isr
+            else:
+                isr, joined = self._wanted(partition, image.brokers, now_ms)
+                document = None if isr == partition.isr else _with_isr(shown, isr, image.brokers, joined)
+            if document is None:
                 continue
-            document = PartitionStateDocument(
-                leader=shown.leader,
-                leader_epoch=shown.leader_epoch,
-                controller_epoch=shown.controller_epoch,
-                isr=isr,
-                isr_broker_epochs=isr_epochs(isr, shown, image.brokers, joined),
-            )
             write = StateWrite(partition.topic, partition.index, document, shown.version)
             self._proposals[partition] = self._unsent[partition] = Proposal(partition, write)
             partition.propose_isr(isr)
@@ -155,6 +170,8 @@ class IsrPublisher:
             # Who fetched in another life than the one we know of has to do so again.
             if broker is not None and not broker.stopping and epoch in (broker.epoch, UNKNOWN_EPOCH):
                 joined[replica] = broker.epoch
+            else:
+                self._doubtful.add(partition)
         stay = tuple(member for member in partition.isr if member not in gone)
         return (*stay, *joined), joined
 
@@ -181,6 +198,35 @@ class IsrPublisher:
                 before=partition.isr,
                 after=write.document.isr,
             )
+
+
+def _with_isr(
+    shown: PartitionImage, isr: tuple[int, ...], brokers: Mapping[int, BrokerInfo], joined: Mapping[int, int]
+) -> PartitionStateDocument:
+    return PartitionStateDocument(
+        leader=shown.leader,
+        leader_epoch=shown.leader_epoch,
+        controller_epoch=shown.controller_epoch,
+        isr=isr,
+        isr_broker_epochs=isr_epochs(isr, shown, brokers, joined),
+    )
+
+
+def given_away(
+    shown: PartitionImage, broker_id: int, brokers: Mapping[int, BrokerInfo]
+) -> PartitionStateDocument | None:
+    """The state in which the first replica in sync other than this broker leads; None if there is none (LOG-3)."""
+    isr = tuple(member for member in shown.isr if member != broker_id)
+    for replica in shown.replicas:
+        if replica in isr and is_same_life(shown, brokers, replica) and not brokers[replica].stopping:
+            return PartitionStateDocument(
+                leader=replica,
+                leader_epoch=shown.leader_epoch + 1,
+                controller_epoch=shown.controller_epoch,
+                isr=isr,
+                isr_broker_epochs=isr_epochs(isr, shown, brokers),
+            )
+    return None
 
 
 def _find(image: ClusterImage, partition: Partition, broker_id: int) -> PartitionImage | None:

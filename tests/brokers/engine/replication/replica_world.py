@@ -1,0 +1,321 @@
+"""Three replicas of one partition over real logs, moved step by step: what was written where, who knows which state,
+who is alive. The network, the documents and the controller are a few lines each; the log, the leader's books and the
+follower's session are the engine's own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from brokers.engine.partitions.follower_session import FollowerSession
+from brokers.engine.partitions.isr import lagging
+from brokers.engine.partitions.partition import LOG_END, Partition
+from brokers.engine.partitions.table import PartitionTable, StorageSettings
+from brokers.engine.records import verdicts
+from brokers.engine.records.batch import scan_headers
+from brokers.engine.records.builder import Record, build_batch
+from brokers.engine.replication.truncation import after_out_of_range, truncation_offset
+
+TOPIC, TOPIC_ID = "t", b"t" * 16
+KEY = (TOPIC_ID, 0)
+BROKERS = (1, 2, 3)
+NOW_MS = 1_700_000_000_000
+LAG_MS_MAX = 1_000
+BYTES_MAX = 1 << 20
+CONFIG = {"segment.bytes": "400"}
+
+
+@dataclass(frozen=True)
+class State:
+    """The document of the partition, and what the controller knows of lives."""
+
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    version: int
+    lives: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Record0:
+    """What was acknowledged: a value and where it went."""
+
+    offset: int
+    value: bytes
+
+
+class Replica:
+    """One broker's replica. `seen` is the state that it follows by."""
+
+    def __init__(self, broker: int, directory: Path) -> None:
+        self.broker = broker
+        self.directory = directory
+        self.life = 0
+        self.is_up = False
+        self.sessions: dict[int, FollowerSession] = {}
+        self.seen: State | None = None
+        self.proposed_on: int | None = None
+        self.start()
+
+    def start(self) -> None:
+        self.life += 1
+        self.is_up = True
+        self.sessions = {}
+        self.seen = None
+        self.proposed_on = None
+        self.table = PartitionTable(
+            StorageSettings(roots=(self.directory,), broker_id=self.broker, cluster_id="c", retention_interval_ms=1)
+        )
+        self.table.recover(NOW_MS)
+        self.highest = 0
+
+    def kill(self) -> None:
+        """What was written stays, as the kernel has it; what only the process knew is gone."""
+        self.is_up = False
+        for partition in self.table:
+            for segment in partition.log.segments:
+                segment.file.close()
+        for root in self.table._roots:
+            root.unlock()
+
+    @property
+    def partition(self) -> Partition | None:
+        return self.table.get(TOPIC, 0)
+
+    @property
+    def leads(self) -> bool:
+        return self.is_up and self.partition is not None and self.partition.is_leader
+
+
+class ReplicaWorld:
+    def __init__(self, directory: Path, *, min_insync: int = 2) -> None:
+        self.now_ms = 0
+        self.replicas = {broker: Replica(broker, directory / str(broker)) for broker in BROKERS}
+        self.config = {**CONFIG, "min.insync.replicas": str(min_insync)}
+        self.state = State(1, 0, BROKERS, 0, self._lives(BROKERS))
+        self.leaders: dict[int, int] = {0: 1}
+        self.made = 0
+        self.waiting: list[tuple[int, int, int, Record0]] = []
+        self.acknowledged: list[Record0] = []
+
+    def _lives(self, isr: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(self.replicas[member].life for member in isr)
+
+    # -- the documents ------------------------------------------------------------------------------------------------
+
+    def show(self, broker: int) -> None:
+        """A broker sees the latest state."""
+        replica, state = self.replicas[broker], self.state
+        if not replica.is_up or replica.seen == state:
+            return
+        replica.seen = state
+        if state.leader == broker:
+            partition = replica.table.become_leader(
+                TOPIC, 0, TOPIC_ID, state.leader_epoch, self.config,
+                now_ms=NOW_MS, monotonic_ms=self.now_ms, replicas=BROKERS, isr=state.isr, known=True,
+            )  # fmt: skip
+            if replica.proposed_on is not None and replica.proposed_on != state.version:
+                replica.proposed_on = None
+                partition.propose_isr(None)
+        else:
+            replica.proposed_on = None
+            replica.table.become_follower(
+                TOPIC, 0, TOPIC_ID, state.leader_epoch, self.config,
+                leader=state.leader, replicas=BROKERS, isr=state.isr, now_ms=NOW_MS, known=True,
+            )  # fmt: skip
+
+    def _write(self, state: State) -> None:
+        if state.leader_epoch in self.leaders:
+            assert self.leaders[state.leader_epoch] == state.leader, "two leaders in one epoch"
+        if state.leader >= 0:
+            self.leaders[state.leader_epoch] = state.leader
+        self.state = replace(state, version=self.state.version + 1)
+
+    def elect(self, preferred: int) -> None:
+        """The controller looks: members that are dead or live another life leave, somebody in sync leads."""
+        state = self.state
+        same = [
+            member
+            for member, life in zip(state.isr, state.lives, strict=True)
+            if self.replicas[member].is_up and self.replicas[member].life == life
+        ]
+        if not same:
+            # The last member stays written down; when it is back, with what it had, it leads again (REP-30).
+            last = state.isr[0] if len(state.isr) == 1 else None
+            back = last is not None and self.replicas[last].is_up
+            isr = (last,) if last is not None else state.isr[:1]
+            leader = isr[0] if back else -1
+            if (leader, isr) == (state.leader, state.isr) and self._lives(isr) == state.lives:
+                return
+            lives = self._lives(isr) if back else state.lives[:1]
+            self._write(replace(state, leader=leader, leader_epoch=state.leader_epoch + 1, isr=isr, lives=lives))
+            return
+        leader = preferred if preferred in same else same[0]
+        if tuple(same) == state.isr and leader == state.leader:
+            return
+        self._write(
+            State(leader, state.leader_epoch + 1, tuple(same), 0, tuple(self.replicas[one].life for one in same))
+        )
+
+    def write_isr(self, broker: int) -> None:
+        """A leader writes the ISR that it thinks right, by compare-and-set."""
+        replica = self.replicas[broker]
+        partition, seen = replica.partition, replica.seen
+        if not replica.leads or partition is None or seen is None or partition.leadership is None:
+            return
+        if replica.proposed_on is not None:
+            return
+        leadership = partition.leadership
+        for follower in leadership.followers.values():
+            follower.judge(self.now_ms, LAG_MS_MAX)
+        gone = lagging(partition.isr, broker, leadership.followers, partition.log_end_offset, self.now_ms, LAG_MS_MAX)
+        joined = [
+            member
+            for member in leadership.candidates(partition.high_watermark)
+            if self.replicas[member].is_up and self.replicas[member].life == leadership.followers[member].broker_epoch
+        ]
+        isr = (*(member for member in partition.isr if member not in gone), *joined)
+        if isr == partition.isr:
+            return
+        replica.proposed_on = seen.version
+        partition.propose_isr(isr)
+        if self.state.version == seen.version:
+            known = dict(zip(seen.isr, seen.lives, strict=True))
+            lives = tuple(known.get(member, self.replicas[member].life) for member in isr)
+            self._write(replace(seen, isr=isr, lives=lives))
+
+    # -- clients ------------------------------------------------------------------------------------------------------
+
+    def produce(self, broker: int, count: int = 1) -> int:
+        """acks=all to whoever it is; the error code."""
+        partition = self.replicas[broker].partition
+        if not self.replicas[broker].is_up or partition is None:
+            return verdicts.NOT_LEADER_OR_FOLLOWER
+        self.made += 1
+        value = b"%d" % self.made
+        records = build_batch([Record(NOW_MS, None, value)] * count)
+        result = partition.append(memoryview(bytearray(records)), NOW_MS, acks=-1, produce_version=9)
+        if not result.error_code:
+            record = Record0(result.base_offset, value)
+            self.waiting.append((broker, self.replicas[broker].life, partition.leader_epoch, record))
+            self.settle()
+        return result.error_code
+
+    def settle(self) -> None:
+        """Acknowledges what its leader, still leading, has seen committed."""
+        left = []
+        for broker, life, epoch, record in self.waiting:
+            replica = self.replicas[broker]
+            partition = replica.partition
+            if not replica.leads or replica.life != life or partition is None or partition.leader_epoch != epoch:
+                continue
+            if partition.high_watermark > record.offset and partition.has_enough_replicas():
+                self.acknowledged.append(record)
+            else:
+                left.append((broker, life, epoch, record))
+        self.waiting = left
+
+    # -- followers ----------------------------------------------------------------------------------------------------
+
+    def fetch(self, broker: int) -> str:
+        """One request and its answer, whole; what came of it."""
+        replica = self.replicas[broker]
+        partition = replica.partition
+        if not replica.is_up or partition is None or partition.is_leader or partition.leader < 0:
+            return "follows nobody"
+        leader = self.replicas[partition.leader]
+        if not leader.is_up:
+            return "not reached"
+        session = leader.sessions.get(broker)
+        if session is None or session.replica_epoch != replica.life:
+            if session is not None:
+                session.close()
+            session = leader.sessions[broker] = FollowerSession(1, broker, replica.life)
+        session.fetched_ms = self.now_ms
+        found = leader.partition
+        offset = partition.log_end_offset
+        wanted = (
+            0, partition.leader_epoch, offset, partition.last_fetched_epoch, partition.log_start_offset, BYTES_MAX,
+        )  # fmt: skip
+        session.asks(KEY, wanted, verdicts.NOT_LEADER_OR_FOLLOWER if found is None else found, self.now_ms)
+        self.settle()
+        outcome = self._answer(replica, partition, session, found)
+        replica.highest = max(replica.highest, partition.high_watermark)
+        return outcome
+
+    def _answer(self, replica: Replica, partition: Partition, session: FollowerSession, found: Partition | None) -> str:
+        line = session.next_ready()
+        if line is None:
+            assert found is not None
+            partition.append_fetched(memoryview(b""), found.high_watermark, found.log_start_offset, NOW_MS)
+            return "caught up"
+        if line.code == verdicts.OFFSET_OUT_OF_RANGE:
+            assert found is not None
+            verdict = after_out_of_range(partition.log_end_offset, found.log_start_offset, found.log_end_offset)
+            if verdict.truncate_to is not None:
+                replica.table.truncate(partition, verdict.truncate_to, NOW_MS)
+            elif verdict.restart_at is not None:
+                replica.table.restart_at(partition, verdict.restart_at, NOW_MS)
+            return "out of range"
+        if line.code:
+            return f"refused with {line.code}"
+        if line.diverging is not None:
+            offset = truncation_offset(partition.log.epochs, partition.log_end_offset, *line.diverging)
+            assert offset >= partition.high_watermark, "what was committed is truncated"
+            replica.table.truncate(partition, offset, NOW_MS)
+            return "truncated"
+        assert found is not None
+        result = found.read(
+            line.wanted[2], BYTES_MAX, min_one_batch=True, isolation=LOG_END, current_leader_epoch=line.wanted[1]
+        )
+        assert not result.error_code
+        if result.slice is None:
+            session.nothing_for(line)
+            return "nothing"
+        data = bytearray(result.slice.read())
+        result.slice.release()
+        partition.append_fetched(memoryview(data), result.high_watermark, result.log_start_offset, NOW_MS)
+        return "appended"
+
+    # -- what has to hold ---------------------------------------------------------------------------------------------
+
+    def batches(self, broker: int) -> list[bytes]:
+        """Every batch of a replica's log, as it lies there."""
+        partition = self.replicas[broker].partition
+        assert partition is not None
+        data = b"".join(segment.batch_at(0, segment.size_bytes) for segment in partition.log.segments)
+        return [data[at : at + header.size_bytes] for at, header in scan_headers(data)]
+
+    def committed(self, broker: int, below: int) -> list[bytes]:
+        return [batch for batch in self.batches(broker) if int.from_bytes(batch[:8], "big") < below]
+
+    def check(self) -> None:
+        held = [one for one in self.replicas.values() if one.is_up and one.partition is not None]
+        for replica in held:
+            partition = replica.partition
+            assert partition is not None
+            partition.check()
+        for one in held:
+            for other in held:
+                if one.broker < other.broker and one.partition is not None and other.partition is not None:
+                    below = min(one.partition.high_watermark, other.partition.high_watermark)
+                    assert self.committed(one.broker, below) == self.committed(other.broker, below)
+
+    def heal(self) -> Partition:
+        """Everybody comes back and catches up; the leader's replica."""
+        for replica in self.replicas.values():
+            if not replica.is_up:
+                replica.start()
+        for _ in range(40):
+            self.elect(self.state.leader)
+            for broker in BROKERS:
+                self.show(broker)
+            for broker in BROKERS:
+                self.fetch(broker)
+            for broker in BROKERS:
+                self.write_isr(broker)
+        assert set(self.state.isr) == set(BROKERS), self.state
+        leader = self.replicas[self.state.leader].partition
+        assert leader is not None
+        return leader
