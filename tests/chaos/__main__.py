@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
+from kazoo.exceptions import KazooException
 
 from config.embedded.java import find_java
 from config.embedded.process import free_port, wait_until
@@ -135,7 +136,10 @@ def _without_zookeeper(
 
 
 def _settled(cluster: EngineCluster) -> bool:
-    return all(broker.status_of("/readyz") == 200 for broker in cluster.brokers) and replicas.all_in_sync(cluster)
+    try:
+        return all(broker.status_of("/readyz") == 200 for broker in cluster.brokers) and replicas.all_in_sync(cluster)
+    except KazooException:  # our own session ended too, and another one begins
+        return False
 
 
 def _judged(load: Workload) -> bool:
