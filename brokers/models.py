@@ -235,6 +235,14 @@ class Rebalance(Versioned):
         return self.pk
 
     @property
+    def title(self) -> str:
+        """What it is, in words."""
+        if self.broker is None:
+            return str(self.get_kind_display())
+        words = _("Remove broker %(number)s") if self.removes else _("Empty broker %(number)s")
+        return words % {"number": self.broker.number}
+
+    @property
     def is_under_way(self) -> bool:
         return self.state in (RebalanceState.RUNNING, RebalanceState.PAUSED, RebalanceState.UNDOING)
 

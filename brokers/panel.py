@@ -229,7 +229,7 @@ def rebalance(request: HttpRequest, rebalance_id: str) -> HttpResponse:
         and not (row.removes and row.step in rebalances.POINTS_OF_NO_RETURN),
     }
     template = "rebalance_part" if request.headers.get("HX-Request") else "rebalance"
-    return _show(request, template, str(row.get_kind_display()), context)
+    return _show(request, template, row.title, context)
 
 
 def _before_and_after(row: Rebalance) -> list[dict[str, Any]]:

@@ -8,9 +8,11 @@ from playwright.sync_api import Page
 RULES = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]}
 
 
-def objections(page: Page) -> list[str]:
-    """One line per kind of fault: the rule, how bad, how often, and the first place."""
+def objections(page: Page, within: str = "html") -> list[str]:
+    """One line per kind of fault: the rule, how bad, how often, and the first place. `within` leaves out what frames a
+    page that is not ours (the operator panel's).
+    """
     return [
         f"{one['id']} ({one['impact']}): {one['help']}; {len(one['nodes'])}, first {one['nodes'][0]['html'][:150]}"
-        for one in Axe().run(page, options=RULES).response["violations"]
+        for one in Axe().run(page, context=within, options=RULES).response["violations"]
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from django.db import transaction
 from django.db.models import F
 
 from brokers import work
@@ -109,9 +110,11 @@ class FakeCluster:
 
 
 def settled_on(cluster: Cluster, *numbers: int) -> Instance:
+    """An instance that runs on these brokers."""
     made = make_running(make_tenant())
     place(made, cluster)
-    lease(made, Broker.objects.filter(cluster=cluster, number__in=numbers).select_related("host"))
+    with transaction.atomic():
+        lease(made, Broker.objects.filter(cluster=cluster, number__in=numbers).select_related("host"))
     return made
 
 

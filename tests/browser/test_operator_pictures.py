@@ -1,0 +1,140 @@
+"""The operator's pages of a cluster as Chromium draws them, in both themes; readable, and nobody is shut out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.utils import timezone
+from playwright.sync_api import Page, expect
+from pytest_django.live_server_helper import LiveServer
+
+from brokers import maps, moving, observe, rebalances, rolling, work
+from brokers.choices import ProcessState
+from brokers.contract.usage import USAGE_TOPIC
+from brokers.models import Broker, Cluster
+from instances import ports
+from tenants.actors import system_actor
+from tenants.models import User
+from tests.browser.accessibility import objections
+from tests.browser.conftest import OpenPage
+from tests.support.fake_cluster import FakeCluster, brokers_confirm, settled_on
+from tests.support.fleet import make_fleet, plugged
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+
+PASSWORD = "a long enough passphrase"
+WIDTHS = (1280, 768, 360)
+
+
+def share(number: int, **more: Any) -> dict[str, Any]:
+    known = {"live": True, "stopping": False, "leaders": 12, "preferred": 12, "replicas": 31, "out_of_sync": 0}
+    return {"id": number, **known, **more}
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transactional_db: None) -> Iterator[Cluster]:
+    """Four brokers: broker 2 is behind, broker 3 is being emptied, broker 4 does not answer."""
+    found = make_fleet(tmp_path, brokers=4, name="eu-2")
+    now = timezone.now() + timedelta(hours=1)  # however slow the machine, the answers are fresh
+    found.brokers.filter(number__lt=4).update(process_state=ProcessState.RUNNING, observed_at=now)
+    for number, taken in ((1, 410), (2, 845), (3, 120)):
+        status = {"log_bytes": taken * 10**9, "epoch": 40 + number, "is_controller": number == 1}
+        found.brokers.filter(number=number).update(observed=status, rack="ab"[number % 2])
+    counts = dict.fromkeys(maps.COUNTS, 0) | {"topics": 40, "partitions": 1_204, "under_replicated": 14, "moving": 5}
+    body = {"broker_id": 1, "ready": True, "controller_id": 1, "controller_epoch": 3, **counts}
+    body["brokers"] = [share(1), share(2, leaders=0, out_of_sync=14), share(3, replicas=9), share(4, live=False)]
+    silent = (ports.BrokerSilence(broker_id=4, reason="does not answer"),)
+    monkeypatch.setattr(maps, "_ask", lambda _cluster: observe.Answers(bodies={1: body}, silent=silent))
+    monkeypatch.setattr(maps, "partition_page", lambda *_args, **_more: (lines(), "ins-00000000.orders.created/49"))
+    with plugged(ports.reconcile, lambda _instance_id: None):
+        yield found
+
+
+def lines() -> list[dict[str, Any]]:
+    topic = "ins-00000000.orders.created"
+    known = {"topic": topic, "instance_id": "ins-00000000", "leader_epoch": 3, "adding": [], "removing": []}
+    first = {**known, "partition": 0, "leader": 1, "replicas": [1, 2, 3], "isr": [1, 3], "adding": [3], "removing": [2]}
+    return [first, {**known, "partition": 1, "leader": -1, "replicas": [2], "isr": [2]}]
+
+
+@pytest.fixture
+def draining(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A drain of broker 3 with some of its moves done; its id."""
+    instance = settled_on(cluster, 1, 2, 3)
+    door = FakeCluster(brokers={1, 2, 3, 4})
+    door.add(f"{instance.pk}.orders.created", *((1 + i % 3, 1 + (i + 1) % 3) for i in range(60)))
+    door.add(USAGE_TOPIC, (1,), (2,), (3,), (4,))
+    for module in (moving, rebalances):
+        monkeypatch.setattr(module, "ClusterDoor", lambda _cluster: door)
+    broker = Broker.objects.get(cluster=cluster, number=3)
+    acting = system_actor("ida@penstock.example")
+    row = rebalances.plan_drain(acting=acting, broker=broker)
+    rebalances.start(acting=acting, rebalance=row)
+    for _ in range(4):
+        work.look()
+        brokers_confirm()
+        door.catch_up(3)
+    work.look()
+    return str(row.pk)
+
+
+def signed_in(page: Page, live_server: LiveServer) -> None:
+    User.objects.create_superuser("ops@example.com", PASSWORD)
+    page.goto(f"{live_server.url}/operator/login/")
+    page.fill("input[name=username]", "ops@example.com")
+    page.fill("input[name=password]", PASSWORD)
+    page.locator("button[type=submit]").click()
+    page.wait_for_url(f"{live_server.url}/operator/")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_operators_pages_are_drawn_whole(
+    theme: str,
+    live_server: LiveServer,
+    cluster: Cluster,
+    draining: str,
+    open_page: OpenPage,
+    picture: Callable[[Page, str], Path],
+) -> None:
+    page = open_page(theme=theme)
+    signed_in(page, live_server)
+    root = f"{live_server.url}/operator/brokers"
+    pages = {
+        "cluster": f"{root}/cluster/{cluster.pk}/map/",
+        "partitions": f"{root}/cluster/{cluster.pk}/partitions/?state=under_replicated",
+        "broker-add": f"{root}/cluster/{cluster.pk}/add-broker/",
+        "rebalance": f"{root}/rebalance/{draining}/change/",
+        "rebalances": f"{root}/rebalance/",
+    }
+    for name, address in pages.items():
+        page.goto(address)
+        if name != "rebalances":
+            expect(page.locator(".fleet .title")).to_be_visible()
+            assert objections(page, within=".fleet") == [], name
+        picture(page, f"operator-{name}-{theme}-1280")
+    page.goto(pages["cluster"])
+    expect(page.locator(".card")).to_have_count(4)
+    expect(page.locator(".card.leaving")).to_contain_text("Draining")
+    expect(page.locator(".card.look").first).to_contain_text("14")
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 800})
+        assert page.evaluate("document.querySelector('.fleet').scrollWidth <= document.documentElement.clientWidth")
+    picture(page, f"operator-cluster-{theme}-360")
+
+
+def test_a_rolling_restart_stands_on_the_map_and_is_cancelled_there(
+    live_server: LiveServer, cluster: Cluster, open_page: OpenPage, picture: Callable[[Page, str], Path]
+) -> None:
+    page = open_page()
+    signed_in(page, live_server)
+    page.goto(f"{live_server.url}/operator/brokers/cluster/{cluster.pk}/map/")
+    page.get_by_role("button", name="Restart all in turn").click()
+    expect(page.get_by_text("Now: broker 2.")).to_be_visible()
+    picture(page, "operator-rolling-light-1280")
+    page.get_by_role("button", name="Cancel").click()
+    expect(page.get_by_text("Now: broker 2.")).to_have_count(0)
+    assert rolling.RollingRestart.objects.get().state == "cancelled"
