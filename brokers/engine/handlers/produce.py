@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from brokers.engine.handlers.client import Route
 from brokers.engine.handlers.context import Engine
+from brokers.engine.handlers.owing import Owing
 from brokers.engine.handlers.produce_detail import encode as encode_detailed
 from brokers.engine.handlers.settling import Verdicts, when_settled
 from brokers.engine.partitions.partition import Partition
@@ -144,7 +145,9 @@ def _answer_when_settled(
     timeout_ms: int,
     delay_ms: int,
 ) -> None:
-    def answer(verdicts: Verdicts) -> None:
+    def frame_of(verdicts: Verdicts) -> bytes:
+        if not verdicts:
+            return encode_produce_response(version, correlation_id, answers, delay_ms)
         view = session.view()
         final: list[TopicAnswer] = []
         for name, lines in answers:
@@ -154,13 +157,21 @@ def _answer_when_settled(
                 (
                     name,
                     [
-                        (line[0], code, -1, -1, -1, None)
+                        (line[0], code, line[2], line[3], line[4], None)
                         if not line[1] and (code := verdicts.get((internal, line[0]), 0))
                         else line
                         for line in lines
                     ],
                 )
             )
-        session.channel.respond(encode_produce_response(version, correlation_id, final, delay_ms), delay_ms)
+        if _needs_detail(version, final, None):
+            return encode_detailed(view, version, correlation_id, final, {}, delay_ms)
+        return encode_produce_response(version, correlation_id, final, delay_ms)
 
-    when_settled(session, unsettled, timeout_ms, answer)
+    if delay_ms:
+        # The silence begins with the answer (QUO-30), so nothing else is processed before it.
+        when_settled(
+            session, unsettled, timeout_ms, lambda verdicts: session.channel.respond(frame_of(verdicts), delay_ms)
+        )
+    else:
+        Owing(session, unsettled, timeout_ms, frame_of)

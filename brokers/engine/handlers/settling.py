@@ -35,7 +35,9 @@ def when_settled(
             last_offsets[key] = max(last_offset, last_offsets.get(key, -1))
         answer(
             {
-                (partition.topic, partition.index): _verdict(partition, last_offsets[partition.topic, partition.index])
+                (partition.topic, partition.index): verdict(
+                    wait, partition, last_offsets[partition.topic, partition.index]
+                )
                 for partition, _ in unsettled
             }
         )
@@ -52,8 +54,9 @@ def when_settled(
     session.cancel = cancel
 
 
-def _verdict(partition: Partition, last_offset: int) -> int:
-    if not partition.is_leader:
+def verdict(wait: ProduceWait, partition: Partition, last_offset: int) -> int:
+    """How the append up to `last_offset` ended, as an error code."""
+    if partition in wait.lost or not partition.is_leader:
         return int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     if partition.high_watermark <= last_offset:
         return int(ErrorCode.REQUEST_TIMED_OUT)

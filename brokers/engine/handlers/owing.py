@@ -1,0 +1,52 @@
+"""Produces that are appended and wait for followers, while the next ones of their connection are processed (decision
+56): what `settling` does, without keeping anybody waiting but the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from brokers.engine.handlers.settling import Verdicts, verdict
+from brokers.engine.partitions.partition import Partition
+from brokers.engine.partitions.waiting import ProduceWait
+
+if TYPE_CHECKING:
+    from brokers.engine.handlers.session import Session
+
+
+class Owing:
+    """One such produce. `frame_of` makes the answer once it is known how each partition ended."""
+
+    __slots__ = ("_frame_of", "_timer", "_turn", "_unsettled", "_wait")
+
+    def __init__(
+        self,
+        session: Session,
+        unsettled: list[tuple[Partition, int]],
+        timeout_ms: int,
+        frame_of: Callable[[Verdicts], bytes],
+    ) -> None:
+        """`unsettled`: partition, last offset."""
+        self._frame_of = frame_of
+        self._unsettled = unsettled
+        self._turn = session.channel.promise(self._on_closed)
+        self._wait = wait = ProduceWait(self._on_settled)
+        self._timer = session.engine.loop.call_later(max(0, timeout_ms) / 1000, wait.expire)
+        for partition, last_offset in unsettled:
+            wait.watch(partition, last_offset)
+
+    def _on_settled(self) -> None:
+        """All are, or the time is over. The answer leaves later: this runs inside of what settled it."""
+        self._timer.cancel()
+        wait = self._wait
+        verdicts: Verdicts = {}
+        for partition, last_offset in self._unsettled:
+            code = verdict(wait, partition, last_offset)
+            if code:
+                verdicts[partition.topic, partition.index] = code
+        self._turn.keep(self._frame_of(verdicts))
+
+    def _on_closed(self) -> None:
+        self._timer.cancel()
+        self._wait.cancel()
