@@ -7,7 +7,7 @@ answer before ours is compared with it. A test keeps the list honest: one that c
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
@@ -30,8 +30,12 @@ class Difference:
 
 def expected(script: str, label: str, recorded: Any) -> Any:
     """What our broker should answer: the recorded answer, or what we mean to say instead."""
+    return applied(DIFFERENCES, script, label, recorded)
+
+
+def applied(differences: Iterable[Difference], script: str, label: str, recorded: Any) -> Any:
     answer = copy.deepcopy(recorded)
-    for difference in DIFFERENCES:
+    for difference in differences:
         if difference.concerns(script, label):
             answer = difference.ours(answer)
     return answer

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from struct import Struct
 from typing import Any
 
@@ -22,20 +22,25 @@ _LENGTH_AT = 8
 _LOG_OVERHEAD = 12
 
 
-def normalised(value: Any) -> Any:
-    """The answer as JSON values."""
-    return _value("", value)
+Rules = Mapping[str, Callable[[Any], Any]]
 
 
-def _value(name: str, value: Any) -> Any:
+def normalised(value: Any, rules: Rules | None = None) -> Any:
+    """The answer as JSON values; `rules` say by the name of a field what becomes of its value."""
+    return _value("", value, RULES if rules is None else rules)
+
+
+def _value(name: str, value: Any, rules: Rules) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {
-            field.name: _field(field.name, _in_order(type(value).__name__, field.name, getattr(value, field.name)))
+            field.name: _field(
+                field.name, _in_order(type(value).__name__, field.name, getattr(value, field.name)), rules
+            )
             for field in dataclasses.fields(value)
             if field.name not in LEFT_OUT and getattr(value, field.name) != _default(field)
         }
     if isinstance(value, list):
-        return [_field(name, item) for item in value]
+        return [_field(name, item, rules) for item in value]
     if isinstance(value, bytes):
         return value.hex()
     return value
@@ -52,9 +57,9 @@ def _default(field: dataclasses.Field[Any]) -> Any:
     return field.default_factory() if field.default is dataclasses.MISSING else field.default  # type: ignore[misc]
 
 
-def _field(name: str, value: Any) -> Any:
-    rule = RULES.get(name)
-    return rule(value) if rule is not None else _value(name, value)
+def _field(name: str, value: Any, rules: Rules) -> Any:
+    rule = rules.get(name)
+    return rule(value) if rule is not None else _value(name, value, rules)
 
 
 def _id(value: Any) -> Any:
@@ -69,7 +74,7 @@ def _time(value: int) -> Any:
 
 def _one_broker(value: list[Any]) -> Any:
     """However many brokers there are, each is listed alike."""
-    listed = [_value("brokers", item) for item in value]
+    listed = [_value("brokers", item, RULES) for item in value]
     return listed[:1]
 
 
@@ -77,7 +82,7 @@ def _by_name(value: list[Any] | None) -> Any:
     if value is None:
         return None
     kept = [item for item in value if item.name in CONFIG_KEYS]
-    return [_value("configs", item) for item in sorted(kept, key=lambda item: item.name)]
+    return [_value("configs", item, RULES) for item in sorted(kept, key=lambda item: item.name)]
 
 
 def _records(value: bytes | None) -> Any:

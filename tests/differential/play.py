@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
@@ -16,6 +17,7 @@ from brokers.engine.protocol import codec
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.headers import decode_response_header, encode_request_frame
 from brokers.engine.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from brokers.engine.protocol.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from brokers.engine.protocol.messages.topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -47,11 +49,13 @@ class ConnectionLost(Exception):
 
 @dataclass
 class Player:
-    """`answers` collects what `ask` and its kin were told, label by label."""
+    """`answers` collects what `ask` and its kin were told, label by label. `login`: user and secret for SASL PLAIN."""
 
     address: Address
     answers: dict[str, Any] = field(default_factory=dict)
     client_id: str | None = "differential"
+    login: tuple[str, str] | None = None
+    normalise: Callable[[Any], Any] = normalised
     _socket: socket.socket | None = None
     _correlation_id: int = 0
     _broker_id: int | None = None
@@ -73,7 +77,7 @@ class Player:
 
     def write_down_answer(self, label: str, answer: Any) -> None:
         """A decoded answer, normalised."""
-        self.write_down(label, normalised(answer))
+        self.write_down(label, self.normalise(answer))
 
     def ask(self, label: str, api_key: int, version: int, message: Any, *, may_be_silent: bool = False) -> Any:
         """Sends a request and writes the answer down; answers it decoded, or None when there was none."""
@@ -103,7 +107,7 @@ class Player:
             self.close()
             self.write_down(label, NO_ANSWER)
             return None
-        self.write_down(label, normalised(answer))
+        self.write_down(label, self.normalise(answer))
         return answer
 
     def ask_frame(self, label: str, frame: bytes) -> None:
@@ -140,10 +144,11 @@ class Player:
         self, api_key: int, version: int, body: bytes, *, read_as: int | None = None, patience_s: float = ANSWER_S
     ) -> Any:
         """Raises ConnectionLost, TimeoutError."""
+        connection = self._connection()
         self._correlation_id += 1
         frame = encode_request_frame(api_key, version, self._correlation_id, self.client_id, body)
         try:
-            self._connection().sendall(frame)
+            connection.sendall(frame)
         except OSError as error:
             self.close()
             raise ConnectionLost from error
@@ -159,7 +164,16 @@ class Player:
     def _connection(self) -> socket.socket:
         if self._socket is None:
             self._socket = socket.create_connection((self.address.host, self.address.port), ANSWER_S)
+            if self.login is not None:
+                self._log_in(*self.login)
         return self._socket
+
+    def _log_in(self, user: str, secret: str) -> None:
+        shaken = self.call(ApiKey.SASL_HANDSHAKE, 1, SaslHandshakeRequest(mechanism="PLAIN"))
+        assert shaken.error_code == 0, shaken
+        token = f"\0{user}\0{secret}".encode()
+        accepted = self.call(ApiKey.SASL_AUTHENTICATE, 2, SaslAuthenticateRequest(auth_bytes=token))
+        assert accepted.error_code == 0, accepted
 
     def _receive(self, patience_s: float) -> bytes:
         size_bytes = int.from_bytes(self._exactly(4, patience_s), "big")

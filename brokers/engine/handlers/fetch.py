@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from brokers.engine.handlers.client import Client
 from brokers.engine.handlers.cold import ROUNDS_MAX, Missing, pull_then
 from brokers.engine.handlers.fetch_follower import fetch_as_follower
+from brokers.engine.handlers.fetch_leaders import LEADERS_FROM, find_leaders
 from brokers.engine.handlers.fetch_odd import Diverging, Line, diverged, divergence, refused
 from brokers.engine.partitions.partition import NO_EPOCH, Partition
 from brokers.engine.partitions.waiting import FetchWait
@@ -225,15 +226,17 @@ def answer(
         reading.release()
         session.channel.respond(diverged(version, correlation_id, reading.answers, reading.diverging))
         return
-    parts = encode_fetch_response(
-        version,
-        correlation_id,
-        0,
-        0,
-        NO_SESSION,
-        reading.answers,
-        read_committed=frame.isolation == READ_COMMITTED,
-    )
+    is_committed = frame.isolation == READ_COMMITTED
+    if reading.must_answer and version >= LEADERS_FROM:
+        leaders, tagged = find_leaders(session.view(), version, reading.answers)
+        parts = encode_fetch_response(
+            version, correlation_id, 0, 0, NO_SESSION, reading.answers,
+            read_committed=is_committed, leaders=leaders, tagged=tagged,
+        )  # fmt: skip
+    else:
+        parts = encode_fetch_response(
+            version, correlation_id, 0, 0, NO_SESSION, reading.answers, read_committed=is_committed
+        )
     limiters = client.consume_limiters
     if limiters:
         head = parts[0]

@@ -115,14 +115,21 @@ def _partition(call: Call, partition: PartitionImage) -> MetadataResponsePartiti
         known = call.version >= _LISTENER_NOT_FOUND_FROM
         error = int(ErrorCode.LISTENER_NOT_FOUND if known else ErrorCode.LEADER_NOT_AVAILABLE)
         leader = NO_LEADER
+    replicas, isr = list(partition.replicas), list(partition.isr)
+    offline = [replica for replica in replicas if replica not in view.endpoints]
+    if offline and call.version == 0:
+        # Its clients take every listed broker for one that is there.
+        replicas = [replica for replica in replicas if replica in view.endpoints]
+        isr = [replica for replica in isr if replica in view.endpoints]
+        error = error or int(ErrorCode.REPLICA_NOT_AVAILABLE)
     return MetadataResponsePartition(
         error_code=error,
         partition_index=partition.index,
         leader_id=leader,
         leader_epoch=partition.leader_epoch,
-        replica_nodes=list(partition.replicas),
-        isr_nodes=list(partition.isr),
-        offline_replicas=[replica for replica in partition.replicas if replica not in view.endpoints],
+        replica_nodes=replicas,
+        isr_nodes=isr,
+        offline_replicas=offline,
     )
 
 

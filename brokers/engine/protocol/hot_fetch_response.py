@@ -15,6 +15,8 @@ PartitionAnswer = tuple[int, int, int, int, int, int, Slice | None]
 TopicAnswer = tuple[bytes, Sequence[PartitionAnswer[Slice]]]
 # (topic, partition) → (producer id, first offset) of the aborted transactions that the records touch.
 Aborted = Mapping[tuple[bytes, int], Sequence[tuple[int, int]]]
+# (topic, partition) → (broker id, leader epoch) of who leads instead, for those that asked the wrong one.
+Leaders = Mapping[tuple[bytes, int], tuple[int, int]]
 
 _FLEXIBLE_FROM: Final = 12
 _TOPIC_IDS_FROM: Final = 13
@@ -32,10 +34,12 @@ _NO_LIST: Final = {
     (False, False): b"\xff\xff\xff\xff",
 }
 _NONE: Final[Aborted] = {}
+_NOBODY: Final[Leaders] = {}
 
 _SHORT: Final = Struct(">h")
 _INT: Final = Struct(">i")
 _ABORTED: Final = Struct(">qq")
+_LEADER: Final = Struct(">BBBiiB")  # one tagged field, number 1, of 9 bytes: broker id, leader epoch, nothing tagged
 _HEAD_V4: Final = Struct(">iii")  # correlation id, throttle, topic count
 _HEAD_V7: Final = Struct(">iihii")  # … error, session id, topic count
 _HEAD_V12: Final = Struct(">ixihi")
@@ -75,12 +79,15 @@ def encode_fetch_response(
     *,
     read_committed: bool = False,
     aborted: Aborted = _NONE,
+    leaders: Leaders = _NOBODY,
+    tagged: bytes = b"\x00",
 ) -> list[bytes | Slice]:
     """A whole fetch response frame (versions 4 to 17) as pieces to send one after the other.
 
     `topics` holds `(name or id, [(partition, error, high watermark, last stable offset, log start offset, records
     length in bytes, slice or None)])`. A slice stands in the answer as it is and must send exactly that many bytes;
     None sends an empty record set. Aborted transactions are listed for `read_committed` fetches, null otherwise.
+    `leaders` (from version 12 on) stand beside their partition, `tagged` are the tagged fields of the whole answer.
     """
     if len(topics) == 1 and not read_committed and version >= 7:
         topic, partitions = topics[0]
@@ -117,11 +124,12 @@ def encode_fetch_response(
                 total_bytes += len(piece) + length
                 chunk = []
             if flexible:
-                chunk.append(b"\x00")
+                led = leaders.get((topic, index)) if leaders else None
+                chunk.append(b"\x00" if led is None else _LEADER.pack(1, 1, 9, led[0], led[1], 0))
         if flexible:
             chunk.append(b"\x00")
     if flexible:
-        chunk.append(b"\x00")
+        chunk.append(tagged)
     last = b"".join(chunk)
     total_bytes += len(last)
     if last:

@@ -1,0 +1,27 @@
+"""Every script with three brokers by its name, which is also the name of its golden file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from tests.differential.trio.play import TrioPlayer
+from tests.differential.trio.scripts import (
+    creation,
+    elections,
+    epochs,
+    fencing,
+    metadata,
+    min_isr,
+    reassignments,
+)
+
+SCRIPTS: Final[dict[str, Callable[[TrioPlayer], None]]] = {
+    "creation": creation.script,
+    "elections": elections.script,
+    "epochs": epochs.script,
+    "fencing": fencing.script,
+    "metadata": metadata.script,
+    "min_isr": min_isr.script,
+    "reassignments": reassignments.script,
+}
