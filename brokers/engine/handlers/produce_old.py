@@ -220,8 +220,6 @@ class _OldProduce:
         def answer(verdicts: Verdicts) -> None:
             for line, partition, _ in unsettled:
                 line.error_code = verdicts[partition.topic, partition.index]
-                if line.error_code:
-                    line.base_offset = line.log_append_time_ms = -1
             self._respond(answers, delay_ms)
 
         waiting_for = [(partition, last_offset) for _, partition, last_offset in unsettled]
