@@ -23,6 +23,8 @@ from brokers.engine.replication.ports import LinkOwner
 CONNECT_S_MAX: Final = 5.0
 # What most answers fit into; a longer one has a larger buffer made, which goes when it was not needed for a while.
 BUFFER_BYTES: Final = 65_536
+# A new one costs a page fault for every page it fills, so it is not made anew with every burst.
+IDLE_TRIMS: Final = 30
 # A leader sends up to `fetch.max.bytes`, or one batch that is larger; nothing more is believed.
 FRAME_BYTES_MAX: Final = 134_217_728
 _SIZE: Final = Struct(">i")
@@ -45,6 +47,7 @@ class SocketLink:
         self._buffer = RentedBuffer(BUFFER_BYTES)
         self._filled = 0
         self._largest_bytes = 0
+        self._idle_trims = 0
         self._unsent = b""
         self._greeted = 0
         self._task: asyncio.Task[None] | None = loop.create_task(self._connect(broker.host, broker.port))
@@ -167,12 +170,16 @@ class SocketLink:
         return self._buffer.size
 
     def trim(self) -> None:
-        """Call now and then: gives back a large buffer that nothing needed since the last call."""
-        if not self._filled and self._socket is not None:
-            if self._largest_bytes + _SIZE.size <= BUFFER_BYTES < self._buffer.size:
-                self._buffer.free()
-                self._buffer = RentedBuffer(BUFFER_BYTES)
-            self._largest_bytes = 0
+        """Call now and then: gives back a large buffer that nothing needed in the last so many calls."""
+        if self._largest_bytes + _SIZE.size > BUFFER_BYTES or self._buffer.size == BUFFER_BYTES:
+            self._idle_trims = 0
+        else:
+            self._idle_trims += 1
+        self._largest_bytes = 0
+        if self._idle_trims >= IDLE_TRIMS and not self._filled and self._socket is not None:
+            self._idle_trims = 0
+            self._buffer.free()
+            self._buffer = RentedBuffer(BUFFER_BYTES)
 
     # -- out -----------------------------------------------------------------------------------------------------------
 
