@@ -20,7 +20,7 @@ help:
 	@echo "make native  compile the broker's hot modules (needs a C compiler): half the CPU a request; used by the next start"
 	@echo "make check   lint, types, import walls, migrations, translations, shape"
 	@echo "make bench   benchmarks of the running product; BENCH='--only start' passes flags on"
-	@echo "make simulate  the log at random, with kills and power cuts; SEED=… and STEPS=… repeat or lengthen it"
+	@echo "make simulate  the log at random, or PART=cluster: brokers, network, disks, ZooKeeper; SEED=… and STEPS=… repeat or lengthen it"
 	@echo "make chaos   brokers killed under load for five minutes; CHAOS='--verbs kill,pause --seconds 600' passes flags on"
 	@echo "make setup   only install, into $(VENV)"
 
@@ -77,4 +77,4 @@ chaos: setup-dev
 	@$(BIN)/python -m tests.chaos $(CHAOS)
 
 simulate: setup-dev
-	@$(BIN)/python -m tests.simulate --steps $(STEPS) $(if $(SEED),--seed $(SEED))
+	@$(BIN)/python -m tests.simulate --steps $(STEPS) $(if $(PART),--part $(PART)) $(if $(SEED),--seed $(SEED))

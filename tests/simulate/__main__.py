@@ -1,4 +1,4 @@
-"""`make simulate SEED=… STEPS=…`: one part of the data plane at random, for as long as one likes.
+"""`make simulate PART=… SEED=… STEPS=…`: one part of the data plane at random, for as long as one likes.
 
 Ends with 0, or with 1 and the history that leads to the broken promise. The same seed takes the same steps.
 """
@@ -13,12 +13,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
+from tests.simulate.cluster.run import ClusterRun
 from tests.simulate.matrix import quick_directory
 from tests.simulate.run_log import LogRun
 
 STEPS = 20_000
 # A run begins again after so many steps, with a seed of its own: what fails is told in one screen or two.
-STEPS_OF_RUN = 400
+STEPS_OF_RUN = {"log": 400, "cluster": 500}
 CHECKED_EVERY = 50
 HISTORY_SHOWN = 120
 
@@ -28,10 +29,17 @@ class Run(Protocol):
 
     def step(self) -> None: ...
 
-    def check(self) -> None: ...
+    def check(self) -> None:
+        """All of it, as it is; a run may leave it to its steps."""
+
+    def finish(self) -> None:
+        """What must hold once nothing goes wrong any more."""
+
+    def close(self) -> None:
+        """Gives back what the run took; call it whatever happened."""
 
 
-PARTS: dict[str, Callable[[int, Path], Run]] = {"log": LogRun}
+PARTS: dict[str, Callable[[int, Path], Run]] = {"cluster": ClusterRun, "log": LogRun}
 
 
 def simulate(part: str, seed: int, steps: int) -> int:
@@ -44,10 +52,13 @@ def simulate(part: str, seed: int, steps: int) -> int:
                 if taken % CHECKED_EVERY == 0:
                     run.check()
             run.check()
+            run.finish()
         except Exception as failure:
             told = run.history[-HISTORY_SHOWN:]
             failure.add_note("\n".join([f"{part}, seed {seed}, after {len(run.history)} steps:", *told]))
             raise
+        finally:
+            run.close()
     return steps
 
 
@@ -59,13 +70,14 @@ def main() -> int:
     options = parser.parse_args()
     seed = random.randrange(1 << 32) if options.seed is None else options.seed
     print(f"{options.part}: {options.steps} steps from seed {seed}", flush=True)
+    steps_of_run = STEPS_OF_RUN[options.part]
     started_s, taken = time.monotonic(), 0
     while taken < options.steps:
         try:
-            taken += simulate(options.part, seed, min(STEPS_OF_RUN, options.steps - taken))
+            taken += simulate(options.part, seed, min(steps_of_run, options.steps - taken))
         except Exception as failure:
             print(f"seed {seed} fails: {type(failure).__name__}: {failure}", *failure.__notes__, sep="\n")
-            print(f"again: make simulate SEED={seed} STEPS={STEPS_OF_RUN}")
+            print(f"again: make simulate PART={options.part} SEED={seed} STEPS={steps_of_run}")
             return 1
         seed += 1
     took_s = time.monotonic() - started_s

@@ -67,6 +67,13 @@ class LogRun:
         with self._disk.recording():
             check_promises(self.log.partition, self.log.model, self.log.step, power_lost=False)
 
+    def finish(self) -> None:
+        """`check` has seen all of it."""
+
+    def close(self) -> None:
+        """Leaves no descriptor behind."""
+        self._disk.end_process()
+
     def _crash(self, *, power_lost: bool) -> None:
         ops = self._disk.ops
         step = max(len(ops) - self.dice.randint(0, CRASHED_WITHIN_OPS), 0) if self.dice.random() < 0.7 else len(ops)

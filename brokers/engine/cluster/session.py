@@ -71,6 +71,9 @@ class ClusterSession:
         self.state = SessionState.CONNECTED
         self._tree.subscribe(self._on_state)
         self._spawn(self._watcher.run())
+        if self._tree.session_id not in (0, self._session_id):
+            # It ended on the way, before anybody listened, and took the registration with it.
+            self._spawn(self._rejoin())
 
     async def announce_stop(self) -> bool:
         """REP-34: the registration says from here on that this broker stops, also if it has to be made again.

@@ -7,34 +7,27 @@ something is to be asked for that the first one did not name: a partition just f
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
 from struct import Struct
 from typing import Final, NamedTuple
 
 import structlog
 
-from brokers.engine.clock import Clock
 from brokers.engine.cluster.image import BrokerInfo
 from brokers.engine.partitions.following import CorruptFetch
 from brokers.engine.partitions.partition import Partition
-from brokers.engine.partitions.table import PartitionTable
 from brokers.engine.protocol.errors import ErrorCode, MalformedRequest
 from brokers.engine.protocol.hot_replica_fetch import FetchedLine, ReplicaFetchEncoder, decode_replica_fetch
 from brokers.engine.replication.fetch_plan import FIRST_EPOCH, FetchPlan, Followed, Key, retry_delay_ms
 from brokers.engine.replication.offsets_query import OffsetsQuery
-from brokers.engine.replication.ports import CallLater, Connect, Link, Timer
+from brokers.engine.replication.ports import Link, Timer
+from brokers.engine.replication.surroundings import Surroundings
 from brokers.engine.replication.truncation import UNDEFINED, truncation_offset
 from brokers.engine.storage.files import StorageFailed
-from brokers.engine.throttling.replication import ReplicationThrottle
 
 log = structlog.get_logger(__name__)
 
-# `replica.fetch.wait.max.ms`, `replica.fetch.min.bytes`, `replica.fetch.max.bytes`, `replica.fetch.response.max.bytes`
+# `replica.fetch.wait.max.ms`
 WAIT_MS: Final = 500
-BYTES_MIN: Final = 1
-PARTITION_BYTES_MAX: Final = 1_048_576
-RESPONSE_BYTES_MAX: Final = 10_485_760
 # A leader that answers nothing for so long is not waiting for records any more.
 ANSWER_MS_MAX: Final = 10_000
 REQUESTS_MAX: Final = 2
@@ -47,19 +40,6 @@ _SESSION_ERRORS: Final = frozenset(
     )
 )
 _BASE_OFFSET: Final = Struct(">q")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
-    """What all fetchers of a broker share."""
-
-    broker_id: int
-    broker_epoch: Callable[[], int]
-    table: PartitionTable
-    clock: Clock
-    connect: Connect
-    call_later: CallLater
-    throttle: ReplicationThrottle
 
 
 class _Sent(NamedTuple):
@@ -84,11 +64,11 @@ class Fetcher:
         self._link: Link | None = None
         self._is_up = False
         self._encoder: ReplicaFetchEncoder | None = None
+        self._broker_epoch = UNDEFINED
         self._sent: deque[_Sent] = deque()
         self._correlation_id = 0
         self._failures = 0
         self._paused_until_ms = 0
-        self._client_id = f"broker-{world.broker_id}-fetcher"
         self._out_of_range: dict[Key, Followed] = {}
         self._query: OffsetsQuery | None = None
         self._timer: Timer | None = None
@@ -179,14 +159,8 @@ class Fetcher:
     def on_up(self) -> None:
         world = self._world
         self._is_up = True
-        self._encoder = ReplicaFetchEncoder(
-            client_id=self._client_id,
-            replica_id=world.broker_id,
-            replica_epoch=world.broker_epoch(),
-            min_bytes=BYTES_MIN,
-            response_bytes_max=RESPONSE_BYTES_MAX,
-            partition_bytes_max=PARTITION_BYTES_MAX,
-        )
+        self._broker_epoch = world.broker_epoch()
+        self._encoder = world.encoder(self._broker_epoch)
         log.info("follows_leader", leader=self.leader, partitions=len(self.plan))
         # Not to wait for records: a request can be overtaken only once there is a session.
         self._fetch(world.clock.monotonic_ms(), 0, overtook=False)
@@ -233,6 +207,12 @@ class Fetcher:
                 self._wake_at(due_ms)
 
     def _fetch(self, now_ms: int, wait_ms: int, *, overtook: bool) -> None:
+        broker_epoch = self._world.broker_epoch()
+        if broker_epoch != self._broker_epoch:
+            # Registered anew. Who goes on fetching in the name of an earlier life never joins an ISR again.
+            self._broker_epoch = broker_epoch
+            self._encoder = self._world.encoder(broker_epoch)
+            self.plan.session_lost()
         link, encoder = self._link, self._encoder
         wanted = self.plan.next_round(now_ms)
         if wanted is None or link is None or encoder is None:
@@ -250,7 +230,7 @@ class Fetcher:
         if self._link is not None:
             correlation_id = self._correlation_id = self._correlation_id + 1 & 0x7FFF_FFFF
             self._sent.append(_Sent(correlation_id, now_ms, FIRST_EPOCH, False, query))
-            self._link.send(query.frame(correlation_id, self._client_id, self._world.broker_id))
+            self._link.send(query.frame(correlation_id, self._world.client_id, self._world.broker_id))
 
     # -- answers -------------------------------------------------------------------------------------------------------
 

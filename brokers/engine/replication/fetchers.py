@@ -13,8 +13,9 @@ from brokers.engine.cluster.image import BrokerInfo
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import PartitionTable
 from brokers.engine.replication.fetch_plan import UNKNOWN, Key
-from brokers.engine.replication.fetcher import Fetcher, Surroundings
+from brokers.engine.replication.fetcher import Fetcher
 from brokers.engine.replication.ports import CallLater, Connect
+from brokers.engine.replication.surroundings import Surroundings
 from brokers.engine.throttling.replication import ReplicationThrottle
 
 

@@ -14,6 +14,7 @@ from typing import Any, Final, cast
 
 from brokers.contract.documents import BrokerDocument
 from brokers.engine.assembly.handover import hand_over
+from brokers.engine.assembly.replication import DISK_CHECK_INTERVAL_S
 from brokers.engine.cluster.current import CurrentImage
 from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.cluster.image import BrokerInfo, ClusterImage
@@ -76,19 +77,26 @@ class Process:
         self._tasks: list[asyncio.Task[Any]] = []
         self._controller_task: asyncio.Task[Any] | None = None
         loop = self.loop = ProcessLoop(around.world, self._enter, self._leave)
-        clock = self.clock = host.clock
-        seeded = random.Random(around.dice.getrandbits(32))
-        self.tree = SessionTree(around.ensemble, host.id, loop)
+        self.clock = host.clock
+        self._hold(random.Random(around.dice.getrandbits(32)))
+        self._replicate()
+        self._join()
+        loop.call_soon(self._keep, self._run())
+
+    def _hold(self, dice: random.Random) -> None:
+        """What it stores, and what it knows of the cluster."""
+        loop, clock = self.loop, self.clock
+        self.tree = SessionTree(self.around.ensemble, self.id, loop)
         self.table = PartitionTable(
-            StorageSettings(roots=(host.disk.top / "data",), broker_id=host.id, cluster_id=CLUSTER_ID)
+            StorageSettings(roots=(self.host.disk.top / "data",), broker_id=self.id, cluster_id=CLUSTER_ID)
         )
         self.store = ClusterStore(
-            self.tree, place=Placer(seeded.randrange), now_ms=clock.now_ms, random_bytes=seeded.randbytes
+            self.tree, place=Placer(dice.randrange), now_ms=clock.now_ms, random_bytes=dice.randbytes
         )
         self.current = CurrentImage(ClusterImage(CLUSTER_ID))
         self.watcher = ClusterWatcher(self.tree, self.current)
         self.engine = Engine(
-            broker_id=host.id,
+            broker_id=self.id,
             loop=loop,
             clock=clock,
             current=self.current,
@@ -102,8 +110,12 @@ class Process:
             frame_bytes_max=FRAME_BYTES_MAX,
             readers=cast(Executor, None),
         )
+
+    def _replicate(self) -> None:
+        """As `assembly.replication`."""
+        loop, clock = self.loop, self.clock
         self.fetchers = Fetchers(
-            broker_id=host.id,
+            broker_id=self.id,
             broker_epoch=lambda: self.session.broker_epoch,
             table=self.table,
             clock=clock,
@@ -111,14 +123,14 @@ class Process:
             call_later=lambda delay_ms, call: loop.call_later(delay_ms / 1_000, call),
         )
         self.roles = Roles(
-            broker_id=host.id,
+            broker_id=self.id,
             table=self.table,
             fetchers=self.fetchers,
             now_ms=clock.now_ms,
             monotonic_ms=clock.monotonic_ms,
         )
         self.publisher = IsrPublisher(
-            broker_id=host.id,
+            broker_id=self.id,
             table=self.table,
             current=self.current,
             store=self.store,
@@ -129,11 +141,15 @@ class Process:
         self.engine.may_join_isr = self.publisher.consider
         self.current.subscribe(self.roles.on_image)
         self.current.subscribe(self.publisher.on_image)
+
+    def _join(self) -> None:
+        """Who decides, and who is registered."""
+        clock = self.clock
         self.controller = ControllerLoop(
             store=self.store,
             watcher=self.watcher,
             current=self.current,
-            broker_id=host.id,
+            broker_id=self.id,
             session_id=lambda: self.tree.session_id,
         )
         self.current.subscribe(lambda before, after: self.engine.renew_stamp())
@@ -141,14 +157,11 @@ class Process:
             tree=self.tree,
             store=self.store,
             watcher=self.watcher,
-            broker_id=host.id,
+            broker_id=self.id,
             cluster_id=CLUSTER_ID,
-            document=BrokerDocument(
-                host=f"b{host.id}", port=host.id, admin_port=host.id, timestamp_ms=clock.now_ms()
-            ),
+            document=BrokerDocument(host=f"b{self.id}", port=self.id, admin_port=self.id, timestamp_ms=clock.now_ms()),
             on_fatal=self._fail,
         )
-        loop.call_soon(self._keep, self._run())
 
     # -- whose turn it is ----------------------------------------------------------------------------------------------
 
@@ -201,6 +214,7 @@ class Process:
         self._keep(self.publisher.run())
         self._every(LAG_MS_MAX / 2_000, self.publisher.check)
         self._every(CHECK_INTERVAL_MS / 1_000, self.fetchers.check)
+        self._every(DISK_CHECK_INTERVAL_S, self.publisher.check_disks)
         self._every(MAINTENANCE_S, self._maintain)
         self._every(FLUSH_S, self.flush)
 

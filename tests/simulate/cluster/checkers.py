@@ -102,9 +102,13 @@ class Checkers:
         who = f"b{process.id}"
         high_watermark, end_offset = partition.high_watermark, partition.log_end_offset
         if high_watermark < seen.high_watermark:
-            raise BrokenPromise(f"{who} takes the high watermark of {index} back to {high_watermark} from {seen.high_watermark}")
+            raise BrokenPromise(
+                f"{who} takes the high watermark of {index} back to {high_watermark} from {seen.high_watermark}"
+            )
         if high_watermark > end_offset:
-            raise BrokenPromise(f"{who} has the high watermark of {index} at {high_watermark}, behind its end {end_offset}")
+            raise BrokenPromise(
+                f"{who} has the high watermark of {index} at {high_watermark}, behind its end {end_offset}"
+            )
         if not set(partition.isr) <= set(partition.replicas):
             raise BrokenPromise(f"{who} has {partition.isr} in sync of {partition.replicas}")
         seen.high_watermark = high_watermark
@@ -113,9 +117,7 @@ class Checkers:
         if seen.compared < high_watermark:
             self._compare(process, index, partition, seen, high_watermark, who)
 
-    def _compare(
-        self, process: Process, index: int, partition: Partition, seen: Seen, until: int, who: str
-    ) -> None:
+    def _compare(self, process: Process, index: int, partition: Partition, seen: Seen, until: int, who: str) -> None:
         promises = self.promises
         for held in self.read(process, partition, seen.compared, until):
             if held.last_offset < promises.end(index):

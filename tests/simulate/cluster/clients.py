@@ -6,6 +6,7 @@ They live outside of all processes. Where a leader is they take from the picture
 from __future__ import annotations
 
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from tests.simulate.cluster.broker import Surroundings
 from tests.simulate.cluster.clock import BEGAN_MS, US_PER_MS
 from tests.simulate.cluster.connections import Dialled
 from tests.simulate.cluster.network import CLIENTS
+from tests.simulate.cluster.promises import Promises
 from tests.simulate.cluster.records import (
     FETCH_VERSION,
     PRODUCE_VERSION,
@@ -27,11 +29,10 @@ from tests.simulate.cluster.records import (
     parse,
     produce_frame,
 )
-from tests.simulate.cluster.promises import Promises
 
 ANSWER_MS_MAX: Final = 3_000
 SETTLE_MS_MAX: Final = 1_500
-BACK_OFF_MS: Final = 60
+BACK_OFF_MS: Final = (30, 60, 120, 250, 500)
 ACKS_ALL: Final = -1
 # Answers after which the same batch is sent again; everything else is an answer that must not be.
 RETRIED: Final = frozenset(
@@ -46,11 +47,13 @@ RETRIED: Final = frozenset(
         ErrorCode.FENCED_LEADER_EPOCH,
         ErrorCode.UNKNOWN_LEADER_EPOCH,
         ErrorCode.OFFSET_NOT_AVAILABLE,
+        # Of a leader that was deposed and does not know it: it lacks what the next one has.
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     }
 )
 
 
-class Client:
+class Client(ABC):
     """One connection at a time to who is thought to lead partition `index`, one request at a time."""
 
     def __init__(self, name: str, index: int, around: Surroundings, tell: Callable[[str], object]) -> None:
@@ -64,6 +67,7 @@ class Client:
         self._correlation_id = 0
         self._waits = False
         self._attempt = 0
+        self._failures = 0
 
     def ask(self) -> None:
         """Sends what `frame` makes, over the present connection or another one."""
@@ -94,6 +98,9 @@ class Client:
         if topic is None or self.index >= len(topic.partitions):
             return -1
         partition = topic.partitions[self.index]
+        if partition.leader_epoch < self.leader_epoch:
+            # Clients do not go back to what they know to be over (KIP-320).
+            return -1
         self.leader_epoch = partition.leader_epoch
         return partition.leader
 
@@ -121,7 +128,9 @@ class Client:
 
     def _again_later(self) -> None:
         self._attempt += 1
-        self.around.world.after(BACK_OFF_MS * US_PER_MS, self._again, self._attempt)
+        delay_ms = BACK_OFF_MS[min(self._failures, len(BACK_OFF_MS) - 1)]
+        self._failures += 1
+        self.around.world.after(delay_ms * US_PER_MS, self._again, self._attempt)
 
     def _again(self, attempt: int) -> None:
         if self._waits and attempt == self._attempt:
@@ -140,18 +149,21 @@ class Client:
 
     def done(self) -> None:
         self._waits = False
+        self._failures = 0
 
     @property
     def is_busy(self) -> bool:
         return self._waits
 
-    def sent(self) -> None: ...
+    @abstractmethod
+    def sent(self) -> None:
+        """The request is on its way."""
 
-    def frame(self, correlation_id: int) -> bytes:
-        raise NotImplementedError
+    @abstractmethod
+    def frame(self, correlation_id: int) -> bytes: ...
 
-    def answered(self, buffer: memoryview, start: int, end: int) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def answered(self, buffer: memoryview, start: int, end: int) -> None: ...
 
 
 class Producer(Client):
@@ -210,13 +222,14 @@ class Producer(Client):
 class Consumer(Client):
     """Reads on where it stopped."""
 
-    def __init__(
-        self, index: int, around: Surroundings, promises: Promises, tell: Callable[[str], object]
-    ) -> None:
+    def __init__(self, index: int, around: Surroundings, promises: Promises, tell: Callable[[str], object]) -> None:
         super().__init__(f"c{index}", index, around, tell)
         self.position = 0
         self._promises = promises
         self._asked_epoch = -1
+
+    def sent(self) -> None:
+        """The answer is what counts."""
 
     def consume(self) -> None:
         if not self.is_busy:

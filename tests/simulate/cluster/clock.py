@@ -81,7 +81,7 @@ class World:
             while ready:
                 calls += 1
                 if calls > CALLS_AT_ONCE_MAX:
-                    raise Livelock(f"{calls} calls at {self.now_ms} ms, the last of them {ready[0].call}")
+                    raise Livelock(f"{calls} calls at {self.now_ms} ms, the next ones {[_told(one) for one in ready]}")
                 _run(ready.popleft())
             if not coming or coming[0][0] > end_us:
                 break
@@ -93,6 +93,11 @@ class World:
                 calls = 0
             _run(handle)
         self.now_us = end_us
+
+
+def _told(handle: Handle) -> str:
+    task = getattr(handle.call, "__self__", None)
+    return repr(task.get_coro() if isinstance(task, asyncio.Task) else handle.call)
 
 
 def _run(handle: Handle) -> None:
@@ -172,7 +177,8 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         return self._world.at(due_us, Handle(self, callback, args))
 
     def call_at(self, when: float, callback: Callable[..., object], *args: Any, context: Any = None) -> Any:  # type: ignore[override]
-        due_us = max(self._world.now_us, -int(-when * US_PER_S // 1))
+        # Never early: who finds that its time has not come would ask for the same time again.
+        due_us = max(self._world.now_us, int(when * US_PER_S) + 1)
         return self._world.at(due_us, Handle(self, callback, args))
 
     def create_future(self) -> asyncio.Future[Any]:

@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from brokers.engine.access.principals import of_internal_login
 from brokers.contract.process import CLUSTER_USER
+from brokers.engine.access.principals import of_internal_login
 from brokers.engine.handlers.session import Session
 from brokers.engine.protocol.apis import ADVERTISED_INTERNAL
 from brokers.engine.protocol.errors import MalformedRequest
@@ -30,6 +30,10 @@ BYE: Final = "bye"
 SIZE_BYTES: Final = 4
 # The network itself serves them; the first is a follower's or a client's, the second the process that listens.
 FindProcess = Callable[[Place], "Process | None"]
+
+
+def _nobody() -> None:
+    """Whoever answered at once need not know that the connection went."""
 
 
 class Owner(Protocol):
@@ -112,6 +116,20 @@ class Dialled:
             self._accepted.to_server.send(BYE)
 
 
+class Owed:
+    """An answer in its place among the others, None until it is there."""
+
+    def __init__(self, accepted: Accepted, frame: bytes | None, on_closed: Callable[[], object]) -> None:
+        self._accepted = accepted
+        self.frame = frame
+        self.on_closed = on_closed
+
+    def keep(self, frame: bytes) -> None:
+        if self.frame is None:
+            self.frame = frame
+            self._accepted.settle_soon()
+
+
 class Accepted:
     """The broker's side; `handlers.context.Channel` fits. Frames wait while one is being answered."""
 
@@ -132,6 +150,7 @@ class Accepted:
         self._busy = False
         self._is_going = False
         self._waiting: deque[bytes] = deque()
+        self._owed: deque[Owed] = deque()
         self.to_server = network.way(peer, process.id, process.loop, self._arrive)
         self.to_client = network.way(process.id, peer, peer_loop, deliver)
         process.connections[self] = None
@@ -176,9 +195,29 @@ class Accepted:
     # -- Channel -------------------------------------------------------------------------------------------------------
 
     def respond(self, frame: bytes, delay_ms: int = 0) -> None:
-        if not self.closed:
+        if self.closed:
+            return
+        if self._owed:
+            self._owed.append(Owed(self, bytes(frame), _nobody))
+        else:
             self.to_client.send(bytes(frame))
-            self._answered()
+        self._answered()
+
+    def promise(self, on_closed: Callable[[], object]) -> Owed:
+        """The next requests are processed, and answered behind this one."""
+        owed = Owed(self, None, on_closed)
+        self._owed.append(owed)
+        self._answered()
+        return owed
+
+    def settle_soon(self) -> None:
+        # Not inside the append or the answer that settled it.
+        if not self.closed:
+            self._process.loop.call_soon(self._settle)
+
+    def _settle(self) -> None:
+        while self._owed and self._owed[0].frame is not None and not self.closed:
+            self.to_client.send(self._owed.popleft().frame)
 
     def respond_parts(
         self,
@@ -217,6 +256,10 @@ class Accepted:
         self.closed = True
         self.to_server.close()
         self._process.connections.pop(self, None)
+        while self._owed:
+            owed = self._owed.popleft()
+            if owed.frame is None:
+                owed.on_closed()
         if self.session is not None:
             self.session.on_closed()
 

@@ -76,10 +76,9 @@ class Promises:
             self._compare(index, held, expected)
         if held.producer_id >= 0:
             key = (index, held.producer_id)
-            if held.base_sequence != self._next_sequence.get(key, 0):
-                raise BrokenPromise(
-                    f"{who} holds {held} at {index} where #{self._next_sequence.get(key, 0)} comes next: twice, or out of order"
-                )
+            following = self._next_sequence.get(key, 0)
+            if held.base_sequence != following:
+                raise BrokenPromise(f"{who} holds {held} at {index}, #{following} comes next: twice, or out of order")
             self._next_sequence[key] = held.base_sequence + held.last_offset - held.base_offset + 1
         self.committed[index].append(held)
         self._at[index][held.base_offset] = held

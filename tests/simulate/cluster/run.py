@@ -18,6 +18,7 @@ from tests.simulate.cluster.clients import Consumer, Producer
 from tests.simulate.cluster.clock import US_PER_MS, World
 from tests.simulate.cluster.disks import Disks
 from tests.simulate.cluster.network import Network
+from tests.simulate.cluster.order import InOrder
 from tests.simulate.cluster.promises import BrokenPromise, Promises
 from tests.simulate.cluster.records import TOPIC
 from tests.simulate.cluster.zookeeper import Ensemble
@@ -79,10 +80,15 @@ class ClusterRun:
         self._collects = gc.isenabled()
         # What a dead process leaves behind must go when it dies, and not at some other moment of another run.
         gc.disable()
-        structlog.configure(processors=[self._hear], wrapper_class=structlog.BoundLogger, cache_logger_on_first_use=False)
+        structlog.configure(
+            processors=[self._hear], wrapper_class=structlog.BoundLogger, cache_logger_on_first_use=False
+        )
         self._disks.__enter__()
 
+        self._order = InOrder()
+
     def close(self) -> None:
+        self._order.close()
         for host in getattr(self, "hosts", {}).values():
             host.end("the run is over")
         self._disks.__exit__()

@@ -71,9 +71,7 @@ class Ensemble:
                 expiry.cancel()
                 del self._expiries[session_id]
             elif not heard and expiry is None:
-                self._expiries[session_id] = self.world.after(
-                    SESSION_TIMEOUT_MS * US_PER_MS, self.expire, session_id
-                )
+                self._expiries[session_id] = self.world.after(SESSION_TIMEOUT_MS * US_PER_MS, self.expire, session_id)
             if session_id in self._connections and not client.can_be_heard:
                 client.expect_silence()
 

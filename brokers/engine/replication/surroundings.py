@@ -1,0 +1,46 @@
+"""What all fetchers of a broker share, and how they introduce themselves to leaders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from brokers.engine.clock import Clock
+from brokers.engine.partitions.table import PartitionTable
+from brokers.engine.protocol.hot_replica_fetch import ReplicaFetchEncoder
+from brokers.engine.replication.ports import CallLater, Connect
+from brokers.engine.throttling.replication import ReplicationThrottle
+
+# `replica.fetch.min.bytes`, `replica.fetch.max.bytes`, `replica.fetch.response.max.bytes`
+BYTES_MIN: Final = 1
+PARTITION_BYTES_MAX: Final = 1_048_576
+RESPONSE_BYTES_MAX: Final = 10_485_760
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """`broker_epoch` answers the life in which this broker is registered, another one after every registration."""
+
+    broker_id: int
+    broker_epoch: Callable[[], int]
+    table: PartitionTable
+    clock: Clock
+    connect: Connect
+    call_later: CallLater
+    throttle: ReplicationThrottle
+
+    @property
+    def client_id(self) -> str:
+        return f"broker-{self.broker_id}-fetcher"
+
+    def encoder(self, broker_epoch: int) -> ReplicaFetchEncoder:
+        """Requests of this broker in one life."""
+        return ReplicaFetchEncoder(
+            client_id=self.client_id,
+            replica_id=self.broker_id,
+            replica_epoch=broker_epoch,
+            min_bytes=BYTES_MIN,
+            response_bytes_max=RESPONSE_BYTES_MAX,
+            partition_bytes_max=PARTITION_BYTES_MAX,
+        )

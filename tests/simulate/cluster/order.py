@@ -1,0 +1,31 @@
+"""Sets of objects gone through in the same order by every run; by default that is a matter of addresses."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from brokers.engine.partitions.partition import Partition
+from brokers.engine.partitions.waiting import Wait
+
+
+class InOrder:
+    """From its making until `close`."""
+
+    def __init__(self) -> None:
+        numbers: dict[int, int] = {}
+        count = itertools.count()
+        make = self._make = Wait.__init__
+
+        def numbered(wait: Wait, *arguments: Any) -> None:
+            numbers[id(wait)] = next(count)
+            make(wait, *arguments)
+
+        Wait.__init__ = numbered  # type: ignore[method-assign]
+        Wait.__hash__ = lambda wait: numbers[id(wait)]  # type: ignore[method-assign,assignment]
+        Partition.__hash__ = lambda partition: partition.index  # type: ignore[method-assign,assignment]
+
+    def close(self) -> None:
+        Wait.__init__ = self._make  # type: ignore[method-assign]
+        Wait.__hash__ = object.__hash__  # type: ignore[method-assign,assignment]
+        Partition.__hash__ = object.__hash__  # type: ignore[method-assign,assignment]

@@ -1,0 +1,58 @@
+"""Mistakes that people have made with replication, planted one at a time: the simulator must find each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import pytest
+
+from brokers.engine.handlers import produce
+from brokers.engine.partitions import follower_session
+from brokers.engine.partitions.leadership import Leadership
+from brokers.engine.partitions.partition import NO_EPOCH, Partition
+
+Plant = Callable[[pytest.MonkeyPatch], object]
+
+
+def skip_truncation(patch: pytest.MonkeyPatch) -> None:
+    """A follower whose log left the leader's keeps what it has and goes on behind it."""
+    patch.setattr(follower_session, "_divergence", lambda partition, wanted: None)
+
+
+def acknowledge_early(patch: pytest.MonkeyPatch) -> None:
+    """acks=all is answered when the leader has it."""
+    patch.setattr(produce, "ACKS_ALL", None)
+
+
+def high_watermark_from_leader(patch: pytest.MonkeyPatch) -> None:
+    """What the leader has is taken for committed."""
+    patch.setattr(Leadership, "committed", lambda leadership, end_offset: end_offset)
+
+
+def ignore_leader_epoch(patch: pytest.MonkeyPatch) -> None:
+    """Whoever asks is served, whatever epoch it believes in."""
+    refusal = Partition.refusal
+    patch.setattr(Partition, "refusal", lambda partition, epoch: refusal(partition, NO_EPOCH))
+
+
+def act_on_stale_isr(patch: pytest.MonkeyPatch) -> None:
+    """A leader takes the ISR that it is about to write for the one that holds."""
+
+    def count(leadership: Any) -> None:
+        proposed = leadership.proposed
+        leadership.in_sync = leadership.isr if proposed is None else proposed
+
+    patch.setattr(Leadership, "_count", count)
+
+
+PLANTED: Final[Mapping[str, Plant]] = {
+    plant.__name__: plant
+    for plant in (
+        skip_truncation,
+        acknowledge_early,
+        high_watermark_from_leader,
+        ignore_leader_epoch,
+        act_on_stale_isr,
+    )
+}
