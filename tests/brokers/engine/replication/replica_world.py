@@ -22,8 +22,10 @@ KEY = (TOPIC_ID, 0)
 BROKERS = (1, 2, 3)
 NOW_MS = 1_700_000_000_000
 LAG_MS_MAX = 1_000
-BYTES_MAX = 1 << 20
-CONFIG = {"segment.bytes": "400"}
+# An answer holds two or three batches: followers are mostly somewhere in between.
+BYTES_MAX = 200
+ROUNDS_MAX = 400
+SEGMENT_BYTES = 400
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,7 @@ class ReplicaWorld:
     def __init__(self, directory: Path, *, min_insync: int = 2) -> None:
         self.now_ms = 0
         self.replicas = {broker: Replica(broker, directory / str(broker)) for broker in BROKERS}
-        self.config = {**CONFIG, "min.insync.replicas": str(min_insync)}
+        self.config = {"min.insync.replicas": str(min_insync)}
         self.state = State(1, 0, BROKERS, 0, self._lives(BROKERS))
         self.leaders: dict[int, int] = {0: 1}
         self.made = 0
@@ -124,6 +126,8 @@ class ReplicaWorld:
                 TOPIC, 0, TOPIC_ID, state.leader_epoch, self.config,
                 leader=state.leader, replicas=BROKERS, isr=state.isr, now_ms=NOW_MS, known=True,
             )  # fmt: skip
+        log = replica.partition.log
+        log.config = log.config._replace(segment_bytes=SEGMENT_BYTES)
 
     def _write(self, state: State) -> None:
         if state.leader_epoch in self.leaders:
@@ -307,14 +311,15 @@ class ReplicaWorld:
         for replica in self.replicas.values():
             if not replica.is_up:
                 replica.start()
-        for _ in range(40):
+        for _ in range(ROUNDS_MAX):
             self.elect(self.state.leader)
             for broker in BROKERS:
                 self.show(broker)
-            for broker in BROKERS:
-                self.fetch(broker)
+            outcomes = [self.fetch(broker) for broker in BROKERS]
             for broker in BROKERS:
                 self.write_isr(broker)
+            if set(self.state.isr) == set(BROKERS) and outcomes.count("caught up") == len(BROKERS) - 1:
+                break
         assert set(self.state.isr) == set(BROKERS), self.state
         leader = self.replicas[self.state.leader].partition
         assert leader is not None

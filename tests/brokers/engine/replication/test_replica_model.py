@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from tests.brokers.engine.replication.replica_world import BROKERS, LAG_MS_MAX, ReplicaWorld
 
-EXAMPLES = int(os.environ.get("PENSTOCK_REPLICA_EXAMPLES", "30"))
+EXAMPLES = int(os.environ.get("PENSTOCK_REPLICA_EXAMPLES", "20"))
 brokers = st.sampled_from(BROKERS)
 
 

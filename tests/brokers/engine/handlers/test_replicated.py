@@ -1,0 +1,359 @@
+"""Three brokers in the test's own loop: what clients and followers are answered when a partition has three replicas
+(REP-7, REP-10, REP-12, REP-13, WIRE-27, WIRE-30, LOG-46).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from brokers.contract.process import CLUSTER_USER
+from brokers.engine.partitions.partition import Partition
+from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
+from brokers.engine.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from brokers.engine.protocol.messages.topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from tests.support.fake_store import FakeEnsemble
+from tests.support.in_process import InProcessBroker
+from tests.support.records import batch, fetch, produce, values
+from tests.support.wire import WireClient
+
+VERSION = 17
+IDS = (1, 2, 3)
+
+
+@dataclass
+class Trio:
+    """Three brokers, and a connection of the cluster's own to each one's internal port."""
+
+    brokers: dict[int, InProcessBroker]
+    clients: dict[int, WireClient]
+
+    async def topic(self, name: str = "orders", **config: str) -> bytes:
+        """One partition with three replicas; returns when all three are in sync."""
+        topic = CreatableTopic(
+            name=name,
+            num_partitions=1,
+            replication_factor=3,
+            assignments=[],
+            configs=[CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in config.items()],
+        )
+        answer = await self.clients[1].call(ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(topics=[topic]))
+        assert answer.topics[0].error_code == 0, answer
+        await self.until(lambda: all(self.held(name, id) is not None for id in IDS))
+        return bytes(answer.topics[0].topic_id)
+
+    def held(self, name: str, broker: int) -> Partition | None:
+        return self.brokers[broker].broker.table.get(name, 0)
+
+    def replica(self, name: str, broker: int) -> Partition:
+        found = self.held(name, broker)
+        assert found is not None
+        return found
+
+    def leader(self, name: str = "orders") -> int:
+        return self.brokers[1].broker.current.image.topics[name].partitions[0].leader
+
+    def followers(self, name: str = "orders") -> list[int]:
+        return [id for id in IDS if id != self.leader(name)]
+
+    async def until(self, holds: Any) -> None:
+        await self.brokers[1].until(holds)
+
+    def stop_following(self, broker: int) -> None:
+        """It stays alive, and fetches nothing any more."""
+        self.brokers[broker].broker.replication.fetchers.close()
+
+
+@pytest.fixture
+async def trio(tmp_path: Path) -> AsyncIterator[Trio]:
+    ensemble = FakeEnsemble()
+    overrides = {"replica.lag.time.max.ms": "600"}
+    async with AsyncExitStack() as stack:
+        brokers = {}
+        for id in IDS:
+            made = InProcessBroker(tmp_path / str(id), broker_id=id, ensemble=ensemble, overrides=overrides)
+            brokers[id] = await stack.enter_async_context(made)
+        await brokers[1].until(lambda: all(len(one.broker.current.image.brokers) == 3 for one in brokers.values()))
+        yield Trio(brokers, {id: await one.internal_client(CLUSTER_USER) for id, one in brokers.items()})
+
+
+def follower_fetch(
+    topic_id: bytes,
+    offset: int = 0,
+    *,
+    replica: int,
+    leader_epoch: int = 0,
+    last_fetched_epoch: int = -1,
+    session_id: int = 0,
+    session_epoch: int = 0,
+    max_wait_ms: int = 0,
+    lines: bool = True,
+    forgotten: bool = False,
+) -> FetchRequest:
+    line = FetchPartition(
+        partition=0,
+        current_leader_epoch=leader_epoch,
+        fetch_offset=offset,
+        last_fetched_epoch=last_fetched_epoch,
+        log_start_offset=0,
+        partition_max_bytes=1_000_000,
+    )
+    return FetchRequest(
+        replica_state=ReplicaState(replica_id=replica, replica_epoch=1 << 40),
+        max_wait_ms=max_wait_ms,
+        min_bytes=1,
+        max_bytes=10_000_000,
+        isolation_level=0,
+        session_id=session_id,
+        session_epoch=session_epoch,
+        topics=[FetchTopic(topic_id=topic_id, partitions=[line])] if lines else [],
+        forgotten_topics_data=[],
+        rack_id="",
+    )
+
+
+async def ask(client: WireClient, topic_id: bytes, offset: int = 0, **more: Any) -> Any:
+    return await client.call(ApiKey.FETCH, VERSION, follower_fetch(topic_id, offset, **more))
+
+
+async def test_acks_all_is_answered_when_every_replica_in_sync_has_it(trio: Trio) -> None:
+    await trio.topic(min_insync_replicas="3")
+    client = trio.clients[trio.leader()]
+
+    answer = await produce(client, "orders", batch(b"a"), acks=-1)
+
+    assert (answer.error_code, answer.base_offset) == (0, 0)
+    for id in IDS:
+        assert trio.replica("orders", id).log_end_offset == 1
+    assert values((await fetch(client, "orders")).records) == [b"a"]
+
+
+async def test_only_the_leader_serves_clients(trio: Trio) -> None:
+    await trio.topic()
+    await produce(trio.clients[trio.leader()], "orders", batch(b"a"), acks=-1)
+
+    for id in trio.followers():
+        assert (await fetch(trio.clients[id], "orders")).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        refused = await produce(trio.clients[id], "orders", batch(b"b"))
+        assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+async def test_consumers_see_nothing_that_is_not_committed(trio: Trio) -> None:
+    """REP-3: and followers see it at once, and the high watermark with a later answer."""
+    topic_id = await trio.topic()
+    for id in trio.followers():
+        trio.stop_following(id)
+    client = trio.clients[trio.leader()]
+    await produce(client, "orders", batch(b"a"), acks=1)
+
+    seen = await fetch(client, "orders")
+    assert (seen.error_code, seen.high_watermark, seen.records) == (0, 0, b"")
+    first, second = trio.followers()
+    answer = await ask(client, topic_id, replica=first)
+    line = answer.responses[0].partitions[0]
+    assert (line.high_watermark, values(line.records)) == (0, [b"a"])
+    for id in (first, second):
+        await ask(client, topic_id, 1, replica=id, last_fetched_epoch=0)
+    assert (await fetch(client, "orders")).high_watermark == 1
+
+
+async def test_too_few_in_sync_after_the_append_is_told_as_such(trio: Trio) -> None:
+    """REP-12, REP-22: the record is there, and fewer hold it than were asked for."""
+    await trio.topic(min_insync_replicas="3")
+    for id in trio.followers()[1:]:
+        trio.stop_following(id)
+
+    answer = await produce(trio.clients[trio.leader()], "orders", batch(b"a"), acks=-1)
+
+    # Nobody may have fetched in time: then the time that the client gives is over before the laggard is out.
+    late = (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.REQUEST_TIMED_OUT)
+    assert answer.error_code in late
+    leader = trio.replica("orders", trio.leader())
+    await trio.until(lambda: len(leader.isr) == 2)
+    refused = await produce(trio.clients[trio.leader()], "orders", batch(b"b"), acks=-1)
+    assert refused.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert (await fetch(trio.clients[trio.leader()], "orders")).high_watermark == 1
+
+
+async def test_a_session_tells_only_what_moved(trio: Trio) -> None:
+    """WIRE-30."""
+    topic_id = await trio.topic()
+    for id in trio.followers():
+        trio.stop_following(id)
+    client, replica = trio.clients[trio.leader()], trio.followers()[0]
+
+    opened = await ask(client, topic_id, replica=replica)
+    assert opened.session_id != 0
+    known = {"replica": replica, "session_id": opened.session_id}
+    assert (await ask(client, topic_id, lines=False, session_epoch=1, **known)).responses == []
+    await produce(client, "orders", batch(b"a"), acks=1)
+    told = await ask(client, topic_id, lines=False, session_epoch=2, **known)
+    assert values(told.responses[0].partitions[0].records) == [b"a"]
+    assert (await ask(client, topic_id, lines=False, session_epoch=3, **known)).responses == []
+    wrong = await ask(client, topic_id, lines=False, session_epoch=9, **known)
+    assert wrong.error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    known["session_id"] += 1
+    unknown = await ask(client, topic_id, lines=False, session_epoch=4, **known)
+    assert unknown.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+async def test_a_follower_that_waits_is_answered_by_an_append(trio: Trio) -> None:
+    """WIRE-27."""
+    topic_id = await trio.topic()
+    for id in trio.followers():
+        trio.stop_following(id)
+    leader, replica = trio.leader(), trio.followers()[0]
+    follower = await trio.brokers[leader].internal_client(CLUSTER_USER)
+    session_id = (await ask(follower, topic_id, replica=replica)).session_id
+    waiting = asyncio.create_task(
+        ask(follower, topic_id, lines=False, session_id=session_id, session_epoch=1, replica=replica,
+            max_wait_ms=60_000)
+    )  # fmt: skip
+    await trio.until(lambda: trio.brokers[leader].broker.engine.followers[replica].epoch == 2)
+
+    await produce(trio.clients[leader], "orders", batch(b"a"), acks=1)
+
+    assert values((await waiting).responses[0].partitions[0].records) == [b"a"]
+
+
+async def test_a_follower_that_sends_more_is_not_kept_waiting(trio: Trio) -> None:
+    topic_id = await trio.topic()
+    for id in trio.followers():
+        trio.stop_following(id)
+    leader, replica = trio.leader(), trio.followers()[0]
+    follower = await trio.brokers[leader].internal_client(CLUSTER_USER)
+    session_id = (await ask(follower, topic_id, replica=replica)).session_id
+    known = {"replica": replica, "session_id": session_id, "lines": False}
+    await follower.send(ApiKey.FETCH, VERSION, follower_fetch(topic_id, session_epoch=1, max_wait_ms=60_000, **known))
+    await trio.until(lambda: trio.brokers[leader].broker.engine.followers[replica].epoch == 2)
+
+    await follower.send(ApiKey.FETCH, VERSION, follower_fetch(topic_id, session_epoch=2, **known))
+
+    for _ in range(2):
+        assert (await follower.receive(ApiKey.FETCH, VERSION)).error_code == 0
+
+
+async def test_only_the_cluster_itself_may_fetch_as_a_follower(trio: Trio) -> None:
+    topic_id = await trio.topic()
+    tenant = await trio.brokers[1].internal_client("ins-aaaaaaaa")
+
+    answer = await ask(tenant, topic_id, replica=2)
+
+    assert answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
+async def test_a_follower_that_cannot_be_served_is_told_why(trio: Trio) -> None:
+    """REP-10, LOG-32, WIRE-31."""
+    topic_id = await trio.topic()
+    cases: list[tuple[dict[str, Any], ErrorCode]] = [
+        ({"leader_epoch": 7}, ErrorCode.UNKNOWN_LEADER_EPOCH),
+        ({"replica": 9}, ErrorCode.UNKNOWN_LEADER_EPOCH),
+        ({"replica": 9, "leader_epoch": -1}, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        ({"offset": 5}, ErrorCode.OFFSET_OUT_OF_RANGE),
+        ({"topic_id": b"?" * 16}, ErrorCode.UNKNOWN_TOPIC_ID),
+    ]
+    for change, error in cases:
+        wanted = {"topic_id": topic_id, "replica": trio.followers()[0], **change}
+
+        answer = await ask(trio.clients[trio.leader()], **wanted)
+
+        assert answer.responses[0].partitions[0].error_code == error, change
+
+
+async def test_a_follower_is_told_where_its_log_leaves_the_leaders(trio: Trio) -> None:
+    """REP-15."""
+    topic_id = await trio.topic()
+    client, replica = trio.clients[trio.leader()], trio.followers()[0]
+    await produce(client, "orders", batch(b"a"), acks=-1)
+    trio.stop_following(replica)
+
+    answer = await ask(client, topic_id, 4, replica=replica, last_fetched_epoch=0)
+
+    line = answer.responses[0].partitions[0]
+    assert (line.error_code, line.diverging_epoch.epoch, line.diverging_epoch.end_offset) == (0, 0, 1)
+
+
+async def test_deleted_records_are_gone_everywhere_before_it_is_said(trio: Trio) -> None:
+    """LOG-46."""
+    await trio.topic()
+    client = trio.clients[trio.leader()]
+    for value in (b"a", b"b", b"c"):
+        await produce(client, "orders", batch(value), acks=-1)
+
+    answer = await client.call(ApiKey.DELETE_RECORDS, 2, deletion(2, timeout_ms=10_000))
+
+    line = answer.topics[0].partitions[0]
+    assert (line.error_code, line.low_watermark) == (0, 2)
+    assert [trio.replica("orders", id).log_start_offset for id in IDS] == [2, 2, 2]
+
+
+async def test_a_deletion_that_a_follower_does_not_hear_of_runs_out_of_time(trio: Trio) -> None:
+    await trio.topic()
+    client = trio.clients[trio.leader()]
+    await produce(client, "orders", batch(b"a"), acks=-1)
+    trio.stop_following(trio.followers()[0])
+
+    answer = await client.call(ApiKey.DELETE_RECORDS, 2, deletion(1, timeout_ms=50))
+
+    line = answer.topics[0].partitions[0]
+    assert (line.error_code, line.low_watermark) == (ErrorCode.REQUEST_TIMED_OUT, -1)
+
+
+def deletion(offset: int, timeout_ms: int) -> DeleteRecordsRequest:
+    partition = DeleteRecordsPartition(partition_index=0, offset=offset)
+    return DeleteRecordsRequest(
+        topics=[DeleteRecordsTopic(name="orders", partitions=[partition])], timeout_ms=timeout_ms
+    )
+
+
+async def test_followers_are_told_the_logs_end_and_consumers_the_committed_one(trio: Trio) -> None:
+    """REP-9, LOG-25."""
+    await trio.topic()
+    for id in trio.followers():
+        trio.stop_following(id)
+    client = trio.clients[trio.leader()]
+    await produce(client, "orders", batch(b"a"), acks=1)
+
+    async def latest(replica: int) -> int:
+        line = ListOffsetsPartition(partition_index=0, current_leader_epoch=-1, timestamp=-1)
+        topics = [ListOffsetsTopic(name="orders", partitions=[line])]
+        request = ListOffsetsRequest(replica_id=replica, isolation_level=0, topics=topics)
+        answer = await client.call(ApiKey.LIST_OFFSETS, 7, request)
+        return int(answer.topics[0].partitions[0].offset)
+
+    assert await latest(trio.followers()[0]) == 1
+    assert await latest(-1) == 0
+
+
+async def test_a_leader_on_a_failed_disk_gives_the_lead_away(trio: Trio) -> None:
+    """LOG-3: the others have all that was acknowledged."""
+    await trio.topic()
+    first = trio.leader()
+    assert (await produce(trio.clients[first], "orders", batch(b"a"), acks=-1)).error_code == 0
+    leader = trio.replica("orders", first)
+
+    leader.disk_failed(OSError(5, "Input/output error"))
+
+    await trio.until(lambda: trio.leader() != first)
+    await trio.until(lambda: trio.replica("orders", trio.leader()).is_leader)
+    answer = await produce(trio.clients[trio.leader()], "orders", batch(b"b"), acks=-1)
+    assert (answer.error_code, answer.base_offset) == (0, 1)

@@ -1,0 +1,112 @@
+"""What a leader keeps of its followers and of those who wait (REP-11, REP-14, REP-24, REP-26)."""
+
+from __future__ import annotations
+
+import time
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brokers.engine.partitions.leadership import SWEPT_MIN, Leadership
+from brokers.engine.partitions.waiting import ProduceWait
+
+NEVER = 1 << 40
+
+
+def leadership(isr: tuple[int, ...] = (1, 2, 3)) -> Leadership:
+    made = Leadership()
+    made.begin((2, 3), isr, epoch_start_offset=0, now_ms=0)
+    return made
+
+
+def wait() -> ProduceWait:
+    return ProduceWait(lambda: None)
+
+
+def test_whoever_is_in_either_isr_counts_while_a_write_is_under_way() -> None:
+    """REP-24."""
+    made = leadership()
+    made.followers[2].fetched(10, 0, 10, 0)
+    assert made.committed(10) == -1
+    made.propose((1, 2))
+    assert made.committed(10) == -1
+    made.confirm((2, 3), (1, 2))
+    made.propose(None)
+    assert made.committed(10) == 10
+
+
+def test_a_follower_that_keeps_up_holds_the_high_watermark_until_it_does_not() -> None:
+    """REP-11: it is about to join, and must not find that it misses what was committed meanwhile."""
+    made = leadership(isr=(1, 2))
+    made.followers[2].fetched(10, 0, 10, 5_000)
+    made.followers[3].fetched(7, 0, 7, 5_000)
+    assert made.committed(10) == 7
+    made.followers[3].judge(40_000, 30_000)
+    assert made.committed(10) == 10
+
+
+def test_an_epoch_begins_with_nothing_known() -> None:
+    """REP-26."""
+    made = leadership()
+    made.followers[2].fetched(10, 0, 10, 5)
+    made.begin((2, 3), (1, 2), epoch_start_offset=10, now_ms=99)
+    assert [made.followers[id].end_offset for id in (2, 3)] == [-1, -1]
+    assert [made.followers[id].caught_up_ms for id in (2, 3)] == [99, 0]
+
+
+def test_replicas_that_come_are_unknown_and_those_that_stay_are_not() -> None:
+    made = leadership()
+    made.followers[2].fetched(10, 0, 10, 5)
+    made.confirm((2, 4), (1, 2))
+    assert {id: follower.end_offset for id, follower in made.followers.items()} == {2: 10, 4: -1}
+
+
+def test_the_low_watermark_is_the_first_start_of_those_in_sync() -> None:
+    made = leadership(isr=(1, 2))
+    assert made.low_watermark(5) == -1
+    made.followers[2].fetched(10, 3, 10, 0)
+    assert made.low_watermark(5) == 3
+    made.followers[2].fetched(10, 5, 10, 0)
+    assert made.low_watermark(5) == 5
+
+
+@given(st.lists(st.integers(0, 50)), st.lists(st.integers(0, 60), max_size=5))
+def test_waits_end_in_the_order_of_their_offsets_and_once(offsets: list[int], watermarks: list[int]) -> None:
+    made = leadership()
+    wanted: dict[ProduceWait, int] = {}
+    for offset in offsets:
+        one = wait()
+        wanted[one] = offset
+        made.await_commit(one, offset)
+    for watermark in watermarks:
+        found = [wanted.pop(one) for one in made.committed_below(watermark)]
+        assert found == sorted(found)
+        assert all(offset < watermark for offset in found)
+        assert all(offset >= watermark for offset in wanted.values())
+    assert set(made.all_waits()) == set(wanted)
+
+
+def test_requests_that_ran_out_of_time_do_not_pile_up() -> None:
+    made = leadership()
+    for number in range(10 * SWEPT_MIN):
+        one = wait()
+        made.await_commit(one, NEVER + number)
+        one.expire()
+    assert len(made.all_waits()) <= SWEPT_MIN
+
+
+def test_a_hundred_thousand_that_wait_do_not_slow_an_append() -> None:
+    """REP-14: an append looks at none of them, and the high watermark only at those it passes."""
+
+    def rounds_s(made: Leadership) -> float:
+        begun = time.process_time()
+        for number in range(2_000):
+            made.await_commit(wait(), number)
+            made.committed_below(number + 1)
+        return time.process_time() - begun
+
+    crowded = leadership()
+    for number in range(100_000):
+        crowded.await_commit(wait(), NEVER + number)
+    alone_s = min(rounds_s(leadership()) for _ in range(3))
+    assert min(rounds_s(crowded) for _ in range(3)) < 10 * alone_s
