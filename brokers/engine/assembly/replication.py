@@ -6,13 +6,16 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+import structlog
+
 from brokers.engine.cluster.current import CurrentImage
-from brokers.engine.cluster.image import BrokerInfo
+from brokers.engine.cluster.image import BrokerInfo, ClusterImage
 from brokers.engine.cluster.store import ClusterStore
-from brokers.engine.cluster.watcher import ClusterWatcher
+from brokers.engine.cluster.watcher import ClusterWatcher, Part
 from brokers.engine.config import EngineConfig
 from brokers.engine.handlers.context import Engine
 from brokers.engine.lifecycle import Periodic
+from brokers.engine.pulse import BEAT_INTERVAL_S, Pulse
 from brokers.engine.replication.fetchers import CHECK_INTERVAL_MS, Fetchers
 from brokers.engine.replication.isr_publisher import IsrPublisher
 from brokers.engine.replication.link import SocketLink
@@ -20,7 +23,11 @@ from brokers.engine.replication.ports import LinkOwner
 from brokers.engine.replication.roles import Roles
 from brokers.engine.throttling.replication import ReplicationThrottle
 
+log = structlog.get_logger(__name__)
+
 CHECKS_PER_LAG: Final = 2
+# A session lives on for one time-out after its last sign of life, which is at most a third of one old.
+PAUSES_PER_SESSION: Final = 2
 DISK_CHECK_INTERVAL_S: Final = 1.0
 
 
@@ -72,10 +79,32 @@ class Replication:
         )
         engine.replication_throttle = ReplicationThrottle(config.leader_throttle_bytes_per_s)
         engine.may_join_isr = self.publisher.consider
+        engine.pulse = self._pulse = Pulse(clock.now_ms(), config.session_timeout_ms // PAUSES_PER_SESSION)
+        self._pulse.subscribe(self._on_pause)
+        self._now_ms = clock.now_ms
+        self._watcher = watcher
+        self._doubted_at: int | None = None
         current.subscribe(self.roles.on_image)
+        current.subscribe(self._on_image)
         current.subscribe(self.publisher.on_image)
 
+    def _on_pause(self, paused_ms: int) -> None:
+        """Our session may have ended meanwhile: what is led is given up until the cluster was read anew (CTL-4)."""
+        log.warning("process_stood_still", for_ms=paused_ms)
+        self.roles.doubt()
+        self._doubted_at = self._watcher.loads_begun
+        self._watcher.mark(Part.EVERYTHING)
+
+    def _on_image(self, _before: ClusterImage, after: ClusterImage) -> None:
+        if self._doubted_at is not None and self._watcher.load_shown > self._doubted_at:
+            self._doubted_at = None
+            self.roles.trust(after)
+
+    def _beat(self) -> None:
+        self._pulse.beat(self._now_ms())
+
     def keep_going(self, periodic: Periodic) -> None:
+        periodic.every(BEAT_INTERVAL_S, self._beat)
         periodic.keep(self.publisher.run())
         periodic.every(self.publisher.lag_ms_max / CHECKS_PER_LAG / 1000, self.publisher.check)
         periodic.every(CHECK_INTERVAL_MS / 1000, self.fetchers.check)

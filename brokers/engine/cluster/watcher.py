@@ -50,6 +50,9 @@ class ClusterWatcher:
         self._marked: set[Part] = set()
         self._entities: set[str] = set()
         self._wake = asyncio.Event()
+        # Whole readings so far, and which of them is the picture that is being published.
+        self.loads_begun = 0
+        self.load_shown = 0
         self._seen = {Part.CHANGES: NO_CHANGE, Part.CONFIG_CHANGES: NO_CHANGE}
 
     def mark(self, part: Part) -> None:
@@ -67,8 +70,11 @@ class ClusterWatcher:
         Raises:
             StoreUnavailable: nothing was published.
         """
+        self.loads_begun += 1
+        number = self.loads_begun
         image = await self._load_everything()
         self._marked.discard(Part.EVERYTHING)
+        self.load_shown = number
         self._current.publish(image)
         return image
 

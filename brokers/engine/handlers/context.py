@@ -22,11 +22,13 @@ from brokers.engine.handlers.durable_starts import DurableStarts
 from brokers.engine.partitions.follower_session import FollowerSession
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import PartitionTable
+from brokers.engine.pulse import Pulse
 from brokers.engine.throttling.books import Books
 from brokers.engine.throttling.replication import ReplicationThrottle
 from brokers.engine.values import Slice
 
 NO_BROKER = -1
+NEVER_MS = 1 << 62
 # What the cluster itself may do where a tenant has an instance's state.
 ACTIVE = "active"
 
@@ -104,6 +106,8 @@ class Engine:
     sessions_made: int = 0
     # What this leader sends to replicas that their topics want to be copied slowly.
     replication_throttle: ReplicationThrottle = field(default_factory=ReplicationThrottle)
+    # Whoever appends for a client looks here first.
+    pulse: Pulse = field(default_factory=lambda: Pulse(0, NEVER_MS))
     # Told of a partition led here when a follower outside of its ISR has everything.
     may_join_isr: Callable[[Partition], object] = _nobody_to_tell
     starts: DurableStarts = field(init=False)

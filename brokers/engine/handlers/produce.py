@@ -51,6 +51,8 @@ def produce(
     if transactional_id is not None:
         refusal = int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     now_ms = engine.clock.now_ms()
+    if now_ms - engine.pulse.beaten_ms > engine.pulse.pause_ms_max:
+        engine.pulse.beat(now_ms)
     answers: list[TopicAnswer] = []
     failed = False
     detailed: dict[tuple[bytes, int], AppendResult] = {}

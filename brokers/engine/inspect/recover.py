@@ -119,8 +119,8 @@ def _foresee(partition: PartitionDirectory, marks: Marks, emit: Emit) -> Outcome
         if rewriting.is_old(str(path)):
             try:
                 end = rewriting.end_offset(str(path))
-            except OldFormat as refusal:
-                change("refuse", path.name, str(refusal))
+            except OldFormat as damage:
+                change("refuse", path.name, str(damage))
                 break
             change("rewrite", path.name, "its messages are of an old format")
             checked += size

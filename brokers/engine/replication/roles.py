@@ -44,6 +44,8 @@ class Roles:
         self._monotonic_ms = monotonic_ms
         self._is_first = True
         self._me: BrokerInfo | None = None
+        # Led by what was known before this process stood still.
+        self._doubted: set[tuple[str, int]] = set()
 
     def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
         if before.brokers is not after.brokers or self._is_first:
@@ -69,6 +71,22 @@ class Roles:
             log.error("log_of_another_topic_set_aside", topic=topic_name, partition=index, directory=directory)
         self.leaders = sum(1 for partition in self._table if partition.is_leader)
 
+    def doubt(self) -> None:
+        """This process stood still: what somebody else may lead by now is not led until `trust` (CTL-4)."""
+        for partition in self._table:
+            if partition.is_leader and len(partition.replicas) > 1:
+                self._doubted.add((partition.topic, partition.index))
+                self._table.resign(partition.topic, partition.index)
+
+    def trust(self, image: ClusterImage) -> None:
+        """`image` was read after the last doubt."""
+        doubted, self._doubted = self._doubted, set()
+        for name, index in doubted:
+            topic, held = image.topics.get(name), self._table.get(name, index)
+            if topic is not None and index < len(topic.partitions):
+                self._take(topic, topic.partitions[index], held)
+        self.leaders = sum(1 for partition in self._table if partition.is_leader)
+
     def _apply(self, topic: TopicImage, before: TopicImage | None) -> None:
         if before is not None and before.topic_id != topic.topic_id:
             before = None
@@ -77,12 +95,15 @@ class Roles:
             held = self._table.get(topic.name, wanted.index)
             if held is not None and known == wanted and before is not None and before.deleting == topic.deleting:
                 continue
-            try:
-                self._apply_partition(topic, wanted, held)
-            except (StorageFailed, NoUsableDirectory) as failure:
-                log.error("partition_not_held", topic=topic.name, partition=wanted.index, reason=str(failure))
+            self._take(topic, wanted, held)
         if before is not None and before.config != topic.config:
             self._table.update_config(topic.name, topic.config)
+
+    def _take(self, topic: TopicImage, wanted: PartitionImage, held: Partition | None) -> None:
+        try:
+            self._apply_partition(topic, wanted, held)
+        except (StorageFailed, NoUsableDirectory) as failure:
+            log.error("partition_not_held", topic=topic.name, partition=wanted.index, reason=str(failure))
 
     def _apply_partition(self, topic: TopicImage, wanted: PartitionImage, held: Partition | None) -> None:
         name, index = topic.name, wanted.index
@@ -95,7 +116,7 @@ class Roles:
             if held is not None:
                 log.info("replica_deleted", topic=name, partition=index)
                 self._table.delete(name, index, now_ms=self._now_ms())
-        elif wanted.leader == self._broker_id and self._is_of_earlier_life(wanted):
+        elif wanted.leader == self._broker_id and ((name, index) in self._doubted or self._is_of_earlier_life(wanted)):
             self._fetchers.unfollow(name, index)
             self._table.resign(name, index)
         elif wanted.leader == self._broker_id:

@@ -158,5 +158,32 @@ def test_a_leadership_of_an_earlier_life_waits_for_the_controller(table: Partiti
     assert _led(table) == [0, 1]
 
 
+def test_what_others_may_lead_by_now_is_not_led_until_the_cluster_was_read_anew(table: PartitionTable) -> None:
+    """CTL-4: after a pause a broker cannot know whether it was replaced. What it alone holds it leads on."""
+    shared = PartitionImage(0, (1, 2), 1, 3, (1, 2), 1, 5)
+    alone = PartitionImage(1, (1,), 1, 3, (1,), 1, 5)
+    moved = PartitionImage(2, (1, 2), 1, 3, (1, 2), 1, 5)
+    topic = TopicImage(NAME, NAME, None, b"1" * 16, (shared, alone, moved), {})
+    image = ClusterImage("c").with_changes(topics={NAME: topic})
+    followed = Followed()
+    roles = _roles(table, followed)
+    _follow(roles, ClusterImage("c"), image)
+
+    roles.doubt()
+    assert _led(table) == [1]
+    late = replace(topic, partitions=(replace(shared, isr=(1,), version=6), alone, moved))
+    news = image.with_changes(topics={NAME: late})
+    roles.on_image(image, news)
+    assert _led(table) == [1]
+
+    elsewhere = replace(late, partitions=(*late.partitions[:2], replace(moved, leader=2, leader_epoch=4, version=6)))
+    read_anew = news.with_changes(topics={NAME: elsewhere})
+    roles.on_image(news, read_anew)
+    roles.trust(read_anew)
+    assert _led(table) == [0, 1]
+    assert followed == {(NAME, 2): (2, 4)}
+    assert roles.leaders == 2
+
+
 def _broker(epoch: int) -> BrokerInfo:
     return BrokerInfo(1, "127.0.0.1", 24001, 24051, None, epoch)
