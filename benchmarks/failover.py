@@ -1,0 +1,186 @@
+"""How long a broker's death is felt: three real brokers, replication factor 3, one of them killed with SIGKILL.
+
+    python -m benchmarks.failover [--partitions 1000,3000] [--session-timeout-ms 6000] [--victim controller|other]
+
+Two spans matter. From the kill to the end of its session: ZooKeeper's, set by the session timeout. From there until
+every partition it led has another leader in ZooKeeper (`written`), and the brokers that are left lead it all (`seen`):
+ours. Beside them stand the CPU time of the broker that is controller afterwards, and the memory of each broker.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+from confluent_kafka.admin import AdminClient, NewTopic
+from kazoo.client import KazooClient
+
+from benchmarks import environment
+from brokers.contract import paths
+from brokers.contract.documents import PartitionStateDocument
+from config.embedded.java import find_java
+from config.embedded.process import free_port, wait_until
+from config.embedded.zookeeper import EmbeddedZooKeeper
+from tests.support.engine import BrokerProcess, EngineCluster, TestInstance, eventually
+
+BROKERS: Final = 3
+PARTITIONS_PER_TOPIC: Final = 100
+TOPICS_AT_ONCE: Final = 5
+TIMEOUT_S: Final = 300.0
+LOOK_EVERY_S: Final = 0.005
+
+
+def create_topics(instance: TestInstance, count: int) -> list[str]:
+    """Topics of `PARTITIONS_PER_TOPIC` partitions; answers their internal names."""
+    admin = AdminClient({"bootstrap.servers": instance.bootstrap})
+    names = [f"bench-{number}" for number in range(count)]
+    for start in range(0, count, TOPICS_AT_ONCE):
+        made = admin.create_topics(
+            [NewTopic(name, PARTITIONS_PER_TOPIC, BROKERS) for name in names[start : start + TOPICS_AT_ONCE]],
+            operation_timeout=60,
+            request_timeout=90,
+        )
+        for future in made.values():
+            future.result(90)
+    return [f"{instance.id}.{name}" for name in names]
+
+
+def states(client: KazooClient, topics: list[str]) -> list[tuple[PartitionStateDocument, float]]:
+    """Every state with the time of its last write, seconds since the epoch."""
+    asked = [
+        client.get_async(paths.partition_state(topic, index))
+        for topic in topics
+        for index in range(PARTITIONS_PER_TOPIC)
+    ]
+    answers = [one.get() for one in asked]
+    return [(PartitionStateDocument.from_json(data), stat.mtime / 1000) for data, stat in answers]
+
+
+def leaders_of(broker: BrokerProcess) -> int:
+    return int(broker.admin("/v1/status")["leaders"])
+
+
+def wait_for_session_end(client: KazooClient, broker_id: int, after_s: float) -> threading.Event:
+    """Set, with `ended_s` on the event, when the registration is gone."""
+    gone = threading.Event()
+
+    def look(_event: object) -> None:
+        gone.ended_s = time.time()  # type: ignore[attr-defined]
+        gone.set()
+
+    if client.exists(paths.broker(broker_id), watch=look) is None:
+        raise SystemExit(f"broker {broker_id} was not registered {time.time() - after_s:.1f} s after the kill")
+    return gone
+
+
+def measure(cluster: EngineCluster, topics: list[str], victim: BrokerProcess) -> dict[str, Any]:
+    """One death."""
+    client = cluster.zookeeper
+    others = [broker for broker in cluster.brokers if broker is not victim]
+    led = sum(state.leader == victim.settings.broker_id for state, _ in states(client, topics))
+    kept = {broker.settings.broker_id: leaders_of(broker) for broker in others}
+    processes = {broker.settings.broker_id: psutil.Process(broker.pid) for broker in others}
+    cpu_s = {id: sum(process.cpu_times()[:2]) for id, process in processes.items()}
+    wanted = sum(kept.values()) + led
+    gone = wait_for_session_end(client, victim.settings.broker_id, time.time())
+    killed_s = time.time()
+    victim.kill()
+    if not gone.wait(TIMEOUT_S):
+        raise SystemExit("the session never ended")
+    ended_s: float = gone.ended_s  # type: ignore[attr-defined]
+    while sum(leaders_of(broker) for broker in others) < wanted:
+        if time.time() > ended_s + TIMEOUT_S:
+            raise SystemExit("not everything is led again")
+        threading.Event().wait(LOOK_EVERY_S)
+    seen_s = time.time()
+    controller = int(others[0].admin("/v1/status")["controller_id"])
+    used_s = {id: sum(process.cpu_times()[:2]) - cpu_s[id] for id, process in processes.items()}
+    after = states(client, topics)
+    assert all(state.leader in kept for state, _ in after)
+    return {
+        "led_by_the_dead": led,
+        "session_ended_after_s": round(ended_s - killed_s, 2),
+        "written_after_ms": round((max(written_s for _, written_s in after) - ended_s) * 1000),
+        "seen_after_ms": round((seen_s - ended_s) * 1000),
+        "unavailable_s": round(seen_s - killed_s, 2),
+        "controller_cpu_ms": round(used_s[controller] * 1000),
+        "other_cpu_ms": round(max(used for id, used in used_s.items() if id != controller) * 1000),
+        "rss_mb": [round(process.memory_info().rss / 1e6) for process in processes.values()],
+    }
+
+
+def run(zookeeper: str, directory: Path, partitions: int, given: argparse.Namespace) -> None:
+    with EngineCluster(zookeeper, directory, size=BROKERS, session_timeout_ms=given.session_timeout_ms) as cluster:
+        instance = cluster.create_instance("ins-bench000")
+        began_s = time.monotonic()
+        topics = create_topics(instance, partitions // PARTITIONS_PER_TOPIC)
+        eventually(
+            lambda: all(len(state.isr) == BROKERS for state, _ in states(cluster.zookeeper, topics)),
+            "everything is in sync",
+            TIMEOUT_S,
+        )
+        created_s = time.monotonic() - began_s
+        for who in given.victim.split(","):
+            controller = int(cluster.brokers[0].admin("/v1/status")["controller_id"])
+            others = [broker for broker in cluster.brokers if broker.settings.broker_id != controller]
+            victim = cluster.brokers[controller - 1] if who == "controller" else others[0]
+            figures = measure(cluster, topics, victim)
+            print(
+                json.dumps(
+                    {
+                        "benchmark": "death of a broker",
+                        "victim": who,
+                        "partitions": partitions,
+                        "created_s": round(created_s, 1),
+                        **figures,
+                        "returned_s": round(come_back(cluster, topics, victim), 2),
+                    }
+                ),
+                flush=True,
+            )
+
+
+def come_back(cluster: EngineCluster, topics: list[str], victim: BrokerProcess) -> float:
+    """Starts it again; seconds until it is in sync everywhere."""
+    began_s = time.monotonic()
+    victim.start()
+    victim.wait_until_ready()
+    eventually(
+        lambda: all(len(state.isr) == BROKERS for state, _ in states(cluster.zookeeper, topics)),
+        "everything is in sync again",
+        TIMEOUT_S,
+    )
+    return time.monotonic() - began_s
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="benchmarks.failover", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--partitions", default="1000,3000")
+    parser.add_argument("--session-timeout-ms", type=int, default=6_000)
+    parser.add_argument("--victim", default="other,controller", help="one after the other")
+    given = parser.parse_args()
+    print(environment.line())
+    with tempfile.TemporaryDirectory(prefix="failover-") as scratch:
+        home = Path(scratch)
+        server = EmbeddedZooKeeper(
+            home / "zookeeper", port=free_port(), java=find_java(home / "java"), log_file=home / "zookeeper.log"
+        )
+        server.start()
+        try:
+            wait_until(server.is_ready, child=server.child, timeout_s=60)
+            for partitions in (int(count) for count in given.partitions.split(",")):
+                run(server.address, home / f"brokers-{partitions}", partitions, given)
+        finally:
+            server.child.stop()
+
+
+if __name__ == "__main__":
+    main()
