@@ -56,14 +56,16 @@ def _preferred(partition: PartitionImage, brokers: Mapping[int, BrokerInfo]) -> 
 
 
 def _unclean(partition: PartitionImage, brokers: Mapping[int, BrokerInfo]) -> tuple[int, tuple[int, ...]]:
-    """`(leader, ISR)`: a member of the ISR if one lives after all, else the first replica that lives."""
+    """`(leader, ISR)`: a member of the ISR if one lives after all, one that was born again before anybody who was not
+    in it, else the first replica that lives.
+    """
     if partition.leader != NO_LEADER and partition.leader in brokers:
         raise errors.ElectionNotNeeded("Leader election not needed for topic partition.")
     in_sync = tuple(replica for replica in partition.isr if is_same_life(partition, brokers, replica))
     for replica in partition.replicas:
         if replica in in_sync:
             return replica, in_sync
-    for replica in partition.replicas:
-        if replica in brokers:
-            return replica, (replica,)
+    live = [replica for replica in partition.replicas if replica in brokers]
+    for replica in sorted(live, key=lambda replica: replica not in partition.isr):
+        return replica, (replica,)
     raise errors.EligibleLeadersNotAvailable("No replica of the partition is alive.")

@@ -1,4 +1,4 @@
-"""Starts, changes and calls off moves of partitions, from any broker (REP-32, REP-33, decision 21).
+"""Starts, changes and calls off moves of partitions, from any broker (REP-32, REP-33, decision 64).
 
 A topic's document and the states that change with it are one transaction; who lost a race looks again.
 """

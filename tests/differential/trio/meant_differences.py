@@ -9,7 +9,7 @@ from tests.differential.meant_differences import ONE_ERROR_CODE, Difference, app
 AT_ONCE = "an assignment that cannot be is refused at once, instead of made as far as it goes (observed-3.9.1)"
 LEADERS_ANSWER = "followers answer no consumers, so that a consumer never reads what its leader has not told yet"
 COMMITTED_BY_THE_ISR = "what everybody in sync has is committed, also where they are fewer than a topic wants (DEC-11)"
-ANY_BROKER = "every broker carries out what its operator asks for, the controller or not (decision 21)"
+ANY_BROKER = "every broker carries out what its operator asks for, the controller or not (decision 64)"
 
 
 def expected(script: str, label: str, recorded: Any) -> Any:

@@ -117,8 +117,12 @@ async def test_a_preferred_leader_that_was_away_meanwhile_is_not_elected(
     assert [type(outcome) for outcome in await elect(members[1], 0)] == [errors.PreferredLeaderNotAvailable]
 
 
-async def test_an_unclean_election_gives_the_lead_to_the_first_replica_that_lives(members: list[Member]) -> None:
-    await put_state(members[2], leader=-1, isr=(2,), isr_broker_epochs=(1,))
+async def test_an_unclean_election_gives_the_lead_to_the_first_replica_that_lives(
+    members: list[Member], ensemble: FakeEnsemble
+) -> None:
+    await put_state(members[2], leader=-1, isr=(2,))
+    ensemble.end(members[1].tree)
+    await members[2].until(lambda image: 2 not in image.brokers)
     await elect(members[2], 0, kind=ElectionType.UNCLEAN)
     _, state = await stored(members[2])
     assert (state.leader, state.isr) == (1, (1,))
@@ -130,6 +134,13 @@ async def test_an_unclean_election_prefers_a_member_of_the_isr(members: list[Mem
     await elect(members[2], 0, kind=ElectionType.UNCLEAN)
     _, state = await stored(members[2])
     assert (state.leader, state.isr) == (2, (2,))
+
+
+async def test_an_unclean_election_prefers_who_was_in_sync_in_a_former_life(members: list[Member]) -> None:
+    await put_state(members[2], leader=-1, isr=(2,), isr_broker_epochs=(1,))
+    await elect(members[2], 0, kind=ElectionType.UNCLEAN)
+    _, state = await stored(members[2])
+    assert (state.leader, state.isr, state.isr_broker_epochs) == (2, (2,), (members[2].image.brokers[2].epoch,))
 
 
 async def test_with_no_replica_alive_nobody_is_elected(members: list[Member], ensemble: FakeEnsemble) -> None:

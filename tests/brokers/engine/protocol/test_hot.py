@@ -14,6 +14,8 @@ from brokers.engine.protocol.headers import decode_response_header, encode_respo
 from brokers.engine.protocol.messages.fetch import (
     AbortedTransaction,
     FetchableTopicResponse,
+    FetchLeader,
+    FetchNodeEndpoint,
     FetchPartitionData,
     FetchRequest,
     FetchResponse,
@@ -245,6 +247,23 @@ def test_the_records_of_a_fetch_go_out_as_the_callers_own_object(version: int) -
     around = [piece for piece in pieces if isinstance(piece, bytes)]
     frame_bytes = int.from_bytes(around[0][:4], "big")
     assert frame_bytes == sum(map(len, around)) - 4 + 70_000
+
+
+@pytest.mark.parametrize("version", [16, 17])
+def test_who_leads_instead_stands_beside_what_was_read(version: int) -> None:
+    here, elsewhere = bytes(16), bytes(range(16))
+    endpoints = [FetchNodeEndpoint(node_id=7, host="h", port=9092, rack=None)]
+    tagged = codec.encode_response(ApiKey.FETCH, version, FetchResponse(node_endpoints=endpoints))[11:]
+    topics = [(here, [(0, 0, 9, 9, 0, 4, [b"data"])]), (elsewhere, [(2, 6, -1, -1, -1, 0, None)])]
+    pieces = hot.encode_fetch_response(version, 1, 0, 0, 0, topics, leaders={(elsewhere, 2): (7, 3)}, tagged=tagged)
+    frame = b"".join(piece[0] if isinstance(piece, list) else piece for piece in pieces)
+    assert int.from_bytes(frame[:4], "big") == len(frame) - 4
+    _, position = decode_response_header(ApiKey.FETCH, version, frame, 4, len(frame))
+    answer = codec.decode_response(ApiKey.FETCH, version, frame, position, len(frame))
+    read, misled = (topic.partitions[0] for topic in answer.responses)
+    assert (read.records, read.current_leader.leader_id) == (b"data", -1)
+    assert (misled.error_code, misled.current_leader) == (6, FetchLeader(leader_id=7, leader_epoch=3))
+    assert answer.node_endpoints == endpoints
 
 
 @pytest.mark.parametrize("version", range(9, 12))
