@@ -44,7 +44,7 @@ AGENT_LOG_BYTES_MAX = 64 * 1024 * 1024
 
 # Moves of replicas. Each broker receives and sends so many partitions at a time; a request to the brokers begins at
 # most so many, and a plan has at most so many.
-MOVES_PER_BROKER = 5
+MOVES_PER_BROKER = 10
 MOVES_PER_BROKER_MAX = 100
 MOVES_BEGUN_AT_ONCE = 100
 MOVES_PER_PLAN_MAX = 20_000

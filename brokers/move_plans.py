@@ -14,6 +14,8 @@ from brokers.moves import Fleet, Held, Move, Obstacle, PartitionKey, Plan, Rehom
 
 # Levelling ends when the fullest broker holds so little more than the emptiest; smaller gains are not worth a copy.
 SPREAD_MIN = 0.1
+# Of the gap between two brokers, the most that one instance's share may be: near the whole gap they would only swap.
+SHIFT_MAX = 0.75
 
 
 class _Ledger:
@@ -207,7 +209,7 @@ def _shift_instance(ledger: _Ledger, moved: set[PartitionKey], rehomings: dict[s
     for owner, held in parts.items():
         weight = sum(ledger.weight[one.key] for one in held)
         is_stranger = light not in ledger.homes[owner] and owner not in rehomings
-        if is_stranger and weight < gap and len(moved | {one.key for one in held}) <= moves_max:
+        if is_stranger and weight <= SHIFT_MAX * gap and len(moved | {one.key for one in held}) <= moves_max:
             targets = {one.key: _swapped(ledger, one, heavy, light) for one in held}
             if all(targets.values()):
                 fitting.append((abs(weight - gap / 2), owner, targets))
@@ -231,15 +233,17 @@ def _extend_instance(ledger: _Ledger, rehomings: dict[str, Rehoming]) -> bool:
         return False
     heavy, light = order[-1], order[0]
     weights: dict[str, float] = defaultdict(float)
+    shifted = {one.owner for one in rehomings.values() if one.leaving}
     for partition in ledger.fleet.partitions:
         owner, replicas = partition.owner, ledger.replicas[partition.key]
-        if owner is not None and heavy in replicas and light not in ledger.homes[owner] and owner not in rehomings:
+        if owner is not None and heavy in replicas and light not in ledger.homes[owner] and owner not in shifted:
             weights[owner] += ledger.weight[partition.key]
     if not weights:
         return False
     owner = max(weights, key=lambda one: (weights[one], one))
     ledger.homes[owner].add(light)
-    rehomings[owner] = Rehoming(owner=owner, arriving=(light,))
+    known = rehomings.get(owner, Rehoming(owner=owner))
+    rehomings[owner] = Rehoming(owner=owner, arriving=(*known.arriving, light))
     return True
 
 
@@ -307,9 +311,14 @@ def _pass_leaders(ledger: _Ledger, moved: set[PartitionKey], moves_max: int) -> 
 
 
 def _useful(ledger: _Ledger, rehomings: Mapping[str, Rehoming]) -> dict[str, Rehoming]:
-    """Without further homes that no replica went to in the end."""
+    """Without further homes that no replica went to in the end; what an instance was shifted to stays."""
     used: dict[str, set[int]] = defaultdict(set)
     for partition in ledger.fleet.partitions:
         if partition.owner is not None:
             used[partition.owner].update(ledger.replicas[partition.key])
-    return {owner: one for owner, one in rehomings.items() if one.leaving or used[owner] & set(one.arriving)}
+    kept = {}
+    for owner, one in rehomings.items():
+        arriving = one.arriving if one.leaving else tuple(id for id in one.arriving if id in used[owner])
+        if arriving:
+            kept[owner] = Rehoming(owner=owner, arriving=arriving, leaving=one.leaving)
+    return kept

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from django.db.models import Count, QuerySet
+from django.db.models import Count, Q, QuerySet
 from django.utils import timezone
 
 from brokers.choices import Health, MoveState, WantedState
@@ -44,11 +44,13 @@ class Progress:
 
 
 def clusters() -> QuerySet[Cluster]:
-    return Cluster.objects.annotate(broker_count=Count("brokers", distinct=True)).order_by("name")
+    present = Count("brokers", filter=Q(brokers__removed_at=None), distinct=True)
+    return Cluster.objects.annotate(broker_count=present).order_by("name")
 
 
 def hosts() -> QuerySet[Host]:
-    return Host.objects.annotate(broker_count=Count("brokers", distinct=True)).order_by("name")
+    present = Count("brokers", filter=Q(brokers__removed_at=None), distinct=True)
+    return Host.objects.annotate(broker_count=present).order_by("name")
 
 
 def brokers() -> QuerySet[Broker]:

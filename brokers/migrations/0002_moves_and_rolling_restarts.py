@@ -26,7 +26,7 @@ class Migration(migrations.Migration):
                 ('trouble', models.CharField(blank=True, default='', max_length=500, verbose_name='waits for')),
                 ('homes', models.JSONField(default=list, verbose_name='homes of instances')),
                 ('shares', models.JSONField(default=dict, verbose_name='before and after')),
-                ('moves_at_once', models.PositiveSmallIntegerField(default=5, verbose_name='moves at a time per broker')),
+                ('moves_at_once', models.PositiveSmallIntegerField(default=10, verbose_name='moves at a time per broker')),
                 ('planned_by', models.CharField(max_length=254, verbose_name='planned by')),
                 ('started_at', models.DateTimeField(blank=True, editable=False, null=True, verbose_name='started')),
                 ('ended_at', models.DateTimeField(blank=True, editable=False, null=True, verbose_name='ended')),

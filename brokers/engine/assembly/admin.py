@@ -189,6 +189,7 @@ class AdminPort:
         )  # fmt: skip
         for name, text, value in gauges:
             yield Sample(name, "gauge", text, value)
+        yield from self._cluster_samples()
         totals_of = (
             ("penstock_broker_produced_bytes", "Record-batch bytes accepted.", totals.produce_bytes),
             ("penstock_broker_consumed_bytes", "Record-batch bytes sent.", totals.consume_bytes),
@@ -219,6 +220,19 @@ class AdminPort:
         for api_key, count in sorted(totals.requests.items()):
             label = (("api", ApiKey(api_key).name.lower()),)
             yield Sample("penstock_broker_requests", "counter", "Requests by call.", count, label)
+
+    def _cluster_samples(self) -> Iterator[Sample]:
+        """Only the controller tells of the cluster, so that a sum over brokers is right."""
+        if not self.controller.is_controller:
+            return
+        counts = self._report.counts(self.engine.current.image)
+        for name, text in (
+            ("under_replicated", "Partitions of the cluster that miss a replica."),
+            ("offline", "Partitions of the cluster without a leader."),
+            ("under_min_isr", "Partitions of the cluster that refuse acks=all."),
+            ("moving", "Partitions of the cluster whose replicas are being moved."),
+        ):
+            yield Sample(f"penstock_cluster_{name}_partitions", "gauge", text, counts[name])
 
 
 def rss_bytes() -> int:

@@ -109,6 +109,16 @@ def test_an_added_broker_gets_its_share_of_one_large_instance() -> None:
     assert max(one.leaders for one in left.values()) - min(one.leaders for one in left.values()) <= 1
 
 
+def test_a_large_instance_does_not_just_change_places() -> None:
+    """Three brokers hold all of it, two hold nothing: it spreads over five, instead of leaving one for another."""
+    parts = [held(index, 1 + index % 3, 1 + (index + 1) % 3) for index in range(30)]
+    found = fleet(5, *parts, homes={"i": [1, 2, 3]})
+    plan = balance_plan(found, moves_max=MOVES_MAX)
+    assert [(sorted(one.arriving), one.leaving) for one in plan.rehomings] == [([4, 5], ())]
+    left = after(found, plan)
+    assert max(one.replicas for one in left.values()) - min(one.replicas for one in left.values()) <= 2
+
+
 def test_small_instances_move_whole_so_that_none_is_spread_further() -> None:
     names = [f"i{number}" for number in range(12)]
     parts = [held(index, 1 + index % 3, owner=name) for name in names for index in range(3)]
