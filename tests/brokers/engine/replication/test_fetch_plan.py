@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any, cast
+from pathlib import Path
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from brokers.engine.partitions.partition import Partition
+from brokers.engine.partitions.topic_config import parse
 from brokers.engine.replication.fetch_plan import FetchPlan, Round, next_epoch, retry_delay_ms
+from brokers.engine.storage.files import OpenFiles
+from brokers.engine.storage.recovery import create_log
 
 TOPIC_ID = b"t" * 16
 INDEXES = st.integers(0, 5)
 
 
 def replica(index: int) -> Partition:
-    """As much of a partition as a plan looks at."""
-    epochs = SimpleNamespace(latest=3)
-    log = SimpleNamespace(log_end_offset=0, log_start_offset=0, epochs=epochs)
-    return cast(Partition, SimpleNamespace(topic_id=TOPIC_ID, index=index, leader_epoch=3, log=log, log_end_offset=0))
+    """A partition without a file: a plan looks at its position only."""
+    files = OpenFiles(1, lambda failure: None)
+    config = parse({}, {})
+    log = create_log("", Path(), "t", index, files, config.log, now_ms=0)
+    partition = Partition(log, TOPIC_ID, config, lambda failure: None)
+    partition.leader_epoch = 3
+    return partition
 
 
 class PlanAndLeader(RuleBasedStateMachine):
@@ -30,7 +35,7 @@ class PlanAndLeader(RuleBasedStateMachine):
         super().__init__()
         self.plan = FetchPlan()
         self.now_ms = 0
-        self.replicas: dict[int, Any] = {}
+        self.replicas: dict[int, Partition] = {}
         self.sent: Round | None = None
         self.session: dict[int, int] = {}
         self.session_epoch = 0
