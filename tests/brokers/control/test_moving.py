@@ -126,7 +126,7 @@ def test_what_is_begun_and_not_noted_is_found_again(
     cluster: Cluster, door: FakeCluster, acting: Actor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed between asking the brokers and writing it down, at every look."""
-    row = rebalances.plan_drain(acting=acting, broker=broker(cluster, 3))
+    row = rebalances.plan_drain(acting=acting, broker=broker(cluster, 3), moves_at_once=2)
     rebalances.start(acting=acting, rebalance=row)
     whole = moving.ReplicaMove.objects.bulk_update
     times = {"left": 4}
