@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -81,8 +82,14 @@ async def peer() -> AsyncIterator[tuple[asyncio.StreamWriter, SocketLink, Owner]
     await owner.until(lambda: owner.is_up)
     yield writer, link, owner
     link.close()
-    writer.close()
+    await ended(writer)
     server.close()
+
+
+async def ended(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    with contextlib.suppress(ConnectionError):
+        await writer.wait_closed()
 
 
 def frame(data: bytes) -> bytes:
@@ -172,12 +179,14 @@ async def test_an_announced_size_that_nothing_has_ends_the_link() -> None:
 
 async def test_a_request_larger_than_the_socket_takes_is_sent_whole() -> None:
     received = bytearray()
+    is_over = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(GREETINGS)
         while chunk := await reader.read(65_536):
             received.extend(chunk)
-        writer.close()
+        await ended(writer)
+        is_over.set()
 
     server = await asyncio.start_server(serve, HOST, 0)
     link, owner = linked(server.sockets[0].getsockname()[1])
@@ -187,4 +196,5 @@ async def test_a_request_larger_than_the_socket_takes_is_sent_whole() -> None:
         link.send(part)
     await owner.until(lambda: received.endswith(b"".join(parts)))
     link.close()
+    await is_over.wait()
     server.close()
