@@ -117,14 +117,7 @@ class Broker:
             loop, _listener_limits(config), NetworkReports(self.clock.monotonic_ms), self.readers
         )
         # The order of subscriptions is the order of dependence: what is led, what it may use, then who may come in.
-        self.replication = Replication(
-            config,
-            self.engine,
-            current=self.current,
-            store=self.store,
-            watcher=self.watcher,
-            broker_epoch=lambda: self.session.broker_epoch,
-        )
+        self.replication = Replication(config, self.engine, self.watcher, lambda: self.session.broker_epoch)
         self.ports = InstancePorts(self.engine, self.listeners, config.bind_host)
         self.metering = Metering(
             books=self.books, kept=kept_usage, table=self.table, clock=self.clock, broker_id=config.broker_id

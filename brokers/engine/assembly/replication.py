@@ -8,9 +8,7 @@ from typing import Final
 
 import structlog
 
-from brokers.engine.cluster.current import CurrentImage
 from brokers.engine.cluster.image import BrokerInfo, ClusterImage
-from brokers.engine.cluster.store import ClusterStore
 from brokers.engine.cluster.watcher import ClusterWatcher, Part
 from brokers.engine.config import EngineConfig
 from brokers.engine.handlers.context import Engine
@@ -35,16 +33,10 @@ class Replication:
     """Subscribes to the picture: create it before whoever serves from what is led."""
 
     def __init__(
-        self,
-        config: EngineConfig,
-        engine: Engine,
-        *,
-        current: CurrentImage,
-        store: ClusterStore,
-        watcher: ClusterWatcher,
-        broker_epoch: Callable[[], int],
+        self, config: EngineConfig, engine: Engine, watcher: ClusterWatcher, broker_epoch: Callable[[], int]
     ) -> None:
         loop, clock, secret = engine.loop, engine.clock, config.control_secret
+        current, store = engine.current, engine.store
 
         def connect(broker: BrokerInfo, owner: LinkOwner) -> SocketLink:
             return SocketLink(broker, owner, secret, loop)
