@@ -37,12 +37,11 @@ from tests.simulate.cluster.network import Network
 from tests.simulate.cluster.zookeeper import Ensemble, SessionTree
 
 CLUSTER_ID: Final = "simulated"
-LAG_MS_MAX: Final = 1_500
+LAG_MS_MAX: Final = 500
 MAINTENANCE_S: Final = 5.0
 FLUSH_S: Final = 7.0
-HAND_OVER_S: Final = 3.0
+HAND_OVER_S: Final = 1.0
 FRAME_BYTES_MAX: Final = 1 << 20
-RESTART_DELAY_MS: Final = 300
 
 
 class Surroundings:

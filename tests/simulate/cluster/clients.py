@@ -30,9 +30,9 @@ from tests.simulate.cluster.records import (
     produce_frame,
 )
 
-ANSWER_MS_MAX: Final = 3_000
-SETTLE_MS_MAX: Final = 1_500
-BACK_OFF_MS: Final = (30, 60, 120, 250, 500)
+ANSWER_MS_MAX: Final = 1_000
+SETTLE_MS_MAX: Final = 600
+BACK_OFF_MS: Final = (10, 20, 50, 100)
 ACKS_ALL: Final = -1
 # Answers after which the same batch is sent again; everything else is an answer that must not be.
 RETRIED: Final = frozenset(

@@ -23,7 +23,7 @@ from tests.simulate.cluster.network import Network, Place
 if TYPE_CHECKING:
     from tests.simulate.cluster.broker import Process
 
-CONNECT_MS_MAX: Final = 5_000
+CONNECT_MS_MAX: Final = 1_000
 HELLO: Final = "hello"
 # The end of a connection; a frame is bytes.
 BYE: Final = "bye"

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 # How often each is chosen among the verbs that do harm.
 WEIGHTS: Final = {
-    "crash": 4, "torn_write": 3, "start": 14, "power_cut": 3, "fsync_error": 1, "pause": 4, "resume": 7,
-    "one_way_partition": 5, "isolate": 2, "mend": 8, "slow_link": 2, "session_expiry": 4, "clock_jump": 2,
+    "crash": 4, "torn_write": 3, "start": 24, "power_cut": 4, "fsync_error": 2, "pause": 4, "resume": 16,
+    "one_way_partition": 5, "isolate": 2, "mend": 16, "slow_link": 2, "session_expiry": 4, "clock_jump": 2,
     "controller_kill": 2, "controlled_restart": 3, "reassignment": 3, "election": 2, "zookeeper_outage": 1, "flush": 3,
 }  # fmt: skip
 
@@ -116,7 +116,7 @@ class Faults:
         host.disk.fails = True
         process = host.process
         process.loop.call_soon(process.flush)
-        self._run.world.after(self._dice.randint(1, 400) * US_PER_MS, self._gone, host, process)
+        self._run.world.after(self._dice.randint(1, 200) * US_PER_MS, self._gone, host, process)
         return f"b{host.id}"
 
     def _gone(self, host: Host, process: Process) -> None:
@@ -171,7 +171,7 @@ class Faults:
 
     def slow_link(self) -> str:
         source, target = self._dice.sample([ZOOKEEPER, *self._run.hosts], 2)
-        delay_ms = self._run.network.slow_ms[source, target] = self._dice.choice((20, 200, 900))
+        delay_ms = self._run.network.slow_ms[source, target] = self._dice.choice((10, 100, 400))
         return f"from {source} to {target} by {delay_ms} ms"
 
     def session_expiry(self) -> str:
@@ -181,7 +181,7 @@ class Faults:
         session = self._run.ensemble.session_of(host.process.tree)
         if not session:
             return ""
-        told_ms = self._dice.choice((0, 0, 50, 700))
+        told_ms = self._dice.choice((0, 0, 30, 300))
         self._run.ensemble.expire(session, told_ms)
         return f"b{host.id}, which hears of it after {told_ms} ms"
 
@@ -218,7 +218,7 @@ class Faults:
         run = self._run
         if run.ensemble.is_down:
             return ""
-        for_ms = self._dice.choice((300, 1_500, 4_000))
+        for_ms = self._dice.choice((100, 500, 1_500))
         run.ensemble.stop()
         run.world.after(for_ms * US_PER_MS, run.ensemble.start)
         return f"for {for_ms} ms"

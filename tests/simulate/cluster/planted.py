@@ -11,6 +11,7 @@ from brokers.engine.handlers import produce
 from brokers.engine.partitions import follower_session
 from brokers.engine.partitions.leadership import Leadership
 from brokers.engine.partitions.partition import NO_EPOCH, Partition
+from brokers.engine.replication.fetch_plan import Followed
 
 Plant = Callable[[pytest.MonkeyPatch], object]
 
@@ -31,9 +32,10 @@ def high_watermark_from_leader(patch: pytest.MonkeyPatch) -> None:
 
 
 def ignore_leader_epoch(patch: pytest.MonkeyPatch) -> None:
-    """Whoever asks is served, whatever epoch it believes in."""
+    """Whoever asks is served, whatever epoch it believes in, and takes every answer, whatever epoch it asked in."""
     refusal = Partition.refusal
     patch.setattr(Partition, "refusal", lambda partition, epoch: refusal(partition, NO_EPOCH))
+    patch.setattr(Followed, "was_asked_in_this_epoch", lambda followed: followed.asked is not None)
 
 
 def act_on_stale_isr(patch: pytest.MonkeyPatch) -> None:

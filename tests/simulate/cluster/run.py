@@ -33,11 +33,11 @@ BOOT_MS_MAX: Final = 20_000
 SETTLE_MS_MAX: Final = 60_000
 SETTLE_STEP_MS: Final = 250
 # How long a step takes, and how often it is a client's.
-STEP_MS: Final = (0, 1, 2, 5, 5, 10, 10, 20, 20, 40, 80, 250)
-CLIENTS_SHARE: Final = 0.8
+STEP_MS: Final = (0, 1, 2, 3, 5, 5, 8, 8, 10, 20, 30, 60)
+CLIENTS_SHARE: Final = 0.85
 # The rare step that lets time-outs run out.
 LONG_CHANCE: Final = 0.03
-LONG_MS: Final = (600, 1_500, 2_600)
+LONG_MS: Final = (150, 400, 800)
 
 
 class ClusterRun:

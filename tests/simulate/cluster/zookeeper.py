@@ -17,10 +17,10 @@ from tests.simulate.cluster.clock import BEGAN_MS, US_PER_MS, Handle, ProcessLoo
 from tests.simulate.cluster.network import ZOOKEEPER, Network, Place
 from tests.simulate.cluster.tree import StoredTree
 
-SESSION_TIMEOUT_MS: Final = 2_000
+SESSION_TIMEOUT_MS: Final = 600
 # A client gives its connection up after this much silence.
 SILENCE_MS: Final = SESSION_TIMEOUT_MS * 2 // 3
-RECONNECT_MS: Final = 150
+RECONNECT_MS: Final = 50
 # How often a reading of many nodes has somebody else's write in the middle.
 SPLIT_CHANCE: Final = 0.3
 
