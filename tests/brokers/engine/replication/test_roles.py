@@ -187,3 +187,83 @@ def test_what_others_may_lead_by_now_is_not_led_until_the_cluster_was_read_anew(
 
 def _broker(epoch: int) -> BrokerInfo:
     return BrokerInfo(1, "127.0.0.1", 24001, 24051, None, epoch)
+
+
+def _replicated(leader: int, *, epoch: int = 0, replicas: tuple[int, ...] = (1, 2, 3), version: int = 0) -> TopicImage:
+    partition = PartitionImage(0, replicas, leader=leader, leader_epoch=epoch, isr=replicas, version=version)
+    return TopicImage(NAME, NAME, None, b"1" * 16, (partition,), {})
+
+
+def test_what_another_leads_is_followed_until_it_is_led_here(table: PartitionTable) -> None:
+    """CTL-12."""
+    empty = ClusterImage("c")
+    followed = Followed()
+    roles = _roles(table, followed)
+    theirs = empty.with_changes(topics={NAME: _replicated(2)})
+    moved = theirs.with_changes(topics={NAME: _replicated(3, epoch=1, version=1)})
+    mine = moved.with_changes(topics={NAME: _replicated(1, epoch=2, version=2)})
+
+    _follow(roles, empty, theirs)
+    assert (followed, _led(table)) == ({(NAME, 0): (2, 0)}, [])
+    roles.on_image(theirs, moved)
+    assert followed == {(NAME, 0): (3, 1)}
+    roles.on_image(moved, mine)
+
+    assert (followed, _led(table)) == ({}, [0])
+
+
+def test_nobody_is_followed_while_nobody_leads(table: PartitionTable) -> None:
+    empty = ClusterImage("c")
+    followed = Followed()
+    theirs = empty.with_changes(topics={NAME: _replicated(2)})
+
+    _follow(
+        _roles(table, followed),
+        empty,
+        theirs,
+        theirs.with_changes(topics={NAME: _replicated(-1, epoch=1, version=1)}),
+    )
+
+    assert followed == {}
+    partition = table.get(NAME, 0)
+    assert partition is not None
+    assert (partition.leader, partition.leader_epoch) == (-1, 1)
+
+
+def test_a_replica_that_goes_elsewhere_is_deleted_here(table: PartitionTable) -> None:
+    """REP-32."""
+    empty = ClusterImage("c")
+    followed = Followed()
+    theirs = empty.with_changes(topics={NAME: _replicated(2)})
+
+    _follow(
+        _roles(table, followed),
+        empty,
+        theirs,
+        theirs.with_changes(topics={NAME: _replicated(2, replicas=(2, 3, 4), version=1)}),
+    )
+
+    assert (followed, table.get(NAME, 0)) == ({}, None)
+
+
+def test_at_start_a_replica_that_went_elsewhere_meanwhile_goes(table: PartitionTable) -> None:
+    table.become_leader(NAME, 0, b"1" * 16, 0, {}, now_ms=0)
+
+    _follow(
+        _roles(table), ClusterImage("c"), ClusterImage("c").with_changes(topics={NAME: _replicated(2, replicas=(2, 3))})
+    )
+
+    assert table.get(NAME, 0) is None
+
+
+def test_a_topic_that_is_being_deleted_is_neither_led_nor_followed(table: PartitionTable) -> None:
+    """CTL-20."""
+    empty = ClusterImage("c")
+    for leader in (1, 2):
+        followed = Followed()
+        there = empty.with_changes(topics={NAME: _replicated(leader)})
+        going = there.with_changes(topics={NAME: replace(_replicated(leader), deleting=True)})
+
+        _follow(_roles(table, followed), empty, there, going)
+
+        assert (followed, _led(table)) == ({}, [])
