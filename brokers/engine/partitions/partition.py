@@ -119,7 +119,7 @@ class Partition:
         """
         begins = not self.is_leader or leader_epoch > self.leader_epoch
         if begins:
-            self.log.epochs.assign(leader_epoch, self.log.log_end_offset)
+            self.log.epochs.begin(leader_epoch, self.log.log_end_offset)
             self.epoch_start_offset = self.log.log_end_offset
             self.leader_epoch = leader_epoch
         self.leader = leader

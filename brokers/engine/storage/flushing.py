@@ -32,6 +32,7 @@ class FlushJob:
         self._indexes: list[OffsetIndex | TimeIndex] = []
         self._descriptors: list[int] = []  # of the files; theirs to close
         self._opened: list[int] = []  # ours to close, the directory last
+        log.epochs.save_unsaved()
         self._epoch_saves = log.epochs.saves
         self._trims = log.trims
         try:
@@ -106,4 +107,9 @@ def needs_flush(log: Log) -> bool:
 def settled(log: Log) -> bool:
     """Whether all of a closed log has reached the disk."""
     indexes = [index for segment in log.segments for index in (segment.offset_index, segment.time_index)]
-    return not needs_flush(log) and not log.epochs.saves and all(index.synced for index in indexes)
+    return (
+        not needs_flush(log)
+        and not log.epochs.unsaved
+        and not log.epochs.saves
+        and all(index.synced for index in indexes)
+    )

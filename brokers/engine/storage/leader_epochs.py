@@ -19,15 +19,18 @@ UNDEFINED: Final = (-1, -1)
 
 
 class LeaderEpochs:
-    """The cache of one partition. Saved whenever it changes; a lost file is rebuilt from the batches."""
+    """The cache of one partition. Saved before a batch that it tells of is written; a lost file is rebuilt from the
+    batches.
+    """
 
-    __slots__ = ("_directory", "_root", "entries", "saves")
+    __slots__ = ("_directory", "_root", "entries", "saves", "unsaved")
 
     def __init__(self, directory: str, root: Path) -> None:
         self._directory = directory
         self._root = root
         self.entries: list[tuple[int, int]] = []
         self.saves = 0  # since the log was opened
+        self.unsaved = False
 
     @property
     def path(self) -> str:
@@ -43,6 +46,15 @@ class LeaderEpochs:
             return
         self._enter(epoch, start_offset)
         self.save()
+
+    def begin(self, epoch: int, start_offset: int) -> None:
+        """As `assign`, to be saved with the first batch of the epoch (`save_unsaved`): a broker that comes to lead a
+        thousand partitions at once must not write a thousand files before it serves.
+        """
+        if epoch < 0 or (self.entries and self.entries[-1][0] == epoch and self.entries[-1][1] <= start_offset):
+            return
+        self._enter(epoch, start_offset)
+        self.unsaved = True
 
     def _enter(self, epoch: int, start_offset: int) -> None:
         kept = [entry for entry in self.entries if entry[0] < epoch and entry[1] < start_offset]
@@ -102,6 +114,12 @@ class LeaderEpochs:
         # Not fsynced, until the log is: recovery reads the epochs of what was not flushed out of the batches.
         write_atomically(Path(self.path), render_lines(self.entries), self._root, durable=False)
         self.saves += 1
+        self.unsaved = False
+
+    def save_unsaved(self) -> None:
+        """Before a batch is written, and before a flush or a clean stop. Raises StorageFailed."""
+        if self.unsaved:
+            self.save()
 
     def load(self) -> bool:
         """Reads the file; an unreadable one counts as empty. Whether it told of any epoch."""

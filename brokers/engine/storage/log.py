@@ -102,6 +102,8 @@ class Log:
         if segment.size_bytes and self._must_roll(segment, size, last_offset, max_timestamp, now_ms):
             segment = self.roll(now_ms)
         layout.assign(data, base_offset, leader_epoch)
+        if self.epochs.unsaved:
+            self.epochs.save_unsaved()
         position = segment.size_bytes
         segment.append(data, last_offset, max_timestamp, self.config.index_limits)
         self.log_end_offset = last_offset + 1
@@ -360,6 +362,7 @@ class Log:
 
     def close(self) -> None:
         """Clean stop: full index files and a producer snapshot; flushing is the caller's (`flushing.FlushJob`)."""
+        self.epochs.save_unsaved()
         if self.active.size_bytes:
             self.active.finish()
             save_snapshot(self.producers, self.directory, self.log_end_offset, self.root)

@@ -133,7 +133,7 @@ def test_an_idle_partition_holds_no_descriptor_and_few_files(tmp_path: Path) -> 
     table = opened(tmp_path)
     table.become_leader("t", 0, b"1" * 16, 0, {}, now_ms=NOW_MS)
     assert len(table.files) == 0
-    assert {path.name for path in (tmp_path / "t-0").iterdir()} == {"partition.metadata", "leader-epoch-checkpoint"}
+    assert {path.name for path in (tmp_path / "t-0").iterdir()} == {"partition.metadata"}
     produce(table, "t", 0)
     assert len(table.files) == 1
     table.maintain(NOW_MS)

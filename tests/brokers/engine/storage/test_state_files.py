@@ -16,6 +16,7 @@ from brokers.engine.storage.files import StorageFailed, storage_errors
 from brokers.engine.storage.leader_epochs import LeaderEpochs
 from brokers.engine.storage.producer_state import CachedBatch, ProducerState
 from brokers.engine.storage.retention import RetentionRules, SegmentFacts, deletable
+from tests.brokers.engine.storage.logs import append, new_log, values
 
 
 def test_a_checkpoint_is_text_that_reads_back(tmp_path: Path) -> None:
@@ -210,3 +211,12 @@ def test_an_io_error_names_its_root(tmp_path: Path) -> None:
     with pytest.raises(StorageFailed) as caught, storage_errors(tmp_path):
         (tmp_path / "none").read_bytes()
     assert caught.value.directory == tmp_path
+
+
+def test_an_epoch_that_begins_is_saved_with_its_first_batch(tmp_path: Path) -> None:
+    """A thousand leaderships gained at once write no file; a batch never stands there without its epoch."""
+    log = new_log(tmp_path / "t-0")
+    log.epochs.begin(3, log.log_end_offset)
+    assert log.epochs.latest == 3 and not Path(log.epochs.path).exists()
+    append(log, values(1), epoch=3)
+    assert Path(log.epochs.path).read_text().split() == ["0", "1", "3", "0"]
