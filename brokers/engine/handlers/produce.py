@@ -47,9 +47,7 @@ def produce(
     engine = session.engine
     transactional_id, acks, timeout_ms, topics = decode_produce(buffer, body, end, version)
     client = session.client(client_id)
-    refusal = 0
-    if transactional_id is not None:
-        refusal = int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    refusal = 0 if transactional_id is None else _UNNAMED_TRANSACTION
     now_ms = engine.clock.now_ms()
     if now_ms - engine.pulse.beaten_ms > engine.pulse.pause_ms_max:
         engine.pulse.beat(now_ms)
