@@ -263,6 +263,8 @@ class ReplicaMove(models.Model):
     partition = models.PositiveIntegerField(_("partition"))
     before = models.JSONField(_("from"))
     target = models.JSONField(_("to"))
+    copies = models.PositiveSmallIntegerField(default=0, editable=False, help_text="Brokers that get a copy.")
+    copies_back = models.PositiveSmallIntegerField(default=0, editable=False, help_text="The same on the way back.")
     size_bytes = models.BigIntegerField(_("size"), default=0)
     copied_bytes = models.BigIntegerField(_("copied"), default=0)
     state = models.CharField(_("state"), max_length=8, choices=MoveState.choices, default=MoveState.WAITING)
@@ -285,10 +287,7 @@ class ReplicaMove(models.Model):
     @property
     def copies_bytes(self) -> int:
         """What it takes: its size for every broker that gets a copy."""
-        arriving, present = set(self.target), set(self.before)
-        if self.rebalance.is_going_back:
-            arriving, present = present, arriving
-        return self.size_bytes * len(arriving - present)
+        return self.size_bytes * (self.copies_back if self.rebalance.is_going_back else self.copies)
 
 
 class RollingRestart(Versioned):

@@ -145,6 +145,7 @@ def _append(row: Rebalance, plan: Plan) -> None:
     for made in moves_of(row, plan, first=0 if last is None else last + 1):
         made.state = MoveState.DONE if is_back(row) else MoveState.WAITING
         kept = {"position": made.position, "before": made.before, "target": made.target, "state": made.state}
+        kept |= {"copies": made.copies, "copies_back": made.copies_back}
         ReplicaMove.objects.update_or_create(rebalance=row, topic=made.topic, partition=made.partition, defaults=kept)
     row.step = RebalanceStep.HOMES
     Rebalance.objects.filter(pk=row.pk).update(homes=row.homes, step=row.step)
@@ -247,7 +248,7 @@ def _end(move: ReplicaMove, state: MoveState) -> None:
 
 
 def _as_copied(move: ReplicaMove) -> int:
-    return move.size_bytes * len(set(move.target) - set(move.before))
+    return move.size_bytes * move.copies
 
 
 def _begin(

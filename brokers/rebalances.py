@@ -106,6 +106,8 @@ def moves_of(row: Rebalance, plan: Plan, *, first: int = 0) -> list[ReplicaMove]
             partition=move.index,
             before=list(move.before),
             target=list(move.target),
+            copies=len(move.adding),
+            copies_back=len(move.removing),
             size_bytes=move.size_bytes,
         )
         for position, move in enumerate(plan.moves, first)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from django.db.models import Count, Q, QuerySet
+from django.db.models import Count, F, Q, QuerySet, Sum
+from django.db.models.functions import Least
 from django.utils import timezone
 
 from brokers.choices import Health, MoveState, WantedState
@@ -80,27 +81,25 @@ def rolling_restarts() -> QuerySet[RollingRestart]:
 
 
 def progress_of(rebalance: Rebalance) -> Progress:
-    """Counted over its moves; what is undone counts as done when it is being undone."""
-    ends = (MoveState.SKIPPED, MoveState.UNDONE if rebalance.is_going_back else MoveState.DONE)
-    counts: dict[str, int] = {}
-    size_bytes = copied_bytes = 0
-    for state, before, target, size, copied in rebalance.moves.values_list(
-        "state", "before", "target", "size_bytes", "copied_bytes"
-    ).iterator():
-        counts[state] = counts.get(state, 0) + 1
-        arriving, present = (before, target) if rebalance.is_going_back else (target, before)
-        whole = size * len(set(arriving) - set(present))
-        size_bytes += whole
-        copied_bytes += whole if state in ends else min(copied, whole) if state == MoveState.RUNNING else 0
-    total, running = sum(counts.values()), counts.get(MoveState.RUNNING, 0)
-    done = sum(counts.get(state, 0) for state in ends)
+    """Summed up by the database; what is undone counts as done when it is being undone."""
+    is_back = rebalance.is_going_back
+    ends = (MoveState.SKIPPED, MoveState.UNDONE if is_back else MoveState.DONE)
+    whole = F("size_bytes") * F("copies_back" if is_back else "copies")
+    found = rebalance.moves.aggregate(
+        total=Count("id"),
+        running=Count("id", filter=Q(state=MoveState.RUNNING)),
+        done=Count("id", filter=Q(state__in=ends)),
+        whole_bytes=Sum(whole),
+        ended_bytes=Sum(whole, filter=Q(state__in=ends)),
+        running_bytes=Sum(Least(F("copied_bytes"), whole), filter=Q(state=MoveState.RUNNING)),
+    )
     return Progress(
-        total=total,
-        waiting=total - running - done,
-        running=running,
-        done=done,
-        size_bytes=size_bytes,
-        copied_bytes=copied_bytes,
+        total=found["total"],
+        waiting=found["total"] - found["running"] - found["done"],
+        running=found["running"],
+        done=found["done"],
+        size_bytes=found["whole_bytes"] or 0,
+        copied_bytes=(found["ended_bytes"] or 0) + (found["running_bytes"] or 0),
     )
 
 
