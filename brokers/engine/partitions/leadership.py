@@ -29,6 +29,7 @@ class Leadership:
         "_produces",
         "_produces_made",
         "_sweep_at",
+        "away",
         "epoch_start_offset",
         "fetches",
         "followers",
@@ -41,6 +42,8 @@ class Leadership:
         self.followers: dict[int, FollowerProgress] = {}
         self.isr: tuple[int, ...] = ()
         self.proposed: tuple[int, ...] | None = None
+        # Brokers that are dead or stop: however well one of them kept up, nobody waits until it is back in the ISR.
+        self.away: frozenset[int] = frozenset()
         self.in_sync: tuple[int, ...] = ()
         self.epoch_start_offset = 0
         self.fetches: set[Wait] = set()
@@ -91,7 +94,7 @@ class Leadership:
         lowest = end_offset
         for replica, follower in self.followers.items():
             offset = follower.end_offset
-            if offset < lowest and (follower.keeps_up or replica in self.in_sync):
+            if offset < lowest and (replica in self.in_sync or (follower.keeps_up and replica not in self.away)):
                 lowest = offset
         return lowest
 

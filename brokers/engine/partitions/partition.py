@@ -184,10 +184,8 @@ class Partition:
         Call only for an offset at which the follower's log agrees with this one.
         """
         leadership = self.leadership
-        if leadership is None:
-            return False
-        follower = leadership.followers.get(replica)
-        if follower is None:
+        follower = None if leadership is None else leadership.followers.get(replica)
+        if leadership is None or follower is None:
             return False
         deleted = start_offset > follower.start_offset
         follower.fetched(offset, start_offset, self.log.log_end_offset, now_ms, replica_epoch)

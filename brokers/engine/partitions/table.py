@@ -25,7 +25,19 @@ __all__ = ["NoUsableDirectory", "PartitionTable", "StorageSettings"]
 
 
 class PartitionTable(HeldLogs):
-    """See `HeldLogs`."""
+    """See `HeldLogs`. `away` are the brokers that are dead or stop, as the picture says."""
+
+    def __init__(self, settings: StorageSettings) -> None:
+        super().__init__(settings)
+        self.away: frozenset[int] = frozenset()
+
+    def brokers_are_away(self, away: frozenset[int]) -> None:
+        """Nobody waits for these to come into an ISR."""
+        self.away = away
+        for partition in self:
+            if partition.leadership is not None:
+                partition.leadership.away = away
+                partition.advance_high_watermark()
 
     # -- roles --------------------------------------------------------------------------------------------------------
 
@@ -59,6 +71,8 @@ class PartitionTable(HeldLogs):
         except StorageFailed as failure:
             self.directory_failed(failure)
             raise
+        if partition.leadership is not None:
+            partition.leadership.away = self.away
         return partition
 
     def become_follower(

@@ -103,16 +103,23 @@ class IsrPublisher:
 
     def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
         """After the roles: what the picture shows by now is settled, one way or the other."""
-        if before.brokers is not after.brokers and self._doubtful:
-            self._changed |= self._doubtful
-            self._doubtful.clear()
-            self._wake.set()
+        if before.brokers is not after.brokers:
+            self._on_brokers(after)
         for partition, proposal in tuple(self._proposals.items()):
             if _find(after, partition, self._broker_id) is None or _version(after, partition) != proposal.write.version:
                 del self._proposals[partition]
                 self._unsent.pop(partition, None)
                 partition.propose_isr(None)
                 self.consider(partition)
+
+    def _on_brokers(self, image: ClusterImage) -> None:
+        followers = {replica for topic in image.topics.values() for one in topic.partitions for replica in one.replicas}
+        here = {id for id, broker in image.brokers.items() if not broker.stopping}
+        self._table.brokers_are_away(frozenset(followers - here))
+        if self._doubtful:
+            self._changed |= self._doubtful
+            self._doubtful.clear()
+            self._wake.set()
 
     async def run(self) -> None:
         """Until cancelled."""

@@ -45,6 +45,17 @@ def test_a_follower_that_keeps_up_holds_the_high_watermark_until_it_does_not() -
     assert made.committed(10) == 10
 
 
+def test_nobody_waits_for_who_is_dead_or_stops_to_come_back() -> None:
+    """REP-34: it was caught up a moment ago, and is not going to fetch again."""
+    made = leadership(isr=(1, 2))
+    made.followers[2].fetched(10, 0, 10, 5_000)
+    made.followers[3].fetched(7, 0, 7, 5_000)
+    made.away = frozenset({3})
+    assert made.committed(10) == 10
+    made.confirm((2, 3), (1, 2, 3))
+    assert made.committed(10) == 7
+
+
 def test_an_epoch_begins_with_nothing_known() -> None:
     """REP-26."""
     made = leadership()

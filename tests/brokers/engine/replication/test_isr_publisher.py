@@ -243,6 +243,22 @@ async def test_nobody_who_stops_is_taken_in(world: Surroundings) -> None:
     assert world.store.writes == []
 
 
+async def test_the_high_watermark_does_not_wait_for_a_broker_that_stops(world: Surroundings) -> None:
+    """REP-34: it was in sync a moment ago, and closes its connection now."""
+    world.show(topic((1, 2), 1))
+    world.append()
+    world.fetched(3, 1)
+    brokers = {**world.current.image.brokers, 3: info(3, stopping=True)}
+    world.current.publish(world.current.image.with_changes(brokers=brokers))
+    world.show(topic((1, 2), 2, epoch=1))
+    world.fetched(3, 1)
+
+    world.append()
+    world.fetched(2, 2)
+
+    assert world.partition.high_watermark == 2
+
+
 def test_the_lead_goes_to_the_first_replica_in_sync_that_lives() -> None:
     """LOG-3."""
     shown = topic((1, 2, 3), 5).partitions[0]
