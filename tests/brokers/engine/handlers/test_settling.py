@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from brokers.engine.handlers.settling import Verdicts, when_settled
+from brokers.engine.handlers.settling import verdict
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
+from brokers.engine.partitions.waiting import ProduceWait
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.records.builder import Record, build_batch
 
 NOW_MS = 1_700_000_000_000
 TOPIC_ID = bytes(range(16))
-PATIENT_MS = 60_000
-DEADLINE_S = 10.0
 
 
 @pytest.fixture
@@ -50,31 +46,33 @@ def copied(partition: Partition) -> None:
         partition.follower_fetched(replica, 1, partition.log_end_offset, 0, NOW_MS)
 
 
-async def told(meanwhile: Callable[[], object], *appended: tuple[Partition, int], timeout_ms: int = PATIENT_MS) -> Any:
+def told(meanwhile: Callable[[], object], *appended: tuple[Partition, int], in_time: bool = True) -> dict[int, int]:
     """The error codes by partition index, after `meanwhile` happened to those that wait."""
-    loop = asyncio.get_running_loop()
-    answered: asyncio.Future[Verdicts] = loop.create_future()
-    session: Any = SimpleNamespace(engine=SimpleNamespace(loop=loop), cancel=None)
-    when_settled(session, list(appended), timeout_ms, answered.set_result)
+    woken: list[int] = []
+    wait = ProduceWait(lambda: woken.append(1))
+    for partition, last_offset in appended:
+        wait.watch(partition, last_offset)
     meanwhile()
-    async with asyncio.timeout(DEADLINE_S):
-        return {index: code for (_, index), code in (await answered).items()}
+    assert len(woken) == in_time
+    wait.expire()
+    assert len(woken) == 1
+    return {partition.index: verdict(wait, partition, last_offset) for partition, last_offset in appended}
 
 
-async def test_what_every_replica_has_is_acknowledged(table: PartitionTable) -> None:
+def test_what_every_replica_has_is_acknowledged(table: PartitionTable) -> None:
     first, second = lead(table, 0), lead(table, 1)
     appended = append(first), append(second)
-    assert await told(lambda: (copied(second), copied(first)), *appended) == {0: 0, 1: 0}
+    assert told(lambda: (copied(second), copied(first)), *appended) == {0: 0, 1: 0}
 
 
-async def test_what_is_not_copied_in_time_is_said_of_that_partition_only(table: PartitionTable) -> None:
+def test_what_is_not_copied_in_time_is_said_of_that_partition_only(table: PartitionTable) -> None:
     first, second = lead(table, 0), lead(table, 1)
     appended = append(first), append(second)
-    codes = await told(lambda: copied(first), *appended, timeout_ms=1)
+    codes = told(lambda: copied(first), *appended, in_time=False)
     assert codes == {0: 0, 1: ErrorCode.REQUEST_TIMED_OUT}
 
 
-async def test_a_leadership_lost_and_won_again_acknowledges_nothing_of_before(table: PartitionTable) -> None:
+def test_a_leadership_lost_and_won_again_acknowledges_nothing_of_before(table: PartitionTable) -> None:
     """Between the two another broker led, and what was appended here may have been cut off for its records."""
     first, second = lead(table, 0), lead(table, 1)
     appended = append(first), append(second)
@@ -84,10 +82,10 @@ async def test_a_leadership_lost_and_won_again_acknowledges_nothing_of_before(ta
         copied(lead(table, 0, leader_epoch=2))
         copied(second)
 
-    assert await told(fail_over_and_back, *appended) == {0: ErrorCode.NOT_LEADER_OR_FOLLOWER, 1: 0}
+    assert told(fail_over_and_back, *appended) == {0: ErrorCode.NOT_LEADER_OR_FOLLOWER, 1: 0}
 
 
-async def test_too_few_in_sync_when_it_is_committed_is_said(table: PartitionTable) -> None:
+def test_too_few_in_sync_when_it_is_committed_is_said(table: PartitionTable) -> None:
     config = {"min.insync.replicas": "3"}
     partition = lead(table, 0, **config)
     appended = append(partition)
@@ -96,5 +94,4 @@ async def test_too_few_in_sync_when_it_is_committed_is_said(table: PartitionTabl
         table.become_leader("t", 0, TOPIC_ID, 0, config, now_ms=NOW_MS, replicas=(1, 2, 3), isr=(1, 2))
         partition.follower_fetched(2, 1, partition.log_end_offset, 0, NOW_MS)
 
-    codes = await told(shrink, appended, timeout_ms=PATIENT_MS)
-    assert codes == {0: ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND}
+    assert told(shrink, appended) == {0: ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND}
