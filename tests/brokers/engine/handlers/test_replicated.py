@@ -357,3 +357,27 @@ async def test_a_leader_on_a_failed_disk_gives_the_lead_away(trio: Trio) -> None
     await trio.until(lambda: trio.replica("orders", trio.leader()).is_leader)
     answer = await produce(trio.clients[trio.leader()], "orders", batch(b"b"), acks=-1)
     assert (answer.error_code, answer.base_offset) == (0, 1)
+
+
+async def test_a_throttled_replica_is_copied_slowly_until_it_is_in_sync(trio: Trio) -> None:
+    """QUO-60 to QUO-62: it is told that there is nothing, and told more when there is room."""
+    topic_id = await trio.topic(leader_replication_throttled_replicas="*")
+    leader, replica = trio.leader(), trio.followers()[0]
+    engine = trio.brokers[leader].broker.engine
+    engine.replication_throttle.limit_bytes_per_s = 100
+    trio.stop_following(replica)
+    client = trio.clients[leader]
+    for _ in range(3):
+        await produce(client, "orders", batch(b"v" * 200), acks=1)
+    await trio.until(lambda: replica not in trio.replica("orders", leader).isr)
+
+    opened = await ask(client, topic_id, replica=replica)
+    again = await ask(
+        client, topic_id, 3, replica=replica, last_fetched_epoch=0, session_id=opened.session_id, session_epoch=1
+    )
+
+    assert len(values(opened.responses[0].partitions[0].records)) == 3
+    await produce(client, "orders", batch(b"more"), acks=1)
+    held_back = await ask(client, topic_id, lines=False, replica=replica, session_id=opened.session_id, session_epoch=2)
+    assert again.error_code == held_back.error_code == 0
+    assert [line.records for topic in held_back.responses for line in topic.partitions if line.records] == []
