@@ -24,7 +24,7 @@ from config.embedded.java import find_java
 from config.embedded.process import free_port, wait_until
 from config.embedded.zookeeper import EmbeddedZooKeeper
 from tests.chaos import replicas
-from tests.chaos.faults import Faults
+from tests.chaos.faults import Faults, last
 from tests.chaos.verdict import differing, judge
 from tests.chaos.workload import Workload
 from tests.support.engine import EngineCluster
@@ -125,7 +125,7 @@ def _without_zookeeper(
     assert process is not None
     process.kill()
     process.wait()
-    time.sleep(given.zookeeper_away_s)
+    last(given.zookeeper_away_s)
     say(f"  {sum(load.count for load in loads) - before} records acknowledged without it")
     zookeeper.start()
     wait_until(zookeeper.is_ready, child=zookeeper.child, timeout_s=30)

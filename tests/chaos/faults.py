@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import signal
+import threading
 import time
 from collections.abc import Callable
 
@@ -11,6 +12,11 @@ from brokers.contract import documents, paths
 from tests.support.engine import BrokerProcess, EngineCluster
 
 Say = Callable[[str], None]
+
+
+def last(seconds: float) -> None:
+    """For a fault, or the time between two: it is as long as it is said to be, and nothing is hoped for."""
+    threading.Event().wait(seconds)
 
 
 class Faults:
@@ -34,7 +40,7 @@ class Faults:
         self.controllers = 0
 
     def wait(self) -> None:
-        time.sleep(self._rolls.uniform(*self._between_s))  # the pace of the faults, not a hope
+        last(self._rolls.uniform(*self._between_s))
 
     def kill(self) -> None:
         """kill -9, and a start a moment later."""
@@ -42,7 +48,7 @@ class Faults:
         away_s = self._rolls.uniform(*self._away_s)
         self._tell(victim, f"kill -9, away {away_s:.1f} s")
         victim.kill()
-        time.sleep(away_s)
+        last(away_s)
         victim.start()
         victim.wait_until_ready()
 
@@ -54,7 +60,7 @@ class Faults:
         assert victim.process is not None
         victim.process.send_signal(signal.SIGSTOP)
         try:
-            time.sleep(away_s)
+            last(away_s)
         finally:
             victim.process.send_signal(signal.SIGCONT)
 
