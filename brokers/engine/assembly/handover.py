@@ -15,6 +15,7 @@ from brokers.engine.cluster.current import CurrentImage
 from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.cluster.image import ClusterImage, PartitionImage
 from brokers.engine.cluster.session import ClusterSession
+from brokers.engine.cluster.tree import SessionState
 
 log = structlog.get_logger(__name__)
 
@@ -43,6 +44,8 @@ async def hand_over(session: ClusterSession, current: CurrentImage, broker_id: i
     """
     if not any(id != broker_id for id in current.image.brokers):
         return True
+    if session.state is not SessionState.CONNECTED:
+        return False
     began_s = asyncio.get_running_loop().time()
     before = sum(1 for _ in could_be_given_away(current.image, broker_id))
     done = False
