@@ -50,6 +50,8 @@ class ClusterWatcher:
         self._marked: set[Part] = set()
         self._entities: set[str] = set()
         self._wake = asyncio.Event()
+        # One reading at a time: of two, the one that began first could publish last, and nothing would correct it.
+        self._reading = asyncio.Lock()
         # Whole readings so far, and which of them is the picture that is being published.
         self.loads_begun = 0
         self.load_shown = 0
@@ -70,6 +72,10 @@ class ClusterWatcher:
         Raises:
             StoreUnavailable: nothing was published.
         """
+        async with self._reading:
+            return await self._load()
+
+    async def _load(self) -> ClusterImage:
         self.loads_begun += 1
         number = self.loads_begun
         image = await self._load_everything()
@@ -86,7 +92,8 @@ class ClusterWatcher:
             marked, self._marked = self._marked, set()
             entities, self._entities = self._entities, set()
             try:
-                await self._refresh(marked, entities)
+                async with self._reading:
+                    await self._refresh(marked, entities)
             except StoreUnavailable as error:
                 self._marked |= marked
                 self._entities |= entities
@@ -96,7 +103,7 @@ class ClusterWatcher:
 
     async def _refresh(self, marked: set[Part], entities: set[str]) -> None:
         if Part.EVERYTHING in marked:
-            await self.load()
+            await self._load()
             return
         image = self._current.image
         brokers = controller = epoch = None
@@ -107,7 +114,7 @@ class ClusterWatcher:
                 entities |= await self._read_log(Part.CONFIG_CHANGES)
         except _Hole:
             log.info("change_log_has_a_hole")
-            await self.load()
+            await self._load()
             return
         config_change = self._seen[Part.CONFIG_CHANGES]
         if Part.BROKERS in marked:
