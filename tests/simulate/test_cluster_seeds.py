@@ -20,7 +20,7 @@ STEPS = STEPS_OF_RUN["cluster"]
 # that had come back in between was never seen again.
 ONCE_FAILED = (18, 24, 317)
 # The acceptance is 2,000; a moment of it here.
-SEEDS = int(os.environ.get("PENSTOCK_CLUSTER_SEEDS", "12"))
+SEEDS = int(os.environ.get("PENSTOCK_CLUSTER_SEEDS", "20"))
 FIRST_SEED = 10_000
 
 
