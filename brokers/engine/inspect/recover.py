@@ -17,7 +17,7 @@ from brokers.engine.storage import checkpoints, rewriting
 from brokers.engine.storage.files import OpenFiles
 from brokers.engine.storage.flushing import FlushJob
 from brokers.engine.storage.log import RELATIVE_OFFSET_MAX, Log, LogConfig
-from brokers.engine.storage.old_formats import OldFormat, refuse_old_message
+from brokers.engine.storage.old_formats import OldFormat, old_message_at, refuse_old_message
 from brokers.engine.storage.recovery import DEBRIS, NOWHERE, first_checked, indexes_trusted, load_log, out_of_range
 from brokers.engine.storage.segment import (
     INDEX_SUFFIX,
@@ -116,7 +116,7 @@ def _foresee(partition: PartitionDirectory, marks: Marks, emit: Emit) -> Outcome
     for number, base in enumerate(segments):
         path = segment_path(directory, base, LOG_SUFFIX)
         size = path.stat().st_size
-        if rewriting.is_old(str(path)):
+        if old_message_at(str(path), 0) is not None:
             try:
                 end = rewriting.end_offset(str(path))
             except OldFormat as damage:

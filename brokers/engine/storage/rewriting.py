@@ -31,7 +31,7 @@ from brokers.engine.storage.compaction import swap
 from brokers.engine.storage.compaction.pacing import Pacer
 from brokers.engine.storage.compaction.writing import CLEANED_SUFFIX, PARTS, SWAP_SUFFIX, CleanedSegment
 from brokers.engine.storage.files import storage_errors, sync_directory
-from brokers.engine.storage.old_formats import OldFormat
+from brokers.engine.storage.old_formats import OldFormat, old_message_at
 from brokers.engine.storage.segment import LOG_SUFFIX, base_name
 
 # Messages that lay side by side share a batch up to here.
@@ -49,7 +49,7 @@ class Batch(NamedTuple):
 
 
 def rewrite_old_segments(directory: str, root: Path, bases: Iterable[int], interval_bytes: int) -> int:
-    """Rewrites every segment of `directory` that begins with a message of an old format; answers how many.
+    """Rewrites every segment of `directory` that begins with an intact message of an old format; answers how many.
 
     Raises StorageFailed, and OldFormat for a segment that is damaged: it stays as it is.
     """
@@ -57,7 +57,7 @@ def rewrite_old_segments(directory: str, root: Path, bases: Iterable[int], inter
     for base in bases:
         path = f"{directory}/{base_name(base)}{LOG_SUFFIX}"
         with storage_errors(root):
-            if not is_old(path):
+            if old_message_at(path, 0) is None:
                 continue
             _rewrite(directory, base, path, interval_bytes)
             sync_directory(Path(directory), root)
@@ -65,13 +65,6 @@ def rewrite_old_segments(directory: str, root: Path, bases: Iterable[int], inter
             sync_directory(Path(directory), root)
         count += 1
     return count
-
-
-def is_old(path: str) -> bool:
-    """Whether the segment begins as one of format 0 or 1 does. Raises OSError."""
-    with Path(path).open("rb") as file:
-        head = file.read(layout.MAGIC_AT + 1)
-    return len(head) > layout.MAGIC_AT and head[layout.MAGIC_AT] < layout.MAGIC
 
 
 def end_offset(path: str) -> int:

@@ -192,6 +192,15 @@ def test_a_crash_on_the_way_leaves_the_old_or_the_rewritten_segment(
     assert [value for _, _, _, value in stored(log)] == [b"%d" % at for at in range(20)]
 
 
+@pytest.mark.parametrize("kept_bytes", [0, 8, 12, 17, 40])
+def test_what_a_power_cut_left_of_a_first_batch_is_no_old_message(tmp_path: Path, kept_bytes: int) -> None:
+    """A byte of zero where the format stands does not make one: the torn batch is cut off as ever."""
+    torn = bytes(build_batch([Record(NOW_MS, None, b"a" * 100)]))
+    file_of(tmp_path).write_bytes(torn[:kept_bytes] + bytes(len(torn) - kept_bytes))
+    log, report = load(tmp_path, clean=False)
+    assert (log.log_end_offset, report.truncated_bytes, report.rewritten_segments) == (0, len(torn), 0)
+
+
 @pytest.mark.parametrize("cut", [1, 13, 30])
 def test_a_torn_old_segment_is_left_to_a_person(tmp_path: Path, cut: int) -> None:
     content = encode_message(1, 0, NOW_MS, None, b"a") + encode_message(1, 1, NOW_MS, None, b"b")[:-cut]
