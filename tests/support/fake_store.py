@@ -220,7 +220,7 @@ class FakeTree:
 
 async def _yield() -> None:
     future = asyncio.get_running_loop().create_future()
-    asyncio.get_running_loop().call_soon(future.set_result, None)
+    asyncio.get_running_loop().call_soon(lambda: future.done() or future.set_result(None))
     await future
 
 

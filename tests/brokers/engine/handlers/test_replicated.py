@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from brokers.contract.process import CLUSTER_USER
+from brokers.engine.cluster.image import BrokerInfo
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
@@ -80,7 +81,17 @@ class Trio:
 
     def stop_following(self, broker: int) -> None:
         """It stays alive, and fetches nothing any more."""
-        self.brokers[broker].broker.replication.fetchers.close()
+        replication = self.brokers[broker].broker.replication
+        replication.fetchers.close()
+        replication.roles._fetchers = Nobody()
+
+
+class Nobody:
+    """Follows no leader, whatever the picture says."""
+
+    def follow(self, partition: Partition) -> None: ...
+    def unfollow(self, topic: str, index: int) -> None: ...
+    def on_brokers(self, brokers: Mapping[int, BrokerInfo]) -> None: ...
 
 
 @pytest.fixture

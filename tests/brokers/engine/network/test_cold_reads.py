@@ -89,6 +89,9 @@ def hold_readers(broker: InProcessBroker) -> HeldReaders:
 def use_readers(broker: InProcessBroker, readers: Executor) -> None:
     broker.broker.engine.readers = readers
     broker.broker.listeners.readers = readers
+    for listener in broker.broker.listeners:
+        for connection in listener.connections:
+            connection._readers = readers
 
 
 async def run_until_answered(broker: InProcessBroker, held: HeldReaders, answering: asyncio.Task[Any]) -> Any:
