@@ -224,4 +224,5 @@ def merge_topics(answers: Answers) -> TopicSizes:
         )
         for topic, found in partitions.items()
     }
-    return TopicSizes(topics=totals, partitions=partitions, silent=answers.silent)
+    stored_bytes = sum(body.get("stored_bytes", 0) for body in answers.bodies.values())
+    return TopicSizes(topics=totals, partitions=partitions, silent=answers.silent, stored_bytes=stored_bytes)

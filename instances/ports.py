@@ -187,11 +187,15 @@ class Throttles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSizes:
-    """By topic: `(bytes, messages)` as the leaders hold them; a silent broker's partitions are missing."""
+    """By topic: `(bytes, messages)` as the leaders hold them; a silent broker's partitions are missing.
+
+    `stored_bytes` are those of all replicas together.
+    """
 
     topics: Mapping[str, tuple[int, int]]
     partitions: Mapping[str, Mapping[int, Mapping[str, int]]]
     silent: tuple[BrokerSilence, ...]
+    stored_bytes: int
 
 
 class Observation(Protocol):

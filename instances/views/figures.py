@@ -68,8 +68,6 @@ def figures(instance: Instance) -> Figures | None:
 
 
 def stored_bytes(instance: Instance) -> int | None:
-    """Bytes of all topics as their leaders hold them; None when a leader did not answer."""
+    """Bytes of all replicas of all topics; None when a broker did not answer."""
     sizes = ports.observation.it.topic_sizes(instance.pk)
-    if sizes.silent:
-        return None
-    return sum(size for size, _messages in sizes.topics.values())
+    return None if sizes.silent else sizes.stored_bytes

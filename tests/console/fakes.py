@@ -107,6 +107,7 @@ class FakeObservation:
             topics={name: (100 * count * len(t.partitions), count * len(t.partitions)) for name, t in topics.items()},
             partitions={name: {p.index: dict(look) for p in t.partitions} for name, t in topics.items()},
             silent=self.silent,
+            stored_bytes=sum(100 * count * len(t.partitions) for t in topics.values()),
         )
 
 

@@ -124,7 +124,8 @@ class FakeObservation:
 
     def topic_sizes(self, instance_id: str) -> TopicSizes:
         known = {name: {index: {} for index in range(100)} for name in self.sizes}
-        return TopicSizes(topics=self.sizes, partitions=known, silent=self.silent)
+        stored_bytes = sum(size for size, _ in self.sizes.values())
+        return TopicSizes(topics=self.sizes, partitions=known, silent=self.silent, stored_bytes=stored_bytes)
 
 
 @dataclass(slots=True)

@@ -141,7 +141,7 @@ class AdminPort:
         return {"now_ms": now_ms, "entries": [] if book is None else book.ledger.as_json(now_ms)}
 
     def _topics(self, instance_id: str) -> dict[str, Any]:
-        """The partitions led here, under the tenant's names."""
+        """The partitions led here, under the tenant's names, and the bytes of all that are held here."""
         topics: dict[str, list[dict[str, int]]] = {}
         instance = self.engine.current.image.instances[instance_id]
         for internal, shown in sorted(instance.topic_names.items()):
@@ -160,7 +160,7 @@ class AdminPort:
                     )
             if lines:
                 topics[shown] = lines
-        return {"topics": topics}
+        return {"topics": topics, "stored_bytes": self.engine.table.size_bytes(f"{instance_id}.")}
 
     def _samples(self) -> Iterator[Sample]:
         totals, counters = self.engine.totals, self.listeners.counters

@@ -106,5 +106,11 @@ def test_where_two_brokers_claim_a_partition_the_later_leader_counts() -> None:
     old = {"partition": 0, "leader_epoch": 1, "log_start_offset": 0, "high_watermark": 5, "size_bytes": 50}
     new = {"partition": 0, "leader_epoch": 2, "log_start_offset": 2, "high_watermark": 9, "size_bytes": 90}
     other = {"partition": 1, "leader_epoch": 0, "log_start_offset": 0, "high_watermark": 1, "size_bytes": 10}
-    bodies = {1: {"topics": {"t": [old, other]}}, 2: {"topics": {"t": [new]}}}
-    assert merge_topics(Answers(bodies=bodies, silent=())).topics == {"t": (100, 8)}
+    bodies = {
+        1: {"topics": {"t": [old, other]}, "stored_bytes": 150},
+        2: {"topics": {"t": [new]}, "stored_bytes": 90},
+        3: {"topics": {}, "stored_bytes": 60},
+    }
+    merged = merge_topics(Answers(bodies=bodies, silent=()))
+    assert merged.topics == {"t": (100, 8)}
+    assert merged.stored_bytes == 300, "followers' replicas take room too"

@@ -103,6 +103,10 @@ def consumed(instance: TestInstance, topic: str, count: int) -> list[int]:
 
 
 def test_replicas_hold_the_same_bytes(cluster: EngineCluster, instance: TestInstance, admin: AdminClient) -> None:
+    def stored_bytes() -> int:
+        return sum(broker.admin(f"/v1/instances/{instance.id}/topics")["stored_bytes"] for broker in cluster.brokers)
+
+    before_bytes = stored_bytes()
     topic = make_topic(admin, "same-bytes")
 
     assert acknowledged(instance, topic, range(200)) == list(range(200))
@@ -111,6 +115,7 @@ def test_replicas_hold_the_same_bytes(cluster: EngineCluster, instance: TestInst
     logs = [log_of(broker, instance, topic) for broker in cluster.brokers]
     assert logs[0]
     assert logs[0] == logs[1] == logs[2]
+    assert stored_bytes() - before_bytes == 3 * len(logs[0])
 
 
 def test_a_killed_leader_loses_nothing_acknowledged(
