@@ -14,6 +14,7 @@ import json
 import tempfile
 import threading
 import time
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Final
 
@@ -66,13 +67,12 @@ def leaders_of(broker: BrokerProcess) -> int:
     return int(broker.admin("/v1/status")["leaders"])
 
 
-def wait_for_session_end(client: KazooClient, broker_id: int, after_s: float) -> threading.Event:
-    """Set, with `ended_s` on the event, when the registration is gone."""
-    gone = threading.Event()
+def wait_for_session_end(client: KazooClient, broker_id: int, after_s: float) -> Future[float]:
+    """When the registration went, in seconds of the wall clock."""
+    gone: Future[float] = Future()
 
     def look(_event: object) -> None:
-        gone.ended_s = time.time()  # type: ignore[attr-defined]
-        gone.set()
+        gone.set_result(time.time())
 
     if client.exists(paths.broker(broker_id), watch=look) is None:
         raise SystemExit(f"broker {broker_id} was not registered {time.time() - after_s:.1f} s after the kill")
@@ -91,9 +91,10 @@ def measure(cluster: EngineCluster, topics: list[str], victim: BrokerProcess) ->
     gone = wait_for_session_end(client, victim.settings.broker_id, time.time())
     killed_s = time.time()
     victim.kill()
-    if not gone.wait(TIMEOUT_S):
-        raise SystemExit("the session never ended")
-    ended_s: float = gone.ended_s  # type: ignore[attr-defined]
+    try:
+        ended_s = gone.result(TIMEOUT_S)
+    except TimeoutError:
+        raise SystemExit("the session never ended") from None
     while sum(leaders_of(broker) for broker in others) < wanted:
         if time.time() > ended_s + TIMEOUT_S:
             raise SystemExit("not everything is led again")

@@ -34,15 +34,8 @@ def look(*, measure: bool = True) -> int:
         except OUTSIDE_TROUBLE as error:
             detail = error.detail if isinstance(error, DomainError) else "ZooKeeper does not answer."
             log.warning("work.not_yet", work_id=row.pk, reason=detail)
-            _note(row, detail[:500])
+            type(row)._default_manager.filter(pk=row.pk).update(trouble=detail[:500])
     return found
-
-
-def _note(row: Rebalance | RollingRestart, trouble: str) -> None:
-    if isinstance(row, Rebalance):
-        Rebalance.objects.filter(pk=row.pk).update(trouble=trouble)
-    else:
-        RollingRestart.objects.filter(pk=row.pk).update(trouble=trouble)
 
 
 def _look_at(row: Rebalance | RollingRestart, *, measure: bool) -> None:
