@@ -1,0 +1,91 @@
+"""What a coordinator's decision is made of: records to append, and what leaves when they are committed.
+
+A machine (the state of one led partition of a state topic) changes what is in records only in `replay`, live right
+after the append and again at load, so that both come to the same. What is not in records (who joins, who waits, timers)
+its methods change directly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any, Final, NamedTuple
+
+
+class Now(NamedTuple):
+    """`wall_ms` goes into records, `monotonic_ms` is for deadlines."""
+
+    wall_ms: int
+    monotonic_ms: int
+
+
+class StateRecord(NamedTuple):
+    """`value` None deletes."""
+
+    key: bytes
+    value: bytes | None
+
+
+class _Parked:
+    def __repr__(self) -> str:
+        return "PARKED"
+
+
+# The reply to a call that is answered later, by its ticket.
+PARKED: Final = _Parked()
+NO_PRODUCER: Final = -1
+
+
+def _not_expected(code: int) -> Outcome:
+    raise AssertionError(f"an append was refused with {code}, and nobody said what happens then")
+
+
+class Outcome:
+    """One decision. Without records everything leaves at once.
+
+    `records` are appended as one batch, with acks=-1; with `producer_id` it is part of that producer's transaction.
+    `answers` are `(ticket, reply)` of parked calls, `timers` are `(key, monotonic deadline in ms, None to cancel)`,
+    `effects` are for the runtime's `carry_out`. `refused(code)` is decided instead when the append is refused: nothing
+    was replayed then. `late(code)` makes the reply when the commit takes too long; the records stay in the log and
+    count. `reads`: the reply tells of what is in records, and leaves when all of that is committed.
+    """
+
+    __slots__ = (
+        "answers",
+        "effects",
+        "late",
+        "producer_epoch",
+        "producer_id",
+        "reads",
+        "records",
+        "refused",
+        "reply",
+        "timers",
+    )
+
+    def __init__(
+        self,
+        reply: Any = None,
+        records: list[StateRecord] | None = None,
+        *,
+        answers: list[tuple[object, Any]] | None = None,
+        timers: list[tuple[Hashable, int | None]] | None = None,
+        effects: list[object] | None = None,
+        refused: Callable[[int], Outcome] | None = None,
+        late: Callable[[int], Any] | None = None,
+        reads: bool = False,
+        producer_id: int = NO_PRODUCER,
+        producer_epoch: int = -1,
+    ) -> None:
+        self.reply = reply
+        self.records = records or []
+        self.answers = answers or []
+        self.timers = timers or []
+        self.effects = effects or []
+        self.refused = refused or _not_expected
+        self.late = late
+        self.reads = reads
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+
+    def __repr__(self) -> str:
+        return f"Outcome({self.reply!r}, records={len(self.records)}, answers={self.answers!r})"
