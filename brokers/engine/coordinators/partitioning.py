@@ -1,0 +1,18 @@
+"""Which partition of a state topic knows about an id (GRP-1, TXN-1)."""
+
+from __future__ import annotations
+
+
+def java_hash(text: str) -> int:
+    """A string's hash as Java computes it: 31-polynomial over UTF-16 units, int32."""
+    value = 0
+    units = text.encode("utf-16-be", "surrogatepass")
+    for at in range(0, len(units), 2):
+        value = (31 * value + (units[at] << 8 | units[at + 1])) & 0xFFFF_FFFF
+    return value - (1 << 32) if value >= 1 << 31 else value
+
+
+def partition_of(id: str, partitions: int) -> int:
+    """The smallest int32 counts as 0."""
+    value = java_hash(id)
+    return 0 if value == -(1 << 31) else abs(value) % partitions

@@ -1,0 +1,151 @@
+"""The shards of one state topic that this broker leads: loaded when the leadership comes, closed when it goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+import structlog
+
+from brokers.engine.coordinators.loading import load
+from brokers.engine.coordinators.outcome import Now, Outcome
+from brokers.engine.coordinators.partitioning import partition_of
+from brokers.engine.coordinators.ports import LogUnreadable, Machine, StateLog
+from brokers.engine.coordinators.shard import NOT_COORDINATOR, Cancel, Shard
+from brokers.engine.coordinators.ticket import Ticket
+
+log = structlog.get_logger(__name__)
+
+RELOAD_DELAY_MS: Final = 1_000
+
+M = TypeVar("M", bound=Machine)
+
+
+class Loop(Protocol):
+    """Time and work to be done beside. `spawn` answers something that can be cancelled."""
+
+    def now(self) -> Now: ...
+    def call_later(self, delay_ms: int, callback: Callable[[], object]) -> Cancel: ...
+    def spawn(self, work: Coroutine[Any, Any, None]) -> Cancel: ...
+
+
+class Runtime(Generic[M]):
+    """`make(index, leader_epoch)` makes an empty machine. `carry_out(index, effect)` does what a decision asks for.
+
+    `partitions` is how many the state topic has, 0 while it does not exist.
+    """
+
+    def __init__(
+        self,
+        *,
+        topic: str,
+        make: Callable[[int, int], M],
+        loop: Loop,
+        commit_timeout_ms: int,
+        carry_out: Callable[[int, object], None] = lambda index, effect: None,
+    ) -> None:
+        self.topic = topic
+        self.partitions = 0
+        self.commit_timeout_ms = commit_timeout_ms
+        self.carry_out = carry_out
+        self.now = loop.now
+        self.call_later = loop.call_later
+        self._make = make
+        self._loop = loop
+        self._shards: dict[int, Shard[M]] = {}
+        self._loads: dict[int, Cancel] = {}
+
+    # -- calls ---------------------------------------------------------------------------------------------------------
+
+    def partition_of(self, id: str) -> int:
+        """Which partition of the topic knows about this group or transactional id (GRP-1); -1: there is none yet."""
+        return partition_of(id, self.partitions) if self.partitions else -1
+
+    def perform(self, id: str, operation: Callable[[M, Now, Ticket], Outcome], ticket: Ticket) -> Any:
+        """The reply, or PARKED when it comes by `ticket`. A broker that does not coordinate `id` says so (GRP-4)."""
+        return self.perform_at(self.partition_of(id), operation, ticket)
+
+    def perform_at(self, index: int, operation: Callable[[M, Now, Ticket], Outcome], ticket: Ticket) -> Any:
+        """As `perform`, for whatever is in this partition."""
+        shard = self._shards.get(index)
+        code = NOT_COORDINATOR if shard is None else shard.refusal()
+        if shard is None or code:
+            return ticket.failure(code)
+        return shard.perform(operation, ticket)
+
+    def refusal(self, id: str) -> int:
+        """The error code with which `perform` would answer, 0 if it would ask the machine."""
+        shard = self._shards.get(self.partition_of(id))
+        return NOT_COORDINATOR if shard is None else shard.refusal()
+
+    def shards(self) -> Iterator[Shard[M]]:
+        """Those that are led here, also while they load."""
+        return iter(tuple(self._shards.values()))
+
+    def marker_appended(self, index: int, producer_id: int, committed: bool, offset: int) -> None:
+        shard = self._shards.get(index)
+        if shard is not None:
+            shard.marker_appended(producer_id, committed, offset)
+
+    # -- leadership ----------------------------------------------------------------------------------------------------
+
+    def lead(self, state_log: StateLog) -> None:
+        """This broker leads the partition: what was known of it goes, and its log is read."""
+        index = state_log.index
+        held = self._shards.get(index)
+        if held is not None:
+            if held.log.leader_epoch == state_log.leader_epoch and held.refusal() != NOT_COORDINATOR:
+                return
+            self.resign(index)
+        self._begin(state_log)
+
+    def resign(self, index: int) -> None:
+        loading = self._loads.pop(index, None)
+        if loading is not None:
+            loading.cancel()
+        shard = self._shards.pop(index, None)
+        if shard is not None:
+            shard.close()
+            log.info("coordinator_unloaded", topic=self.topic, partition=index, leader_epoch=shard.log.leader_epoch)
+
+    def lost(self, index: int) -> None:
+        """An append that was replayed may be gone: what the log says counts."""
+        shard = self._shards.get(index)
+        if shard is None:
+            return
+        state_log = shard.log
+        self.resign(index)
+        if state_log.is_led:
+            self._begin(state_log)
+
+    def leads(self, index: int, leader_epoch: int) -> bool:
+        shard = self._shards.get(index)
+        return shard is not None and shard.log.leader_epoch == leader_epoch and shard.refusal() != NOT_COORDINATOR
+
+    def held(self) -> tuple[int, ...]:
+        """The partitions that are coordinated here."""
+        return tuple(self._shards)
+
+    def _begin(self, state_log: StateLog) -> None:
+        index = state_log.index
+        shard = Shard(state_log, self._make(index, state_log.leader_epoch), self)
+        self._shards[index] = shard
+        self._loads[index] = self._loop.spawn(self._load(shard))
+
+    async def _load(self, shard: Shard[M]) -> None:
+        began_ms = self.now().monotonic_ms
+        try:
+            records = await load(shard)
+        except LogUnreadable as error:
+            log.warning("coordinator_not_loaded", topic=self.topic, partition=shard.index, reason=str(error))
+            self.call_later(RELOAD_DELAY_MS, lambda: self._load_again(shard))
+            return
+        self._loads.pop(shard.index, None)
+        if records:
+            took_ms = self.now().monotonic_ms - began_ms
+            log.info("coordinator_loaded", topic=self.topic, partition=shard.index, records=records, took_ms=took_ms)
+
+    def _load_again(self, shard: Shard[M]) -> None:
+        if self._shards.get(shard.index) is shard and shard.log.is_led:
+            self.resign(shard.index)
+            self._begin(shard.log)

@@ -1,0 +1,237 @@
+"""One led partition of a state topic: decisions are appended, replayed, and answered when they are committed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+import structlog
+
+from brokers.engine.coordinators.outcome import NO_PRODUCER, PARKED, Now, Outcome
+from brokers.engine.coordinators.ports import Commit, Machine, StateLog
+from brokers.engine.coordinators.ticket import Ticket
+from brokers.engine.coordinators.timers import Timers
+from brokers.engine.records.batch import TRANSACTIONAL
+from brokers.engine.records.builder import Record, build_batch
+
+log = structlog.get_logger(__name__)
+
+REQUEST_TIMED_OUT: Final = 7
+LOAD_IN_PROGRESS: Final = 14
+NOT_COORDINATOR: Final = 16
+# A deadline may come this much late; many of them then share one turn of the loop.
+ALARM_GRAIN_MS: Final = 20
+
+M = TypeVar("M", bound=Machine)
+
+
+class Cancel(Protocol):
+    def cancel(self) -> None: ...
+
+
+class Surroundings(Protocol):
+    """What a shard needs of its runtime."""
+
+    commit_timeout_ms: int
+
+    def now(self) -> Now: ...
+    def call_later(self, delay_ms: int, callback: Callable[[], object]) -> Cancel: ...
+    def carry_out(self, index: int, effect: object) -> None: ...
+    def lost(self, index: int) -> None: ...
+
+
+class Shard(Generic[M]):
+    """`loading` until everything in the log was replayed. `last_offset` is the end of what `machine` knows."""
+
+    def __init__(self, log: StateLog, machine: M, surroundings: Surroundings) -> None:
+        self.log = log
+        self.machine = machine
+        self.loading = True
+        self.last_offset = -1
+        self._surroundings = surroundings
+        self._timers = Timers()
+        self._alarm: Cancel | None = None
+        self._alarm_ms = 0
+        self._held: dict[_Held, None] = {}
+        self._closed = False
+
+    @property
+    def index(self) -> int:
+        return self.log.index
+
+    @property
+    def uncommitted(self) -> int:
+        """Decisions that wait for the high watermark."""
+        return len(self._held)
+
+    def refusal(self) -> int:
+        """Why this shard answers nobody: an error code, 0 if it does."""
+        if self._closed or not self.log.is_led:
+            return NOT_COORDINATOR
+        return LOAD_IN_PROGRESS if self.loading else 0
+
+    def perform(self, operation: Callable[[M, Now, Ticket], Outcome], ticket: Ticket) -> Any:
+        """The reply, or PARKED when `ticket` is told later."""
+        return self._settle(operation(self.machine, self._surroundings.now(), ticket), ticket)
+
+    def begin(self, last_offset: int) -> None:
+        """Everything up to `last_offset` was replayed."""
+        self.last_offset = max(self.last_offset, last_offset)
+        self.loading = False
+        self._settle(self.machine.loaded(self._surroundings.now()), None)
+
+    def marker_appended(self, producer_id: int, committed: bool, offset: int) -> None:
+        """A transaction ended on this partition. While it loads, the load will come to the marker by itself."""
+        if not self.loading and not self._closed:
+            self.machine.replay_marker(producer_id, committed, offset)
+            self.last_offset = max(self.last_offset, offset)
+
+    def close(self) -> None:
+        """Somebody else coordinates from here on: everybody who waits is told."""
+        self._closed = True
+        if self._alarm is not None:
+            self._alarm.cancel()
+        for held in tuple(self._held):
+            held.drop()
+        for ticket, reply in self.machine.unload():
+            assert isinstance(ticket, Ticket)
+            ticket.deliver(reply)
+
+    # -- decisions -----------------------------------------------------------------------------------------------------
+
+    def _settle(self, outcome: Outcome, ticket: Ticket | None) -> Any:
+        if outcome.records:
+            code = self._append(outcome)
+            if code:
+                return self._settle(outcome.refused(code), ticket)
+        for key, deadline_ms in outcome.timers:
+            if deadline_ms is None:
+                self._timers.cancel(key)
+            else:
+                self._timers.set(key, deadline_ms)
+        if outcome.timers:
+            self._set_alarm()
+        if (outcome.records or outcome.reads) and self.last_offset >= self.log.high_watermark:
+            self._hold(outcome, ticket)
+            return PARKED
+        self.release(outcome)
+        return outcome.reply
+
+    def _append(self, outcome: Outcome) -> int:
+        """Appends and replays; the error code of a refused append, which has changed nothing."""
+        now = self._surroundings.now()
+        in_transaction = outcome.producer_id != NO_PRODUCER
+        batch = build_batch(
+            [Record(now.wall_ms, record.key, record.value) for record in outcome.records],
+            attributes=TRANSACTIONAL if in_transaction else 0,
+            producer_id=outcome.producer_id,
+            producer_epoch=outcome.producer_epoch,
+        )
+        code, last_offset = self.log.append(batch, now)
+        if code:
+            return code
+        offset = last_offset - len(outcome.records) + 1
+        for record in outcome.records:
+            self.machine.replay(record.key, record.value, offset, outcome.producer_id)
+            offset += 1
+        self.last_offset = last_offset
+        return 0
+
+    def _hold(self, outcome: Outcome, ticket: Ticket | None) -> None:
+        held = _Held(self, outcome, None if outcome.reply is PARKED else ticket)
+        self._held[held] = None
+        held.wait(self._surroundings, self.last_offset)
+
+    def release(self, outcome: Outcome) -> None:
+        """It is committed: what it causes leaves."""
+        for waiting, reply in outcome.answers:
+            assert isinstance(waiting, Ticket)
+            waiting.deliver(reply)
+        for effect in outcome.effects:
+            self._surroundings.carry_out(self.index, effect)
+
+    def forget(self, held: _Held) -> None:
+        self._held.pop(held, None)
+
+    def lost(self) -> None:
+        """A record that was replayed may be gone."""
+        if not self._closed:
+            self._surroundings.lost(self.index)
+
+    # -- time ----------------------------------------------------------------------------------------------------------
+
+    def _set_alarm(self) -> None:
+        next_ms = self._timers.next_ms
+        if next_ms is None or self._closed or (self._alarm is not None and self._alarm_ms <= next_ms):
+            return
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm_ms = next_ms
+        delay_ms = max(0, next_ms - self._surroundings.now().monotonic_ms) + ALARM_GRAIN_MS
+        self._alarm = self._surroundings.call_later(delay_ms, self._ring)
+
+    def _ring(self) -> None:
+        self._alarm = None
+        if self._closed:
+            return
+        if self.log.is_led:
+            now = self._surroundings.now()
+            for key in self._timers.due(now.monotonic_ms):
+                self._settle(self._on_timer(key, now), None)
+        self._set_alarm()
+
+    def _on_timer(self, key: Hashable, now: Now) -> Outcome:
+        return self.machine.on_timer(key, now)
+
+
+class _Held:
+    """One outcome on its way to being committed."""
+
+    __slots__ = ("_commit", "_deadline", "_outcome", "_shard", "_ticket")
+
+    def __init__(self, shard: Shard[Any], outcome: Outcome, ticket: Ticket | None) -> None:
+        self._shard = shard
+        self._outcome = outcome
+        self._ticket = ticket
+        self._commit: Commit | None = None
+        self._deadline: Cancel | None = None
+
+    def wait(self, surroundings: Surroundings, last_offset: int) -> None:
+        self._commit = self._shard.log.when_committed(last_offset, self._settled)
+        if self._ticket is not None:
+            self._deadline = surroundings.call_later(surroundings.commit_timeout_ms, self._late)
+
+    def _late(self) -> None:
+        """The caller is told that it is not known; the record is in the log, and what it causes is still to come."""
+        ticket, self._ticket = self._ticket, None
+        self._deadline = None
+        if ticket is not None:
+            late = self._outcome.late
+            ticket.deliver(ticket.failure(REQUEST_TIMED_OUT) if late is None else late(REQUEST_TIMED_OUT))
+
+    def _settled(self, code: int) -> None:
+        self._commit = None
+        if code:
+            self.drop()
+            self._shard.lost()
+            return
+        self._end()
+        self._shard.release(self._outcome)
+        if self._ticket is not None:
+            self._ticket.deliver(self._outcome.reply)
+
+    def drop(self) -> None:
+        """Whether it is committed, the next coordinator knows."""
+        self._end()
+        if self._ticket is not None:
+            self._ticket.fail(NOT_COORDINATOR)
+        for waiting, _ in self._outcome.answers:
+            assert isinstance(waiting, Ticket)
+            waiting.fail(NOT_COORDINATOR)
+
+    def _end(self) -> None:
+        self._shard.forget(self)
+        if self._commit is not None:
+            self._commit.cancel()
+        if self._deadline is not None:
+            self._deadline.cancel()
