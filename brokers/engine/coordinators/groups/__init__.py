@@ -1,0 +1,1 @@
+"""Consumer groups: who is a member, what is assigned, and how far everybody has read (spec G)."""

@@ -1,0 +1,329 @@
+"""Keys and values of `__consumer_offsets`, byte for byte as Kafka's own tools read them (GRP-24).
+
+A key begins with its version: 0 and 1 are offsets, 2 is a group; values have versions of their own. What Kafka 3.9
+writes is written (offsets v3, or v1 when the client gave a retention; groups v3), and what any Kafka up to 3.9 may have
+written is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import Struct
+from struct import error as struct_error
+from typing import Final, NamedTuple, TypeVar
+
+from brokers.engine.wire.varints import MalformedVarint, read_unsigned
+
+OFFSET_KEY_VERSION: Final = 1
+OFFSET_KEY_VERSION_MAX: Final = 1
+GROUP_KEY_VERSION: Final = 2
+OFFSET_VALUE_VERSION: Final = 3
+# The only one that carries an expiry of its own.
+OFFSET_VALUE_VERSION_EXPIRING: Final = 1
+GROUP_VALUE_VERSION: Final = 3
+VALUE_VERSION_MAX: Final = 4
+FLEXIBLE_FROM: Final = 4
+
+NO_TIMESTAMP: Final = -1
+# The longest text that a record can hold; ids that do not fit are refused before they come here.
+TEXT_BYTES_MAX: Final = (1 << 15) - 1
+NO_LEADER_EPOCH: Final = -1
+
+T = TypeVar("T")
+
+_SHORT = Struct(">h")
+_INT = Struct(">i")
+_LONG = Struct(">q")
+_TWO_SHORTS = Struct(">hh")
+_OFFSET_V3_HEAD = Struct(">hqih")
+_OFFSET_V1_HEAD = Struct(">hqh")
+_TWO_LONGS = Struct(">qq")
+_TWO_INTS = Struct(">ii")
+
+
+class UnknownFormat(ValueError):
+    """The version is none that is known here: the record is another program's, or of a later release (GRP-25)."""
+
+
+class Unreadable(ValueError):
+    """The version is known, and the bytes are not what it says."""
+
+
+class OffsetKey(NamedTuple):
+    group: str
+    topic: str
+    partition: int
+
+
+class GroupKey(NamedTuple):
+    group: str
+
+
+class OffsetValue(NamedTuple):
+    """`expire_timestamp_ms` is -1 unless the client gave a retention itself (OffsetCommit 2 to 4)."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_timestamp_ms: int
+    expire_timestamp_ms: int = NO_TIMESTAMP
+
+
+class MemberRecord(NamedTuple):
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    subscription: bytes
+    assignment: bytes
+
+
+class GroupRecord(NamedTuple):
+    """`protocol_type` is "" for a group that never had members; `state_timestamp_ms` is when it took on its state."""
+
+    protocol_type: str
+    generation: int
+    protocol: str | None
+    leader: str | None
+    state_timestamp_ms: int
+    members: tuple[MemberRecord, ...]
+
+
+def offset_key(group: str, topic: str, partition: int) -> bytes:
+    return offset_key_prefix(group) + _text(topic) + _INT.pack(partition)
+
+
+def offset_key_prefix(group: str) -> bytes:
+    """What the keys of all offsets of a group begin with."""
+    return _SHORT.pack(OFFSET_KEY_VERSION) + _text(group)
+
+
+def group_key(group: str) -> bytes:
+    return _SHORT.pack(GROUP_KEY_VERSION) + _text(group)
+
+
+def offset_value(value: OffsetValue) -> bytes:
+    metadata = value.metadata.encode()
+    if value.expire_timestamp_ms != NO_TIMESTAMP:
+        head = _OFFSET_V1_HEAD.pack(OFFSET_VALUE_VERSION_EXPIRING, value.offset, len(metadata))
+        return head + metadata + _TWO_LONGS.pack(value.commit_timestamp_ms, value.expire_timestamp_ms)
+    head = _OFFSET_V3_HEAD.pack(OFFSET_VALUE_VERSION, value.offset, value.leader_epoch, len(metadata))
+    return head + metadata + _LONG.pack(value.commit_timestamp_ms)
+
+
+def group_value(group: GroupRecord) -> bytes:
+    parts = [
+        _SHORT.pack(GROUP_VALUE_VERSION),
+        _text(group.protocol_type),
+        _INT.pack(group.generation),
+        _nullable(group.protocol),
+        _nullable(group.leader),
+        _LONG.pack(group.state_timestamp_ms),
+        _INT.pack(len(group.members)),
+    ]
+    for member in group.members:
+        parts += (
+            _text(member.member_id),
+            _nullable(member.instance_id),
+            _text(member.client_id),
+            _text(member.client_host),
+            _TWO_INTS.pack(member.rebalance_timeout_ms, member.session_timeout_ms),
+            _INT.pack(len(member.subscription)),
+            member.subscription,
+            _INT.pack(len(member.assignment)),
+            member.assignment,
+        )
+    return b"".join(parts)
+
+
+def read_key(key: bytes) -> OffsetKey | GroupKey:
+    """Raises UnknownFormat for a key of another kind, Unreadable for one that is cut off or too long."""
+    version = _version(key)
+    if 0 <= version <= OFFSET_KEY_VERSION_MAX:
+        return _read_offset_key(key)
+    if version == GROUP_KEY_VERSION:
+        return _reading(key, lambda reader: GroupKey(reader.text()))
+    raise UnknownFormat(f"keys of version {version} are not known")
+
+
+def _read_offset_key(key: bytes) -> OffsetKey:
+    """In one pass: a group may have a hundred thousand of them."""
+    try:
+        _, group_bytes = _TWO_SHORTS.unpack_from(key, 0)
+        topic_at = 6 + group_bytes
+        (topic_bytes,) = _SHORT.unpack_from(key, topic_at - 2)
+        end = topic_at + topic_bytes
+        (partition,) = _INT.unpack_from(key, end)
+        if group_bytes < 0 or topic_bytes < 0 or len(key) != end + 4:
+            raise Unreadable("the key of an offset is not as long as it says")
+        return OffsetKey(str(key[4 : topic_at - 2], "utf-8"), str(key[topic_at:end], "utf-8"), partition)
+    except (struct_error, UnicodeDecodeError) as error:
+        raise Unreadable("the key of an offset is cut off") from error
+
+
+def read_offset_value(value: bytes) -> OffsetValue:
+    """Raises UnknownFormat, Unreadable."""
+    version = _known_version(value, "offsets")
+    if version == OFFSET_VALUE_VERSION:
+        return _read_offset_v3(value)
+
+    def read(reader: _Reader) -> OffsetValue:
+        offset = reader.int64()
+        leader_epoch = reader.int32() if version >= 3 else NO_LEADER_EPOCH
+        metadata = reader.text()
+        commit_ms = reader.int64()
+        expire_ms = reader.int64() if version == OFFSET_VALUE_VERSION_EXPIRING else NO_TIMESTAMP
+        reader.tagged_fields()
+        return OffsetValue(offset, leader_epoch, metadata, commit_ms, expire_ms)
+
+    return _reading(value, read, flexible=version >= FLEXIBLE_FROM)
+
+
+def _read_offset_v3(value: bytes) -> OffsetValue:
+    try:
+        _, offset, leader_epoch, metadata_bytes = _OFFSET_V3_HEAD.unpack_from(value, 0)
+        end = _OFFSET_V3_HEAD.size + metadata_bytes
+        if metadata_bytes < 0 or len(value) != end + 8:
+            raise Unreadable("the value of an offset is not as long as it says")
+        metadata = str(value[_OFFSET_V3_HEAD.size : end], "utf-8") if metadata_bytes else ""
+        return OffsetValue(offset, leader_epoch, metadata, _LONG.unpack_from(value, end)[0])
+    except (struct_error, UnicodeDecodeError) as error:
+        raise Unreadable("the value of an offset is cut off") from error
+
+
+def read_group_value(value: bytes) -> GroupRecord:
+    """Raises UnknownFormat, Unreadable."""
+    version = _known_version(value, "groups")
+
+    def read_member(reader: _Reader) -> MemberRecord:
+        member_id = reader.text()
+        instance_id = reader.nullable_text() if version >= 3 else None
+        client_id, client_host = reader.text(), reader.text()
+        rebalance_timeout_ms = reader.int32() if version >= 1 else None
+        session_timeout_ms = reader.int32()
+        subscription, assignment = reader.blob(), reader.blob()
+        reader.tagged_fields()
+        if rebalance_timeout_ms is None:
+            # Before there were two of them (GRP-9).
+            rebalance_timeout_ms = session_timeout_ms
+        return MemberRecord(
+            member_id,
+            instance_id,
+            client_id,
+            client_host,
+            rebalance_timeout_ms,
+            session_timeout_ms,
+            subscription,
+            assignment,
+        )
+
+    def read(reader: _Reader) -> GroupRecord:
+        protocol_type, generation = reader.text(), reader.int32()
+        protocol, leader = reader.nullable_text(), reader.nullable_text()
+        state_timestamp_ms = reader.int64() if version >= 2 else NO_TIMESTAMP
+        members = tuple(read_member(reader) for _ in range(reader.count()))
+        reader.tagged_fields()
+        return GroupRecord(protocol_type, generation, protocol, leader, state_timestamp_ms, members)
+
+    return _reading(value, read, flexible=version >= FLEXIBLE_FROM)
+
+
+class _Reader:
+    """Reads fields in their order. Cut off data raises struct_error, IndexError, MalformedVarint or Unreadable."""
+
+    def __init__(self, data: bytes, flexible: bool) -> None:
+        self.data = data
+        self.at = _SHORT.size
+        self.flexible = flexible
+
+    def int32(self) -> int:
+        self.at += 4
+        value: int = _INT.unpack_from(self.data, self.at - 4)[0]
+        return value
+
+    def int64(self) -> int:
+        self.at += 8
+        value: int = _LONG.unpack_from(self.data, self.at - 8)[0]
+        return value
+
+    def count(self) -> int:
+        """Of the items of an array, each of which takes at least a byte."""
+        count = self._length(_INT)
+        if not 0 <= count <= len(self.data) - self.at:
+            raise Unreadable("more items than there are bytes")
+        return count
+
+    def text(self) -> str:
+        found = self.nullable_text()
+        if found is None:
+            raise Unreadable("null where a text must be")
+        return found
+
+    def nullable_text(self) -> str | None:
+        length = self._length(_SHORT)
+        return None if length < 0 else str(self._take(length), "utf-8")
+
+    def blob(self) -> bytes:
+        return self._take(self._length(_INT))
+
+    def tagged_fields(self) -> None:
+        """None are known; what a later release adds there may be skipped."""
+        if not self.flexible:
+            return
+        for _ in range(self._varint()):
+            self._varint()
+            self._take(self._varint())
+
+    def _length(self, classic: Struct) -> int:
+        if self.flexible:
+            return self._varint() - 1
+        self.at += classic.size
+        length: int = classic.unpack_from(self.data, self.at - classic.size)[0]
+        return length
+
+    def _varint(self) -> int:
+        value, self.at = read_unsigned(self.data, self.at, len(self.data))
+        return value
+
+    def _take(self, length: int) -> bytes:
+        start = self.at
+        if not 0 <= length <= len(self.data) - start:
+            raise Unreadable("a field reaches past the end")
+        self.at += length
+        return self.data[start : self.at]
+
+
+def _reading(data: bytes, read: Callable[[_Reader], T], flexible: bool = False) -> T:
+    reader = _Reader(data, flexible)
+    try:
+        found = read(reader)
+    except (struct_error, IndexError, MalformedVarint, UnicodeDecodeError) as error:
+        raise Unreadable("a record of the offsets topic is cut off") from error
+    if reader.at != len(data):
+        raise Unreadable("bytes are left over behind a record's last field")
+    return found
+
+
+def _version(data: bytes) -> int:
+    if len(data) < _SHORT.size:
+        raise Unreadable("too short to have a version")
+    version: int = _SHORT.unpack_from(data, 0)[0]
+    return version
+
+
+def _known_version(value: bytes, of: str) -> int:
+    version = _version(value)
+    if not 0 <= version <= VALUE_VERSION_MAX:
+        raise UnknownFormat(f"values of version {version} are not known for {of}")
+    return version
+
+
+def _text(text: str) -> bytes:
+    data = text.encode()
+    return _SHORT.pack(len(data)) + data
+
+
+def _nullable(text: str | None) -> bytes:
+    return _SHORT.pack(-1) if text is None else _text(text)
