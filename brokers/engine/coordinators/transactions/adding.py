@@ -1,0 +1,74 @@
+"""AddPartitionsToTxn, AddOffsetsToTxn, and the question of a partition's leader whether a partition was added (TXN-7,
+TXN-8, TXN-27).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+from brokers.engine.coordinators.outcome import Now, Outcome
+from brokers.engine.coordinators.transactions import limits
+from brokers.engine.coordinators.transactions.book import Book, record_of
+from brokers.engine.coordinators.transactions.metadata import Partition
+from brokers.engine.coordinators.transactions.replies import coordinator_error
+from brokers.engine.coordinators.transactions.states import DECIDED, State
+from brokers.engine.protocol.errors import ErrorCode
+
+_NONE: Final = int(ErrorCode.NONE)
+
+
+def add_partitions(
+    book: Book,
+    transactional_id: str,
+    producer_id: int,
+    producer_epoch: int,
+    partitions: Collection[Partition],
+    now: Now,
+) -> Outcome:
+    """Answers an error code that counts for all of `partitions`."""
+    entry = book.entry(transactional_id)
+    known = None if entry is None else entry.visible
+    if entry is None or known is None or known.producer_id != producer_id:
+        return Outcome(int(ErrorCode.INVALID_PRODUCER_ID_MAPPING))
+    if known.producer_epoch != producer_epoch or known.is_nobodys:
+        return Outcome(int(ErrorCode.PRODUCER_FENCED))
+    if entry.pending or known.state in DECIDED:
+        return Outcome(int(ErrorCode.CONCURRENT_TRANSACTIONS))
+    if known.state is State.ONGOING and known.partitions.issuperset(partitions):
+        return Outcome(_NONE)
+    extended = known.with_partitions(partitions, now.wall_ms)
+    if len(extended.partitions) > limits.PARTITIONS_PER_TRANSACTION_MAX:
+        return Outcome(int(ErrorCode.POLICY_VIOLATION))
+    record = record_of(extended)
+    if record.value is not None and len(record.value) > limits.TRANSACTION_BYTES_MAX:
+        return Outcome(int(ErrorCode.POLICY_VIOLATION))
+    return Outcome(
+        _NONE,
+        [record],
+        refused=lambda code: Outcome(coordinator_error(code)),
+        late=coordinator_error,
+    )
+
+
+def verify_partitions(
+    book: Book, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Collection[Partition]
+) -> Outcome:
+    """Answers an error code per partition; 120 where it is no part of the open transaction.
+
+    A record that is on its way is not looked at: the producer does not know of it either, and a marker that comes in
+    between is found out where the batch is appended.
+    """
+    code = _NONE
+    entry = book.entry(transactional_id)
+    known = None if entry is None else entry.visible
+    if known is None or known.producer_id != producer_id:
+        code = int(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    elif known.producer_epoch != producer_epoch:
+        code = int(ErrorCode.PRODUCER_FENCED)
+    elif known.state in DECIDED:
+        code = int(ErrorCode.CONCURRENT_TRANSACTIONS)
+    if code or known is None:
+        return Outcome(dict.fromkeys(partitions, code))
+    absent = int(ErrorCode.TRANSACTION_ABORTABLE)
+    return Outcome({partition: _NONE if partition in known.partitions else absent for partition in partitions})

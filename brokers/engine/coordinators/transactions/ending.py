@@ -1,0 +1,93 @@
+"""EndTxn, and the completion of a transaction when every partition has its marker (TXN-10…13)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final, NamedTuple
+
+from brokers.engine.coordinators.outcome import Now, Outcome
+from brokers.engine.coordinators.transactions.book import Book, record_of
+from brokers.engine.coordinators.transactions.entry import Entry
+from brokers.engine.coordinators.transactions.fencing import markers_of
+from brokers.engine.coordinators.transactions.limits import COMPLETION_RETRY_MS
+from brokers.engine.coordinators.transactions.metadata import Partition, TransactionMetadata
+from brokers.engine.coordinators.transactions.replies import SendMarkers, coordinator_error
+from brokers.engine.coordinators.transactions.states import DECIDED, State
+from brokers.engine.protocol.errors import ErrorCode
+
+# (state, wanted to commit) → the answer where nothing is to be decided any more. Whatever else: INVALID_TXN_STATE.
+_DECIDED_BEFORE: Final[dict[tuple[State, bool], ErrorCode]] = {
+    (State.COMPLETE_COMMIT, True): ErrorCode.NONE,
+    (State.COMPLETE_ABORT, False): ErrorCode.NONE,
+    (State.PREPARE_COMMIT, True): ErrorCode.CONCURRENT_TRANSACTIONS,
+    (State.PREPARE_ABORT, False): ErrorCode.CONCURRENT_TRANSACTIONS,
+}
+
+
+class Completion(NamedTuple):
+    """The key of the timer that tries again to complete a transaction."""
+
+    transactional_id: str
+
+
+def end(book: Book, transactional_id: str, producer_id: int, producer_epoch: int, committed: bool, now: Now) -> Outcome:
+    """Answers an error code as soon as the outcome is durable; the markers follow."""
+    entry = book.entry(transactional_id)
+    known = None if entry is None else entry.visible
+    if entry is None or known is None or known.producer_id != producer_id:
+        return Outcome(int(ErrorCode.INVALID_PRODUCER_ID_MAPPING))
+    if known.producer_epoch != producer_epoch:
+        return Outcome(int(ErrorCode.PRODUCER_FENCED))
+    if entry.pending:
+        return Outcome(int(ErrorCode.CONCURRENT_TRANSACTIONS))
+    if known.state is not State.ONGOING:
+        code = _DECIDED_BEFORE.get((known.state, committed), ErrorCode.INVALID_TXN_STATE)
+        return Outcome(int(code))
+    prepared = known.prepared(committed, now.wall_ms)
+    return Outcome(
+        int(ErrorCode.NONE),
+        [record_of(prepared)],
+        effects=[markers_of(book, prepared)],
+        refused=lambda code: Outcome(coordinator_error(code)),
+        late=coordinator_error,
+    )
+
+
+def markers_written(book: Book, sent: SendMarkers, partitions: Collection[Partition], now: Now) -> Outcome:
+    """`partitions` of `sent` need no marker any more (TXN-12). Answers nothing. Harmless when repeated, and when it
+    comes too late.
+    """
+    entry = book.entry(sent.transactional_id)
+    known = None if entry is None else entry.visible
+    if entry is None or known is None or not _is_of(sent, book, known):
+        return Outcome()
+    entry.owed.difference_update(partitions)
+    return complete(book, sent.transactional_id, now)
+
+
+def complete(book: Book, transactional_id: str, now: Now) -> Outcome:
+    """The last record of a transaction, if no partition is owed a marker (TXN-13)."""
+    entry = book.entry(transactional_id)
+    if entry is None or not _is_done(entry) or entry.visible is None:
+        return Outcome()
+
+    def refused(_: int) -> Outcome:
+        key = Completion(transactional_id)
+        return Outcome(timers=[(key, now.monotonic_ms + COMPLETION_RETRY_MS)])
+
+    return Outcome(records=[record_of(entry.visible.completed(now.wall_ms))], refused=refused)
+
+
+def _is_of(sent: SendMarkers, book: Book, known: TransactionMetadata) -> bool:
+    """Whether it is still about this transaction, and about this coordinator's markers for it."""
+    return (
+        known.state in DECIDED
+        and sent.coordinator_epoch == book.coordinator_epoch
+        and (sent.producer_id, sent.producer_epoch) == (known.producer_id, known.producer_epoch)
+        and sent.committed == (known.state is State.PREPARE_COMMIT)
+    )
+
+
+def _is_done(entry: Entry) -> bool:
+    known = entry.visible
+    return known is not None and not entry.pending and known.state in DECIDED and not entry.owed

@@ -1,0 +1,56 @@
+"""DescribeTransactions and ListTransactions."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+from brokers.engine.coordinators.outcome import Now, Outcome
+from brokers.engine.coordinators.transactions.book import Book
+from brokers.engine.coordinators.transactions.replies import Description, Listed
+from brokers.engine.coordinators.transactions.states import DECIDED, NAMES, State
+from brokers.engine.protocol.errors import ErrorCode
+
+ANY_DURATION: Final = -1
+
+
+def describe(book: Book, transactional_id: str) -> Outcome:
+    """Answers a Description. While markers are written, its partitions are those that still wait for theirs."""
+    entry = book.entry(transactional_id)
+    known = None if entry is None else entry.visible
+    if entry is None or known is None:
+        return Outcome(Description(int(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND), transactional_id))
+    partitions = entry.owed if known.state in DECIDED and not entry.pending else known.partitions
+    return Outcome(
+        Description(
+            error=int(ErrorCode.NONE),
+            transactional_id=transactional_id,
+            state=NAMES[known.state],
+            timeout_ms=known.timeout_ms,
+            start_ms=known.start_ms,
+            producer_id=known.producer_id,
+            producer_epoch=known.producer_epoch,
+            partitions=sorted(partitions),
+        )
+    )
+
+
+def list_transactions(
+    book: Book, states: Collection[State] | None, producer_ids: Collection[int], longer_than_ms: int, now: Now
+) -> Outcome:
+    """Answers a list of Listed. `states` None and no `producer_ids` stand for all; `longer_than_ms` counts from the
+    start of the transaction.
+    """
+    found = []
+    for transactional_id, entry in book.entries():
+        known = entry.visible
+        if known is None:
+            continue
+        if states is not None and known.state not in states:
+            continue
+        if producer_ids and known.producer_id not in producer_ids:
+            continue
+        if longer_than_ms > ANY_DURATION and now.wall_ms - known.start_ms <= longer_than_ms:
+            continue
+        found.append(Listed(transactional_id, known.producer_id, NAMES[known.state]))
+    return Outcome(found)

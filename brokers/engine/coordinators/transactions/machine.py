@@ -1,0 +1,118 @@
+"""One shard of the transaction coordinator as the runtime drives it; see `coordinators.outcome` for the rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable
+from typing import Any
+
+import structlog
+
+from brokers.engine.coordinators.outcome import Now, Outcome
+from brokers.engine.coordinators.settings import TransactionSettings
+from brokers.engine.coordinators.transactions import adding, beginning, ending, listing, rounds
+from brokers.engine.coordinators.transactions.book import Book
+from brokers.engine.coordinators.transactions.fencing import markers_of
+from brokers.engine.coordinators.transactions.formats import UnknownFormat, decode_key
+from brokers.engine.coordinators.transactions.metadata import Partition
+from brokers.engine.coordinators.transactions.replies import SendMarkers
+from brokers.engine.coordinators.transactions.states import DECIDED, State
+
+log = structlog.get_logger(__name__)
+
+
+class TransactionMachine:
+    """`coordinator_epoch` is the leader epoch of the state partition, `high_watermark` answers its current one.
+
+    A record counts when it is committed (TXN-4): until then its transactional id answers CONCURRENT_TRANSACTIONS, so
+    that nobody ever acts on what a failing leader could still lose.
+    """
+
+    def __init__(
+        self,
+        coordinator_epoch: int,
+        settings: TransactionSettings,
+        high_watermark: Callable[[], int],
+        is_living: Callable[[str], bool] = lambda instance_id: True,
+    ) -> None:
+        """`is_living` answers whether an instance exists: the ids of a deleted one expire with the next round."""
+        self.book = Book(coordinator_epoch, settings, high_watermark, is_living)
+
+    # -- what clients ask ----------------------------------------------------------------------------------------------
+
+    def init_producer_id(
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        expected: beginning.Expected | None,
+        fresh_producer_id: int | None,
+        now: Now,
+    ) -> Outcome:
+        """Answers replies.Initialised (TXN-5, TXN-6)."""
+        return beginning.init_producer_id(self.book, transactional_id, timeout_ms, expected, fresh_producer_id, now)
+
+    def add_partitions(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Collection[Partition], now: Now
+    ) -> Outcome:
+        """Answers an error code (TXN-7, TXN-8)."""
+        return adding.add_partitions(self.book, transactional_id, producer_id, producer_epoch, partitions, now)
+
+    def end(self, transactional_id: str, producer_id: int, producer_epoch: int, committed: bool, now: Now) -> Outcome:
+        """Answers an error code (TXN-10)."""
+        return ending.end(self.book, transactional_id, producer_id, producer_epoch, committed, now)
+
+    def describe(self, transactional_id: str) -> Outcome:
+        """Answers replies.Description."""
+        return listing.describe(self.book, transactional_id)
+
+    def list_transactions(
+        self, states: Collection[State] | None, producer_ids: Collection[int], longer_than_ms: int, now: Now
+    ) -> Outcome:
+        """Answers a list of replies.Listed."""
+        return listing.list_transactions(self.book, states, producer_ids, longer_than_ms, now)
+
+    # -- what other brokers ask and answer -----------------------------------------------------------------------------
+
+    def verify_partitions(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Collection[Partition]
+    ) -> Outcome:
+        """Answers an error code per partition (TXN-27)."""
+        return adding.verify_partitions(self.book, transactional_id, producer_id, producer_epoch, partitions)
+
+    def markers_written(self, sent: SendMarkers, partitions: Collection[Partition], now: Now) -> Outcome:
+        """These partitions have their marker, or need none (TXN-12, TXN-13)."""
+        return ending.markers_written(self.book, sent, partitions, now)
+
+    # -- the machine protocol ------------------------------------------------------------------------------------------
+
+    def replay(self, key: bytes, value: bytes | None, offset: int, producer_id: int) -> None:
+        """A record that nobody here can read is left alone: another version wrote it (TXN-19)."""
+        try:
+            self.book.replay(decode_key(key), value, offset)
+        except UnknownFormat as error:
+            log.error("transaction_record_not_understood", offset=offset, reason=str(error))
+
+    def replay_marker(self, producer_id: int, committed: bool, offset: int) -> None:
+        """No transaction writes to the state of transactions."""
+
+    def loaded(self, now: Now) -> Outcome:
+        """TXN-16: what was decided is told to the partitions again, under this coordinator's epoch. It `reads`: nobody
+        is told of a decision that could be lost with this leader.
+        """
+        self.book.forget_deleted()
+        effects: list[object] = []
+        for _, entry in self.book.entries():
+            if entry.written is not None and entry.written.state in DECIDED:
+                effects.append(markers_of(self.book, entry.written))
+        return Outcome(effects=effects, timers=list(rounds.next_rounds(self.book, now)), reads=True)
+
+    def on_timer(self, key: Hashable, now: Now) -> Outcome:
+        if key is rounds.Round.ABORT_OVERDUE:
+            return rounds.abort_overdue(self.book, now)
+        if key is rounds.Round.EXPIRE_IDS:
+            return rounds.expire_ids(self.book, now)
+        assert isinstance(key, ending.Completion)
+        return ending.complete(self.book, key.transactional_id, now)
+
+    def unload(self) -> list[tuple[object, Any]]:
+        """Nobody waits in here: calls are answered at once, or with the commit of their record."""
+        return []
