@@ -11,12 +11,14 @@ class BrokersConfig(AppConfig):
 
     def ready(self) -> None:
         from brokers import capacity, observe, tasks
-        from brokers.dataplane import client_quotas, topics
-        from instances import ports
+        from brokers.dataplane import client_quotas, groups, topics, transactions
+        from instances import group_ports, ports
         from quotas import ports as quota_ports
 
         ports.data_plane.plug(topics.TopicDoor())
         ports.observation.plug(observe.Observed())
         ports.capacity.plug(capacity.Room())
+        group_ports.group_door.plug(groups.Groups())
+        group_ports.transaction_door.plug(transactions.Transactions())
         ports.reconcile.plug(tasks.ask_to_reconcile)
         quota_ports.client_quotas.plug(client_quotas.QuotaDoor())

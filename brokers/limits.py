@@ -25,6 +25,17 @@ DOOR_ANSWER_TIMEOUT_S = 5.0
 DOOR_ANSWER_BYTES_MAX = 64 * 1024 * 1024
 DOOR_CONNECTIONS_MAX = 64
 
+# Several brokers asked at once for a page: what is not there by then is told as missing. One that has not answered
+# where any would do is not waited for longer than the hedge before the next is asked too.
+SCATTER_DEADLINE_S = 2.5
+SCATTER_HEDGE_S = 0.25
+SCATTER_THREADS = 16
+# A coordinator that is moving or loading is tried again so long before a write is given up.
+COORDINATOR_PATIENCE_S = 5.0
+COORDINATOR_RETRY_S = 0.1
+# Groups that pages poll are asked for once in so many seconds, however many people look.
+GROUPS_CACHE_S = 2
+
 OBSERVE_CONNECT_TIMEOUT_S = 0.3
 OBSERVE_ANSWER_TIMEOUT_S = 0.7
 OBSERVE_BYTES_MAX = 16 * 1024 * 1024

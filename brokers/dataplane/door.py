@@ -28,6 +28,8 @@ from tenants.errors import (
 MEANINGS: dict[int, tuple[type[DomainError], str]] = {
     3: (NotFound, "not_found"),
     17: (Invalid, "invalid_name"),
+    24: (Invalid, "invalid_group"),
+    25: (Conflict, "group_not_empty"),
     29: (PermissionDenied, "permission_denied"),
     36: (Conflict, "already_exists"),
     37: (Invalid, "invalid_partitions"),
@@ -37,6 +39,9 @@ MEANINGS: dict[int, tuple[type[DomainError], str]] = {
     42: (Invalid, "invalid_request"),
     44: (QuotaExceeded, "quota_exceeded"),
     60: (Conflict, "already_in_progress"),
+    68: (Conflict, "group_not_empty"),
+    69: (NotFound, "not_found"),
+    86: (Conflict, "topic_subscribed"),
     89: (Conflict, "throttled"),
     100: (NotFound, "not_found"),
 }
@@ -55,10 +60,15 @@ def links() -> Links:
 
 def ask_as_instance(instance_id: str, request: Any, **options: Any) -> Any:
     """The answer to one request, seen as the instance's owner. Raises `Unavailable` when no broker answers."""
+    return ask(cluster_of(instance_id), instance_id, request, **options)
+
+
+def cluster_of(instance_id: str) -> Cluster:
+    """Where an instance lives. Raises `Conflict` while it lives nowhere."""
     placed = Placement.objects.select_related("cluster").filter(instance_id=instance_id).first()
     if placed is None:
         raise Conflict("The instance has no brokers.", code="instance_not_reachable")
-    return ask(placed.cluster, instance_id, request, **options)
+    return placed.cluster
 
 
 def ask_as_cluster(cluster: Cluster, request: Any, **options: Any) -> Any:

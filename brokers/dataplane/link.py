@@ -24,6 +24,10 @@ class LinkDown(Exception):
     """The broker does not answer, or not as a broker would. Another one may."""
 
 
+class LinkLate(LinkDown):
+    """No answer in time: asking the same broker again at once would wait as long."""
+
+
 class Link:
     """A connection; not for two threads at once (`Links` sees to that). The password is never kept or shown."""
 
@@ -56,7 +60,8 @@ class Link:
             answer = answer_class.decode(self._read(size), header=True)
         except (OSError, ValueError, struct.error) as error:
             self.close()
-            raise LinkDown(f"{self.address[0]}:{self.address[1]} does not answer: {type(error).__name__}") from error
+            kind = LinkLate if isinstance(error, TimeoutError) else LinkDown
+            raise kind(f"{self.address[0]}:{self.address[1]} does not answer: {type(error).__name__}") from error
         except LinkDown:
             self.close()
             raise

@@ -1,0 +1,207 @@
+"""The port `instances.group_ports.group_door`: ListGroups of every broker, DescribeGroups of coordinators.
+
+What pages poll is kept for a moment and shared by all web workers, so that brokers are asked once however many people
+look. A write forgets what was kept of its group.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from django.core.cache import cache
+from kafka.protocol.admin.groups import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
+
+from brokers.dataplane import coordinators, offsets
+from brokers.dataplane.assignments import decode_assignment
+from brokers.dataplane.coordinators import GROUP, TROUBLES
+from brokers.dataplane.door import cluster_of, require_ok
+from brokers.dataplane.offsets import GROUP_NOT_FOUND, NON_EMPTY_GROUP, NOT_EMPTY_WORDS
+from brokers.dataplane.scatter import SILENT_WORDS, Target, scatter, targets
+from brokers.limits import GROUPS_CACHE_S
+from instances.group_ports import (
+    DEAD,
+    LATEST,
+    Committed,
+    GroupDescription,
+    GroupList,
+    GroupListing,
+    GroupLook,
+    Member,
+    Partition,
+)
+from instances.ports import BrokerSilence
+
+LIST_GROUPS_VERSION = 4
+DESCRIBE_GROUPS_VERSION = 5
+DELETE_GROUPS_VERSION = 2
+CONSUMER = "consumer"
+
+
+class Groups:
+    """See `instances.group_ports.GroupDoor`."""
+
+    def groups(self, instance_id: str) -> GroupList:
+        key = f"groups:{instance_id}:list"
+        kept: GroupList | None = cache.get(key)
+        if kept is None:
+            kept = _list(instance_id)
+            cache.set(key, kept, GROUPS_CACHE_S)
+        return kept
+
+    def look(self, instance_id: str, ids: Sequence[str], *, fresh: bool = False) -> Mapping[str, GroupLook]:
+        keys = {one: _key(instance_id, one) for one in ids}
+        kept = {} if fresh else cache.get_many(list(keys.values()))
+        found: dict[str, GroupLook] = {one: kept[key] for one, key in keys.items() if key in kept}
+        missing = [one for one in ids if one not in found]
+        if missing:
+            asked = _look(instance_id, missing)
+            cache.set_many({keys[one]: look for one, look in asked.items() if not look.trouble}, GROUPS_CACHE_S)
+            found |= asked
+        return found
+
+    def bounds(
+        self, instance_id: str, places: Iterable[Partition], at: int = LATEST, *, fresh: bool = False
+    ) -> Mapping[Partition, int]:
+        wanted = sorted(set(places))
+        key = f"groups:{instance_id}:bounds:{at}:{hashlib.sha256(repr(wanted).encode()).hexdigest()[:32]}"
+        kept: dict[Partition, int] | None = None if fresh else cache.get(key)
+        if kept is None:
+            kept = offsets.bounds(instance_id, wanted, at)
+            cache.set(key, kept, GROUPS_CACHE_S)
+        return kept
+
+    def commit(self, instance_id: str, group: str, wanted: Sequence[Committed]) -> Mapping[Partition, str]:
+        try:
+            return offsets.commit(instance_id, group, wanted)
+        finally:
+            _forget(instance_id, group)
+
+    def delete_group(self, instance_id: str, group: str) -> None:
+        def make() -> Any:
+            return DeleteGroupsRequest(groups_names=[group], version=DELETE_GROUPS_VERSION)
+
+        def error_of(answer: Any) -> int:
+            return int(answer.results[0].error_code)
+
+        try:
+            code = error_of(coordinators.ask_coordinator(instance_id, GROUP, group, make, error_of))
+            require_ok(code, NOT_EMPTY_WORDS if code == NON_EMPTY_GROUP else None)
+        finally:
+            _forget(instance_id, group)
+
+    def delete_offsets(self, instance_id: str, group: str, places: Sequence[Partition]) -> Mapping[Partition, str]:
+        try:
+            return offsets.delete(instance_id, group, places)
+        finally:
+            _forget(instance_id, group)
+
+
+def _key(instance_id: str, group: str) -> str:
+    return f"groups:{instance_id}:look:{hashlib.sha256(group.encode()).hexdigest()[:32]}"
+
+
+def _forget(instance_id: str, group: str) -> None:
+    cache.delete_many([_key(instance_id, group), f"groups:{instance_id}:list"])
+
+
+def _list(instance_id: str) -> GroupList:
+    asked = targets(cluster_of(instance_id), instance_id)
+    found = scatter([
+        (target, ListGroupsRequest(states_filter=[], version=LIST_GROUPS_VERSION)) for target in asked.values()
+    ])  # fmt: skip
+    groups: dict[str, GroupListing] = {}
+    silent = {one.broker_id: one for one in found.silent}
+    for number, answer in found.answers:
+        if answer.error_code:
+            reason = TROUBLES.get(answer.error_code, f"refuses with error {answer.error_code}")
+            silent[number] = BrokerSilence(broker_id=number, reason=reason)
+        for one in answer.groups:
+            groups[one.group_id] = GroupListing(
+                id=one.group_id, protocol_type=one.protocol_type, state=one.group_state, coordinator=number
+            )
+    return GroupList(
+        groups=tuple(groups[name] for name in sorted(groups)),
+        silent=tuple(silent[number] for number in sorted(silent)),
+    )
+
+
+def _look(instance_id: str, ids: Sequence[str]) -> dict[str, GroupLook]:
+    cluster = cluster_of(instance_id)
+    asked = targets(cluster, instance_id)
+    homes = coordinators.of_instance(cluster, instance_id, GROUP, ids)
+    requests: list[tuple[Target, Any]] = []
+    for number, names in coordinators.by_broker(homes).items():
+        if number in asked:
+            describe = DescribeGroupsRequest(
+                groups=names, include_authorized_operations=False, version=DESCRIBE_GROUPS_VERSION
+            )
+            requests += [(asked[number], describe), (asked[number], offsets.fetch_request(names))]
+    descriptions: dict[str, GroupDescription] = {}
+    committed: dict[str, tuple[Committed, ...]] = {}
+    troubles: dict[str, str] = {}
+    for number, answer in scatter(requests).answers:
+        if answer.API_KEY == DescribeGroupsRequest.API_KEY:
+            _take_descriptions(number, answer, descriptions, troubles)
+        else:
+            _take_offsets(answer, committed, troubles)
+    return {
+        one: GroupLook(
+            description=descriptions.get(one),
+            offsets=committed.get(one),
+            trouble=_trouble(one, homes, troubles, known=one in descriptions and one in committed),
+        )
+        for one in ids
+    }
+
+
+def _take_descriptions(number: int, answer: Any, found: dict[str, GroupDescription], troubles: dict[str, str]) -> None:
+    for group in answer.groups:
+        if group.error_code == GROUP_NOT_FOUND:
+            found[group.group_id] = _description(group, number, state=DEAD)
+        elif group.error_code:
+            troubles[group.group_id] = TROUBLES.get(group.error_code, f"the brokers answered {group.error_code}")
+        else:
+            found[group.group_id] = _description(group, number, state=group.group_state)
+
+
+def _take_offsets(answer: Any, found: dict[str, tuple[Committed, ...]], troubles: dict[str, str]) -> None:
+    for group in answer.groups:
+        if group.error_code == GROUP_NOT_FOUND:
+            found[group.group_id] = ()
+        elif group.error_code:
+            troubles[group.group_id] = TROUBLES.get(group.error_code, f"the brokers answered {group.error_code}")
+        else:
+            found[group.group_id] = offsets.committed(group)
+
+
+def _trouble(one: str, homes: Mapping[str, int], troubles: Mapping[str, str], *, known: bool) -> str:
+    """Why a part of a group is not known, in words that follow "not known:"."""
+    if known:
+        return ""
+    if one in troubles:
+        return troubles[one]
+    return f"broker {homes[one]} {SILENT_WORDS}" if one in homes else TROUBLES[coordinators.NOT_AVAILABLE]
+
+
+def _description(group: Any, coordinator: int, *, state: str) -> GroupDescription:
+    is_consumer = group.protocol_type == CONSUMER
+    members = (
+        Member(
+            id=one.member_id,
+            client_id=one.client_id,
+            host=one.client_host.removeprefix("/"),
+            instance_id=one.group_instance_id,
+            assignment=decode_assignment(bytes(one.member_assignment or b"")) if is_consumer else None,
+        )
+        for one in group.members
+    )
+    return GroupDescription(
+        id=group.group_id,
+        state=state,
+        protocol_type=group.protocol_type,
+        protocol=group.protocol_data,
+        coordinator=coordinator,
+        members=tuple(sorted(members, key=lambda one: (one.client_id, one.id))),
+    )

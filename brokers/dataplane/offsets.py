@@ -1,0 +1,169 @@
+"""Offsets of groups and of logs: OffsetFetch, OffsetCommit, OffsetDelete, and ListOffsets at the leaders."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from kafka.errors import for_code
+from kafka.protocol.consumer.group import (
+    OffsetCommitRequest,
+    OffsetDeleteRequest,
+    OffsetFetchRequest,
+)
+from kafka.protocol.consumer.offsets import ListOffsetsRequest
+
+from brokers.dataplane.coordinators import GROUP, PASSING, ask_coordinator
+from brokers.dataplane.door import cluster_of, require_ok
+from brokers.dataplane.scatter import by_target, first_answer, scatter, targets
+from brokers.dataplane.topics import metadata
+from instances.group_ports import Committed, Partition
+
+OFFSET_FETCH_VERSION = 8
+OFFSET_COMMIT_VERSION = 8
+OFFSET_DELETE_VERSION = 0
+LIST_OFFSETS_VERSION = 7
+NO_GENERATION = -1
+NO_OFFSET = -1
+NOT_EMPTY_CODES = frozenset({25, 27, 82, 22})
+GROUP_NOT_FOUND = 69
+NON_EMPTY_GROUP = 68
+NOT_EMPTY_WORDS = "The group has running members. Stop them first; Kafka refuses it otherwise."
+
+
+def fetch_request(ids: Sequence[str]) -> Any:
+    """An OffsetFetch of everything some groups have committed."""
+    kind = OffsetFetchRequest.OffsetFetchRequestGroup
+    groups = [kind(group_id=one, topics=None) for one in ids]
+    return OffsetFetchRequest(groups=groups, require_stable=False, version=OFFSET_FETCH_VERSION)
+
+
+def committed(group: Any) -> tuple[Committed, ...]:
+    """The offsets of one group of an answer, by topic and partition."""
+    found = [
+        Committed(
+            topic=topic.name,
+            partition=one.partition_index,
+            offset=one.committed_offset,
+            leader_epoch=one.committed_leader_epoch,
+            metadata=one.metadata or "",
+        )
+        for topic in group.topics
+        for one in topic.partitions
+        if not one.error_code and one.committed_offset > NO_OFFSET
+    ]
+    return tuple(sorted(found, key=lambda one: one.place))
+
+
+def commit(instance_id: str, group: str, offsets: Sequence[Committed]) -> dict[Partition, str]:
+    """See `instances.group_ports.GroupDoor.commit` (GRP-21): generation -1, which a group with members refuses."""
+    kind = OffsetCommitRequest.OffsetCommitRequestTopic
+    by_topic: dict[str, list[Any]] = defaultdict(list)
+    for one in offsets:
+        by_topic[one.topic].append(
+            kind.OffsetCommitRequestPartition(
+                partition_index=one.partition,
+                committed_offset=one.offset,
+                committed_leader_epoch=one.leader_epoch,
+                committed_metadata=one.metadata,
+            )
+        )
+
+    def make() -> Any:
+        return OffsetCommitRequest(
+            group_id=group,
+            generation_id_or_member_epoch=NO_GENERATION,
+            member_id="",
+            group_instance_id=None,
+            topics=[kind(name=name, partitions=partitions) for name, partitions in by_topic.items()],
+            version=OFFSET_COMMIT_VERSION,
+        )
+
+    answer = ask_coordinator(instance_id, GROUP, group, make, _coordinator_error)
+    results = _results(answer)
+    if any(code in NOT_EMPTY_CODES for code in results.values()):
+        require_ok(NON_EMPTY_GROUP, NOT_EMPTY_WORDS)
+    return _refused(results)
+
+
+def delete(instance_id: str, group: str, places: Sequence[Partition]) -> dict[Partition, str]:
+    """See `instances.group_ports.GroupDoor.delete_offsets` (GRP-27)."""
+    kind = OffsetDeleteRequest.OffsetDeleteRequestTopic
+    topics = [
+        kind(name=name, partitions=[kind.OffsetDeleteRequestPartition(partition_index=index) for index in indexes])
+        for name, indexes in by_topic(places).items()
+    ]
+
+    def make() -> Any:
+        return OffsetDeleteRequest(group_id=group, topics=topics, version=OFFSET_DELETE_VERSION)
+
+    answer = ask_coordinator(instance_id, GROUP, group, make, lambda found: int(found.error_code))
+    require_ok(answer.error_code, NOT_EMPTY_WORDS if answer.error_code == NON_EMPTY_GROUP else None)
+    return _refused(_results(answer))
+
+
+def bounds(instance_id: str, places: Iterable[Partition], at: int) -> dict[Partition, int]:
+    """See `instances.group_ports.GroupDoor.bounds`: the leaders are asked all at once."""
+    wanted = set(places)
+    if not wanted:
+        return {}
+    cluster = cluster_of(instance_id)
+    found = targets(cluster, instance_id)
+    names = sorted({topic for topic, _ in wanted})
+    picture = first_answer(found.values(), lambda: metadata(names))
+    by_leader: dict[int, list[Partition]] = defaultdict(list)
+    for topic in picture.topics:
+        for one in topic.partitions if not topic.error_code else ():
+            if (topic.name, one.partition_index) in wanted:
+                by_leader[one.leader_id].append((topic.name, one.partition_index))
+    requests = {leader: _list_offsets(led, at) for leader, led in by_leader.items()}
+    answers = scatter(by_target(found, requests)).answers
+    return {
+        (topic.name, one.partition_index): one.offset
+        for _, answer in answers
+        for topic in answer.topics
+        for one in topic.partitions
+        if not one.error_code
+    }
+
+
+def by_topic(places: Iterable[Partition]) -> dict[str, list[int]]:
+    """Partitions by topic, in order."""
+    found: dict[str, list[int]] = defaultdict(list)
+    for topic, index in sorted(set(places)):
+        found[topic].append(index)
+    return dict(found)
+
+
+def _list_offsets(places: Iterable[Partition], at: int) -> Any:
+    kind = ListOffsetsRequest.ListOffsetsTopic
+    topics = [
+        kind(
+            name=name,
+            partitions=[
+                kind.ListOffsetsPartition(partition_index=index, current_leader_epoch=-1, timestamp=at)
+                for index in indexes
+            ],
+        )
+        for name, indexes in by_topic(places).items()
+    ]
+    return ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=topics, version=LIST_OFFSETS_VERSION)
+
+
+def _results(answer: Any) -> dict[Partition, int]:
+    return {(topic.name, one.partition_index): one.error_code for topic in answer.topics for one in topic.partitions}
+
+
+def _coordinator_error(answer: Any) -> int:
+    """A coordinator that is not one says so of every partition."""
+    return next((code for code in _results(answer).values() if code in PASSING), 0)
+
+
+def _refused(results: Mapping[Partition, int]) -> dict[Partition, str]:
+    return {place: _reason(code) for place, code in results.items() if code}
+
+
+def _reason(error_code: int) -> str:
+    kind = for_code(error_code)
+    return str(kind.description or kind.__name__)

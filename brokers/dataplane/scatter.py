@@ -1,0 +1,153 @@
+"""Several brokers asked at once, with one deadline for all; who does not answer is named, and the rest is used.
+
+Addresses are read in the caller's thread (rows belong to its transaction); the threads here only wait on sockets.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from brokers.choices import WantedState
+from brokers.dataplane.door import links
+from brokers.dataplane.link import Link, LinkDown, LinkLate
+from brokers.limits import SCATTER_DEADLINE_S, SCATTER_HEDGE_S, SCATTER_THREADS
+from brokers.models import Broker, Cluster
+from instances.ports import BrokerSilence
+from tenants.errors import Unavailable
+
+logger = logging.getLogger(__name__)
+
+SILENT_WORDS = "does not answer"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A broker's internal listener, entered as somebody. The secret is never shown."""
+
+    number: int
+    address: tuple[str, int]
+    cluster_id: str
+    username: str
+    secret: str
+
+    def __repr__(self) -> str:
+        return f"Target({self.number}, {self.username})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scattered:
+    """`(broker, answer)` in the order asked, and who kept silent."""
+
+    answers: tuple[tuple[int, Any], ...]
+    silent: tuple[BrokerSilence, ...]
+
+
+@cache
+def _threads(_pid: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(max_workers=SCATTER_THREADS, thread_name_prefix="scatter")
+
+
+def targets(cluster: Cluster, username: str) -> dict[int, Target]:
+    """Every broker of a cluster that shall run, by number."""
+    secret = cluster.read_control_secret()
+    rows = Broker.objects.filter(cluster=cluster, removed_at=None, wanted=WantedState.RUNNING)
+    return {
+        row.number: Target(
+            number=row.number,
+            address=row.internal_address,
+            cluster_id=cluster.pk,
+            username=username,
+            secret=secret,
+        )
+        for row in rows.select_related("host").order_by("number")
+    }
+
+
+def scatter(asked: Sequence[tuple[Target, Any]], *, deadline_s: float = SCATTER_DEADLINE_S) -> Scattered:
+    """One request to each target (a target may be there more than once), answers as they are within the deadline."""
+    ends_s = time.monotonic() + deadline_s
+    sent = [(target, _submit(target, request, deadline_s)) for target, request in asked]
+    wait([future for _, future in sent], timeout=max(0.0, ends_s - time.monotonic()))
+    answers: list[tuple[int, Any]] = []
+    silent: dict[int, BrokerSilence] = {}
+    for target, future in sent:
+        answer = _outcome(target, future)
+        if answer is None:
+            silent[target.number] = BrokerSilence(broker_id=target.number, reason=SILENT_WORDS)
+        else:
+            answers.append((target.number, answer))
+    return Scattered(answers=tuple(answers), silent=tuple(silent.values()))
+
+
+def first_answer(asked: Iterable[Target], make: Callable[[], Any], *, deadline_s: float = SCATTER_DEADLINE_S) -> Any:
+    """What any broker answers: the next is asked too when one takes long, and the first answer counts.
+
+    `make` gives a fresh request each time. Raises `Unavailable` when nobody answers within the deadline.
+    """
+    ends_s = time.monotonic() + deadline_s
+    open_: dict[Future[Any], Target] = {}
+    waiting = list(asked)
+    while waiting or open_:
+        left_s = ends_s - time.monotonic()
+        if left_s <= 0:
+            break
+        if waiting:
+            target = waiting.pop(0)
+            open_[_submit(target, make(), deadline_s)] = target
+        patience_s = min(left_s, SCATTER_HEDGE_S) if waiting else left_s
+        done, _ = wait(open_, timeout=patience_s, return_when=FIRST_COMPLETED)
+        for future in done:
+            answer = _outcome(open_.pop(future), future)
+            if answer is not None:
+                return answer
+    raise Unavailable("No broker of the instance answers at the moment. Nothing is lost.", retry_after_s=1)
+
+
+def by_target(found: Mapping[int, Target], wanted: Mapping[int, Any]) -> list[tuple[Target, Any]]:
+    """Requests by broker number, without those to brokers that are not there."""
+    return [(found[number], request) for number, request in sorted(wanted.items()) if number in found]
+
+
+def _submit(target: Target, request: Any, timeout_s: float) -> Future[Any]:
+    return _threads(os.getpid()).submit(_ask, target, request, timeout_s)
+
+
+def _ask(target: Target, request: Any, timeout_s: float) -> Any:
+    """Over an idle link, or over another one when there is none or it has died meanwhile."""
+    key = (target.cluster_id, target.username, target.number)
+    idle = links().take(key)
+    if idle is not None:
+        try:
+            return _asked(key, idle, request, timeout_s)
+        except LinkLate:
+            raise
+        except LinkDown as error:
+            logger.debug("an idle link to broker %s has died: %s", target.number, error)
+    return _asked(key, Link(target.address, target.username, target.secret), request, timeout_s)
+
+
+def _asked(key: Any, link: Link, request: Any, timeout_s: float) -> Any:
+    answer = link.call(request, timeout_s=timeout_s)
+    links().give_back(key, link)
+    return answer
+
+
+def _outcome(target: Target, future: Future[Any]) -> Any:
+    """The answer, or None when there is none (yet)."""
+    if not future.done():
+        logger.info("broker %s is late", target.number)
+        return None
+    error = future.exception()
+    if error is None:
+        return future.result()
+    if not isinstance(error, LinkDown):
+        raise error
+    logger.info("broker %s does not answer: %s", target.number, error)
+    return None

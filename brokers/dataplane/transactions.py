@@ -1,0 +1,212 @@
+"""Transactions as coordinators and partition leaders know them, and how one is ended from outside.
+
+`Transactions` is the port `instances.group_ports.transaction_door`, as the instance's owner. What operators see and do
+goes as the cluster's own user, under internal names.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from kafka.protocol.admin.transactions import (
+    DescribeProducersRequest,
+    DescribeTransactionsRequest,
+    ListTransactionsRequest,
+)
+from kafka.protocol.producer.transaction import InitProducerIdRequest, WriteTxnMarkersRequest
+
+from brokers.contract.process import CLUSTER_USER
+from brokers.dataplane import coordinators
+from brokers.dataplane.coordinators import CONCURRENT_TRANSACTIONS, PASSING, TRANSACTION, TROUBLES
+from brokers.dataplane.door import cluster_of, require_ok
+from brokers.dataplane.offsets import by_topic
+from brokers.dataplane.scatter import Target, by_target, first_answer, scatter, targets
+from brokers.dataplane.topics import metadata
+from brokers.models import Cluster
+from instances.group_ports import Partition, ProducerLook, TransactionDescription, TransactionList, TransactionListing
+from instances.ports import BrokerSilence
+from tenants.errors import Unavailable
+
+LIST_TRANSACTIONS_VERSION = 1
+DESCRIBE_TRANSACTIONS_VERSION = 0
+DESCRIBE_PRODUCERS_VERSION = 0
+WRITE_TXN_MARKERS_VERSION = 1
+INIT_PRODUCER_ID_VERSION = 4
+NONE_OPEN = -1
+# The time-out a fencing hello brings: nobody goes on under it.
+FENCE_TIMEOUT_MS = 1_000
+ABORT = False
+
+
+class Transactions:
+    """See `instances.group_ports.TransactionDoor`."""
+
+    def transactions(self, instance_id: str) -> TransactionList:
+        return listed(targets(cluster_of(instance_id), instance_id))
+
+    def describe(self, instance_id: str, ids: Sequence[str]) -> Mapping[str, TransactionDescription]:
+        cluster = cluster_of(instance_id)
+        homes = coordinators.of_instance(cluster, instance_id, TRANSACTION, ids)
+        return described(targets(cluster, instance_id), homes)
+
+    def producers(self, instance_id: str, places: Iterable[Partition]) -> Mapping[Partition, Sequence[ProducerLook]]:
+        return producers(targets(cluster_of(instance_id), instance_id), places)
+
+
+class ClusterTransactions:
+    """All transactions of a cluster, under internal names. Raises `Unavailable` when no broker answers."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._targets = targets(cluster, CLUSTER_USER)
+
+    def transactions(self, *, producer_ids: Sequence[int] = (), open_for_ms: int = -1) -> TransactionList:
+        """Those of some producers, or all; open for at least so long where `open_for_ms` is given."""
+        return listed(self._targets, producer_ids=producer_ids, open_for_ms=open_for_ms)
+
+    def describe(self, ids: Sequence[str]) -> Mapping[str, TransactionDescription]:
+        return described(self._targets, coordinators.find(self._cluster, TRANSACTION, ids))
+
+    def producers(self, places: Iterable[Partition]) -> Mapping[Partition, Sequence[ProducerLook]]:
+        return producers(self._targets, places)
+
+    def abort(self, producer: ProducerLook) -> None:
+        """Write an ABORT marker into one partition, as Kafka's tool does (TXN-14). Raises what the leader refuses."""
+        kind = WriteTxnMarkersRequest.WritableTxnMarker
+        marker = kind(
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            transaction_result=ABORT,
+            topics=[kind.WritableTxnMarkerTopic(name=producer.topic, partition_indexes=[producer.partition])],
+            coordinator_epoch=max(producer.coordinator_epoch, 0),
+        )
+        request = WriteTxnMarkersRequest(markers=[marker], version=WRITE_TXN_MARKERS_VERSION)
+        leader = _leaders(self._targets, [(producer.topic, producer.partition)])
+        answers = scatter(by_target(self._targets, dict.fromkeys(leader, request))).answers
+        if not answers:
+            raise Unavailable("The partition's leader does not answer at the moment.", retry_after_s=1)
+        (topic,) = answers[0][1].markers[0].topics
+        require_ok(topic.partitions[0].error_code)
+
+    def fence(self, transactional_id: str) -> None:
+        """Say hello in a producer's name: its epoch grows, its open transaction is aborted, it may write no more."""
+
+        def make() -> Any:
+            return InitProducerIdRequest(
+                transactional_id=transactional_id,
+                transaction_timeout_ms=FENCE_TIMEOUT_MS,
+                version=INIT_PRODUCER_ID_VERSION,
+            )
+
+        answer = coordinators.ask_until_settled(
+            self._cluster,
+            self._targets,
+            TRANSACTION,
+            transactional_id,
+            make,
+            lambda found: int(found.error_code),
+            passing=PASSING | {CONCURRENT_TRANSACTIONS},
+        )
+        require_ok(answer.error_code)
+
+
+def listed(asked: Mapping[int, Target], *, producer_ids: Sequence[int] = (), open_for_ms: int = -1) -> TransactionList:
+    """ListTransactions of every broker, by id."""
+    found = scatter([
+        (target, ListTransactionsRequest(
+            state_filters=[], producer_id_filters=list(producer_ids), duration_filter=open_for_ms,
+            version=LIST_TRANSACTIONS_VERSION,
+        )) for target in asked.values()
+    ])  # fmt: skip
+    silent = {one.broker_id: one for one in found.silent}
+    known: dict[str, TransactionListing] = {}
+    for number, answer in found.answers:
+        if answer.error_code:
+            reason = TROUBLES.get(answer.error_code, f"refuses with error {answer.error_code}")
+            silent[number] = BrokerSilence(broker_id=number, reason=reason)
+        for one in answer.transaction_states:
+            known[one.transactional_id] = TransactionListing(
+                id=one.transactional_id,
+                producer_id=one.producer_id,
+                state=one.transaction_state,
+                coordinator=number,
+            )
+    return TransactionList(
+        transactions=tuple(known[name] for name in sorted(known)),
+        silent=tuple(silent[number] for number in sorted(silent)),
+    )
+
+
+def described(asked: Mapping[int, Target], homes: Mapping[str, int]) -> dict[str, TransactionDescription]:
+    """DescribeTransactions of the coordinators; an id that is not known is left out."""
+    requests = {
+        number: DescribeTransactionsRequest(transactional_ids=ids, version=DESCRIBE_TRANSACTIONS_VERSION)
+        for number, ids in coordinators.by_broker(homes).items()
+    }
+    return {
+        one.transactional_id: _description(one, number)
+        for number, answer in scatter(by_target(asked, requests)).answers
+        for one in answer.transaction_states
+        if not one.error_code
+    }
+
+
+def producers(asked: Mapping[int, Target], places: Iterable[Partition]) -> dict[Partition, list[ProducerLook]]:
+    """DescribeProducers of the partitions' leaders."""
+    kind = DescribeProducersRequest.TopicRequest
+    requests = {
+        leader: DescribeProducersRequest(
+            topics=[kind(name=name, partition_indexes=indexes) for name, indexes in by_topic(led).items()],
+            version=DESCRIBE_PRODUCERS_VERSION,
+        )
+        for leader, led in _leaders(asked, places).items()
+    }
+    return {
+        (topic.name, one.partition_index): [_producer(topic.name, one.partition_index, p) for p in one.active_producers]
+        for _, answer in scatter(by_target(asked, requests)).answers
+        for topic in answer.topics
+        for one in topic.partitions
+        if not one.error_code
+    }
+
+
+def _leaders(asked: Mapping[int, Target], places: Iterable[Partition]) -> dict[int, list[Partition]]:
+    """Broker number -> which of the partitions it leads."""
+    wanted = set(places)
+    if not wanted:
+        return {}
+    names = sorted({topic for topic, _ in wanted})
+    found: dict[int, list[Partition]] = defaultdict(list)
+    for topic in first_answer(asked.values(), lambda: metadata(names)).topics:
+        for one in topic.partitions if not topic.error_code else ():
+            if (topic.name, one.partition_index) in wanted:
+                found[one.leader_id].append((topic.name, one.partition_index))
+    return dict(found)
+
+
+def _description(one: Any, coordinator: int) -> TransactionDescription:
+    return TransactionDescription(
+        id=one.transactional_id,
+        state=one.transaction_state,
+        producer_id=one.producer_id,
+        producer_epoch=one.producer_epoch,
+        timeout_ms=one.transaction_timeout_ms,
+        started_ms=one.transaction_start_time_ms if one.transaction_start_time_ms >= 0 else None,
+        coordinator=coordinator,
+        partitions=tuple(sorted((topic.topic, index) for topic in one.topics for index in topic.partitions)),
+    )
+
+
+def _producer(topic: str, partition: int, one: Any) -> ProducerLook:
+    return ProducerLook(
+        topic=topic,
+        partition=partition,
+        producer_id=one.producer_id,
+        producer_epoch=one.producer_epoch,
+        last_sequence=one.last_sequence,
+        last_timestamp_ms=one.last_timestamp,
+        coordinator_epoch=one.coordinator_epoch,
+        started_at=None if one.current_txn_start_offset == NONE_OPEN else one.current_txn_start_offset,
+    )
