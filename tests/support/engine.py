@@ -35,6 +35,7 @@ from brokers.contract.documents import (
 )
 from brokers.contract.process import BrokerProcessSettings
 from config.embedded.process import free_port
+from tests.support.coordination import coordinator_overrides
 
 ROOT = Path(__file__).resolve().parents[2]
 HOST = "127.0.0.1"
@@ -178,7 +179,7 @@ class EngineCluster:
             admin_port=self.ports(),
             control_secret_file=str(secret_file),
             session_timeout_ms=self.session_timeout_ms,
-            overrides=self.overrides,
+            overrides=coordinator_overrides(self.size) | self.overrides,
         )
         settings_file = home / "settings.json"
         settings.write(settings_file)

@@ -33,6 +33,7 @@ from brokers.engine.protocol.messages.topics import (
     CreateTopicsRequest,
 )
 from config.embedded.process import free_port
+from tests.support.coordination import coordinator_overrides
 from tests.support.fake_store import FakeEnsemble, FakeTree
 from tests.support.wire import HOST, WireClient
 
@@ -74,7 +75,7 @@ class InProcessBroker:
         log_dirs: int = 1,
     ) -> None:
         self.directory = directory
-        self.config = engine_config(directory, broker_id, overrides or {}, log_dirs)
+        self.config = engine_config(directory, broker_id, coordinator_overrides(1) | (overrides or {}), log_dirs)
         self.ensemble = ensemble or FakeEnsemble()
         self._clients: list[WireClient] = []
 

@@ -32,6 +32,7 @@ from brokers.engine.config import EngineConfig
 from brokers.engine.controller import policy
 from brokers.engine.controller.loop import ControllerLoop
 from brokers.engine.controller.placement import Placer
+from brokers.engine.coordinators import settings as coordinator_settings
 from brokers.engine.errors import StartFailed
 from brokers.engine.handlers.context import Engine
 from brokers.engine.handlers.producers import BlockProducerIds
@@ -112,6 +113,7 @@ class Broker:
             fetch_bytes_max=config.fetch_bytes_max,
             frame_bytes_max=config.frame_bytes_max,
             readers=self.readers,
+            coordination=coordinator_settings.from_overrides(config.overrides),
         )
         self.listeners = Listeners(
             loop, _listener_limits(config), NetworkReports(self.clock.monotonic_ms), self.readers

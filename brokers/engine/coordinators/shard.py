@@ -150,8 +150,12 @@ class Shard(Generic[M]):
         for effect in outcome.effects:
             self._surroundings.carry_out(self.index, effect)
 
-    def forget(self, held: _Held) -> None:
-        self._held.pop(held, None)
+    def forget(self, held: _Held) -> bool:
+        """False if it was forgotten before."""
+        if held not in self._held:
+            return False
+        del self._held[held]
+        return True
 
     def lost(self) -> None:
         """A record that was replayed may be gone."""
@@ -215,23 +219,28 @@ class _Held:
             self.drop()
             self._shard.lost()
             return
-        self._end()
+        if not self._end():
+            return
         self._shard.release(self._outcome)
         if self._ticket is not None:
             self._ticket.deliver(self._outcome.reply)
 
     def drop(self) -> None:
         """Whether it is committed, the next coordinator knows."""
-        self._end()
+        if not self._end():
+            return
         if self._ticket is not None:
             self._ticket.fail(NOT_COORDINATOR)
         for waiting, _ in self._outcome.answers:
             assert isinstance(waiting, Ticket)
             waiting.fail(NOT_COORDINATOR)
 
-    def _end(self) -> None:
-        self._shard.forget(self)
+    def _end(self) -> bool:
+        """False if it has ended before."""
+        if not self._shard.forget(self):
+            return False
         if self._commit is not None:
             self._commit.cancel()
         if self._deadline is not None:
             self._deadline.cancel()
+        return True

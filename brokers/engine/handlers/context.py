@@ -18,6 +18,8 @@ from brokers.engine.clock import Clock
 from brokers.engine.cluster.current import CurrentImage
 from brokers.engine.cluster.image import ClusterImage, InstanceImage, TopicImage
 from brokers.engine.cluster.store import ClusterStore
+from brokers.engine.coordinators.runtime import Runtime
+from brokers.engine.coordinators.settings import CoordinatorSettings, from_overrides
 from brokers.engine.handlers.durable_starts import DurableStarts
 from brokers.engine.partitions.follower_session import FollowerSession
 from brokers.engine.partitions.partition import Partition
@@ -110,6 +112,10 @@ class Engine:
     pulse: Pulse = field(default_factory=lambda: Pulse(0, NEVER_MS))
     # Told of a partition led here when a follower outside of its ISR has everything.
     may_join_isr: Callable[[Partition], object] = _nobody_to_tell
+    coordination: CoordinatorSettings = field(default_factory=lambda: from_overrides({}))
+    # What this broker coordinates; None until the assembly has plugged it in.
+    groups: Runtime[Any] | None = None
+    transactions: Runtime[Any] | None = None
     starts: DurableStarts = field(init=False)
 
     def __post_init__(self) -> None:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import pytest
 
 from brokers.contract.documents import InstanceSettings
-from brokers.engine.handlers.cluster import group_partition
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.fields import UUID_ZERO
 from brokers.engine.protocol.messages.cluster import BROKER_ENDPOINTS, DescribeClusterRequest
-from brokers.engine.protocol.messages.coordinators import FindCoordinatorRequest
 from brokers.engine.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.brokers.engine.handlers.asking import metadata_of
 from tests.brokers.engine.handlers.conftest import MINE, House
@@ -82,30 +80,3 @@ async def test_other_endpoints_than_brokers_are_not_described(
     answer = await house.mine.call(ApiKey.DESCRIBE_CLUSTER, 1, request)
 
     assert (answer.error_code, answer.endpoint_type, answer.brokers) == (code, BROKER_ENDPOINTS, [])
-
-
-@pytest.mark.parametrize("version", range(7))
-async def test_a_group_has_the_same_living_coordinator_in_every_version(house: House, version: int) -> None:
-    request = FindCoordinatorRequest(key="g", key_type=0, coordinator_keys=["g"])
-
-    answer = await house.mine.call(ApiKey.FIND_COORDINATOR, version, request)
-
-    found = answer.coordinators[0] if version >= 4 else answer
-    assert (found.error_code, found.port) == (0, house.my_port)
-
-
-async def test_a_transactions_coordinator_is_refused_with_the_reason(house: House) -> None:
-    answer = await house.mine.call(
-        ApiKey.FIND_COORDINATOR, 3, FindCoordinatorRequest(key="tx", key_type=1, coordinator_keys=[])
-    )
-
-    assert answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    assert "does not offer transactions" in answer.error_message
-
-
-@pytest.mark.parametrize(
-    ("group", "partition"),
-    [("test-group", 12), ("g1", 42), ("my-group", 12), ("", 0), ("组", 2), ("polygenelubricants", 0)],
-)
-def test_a_group_lives_in_the_partition_kafka_puts_it_in(group: str, partition: int) -> None:
-    assert group_partition(group) == partition

@@ -1,0 +1,138 @@
+"""What operators may choose about coordinators: broker-level keys under Kafka's names, with its defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from brokers.engine.errors import SettingsWrong
+
+GROUPS_TOPIC: Final = "__consumer_offsets"
+TRANSACTIONS_TOPIC: Final = "__transaction_state"
+SEGMENT_BYTES: Final = 104_857_600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateTopic:
+    """A state topic as it is made when it is first needed (GRP-2, TXN-1). With fewer live brokers than
+    `replication_factor` it is not made, and nobody coordinates.
+    """
+
+    name: str
+    partitions: int
+    replication_factor: int
+    config: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSettings:
+    """GRP-7, GRP-9, GRP-21, GRP-22, GRP-26."""
+
+    initial_rebalance_delay_ms: int = 3_000
+    session_timeout_ms_min: int = 6_000
+    session_timeout_ms_max: int = 1_800_000
+    # Kafka sets no limit; a tenant's group must not grow without one.
+    members_max: int = 1_000
+    metadata_bytes_max: int = 4_096
+    retention_ms: int = 7 * 86_400_000
+    retention_check_interval_ms: int = 600_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionSettings:
+    """TXN-5, TXN-17, TXN-18, TXN-27."""
+
+    timeout_ms_max: int = 900_000
+    timeout_check_interval_ms: int = 10_000
+    id_expiration_ms: int = 604_800_000
+    id_expiration_check_interval_ms: int = 3_600_000
+    verifies_partitions: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinatorSettings:
+    groups_topic: StateTopic
+    transactions_topic: StateTopic
+    commit_timeout_ms: int = 5_000
+    groups: GroupSettings = field(default_factory=GroupSettings)
+    transactions: TransactionSettings = field(default_factory=TransactionSettings)
+
+
+def from_overrides(overrides: Mapping[str, str]) -> CoordinatorSettings:
+    """The settings among a broker's keys.
+
+    Raises:
+        SettingsWrong: a value that cannot be.
+    """
+
+    def number(key: str, default: int, at_least: int = 1) -> int:
+        return _number(overrides, key, default, at_least)
+
+    groups, transactions = GroupSettings(), TransactionSettings()
+    return CoordinatorSettings(
+        groups_topic=StateTopic(
+            name=GROUPS_TOPIC,
+            partitions=number("offsets.topic.num.partitions", 50),
+            replication_factor=number("offsets.topic.replication.factor", 3),
+            config=_config(number("offsets.topic.segment.bytes", SEGMENT_BYTES)),
+        ),
+        transactions_topic=StateTopic(
+            name=TRANSACTIONS_TOPIC,
+            partitions=number("transaction.state.log.num.partitions", 50),
+            replication_factor=number("transaction.state.log.replication.factor", 3),
+            config={
+                **_config(number("transaction.state.log.segment.bytes", SEGMENT_BYTES)),
+                "min.insync.replicas": str(number("transaction.state.log.min.isr", 2)),
+                "unclean.leader.election.enable": "false",
+            },
+        ),
+        commit_timeout_ms=number("offsets.commit.timeout.ms", 5_000),
+        groups=GroupSettings(
+            initial_rebalance_delay_ms=number(
+                "group.initial.rebalance.delay.ms", groups.initial_rebalance_delay_ms, at_least=0
+            ),
+            session_timeout_ms_min=number("group.min.session.timeout.ms", groups.session_timeout_ms_min),
+            session_timeout_ms_max=number("group.max.session.timeout.ms", groups.session_timeout_ms_max),
+            members_max=number("group.max.size", groups.members_max),
+            metadata_bytes_max=number("offset.metadata.max.bytes", groups.metadata_bytes_max, at_least=0),
+            retention_ms=number("offsets.retention.minutes", groups.retention_ms // 60_000) * 60_000,
+            retention_check_interval_ms=number(
+                "offsets.retention.check.interval.ms", groups.retention_check_interval_ms
+            ),
+        ),
+        transactions=TransactionSettings(
+            timeout_ms_max=number("transaction.max.timeout.ms", transactions.timeout_ms_max),
+            timeout_check_interval_ms=number(
+                "transaction.abort.timed.out.transaction.cleanup.interval.ms", transactions.timeout_check_interval_ms
+            ),
+            id_expiration_ms=number("transactional.id.expiration.ms", transactions.id_expiration_ms),
+            id_expiration_check_interval_ms=number(
+                "transaction.remove.expired.transaction.cleanup.interval.ms",
+                transactions.id_expiration_check_interval_ms,
+            ),
+            verifies_partitions=_flag(overrides, "transaction.partition.verification.enable", True),
+        ),
+    )
+
+
+def _config(segment_bytes: int) -> dict[str, str]:
+    return {"cleanup.policy": "compact", "segment.bytes": str(segment_bytes), "compression.type": "producer"}
+
+
+def _number(overrides: Mapping[str, str], key: str, default: int, at_least: int) -> int:
+    text = overrides.get(key, str(default))
+    try:
+        value = int(text)
+    except ValueError:
+        raise SettingsWrong(f"{key} is not a whole number: {text!r}") from None
+    if value < at_least:
+        raise SettingsWrong(f"{key} must be at least {at_least}, not {value}")
+    return value
+
+
+def _flag(overrides: Mapping[str, str], key: str, default: bool) -> bool:
+    word = overrides.get(key, str(default)).strip().lower()
+    if word not in ("true", "false"):
+        raise SettingsWrong(f"{key} is neither true nor false: {word!r}")
+    return word == "true"

@@ -1,0 +1,70 @@
+"""How a handler asks a coordinator: at once where it can be answered at once, else with something to await."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from brokers.engine.coordinators.outcome import PARKED, Now, Outcome
+from brokers.engine.coordinators.runtime import Runtime
+from brokers.engine.coordinators.ticket import Ticket
+from brokers.engine.handlers.context import Engine
+from brokers.engine.protocol.errors import ErrorCode
+
+Operation = Callable[[Any, Now, Ticket], Outcome]
+
+
+def ask(
+    engine: Engine, runtime: Runtime[Any] | None, id: str, operation: Operation, failed: Callable[[int], Any]
+) -> Any:
+    """The reply, or an awaitable of it. `failed(code)` makes the reply where this broker cannot decide (14, 15 or 16),
+    or where a commit takes too long (7).
+    """
+    if runtime is None:
+        return failed(int(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+    return _asked(engine, failed, lambda ticket: runtime.perform(id, operation, ticket))
+
+
+def ask_at(
+    engine: Engine, runtime: Runtime[Any], index: int, operation: Operation, failed: Callable[[int], Any]
+) -> Any:
+    """As `ask`, of everything in one partition of the state topic."""
+    return _asked(engine, failed, lambda ticket: runtime.perform_at(index, operation, ticket))
+
+
+def _asked(engine: Engine, failed: Callable[[int], Any], perform: Callable[[Ticket], Any]) -> Any:
+    later = _Later(engine.loop)
+    ticket = Ticket(failed, later.keep)
+    reply = perform(ticket)
+    if reply is not PARKED:
+        ticket.abandon()
+        return reply
+    return _waited(ticket, later)
+
+
+class _Later:
+    """The reply, once it is there; a future only for those who wait."""
+
+    __slots__ = ("_future", "_loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._future: asyncio.Future[Any] | None = None
+
+    @property
+    def future(self) -> asyncio.Future[Any]:
+        if self._future is None:
+            self._future = self._loop.create_future()
+        return self._future
+
+    def keep(self, reply: Any) -> None:
+        if not self.future.done():
+            self.future.set_result(reply)
+
+
+async def _waited(ticket: Ticket, later: _Later) -> Any:
+    try:
+        return await later.future
+    finally:
+        ticket.abandon()

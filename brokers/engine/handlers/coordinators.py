@@ -1,0 +1,130 @@
+"""FindCoordinator: who looks after a group or a transactional id (GRP-1…3, TXN-1, CKA-6).
+
+The topic that coordinators keep their state in is made when somebody first asks for one of them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import structlog
+
+from brokers.engine.cluster.errors import ClusterError, TopicExists
+from brokers.engine.cluster.image import NO_LEADER
+from brokers.engine.coordinators.partitioning import partition_of
+from brokers.engine.coordinators.settings import StateTopic
+from brokers.engine.handlers.context import Call, Endpoint, Engine
+from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.protocol.messages.coordinators import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+
+log = structlog.get_logger(__name__)
+
+GROUP, TRANSACTION = 0, 1
+KEYS_MAX: Final = 10_000
+_BATCHED_FROM: Final = 4
+
+_NOWHERE: Final = Endpoint(-1, "", -1, None)
+
+
+def find_coordinator(call: Call, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+    if call.version >= _BATCHED_FROM:
+        return FindCoordinatorResponse(
+            coordinators=[_find(call, request.key_type, key) for key in request.coordinator_keys[:KEYS_MAX]]
+        )
+    found = _find(call, request.key_type, request.key)
+    return FindCoordinatorResponse(
+        error_code=found.error_code,
+        error_message=found.error_message,
+        node_id=found.node_id,
+        host=found.host,
+        port=found.port,
+        coordinators=[],
+    )
+
+
+def coordinator_of(engine: Engine, key_type: int, internal_id: str) -> int:
+    """The broker that leads the partition where this id is kept, -1 when there is none."""
+    topic = engine.current.image.topics.get(_state_topic(engine, key_type).name)
+    if topic is None or topic.deleting or not topic.partitions:
+        return NO_LEADER
+    partition = topic.partitions[partition_of(internal_id, len(topic.partitions))]
+    return partition.leader if partition.leader in engine.current.image.brokers else NO_LEADER
+
+
+def _find(call: Call, key_type: int, key: str) -> Coordinator:
+    endpoint, error, message = _NOWHERE, ErrorCode.NONE, None
+    if key_type not in (GROUP, TRANSACTION):
+        error, message = ErrorCode.INVALID_REQUEST, f"Unknown coordinator type {key_type}."
+    else:
+        internal_id = call.view.namespace.internal_id(key)
+        leader = coordinator_of(call.engine, key_type, internal_id)
+        if leader == NO_LEADER:
+            error, message = ErrorCode.COORDINATOR_NOT_AVAILABLE, _make_ready(call.engine, key_type)
+        else:
+            found = _reachable(call, leader, internal_id)
+            if found is None:
+                error, message = ErrorCode.COORDINATOR_NOT_AVAILABLE, "No broker of this instance is alive."
+            else:
+                endpoint = found
+    return Coordinator(
+        key=key,
+        node_id=endpoint.broker_id,
+        host=endpoint.host,
+        port=endpoint.port,
+        error_code=int(error),
+        error_message=message,
+    )
+
+
+def _reachable(call: Call, leader: int, internal_id: str) -> Endpoint | None:
+    """The coordinator, or a broker of the instance that passes on what is for it, the same one whoever is asked."""
+    endpoints = call.view.endpoints
+    found = endpoints.get(leader)
+    if found is None and endpoints:
+        live = list(endpoints.values())
+        found = live[partition_of(internal_id, len(live))]
+    return found
+
+
+def _state_topic(engine: Engine, key_type: int) -> StateTopic:
+    settings = engine.coordination
+    return settings.groups_topic if key_type == GROUP else settings.transactions_topic
+
+
+def _make_ready(engine: Engine, key_type: int) -> str:
+    """Has the state topic made if it is not there; says what the client waits for."""
+    wanted = _state_topic(engine, key_type)
+    image = engine.current.image
+    if wanted.name in image.topics:
+        return "The coordinator is being elected."
+    live = sum(1 for broker in image.brokers.values() if not broker.stopping)
+    if live < wanted.replication_factor:
+        return f"{wanted.replication_factor} brokers must live before the first coordinator can work, {live} do."
+    if wanted.name not in engine.creating:
+        engine.creating.add(wanted.name)
+        engine.spawn(_create(engine, wanted))
+    return "Coordinators are being set up."
+
+
+async def _create(engine: Engine, wanted: StateTopic) -> None:
+    try:
+        await engine.store.create_topic(
+            engine.current.image,
+            instance_id=None,
+            name=wanted.name,
+            partitions=wanted.partitions,
+            replication_factor=wanted.replication_factor,
+            config=wanted.config,
+        )
+    except TopicExists:
+        log.debug("state_topic_exists", topic=wanted.name)
+    except ClusterError as error:
+        log.warning("state_topic_not_made", topic=wanted.name, reason=str(error))
+    else:
+        log.info("state_topic_made", topic=wanted.name, partitions=wanted.partitions)
+    finally:
+        engine.creating.discard(wanted.name)

@@ -1,0 +1,51 @@
+"""Deadlines against a plain dictionary."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brokers.engine.coordinators.timers import Timers
+
+KEYS = st.sampled_from(["a", "b", "c"])
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("set"), KEYS, st.integers(0, 60)),
+        st.tuples(st.just("cancel"), KEYS, st.just(0)),
+        st.tuples(st.just("due"), st.just(""), st.integers(0, 30)),
+    )
+)
+
+
+@given(STEPS)
+def test_every_deadline_comes_up_once_and_in_time(steps: list[tuple[str, str, int]]) -> None:
+    timers, model, now_ms = Timers(), dict[str, int](), 0
+    for step, key, amount in steps:
+        match step:
+            case "set":
+                timers.set(key, now_ms + amount)
+                model[key] = now_ms + amount
+            case "cancel":
+                timers.cancel(key)
+                model.pop(key, None)
+            case _:
+                now_ms += amount
+                expected = {key for key, deadline_ms in model.items() if deadline_ms <= now_ms}
+                found = timers.due(now_ms)
+                assert len(found) == len(set(found))
+                assert set(found) == expected
+                for gone in expected:
+                    del model[gone]
+        assert len(timers) == len(model)
+        if model:
+            next_ms = timers.next_ms
+            assert next_ms is not None and next_ms <= min(model.values())
+
+
+def test_a_deadline_that_moves_out_a_thousand_times_is_queued_once() -> None:
+    timers = Timers()
+    for at_ms in range(1_000):
+        timers.set("session", at_ms + 100)
+    assert timers.due(1_098) == []
+    assert timers.due(1_099) == ["session"]
+    assert timers.next_ms is None
