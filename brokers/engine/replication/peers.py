@@ -1,0 +1,200 @@
+"""Requests of this broker to others, over one connection to each broker's internal listener.
+
+Requests are pipelined and answered in order. A connection is made when it is needed; after a failure, requests are
+refused for a moment instead of waiting for a broker that may be gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from brokers.engine.cluster.image import BrokerInfo
+from brokers.engine.protocol.codec import decode_response, encode_request
+from brokers.engine.protocol.errors import MalformedRequest
+from brokers.engine.protocol.headers import decode_response_header, encode_request_frame
+from brokers.engine.replication.ports import CallLater, Connect, Link, Timer
+
+REQUEST_TIMEOUT_MS: Final = 30_000
+BACK_OFF_MS_MIN: Final = 50
+BACK_OFF_MS_MAX: Final = 1_000
+# Unanswered requests to one broker; whoever comes then is refused.
+REQUESTS_MAX: Final = 1_000
+_CORRELATION_ID_MAX: Final = 2**31 - 1
+
+
+class PeerUnavailable(Exception):
+    """No answer: the broker is not there, does not answer, or hung up. Whether it did what was asked is not known."""
+
+
+class Peers:
+    """Brokers by id. Everything runs on the loop's thread.
+
+    `client_id` is what the others write down about us. Users that must not wait for one another have `Peers` each.
+    """
+
+    def __init__(
+        self,
+        *,
+        connect: Connect,
+        call_later: CallLater,
+        monotonic_ms: Callable[[], int],
+        client_id: str,
+    ) -> None:
+        self.connect = connect
+        self.call_later = call_later
+        self.monotonic_ms = monotonic_ms
+        self.client_id = client_id
+        self._brokers: Mapping[int, BrokerInfo] = {}
+        self._peers: dict[int, _Peer] = {}
+
+    def on_brokers(self, brokers: Mapping[int, BrokerInfo]) -> None:
+        """The live brokers of the picture. Whoever waits for one that is gone is told."""
+        before, self._brokers = self._brokers, brokers
+        for broker_id, peer in tuple(self._peers.items()):
+            if brokers.get(broker_id) != before.get(broker_id) and not _is_same(brokers.get(broker_id), peer.broker):
+                self._peers.pop(broker_id).close("the broker left the cluster, or is another one")
+
+    async def request(
+        self, broker_id: int, api_key: int, version: int, message: Any, timeout_ms: int = REQUEST_TIMEOUT_MS
+    ) -> Any:
+        """The response to `message`. Raises PeerUnavailable."""
+        peer = self._peers.get(broker_id)
+        if peer is None:
+            broker = self._brokers.get(broker_id)
+            if broker is None:
+                raise PeerUnavailable(f"broker {broker_id} is not in the cluster")
+            peer = self._peers[broker_id] = _Peer(broker, self)
+        return await peer.request(api_key, version, message, timeout_ms)
+
+    def trim(self) -> None:
+        """Call now and then: memory that connections do not need goes."""
+        for peer in self._peers.values():
+            peer.trim()
+
+    def close(self) -> None:
+        for peer in self._peers.values():
+            peer.close("this broker stops")
+        self._peers.clear()
+
+
+def _is_same(now: BrokerInfo | None, then: BrokerInfo) -> bool:
+    """A broker that only wants to stop is still the one we speak to."""
+    return now is not None and (now.host, now.port, now.epoch) == (then.host, then.port, then.epoch)
+
+
+class _Request:
+    """`deadline` fires unless it is answered before."""
+
+    __slots__ = ("answer", "api_key", "correlation_id", "deadline", "frame", "version")
+
+    def __init__(self, api_key: int, version: int, correlation_id: int, frame: bytes) -> None:
+        self.api_key = api_key
+        self.version = version
+        self.correlation_id = correlation_id
+        self.frame = frame
+        self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.deadline: Timer | None = None
+
+    def settle(self, response: Any) -> None:
+        self._end()
+        if not self.answer.done():
+            self.answer.set_result(response)
+
+    def fail(self, reason: str) -> None:
+        self._end()
+        if not self.answer.done():
+            self.answer.set_exception(PeerUnavailable(reason))
+
+    def _end(self) -> None:
+        if self.deadline is not None:
+            self.deadline.cancel()
+            self.deadline = None
+
+
+class _Peer:
+    """`ports.LinkOwner` of the connection to `broker`, when there is one."""
+
+    def __init__(self, broker: BrokerInfo, peers: Peers) -> None:
+        self.broker = broker
+        self._peers = peers
+        self._link: Link | None = None
+        self._is_up = False
+        self._requests: deque[_Request] = deque()
+        self._correlation_id = 0
+        self._back_off_ms = BACK_OFF_MS_MIN
+        self._closed_until_ms = 0
+        self._reason = ""
+
+    def request(self, api_key: int, version: int, message: Any, timeout_ms: int) -> asyncio.Future[Any]:
+        """Raises PeerUnavailable: not even tried."""
+        if self._link is None and self._peers.monotonic_ms() < self._closed_until_ms:
+            raise PeerUnavailable(self._reason)
+        if len(self._requests) >= REQUESTS_MAX:
+            raise PeerUnavailable(f"{REQUESTS_MAX} requests wait for broker {self.broker.id}")
+        self._correlation_id = correlation_id = self._correlation_id % _CORRELATION_ID_MAX + 1
+        body = encode_request(api_key, version, message)
+        frame = encode_request_frame(api_key, version, correlation_id, self._peers.client_id, body)
+        made = _Request(api_key, version, correlation_id, frame)
+        self._requests.append(made)
+        made.deadline = self._peers.call_later(timeout_ms, self._on_silence)
+        if self._link is None:
+            self._link = self._peers.connect(self.broker, self)
+        elif self._is_up:
+            self._link.send(frame)
+        return made.answer
+
+    def on_up(self) -> None:
+        assert self._link is not None
+        self._is_up = True
+        self._back_off_ms = BACK_OFF_MS_MIN
+        for made in self._requests:
+            self._link.send(made.frame)
+
+    def on_frame(self, buffer: memoryview, start: int, end: int) -> None:
+        """The answer to the oldest request."""
+        try:
+            if not self._requests:
+                raise MalformedRequest("an answer to nothing")
+            made = self._requests[0]
+            answered, body = decode_response_header(made.api_key, made.version, buffer, start, end)
+            if answered != made.correlation_id:
+                raise MalformedRequest(f"answer {answered} to request {made.correlation_id}")
+            response = decode_response(made.api_key, made.version, buffer, body, end)
+        except MalformedRequest as fault:
+            self._hang_up(str(fault))
+            return
+        self._requests.popleft()
+        made.settle(response)
+
+    def on_down(self, reason: str) -> None:
+        self._link = None
+        self._give_up(reason)
+
+    def _on_silence(self) -> None:
+        """Answers come in order: whoever waits behind an answer that does not come waits for it, too."""
+        self._hang_up(f"broker {self.broker.id} does not answer")
+
+    def _hang_up(self, reason: str) -> None:
+        link, self._link = self._link, None
+        if link is not None:
+            link.close()
+        self._give_up(reason)
+
+    def _give_up(self, reason: str) -> None:
+        self._is_up = False
+        self._reason = reason
+        self._closed_until_ms = self._peers.monotonic_ms() + self._back_off_ms
+        self._back_off_ms = min(2 * self._back_off_ms, BACK_OFF_MS_MAX)
+        waiting, self._requests = self._requests, deque()
+        for made in waiting:
+            made.fail(reason)
+
+    def trim(self) -> None:
+        if self._link is not None:
+            self._link.trim()
+
+    def close(self, reason: str) -> None:
+        self._hang_up(reason)
