@@ -14,6 +14,8 @@ FIRST_CLUSTER = "local"
 FIRST_HOST = "localhost"
 INTERNAL_PORT_BASE = 18_001
 ADMIN_PORT_BASE = 18_101
+# Whoever tries the product alone starts consumers one by one: the first must not wait for others that never come.
+OVERRIDES = {"group.initial.rebalance.delay.ms": "0"}
 
 
 @transaction.atomic
@@ -57,6 +59,11 @@ def seed_fleet(
             cluster=cluster,
             number=number,
             defaults=own_ports,
-            create_defaults={"host": host, "data_dirs": [str(root / str(number) / "data")], **own_ports},
+            create_defaults={
+                "host": host,
+                "data_dirs": [str(root / str(number) / "data")],
+                "overrides": dict(OVERRIDES),
+                **own_ports,
+            },
         )
     return cluster

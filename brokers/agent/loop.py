@@ -21,6 +21,7 @@ from django.utils import timezone
 
 from brokers import services
 from brokers.agent.channel import CHANNEL
+from brokers.agent.defaults import cluster_defaults
 from brokers.agent.process import BeforeExec, BrokerProcess
 from brokers.agent.supervision import Act, Seen, decide, failures_after_end
 from brokers.choices import ProcessState, WantedState
@@ -232,6 +233,7 @@ class Agent:
 
 def process_settings(broker: Broker) -> BrokerProcessSettings:
     """The settings file of a broker's process."""
+    brokers = Broker.objects.filter(cluster=broker.cluster_id, removed_at=None).count()
     return BrokerProcessSettings(
         broker_id=broker.number,
         cluster_id=broker.cluster_id,
@@ -243,5 +245,5 @@ def process_settings(broker: Broker) -> BrokerProcessSettings:
         admin_port=broker.admin_port,
         control_secret_file=broker.cluster.control_secret_file,
         rack=broker.rack or None,
-        overrides={str(key): str(value) for key, value in broker.overrides.items()},
+        overrides=cluster_defaults(brokers) | {str(key): str(value) for key, value in broker.overrides.items()},
     )
