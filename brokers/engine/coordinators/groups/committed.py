@@ -1,0 +1,149 @@
+"""The committed offsets of one group, and those that wait for the end of a transaction (GRP-22, TXN-9).
+
+Changed by replayed records and markers only. Of two commits for a partition the one further on in the log counts, in
+whatever order they take effect; that is also what the cleaner keeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from brokers.engine.coordinators.groups.formats import NO_TIMESTAMP
+
+# What an entry costs in memory beside its metadata.
+ENTRY_BYTES: Final = 256
+
+Key = tuple[str, int]
+
+
+class Committed(NamedTuple):
+    """`log_offset` is where its record lies. `expire_timestamp_ms` -1: the broker's retention counts."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_timestamp_ms: int
+    expire_timestamp_ms: int
+    log_offset: int
+
+    @property
+    def bytes(self) -> int:
+        return ENTRY_BYTES + len(self.metadata)
+
+
+class GroupOffsets:
+    """`topics` has the committed ones by internal topic and partition, `pending` those of open transactions by producer
+    id; `bytes` is what both take. `expiring` is how many of the committed ones have an expiry of their own, and
+    none of the others was committed before `oldest_ms`.
+    """
+
+    __slots__ = ("bytes", "count", "expiring", "instance_id", "oldest_ms", "pending", "topics")
+
+    def __init__(self, instance_id: str | None) -> None:
+        self.instance_id = instance_id
+        self.topics: dict[str, dict[int, Committed]] = {}
+        self.pending: dict[int, dict[Key, Committed]] = {}
+        self.count = 0
+        self.bytes = 0
+        self.expiring = 0
+        self.oldest_ms = 1 << 62
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.count and not self.pending
+
+    def get(self, topic: str, partition: int) -> Committed | None:
+        partitions = self.topics.get(topic)
+        return None if partitions is None else partitions.get(partition)
+
+    def is_pending(self, topic: str, partition: int) -> bool:
+        return any((topic, partition) in entries for entries in self.pending.values())
+
+    def newest(self, topic: str, partition: int) -> int:
+        """Where in the log the last commit of this partition lies, in a transaction or not; -1 without any."""
+        held = self.get(topic, partition)
+        found = -1 if held is None else held.log_offset
+        for entries in self.pending.values():
+            entry = entries.get((topic, partition))
+            if entry is not None and entry.log_offset > found:
+                found = entry.log_offset
+        return found
+
+    def all_keys(self) -> Iterator[Key]:
+        """Of all that is committed or pending, each once."""
+        for topic, partitions in self.topics.items():
+            for partition in partitions:
+                yield topic, partition
+        if self.pending:
+            waiting = {key for entries in self.pending.values() for key in entries}
+            yield from (key for key in waiting if self.get(*key) is None)
+
+    def keys_of(self, topics: frozenset[str]) -> list[Key]:
+        found = [(topic, partition) for topic in topics for partition in self.topics.get(topic, ())]
+        if self.pending:
+            waiting = {key for entries in self.pending.values() for key in entries if key[0] in topics}
+            found += [key for key in waiting if self.get(*key) is None]
+        return found
+
+    # -- what records and markers do -----------------------------------------------------------------------------------
+
+    def put(self, topic: str, partition: int, entry: Committed) -> None:
+        partitions = self.topics.get(topic)
+        if partitions is None:
+            partitions = self.topics[topic] = {}
+        held = partitions.get(partition)
+        if held is not None:
+            if held.log_offset > entry.log_offset:
+                return
+            self._discount(held)
+        partitions[partition] = entry
+        self.count += 1
+        self.bytes += entry.bytes
+        if entry.expire_timestamp_ms != NO_TIMESTAMP:
+            self.expiring += 1
+        elif entry.commit_timestamp_ms < self.oldest_ms:
+            self.oldest_ms = entry.commit_timestamp_ms
+
+    def put_pending(self, producer_id: int, topic: str, partition: int, entry: Committed) -> None:
+        entries = self.pending.setdefault(producer_id, {})
+        held = entries.get((topic, partition))
+        if held is not None:
+            self.bytes -= held.bytes
+        entries[topic, partition] = entry
+        self.bytes += entry.bytes
+
+    def remove(self, topic: str, partition: int) -> None:
+        """Also what is pending: a deletion is not undone by the end of a transaction that began before it."""
+        for producer_id in tuple(self.pending):
+            self.remove_pending(producer_id, topic, partition)
+        partitions = self.topics.get(topic)
+        held = None if partitions is None else partitions.pop(partition, None)
+        if held is not None:
+            self._discount(held)
+            if not partitions:
+                del self.topics[topic]
+
+    def remove_pending(self, producer_id: int, topic: str, partition: int) -> None:
+        entries = self.pending.get(producer_id)
+        entry = None if entries is None else entries.pop((topic, partition), None)
+        if entries is not None and entry is not None:
+            self.bytes -= entry.bytes
+            if not entries:
+                del self.pending[producer_id]
+
+    def settle(self, producer_id: int, committed: bool) -> None:
+        """The transaction of this producer ended."""
+        entries = self.pending.pop(producer_id, None)
+        if entries is None:
+            return
+        for (topic, partition), entry in entries.items():
+            self.bytes -= entry.bytes
+            if committed:
+                self.put(topic, partition, entry)
+
+    def _discount(self, entry: Committed) -> None:
+        self.count -= 1
+        self.bytes -= entry.bytes
+        if entry.expire_timestamp_ms != NO_TIMESTAMP:
+            self.expiring -= 1

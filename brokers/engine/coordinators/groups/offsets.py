@@ -1,0 +1,333 @@
+"""The committed offsets of one shard: commits, fetches, and what a transaction holds back (GRP-21…25, TXN-9).
+
+Part of the groups' machine, which hands on the records, markers and timers that are about offsets. Replies are error
+codes and plain tuples; handlers know how they look in each version of the protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import structlog
+
+from brokers.engine.coordinators.groups.book import Groups
+from brokers.engine.coordinators.groups.checking import check_commit
+from brokers.engine.coordinators.groups.committed import ENTRY_BYTES, Committed, GroupOffsets
+from brokers.engine.coordinators.groups.draft import Draft
+from brokers.engine.coordinators.groups.formats import (
+    NO_LEADER_EPOCH,
+    NO_TIMESTAMP,
+    TEXT_BYTES_MAX,
+    OffsetKey,
+    OffsetValue,
+    UnknownFormat,
+    Unreadable,
+    offset_key,
+    offset_value,
+    read_offset_value,
+)
+from brokers.engine.coordinators.groups.group import Group, State
+from brokers.engine.coordinators.groups.limits import OFFSET_BYTES_PER_INSTANCE_MAX, OFFSETS_PER_GROUP_MAX
+from brokers.engine.coordinators.outcome import NO_PRODUCER, Now, Outcome, StateRecord
+from brokers.engine.protocol.errors import ErrorCode
+from instances.naming import split_internal
+
+log = structlog.get_logger(__name__)
+
+NO_OFFSET: Final = -1
+NO_GENERATION: Final = -1
+# "The broker's own": how long an offset is kept, when it was committed.
+DEFAULT_RETENTION_MS: Final = -1
+
+# GRP-22: what clients are told of an append's failure. Other codes are told as they are.
+_OF_APPEND: Final[Mapping[int, ErrorCode]] = {
+    ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+    ErrorCode.INVALID_FETCH_SIZE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+}
+
+
+class Commit(NamedTuple):
+    """What is committed for one partition, by its internal topic. `timestamp_ms` -1: when it comes."""
+
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int = NO_LEADER_EPOCH
+    metadata: str = ""
+    timestamp_ms: int = NO_TIMESTAMP
+
+
+class Fetched(NamedTuple):
+    """`offset` -1: nothing was committed."""
+
+    partition: int
+    offset: int
+    leader_epoch: int
+    metadata: str
+    error: int = 0
+
+
+class Producer(NamedTuple):
+    id: int
+    epoch: int
+
+
+def commit_error(code: int) -> int:
+    """How a failed append, or a failed verification of a transaction, is told to who commits (GRP-22)."""
+    return int(_OF_APPEND.get(code, code))
+
+
+def is_over(group: Group) -> bool:
+    """Nobody is in it and nobody is on the way: it is kept for its offsets alone."""
+    return group.state is State.EMPTY and not group.pending
+
+
+class ShardOffsets:
+    """`groups` are all groups of the shard: one that has nothing but offsets is among them too, Empty, of generation 0.
+
+    `position` is the end of what was replayed.
+    """
+
+    def __init__(self, groups: Groups) -> None:
+        self.groups = groups
+        self.settings = groups.settings
+        self.position = -1
+        self.by_group: dict[str, GroupOffsets] = {}
+        # Groups in which a producer's open transaction has commits.
+        self._open: dict[int, set[str]] = {}
+        self._instance_bytes: dict[str | None, int] = {}
+
+    def __len__(self) -> int:
+        """How many offsets are committed."""
+        return sum(held.count for held in self.by_group.values())
+
+    def of(self, group_id: str) -> GroupOffsets | None:
+        return self.by_group.get(group_id)
+
+    # -- records -------------------------------------------------------------------------------------------------------
+
+    def replay(self, key: OffsetKey, value: bytes | None, offset: int, producer_id: int) -> None:
+        self.position = max(self.position, offset)
+        group_id, topic, partition = key
+        if value is None:
+            self._replay_removal(key, producer_id)
+            return
+        try:
+            read = read_offset_value(value)
+        except (UnknownFormat, Unreadable) as error:
+            # What was committed before stands: starting there again repeats records, starting nowhere may lose them.
+            log.error("offset_unreadable", group=group_id, topic=topic, partition=partition, reason=str(error))
+            return
+        held = self.by_group.get(group_id)
+        if held is None:
+            held = self.by_group[group_id] = GroupOffsets(split_internal(group_id)[0])
+            self.groups.obtain(group_id, NO_TIMESTAMP)
+        entry = Committed(*read, offset)
+        bytes_before = held.bytes
+        if producer_id == NO_PRODUCER:
+            held.put(topic, partition, entry)
+        else:
+            held.put_pending(producer_id, topic, partition, entry)
+            self._open.setdefault(producer_id, set()).add(group_id)
+        self._account(held, bytes_before)
+
+    def _replay_removal(self, key: OffsetKey, producer_id: int) -> None:
+        group_id, topic, partition = key
+        held = self.by_group.get(group_id)
+        if held is None:
+            return
+        bytes_before = held.bytes
+        if producer_id == NO_PRODUCER:
+            held.remove(topic, partition)
+        else:
+            held.remove_pending(producer_id, topic, partition)
+        self._account(held, bytes_before)
+        self._forget_if_empty(group_id, held)
+
+    def replay_marker(self, producer_id: int, committed: bool, offset: int) -> None:
+        self.position = max(self.position, offset)
+        # In order: a set would have another one in every process.
+        for group_id in sorted(self._open.pop(producer_id, ())):
+            held = self.by_group.get(group_id)
+            if held is None:
+                continue
+            bytes_before = held.bytes
+            held.settle(producer_id, committed)
+            self._account(held, bytes_before)
+            self._forget_if_empty(group_id, held)
+
+    def replay_group_removed(self, group_id: str) -> None:
+        """The record of the group is deleted. Offsets that were committed since make it one of generation 0."""
+        if group_id in self.by_group:
+            self.groups.obtain(group_id, NO_TIMESTAMP)
+
+    def _account(self, held: GroupOffsets, bytes_before: int) -> None:
+        total = self._instance_bytes.get(held.instance_id, 0) + held.bytes - bytes_before
+        if total:
+            self._instance_bytes[held.instance_id] = total
+        else:
+            self._instance_bytes.pop(held.instance_id, None)
+
+    def _forget_if_empty(self, group_id: str, held: GroupOffsets) -> None:
+        if not held.is_empty:
+            return
+        del self.by_group[group_id]
+        group = self.groups.get(group_id)
+        if group is not None and is_over(group) and not group.has_record:
+            self.groups.drop(group_id)
+
+    # -- commits -------------------------------------------------------------------------------------------------------
+
+    def commit(
+        self,
+        now: Now,
+        group_id: str,
+        generation: int,
+        member_id: str,
+        instance_id: str | None,
+        commits: Sequence[Commit],
+        retention_ms: int = DEFAULT_RETENTION_MS,
+    ) -> Outcome:
+        """GRP-21, GRP-22. The reply is an error code for each of `commits`."""
+        group = self.groups.get(group_id)
+        code = self._check_commit(group_id, group, generation, member_id, instance_id, transactional=False)
+        if code:
+            return Outcome([code] * len(commits))
+        timers: list[tuple[Hashable, int | None]] = []
+        if group is not None and group.state is not State.EMPTY:
+            # Who commits lives.
+            draft = Draft(now)
+            member = group.members[member_id]
+            draft.expect(group, member, member.session_timeout_ms)
+            timers = draft.timers()
+        return self._store(now, group_id, commits, retention_ms, timers=timers)
+
+    def commit_in_transaction(
+        self,
+        now: Now,
+        group_id: str,
+        generation: int,
+        member_id: str,
+        instance_id: str | None,
+        commits: Sequence[Commit],
+        producer: Producer,
+    ) -> Outcome:
+        """TXN-9: what is committed counts when the transaction does. The reply is as that of `commit`."""
+        group = self.groups.get(group_id)
+        code = self._check_commit(group_id, group, generation, member_id, instance_id, transactional=True)
+        if code:
+            return Outcome([code] * len(commits))
+        return self._store(now, group_id, commits, DEFAULT_RETENTION_MS, producer=producer)
+
+    def _check_commit(
+        self,
+        group_id: str,
+        group: Group | None,
+        generation: int,
+        member_id: str,
+        instance_id: str | None,
+        *,
+        transactional: bool,
+    ) -> int:
+        if group is not None:
+            return check_commit(group, generation, member_id, instance_id, transactional=transactional)
+        if generation > NO_GENERATION:
+            # Members are of groups that are known. In a transaction the group begins with this call, and has none.
+            return int(ErrorCode.UNKNOWN_MEMBER_ID if transactional else ErrorCode.ILLEGAL_GENERATION)
+        return 0 if self.groups.has_room(group_id) else int(ErrorCode.POLICY_VIOLATION)
+
+    def _store(
+        self,
+        now: Now,
+        group_id: str,
+        commits: Sequence[Commit],
+        retention_ms: int,
+        *,
+        producer: Producer | None = None,
+        timers: list[tuple[Hashable, int | None]] | None = None,
+    ) -> Outcome:
+        codes = self._codes(group_id, commits)
+        expire_ms = NO_TIMESTAMP if retention_ms == DEFAULT_RETENTION_MS else now.wall_ms + retention_ms
+        records = []
+        for commit, code in zip(commits, codes, strict=True):
+            if code:
+                continue
+            committed_ms = now.wall_ms if commit.timestamp_ms == NO_TIMESTAMP else commit.timestamp_ms
+            value = OffsetValue(commit.offset, commit.leader_epoch, commit.metadata, committed_ms, expire_ms)
+            records.append(StateRecord(offset_key(group_id, commit.topic, commit.partition), offset_value(value)))
+        if not records:
+            return Outcome(codes, timers=timers)
+
+        def failed(code: int) -> list[int]:
+            told = commit_error(code)
+            return [known or told for known in codes]
+
+        outcome = Outcome(
+            codes, records, timers=timers, late=failed, refused=lambda code: Outcome(failed(code), timers=timers)
+        )
+        if producer is not None:
+            outcome.producer_id, outcome.producer_epoch = producer
+        return outcome
+
+    def _codes(self, group_id: str, commits: Sequence[Commit]) -> list[int]:
+        held = self.by_group.get(group_id)
+        room = OFFSETS_PER_GROUP_MAX - (0 if held is None else held.count)
+        instance_id = split_internal(group_id)[0] if held is None else held.instance_id
+        bytes_left = OFFSET_BYTES_PER_INSTANCE_MAX - self._instance_bytes.get(instance_id, 0)
+        codes = []
+        for commit in commits:
+            if not self._metadata_fits(commit.metadata):
+                codes.append(int(ErrorCode.OFFSET_METADATA_TOO_LARGE))
+                continue
+            entry = None if held is None else held.get(commit.topic, commit.partition)
+            more_bytes = len(commit.metadata) + (ENTRY_BYTES if entry is None else -len(entry.metadata))
+            # Who is at a limit may go on with what there is.
+            if (entry is None and room <= 0) or (more_bytes > 0 and more_bytes > bytes_left):
+                codes.append(int(ErrorCode.POLICY_VIOLATION))
+                continue
+            room -= entry is None
+            bytes_left -= more_bytes
+            codes.append(0)
+        return codes
+
+    def _metadata_fits(self, metadata: str) -> bool:
+        """Counted as Kafka does, in UTF-16; and a record must be able to hold it."""
+        limit = self.settings.metadata_bytes_max
+        if metadata.isascii():
+            return len(metadata) <= min(limit, TEXT_BYTES_MAX)
+        return len(metadata.encode("utf-16-le")) // 2 <= limit and len(metadata.encode()) <= TEXT_BYTES_MAX
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    def fetch(
+        self, group_id: str, wanted: Iterable[tuple[str, Sequence[int]]] | None, *, require_stable: bool
+    ) -> Outcome:
+        """GRP-23: by topic what is committed; for None all there is. The reply is `[(topic, [Fetched])]`."""
+        held = self.by_group.get(group_id)
+        if wanted is None:
+            wanted = () if held is None else ((topic, tuple(found)) for topic, found in held.topics.items())
+        unstable = held if require_stable and held is not None and held.pending else None
+        reply = []
+        for topic, partitions in wanted:
+            known: Mapping[int, Committed] = {} if held is None else held.topics.get(topic, {})
+            lines = []
+            for partition in partitions:
+                if unstable is not None and unstable.is_pending(topic, partition):
+                    code = int(ErrorCode.UNSTABLE_OFFSET_COMMIT)
+                    lines.append(Fetched(partition, NO_OFFSET, NO_LEADER_EPOCH, "", code))
+                    continue
+                entry = known.get(partition)
+                if entry is None:
+                    lines.append(Fetched(partition, NO_OFFSET, NO_LEADER_EPOCH, ""))
+                else:
+                    lines.append(Fetched(partition, entry.offset, entry.leader_epoch, entry.metadata))
+            reply.append((topic, lines))
+        return Outcome(reply, reads=True)

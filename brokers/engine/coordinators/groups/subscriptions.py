@@ -1,0 +1,53 @@
+"""Which topics the members of a group read, out of what clients call their subscription (GRP-28).
+
+Only the part that all versions of the consumer protocol begin with is read: int16 version, the topics. The broker
+never needs more (GRP-16).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from struct import Struct
+from struct import error as struct_error
+
+from instances import naming
+
+_HEAD = Struct(">hi")
+_LENGTH = Struct(">H")
+
+
+def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
+    """The names as the clients use them, of all members together. None: somebody's cannot be read."""
+    found: set[str] = set()
+    for subscription in subscriptions:
+        names = _names(subscription)
+        if names is None:
+            return None
+        found.update(names)
+    return frozenset(found)
+
+
+def stored_topics(group: str, names: Iterable[str]) -> frozenset[str]:
+    """The internal names, under which offsets are stored, of topics that members of an internal group id name."""
+    instance_id, _ = naming.split_internal(group)
+    if instance_id is None:
+        return frozenset(names)
+    return frozenset(naming.internal_topic(instance_id, name) for name in names)
+
+
+def _names(subscription: bytes) -> list[str] | None:
+    try:
+        version, count = _HEAD.unpack_from(subscription, 0)
+        at = _HEAD.size
+        if version < 0 or not 0 <= count <= (len(subscription) - at) // _LENGTH.size:
+            return None
+        names = []
+        for _ in range(count):
+            (length,) = _LENGTH.unpack_from(subscription, at)
+            at += _LENGTH.size + length
+            if at > len(subscription):
+                return None
+            names.append(str(subscription[at - length : at], "utf-8"))
+    except (struct_error, UnicodeDecodeError):
+        return None
+    return names
