@@ -30,7 +30,7 @@ class Loop(Protocol):
 
 
 class Runtime(Generic[M]):
-    """`make(index, leader_epoch)` makes an empty machine. `carry_out(index, effect)` does what a decision asks for.
+    """`make(log)` makes an empty machine for the partition that is led. `carry_out(index, effect)` does what a decision asks for.
 
     `partitions` is how many the state topic has, 0 while it does not exist.
     """
@@ -39,7 +39,7 @@ class Runtime(Generic[M]):
         self,
         *,
         topic: str,
-        make: Callable[[int, int], M],
+        make: Callable[[StateLog], M],
         loop: Loop,
         commit_timeout_ms: int,
         carry_out: Callable[[int, object], None] = lambda index, effect: None,
@@ -128,7 +128,7 @@ class Runtime(Generic[M]):
 
     def _begin(self, state_log: StateLog) -> None:
         index = state_log.index
-        shard = Shard(state_log, self._make(index, state_log.leader_epoch), self)
+        shard = Shard(state_log, self._make(state_log), self)
         self._shards[index] = shard
         self._loads[index] = self._loop.spawn(self._load(shard))
 

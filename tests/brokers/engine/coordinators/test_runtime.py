@@ -21,7 +21,7 @@ class House:
         self.log = FakeLog(at_once=at_once)
         self.runtime: Runtime[Counter] = Runtime(
             topic="__state",
-            make=lambda index, epoch: Counter(),
+            make=lambda log: Counter(),
             loop=self.loop,
             commit_timeout_ms=TIMEOUT_MS,
             carry_out=lambda index, effect: self.effects.append(effect),
