@@ -1,0 +1,59 @@
+"""Every group of one partition of the offsets topic, by its id and by its owner."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from brokers.engine.coordinators.groups.group import Group, State
+from brokers.engine.coordinators.groups.limits import GROUPS_PER_INSTANCE_MAX
+from brokers.engine.coordinators.settings import GroupSettings
+from instances.naming import split_internal
+
+
+class Groups:
+    """Ids are internal; `new_id` makes what is unique in a member's id."""
+
+    __slots__ = ("_by_id", "_by_instance", "settings")
+
+    def __init__(self, settings: GroupSettings) -> None:
+        self.settings = settings
+        self._by_id: dict[str, Group] = {}
+        self._by_instance: dict[str | None, dict[str, Group]] = {}
+
+    def __iter__(self) -> Iterator[Group]:
+        """A group may be dropped meanwhile."""
+        return iter(tuple(self._by_id.values()))
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def get(self, id: str) -> Group | None:
+        return self._by_id.get(id)
+
+    def of_instance(self, instance_id: str) -> tuple[Group, ...]:
+        return tuple(self._by_instance.get(instance_id, {}).values())
+
+    def has_room(self, id: str) -> bool:
+        """Whether the owner of this id may have one more group here."""
+        instance_id = split_internal(id)[0]
+        return instance_id is None or len(self._by_instance.get(instance_id, ())) < GROUPS_PER_INSTANCE_MAX
+
+    def obtain(self, id: str, now_ms: int) -> Group:
+        """The group, made if there is none. Ask `has_room` first, except when a record says that it is there."""
+        group = self._by_id.get(id)
+        if group is None:
+            group = self._by_id[id] = Group(id, now_ms)
+            self._by_instance.setdefault(split_internal(id)[0], {})[id] = group
+        return group
+
+    def drop(self, id: str) -> None:
+        """It is gone: who still holds it sees it Dead."""
+        group = self._by_id.pop(id, None)
+        if group is None:
+            return
+        group.state = State.DEAD
+        instance_id = split_internal(id)[0]
+        siblings = self._by_instance[instance_id]
+        del siblings[id]
+        if not siblings:
+            del self._by_instance[instance_id]

@@ -1,0 +1,26 @@
+"""What a group looks like from outside (GRP-29)."""
+
+from __future__ import annotations
+
+from brokers.engine.coordinators.groups.group import Group, State
+from brokers.engine.coordinators.groups.replies import DescribedMember, DescribeReply, ListedGroup
+
+
+def describe(group: Group) -> DescribeReply:
+    protocol = group.protocol if group.state is State.STABLE else None
+    members = [
+        DescribedMember(
+            member.member_id,
+            member.instance_id,
+            member.client_id,
+            member.client_host,
+            b"" if protocol is None else member.metadata(protocol),
+            b"" if protocol is None else member.assignment,
+        )
+        for member in group.members.values()
+    ]
+    return DescribeReply(0, group.state.value, group.protocol_type or "", protocol or "", members)
+
+
+def listed(group: Group) -> ListedGroup:
+    return ListedGroup(group.id, group.protocol_type or "", group.state.value)

@@ -1,0 +1,149 @@
+"""JoinGroup: who is let in, who is sent away with an id, and who makes the group rebalance (GRP-6, GRP-7, GRP-8)."""
+
+from __future__ import annotations
+
+from typing import Final
+from uuid import uuid4
+
+from brokers.engine.coordinators.groups import static
+from brokers.engine.coordinators.groups.book import Groups
+from brokers.engine.coordinators.groups.checking import check_member
+from brokers.engine.coordinators.groups.draft import Draft
+from brokers.engine.coordinators.groups.group import Group, State
+from brokers.engine.coordinators.groups.limits import (
+    GROUP_METADATA_BYTES_MAX,
+    MEMBER_METADATA_BYTES_MAX,
+    NAME_BYTES_MAX,
+    PROTOCOLS_MAX,
+)
+from brokers.engine.coordinators.groups.member import Member, metadata_bytes
+from brokers.engine.coordinators.groups.rebalancing import joined, prepare, try_to_complete
+from brokers.engine.coordinators.groups.replies import NO_MEMBER, JoinReply, JoinRequest, join_refused
+from brokers.engine.coordinators.outcome import PARKED, Outcome
+from brokers.engine.coordinators.settings import GroupSettings
+from brokers.engine.protocol.errors import ErrorCode
+
+# Who joins for the first time cannot send heartbeats before it is answered, and may be gone (GRP-14).
+FRESH_MS_MAX: Final = 300_000
+
+
+def join(groups: Groups, draft: Draft, group: Group | None, request: JoinRequest) -> Outcome:
+    """`group` None: nobody knows it yet. The id is not empty; the handler has seen to that (GRP-4)."""
+    settings = groups.settings
+    if not settings.session_timeout_ms_min <= request.session_timeout_ms <= settings.session_timeout_ms_max:
+        return draft.outcome(join_refused(request.member_id, ErrorCode.INVALID_SESSION_TIMEOUT))
+    if not is_modest(request):
+        return draft.outcome(join_refused(request.member_id, ErrorCode.INVALID_REQUEST))
+    if group is None:
+        if request.member_id != NO_MEMBER:
+            return draft.outcome(join_refused(request.member_id, ErrorCode.UNKNOWN_MEMBER_ID))
+        if not groups.has_room(request.group_id):
+            return draft.outcome(join_refused(request.member_id, ErrorCode.POLICY_VIOLATION))
+        group = groups.obtain(request.group_id, draft.now.wall_ms)
+    if not has_seat(settings, group, request.member_id):
+        if group.remove(request.member_id) is not None:
+            draft.forget(group, request.member_id)
+        reply = join_refused(NO_MEMBER, ErrorCode.GROUP_MAX_SIZE_REACHED)
+    elif not fits(group, request):
+        reply = join_refused(request.member_id, ErrorCode.GROUP_MAX_SIZE_REACHED)
+    elif not group.supports(request.protocol_type, request.protocols):
+        reply = join_refused(request.member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    elif request.member_id != NO_MEMBER:
+        reply = _join_again(settings, draft, group, request)
+    elif request.instance_id is not None and request.instance_id in group.statics:
+        return static.replace(settings, draft, group, request, new_member_id(request))
+    elif request.needs_id:
+        reply = _give_id(settings, draft, group, request)
+    else:
+        reply = _enter(settings, draft, group, request, new_member_id(request))
+    try_to_complete(draft, group)
+    return draft.outcome(reply)
+
+
+def new_member_id(request: JoinRequest) -> str:
+    return f"{request.client_id if request.instance_id is None else request.instance_id}-{uuid4()}"
+
+
+def is_modest(request: JoinRequest) -> bool:
+    """Within what one member may say about itself."""
+    names = (request.member_id, request.instance_id or "", request.client_id, request.protocol_type)
+    return (
+        len(request.protocols) <= PROTOCOLS_MAX
+        and metadata_bytes(request.protocols) <= MEMBER_METADATA_BYTES_MAX
+        and all(len(name.encode()) <= NAME_BYTES_MAX for name in names)
+        and all(len(name.encode()) <= NAME_BYTES_MAX for name, _ in request.protocols)
+    )
+
+
+def has_seat(settings: GroupSettings, group: Group, member_id: str) -> bool:
+    """GRP-7. In a join phase those count who have joined: whoever comes last may be one too many."""
+    if group.state is State.EMPTY:
+        # Ids that were given out are seats as well, or they could be had without end.
+        return len(group.pending) < settings.members_max or member_id in group.pending
+    member = group.members.get(member_id)
+    if group.state is State.PREPARING:
+        return (member is not None and member.join_ticket is not None) or group.awaiting < settings.members_max
+    return member is not None or len(group.members) < settings.members_max
+
+
+def fits(group: Group, request: JoinRequest) -> bool:
+    member = group.members.get(request.member_id)
+    before = 0 if member is None else member.metadata_bytes
+    return group.metadata_bytes - before + metadata_bytes(request.protocols) <= GROUP_METADATA_BYTES_MAX
+
+
+def _give_id(settings: GroupSettings, draft: Draft, group: Group, request: JoinRequest) -> JoinReply:
+    if len(group.pending) >= settings.members_max:
+        return join_refused(NO_MEMBER, ErrorCode.GROUP_MAX_SIZE_REACHED)
+    member_id = new_member_id(request)
+    group.pending.add(member_id)
+    draft.await_pending(group, member_id, request.session_timeout_ms)
+    return join_refused(member_id, ErrorCode.MEMBER_ID_REQUIRED)
+
+
+def _enter(settings: GroupSettings, draft: Draft, group: Group, request: JoinRequest, member_id: str) -> object:
+    member = Member(
+        member_id,
+        request.instance_id,
+        request.client_id,
+        request.client_host,
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        session_timeout_ms=request.session_timeout_ms,
+        protocols=request.protocols,
+    )
+    member.is_fresh = True
+    member.join_ticket = draft.ticket
+    if not group.members:
+        group.protocol_type = request.protocol_type
+    if group.state is State.PREPARING and group.generation == 0:
+        group.newcomer = True
+    if member_id in group.pending:
+        draft.forget_pending(group, member_id)
+    group.add(member)
+    draft.expect(group, member, FRESH_MS_MAX)
+    prepare(draft, settings, group)
+    return PARKED
+
+
+def _join_again(settings: GroupSettings, draft: Draft, group: Group, request: JoinRequest) -> object:
+    member_id = request.member_id
+    if member_id in group.pending and request.instance_id is None:
+        return _enter(settings, draft, group, request, member_id)
+    code = check_member(group, member_id, request.instance_id)
+    if code:
+        return join_refused(member_id, code)
+    member = group.members[member_id]
+    unchanged = member.protocols == tuple(request.protocols)
+    if unchanged and (group.state is State.COMPLETING or (group.state is State.STABLE and group.leader != member_id)):
+        # It has missed the answer, or thinks it has; the generation is what it was.
+        return joined(group, member)
+    group.offers(member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
+    supersede_join(draft, group, member)
+    prepare(draft, settings, group)
+    return PARKED
+
+
+def supersede_join(draft: Draft, group: Group, member: Member) -> None:
+    """From here on the member waits with this call; the one before, if it still waits, is told to try again."""
+    before = group.awaits_join(member, draft.ticket)
+    draft.answer(before, join_refused(member.member_id, ErrorCode.REBALANCE_IN_PROGRESS))

@@ -1,0 +1,43 @@
+"""LeaveGroup, also of several members at once, and on behalf of static ones (GRP-15, GRP-20)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from brokers.engine.coordinators.groups.checking import check_member
+from brokers.engine.coordinators.groups.draft import Draft
+from brokers.engine.coordinators.groups.group import Group
+from brokers.engine.coordinators.groups.rebalancing import remove_and_rebalance, try_to_complete
+from brokers.engine.coordinators.groups.replies import NO_MEMBER, Leaver, LeaveReply, Left
+from brokers.engine.coordinators.outcome import Outcome
+from brokers.engine.coordinators.settings import GroupSettings
+from brokers.engine.protocol.errors import ErrorCode
+
+
+def leave(settings: GroupSettings, draft: Draft, group: Group | None, leavers: Sequence[Leaver]) -> Outcome:
+    if group is None:
+        unknown = int(ErrorCode.UNKNOWN_MEMBER_ID)
+        return draft.outcome(LeaveReply(0, [Left(*leaver, unknown) for leaver in leavers]))
+    left = [Left(*leaver, _leave(settings, draft, group, leaver)) for leaver in leavers]
+    try_to_complete(draft, group)
+    return draft.outcome(LeaveReply(0, left))
+
+
+def _leave(settings: GroupSettings, draft: Draft, group: Group, leaver: Leaver) -> int:
+    member_id, instance_id = leaver
+    if member_id == NO_MEMBER:
+        # An administrator removes whoever is in this place.
+        current = None if instance_id is None else group.statics.get(instance_id)
+        if current is None:
+            return int(ErrorCode.UNKNOWN_MEMBER_ID)
+        member_id = current
+    elif member_id in group.pending:
+        group.pending.discard(member_id)
+        draft.forget_pending(group, member_id)
+        return 0
+    else:
+        code = check_member(group, member_id, instance_id)
+        if code:
+            return code
+    remove_and_rebalance(draft, settings, group, group.members[member_id])
+    return 0

@@ -1,0 +1,167 @@
+"""The groups of one partition of the offsets topic: members by what they do, and offsets by what they commit.
+
+`coordinators.ports.Machine`. Each operation decides in a module of its own; here is what they share, and where records
+and deadlines find their way (GRP-24, GRP-25).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import structlog
+
+from brokers.engine.coordinators.groups import beating, describing, joining, leaving, rebalancing, syncing
+from brokers.engine.coordinators.groups.book import Groups
+from brokers.engine.coordinators.groups.draft import JOIN, PENDING, SESSION, SYNC, Draft
+from brokers.engine.coordinators.groups.formats import (
+    GroupKey,
+    UnknownFormat,
+    Unreadable,
+    read_group_value,
+    read_key,
+)
+from brokers.engine.coordinators.groups.group import Group, State
+from brokers.engine.coordinators.groups.offsets import ShardOffsets
+from brokers.engine.coordinators.groups.removals import EVERYTHING, TIMERS, Known, OffsetRemovals
+from brokers.engine.coordinators.groups.replies import (
+    DescribeReply,
+    JoinRequest,
+    Leaver,
+    ListedGroup,
+    SyncRequest,
+    join_refused,
+    sync_refused,
+)
+from brokers.engine.coordinators.outcome import Now, Outcome
+from brokers.engine.coordinators.settings import GroupSettings
+from brokers.engine.protocol.errors import ErrorCode
+
+log = structlog.get_logger(__name__)
+
+
+class GroupMachine:
+    """`offsets` answers what is asked about them, `removals` what deletes them."""
+
+    def __init__(self, settings: GroupSettings, known: Known = EVERYTHING) -> None:
+        self.settings = settings
+        self.groups = Groups(settings)
+        self.offsets = ShardOffsets(self.groups)
+        self.removals = OffsetRemovals(self.offsets, known)
+
+    # -- calls ---------------------------------------------------------------------------------------------------------
+
+    def join(self, now: Now, ticket: object, request: JoinRequest) -> Outcome:
+        return joining.join(self.groups, Draft(now, ticket), self.groups.get(request.group_id), request)
+
+    def sync(self, now: Now, ticket: object, request: SyncRequest) -> Outcome:
+        return syncing.sync(self.settings, Draft(now, ticket), self.groups.get(request.group_id), request)
+
+    def heartbeat(
+        self, now: Now, group_id: str, generation: int, member_id: str, instance_id: str | None = None
+    ) -> Outcome:
+        """The reply is an error code."""
+        return beating.beat(self.groups.get(group_id), now, generation, member_id, instance_id)
+
+    def leave(self, now: Now, ticket: object, group_id: str, leavers: Sequence[Leaver]) -> Outcome:
+        return leaving.leave(self.settings, Draft(now, ticket), self.groups.get(group_id), leavers)
+
+    def describe(self, group_id: str) -> Outcome:
+        """A group that nobody knows is Dead, which is no error (GRP-29)."""
+        group = self.groups.get(group_id)
+        return Outcome(DescribeReply(0, State.DEAD.value) if group is None else describing.describe(group), reads=True)
+
+    def listed(self, instance_id: str | None) -> list[ListedGroup]:
+        """The groups of an instance; None: of everybody."""
+        groups = self.groups if instance_id is None else self.groups.of_instance(instance_id)
+        return [describing.listed(group) for group in groups]
+
+    # -- records -------------------------------------------------------------------------------------------------------
+
+    def replay(self, key: bytes, value: bytes | None, offset: int, producer_id: int) -> None:
+        try:
+            read = read_key(key)
+        except UnknownFormat as error:
+            log.warning("group_key_unknown", offset=offset, reason=str(error))
+            return
+        except Unreadable as error:
+            log.error("group_key_unreadable", offset=offset, reason=str(error))
+            return
+        if isinstance(read, GroupKey):
+            self._replay_group(read.group, value, offset)
+        else:
+            self.offsets.replay(read, value, offset, producer_id)
+
+    def _replay_group(self, group_id: str, value: bytes | None, offset: int) -> None:
+        if value is None:
+            self.groups.drop(group_id)
+            self.offsets.replay_group_removed(group_id)
+            return
+        try:
+            record = read_group_value(value)
+        except (UnknownFormat, Unreadable) as error:
+            # What was known before stands: a member that is wrong there is put right by its next heartbeat.
+            log.error("group_unreadable", group=group_id, offset=offset, reason=str(error))
+            return
+        self.groups.obtain(group_id, record.state_timestamp_ms).restore(record)
+
+    def replay_marker(self, producer_id: int, committed: bool, offset: int) -> None:
+        self.offsets.replay_marker(producer_id, committed, offset)
+
+    def loaded(self, now: Now) -> Outcome:
+        """Members have a whole session to find the new coordinator (GRP-25). A group that is larger than is allowed by
+        now rebalances, and is smaller then (GRP-7).
+        """
+        draft = Draft(now)
+        for group in self.groups:
+            for member in group.members.values():
+                draft.expect(group, member, member.session_timeout_ms)
+            if len(group.members) > self.settings.members_max:
+                rebalancing.prepare(draft, self.settings, group)
+        outcome = draft.outcome()
+        outcome.timers += self.removals.timers_at_load(now)
+        return outcome
+
+    # -- time ----------------------------------------------------------------------------------------------------------
+
+    def on_timer(self, key: Hashable, now: Now) -> Outcome:
+        if key in TIMERS:
+            return self.removals.on_timer(key, now)
+        assert isinstance(key, tuple), "deadlines are known by tuples"
+        draft = Draft(now)
+        about, group_id = key[0], key[1]
+        group = self.groups.get(group_id)
+        if group is None:
+            return draft.outcome()
+        if about == SESSION:
+            member = group.members.get(key[2])
+            if member is not None:
+                beating.on_session_deadline(draft, self.settings, group, member)
+        elif about == PENDING:
+            beating.on_pending_deadline(draft, group, key[2])
+        elif about == JOIN:
+            rebalancing.on_join_deadline(draft, self.settings, group)
+        else:
+            assert about == SYNC, f"nobody waits for {about!r}"
+            syncing.on_sync_deadline(draft, self.settings, group)
+        return draft.outcome()
+
+    def unload(self) -> list[tuple[object, Any]]:
+        answers = self.removals.unload()
+        for group in self.groups:
+            answers += _waiting(group, ErrorCode.NOT_COORDINATOR)
+            group.state = State.DEAD
+        return answers
+
+
+def _waiting(group: Group, code: ErrorCode) -> list[tuple[object, Any]]:
+    """Everybody who waits in a group, told this. Nobody waits there afterwards."""
+    answers: list[tuple[object, Any]] = []
+    for member in group.members.values():
+        ticket = group.awaits_join(member, None)
+        if ticket is not None:
+            answers.append((ticket, join_refused(member.member_id, code)))
+        if member.sync_ticket is not None:
+            answers.append((member.sync_ticket, sync_refused(code)))
+            member.sync_ticket = None
+    return answers

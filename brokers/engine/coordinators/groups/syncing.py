@@ -1,0 +1,98 @@
+"""SyncGroup: the leader says who gets what, everybody takes its own (GRP-12)."""
+
+from __future__ import annotations
+
+from brokers.engine.coordinators.groups.checking import check_generation
+from brokers.engine.coordinators.groups.draft import SYNC, Draft
+from brokers.engine.coordinators.groups.formats import group_key, group_value
+from brokers.engine.coordinators.groups.group import Group, State
+from brokers.engine.coordinators.groups.limits import GROUP_RECORD_BYTES_MAX
+from brokers.engine.coordinators.groups.rebalancing import fail_syncs, prepare, remove, try_to_complete
+from brokers.engine.coordinators.groups.recording import recording_error
+from brokers.engine.coordinators.groups.replies import SyncReply, SyncRequest, sync_refused
+from brokers.engine.coordinators.outcome import PARKED, Outcome, StateRecord
+from brokers.engine.coordinators.settings import GroupSettings
+from brokers.engine.protocol.errors import ErrorCode
+
+
+def sync(settings: GroupSettings, draft: Draft, group: Group | None, request: SyncRequest) -> Outcome:
+    if group is None:
+        return draft.outcome(sync_refused(ErrorCode.UNKNOWN_MEMBER_ID))
+    code = _check(group, request)
+    if code:
+        return draft.outcome(sync_refused(code))
+    if group.state is State.PREPARING:
+        return draft.outcome(sync_refused(ErrorCode.REBALANCE_IN_PROGRESS))
+    member = group.members[request.member_id]
+    if group.unsynced:
+        group.unsynced.discard(member.member_id)
+        if not group.unsynced:
+            draft.disarm(SYNC, group)
+    if group.state is State.STABLE:
+        draft.expect(group, member, member.session_timeout_ms)
+        return draft.outcome(_given(group, member.assignment), reads=True)
+    draft.answer(member.sync_ticket, sync_refused(ErrorCode.REBALANCE_IN_PROGRESS))
+    member.sync_ticket = draft.ticket
+    if member.member_id != group.leader:
+        return draft.outcome(PARKED)
+    return _assign(settings, draft, group, dict(request.assignments))
+
+
+def on_sync_deadline(draft: Draft, settings: GroupSettings, group: Group) -> None:
+    """Whoever has not asked for its assignment within the rebalance timeout is out."""
+    if group.state not in (State.COMPLETING, State.STABLE) or not group.unsynced:
+        return
+    for member_id in tuple(group.unsynced):
+        remove(draft, group, group.members[member_id])
+    group.unsynced.clear()
+    prepare(draft, settings, group)
+    try_to_complete(draft, group)
+
+
+def _check(group: Group, request: SyncRequest) -> int:
+    code = check_generation(group, request.generation, request.member_id, request.instance_id)
+    if code:
+        return code
+    if request.protocol_type is not None and request.protocol_type != group.protocol_type:
+        return int(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    if request.protocol is not None and request.protocol != group.protocol:
+        return int(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    return 0
+
+
+def _assign(settings: GroupSettings, draft: Draft, group: Group, assignments: dict[str, bytes]) -> Outcome:
+    """The assignment counts, and everybody has it, once it is written down."""
+    value = group_value(group.recorded(draft.now.wall_ms, assignments))
+    waiting = [(member, member.sync_ticket) for member in group.members.values() if member.sync_ticket is not None]
+
+    def refused(code: int) -> Outcome:
+        for member, ticket in waiting:
+            member.sync_ticket = ticket
+        fail_syncs(draft, group, recording_error(code))
+        prepare(draft, settings, group)
+        return draft.outcome(PARKED)
+
+    if len(value) > GROUP_RECORD_BYTES_MAX:
+        return refused(ErrorCode.MESSAGE_TOO_LARGE)
+    answers: list[tuple[object, SyncReply]] = []
+    own = sync_refused(ErrorCode.UNKNOWN_SERVER_ERROR)
+    for member, ticket in waiting:
+        reply = _given(group, assignments.get(member.member_id, b""))
+        if ticket is draft.ticket:
+            own = reply
+        else:
+            answers.append((ticket, reply))
+        member.sync_ticket = None
+        draft.expect(group, member, member.session_timeout_ms)
+    return Outcome(
+        own,
+        [StateRecord(group_key(group.id), value)],
+        answers=[*draft.answers(), *answers],
+        timers=draft.timers(),
+        refused=refused,
+        late=lambda code: sync_refused(recording_error(code)),
+    )
+
+
+def _given(group: Group, assignment: bytes) -> SyncReply:
+    return SyncReply(0, group.protocol_type, group.protocol, assignment)
