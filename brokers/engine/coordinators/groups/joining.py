@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 from uuid import uuid4
 
 from brokers.engine.coordinators.groups import static
@@ -40,6 +40,7 @@ def join(groups: Groups, draft: Draft, group: Group | None, request: JoinRequest
         if not groups.has_room(request.group_id):
             return draft.outcome(join_refused(request.member_id, ErrorCode.POLICY_VIOLATION))
         group = groups.obtain(request.group_id, draft.now.wall_ms)
+    reply: Any
     if not has_seat(settings, group, request.member_id):
         if group.remove(request.member_id) is not None:
             draft.forget(group, request.member_id)
@@ -101,7 +102,7 @@ def _give_id(settings: GroupSettings, draft: Draft, group: Group, request: JoinR
     return join_refused(member_id, ErrorCode.MEMBER_ID_REQUIRED)
 
 
-def _enter(settings: GroupSettings, draft: Draft, group: Group, request: JoinRequest, member_id: str) -> object:
+def _enter(settings: GroupSettings, draft: Draft, group: Group, request: JoinRequest, member_id: str) -> Any:
     member = Member(
         member_id,
         request.instance_id,
@@ -125,7 +126,7 @@ def _enter(settings: GroupSettings, draft: Draft, group: Group, request: JoinReq
     return PARKED
 
 
-def _join_again(settings: GroupSettings, draft: Draft, group: Group, request: JoinRequest) -> object:
+def _join_again(settings: GroupSettings, draft: Draft, group: Group, request: JoinRequest) -> Any:
     member_id = request.member_id
     if member_id in group.pending and request.instance_id is None:
         return _enter(settings, draft, group, request, member_id)
