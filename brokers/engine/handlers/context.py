@@ -24,6 +24,7 @@ from brokers.engine.handlers.durable_starts import DurableStarts
 from brokers.engine.partitions.follower_session import FollowerSession
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import PartitionTable
+from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.pulse import Pulse
 from brokers.engine.throttling.books import Books
 from brokers.engine.throttling.replication import ReplicationThrottle
@@ -65,6 +66,23 @@ class ProducerIds(Protocol):
     """Hands out producer ids (IDE-1, IDE-2)."""
 
     async def next_id(self) -> int: ...
+
+
+class VerifyTransaction(Protocol):
+    """Asks the coordinator of a transaction whether these partitions, by internal topic, are part of it (TXN-27). An
+    error code for each: 120 if not, 47, 49, 51 or 90 if there is no such transaction, 13, 14, 15 or 16 if nobody knows.
+    """
+
+    async def __call__(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[tuple[str, int]]
+    ) -> dict[tuple[str, int], int]: ...
+
+
+async def _nobody_knows(
+    transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[tuple[str, int]]
+) -> dict[tuple[str, int], int]:
+    """Before the assembly has plugged in who coordinates transactions."""
+    return dict.fromkeys(partitions, int(ErrorCode.COORDINATOR_NOT_AVAILABLE))
 
 
 @dataclass(slots=True)
@@ -116,6 +134,7 @@ class Engine:
     # What this broker coordinates; None until the assembly has plugged it in.
     groups: Runtime[Any] | None = None
     transactions: Runtime[Any] | None = None
+    verify_transaction: VerifyTransaction = _nobody_knows
     starts: DurableStarts = field(init=False)
 
     def __post_init__(self) -> None:

@@ -63,7 +63,7 @@ def _find(call: Call, key_type: int, key: str) -> Coordinator:
         internal_id = call.view.namespace.internal_id(key)
         leader = coordinator_of(call.engine, key_type, internal_id)
         if leader == NO_LEADER:
-            error, message = ErrorCode.COORDINATOR_NOT_AVAILABLE, _make_ready(call.engine, key_type)
+            error, message = ErrorCode.COORDINATOR_NOT_AVAILABLE, make_ready(call.engine, key_type)
         else:
             found = _reachable(call, leader, internal_id)
             if found is None:
@@ -95,7 +95,7 @@ def _state_topic(engine: Engine, key_type: int) -> StateTopic:
     return settings.groups_topic if key_type == GROUP else settings.transactions_topic
 
 
-def _make_ready(engine: Engine, key_type: int) -> str:
+def make_ready(engine: Engine, key_type: int) -> str:
     """Has the state topic made if it is not there; says what the client waits for."""
     wanted = _state_topic(engine, key_type)
     image = engine.current.image

@@ -27,6 +27,9 @@ from brokers.engine.handlers import (
     quotas,
     reassignments,
     topics,
+    transaction_listing,
+    transaction_partitions,
+    transactions,
     versions,
 )
 from brokers.engine.handlers.context import Handler
@@ -73,6 +76,11 @@ HANDLERS: Final[Mapping[int, Handler]] = {
     int(ApiKey.ALTER_PARTITION_REASSIGNMENTS): reassignments.alter_partition_reassignments,
     int(ApiKey.LIST_PARTITION_REASSIGNMENTS): reassignments.list_partition_reassignments,
     int(ApiKey.INIT_PRODUCER_ID): producers.init_producer_id,
+    int(ApiKey.ADD_PARTITIONS_TO_TXN): transaction_partitions.add_partitions_to_txn,
+    int(ApiKey.ADD_OFFSETS_TO_TXN): transactions.add_offsets_to_txn,
+    int(ApiKey.END_TXN): transactions.end_txn,
+    int(ApiKey.DESCRIBE_TRANSACTIONS): transaction_listing.describe_transactions,
+    int(ApiKey.LIST_TRANSACTIONS): transaction_listing.list_transactions,
     int(ApiKey.DESCRIBE_CONFIGS): configs.describe_configs,
     int(ApiKey.DESCRIBE_LOG_DIRS): log_dirs.describe_log_dirs,
     int(ApiKey.ALTER_CONFIGS): alter_configs.alter_configs,

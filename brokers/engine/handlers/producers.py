@@ -1,4 +1,4 @@
-"""InitProducerId for idempotent producers (IDE-1, IDE-2). Transactions are not offered."""
+"""InitProducerId (IDE-1, IDE-2, TXN-5). Who names a transactional id asks its coordinator, anybody else any broker."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import asyncio
 
 from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.cluster.store import ClusterStore
+from brokers.engine.handlers import transactions
 from brokers.engine.handlers.context import Call
-from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.protocol.errors import ErrorCode, downgraded
 from brokers.engine.protocol.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
 
 NO_PRODUCER = -1
@@ -32,12 +33,17 @@ class BlockProducerIds:
 
 
 async def init_producer_id(call: Call, request: InitProducerIdRequest) -> InitProducerIdResponse:
-    if request.transactional_id is not None:
-        empty = request.transactional_id == ""
-        code = ErrorCode.INVALID_REQUEST if empty else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        return _failed(code)
-    if (request.producer_id == NO_PRODUCER) != (request.producer_epoch == NO_PRODUCER):
+    has_id = request.producer_id != NO_PRODUCER
+    if has_id != (request.producer_epoch != NO_PRODUCER):
         return _failed(ErrorCode.INVALID_REQUEST)
+    if request.transactional_id is not None:
+        expected = (request.producer_id, request.producer_epoch) if has_id else None
+        code, producer_id, producer_epoch = await transactions.initialise(call, request, expected)
+        return InitProducerIdResponse(
+            error_code=downgraded(code, call.api_key, call.version),
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+        )
     try:
         producer_id = await call.engine.producer_ids.next_id()
     except ClusterError:

@@ -162,6 +162,9 @@ ADVERTISED_TENANT: Final[dict[ApiKey, tuple[int, int]]] = {
     _K.DELETE_RECORDS: (0, 2),
     _K.INIT_PRODUCER_ID: (0, 5),
     _K.OFFSET_FOR_LEADER_EPOCH: (0, 4),
+    _K.ADD_PARTITIONS_TO_TXN: (0, 5),
+    _K.ADD_OFFSETS_TO_TXN: (0, 4),
+    _K.END_TXN: (0, 4),
     _K.DESCRIBE_CONFIGS: (1, 4),
     _K.ALTER_CONFIGS: (0, 2),
     _K.DESCRIBE_LOG_DIRS: (0, 4),
@@ -170,6 +173,8 @@ ADVERTISED_TENANT: Final[dict[ApiKey, tuple[int, int]]] = {
     _K.DESCRIBE_CLIENT_QUOTAS: (0, 1),
     _K.ALTER_CLIENT_QUOTAS: (0, 1),
     _K.DESCRIBE_CLUSTER: (0, 1),
+    _K.DESCRIBE_TRANSACTIONS: (0, 0),
+    _K.LIST_TRANSACTIONS: (0, 1),
 }
 
 # The listener inside the cluster asks who is there first, and only the cluster itself says who leads and what moves.

@@ -72,7 +72,8 @@ _Load = dict[_Order, set[Partition]]
 
 
 class MarkerLink:
-    """`report(shard, markers, partitions)` hands back what is done and answers whether that shard still wants to know.
+    """`report(shard, markers, partitions)` hands back what is done, perhaps nothing, and answers whether it is still
+    wanted here; if not, whoever coordinates the transaction sends its markers.
 
     `image` answers the current picture. Everything runs on the loop's thread, and nothing is reported from inside
     `send`.
@@ -113,12 +114,6 @@ class MarkerLink:
         order = self._orders[markers.transactional_id] = _Order(shard, markers)
         self._call_later(0, lambda: self._route(order, markers.partitions))
 
-    def drop(self, shard: int) -> None:
-        """Somebody else coordinates these transactions, and sends their markers."""
-        for order in tuple(self._orders.values()):
-            if order.shard == shard:
-                self._forget(order)
-
     # -- where to ------------------------------------------------------------------------------------------------------
 
     def _route(self, order: _Order, partitions: Iterable[Partition]) -> None:
@@ -151,6 +146,9 @@ class MarkerLink:
         load.setdefault(order, set()).add(partition)
 
     def _again(self, order: _Order, partitions: Collection[Partition]) -> None:
+        if not self._report(order.shard, order.markers, ()):
+            self._forget(order)
+            return
         delay_ms = order.retry_ms
         order.attempts += 1
         self._call_later(delay_ms, lambda: self._route(order, partitions))

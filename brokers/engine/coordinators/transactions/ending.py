@@ -54,28 +54,31 @@ def end(book: Book, transactional_id: str, producer_id: int, producer_epoch: int
 
 
 def markers_written(book: Book, sent: SendMarkers, partitions: Collection[Partition], now: Now) -> Outcome:
-    """`partitions` of `sent` need no marker any more (TXN-12). Answers nothing. Harmless when repeated, and when it
-    comes too late.
+    """`partitions` of `sent` need no marker any more (TXN-12). Answers whether the transaction still waits for what was
+    sent, or did until this. Harmless when repeated, and when it comes too late.
     """
     entry = book.entry(sent.transactional_id)
     known = None if entry is None else entry.visible
     if entry is None or known is None or not _is_of(sent, book, known):
-        return Outcome()
+        return Outcome(False)
+    if entry.pending:
+        # The last record is on its way.
+        return Outcome(True)
     entry.owed.difference_update(partitions)
     return complete(book, sent.transactional_id, now)
 
 
 def complete(book: Book, transactional_id: str, now: Now) -> Outcome:
-    """The last record of a transaction, if no partition is owed a marker (TXN-13)."""
+    """The last record of a transaction, if no partition is owed a marker (TXN-13). Answers True."""
     entry = book.entry(transactional_id)
     if entry is None or not _is_done(entry) or entry.visible is None:
-        return Outcome()
+        return Outcome(True)
 
     def refused(_: int) -> Outcome:
         key = Completion(transactional_id)
-        return Outcome(timers=[(key, now.monotonic_ms + COMPLETION_RETRY_MS)])
+        return Outcome(True, timers=[(key, now.monotonic_ms + COMPLETION_RETRY_MS)])
 
-    return Outcome(records=[record_of(entry.visible.completed(now.wall_ms))], refused=refused)
+    return Outcome(True, records=[record_of(entry.visible.completed(now.wall_ms))], refused=refused)
 
 
 def _is_of(sent: SendMarkers, book: Book, known: TransactionMetadata) -> bool:

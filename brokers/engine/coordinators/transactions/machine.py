@@ -79,7 +79,7 @@ class TransactionMachine:
         return adding.verify_partitions(self.book, transactional_id, producer_id, producer_epoch, partitions)
 
     def markers_written(self, sent: SendMarkers, partitions: Collection[Partition], now: Now) -> Outcome:
-        """These partitions have their marker, or need none (TXN-12, TXN-13)."""
+        """These partitions have their marker, or need none (TXN-12, TXN-13). Answers whether it is still about them."""
         return ending.markers_written(self.book, sent, partitions, now)
 
     # -- the machine protocol ------------------------------------------------------------------------------------------

@@ -1,0 +1,121 @@
+"""AddPartitionsToTxn: one transaction from a client, or many from a broker, perhaps only to be verified (TXN-7,
+TXN-27).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any, Final
+
+from brokers.engine.access.authorizer import Operation, decide
+from brokers.engine.coordinators.transactions.metadata import Partition
+from brokers.engine.handlers.context import Call
+from brokers.engine.handlers.transactions import asked, id_refusal
+from brokers.engine.protocol.errors import ErrorCode, downgraded
+from brokers.engine.protocol.messages.transactions import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+)
+
+# From this version on only brokers ask.
+BATCHED_FROM: Final = 4
+TRANSACTIONS_PER_REQUEST_MAX: Final = 10_000
+
+# A topic as the client calls it, and a partition of it.
+Named = tuple[str, int]
+
+
+async def add_partitions_to_txn(call: Call, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
+    if call.version < BATCHED_FROM:
+        transaction = AddPartitionsToTxnTransaction(
+            transactional_id=request.v3_and_below_transactional_id,
+            producer_id=request.v3_and_below_producer_id,
+            producer_epoch=request.v3_and_below_producer_epoch,
+            verify_only=False,
+            topics=request.v3_and_below_topics,
+        )
+        return AddPartitionsToTxnResponse(
+            results_by_topic_v3_and_below=_by_topic(await _codes(call, transaction), call)
+        )
+    if call.view.instance_id is not None:
+        return AddPartitionsToTxnResponse(error_code=int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+    if len(request.transactions) > TRANSACTIONS_PER_REQUEST_MAX:
+        return AddPartitionsToTxnResponse(error_code=int(ErrorCode.INVALID_REQUEST))
+    found = await asyncio.gather(*(_codes(call, transaction) for transaction in request.transactions))
+    return AddPartitionsToTxnResponse(
+        results_by_transaction=[
+            AddPartitionsToTxnResult(
+                transactional_id=transaction.transactional_id, topic_results=_by_topic(codes, call)
+            )
+            for transaction, codes in zip(request.transactions, found, strict=True)
+        ]
+    )
+
+
+async def _codes(call: Call, transaction: AddPartitionsToTxnTransaction) -> dict[Named, int]:
+    """An error code for each partition that was named."""
+    named = dict.fromkeys(_named(transaction.topics))
+    partitions, refused = _allowed(call, named)
+    if refused:
+        # All or nothing: what could have been added was not tried.
+        return {one: refused.get(one, int(ErrorCode.OPERATION_NOT_ATTEMPTED)) for one in named}
+    refusal = id_refusal(call, transaction.transactional_id)
+    if refusal:
+        return dict.fromkeys(named, refusal)
+    internal_id = call.view.namespace.internal_id(transaction.transactional_id)
+    producer_id, producer_epoch = transaction.producer_id, transaction.producer_epoch
+    wanted = list(partitions.values())
+    if transaction.verify_only:
+        verified: dict[Partition, int] = await asked(
+            call,
+            internal_id,
+            lambda machine, now, _: machine.verify_partitions(internal_id, producer_id, producer_epoch, wanted),
+            lambda code: dict.fromkeys(wanted, code),
+        )
+        return {one: verified[partition] for one, partition in partitions.items()}
+
+    def operation(machine: Any, now: Any, _: object) -> Any:
+        return machine.add_partitions(internal_id, producer_id, producer_epoch, wanted, now)
+
+    code = await asked(call, internal_id, operation, int)
+    return dict.fromkeys(named, code)
+
+
+def _named(topics: Iterable[AddPartitionsToTxnTopic]) -> Iterable[Named]:
+    for topic in topics:
+        for index in topic.partitions:
+            yield topic.name, index
+
+
+def _allowed(call: Call, named: Iterable[Named]) -> tuple[dict[Named, Partition], dict[Named, int]]:
+    """Which partitions are meant, and the error codes of those that this client may not write to or that are none."""
+    view = call.view
+    partitions: dict[Named, Partition] = {}
+    refused: dict[Named, int] = {}
+    for name, index in named:
+        topic = view.namespace.topics.get(name.encode())
+        code = decide(view.state, topic, Operation.PRODUCE, call.address)
+        if topic is None or not 0 <= index < len(topic.partitions):
+            code = code or int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if code or topic is None:
+            refused[name, index] = code
+        else:
+            partitions[name, index] = (topic.name, index)
+    return partitions, refused
+
+
+def _by_topic(codes: dict[Named, int], call: Call) -> list[AddPartitionsToTxnTopicResult]:
+    topics: dict[str, list[AddPartitionsToTxnPartitionResult]] = {}
+    for (name, index), code in codes.items():
+        topics.setdefault(name, []).append(
+            AddPartitionsToTxnPartitionResult(
+                partition_index=index, partition_error_code=downgraded(code, call.api_key, call.version)
+            )
+        )
+    return [AddPartitionsToTxnTopicResult(name=name, results_by_partition=lines) for name, lines in topics.items()]
