@@ -162,18 +162,21 @@ class MarkerLink:
             if not load:
                 del self._loads[broker_id]
                 return
-            request = _request(load)
+            if broker_id == self._broker_id:
+                # No connection to share: a partition whose followers are slow holds up nobody.
+                self._spawn(self._serve_here(load))
+                continue
             try:
-                if broker_id == self._broker_id:
-                    response = await self._write_here(request)
-                else:
-                    response = await self._brokers.request(broker_id, ApiKey.WRITE_TXN_MARKERS, VERSION, request)
+                response = await self._brokers.request(broker_id, ApiKey.WRITE_TXN_MARKERS, VERSION, _request(load))
             except PeerUnavailable as reason:
                 log.info("markers_not_sent", broker=broker_id, transactions=len(load), reason=str(reason))
                 for order, partitions in load.items():
                     self._again(order, partitions)
             else:
                 self._on_response(load, response)
+
+    async def _serve_here(self, load: _Load) -> None:
+        self._on_response(load, await self._write_here(_request(load)))
 
     def _take(self, broker_id: int) -> _Load:
         """The next request's share of what is owed."""

@@ -17,7 +17,8 @@ from brokers.engine.protocol.errors import MalformedRequest
 from brokers.engine.protocol.headers import decode_response_header, encode_request_frame
 from brokers.engine.replication.ports import CallLater, Connect, Link, Timer
 
-REQUEST_TIMEOUT_MS: Final = 30_000
+# Longer than what a peer itself waits for its followers.
+REQUEST_TIMEOUT_MS: Final = 35_000
 BACK_OFF_MS_MIN: Final = 50
 BACK_OFF_MS_MAX: Final = 1_000
 # Unanswered requests to one broker; whoever comes then is refused.

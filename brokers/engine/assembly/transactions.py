@@ -1,0 +1,176 @@
+"""What makes this broker a transaction coordinator: its shards, the way of markers to leaders, and the question of a
+leader whether a partition is part of a transaction (TXN-12, TXN-27).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from inspect import isawaitable
+from typing import Any, Final
+
+from brokers.engine.cluster.image import NO_LEADER, BrokerInfo, ClusterImage
+from brokers.engine.coordinators.ports import StateLog
+from brokers.engine.coordinators.runtime import Loop, Runtime
+from brokers.engine.coordinators.ticket import Ticket
+from brokers.engine.coordinators.transactions.machine import TransactionMachine
+from brokers.engine.coordinators.transactions.metadata import Partition
+from brokers.engine.coordinators.transactions.replies import SendMarkers, coordinator_error
+from brokers.engine.handlers import markers
+from brokers.engine.handlers.context import Engine
+from brokers.engine.handlers.coordinating import ask
+from brokers.engine.handlers.coordinators import TRANSACTION, coordinator_of
+from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.protocol.messages.transactions import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+from brokers.engine.replication.link import SocketLink
+from brokers.engine.replication.marker_link import MarkerLink
+from brokers.engine.replication.peers import Peers, PeerUnavailable
+from brokers.engine.replication.ports import LinkOwner
+
+TRIM_INTERVAL_S: Final = 1.0
+# A producer waits for this with its batch in hand.
+VERIFY_TIMEOUT_MS: Final = 5_000
+_VERIFY_VERSION: Final = 5
+
+
+class Transactions:
+    """Subscribes to the picture: create it before whoever loads shards, which send markers at once."""
+
+    def __init__(self, engine: Engine, loop: Loop) -> None:
+        self._engine = engine
+        settings = engine.coordination
+        self.runtime: Runtime[TransactionMachine] = Runtime(
+            topic=settings.transactions_topic.name,
+            make=self._make,
+            loop=loop,
+            commit_timeout_ms=settings.commit_timeout_ms,
+            carry_out=self._carry_out,
+        )
+        # A leader answers a marker when it is replicated; nobody's batch waits behind it.
+        self._marker_peers = self._peers("markers")
+        self._coordinator_peers = self._peers("verification")
+        self.link = MarkerLink(
+            broker_id=engine.broker_id,
+            image=lambda: engine.current.image,
+            brokers=self._marker_peers,
+            write_here=lambda request: markers.write_markers(engine, request),
+            report=self._report,
+            spawn=engine.spawn,
+            call_later=loop.call_later,
+        )
+        engine.transactions = self.runtime
+        engine.verify_transaction = self.verify
+        engine.current.subscribe(self.on_image)
+
+    def _peers(self, purpose: str) -> Peers:
+        engine = self._engine
+
+        def connect(broker: BrokerInfo, owner: LinkOwner) -> SocketLink:
+            return SocketLink(broker, owner, engine.control_secret, engine.loop)
+
+        return Peers(
+            connect=connect,
+            call_later=lambda delay_ms, callback: engine.loop.call_later(delay_ms / 1000, callback),
+            monotonic_ms=engine.clock.monotonic_ms,
+            client_id=f"broker-{engine.broker_id}-{purpose}",
+        )
+
+    def _make(self, log: StateLog) -> TransactionMachine:
+        engine = self._engine
+        return TransactionMachine(
+            log.leader_epoch,
+            engine.coordination.transactions,
+            lambda: log.high_watermark,
+            lambda instance_id: instance_id in engine.current.image.instances,
+        )
+
+    def on_image(self, _before: ClusterImage, after: ClusterImage) -> None:
+        self._marker_peers.on_brokers(after.brokers)
+        self._coordinator_peers.on_brokers(after.brokers)
+
+    def trim(self) -> None:
+        """Call every TRIM_INTERVAL_S."""
+        self._marker_peers.trim()
+        self._coordinator_peers.trim()
+
+    def close(self) -> None:
+        self._marker_peers.close()
+        self._coordinator_peers.close()
+
+    # -- markers -------------------------------------------------------------------------------------------------------
+
+    def _carry_out(self, index: int, effect: object) -> None:
+        assert isinstance(effect, SendMarkers)
+        self.link.send(index, effect)
+
+    def _report(self, index: int, sent: SendMarkers, partitions: Collection[Partition]) -> bool:
+        """Whether the transaction still waits for these markers."""
+        ticket = Ticket(lambda code: False, lambda reply: None)
+        reply = self.runtime.perform_at(
+            index, lambda machine, now, _: machine.markers_written(sent, partitions, now), ticket
+        )
+        return reply is not False
+
+    # -- verification --------------------------------------------------------------------------------------------------
+
+    async def verify(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[Partition]
+    ) -> dict[Partition, int]:
+        """`handlers.context.VerifyTransaction`: asks whoever coordinates the id."""
+        leader = coordinator_of(self._engine, TRANSACTION, transactional_id)
+        if leader == NO_LEADER:
+            return dict.fromkeys(partitions, int(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        if leader == self._engine.broker_id:
+            return await self._verify_here(transactional_id, producer_id, producer_epoch, partitions)
+        request = _request(transactional_id, producer_id, producer_epoch, partitions)
+        try:
+            response = await self._coordinator_peers.request(
+                leader, ApiKey.ADD_PARTITIONS_TO_TXN, _VERIFY_VERSION, request, VERIFY_TIMEOUT_MS
+            )
+        except PeerUnavailable:
+            return dict.fromkeys(partitions, int(ErrorCode.NETWORK_EXCEPTION))
+        return _codes(response, partitions)
+
+    async def _verify_here(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[Partition]
+    ) -> dict[Partition, int]:
+        def operation(machine: Any, _now: object, _ticket: object) -> Any:
+            return machine.verify_partitions(transactional_id, producer_id, producer_epoch, partitions)
+
+        def failed(code: int) -> dict[Partition, int]:
+            return dict.fromkeys(partitions, coordinator_error(code))
+
+        reply = ask(self._engine, self.runtime, transactional_id, operation, failed)
+        verified: dict[Partition, int] = await reply if isawaitable(reply) else reply
+        return verified
+
+
+def _request(
+    transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[Partition]
+) -> AddPartitionsToTxnRequest:
+    topics: dict[str, list[int]] = {}
+    for topic, index in partitions:
+        topics.setdefault(topic, []).append(index)
+    transaction = AddPartitionsToTxnTransaction(
+        transactional_id=transactional_id,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        verify_only=True,
+        topics=[AddPartitionsToTxnTopic(name=name, partitions=indexes) for name, indexes in topics.items()],
+    )
+    return AddPartitionsToTxnRequest(transactions=[transaction])
+
+
+def _codes(response: AddPartitionsToTxnResponse, partitions: Sequence[Partition]) -> dict[Partition, int]:
+    """A partition that is not answered for is not verified."""
+    codes = dict.fromkeys(partitions, response.error_code or int(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+    for transaction in response.results_by_transaction:
+        for topic in transaction.topic_results:
+            for line in topic.results_by_partition:
+                codes[topic.name, line.partition_index] = line.partition_error_code
+    return codes
