@@ -15,6 +15,7 @@ CONTROLLER_EPOCH = "/controller_epoch"
 CONFIG_CHANGES = "/config/changes"
 DELETE_TOPICS = "/admin/delete_topics"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
+CONSUMERS = "/consumers"
 INSTANCES = "/ckafka/instances"
 INSTANCE_ACKS = "/ckafka/acks"
 INSTANCE_PORTS = "/ckafka/ports"
@@ -26,7 +27,7 @@ DEFAULT_ENTITY = "<default>"
 
 # ZK-2: these exist before the first broker serves.
 PERSISTENT_AT_START = (
-    "/consumers",
+    CONSUMERS,
     BROKER_IDS,
     TOPICS,
     CONFIG_CHANGES,

@@ -16,6 +16,7 @@ from brokers.engine.cluster import (
     controller_writes,
     election_writes,
     isr_writes,
+    legacy_offsets,
     reassignment_writes,
     registration,
     topic_admin,
@@ -168,6 +169,20 @@ class ClusterStore:
         if validate_only:
             return None
         return await client_quotas.alter(self.tree, instance_id=instance_id, entity=entity, limits=changes)
+
+    # --- offsets of old consumers -------------------------------------------------------------------------------
+
+    async def write_legacy_offsets(self, group: str, offsets: Mapping[legacy_offsets.Key, int]) -> None:
+        """GRP-40: by internal group, topic and partition."""
+        await legacy_offsets.write(self.tree, group, offsets)
+
+    async def read_legacy_offsets(self, group: str, keys: Sequence[legacy_offsets.Key]) -> list[int | None]:
+        """None for what was never written."""
+        return await legacy_offsets.read(self.tree, group, keys)
+
+    async def remove_legacy_offsets(self, instance_id: str) -> int:
+        """What a deleted instance left; answers of how many groups."""
+        return await legacy_offsets.remove_instance(self.tree, instance_id)
 
     # --- this broker --------------------------------------------------------------------------------------------
 

@@ -33,6 +33,8 @@ class _Parked:
 # The reply to a call that is answered later, by its ticket.
 PARKED: Final = _Parked()
 NO_PRODUCER: Final = -1
+# Nobody has verified the transaction, and nobody has to.
+UNGUARDED: Final = -1
 
 
 def _not_expected(code: int) -> Outcome:
@@ -42,7 +44,8 @@ def _not_expected(code: int) -> Outcome:
 class Outcome:
     """One decision. Without records everything leaves at once.
 
-    `records` are appended as one batch, with acks=-1; with `producer_id` it is part of that producer's transaction.
+    `records` are appended as one batch, with acks=-1; with `producer_id` it is part of that producer's transaction, of
+    which `guard` says that it was verified (TXN-27).
     `answers` are `(ticket, reply)` of parked calls, `timers` are `(key, monotonic deadline in ms, None to cancel)`,
     `effects` are for the runtime's `carry_out`. `refused(code)` is decided instead when the append is refused: nothing
     was replayed then. `late(code)` makes the reply when the commit takes too long; the records stay in the log and
@@ -52,6 +55,7 @@ class Outcome:
     __slots__ = (
         "answers",
         "effects",
+        "guard",
         "late",
         "producer_epoch",
         "producer_id",
@@ -75,6 +79,7 @@ class Outcome:
         reads: bool = False,
         producer_id: int = NO_PRODUCER,
         producer_epoch: int = -1,
+        guard: int = UNGUARDED,
     ) -> None:
         self.reply = reply
         self.records = records or []
@@ -86,6 +91,7 @@ class Outcome:
         self.reads = reads
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
+        self.guard = guard
 
     def __repr__(self) -> str:
         return f"Outcome({self.reply!r}, records={len(self.records)}, answers={self.answers!r})"

@@ -74,6 +74,11 @@ class Shard(Generic[M]):
         """The reply, or PARKED when `ticket` is told later."""
         return self._settle(operation(self.machine, self._surroundings.now(), ticket), ticket)
 
+    def act(self, operation: Callable[[M, Now], Outcome]) -> None:
+        """A decision that nobody asked for; none while this shard answers nobody."""
+        if not self.refusal():
+            self._settle(operation(self.machine, self._surroundings.now()), None)
+
     def begin(self, last_offset: int) -> None:
         """Everything up to `last_offset` was replayed."""
         self.last_offset = max(self.last_offset, last_offset)
@@ -127,7 +132,7 @@ class Shard(Generic[M]):
             producer_id=outcome.producer_id,
             producer_epoch=outcome.producer_epoch,
         )
-        code, last_offset = self.log.append(batch, now)
+        code, last_offset = self.log.append(batch, now, outcome.guard)
         if code:
             return code
         offset = last_offset - len(outcome.records) + 1

@@ -1,0 +1,128 @@
+"""Offsets where consumers of before 0.8.2 kept them: `/consumers/<group>/offsets/<topic>/<partition>` (ZK-21, GRP-40).
+
+Group and topic are internal names, escaped as far as ZooKeeper needs it; the offset is decimal text. Every write holds
+to what was read before, so two writers cannot lose each other's partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from brokers.contract import paths
+from brokers.engine.cluster import changes, errors
+from brokers.engine.cluster.tree import (
+    BadVersion,
+    Create,
+    Delete,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    Operation,
+    Set,
+    Tree,
+)
+from instances.naming import split_internal
+
+# Of one instance. What is written here is in every ZooKeeper server's memory.
+GROUPS_PER_INSTANCE_MAX: Final = 100
+# Far below ZooKeeper's 1 MB frame.
+WRITES_PER_TRANSACTION_MAX: Final = 200
+
+Key = tuple[str, int]
+
+
+def group_path(group: str) -> str:
+    return f"{paths.CONSUMERS}/{_escaped(group)}"
+
+
+def offset_path(group: str, topic: str, partition: int) -> str:
+    return f"{group_path(group)}/offsets/{topic}/{partition}"
+
+
+async def read(tree: Tree, group: str, keys: Sequence[Key]) -> list[int | None]:
+    """The offset of each; None where there is none, or nothing that could be one. Raises StoreUnavailable."""
+    nodes = await tree.get_many([offset_path(group, topic, partition) for topic, partition in keys])
+    return [None if node is None else _offset(node.data) for node in nodes]
+
+
+async def write(tree: Tree, group: str, offsets: Mapping[Key, int]) -> None:
+    """All of them, in several transactions if they are many.
+
+    Raises:
+        PolicyViolation: the instance keeps as many groups here as it may.
+        Conflict: somebody else was faster every time.
+        StoreUnavailable: each may have been written or not.
+    """
+    keys = list(offsets)
+    for start in range(0, len(keys), WRITES_PER_TRANSACTION_MAX):
+        chunk = {key: offsets[key] for key in keys[start : start + WRITES_PER_TRANSACTION_MAX]}
+        for _ in range(changes.COMPARE_AND_SET_ATTEMPTS_MAX):
+            try:
+                await tree.commit(await _plan(tree, group, chunk))
+            except (NodeExists, BadVersion, NoNode):
+                continue
+            break
+        else:
+            raise errors.Conflict("The offsets could not be written.")
+
+
+async def remove_instance(tree: Tree, instance_id: str) -> int:
+    """Takes away what a deleted instance left; answers how many groups. Running twice is harmless."""
+    names = await tree.children(paths.CONSUMERS) or []
+    own = [name for name in names if split_internal(paths.desanitise(name))[0] == instance_id]
+    for name in own:
+        await _remove(tree, f"{paths.CONSUMERS}/{name}")
+    return len(own)
+
+
+async def _plan(tree: Tree, group: str, offsets: Mapping[Key, int]) -> list[Operation]:
+    root = group_path(group)
+    topics = dict.fromkeys(topic for topic, _ in offsets)
+    parents = [root, f"{root}/offsets", *(f"{root}/offsets/{topic}" for topic in topics)]
+    keys = list(offsets)
+    wanted = [offset_path(group, *key) for key in keys]
+    found = await tree.get_many([*parents, *wanted])
+    if found[0] is None:
+        await _check_room(tree, group)
+    operations: list[Operation] = [
+        Create(path) for path, node in zip(parents, found[: len(parents)], strict=True) if node is None
+    ]
+    for key, path, node in zip(keys, wanted, found[len(parents) :], strict=True):
+        data = str(offsets[key]).encode()
+        operations.append(Create(path, data) if node is None else Set(path, data, node.version))
+    return operations
+
+
+async def _check_room(tree: Tree, group: str) -> None:
+    instance_id = split_internal(group)[0]
+    if instance_id is None:
+        return
+    names = await tree.children(paths.CONSUMERS) or []
+    if sum(1 for name in names if name.startswith(f"{instance_id}.")) >= GROUPS_PER_INSTANCE_MAX:
+        raise errors.PolicyViolation(
+            f"At most {GROUPS_PER_INSTANCE_MAX} groups may keep their offsets in ZooKeeper; use the coordinator's."
+        )
+
+
+async def _remove(tree: Tree, path: str) -> None:
+    for name in await tree.children(path) or []:
+        await _remove(tree, f"{path}/{name}")
+    try:
+        await tree.commit([Delete(path, None)])
+    except (NoNode, NotEmpty):
+        # Somebody else removes it too, or wrote below it: the next sweep finds it.
+        return
+
+
+def _offset(data: bytes) -> int | None:
+    try:
+        return int(data.decode("ascii"))
+    except (UnicodeDecodeError, ValueError):
+        return None
+
+
+def _escaped(group: str) -> str:
+    """As it is where that is a name for ZooKeeper, which `.` and `..` are not."""
+    escaped = paths.sanitise(group)
+    return escaped.replace(".", "%2E") if escaped in (".", "..") else escaped

@@ -1,0 +1,61 @@
+"""The lines of a request that names partitions of a group's topics: which are refused at once, which go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, Protocol, TypeVar
+
+from brokers.engine.access.authorizer import Operation, decide
+from brokers.engine.handlers.context import Call
+from brokers.engine.protocol.errors import ErrorCode
+
+LineT = TypeVar("LineT", bound="Line")
+WantedT = TypeVar("WantedT", bound="WantedPartition")
+
+
+class Line(Protocol):
+    """Of an answer."""
+
+    error_code: int
+
+
+class WantedPartition(Protocol):
+    """Of a request."""
+
+    partition_index: int
+
+
+class Lines(Generic[LineT, WantedT]):
+    """`by_topic` has an answering line for each partition, under the client's names. `allowed` are those that the
+    coordinator shall see: internal topic, what is asked, the line that answers it.
+    """
+
+    __slots__ = ("allowed", "by_topic")
+
+    def __init__(self, call: Call, topics: Sequence[Any], make: Callable[[int, int], LineT]) -> None:
+        self.by_topic: list[tuple[str, list[LineT]]] = []
+        self.allowed: list[tuple[str, WantedT, LineT]] = []
+        view = call.view
+        for wanted in topics:
+            topic = view.namespace.topics.get(wanted.name.encode())
+            error = decide(view.state, topic, Operation.CONSUME, call.address)
+            lines = []
+            for partition in wanted.partitions:
+                line = make(partition.partition_index, error)
+                lines.append(line)
+                if error or topic is None:
+                    continue
+                if 0 <= partition.partition_index < len(topic.partitions):
+                    self.allowed.append((topic.name, partition, line))
+                else:
+                    line.error_code = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            self.by_topic.append((wanted.name, lines))
+
+    def settle(self, codes: Sequence[int]) -> None:
+        """What became of those that were allowed, in their order."""
+        for (_, _, line), code in zip(self.allowed, codes, strict=True):
+            line.error_code = code
+
+    def fail(self, code: int) -> None:
+        for _, _, line in self.allowed:
+            line.error_code = code

@@ -1,0 +1,77 @@
+"""OffsetDelete and DeleteGroups: an owner takes back what a group has committed, or the group (GRP-27)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any, Final
+
+from brokers.engine.handlers.context import Call
+from brokers.engine.handlers.coordinating import ask
+from brokers.engine.handlers.offset_lines import Lines
+from brokers.engine.handlers.offsets import id_refusal
+from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.protocol.messages.groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from brokers.engine.protocol.messages.offsets import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+
+GROUPS_PER_REQUEST_MAX: Final = 10_000
+
+
+async def offset_delete(call: Call, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
+    """What is wrong with the group is the answer for all of it."""
+    lines: Lines[OffsetDeleteResponsePartition, OffsetDeleteRequestPartition] = Lines(
+        call, request.topics, lambda index, code: OffsetDeleteResponsePartition(partition_index=index, error_code=code)
+    )
+    group_id = call.view.namespace.internal_id(request.group_id)
+    refusal = int(ErrorCode.INVALID_GROUP_ID) if not request.group_id else id_refusal(group_id)
+    if refusal:
+        return OffsetDeleteResponse(error_code=refusal, topics=[])
+    keys = [(topic, wanted.partition_index) for topic, wanted, _ in lines.allowed]
+    reply = ask(
+        call.engine,
+        call.engine.groups,
+        group_id,
+        lambda machine, now, ticket: machine.removals.delete_offsets(now, group_id, keys, ticket),
+        lambda code: (code, []),
+    )
+    error, codes = await reply if isinstance(reply, Awaitable) else reply
+    if error:
+        return OffsetDeleteResponse(error_code=error, topics=[])
+    lines.settle(codes)
+    return OffsetDeleteResponse(
+        topics=[OffsetDeleteResponseTopic(name=name, partitions=found) for name, found in lines.by_topic]
+    )
+
+
+async def delete_groups(call: Call, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
+    names = list(dict.fromkeys(request.groups_names))
+    codes = await asyncio.gather(*(_delete(call, name) for name in names[:GROUPS_PER_REQUEST_MAX]))
+    results = [
+        DeletableGroupResult(group_id=name, error_code=code)
+        for name, code in zip(names[:GROUPS_PER_REQUEST_MAX], codes, strict=True)
+    ]
+    beyond = int(ErrorCode.INVALID_REQUEST)
+    results += [DeletableGroupResult(group_id=name, error_code=beyond) for name in names[GROUPS_PER_REQUEST_MAX:]]
+    return DeleteGroupsResponse(results=results)
+
+
+async def _delete(call: Call, name: str) -> int:
+    group_id = call.view.namespace.internal_id(name)
+    refusal = id_refusal(group_id)
+    if refusal:
+        return refusal
+    reply: Any = ask(
+        call.engine,
+        call.engine.groups,
+        group_id,
+        lambda machine, now, ticket: machine.removals.delete_group(now, group_id, ticket),
+        int,
+    )
+    code: int = await reply if isinstance(reply, Awaitable) else reply
+    return code

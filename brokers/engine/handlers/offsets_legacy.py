@@ -1,0 +1,91 @@
+"""Version 0 of OffsetCommit and OffsetFetch: offsets in ZooKeeper, without groups and without leaders (GRP-40, DEC-10).
+
+Any broker answers. Only the connection that asked waits for ZooKeeper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from brokers.engine.access.authorizer import Operation, decide
+from brokers.engine.cluster.errors import ClusterError
+from brokers.engine.cluster.legacy_offsets import Key
+from brokers.engine.coordinators.groups.offsets import NO_OFFSET, Fetched
+from brokers.engine.handlers.context import Call, Engine
+from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.protocol.messages.offsets import OffsetCommitRequestPartition
+
+# Partitions of one request that are looked up in ZooKeeper.
+PARTITIONS_MAX: Final = 10_000
+
+Wanted = Sequence[tuple[str, Sequence[int]]]
+
+
+async def commit(
+    engine: Engine, group_id: str, wanted: Sequence[tuple[str, OffsetCommitRequestPartition]]
+) -> list[int]:
+    """An error code for each."""
+    if not group_id or len(wanted) > PARTITIONS_MAX:
+        code = ErrorCode.INVALID_REQUEST if group_id else ErrorCode.INVALID_GROUP_ID
+        return [int(code)] * len(wanted)
+    longest = engine.coordination.groups.metadata_bytes_max
+    codes = [
+        int(ErrorCode.OFFSET_METADATA_TOO_LARGE) if len(line.committed_metadata or "") > longest else 0
+        for _, line in wanted
+    ]
+    offsets = {
+        (topic, line.partition_index): line.committed_offset
+        for (topic, line), code in zip(wanted, codes, strict=True)
+        if not code
+    }
+    try:
+        await engine.store.write_legacy_offsets(group_id, offsets)
+    except ClusterError as failure:
+        return [code or failure.wire_code for code in codes]
+    return codes
+
+
+async def fetch(call: Call, group_id: str, wanted: Wanted) -> list[tuple[str, list[Fetched]]]:
+    """By topic as the client calls it. What was never committed is an error in this version."""
+    if sum(len(indexes) for _, indexes in wanted) > PARTITIONS_MAX:
+        return [(name, [_none(index, ErrorCode.INVALID_REQUEST) for index in indexes]) for name, indexes in wanted]
+    keys, refused = _readable(call, wanted)
+    found: dict[Key, int | None] = {}
+    failed = 0
+    if keys and group_id:
+        try:
+            offsets = await call.engine.store.read_legacy_offsets(group_id, list(keys.values()))
+        except ClusterError as failure:
+            failed = failure.wire_code
+        else:
+            found = dict(zip(keys, offsets, strict=True))
+    topics = []
+    for name, indexes in wanted:
+        lines = []
+        for index in indexes:
+            offset = found.get((name, index))
+            code = refused.get((name, index)) or failed or int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            lines.append(_none(index, code) if offset is None else Fetched(index, offset, -1, ""))
+        topics.append((name, lines))
+    return topics
+
+
+def _readable(call: Call, wanted: Wanted) -> tuple[dict[Key, Key], dict[Key, int]]:
+    """What may be looked up, by what the client calls it; and why the rest may not."""
+    view = call.view
+    keys: dict[Key, Key] = {}
+    refused: dict[Key, int] = {}
+    for name, indexes in wanted:
+        topic = view.namespace.topics.get(name.encode())
+        error = decide(view.state, topic, Operation.DESCRIBE, call.address)
+        for index in indexes:
+            if topic is not None and not error and 0 <= index < len(topic.partitions):
+                keys[name, index] = (topic.name, index)
+            else:
+                refused[name, index] = error or int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return keys, refused
+
+
+def _none(index: int, code: int) -> Fetched:
+    return Fetched(index, NO_OFFSET, -1, "", int(code))
