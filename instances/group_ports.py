@@ -165,7 +165,7 @@ class TransactionDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerLook:
-    """A producer as the leader of a partition knows it. `started_at` is its open transaction's first offset, or None."""
+    """A producer as a partition's leader knows it. `started_at` is its open transaction's first offset, or None."""
 
     topic: str
     partition: int

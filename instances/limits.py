@@ -21,6 +21,20 @@ CONFIG_VALUE_CHARS_MAX = 1_000
 ALLOW_LIST_ENTRIES_MAX = 512
 ADDRESS_CHARS_MAX = 43  # the longest CIDR: 39 characters of IPv6 and /128
 
+# One reset moves at most so many offsets: its table is read by a person, and its audit row holds them all.
+RESET_PARTITIONS_MAX = 1_000
+# A list of groups adds up lags as far as this; a larger group's is on its own page, a page of partitions at a time.
+LAG_PARTITIONS_PER_GROUP_MAX = 2_000
+LAG_PARTITIONS_PER_LIST_MAX = 10_000
+GROUP_LINES_PER_PAGE = 50
+# Partitions of one group that one look asks for; beyond, a topic at a time.
+GROUP_PARTITIONS_SHOWN_MAX = 10_000
+# The trend of a lag: a sample every so many seconds while somebody looks, a quarter of an hour long.
+LAG_SAMPLE_EVERY_S = 10
+LAG_SAMPLES_MAX = 90
+LAG_GREW_FOR_S = 60
+LAG_ENDS_PARTITIONS_MAX = 200
+
 # Undo: how long the data of a deleted instance is kept, and by then it is gone for good.
 RESTORE_FOR = timedelta(days=7)
 TRAFFIC_SECONDS_MAX = 900
@@ -38,5 +52,6 @@ def publish() -> None:
         Limit("instance_restore_days", RESTORE_FOR.days, "days", "How long a deleted instance can be restored."),
         Limit("allow_list_entries_max", ALLOW_LIST_ENTRIES_MAX, "entries", "Addresses in one allow-list of a topic."),
         Limit("partitions_per_topic_max", PARTITIONS_PER_TOPIC_MAX, "partitions", "Partitions of one topic."),
+        Limit("reset_partitions_max", RESET_PARTITIONS_MAX, "partitions", "Offsets that one reset of a group moves."),
         Limit("replication_factor_max", REPLICATION_FACTOR_MAX, "replicas", "Copies of each partition of a topic."),
     )

@@ -3,21 +3,31 @@
 from instances.services.changing import configure_instance, protect_instance, rename_instance, resize_instance
 from instances.services.creating import create_instance, retry_instance
 from instances.services.ending import delete_instance, restore_instance, resume_instance, suspend_instance
+from instances.services.group_common import group_ref
+from instances.services.groups import delete_group, delete_offsets, undo_offsets
+from instances.services.offsets import Reset, plan_reset, reset_offsets
 from instances.services.topics import create_topic, delete_topic, set_allow_list, update_topic
 
 __all__ = [
+    "Reset",
     "configure_instance",
     "create_instance",
     "create_topic",
+    "delete_group",
     "delete_instance",
+    "delete_offsets",
     "delete_topic",
+    "group_ref",
+    "plan_reset",
     "protect_instance",
     "rename_instance",
+    "reset_offsets",
     "resize_instance",
     "restore_instance",
     "resume_instance",
     "retry_instance",
     "set_allow_list",
     "suspend_instance",
+    "undo_offsets",
     "update_topic",
 ]

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from instances import ports
+from instances import group_ports, ports
 from quotas import ports as quota_ports
 from tests.support.fake_data_plane import FakeDataPlane, FakeObservation, FakeQuotas
+from tests.support.fake_groups import FakeGroups, FakeTransactions
 from tests.support.fleet import catalogue, plugged
 
 
@@ -39,3 +40,17 @@ def asked_to_reconcile() -> Iterator[list[str]]:
     asked: list[str] = []
     with plugged(ports.reconcile, asked.append):
         yield asked
+
+
+@pytest.fixture(autouse=True)
+def groups() -> Iterator[FakeGroups]:
+    found = FakeGroups()
+    with plugged(group_ports.group_door, found):
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def transactions() -> Iterator[FakeTransactions]:
+    found = FakeTransactions()
+    with plugged(group_ports.transaction_door, found):
+        yield found

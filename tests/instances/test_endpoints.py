@@ -13,6 +13,7 @@ from tenants.choices import Scope
 from tenants.models import Member
 from tests.instances.conftest import FakeDataPlane
 from tests.support.api_cases import Case, EndpointCases, pytest_generate_tests
+from tests.support.fake_groups import FakeGroups, FakeTransactions
 from tests.support.fleet import make_instance, make_running
 
 __all__ = ["pytest_generate_tests"]
@@ -95,3 +96,26 @@ class TestTopics(EndpointCases):
 
         Instance.objects.filter(tenant=owner.tenant).update(phase=Phase.DELETED.value)
         assert_problem(Api.of(owner).call(case.method, at, case.body), 404, "not_found")
+
+
+@pytest.mark.django_db
+class TestGroups(EndpointCases):
+    cases = (
+        Case("GET", "/instances/{instance}/groups", Scope.GROUPS_READ),
+        Case("GET", "/instances/{instance}/groups/{group}", Scope.GROUPS_READ),
+        Case("POST", "/instances/{instance}/groups/{group}/offsets", Scope.GROUPS_WRITE, body={"to": "earliest"}),
+        Case("DELETE", "/instances/{instance}/groups/{group}", Scope.GROUPS_WRITE, status=204),
+        Case("GET", "/instances/{instance}/transactions", Scope.GROUPS_READ),
+        Case("GET", "/instances/{instance}/transactions/{transaction}", Scope.GROUPS_READ),
+    )
+
+    @pytest.fixture(autouse=True)
+    def doors(self, groups: FakeGroups, transactions: FakeTransactions) -> None:
+        self.groups, self.transactions = groups, transactions
+
+    def places(self, owner: Member) -> dict[str, str]:
+        instance = make_running(owner.tenant)
+        self.groups.logs["orders", 0] = (0, 100)
+        self.groups.add(instance.pk, "etl", {("orders", 0): 40})
+        self.transactions.add(instance.pk, "mover", ("orders", 0), started_ms=1_790_000_000_000)
+        return {"instance": instance.pk, "group": "etl", "transaction": "mover"}

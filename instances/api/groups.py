@@ -1,0 +1,163 @@
+"""Consumer groups and transactions of an instance, asked of their coordinators as any Kafka admin client would."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from instances import access, group_selectors, services, transaction_selectors
+from instances.api import group_serializers as s
+from instances.offset_plans import Aim, Target
+from tenants.api.base import ApiView, endpoint
+from tenants.choices import Scope
+from tenants.errors import FieldError, Invalid
+
+DATA_PLANE_ERRORS = (409, 503)
+VALUES = {Aim.TIME: "time", Aim.OFFSET: "offset", Aim.SHIFT: "by", Aim.GIVEN: "offsets"}
+
+
+class GroupCollection(ApiView):
+    tag = "Groups"
+
+    @endpoint("list_groups", Scope.GROUPS_READ, query=s.GroupQuery, returns=s.GroupPageOut, errors=DATA_PLANE_ERRORS)
+    def get(self, request: Request, instance_id: str) -> Response:
+        """List consumer groups by name, with their lag."""
+        instance = access.instance(self.actor, instance_id)
+        page = group_selectors.group_page(
+            instance,
+            contains=self.query.get("contains", ""),
+            state=self.query.get("state", ""),
+            page_token=self.query.get("page_token"),
+            page_size=self.query["page_size"],
+        )
+        rows = group_selectors.with_lags(instance, page.rows)
+        shown = {"items": rows, "next_page_token": page.next_token, "silent": page.silent}
+        return self.one(shown, s.GroupPageOut)
+
+
+class GroupResource(ApiView):
+    tag = "Groups"
+
+    @endpoint("get_group", Scope.GROUPS_READ, query=s.GroupTopicQuery, returns=s.GroupOut, errors=DATA_PLANE_ERRORS)
+    def get(self, request: Request, instance_id: str, group: str) -> Response:
+        """Read a group with its members, what they were assigned, and how far each partition is read."""
+        instance = access.instance(self.actor, instance_id)
+        found = group_selectors.group_detail(instance, group, topic=self.query.get("topic", ""))
+        return self.one(found, s.GroupOut, etag=found.etag)
+
+    @endpoint("delete_group", Scope.GROUPS_WRITE, status=204, match=True, errors=DATA_PLANE_ERRORS)
+    def delete(self, request: Request, instance_id: str, group: str) -> Response:
+        """Delete a group without members, and its offsets."""
+        instance = access.instance(self.actor, instance_id)
+        if self.request.headers.get("If-Match"):
+            self.require_match(group_selectors.group_detail(instance, group, fresh=True).etag)
+        services.delete_group(acting=self.actor, instance=instance, group=group, dry_run=self.dry_run)
+        return self.nothing()
+
+
+class GroupOffsets(ApiView):
+    tag = "Groups"
+
+    @endpoint("reset_group_offsets", Scope.GROUPS_WRITE, body=s.ResetIn, returns=s.ResetOut, errors=DATA_PLANE_ERRORS)
+    def post(self, request: Request, instance_id: str, group: str) -> Response:
+        """Reset the offsets of a group without members.
+
+        Answers with the offsets before and after, also in a dry run. Nothing is moved out of what a log holds. To take
+        it back, send the offsets before with `"to": "given"`.
+        """
+        instance = access.instance(self.actor, instance_id)
+        wanted = [(topic["name"], topic.get("partitions")) for topic in self.body.get("topics", ())]
+        done = services.reset_offsets(
+            acting=self.actor,
+            instance=instance,
+            group=group,
+            target=_target(self.body),
+            wanted=wanted,
+            dry_run=self.dry_run,
+        )
+        return self.one(done, s.ResetOut)
+
+    @endpoint("delete_group_offsets", Scope.GROUPS_WRITE, query=s.OffsetsQuery, status=204, errors=DATA_PLANE_ERRORS)
+    def delete(self, request: Request, instance_id: str, group: str) -> Response:
+        """Forget a group's offsets of a topic that its members do not read."""
+        instance = access.instance(self.actor, instance_id)
+        services.delete_offsets(
+            acting=self.actor, instance=instance, group=group, topic=self.query["topic"], dry_run=self.dry_run
+        )
+        return self.nothing()
+
+
+class TransactionCollection(ApiView):
+    tag = "Groups"
+
+    @endpoint(
+        "list_transactions",
+        Scope.GROUPS_READ,
+        query=s.TransactionQuery,
+        returns=s.TransactionPageOut,
+        errors=DATA_PLANE_ERRORS,
+    )
+    def get(self, request: Request, instance_id: str) -> Response:
+        """List transactional ids by name, with what is open."""
+        state = self.query.get("state", "")
+        states = sorted(transaction_selectors.IN_FLIGHT) if state == "in_flight" else [state] if state else []
+        page = transaction_selectors.transaction_page(
+            access.instance(self.actor, instance_id),
+            contains=self.query.get("contains", ""),
+            states=states,
+            page_token=self.query.get("page_token"),
+            page_size=self.query["page_size"],
+        )
+        shown = {"items": page.rows, "next_page_token": page.next_token, "silent": page.silent}
+        return self.one(shown, s.TransactionPageOut)
+
+
+class TransactionResource(ApiView):
+    tag = "Groups"
+
+    @endpoint("get_transaction", Scope.GROUPS_READ, returns=s.TransactionDetailOut, errors=DATA_PLANE_ERRORS)
+    def get(self, request: Request, instance_id: str, transactional_id: str) -> Response:
+        """Read a transactional id, and how the leaders of its partitions know its producer."""
+        found = transaction_selectors.transaction_detail(access.instance(self.actor, instance_id), transactional_id)
+        shown = s.TransactionOut(found.row).data | {"producers": [_producer(*line) for line in found.producers]}
+        return Response(shown)
+
+
+def _producer(place: tuple[str, int], look: Any, is_known: bool) -> dict[str, Any]:
+    return {
+        "topic": place[0],
+        "partition": place[1],
+        "is_known": is_known,
+        "first_offset": look.started_at if look else None,
+        "last_sequence": look.last_sequence if look else None,
+        "last_timestamp_ms": look.last_timestamp_ms if look else None,
+    }
+
+
+def _target(body: Any) -> Target:
+    """Where the offsets go. Raises `Invalid` for a value that is missing, or that another aim takes."""
+    aim = Aim(body["to"])
+    needed = VALUES.get(aim)
+    for name in VALUES.values():
+        if name == needed and name not in body:
+            raise Invalid.at(f"/{name}", f"`{aim.value}` needs it.", code="needed")
+        if name != needed and name in body:
+            raise Invalid.at(f"/{name}", f"`{aim.value}` does not take it.", code="not_taken")
+    if aim is Aim.GIVEN and "topics" in body:
+        raise Invalid.at("/topics", "`given` does not take it.", code="not_taken")
+    given = None
+    if aim is Aim.GIVEN:
+        given = {(one["topic"], one["partition"]): one["offset"] for one in body["offsets"]}
+        if len(given) != len(body["offsets"]):
+            detail = "A partition stands here twice."
+            raise Invalid(detail, errors=[FieldError(pointer="/offsets", detail=detail, code="repeated")])
+    at = body.get("time")
+    return Target(
+        aim=aim,
+        at_ms=None if at is None else round(at.timestamp() * 1_000),
+        offset=body.get("offset"),
+        by=body.get("by"),
+        given=given,
+    )

@@ -1,0 +1,298 @@
+"""Reads of consumer groups: a page of them with their lag, and one with its members and partitions.
+
+Only what is shown is asked for: a list asks for the page's groups, a group for its own partitions. Lag counts messages
+between the committed offset and the log's end, records of transactions and what compaction removed included.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from instances import access, lag_history
+from instances.group_ports import (
+    DEAD,
+    EARLIEST,
+    EMPTY_STATES,
+    Committed,
+    GroupDescription,
+    GroupListing,
+    GroupLook,
+    Member,
+    Partition,
+    group_door,
+)
+from instances.lag_history import Behind, Sample
+from instances.limits import GROUP_PARTITIONS_SHOWN_MAX, LAG_PARTITIONS_PER_GROUP_MAX, LAG_PARTITIONS_PER_LIST_MAX
+from instances.models import Instance
+from instances.ports import BrokerSilence
+from tenants.api import pages
+from tenants.errors import NotFound, Unavailable
+from tenants.models import AuditEntry
+
+STATES = ("Stable", "PreparingRebalance", "CompletingRebalance", "Empty", "Dead")
+UNDOABLE = ("group.offsets_reset", "group.offsets_deleted", "group.deleted")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worst:
+    """The partition with the largest lag."""
+
+    topic: str
+    partition: int
+    lag: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupRow:
+    """A group in a list. What is None is not known (yet); `trouble` says why where a broker is the cause."""
+
+    id: str
+    state: str
+    protocol_type: str
+    coordinator: int
+    members: int | None = None
+    partitions: int | None = None
+    lag: int | None = None
+    worst: Worst | None = None
+    trouble: str = ""
+    history: tuple[Sample, ...] = ()
+    is_growing: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupPage:
+    """Rows by name, the token of the next page, how many groups are in each state, and who kept silent."""
+
+    rows: tuple[GroupRow, ...]
+    next_token: str | None
+    counts: Mapping[str, int]
+    silent: tuple[BrokerSilence, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A partition of a group. `committed` None: nothing is; `start`, `end` None: not known, or no such partition."""
+
+    topic: str
+    partition: int
+    committed: int | None
+    metadata: str
+    start: int | None
+    end: int | None
+    member: Member | None
+    behind: Behind | None = None
+
+    @property
+    def place(self) -> Partition:
+        return self.topic, self.partition
+
+    @property
+    def lag(self) -> int | None:
+        return None if self.committed is None or self.end is None else max(0, self.end - self.committed)
+
+    @property
+    def is_lost(self) -> bool:
+        """The group reads on where the log no longer begins: messages in between were deleted unread."""
+        return self.committed is not None and self.start is not None and self.committed < self.start
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupDetail:
+    """One group. `lag` sums up the partitions whose lag is known; `unknown` counts the others with an offset."""
+
+    description: GroupDescription
+    lines: tuple[Line, ...]
+    lag: int | None
+    unknown: int
+    left_out: int
+    worst: Worst | None
+    trouble: str
+    history: tuple[Sample, ...]
+    is_growing: bool
+
+    @property
+    def id(self) -> str:
+        return self.description.id
+
+    @property
+    def is_empty(self) -> bool:
+        return self.description.state in EMPTY_STATES
+
+    @property
+    def etag(self) -> tuple[object, ...]:
+        """What changes when somebody joins, leaves or commits."""
+        members = tuple((member.id, member.assignment) for member in self.description.members)
+        offsets = tuple((*line.place, line.committed) for line in self.lines)
+        return self.id, self.description.state, members, offsets
+
+
+def group_page(
+    instance: Instance, *, contains: str = "", state: str = "", page_token: str | None = None, page_size: int = 50
+) -> GroupPage:
+    """A page of groups by name, without what takes asking each of them; `with_lags` fills that in."""
+    access.require_reachable(instance)
+    found = group_door.it.groups(instance.pk)
+    named = [group for group in found.groups if contains.lower() in group.id.lower()]
+    rows, next_token = pages.page_of_items(
+        [group for group in named if not state or group.state == state],
+        key=lambda group: group.id,
+        page_size=page_size,
+        page_token=page_token,
+        binding=f"groups {instance.pk} {contains} {state}",
+    )
+    return GroupPage(
+        rows=tuple(_bare(group) for group in rows),
+        next_token=next_token,
+        counts=Counter(group.state for group in named),
+        silent=found.silent,
+    )
+
+
+def with_lags(instance: Instance, rows: Sequence[GroupRow], *, now_ms: int | None = None) -> tuple[GroupRow, ...]:
+    """The same rows with members, lag, its trend and its worst partition."""
+    looks = group_door.it.look(instance.pk, [row.id for row in rows])
+    offsets = {row.id: looks[row.id].offsets or () for row in rows if row.id in looks}
+    ends = group_door.it.bounds(instance.pk, _counted(offsets))
+    full = [_with_lag(row, looks.get(row.id), offsets.get(row.id, ()), ends) for row in rows]
+    lags = {row.id: row.lag for row in full if row.lag is not None}
+    histories = lag_history.note_lags(instance.pk, lags, _now_ms() if now_ms is None else now_ms)
+    return tuple(
+        replace(row, history=histories[row.id], is_growing=lag_history.has_grown(histories[row.id]))
+        if row.id in histories
+        else row
+        for row in full
+    )
+
+
+def group_detail(
+    instance: Instance, group: str, *, topic: str = "", fresh: bool = False, now_ms: int | None = None
+) -> GroupDetail:
+    """One group with its members and every partition it has committed or been assigned, of one topic or all.
+
+    Raises `NotFound`, `Conflict` while there are no brokers to ask, and `Unavailable` when its coordinator does not say
+    whether it exists.
+    """
+    access.require_reachable(instance)
+    look = group_door.it.look(instance.pk, [group], fresh=fresh)[group]
+    description = known(group, look)
+    owners = {place: member for member in description.members for place in member.assignment or ()}
+    committed = {one.place: one for one in look.offsets or ()}
+    wanted = sorted(place for place in {*committed, *owners} if not topic or place[0] == topic)
+    places = wanted[:GROUP_PARTITIONS_SHOWN_MAX]
+    ends = group_door.it.bounds(instance.pk, places, fresh=fresh)
+    begins = group_door.it.bounds(instance.pk, places, EARLIEST, fresh=fresh)
+    lines = [_line(place, committed.get(place), begins, ends, owners) for place in places]
+    at_ms = _now_ms() if now_ms is None else now_ms
+    samples = lag_history.note_ends(instance.pk, group, ends, at_ms)
+    lines = [
+        replace(line, behind=lag_history.behind(line.place, line.committed, samples))
+        if line.committed is not None
+        else line
+        for line in lines
+    ]
+    lag, unknown, worst = _sums(lines)
+    is_whole = lag is not None and not topic and not unknown
+    history = lag_history.note_lags(instance.pk, {group: lag or 0}, at_ms)[group] if is_whole else ()
+    return GroupDetail(
+        description=description,
+        lines=tuple(lines),
+        lag=lag,
+        unknown=unknown,
+        left_out=len(wanted) - len(places),
+        worst=worst,
+        trouble=look.trouble,
+        history=history,
+        is_growing=lag_history.has_grown(history),
+    )
+
+
+def known(group: str, look: GroupLook) -> GroupDescription:
+    """The description of a group that exists. A group that only has offsets exists, too.
+
+    Raises `NotFound`, and `Unavailable` when nobody says.
+    """
+    if look.description is None:
+        raise Unavailable(f"Nothing is known of the group at the moment: {look.trouble}.", retry_after_s=1)
+    if look.description.state == DEAD and not look.offsets:
+        raise NotFound
+    return look.description
+
+
+def last_move(instance: Instance, group_ref: tuple[str, str]) -> AuditEntry | None:
+    """The latest reset or deletion of a group's offsets that was not undone since."""
+    rows = AuditEntry.objects.filter(
+        tenant_id=instance.tenant_id, target_type=group_ref[0], target_id=group_ref[1], action__startswith="group."
+    )
+    latest = rows.first()
+    return latest if latest is not None and latest.action in UNDOABLE else None
+
+
+def _bare(group: GroupListing) -> GroupRow:
+    return GroupRow(id=group.id, state=group.state, protocol_type=group.protocol_type, coordinator=group.coordinator)
+
+
+def _counted(offsets: Mapping[str, tuple[Committed, ...]]) -> set[Partition]:
+    """The partitions whose ends a list asks for: not more than its limits, group by group."""
+    places: set[Partition] = set()
+    for committed in offsets.values():
+        if len(committed) <= LAG_PARTITIONS_PER_GROUP_MAX:
+            wanted = places | {one.place for one in committed}
+            if len(wanted) <= LAG_PARTITIONS_PER_LIST_MAX:
+                places = wanted
+    return places
+
+
+def _with_lag(
+    row: GroupRow, look: GroupLook | None, offsets: tuple[Committed, ...], ends: Mapping[Partition, int]
+) -> GroupRow:
+    if look is None:
+        return row
+    lags = [(one, max(0, ends[one.place] - one.offset)) for one in offsets if one.place in ends]
+    worst = max(lags, key=lambda pair: pair[1], default=None)
+    description = look.description
+    return replace(
+        row,
+        state=description.state if description else row.state,
+        members=len(description.members) if description else None,
+        partitions=len(offsets) if look.offsets is not None else None,
+        lag=sum(lag for _, lag in lags) if len(lags) == len(offsets) and look.offsets else None,
+        worst=Worst(topic=worst[0].topic, partition=worst[0].partition, lag=worst[1]) if worst else None,
+        trouble=look.trouble,
+    )
+
+
+def _line(
+    place: Partition,
+    committed: Committed | None,
+    begins: Mapping[Partition, int],
+    ends: Mapping[Partition, int],
+    owners: Mapping[Partition, Member],
+) -> Line:
+    return Line(
+        topic=place[0],
+        partition=place[1],
+        committed=committed.offset if committed else None,
+        metadata=committed.metadata if committed else "",
+        start=begins.get(place),
+        end=ends.get(place),
+        member=owners.get(place),
+    )
+
+
+def _sums(lines: Iterable[Line]) -> tuple[int | None, int, Worst | None]:
+    """The whole lag, how many partitions with an offset it leaves out, and the worst partition."""
+    with_offset = [line for line in lines if line.committed is not None]
+    lags = [(line, line.lag) for line in with_offset if line.lag is not None]
+    worst = max(lags, key=lambda pair: pair[1], default=None)
+    return (
+        sum(lag for _, lag in lags) if lags else None,
+        len(with_offset) - len(lags),
+        Worst(topic=worst[0].topic, partition=worst[0].partition, lag=worst[1]) if worst else None,
+    )
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

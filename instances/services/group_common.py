@@ -1,0 +1,118 @@
+"""What services of groups share: who may, what is there, the audit row, and writes that happen whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from instances import group_selectors
+from instances.access import require_reachable
+from instances.group_ports import EMPTY_STATES, Committed, GroupDescription, Partition, group_door
+from instances.models import Instance
+from tenants import access, audit
+from tenants.actors import Actor
+from tenants.choices import Scope
+from tenants.errors import Conflict, DomainError, Unavailable
+from tenants.models import AuditEntry
+
+logger = logging.getLogger(__name__)
+
+REF_CHARS_MAX = 240
+Offsets = Mapping[Partition, int | None]
+
+
+def present(acting: Actor, instance: Instance, group: str) -> tuple[GroupDescription, tuple[Committed, ...]]:
+    """A group that exists, and its offsets, for somebody who may change it.
+
+    Raises `NotFound`, and `Unavailable` when its coordinator does not answer.
+    """
+    access.require(acting, Scope.GROUPS_WRITE)
+    require_reachable(instance)
+    look = group_door.it.look(instance.pk, [group], fresh=True)[group]
+    description = group_selectors.known(group, look)
+    return description, offsets_known(look.offsets, look.trouble)
+
+
+def offsets_known(offsets: tuple[Committed, ...] | None, trouble: str) -> tuple[Committed, ...]:
+    """Offsets that somebody is about to change. Raises `Unavailable` where they are not known."""
+    if offsets is None:
+        raise Unavailable(f"Nothing is known of the group at the moment: {trouble}.", retry_after_s=1)
+    return offsets
+
+
+def require_empty(group: str, state: str) -> None:
+    """Raise `Conflict(group_not_empty)` while a group has members (GRP-21)."""
+    if state not in EMPTY_STATES:
+        raise Conflict(
+            f"{group} has running members. Stop them first; Kafka refuses it otherwise.", code="group_not_empty"
+        )
+
+
+def write(instance: Instance, group: str, wanted: Offsets, before: Offsets) -> None:
+    """Commit offsets and forget those that are None. When a part is refused, the rest is put back and it is said."""
+    try:
+        refused = _write(instance, group, wanted)
+        reason = next(iter(refused.values()), "")
+    except DomainError:
+        _put_back(instance, group, before)
+        raise
+    if refused:
+        _put_back(instance, group, {place: before[place] for place in wanted if place not in refused})
+        raise Unavailable(f"The brokers answered: {reason}", retry_after_s=1)
+
+
+def record(
+    acting: Actor,
+    instance: Instance,
+    group: str,
+    action: str,
+    before: Mapping[str, Any] | None,
+    after: Mapping[str, Any] | None,
+) -> AuditEntry:
+    """The audit row of a change of a group."""
+    return audit.record(acting, action, group_ref(instance, group), before, after, tenant=instance.tenant)
+
+
+def listed(offsets: Iterable[tuple[Partition, int | None]]) -> list[list[Any]]:
+    """`[topic, partition, offset]`: lists, because the audit log hides values under keys that sound secret."""
+    return [[topic, index, offset] for (topic, index), offset in offsets]
+
+
+def offsets_of(values: Mapping[str, Any] | None) -> dict[Partition, int | None]:
+    """The offsets that `listed` put into an audit row."""
+    return {(topic, index): offset for topic, index, offset in (values or {}).get("offsets", ())}
+
+
+def group_ref(instance: Instance, group: str) -> tuple[str, str]:
+    """How the audit log names a group: `ins-…/etl`. What a column cannot hold is shortened, and stays unique."""
+    shown = group.replace("\x00", "�")
+    if shown != group or len(shown) > REF_CHARS_MAX:
+        shown = f"{shown[: REF_CHARS_MAX - 20]}…{hashlib.sha256(group.encode()).hexdigest()[:16]}"
+    return "group", f"{instance.pk}/{shown}"
+
+
+def _write(instance: Instance, group: str, wanted: Offsets) -> dict[Partition, str]:
+    commits = [
+        Committed(topic=topic, partition=index, offset=offset)
+        for (topic, index), offset in sorted(wanted.items())
+        if offset is not None
+    ]
+    forgotten = sorted(place for place, offset in wanted.items() if offset is None)
+    refused: dict[Partition, str] = {}
+    if commits:
+        refused |= group_door.it.commit(instance.pk, group, commits)
+    if forgotten:
+        refused |= group_door.it.delete_offsets(instance.pk, group, forgotten)
+    return refused
+
+
+def _put_back(instance: Instance, group: str, before: Offsets) -> None:
+    """What a write that failed half-way may have changed. Where this fails too, the first failure is the one told."""
+    if not before:
+        return
+    try:
+        _write(instance, group, before)
+    except DomainError as error:
+        logger.warning("offsets could not be put back", extra={"instance": instance.pk, "code": error.code})

@@ -1,0 +1,109 @@
+"""Consumer groups: forgetting one or its offsets of a topic, and taking back what was done to offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from django.db import transaction
+
+from instances import group_selectors
+from instances.access import require_reachable
+from instances.group_ports import group_door
+from instances.limits import RESET_PARTITIONS_MAX
+from instances.models import Instance
+from instances.services.group_common import (
+    group_ref,
+    listed,
+    offsets_known,
+    offsets_of,
+    present,
+    record,
+    require_empty,
+    write,
+)
+from tenants import access
+from tenants.access import fetch
+from tenants.actors import Actor
+from tenants.choices import Scope
+from tenants.errors import Conflict, Invalid, NotFound, Unavailable
+from tenants.models import AuditEntry
+
+
+@transaction.atomic
+def undo_offsets(*, acting: Actor, instance: Instance, group: str, entry_id: str, dry_run: bool = False) -> AuditEntry:
+    """Commit the offsets back that were there before a reset or a deletion, named by its audit row.
+
+    Raises `NotFound` for a row that is not this group's, `Conflict(changed_since)` when an offset has moved since, and
+    `Conflict(group_not_empty)`.
+    """
+    access.require(acting, Scope.GROUPS_WRITE)
+    require_reachable(instance)
+    rows = AuditEntry.objects.filter(
+        tenant_id=instance.tenant_id, target_id=group_ref(instance, group)[1], action__in=group_selectors.UNDOABLE
+    )
+    entry = fetch(rows, pk=entry_id)
+    was, became = offsets_of(entry.before), offsets_of(entry.after)
+    if not was:
+        raise NotFound
+    look = group_door.it.look(instance.pk, [group], fresh=True)[group]
+    if look.description is None:
+        raise Unavailable(f"Nothing is known of the group at the moment: {look.trouble}.", retry_after_s=1)
+    now = {one.place: one.offset for one in offsets_known(look.offsets, look.trouble)}
+    require_empty(group, look.description.state)
+    if any(now.get(place) != became.get(place) for place in was):
+        raise Conflict("Offsets have moved since, so the earlier ones are not put back.", code="changed_since")
+    before = {place: now.get(place) for place in was}
+    after = {"undone": entry.pk, "offsets": listed(was.items())}
+    made = record(acting, instance, group, "group.offsets_restored", {"offsets": listed(before.items())}, after)
+    if not dry_run:
+        write(instance, group, was, before)
+    return made
+
+
+@transaction.atomic
+def delete_group(*, acting: Actor, instance: Instance, group: str, dry_run: bool = False) -> AuditEntry:
+    """Forget a group and all its offsets. Raises `NotFound`, or `Conflict(group_not_empty)`.
+
+    Returns the audit row, which an undo takes as long as it holds all the offsets.
+    """
+    description, committed = present(acting, instance, group)
+    require_empty(group, description.state)
+    before: dict[str, object] = {"partitions": len(committed)}
+    if len(committed) <= RESET_PARTITIONS_MAX:
+        before["offsets"] = listed((one.place, one.offset) for one in committed)
+    entry = record(acting, instance, group, "group.deleted", before, None)
+    if not dry_run:
+        group_door.it.delete_group(instance.pk, group)
+    return entry
+
+
+@transaction.atomic
+def delete_offsets(
+    *,
+    acting: Actor,
+    instance: Instance,
+    group: str,
+    topic: str,
+    partitions: Sequence[int] | None = None,
+    dry_run: bool = False,
+) -> AuditEntry:
+    """Forget a group's offsets of one topic, or of some of its partitions; its members may run, but not read the topic.
+
+    Raises `NotFound` where there are none and `Conflict(topic_subscribed)`.
+    """
+    description, committed = present(acting, instance, group)
+    mine = [one for one in committed if one.topic == topic and (partitions is None or one.partition in partitions)]
+    if not mine:
+        raise NotFound
+    if len(mine) > RESET_PARTITIONS_MAX:
+        raise Invalid(f"At most {RESET_PARTITIONS_MAX} partitions at once.", code="too_many")
+    if any(place[0] == topic for member in description.members for place in member.assignment or ()):
+        raise Conflict("Members of the group read this topic.", code="topic_subscribed")
+    before = {"offsets": listed((one.place, one.offset) for one in mine)}
+    after = {"offsets": listed((one.place, None) for one in mine)}
+    entry = record(acting, instance, group, "group.offsets_deleted", before, after)
+    if not dry_run:
+        refused = group_door.it.delete_offsets(instance.pk, group, [one.place for one in mine])
+        if len(refused) == len(mine):
+            raise Conflict(next(iter(refused.values())), code="topic_subscribed")
+    return entry

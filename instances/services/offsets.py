@@ -1,0 +1,182 @@
+"""Resetting a group's offsets: the table first, then the same table carried out.
+
+The audit row holds where every offset was and went, so that undoing needs nothing else. It is written first and the
+door is called last: a refusal by the broker rolls everything back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from django.db import transaction
+
+from instances import ports
+from instances.group_ports import EARLIEST, EMPTY_STATES, LATEST, Committed, Partition, group_door
+from instances.limits import RESET_PARTITIONS_MAX
+from instances.models import Instance
+from instances.offset_plans import Aim, Change, Log, NoOffsetToShift, Target, plan
+from instances.services.group_common import listed, present, record, require_empty, write
+from tenants.actors import Actor
+from tenants.errors import Conflict, FieldError, Invalid, NotFound, Unavailable
+
+PLACES_TOLD_MAX = 20
+# Topics with the partitions meant; None means all of them.
+Wanted = Sequence[tuple[str, Sequence[int] | None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reset:
+    """What a reset does or did. `blocked_by` counts members that must stop first.
+
+    `entry_id` names the audit row that an undo takes; empty where nothing was done.
+    """
+
+    group: str
+    state: str
+    changes: tuple[Change, ...]
+    blocked_by: int = 0
+    entry_id: str = ""
+
+    @property
+    def changed(self) -> tuple[Change, ...]:
+        return tuple(change for change in self.changes if change.is_change)
+
+    @property
+    def fingerprint(self) -> str:
+        """The same for the same table."""
+        lines = [(change.place, change.before, change.after) for change in self.changes]
+        return hashlib.sha256(repr(lines).encode()).hexdigest()[:16]
+
+
+def plan_reset(*, acting: Actor, instance: Instance, group: str, target: Target, wanted: Wanted = ()) -> Reset:
+    """The table of a reset, before and after; changes nothing, and is shown while the group has members, too.
+
+    `wanted` names topics and their partitions; nothing named means all partitions with an offset. Raises `NotFound`
+    for a group that is not there, `Invalid` with a place for what cannot be planned, and `Unavailable` where a leader
+    does not say what it holds.
+    """
+    description, offsets = present(acting, instance, group)
+    committed = {one.place: one for one in offsets}
+    places = _places(instance, target, wanted, committed)
+    if len(places) > RESET_PARTITIONS_MAX:
+        raise Invalid.at("/topics", f"At most {RESET_PARTITIONS_MAX} partitions at once.", code="too_many")
+    logs = _logs(instance, places, target)
+    missing = sorted(set(places) - set(logs))
+    if missing and not wanted:
+        missing = _still_there(instance, missing)
+    if missing:
+        raise Unavailable(f"The leaders of these partitions do not answer: {_told(missing)}.", retry_after_s=1)
+    try:
+        changes = plan(target, [place for place in places if place in logs], committed, logs)
+    except NoOffsetToShift as error:
+        detail = f"Nothing is committed to shift: {_told(error.places)}."
+        raise Invalid.at("/by", detail, code="no_committed_offset") from None
+    is_empty = description.state in EMPTY_STATES
+    return Reset(
+        group=group,
+        state=description.state,
+        changes=changes,
+        blocked_by=0 if is_empty else max(1, len(description.members)),
+    )
+
+
+@transaction.atomic
+def reset_offsets(
+    *,
+    acting: Actor,
+    instance: Instance,
+    group: str,
+    target: Target,
+    wanted: Wanted = (),
+    dry_run: bool = False,
+    expected: str = "",
+) -> Reset:
+    """Move a group's offsets. Raises `Conflict(group_not_empty)` while it has members; see also `plan_reset`.
+
+    `expected` is the fingerprint of the table somebody agreed to: another one raises `Conflict(changed_since)`.
+    """
+    found = plan_reset(acting=acting, instance=instance, group=group, target=target, wanted=wanted)
+    require_empty(group, found.state)
+    if expected and expected != found.fingerprint:
+        raise Conflict("The offsets have changed since the table was made. Look at it again.", code="changed_since")
+    was = {change.place: change.before for change in found.changed}
+    becomes = {change.place: change.after for change in found.changed}
+    after = {**_aim_words(target), "offsets": listed(becomes.items())}
+    entry = record(acting, instance, group, "group.offsets_reset", {"offsets": listed(was.items())}, after)
+    if not dry_run and becomes:
+        write(instance, group, becomes, was)
+    return replace(found, entry_id=entry.pk)
+
+
+# --- which partitions -------------------------------------------------------------------------------------------------
+
+
+def _places(
+    instance: Instance,
+    target: Target,
+    wanted: Sequence[tuple[str, Sequence[int] | None]],
+    committed: Mapping[Partition, Committed],
+) -> list[Partition]:
+    if target.aim is Aim.GIVEN:
+        assert target.given is not None
+        return sorted(target.given)
+    if not wanted:
+        if not committed:
+            raise Invalid.at("/topics", "The group has committed nothing. Name topics.", code="nothing_committed")
+        return sorted(committed)
+    places: set[Partition] = set()
+    for at, (topic, indexes) in enumerate(wanted):
+        try:
+            present = {look.index for look in ports.data_plane.it.topic(instance.pk, topic).partitions}
+        except NotFound:
+            raise Invalid.at(f"/topics/{at}/name", "There is no such topic.", code="not_found") from None
+        unknown = [index for index in indexes or () if index not in present]
+        if unknown:
+            detail = f"The topic has no partition {unknown[0]}."
+            raise Invalid(
+                detail, errors=[FieldError(pointer=f"/topics/{at}/partitions", detail=detail, code="not_found")]
+            )
+        places |= {(topic, index) for index in (present if indexes is None else indexes)}
+    return sorted(places)
+
+
+def _logs(instance: Instance, places: Sequence[Partition], target: Target) -> dict[Partition, Log]:
+    """What the leaders hold of partitions, where they answer."""
+    starts = group_door.it.bounds(instance.pk, places, EARLIEST, fresh=True)
+    ends = group_door.it.bounds(instance.pk, places, LATEST, fresh=True)
+    times: Mapping[Partition, int] = {}
+    if target.aim is Aim.TIME:
+        assert target.at_ms is not None
+        times = group_door.it.bounds(instance.pk, places, target.at_ms, fresh=True)
+    return {
+        place: Log(start=starts[place], end=ends[place], at_time=times.get(place))
+        for place in places
+        if place in starts and place in ends and (target.aim is not Aim.TIME or place in times)
+    }
+
+
+def _still_there(instance: Instance, places: Sequence[Partition]) -> list[Partition]:
+    """Those that are, of partitions nobody knows the bounds of: offsets of a topic that is gone are left alone."""
+    left: list[Partition] = []
+    for topic in sorted({place[0] for place in places}):
+        try:
+            indexes = {look.index for look in ports.data_plane.it.topic(instance.pk, topic).partitions}
+        except NotFound:
+            continue
+        left += [place for place in places if place[0] == topic and place[1] in indexes]
+    return left
+
+
+def _aim_words(target: Target) -> dict[str, Any]:
+    given = {"time_ms": target.at_ms, "offset": target.offset, "by": target.by}
+    return {"to": target.aim.value, **{name: value for name, value in given.items() if value is not None}}
+
+
+def _told(places: Iterable[Partition]) -> str:
+    """Partitions as one reads them: `orders/0, orders/3 and 12 more`."""
+    named = [f"{topic}/{index}" for topic, index in places]
+    shown = ", ".join(named[:PLACES_TOLD_MAX])
+    return shown if len(named) <= PLACES_TOLD_MAX else f"{shown} and {len(named) - PLACES_TOLD_MAX} more"

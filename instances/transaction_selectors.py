@@ -1,0 +1,143 @@
+"""Reads of transactions: a page of transactional ids with what their coordinators say, and one with its producers."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from instances import access
+from instances.group_ports import (
+    Partition,
+    ProducerLook,
+    TransactionDescription,
+    TransactionListing,
+    transaction_door,
+)
+from instances.models import Instance
+from instances.ports import BrokerSilence
+from tenants.api import pages
+from tenants.errors import NotFound, Unavailable
+
+STATES = ("Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Empty", "PrepareEpochFence")
+IN_FLIGHT = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
+# The coordinator looks every ten seconds for transactions past their time-out (TXN-17), and then it aborts them.
+OVERDUE_GRACE_MS = 30_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionRow:
+    """A transactional id in a list; what is None its coordinator did not say."""
+
+    id: str
+    state: str
+    producer_id: int
+    coordinator: int
+    producer_epoch: int | None = None
+    timeout_ms: int | None = None
+    started_ms: int | None = None
+    partitions: tuple[Partition, ...] | None = None
+    now_ms: int
+
+    @property
+    def age_ms(self) -> int | None:
+        """How long it is open; None where nothing is."""
+        return None if self.started_ms is None or self.state not in IN_FLIGHT else max(0, self.now_ms - self.started_ms)
+
+    @property
+    def is_overdue(self) -> bool:
+        """Open for longer than its time-out and the coordinator's patience together."""
+        return self.age_ms is not None and self.age_ms > (self.timeout_ms or 0) + OVERDUE_GRACE_MS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionPage:
+    rows: tuple[TransactionRow, ...]
+    next_token: str | None
+    counts: Mapping[str, int]
+    silent: tuple[BrokerSilence, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionDetail:
+    """One transactional id, and how each partition's leader knows its producer (None: the leader does not answer)."""
+
+    row: TransactionRow
+    producers: tuple[tuple[Partition, ProducerLook | None, bool], ...]
+
+
+def transaction_page(
+    instance: Instance,
+    *,
+    contains: str = "",
+    states: Sequence[str] = (),
+    page_token: str | None = None,
+    page_size: int = 50,
+    now_ms: int | None = None,
+) -> TransactionPage:
+    """Transactional ids by name, those in some states or all; only the page's are described."""
+    access.require_reachable(instance)
+    found = transaction_door.it.transactions(instance.pk)
+    named = [one for one in found.transactions if contains.lower() in one.id.lower()]
+    rows, next_token = pages.page_of_items(
+        [one for one in named if not states or one.state in states],
+        key=lambda one: one.id,
+        page_size=page_size,
+        page_token=page_token,
+        binding=f"transactions {instance.pk} {contains} {sorted(states)}",
+    )
+    described = transaction_door.it.describe(instance.pk, [row.id for row in rows])
+    at_ms = _now_ms() if now_ms is None else now_ms
+    return TransactionPage(
+        rows=tuple(_row(one, described.get(one.id), at_ms) for one in rows),
+        next_token=next_token,
+        counts=Counter(one.state for one in named),
+        silent=found.silent,
+    )
+
+
+def transaction_detail(instance: Instance, transactional_id: str, *, now_ms: int | None = None) -> TransactionDetail:
+    """One transactional id. Raises `NotFound`, and `Unavailable` when its coordinator does not answer."""
+    access.require_reachable(instance)
+    found = transaction_door.it.describe(instance.pk, [transactional_id]).get(transactional_id)
+    if found is None:
+        if any(one.id == transactional_id for one in transaction_door.it.transactions(instance.pk).transactions):
+            raise Unavailable("The transaction's coordinator does not answer at the moment.", retry_after_s=1)
+        raise NotFound
+    producers = transaction_door.it.producers(instance.pk, found.partitions)
+    lines = []
+    for place in found.partitions:
+        mine = [one for one in producers.get(place, ()) if one.producer_id == found.producer_id]
+        lines.append((place, mine[0] if mine else None, place in producers))
+    at_ms = _now_ms() if now_ms is None else now_ms
+    listing = TransactionListing(
+        id=found.id, producer_id=found.producer_id, state=found.state, coordinator=found.coordinator
+    )
+    return TransactionDetail(row=_row(listing, found, at_ms), producers=tuple(lines))
+
+
+def _row(listing: TransactionListing, found: TransactionDescription | None, now_ms: int) -> TransactionRow:
+    if found is None:
+        return TransactionRow(
+            id=listing.id,
+            state=listing.state,
+            producer_id=listing.producer_id,
+            coordinator=listing.coordinator,
+            now_ms=now_ms,
+        )
+    return TransactionRow(
+        id=found.id,
+        state=found.state,
+        producer_id=found.producer_id,
+        coordinator=found.coordinator,
+        producer_epoch=found.producer_epoch,
+        timeout_ms=found.timeout_ms,
+        started_ms=found.started_ms,
+        partitions=found.partitions,
+        now_ms=now_ms,
+    )
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

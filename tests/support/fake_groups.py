@@ -1,0 +1,191 @@
+"""Consumer groups and transactions kept in dicts: what coordinators and leaders would answer, without them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from instances.group_ports import (
+    DEAD,
+    EARLIEST,
+    EMPTY_STATES,
+    LATEST,
+    Committed,
+    GroupDescription,
+    GroupList,
+    GroupListing,
+    GroupLook,
+    Member,
+    Partition,
+    ProducerLook,
+    TransactionDescription,
+    TransactionList,
+    TransactionListing,
+)
+from instances.ports import BrokerSilence
+from tenants.errors import Conflict, NotFound, Unavailable
+
+COORDINATOR = 1
+
+
+def member(name: str, *assigned: Partition, instance_id: str | None = None) -> Member:
+    """A consumer called `name` on a host of its own."""
+    return Member(
+        id=f"{name}-id", client_id=name, host="10.0.0.7", instance_id=instance_id, assignment=tuple(sorted(assigned))
+    )
+
+
+@dataclass(slots=True)
+class FakeGroups:
+    """`instances.group_ports.GroupDoor`, by (instance id, group). `logs` are (start, end) of partitions.
+
+    `mute` are groups whose coordinator does not answer, `deaf` partitions whose leader does not, `refuses` partitions
+    whose offset is not taken.
+    """
+
+    descriptions: dict[tuple[str, str], GroupDescription] = field(default_factory=dict)
+    offsets: dict[tuple[str, str], dict[Partition, Committed]] = field(default_factory=dict)
+    logs: dict[Partition, tuple[int, int]] = field(default_factory=dict)
+    # What a look-up by time finds: the offset of the first message as young as anything.
+    at_time: dict[Partition, int] = field(default_factory=dict)
+    silent: tuple[BrokerSilence, ...] = ()
+    mute: set[str] = field(default_factory=set)
+    deaf: set[Partition] = field(default_factory=set)
+    refuses: set[Partition] = field(default_factory=set)
+    is_down: bool = False
+    looked_at: list[tuple[str, ...]] = field(default_factory=list)
+
+    def add(
+        self, instance_id: str, name: str, offsets: Mapping[Partition, int], *members: Member, state: str = ""
+    ) -> None:
+        """A group with offsets; Stable when it has members."""
+        self.descriptions[instance_id, name] = GroupDescription(
+            id=name,
+            state=state or ("Stable" if members else "Empty"),
+            protocol_type="consumer",
+            protocol="range" if members else "",
+            coordinator=COORDINATOR,
+            members=members,
+        )
+        self.offsets[instance_id, name] = {}
+        self._set(instance_id, name, [Committed(topic=t, partition=p, offset=o) for (t, p), o in offsets.items()])
+
+    def committed(self, instance_id: str, name: str) -> dict[Partition, int]:
+        """What a test compares."""
+        return {place: one.offset for place, one in self.offsets.get((instance_id, name), {}).items()}
+
+    def groups(self, instance_id: str) -> GroupList:
+        self._require_up()
+        return GroupList(
+            groups=tuple(
+                GroupListing(id=name, protocol_type="consumer", state=found.state, coordinator=COORDINATOR)
+                for (owner, name), found in sorted(self.descriptions.items())
+                if owner == instance_id
+            ),
+            silent=self.silent,
+        )
+
+    def look(self, instance_id: str, ids: Sequence[str], *, fresh: bool = False) -> Mapping[str, GroupLook]:
+        self._require_up()
+        self.looked_at.append(tuple(ids))
+        return {one: self._look(instance_id, one) for one in ids}
+
+    def _look(self, instance_id: str, name: str) -> GroupLook:
+        if name in self.mute:
+            return GroupLook(description=None, offsets=None, trouble="broker 1 does not answer")
+        dead = GroupDescription(id=name, state=DEAD, protocol_type="", protocol="", coordinator=COORDINATOR, members=())
+        offsets = self.offsets.get((instance_id, name), {})
+        return GroupLook(
+            description=self.descriptions.get((instance_id, name), dead),
+            offsets=tuple(offsets[place] for place in sorted(offsets)),
+        )
+
+    def bounds(
+        self, instance_id: str, places: Iterable[Partition], at: int = LATEST, *, fresh: bool = False
+    ) -> Mapping[Partition, int]:
+        self._require_up()
+        found = {place: self.logs[place] for place in places if place in self.logs and place not in self.deaf}
+        if at in (EARLIEST, LATEST):
+            return {place: log[0] if at == EARLIEST else log[1] for place, log in found.items()}
+        return {place: self.at_time.get(place, -1) for place in found}
+
+    def commit(self, instance_id: str, group: str, offsets: Sequence[Committed]) -> Mapping[Partition, str]:
+        self._require_empty(instance_id, group)
+        if (instance_id, group) not in self.descriptions:
+            self.add(instance_id, group, {})
+        self._set(instance_id, group, [one for one in offsets if one.place not in self.refuses])
+        return {one.place: "Refused by a test." for one in offsets if one.place in self.refuses}
+
+    def delete_group(self, instance_id: str, group: str) -> None:
+        self._require_empty(instance_id, group)
+        if self.descriptions.pop((instance_id, group), None) is None:
+            raise NotFound
+        self.offsets.pop((instance_id, group), None)
+
+    def delete_offsets(self, instance_id: str, group: str, places: Sequence[Partition]) -> Mapping[Partition, str]:
+        self._require_up()
+        for place in places:
+            self.offsets[instance_id, group].pop(place, None)
+        return {}
+
+    def _set(self, instance_id: str, name: str, offsets: Iterable[Committed]) -> None:
+        self.offsets[instance_id, name] |= {one.place: one for one in offsets}
+
+    def _require_empty(self, instance_id: str, group: str) -> None:
+        self._require_up()
+        found = self.descriptions.get((instance_id, group))
+        if found is not None and found.state not in EMPTY_STATES:
+            raise Conflict("The group has running members.", code="group_not_empty")
+
+    def _require_up(self) -> None:
+        if self.is_down:
+            raise Unavailable("No broker of the instance answers.", retry_after_s=1)
+
+
+@dataclass(slots=True)
+class FakeTransactions:
+    """`instances.group_ports.TransactionDoor`, by (instance id, transactional id)."""
+
+    found: dict[tuple[str, str], TransactionDescription] = field(default_factory=dict)
+    looks: dict[Partition, list[ProducerLook]] = field(default_factory=dict)
+    silent: tuple[BrokerSilence, ...] = ()
+    mute: set[str] = field(default_factory=set)
+
+    def add(self, instance_id: str, name: str, *partitions: Partition, state: str = "Ongoing", started_ms: int) -> None:
+        producer_id = 1_000 + len(self.found)
+        self.found[instance_id, name] = TransactionDescription(
+            id=name,
+            state=state,
+            producer_id=producer_id,
+            producer_epoch=3,
+            timeout_ms=60_000,
+            started_ms=started_ms,
+            coordinator=COORDINATOR,
+            partitions=partitions,
+        )
+        for topic, index in partitions:
+            look = ProducerLook(
+                topic=topic, partition=index, producer_id=producer_id, producer_epoch=3, last_sequence=4,
+                last_timestamp_ms=started_ms, coordinator_epoch=0, started_at=120,
+            )  # fmt: skip
+            self.looks.setdefault((topic, index), []).append(look)
+
+    def transactions(self, instance_id: str) -> TransactionList:
+        return TransactionList(
+            transactions=tuple(
+                TransactionListing(id=name, producer_id=one.producer_id, state=one.state, coordinator=COORDINATOR)
+                for (owner, name), one in sorted(self.found.items())
+                if owner == instance_id
+            ),
+            silent=self.silent,
+        )
+
+    def describe(self, instance_id: str, ids: Sequence[str]) -> Mapping[str, TransactionDescription]:
+        return {
+            one: self.found[instance_id, one]
+            for one in ids
+            if (instance_id, one) in self.found and one not in self.mute
+        }
+
+    def producers(self, instance_id: str, places: Iterable[Partition]) -> Mapping[Partition, Sequence[ProducerLook]]:
+        return {place: self.looks[place] for place in places if place in self.looks}
