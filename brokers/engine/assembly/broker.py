@@ -13,6 +13,7 @@ from brokers.contract.documents import BrokerDocument
 from brokers.engine import lifecycle
 from brokers.engine.assembly.admin import AdminPort
 from brokers.engine.assembly.cleaning import LogCleaning
+from brokers.engine.assembly.coordination import Coordination
 from brokers.engine.assembly.disks import Disks
 from brokers.engine.assembly.handover import hand_over
 from brokers.engine.assembly.instances import Bandwidth, InstancePorts
@@ -120,6 +121,7 @@ class Broker:
         )
         # The order of subscriptions is the order of dependence: what is led, what it may use, then who may come in.
         self.replication = Replication(config, self.engine, self.watcher, lambda: self.session.broker_epoch)
+        self.coordination = Coordination(self.engine)
         self.ports = InstancePorts(self.engine, self.listeners, config.bind_host)
         self.metering = Metering(
             books=self.books, kept=kept_usage, table=self.table, clock=self.clock, broker_id=config.broker_id
@@ -214,6 +216,7 @@ class Broker:
         self._controller_task = periodic.keep(self.controller.run())
         periodic.keep(self.ports.run())
         self.replication.keep_going(periodic)
+        self.coordination.keep_going(periodic)
         cleaning = cleaner_settings.from_overrides(self.config.overrides)
         if cleaning.enabled:
             cleaner = LogCleaning(self.table, cleaning, self.clock.now_ms)
@@ -234,6 +237,7 @@ class Broker:
         self.ready_reasons.add("the broker is stopping")
         timeout_s = self.config.controlled_shutdown_timeout_ms / 1000
         await hand_over(self.session, self.current, self.config.broker_id, timeout_s)
+        self.coordination.close()
         self.listeners.close_all("the broker stops")
         self.replication.fetchers.close()
         if self._controller_task is not None:

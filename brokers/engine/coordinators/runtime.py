@@ -30,7 +30,8 @@ class Loop(Protocol):
 
 
 class Runtime(Generic[M]):
-    """`make(log)` makes an empty machine for the partition that is led. `carry_out(index, effect)` does what a decision asks for.
+    """`make(log)` makes an empty machine for a partition that is led, `carry_out(index, effect)` does what a decision
+    asks for.
 
     `partitions` is how many the state topic has, 0 while it does not exist.
     """

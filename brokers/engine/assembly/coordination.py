@@ -1,0 +1,122 @@
+"""Coordinators follow the picture: what this broker leads of the state topics, it coordinates (GRP-1, TXN-1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from brokers.engine.assembly.state_log import PartitionLog
+from brokers.engine.assembly.transactions import TRIM_INTERVAL_S, Transactions
+from brokers.engine.cluster.current import CurrentImage
+from brokers.engine.cluster.image import ClusterImage
+from brokers.engine.coordinators.groups.machine import GroupMachine
+from brokers.engine.coordinators.outcome import Now
+from brokers.engine.coordinators.runtime import Runtime
+from brokers.engine.handlers.context import Engine
+from brokers.engine.lifecycle import Periodic
+from brokers.engine.pulse import Pulse
+
+
+class EngineLoop:
+    """`coordinators.runtime.Loop`. The time this process stood still does not count: nobody's heartbeat was read."""
+
+    def __init__(self, engine: Engine, pulse: Pulse) -> None:
+        self._engine = engine
+        self._stood_still_ms = 0
+        pulse.subscribe(self._on_pause)
+
+    def _on_pause(self, paused_ms: int) -> None:
+        self._stood_still_ms += paused_ms
+
+    def now(self) -> Now:
+        clock = self._engine.clock
+        return Now(clock.now_ms(), clock.monotonic_ms() - self._stood_still_ms)
+
+    def call_later(self, delay_ms: int, callback: Callable[[], object]) -> Any:
+        return self._engine.loop.call_later(delay_ms / 1000, callback)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> Any:
+        return self._engine.spawn(work)
+
+
+class Coordination:
+    """Subscribes to the picture: create it after whoever makes partitions follow it."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        loop = EngineLoop(engine, engine.pulse)
+        settings = engine.coordination
+        known = _Known(engine.current)
+        self._groups: Runtime[GroupMachine] = Runtime(
+            topic=settings.groups_topic.name,
+            make=lambda log: GroupMachine(settings.groups, known),
+            loop=loop,
+            commit_timeout_ms=settings.commit_timeout_ms,
+        )
+        engine.groups = self._groups
+        self._transactions = Transactions(engine, loop)
+        self._runtimes: tuple[Runtime[Any], ...] = (self._groups, self._transactions.runtime)
+        engine.current.subscribe(self.on_image)
+
+    def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
+        for runtime in self._runtimes:
+            topic = after.topics.get(runtime.topic)
+            runtime.partitions = 0 if topic is None or topic.deleting else len(topic.partitions)
+            self._follow(runtime)
+        self._forget(before, after)
+
+    def _follow(self, runtime: Runtime[Any]) -> None:
+        table = self._engine.table
+        for index in range(runtime.partitions):
+            partition = table.get(runtime.topic, index)
+            if partition is None or not partition.is_leader or partition.offline:
+                runtime.resign(index)
+            elif not runtime.leads(index, partition.leader_epoch):
+                runtime.lead(PartitionLog(self._engine, partition))
+        for index in runtime.held():
+            if index >= runtime.partitions:
+                runtime.resign(index)
+
+    def _forget(self, before: ClusterImage, after: ClusterImage) -> None:
+        """What was committed for topics and instances that are gone goes with them (GRP-27)."""
+        if before.topics is not after.topics:
+            gone = [name for name, topic in before.topics.items() if _has_ended(after, name, topic.topic_id)]
+            if gone:
+                for shard in self._groups.shards():
+                    shard.act(lambda machine, now: machine.removals.topics_deleted(now, gone))
+        if before.instances is not after.instances:
+            for instance_id in before.instances.keys() - after.instances.keys():
+                self._forget_instance(instance_id)
+
+    def _forget_instance(self, instance_id: str) -> None:
+        for shard in self._groups.shards():
+            shard.act(lambda machine, now: machine.removals.instance_deleted(now, instance_id))
+
+    def keep_going(self, periodic: Periodic) -> None:
+        periodic.every(TRIM_INTERVAL_S, self._transactions.trim)
+
+    def close(self) -> None:
+        """Whoever waits is told to look for the next coordinator."""
+        for runtime in self._runtimes:
+            for index in runtime.held():
+                runtime.resign(index)
+        self._transactions.close()
+
+
+def _has_ended(image: ClusterImage, name: str, topic_id: bytes) -> bool:
+    topic = image.topics.get(name)
+    return topic is None or topic.deleting or topic.topic_id != topic_id
+
+
+class _Known:
+    """`coordinators.groups.removals.Known`."""
+
+    def __init__(self, current: CurrentImage) -> None:
+        self._current = current
+
+    def has_topic(self, internal_name: str) -> bool:
+        topic = self._current.image.topics.get(internal_name)
+        return topic is not None and not topic.deleting
+
+    def has_instance(self, instance_id: str) -> bool:
+        return instance_id in self._current.image.instances

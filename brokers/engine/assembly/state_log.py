@@ -1,0 +1,120 @@
+"""A partition of a state topic as its coordinator sees it (`coordinators.ports.StateLog`)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from brokers.engine.coordinators.outcome import Now
+from brokers.engine.coordinators.ports import LogUnreadable, Stored
+from brokers.engine.handlers.cold import pull
+from brokers.engine.handlers.context import Engine
+from brokers.engine.handlers.settling import verdict
+from brokers.engine.partitions.partition import LOG_END, Partition
+from brokers.engine.partitions.waiting import ProduceWait
+from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.records import batch as layout
+from brokers.engine.records.builder import read_records
+from brokers.engine.records.compression import Oversized, Undecodable
+from brokers.engine.records.control import COMMIT, marker_kind
+from brokers.engine.records.walk import Malformed
+
+# Read and parsed in one turn of the loop at load: a few milliseconds.
+READ_BYTES: Final = 65_536
+
+
+class PartitionLog:
+    """Of the leadership that `partition` has at this moment."""
+
+    def __init__(self, engine: Engine, partition: Partition) -> None:
+        self._engine = engine
+        self._partition = partition
+        self.index = partition.index
+        self.leader_epoch = partition.leader_epoch
+
+    @property
+    def is_led(self) -> bool:
+        partition = self._partition
+        return partition.is_leader and partition.leader_epoch == self.leader_epoch and not partition.offline
+
+    @property
+    def high_watermark(self) -> int:
+        return self._partition.high_watermark
+
+    @property
+    def start_offset(self) -> int:
+        return self._partition.log_start_offset
+
+    def append(self, batch: bytearray, now: Now, guard: int) -> tuple[int, int]:
+        pulse = self._engine.pulse
+        if now.wall_ms - pulse.beaten_ms > pulse.pause_ms_max:
+            pulse.beat(now.wall_ms)
+        if not self.is_led:
+            return int(ErrorCode.NOT_LEADER_OR_FOLLOWER), -1
+        result = self._partition.append_state(batch, now.wall_ms, guard)
+        return result.error_code, result.last_offset
+
+    def when_committed(self, last_offset: int, settled: Callable[[int], None]) -> ProduceWait:
+        partition, loop = self._partition, self._engine.loop
+        wait = ProduceWait(lambda: loop.call_soon(tell))
+
+        def tell() -> None:
+            if self.is_led:
+                settled(_lasting(verdict(wait, partition, last_offset)))
+            else:
+                settled(int(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+
+        wait.watch(partition, last_offset)
+        return wait
+
+    async def read(self, offset: int) -> tuple[Sequence[Stored], int]:
+        # Others have their turn before, never between finding the end and saying so.
+        await asyncio.sleep(0)
+        while True:
+            if not self.is_led:
+                raise LogUnreadable("the leadership is gone")
+            found = self._partition.read(offset, READ_BYTES, min_one_batch=True, isolation=LOG_END, wait=False)
+            if found.cold is not None:
+                await pull(self._engine, [(self._partition, found.cold)])
+                continue
+            if found.error_code:
+                raise LogUnreadable(f"reading from offset {offset} failed with error {found.error_code}")
+            if found.slice is None:
+                return [], offset
+            try:
+                data = found.slice.read()
+            finally:
+                found.slice.release()
+            return _parsed(data)
+
+
+def _lasting(code: int) -> int:
+    """A committed record is committed, however many replicas are left."""
+    return 0 if code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND else code
+
+
+def _parsed(data: bytes) -> tuple[list[Stored], int]:
+    batches: list[Stored] = []
+    next_offset = -1
+    try:
+        for position, header in layout.scan_headers(data):
+            next_offset = header.next_offset
+            records = read_records(memoryview(data)[position : position + header.size_bytes])
+            committed = None
+            if header.is_control:
+                key = records[0][1].key if records else None
+                committed = key is not None and marker_kind(key) == COMMIT
+            batches.append(
+                Stored(
+                    header.base_offset,
+                    header.last_offset,
+                    [] if header.is_control else [(at, record.key or b"", record.value) for at, record in records],
+                    header.producer_id,
+                    header.is_transactional,
+                    committed,
+                )
+            )
+    except (Malformed, Undecodable, Oversized) as fault:
+        raise LogUnreadable(f"a batch before offset {next_offset} is damaged: {fault}") from fault
+    return batches, next_offset
