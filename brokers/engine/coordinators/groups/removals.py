@@ -306,7 +306,7 @@ class OffsetRemovals:
         if not removal.is_done:
             return
         group = self._groups.get(group_id)
-        if group is None or not (is_over(group) or removal.with_members):
+        if group is None or not (group.state is State.EMPTY or removal.with_members):
             return
         if held is not None and any(key not in taken for key in held.all_keys()):
             return
