@@ -29,6 +29,8 @@ def add_partitions(
     """Answers an error code that counts for all of `partitions`."""
     entry = book.entry(transactional_id)
     known = None if entry is None else entry.visible
+    if entry is not None and known is None:
+        return Outcome(int(ErrorCode.CONCURRENT_TRANSACTIONS))
     if entry is None or known is None or known.producer_id != producer_id:
         return Outcome(int(ErrorCode.INVALID_PRODUCER_ID_MAPPING))
     if known.producer_epoch != producer_epoch or known.is_nobodys:
@@ -62,7 +64,9 @@ def verify_partitions(
     code = _NONE
     entry = book.entry(transactional_id)
     known = None if entry is None else entry.visible
-    if known is None or known.producer_id != producer_id:
+    if entry is not None and known is None:
+        code = int(ErrorCode.CONCURRENT_TRANSACTIONS)
+    elif known is None or known.producer_id != producer_id:
         code = int(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     elif known.producer_epoch != producer_epoch:
         code = int(ErrorCode.PRODUCER_FENCED)

@@ -34,6 +34,8 @@ def end(book: Book, transactional_id: str, producer_id: int, producer_epoch: int
     """Answers an error code as soon as the outcome is durable; the markers follow."""
     entry = book.entry(transactional_id)
     known = None if entry is None else entry.visible
+    if entry is not None and known is None:
+        return Outcome(int(ErrorCode.CONCURRENT_TRANSACTIONS))
     if entry is None or known is None or known.producer_id != producer_id:
         return Outcome(int(ErrorCode.INVALID_PRODUCER_ID_MAPPING))
     if known.producer_epoch != producer_epoch:

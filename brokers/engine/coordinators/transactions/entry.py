@@ -26,10 +26,12 @@ NOBODY: Final = Previous(NO_PRODUCER_ID, NO_EPOCH)
 
 
 class Entry:
-    """`visible` is the last committed record and what decisions are made on; None: nothing is committed yet.
+    """`visible` is the last committed record and what decisions are made on.
 
     While `written` is another one it is pending: its record is appended, and may still be lost with this leader.
-    Nothing else is decided until it is known (TXN-4). `owed` are the partitions whose markers are not confirmed.
+    Nothing else is decided until it is known (TXN-4). While `visible` is None it is not even known what was committed
+    before: the id is new, or was loaded from beyond the high watermark, which lags in a new leader.
+    `owed` are the partitions whose markers are not confirmed.
     """
 
     __slots__ = ("offset", "owed", "previous", "previous_next", "visible", "written")

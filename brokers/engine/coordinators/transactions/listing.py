@@ -19,7 +19,8 @@ def describe(book: Book, transactional_id: str) -> Outcome:
     entry = book.entry(transactional_id)
     known = None if entry is None else entry.visible
     if entry is None or known is None:
-        return Outcome(Description(int(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND), transactional_id))
+        code = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if entry is None else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return Outcome(Description(int(code), transactional_id))
     partitions = entry.owed if known.state in DECIDED and not entry.pending else known.partitions
     return Outcome(
         Description(

@@ -72,6 +72,14 @@ class FakeLog:
         self._waiting.append(commit)
         return commit
 
+    def commits(self, at_once: bool) -> None:
+        """From here on."""
+        self._at_once = at_once
+
+    def stops_committing(self) -> None:
+        """Until somebody replicates."""
+        self.commits(False)
+
     def replicate(self) -> None:
         self.high_watermark = self.end_offset
         self._settle(0)
