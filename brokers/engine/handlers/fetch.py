@@ -16,8 +16,9 @@ from brokers.engine.handlers.cold import ROUNDS_MAX, Missing, pull_then
 from brokers.engine.handlers.fetch_follower import fetch_as_follower
 from brokers.engine.handlers.fetch_leaders import LEADERS_FROM, find_leaders
 from brokers.engine.handlers.fetch_odd import Diverging, Line, diverged, divergence, refused
+from brokers.engine.partitions.committed import AbortedByPartition, list_aborted
 from brokers.engine.partitions.partition import NO_EPOCH, Partition
-from brokers.engine.partitions.waiting import FetchWait
+from brokers.engine.partitions.waiting import CommittedFetchWait, FetchWait
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode, downgraded
 from brokers.engine.protocol.hot import FetchFrame, decode_fetch, encode_fetch_response
@@ -44,9 +45,10 @@ class Reading:
     What is `missing` has to come from the disk, which this pass was not to wait for; then the rest is of no use.
     """
 
-    __slots__ = ("answers", "diverging", "metered", "missing", "must_answer", "readable_bytes", "watched")
+    __slots__ = ("aborted", "answers", "diverging", "metered", "missing", "must_answer", "readable_bytes", "watched")
 
     def __init__(self) -> None:
+        self.aborted: AbortedByPartition = {}
         self.answers: list[tuple[bytes, list[Line]]] = []
         self.missing: list[Missing] = []
         self.diverging: Diverging = {}
@@ -129,8 +131,7 @@ def read(client: Client, session: Session, frame: FetchFrame, version: int, limi
     reading = Reading()
     answers, metered, watched = reading.answers, reading.metered, reading.watched
     remaining = limit
-    no_limit = frame.max_bytes < 0
-    is_odd = no_limit or version < ZSTD_FROM
+    is_odd = frame.max_bytes < 0 or version < ZSTD_FROM
     nothing_yet = True
     for key, wanted in frame.topics:
         route = routes.get(key)
@@ -151,7 +152,10 @@ def read(client: Client, session: Session, frame: FetchFrame, version: int, limi
                     continue
                 partition = found
             if last_fetched_epoch >= 0 or partition_bytes_max < 0 or is_odd or (by_id and partition.topic_id != key):
-                is_negative, is_foreign = partition_bytes_max < 0 or no_limit, by_id and partition.topic_id != key
+                is_negative, is_foreign = (
+                    min(partition_bytes_max, frame.max_bytes) < 0,
+                    by_id and partition.topic_id != key,
+                )
                 is_unreadable = version < ZSTD_FROM and partition.config.batch_rules.codec == ZSTD
                 if is_unreadable and not is_negative:
                     code = int(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
@@ -171,6 +175,8 @@ def read(client: Client, session: Session, frame: FetchFrame, version: int, limi
                 current_leader_epoch=leader_epoch if leader_epoch >= 0 else NO_EPOCH,
                 wait=wait,
             )
+            if isolation and records is not None and partition.log.has_aborts:
+                code, records, cold = list_aborted(reading.aborted, key, partition, offset, records, wait)
             if records is not None:
                 length = records.length
                 remaining = remaining - length if remaining > length else 0
@@ -231,12 +237,13 @@ def answer(
         leaders, tagged = find_leaders(session.view(), version, reading.answers)
         parts = encode_fetch_response(
             version, correlation_id, 0, 0, NO_SESSION, reading.answers,
-            read_committed=is_committed, leaders=leaders, tagged=tagged,
+            read_committed=is_committed, aborted=reading.aborted, leaders=leaders, tagged=tagged,
         )  # fmt: skip
     else:
         parts = encode_fetch_response(
-            version, correlation_id, 0, 0, NO_SESSION, reading.answers, read_committed=is_committed
-        )
+            version, correlation_id, 0, 0, NO_SESSION, reading.answers,
+            read_committed=is_committed, aborted=reading.aborted,
+        )  # fmt: skip
     limiters = client.consume_limiters
     if limiters:
         head = parts[0]
@@ -298,7 +305,7 @@ def _park(
         session.cancel = None
         _serve(session, client_id, version, correlation_id, frame, False, 0)
 
-    wait = FetchWait(wake, missing_bytes)
+    wait = FetchWait(wake, missing_bytes) if not frame.isolation else CommittedFetchWait(wake, missing_bytes)
     for partition in watched:
         wait.watch(partition)
     timer: asyncio.TimerHandle = loop.call_later(frame.max_wait_ms / 1000, wait.expire)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from brokers.engine.handlers.client import Route
+from brokers.engine.handlers.client import Client, Route
 from brokers.engine.handlers.context import Engine
 from brokers.engine.handlers.owing import Owing
 from brokers.engine.handlers.produce_detail import encode as encode_detailed
 from brokers.engine.handlers.settling import Verdicts, when_settled
+from brokers.engine.handlers.verifying import Entitled, entitle
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.results import AppendResult
+from brokers.engine.partitions.transactions import UNNAMED
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode, downgraded
 from brokers.engine.protocol.hot import decode_produce, encode_produce_response
@@ -25,10 +28,6 @@ NULL_RECORDS: Final = "The record set is null."
 _RECORD_ERRORS_FROM: Final = 8
 _LEADERS_FROM: Final = 10
 
-# A request with a transactional id was refused before, so a batch that claims a transaction has none.
-_OF_TRANSACTIONS: Final = (int(ErrorCode.INVALID_TXN_STATE), int(ErrorCode.TRANSACTION_ABORTABLE))
-_UNNAMED_TRANSACTION: Final = int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-
 PartitionAnswer = tuple[int, int, int, int, int, str | None]
 TopicAnswer = tuple[bytes, list[PartitionAnswer]]
 
@@ -42,12 +41,19 @@ def produce(
     body: int,
     start: int,
     end: int,
+    entitled: Entitled | None = None,
 ) -> None:
-    """`buffer[start:end]` is the frame; the records are appended out of it before this returns."""
+    """`buffer[start:end]` is the frame; the records are appended out of it before this returns, unless the coordinator
+    of their transaction is asked first.
+    """
     engine = session.engine
     transactional_id, acks, timeout_ms, topics = decode_produce(buffer, body, end, version)
     client = session.client(client_id)
-    refusal = 0 if transactional_id is None else _UNNAMED_TRANSACTION
+    if transactional_id is not None and entitled is None:
+        again = partial(_produce_kept, session, version, correlation_id, client_id, body - start)
+        entitled = entitle(session, client, version, transactional_id, topics, buffer, start, end, again)
+        if entitled is None:
+            return
     now_ms = engine.clock.now_ms()
     if now_ms - engine.pulse.beaten_ms > engine.pulse.pause_ms_max:
         engine.pulse.beat(now_ms)
@@ -60,25 +66,26 @@ def produce(
         route = client.produce_routes.get(name)
         if route is None:
             route = client.produce_route(name)
-        error = refusal or route.error
+        error = route.error
         topic_bytes = 0
         lines: list[PartitionAnswer] = []
         for index, records_start, records_end in wanted:
             partition = route.partitions.get(index)
-            if partition is None or error or records_start < 0:
-                found = _odd_partition(engine, route, error, index, records_start)
+            if partition is None or error or records_start < 0 or entitled is not None:
+                refusal = None if entitled is None else entitled.refusals.get((name, index))
+                found = refusal or _odd_partition(engine, route, error, index, records_start)
                 if isinstance(found, tuple):
                     failed = True
                     lines.append(found)
                     continue
                 partition = found
-            result = partition.append(buffer[records_start:records_end], now_ms, acks=acks, produce_version=version)
+            guard = UNNAMED if entitled is None else entitled.guard(name, index)
+            result = partition.append(
+                buffer[records_start:records_end], now_ms, acks=acks, produce_version=version, guard=guard
+            )
             code, base_offset, append_ms, log_start_offset, message, appended_bytes, last_offset, wrong = result
             if code:
                 failed = True
-                if code in _OF_TRANSACTIONS:
-                    # Who sends a transaction's batch has to say whose transaction it is (REC-44).
-                    code, log_start_offset = _UNNAMED_TRANSACTION, -1
                 code = downgraded(code, ApiKey.PRODUCE, version)
                 if wrong:
                     detailed[name, index] = result
@@ -92,15 +99,7 @@ def produce(
             if route.usage is not None:
                 route.usage.add(topic_bytes)
         answers.append((name, lines))
-    delay_ms = 0
-    if accepted_bytes:
-        engine.totals.produce_bytes += accepted_bytes
-        if client.book is not None:
-            client.book.traffic.produced(accepted_bytes, now_ms)
-    if client.produce_limiters:
-        delay_ms, limiter = charge(client.produce_limiters, end - start, engine.clock.monotonic_ms())
-        if limiter is not None:
-            client.remember_delay(limiter, delay_ms, now_ms)
+    delay_ms = _charged(session, client, accepted_bytes, end - start, now_ms)
     if acks == 0:
         if failed:
             session.channel.close("an append without acknowledgement failed")
@@ -113,6 +112,34 @@ def produce(
         session.channel.respond(frame, delay_ms)
     else:
         session.channel.respond(encode_produce_response(version, correlation_id, answers, delay_ms), delay_ms)
+
+
+def _produce_kept(
+    session: Session,
+    version: int,
+    correlation_id: int,
+    client_id: str | None,
+    body: int,
+    frame: memoryview,
+    entitled: Entitled,
+) -> None:
+    """A frame that was kept while the coordinator was asked."""
+    produce(session, version, correlation_id, client_id, frame, body, 0, len(frame), entitled)
+
+
+def _charged(session: Session, client: Client, accepted_bytes: int, frame_bytes: int, now_ms: int) -> int:
+    """How long the client is to be left in silence for this request, in milliseconds."""
+    engine = session.engine
+    if accepted_bytes:
+        engine.totals.produce_bytes += accepted_bytes
+        if client.book is not None:
+            client.book.traffic.produced(accepted_bytes, now_ms)
+    if not client.produce_limiters:
+        return 0
+    delay_ms, limiter = charge(client.produce_limiters, frame_bytes, engine.clock.monotonic_ms())
+    if limiter is not None:
+        client.remember_delay(limiter, delay_ms, now_ms)
+    return delay_ms
 
 
 def _odd_partition(

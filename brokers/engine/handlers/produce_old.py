@@ -196,12 +196,9 @@ class _OldProduce:
     def _appended(self, one: _Set, now_ms: int) -> AppendResult:
         if one.error or one.batch is None or one.partition is None:
             return AppendResult(one.error)
-        result = one.partition.append(
+        return one.partition.append(
             memoryview(one.batch), now_ms, acks=self.request.acks, produce_version=PRODUCE_ZSTD_FROM
         )
-        if result.error_code == ErrorCode.INVALID_TXN_STATE:
-            return AppendResult(int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
-        return result
 
     @staticmethod
     def _usage(client: Client, name: str) -> UsageCounter | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from brokers.engine.records import batch as layout
 from brokers.engine.storage.files import StorageFailed
-from brokers.engine.storage.log import FollowedBatch
+from brokers.engine.storage.followed import FollowedBatch, append_followed
 from brokers.engine.storage.restart import restart_log
 from brokers.engine.wire.checksum import crc32c
 
@@ -80,16 +80,15 @@ def _append(partition: Partition, records: memoryview, now_ms: int) -> int:
         if crc32c(records[position + layout.CHECKED_FROM : position + size]) != crc:
             fault = f"the batch at offset {base_offset} does not match its checksum"
             break
-        if attributes & layout.CONTROL:
-            producer_id = -1
         last_offset = base_offset + last_delta
-        batches.append(
-            (size, base_offset, last_offset, max_timestamp, leader_epoch, producer_id, producer_epoch, base_sequence)
-        )
+        # fmt: off
+        batches.append((size, base_offset, last_offset, max_timestamp, leader_epoch,
+                        producer_id, producer_epoch, base_sequence, attributes))
+        # fmt: on
         expected, epoch = last_offset + 1, leader_epoch
         position += size
     if batches:
-        log.append_followed(records, batches, now_ms)
+        append_followed(log, records, batches, now_ms)
     if fault:
         raise CorruptFetch(fault)
     if not batches:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from brokers.engine.partitions.results import ListedOffset
+from brokers.engine.records import verdicts
+from brokers.engine.storage.files import NotCached, StorageFailed
 from brokers.engine.storage.log import Log
 from brokers.engine.storage.lookups import FoundRecord, first_at_or_after, greatest_timestamp
+
+if TYPE_CHECKING:
+    from brokers.engine.partitions.partition import Partition
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -14,6 +20,39 @@ EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5
 # ListOffsets version from which a special timestamp is known (LOG-25).
 TIMESTAMP_FROM: Final = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+
+# From these versions on an answer tells the leader epoch, and that the end is not known yet.
+EPOCH_FROM: Final = 4
+NOT_AVAILABLE_FROM: Final = 5
+LEADER_NOT_AVAILABLE: Final = 5
+# The isolation of followers, who see all there is.
+LOG_END: Final = 2
+
+
+def list_offsets(
+    partition: Partition, timestamp: int, isolation: int, version: int, current_leader_epoch: int, wait: bool
+) -> ListedOffset:
+    """As `Partition.list_offsets`."""
+    if timestamp < 0 and version < TIMESTAMP_FROM.get(timestamp, version + 1):
+        return ListedOffset(verdicts.UNSUPPORTED_VERSION)
+    code = partition.refusal(current_leader_epoch)
+    if code:
+        return ListedOffset(code)
+    limit = partition.limit(isolation)
+    if partition.high_watermark < partition.epoch_start_offset and timestamp == LATEST and isolation != LOG_END:
+        return ListedOffset(verdicts.OFFSET_NOT_AVAILABLE if version >= NOT_AVAILABLE_FROM else LEADER_NOT_AVAILABLE)
+    try:
+        found = find(partition.log, timestamp, limit, partition.leader_epoch, wait)
+    except NotCached as missing:
+        return ListedOffset(verdicts.NONE, cold=missing.cold)
+    except StorageFailed as failure:
+        partition.storage_failed(failure)
+        return ListedOffset(verdicts.KAFKA_STORAGE_ERROR)
+    if found is None:
+        return ListedOffset(verdicts.NONE)
+    return ListedOffset(
+        verdicts.NONE, found.timestamp_ms, found.offset, found.leader_epoch if version >= EPOCH_FROM else -1
+    )
 
 
 def find(log: Log, timestamp: int, limit_offset: int, leader_epoch: int, wait: bool) -> FoundRecord | None:

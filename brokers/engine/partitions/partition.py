@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from brokers.engine.partitions import following, listing
+from brokers.engine.partitions import following, listing, transactions
 from brokers.engine.partitions.isr import effective_minimum
 from brokers.engine.partitions.leadership import Leadership
-from brokers.engine.partitions.listing import LATEST, TIMESTAMP_FROM
 from brokers.engine.partitions.results import AppendResult, ListedOffset, ReadResult
 from brokers.engine.partitions.topic_config import TopicConfig
 from brokers.engine.partitions.waiting import Wait
@@ -23,16 +22,13 @@ from brokers.engine.records.validation import CheckedBatch, check_batch, check_s
 from brokers.engine.storage.files import NotCached, StorageFailed
 from brokers.engine.storage.log import Log
 from brokers.engine.storage.producer_state import CachedBatch
+from brokers.engine.storage.transactions import take_transactional
 
 # A request that does not say which leader epoch it believes in (LOG-32).
 NO_EPOCH = -1
 NO_LEADER = -1
 # Isolation levels: what is committed, what is stable, and (for followers alone) all there is.
 READ_UNCOMMITTED, READ_COMMITTED, LOG_END = 0, 1, 2
-LIST_OFFSETS_EPOCH_FROM = 4
-LIST_OFFSETS_NOT_AVAILABLE_FROM = 5
-LEADER_NOT_AVAILABLE = 5
-PRODUCE_ABORTABLE_FROM = 11
 
 
 class Partition:
@@ -96,8 +92,12 @@ class Partition:
 
     @property
     def last_stable_offset(self) -> int:
-        """No transaction is ever open here, so it is the high watermark (TXN-20)."""
-        return self.high_watermark
+        """Below it everything is committed, and so decided (TXN-20)."""
+        high_watermark = self.high_watermark
+        unsettled = self.log.producers.transactions
+        if unsettled.first_unstable_offset >= high_watermark:
+            return high_watermark
+        return max(min(unsettled.settle(high_watermark), high_watermark), self.log.log_start_offset)
 
     @property
     def size_bytes(self) -> int:
@@ -217,25 +217,20 @@ class Partition:
             for fetch in tuple(leadership.fetches):
                 fetch.on_progress(self)
         if self.waits:
-            readable_bytes = self._bytes_between(before, reached)
+            readable_bytes = self.log.bytes_between(before, reached)
             for wait in tuple(self.waits):
                 wait.on_append(readable_bytes)
                 wait.on_progress(self)
 
-    def _bytes_between(self, start_offset: int, end_offset: int) -> int:
-        start = self.log.position_of(start_offset)
-        if start is None:
-            return 0
-        end = self.log.position_of(end_offset)
-        until = self.log.segments[start[0]].size_bytes if end is None or end[0] != start[0] else end[1]
-        return until - start[1]
-
     # -- produce ------------------------------------------------------------------------------------------------------
 
-    def append(self, records: memoryview, now_ms: int, *, acks: int, produce_version: int) -> AppendResult:
+    def append(
+        self, records: memoryview, now_ms: int, *, acks: int, produce_version: int, guard: int = transactions.UNNAMED
+    ) -> AppendResult:
         """Appends the one batch in `records`, rewriting its header in place; needs a writable view. Never waits.
 
         With acks=-1 the caller then waits until `high_watermark` > the result's `last_offset` (`waiting.ProduceWait`).
+        `guard` says what a batch of a transaction is entitled to (`transactions`).
         """
         log = self.log
         try:
@@ -258,13 +253,7 @@ class Partition:
             )
         _, last_delta, _, attributes, producer_id, producer_epoch, base_sequence = checked
         if attributes & TRANSACTIONAL:
-            # Transactions are not served: no coordinator ever added this partition to one (TXN-27).
-            code = (
-                verdicts.TRANSACTION_ABORTABLE
-                if produce_version >= PRODUCE_ABORTABLE_FROM
-                else verdicts.INVALID_TXN_STATE
-            )
-            return AppendResult(code, log_start_offset=log.log_start_offset)
+            return transactions.append_transactional(self, checked, now_ms, guard)
         if producer_id >= 0:
             known = log.producers.check(producer_id, producer_epoch, base_sequence, last_delta)
             if isinstance(known, CachedBatch):
@@ -277,11 +266,24 @@ class Partition:
                 )
             if known != verdicts.NONE:
                 return AppendResult(known, log_start_offset=log.log_start_offset)
-        return self._write(checked, now_ms)
+        return self.write(checked, now_ms)
 
-    def _write(self, checked: CheckedBatch, now_ms: int) -> AppendResult:
+    def append_state(self, batch: bytearray, now_ms: int, guard: int = transactions.EXEMPT) -> AppendResult:
+        """Appends a coordinator's batch (`build_batch`) as with acks=-1. It has no sequences; transactional, it begins
+        a transaction or goes on with it.
+        """
+        return transactions.append_state(self, batch, now_ms, guard)
+
+    def append_marker(
+        self, producer_id: int, producer_epoch: int, coordinator_epoch: int, committed: bool, now_ms: int
+    ) -> AppendResult:
+        """Ends the producer's transaction here, if one is open (TXN-14); repeated markers do no harm."""
+        return transactions.append_marker(self, producer_id, producer_epoch, coordinator_epoch, committed, now_ms)
+
+    def write(self, checked: CheckedBatch, now_ms: int) -> AppendResult:
+        """Writes what was found good, and whoever waits for it is told. For this room."""
         log = self.log
-        data, last_delta, max_timestamp, _, producer_id, producer_epoch, base_sequence = checked
+        data, last_delta, max_timestamp, attributes, producer_id, producer_epoch, base_sequence = checked
         try:
             base_offset = log.append(data, last_delta, max_timestamp, self.leader_epoch, now_ms)
         except StorageFailed as failure:
@@ -290,7 +292,13 @@ class Partition:
         last_offset = base_offset + last_delta
         producers = log.producers
         if producer_id >= 0:
-            producers.update(producer_id, producer_epoch, base_sequence, last_delta, last_offset, max_timestamp)
+            if attributes & TRANSACTIONAL:
+                take_transactional(
+                    log, log.active, attributes, producer_id, producer_epoch, base_sequence, last_delta, last_offset,
+                    max_timestamp, data,
+                )  # fmt: skip
+            else:
+                producers.update(producer_id, producer_epoch, base_sequence, last_delta, last_offset, max_timestamp)
         producers.end_offset = last_offset + 1
         size = len(data)
         leadership = self.leadership
@@ -333,7 +341,7 @@ class Partition:
         log = self.log
         if not log.log_start_offset <= fetch_offset <= log.log_end_offset:
             return ReadResult(verdicts.OFFSET_OUT_OF_RANGE)
-        limit = self.high_watermark if isolation == 0 else self._limit(isolation)
+        limit = self.high_watermark if isolation == 0 else self.limit(isolation)
         try:
             found = log.read(fetch_offset, max_bytes, limit, min_one_batch=min_one_batch, wait=wait)
         except NotCached as missing:
@@ -347,28 +355,10 @@ class Partition:
         self, timestamp: int, *, isolation: int, version: int, current_leader_epoch: int = -1, wait: bool = True
     ) -> ListedOffset:
         """LOG-25, LOG-26. Before version 4 the leader epoch is not told. `wait` as in `read`."""
-        if timestamp < 0 and version < TIMESTAMP_FROM.get(timestamp, version + 1):
-            return ListedOffset(verdicts.UNSUPPORTED_VERSION)
-        code = self.refusal(current_leader_epoch)
-        if code:
-            return ListedOffset(code)
-        limit = self._limit(isolation)
-        if self.high_watermark < self.epoch_start_offset and timestamp == LATEST and isolation != LOG_END:
-            known = version >= LIST_OFFSETS_NOT_AVAILABLE_FROM
-            return ListedOffset(verdicts.OFFSET_NOT_AVAILABLE if known else LEADER_NOT_AVAILABLE)
-        try:
-            found = listing.find(self.log, timestamp, limit, self.leader_epoch, wait)
-        except NotCached as missing:
-            return ListedOffset(verdicts.NONE, cold=missing.cold)
-        except StorageFailed as failure:
-            self.storage_failed(failure)
-            return ListedOffset(verdicts.KAFKA_STORAGE_ERROR)
-        if found is None:
-            return ListedOffset(verdicts.NONE)
-        epoch = found.leader_epoch if version >= LIST_OFFSETS_EPOCH_FROM else -1
-        return ListedOffset(verdicts.NONE, found.timestamp_ms, found.offset, epoch)
+        return listing.list_offsets(self, timestamp, isolation, version, current_leader_epoch, wait)
 
-    def _limit(self, isolation: int) -> int:
+    def limit(self, isolation: int) -> int:
+        """Where a reader's log ends."""
         if isolation == LOG_END:
             return self.log.log_end_offset
         return self.high_watermark if isolation == READ_UNCOMMITTED else self.last_stable_offset

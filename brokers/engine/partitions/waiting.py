@@ -83,6 +83,43 @@ class FetchWait(Wait):
             self.end()
 
 
+class CommittedFetchWait(FetchWait):
+    """As `FetchWait`, of somebody who reads only what is decided: bytes count when the last stable offset passes them
+    (TXN-23), which it does only when the high watermark moves.
+    """
+
+    __slots__ = ("_blocked", "_fresh_bytes")
+
+    def __init__(self, wake: Callable[[], object], missing_bytes: int) -> None:
+        super().__init__(wake, missing_bytes)
+        # Where readers stood, by partition, while an open transaction keeps them back.
+        self._blocked: dict[Partition, int] = {}
+        self._fresh_bytes = 0
+
+    def watch(self, partition: Partition) -> None:
+        super().watch(partition)
+        stable_offset = partition.last_stable_offset
+        if stable_offset < partition.high_watermark:
+            self._blocked[partition] = stable_offset
+
+    def on_append(self, readable_bytes: int) -> None:
+        """`on_progress` of the same partition follows, and judges them."""
+        self._fresh_bytes = readable_bytes
+
+    def on_progress(self, partition: Partition) -> None:
+        grown_bytes, self._fresh_bytes = self._fresh_bytes, 0
+        stable_offset, high_watermark = partition.last_stable_offset, partition.high_watermark
+        before = self._blocked.pop(partition, -1) if self._blocked else -1
+        if before >= 0:
+            grown_bytes = partition.log.bytes_between(before, stable_offset) if stable_offset > before else 0
+        elif stable_offset < high_watermark:
+            grown_bytes -= partition.log.bytes_between(stable_offset, high_watermark)
+        if stable_offset < high_watermark:
+            self._blocked[partition] = stable_offset
+        if grown_bytes > 0:
+            super().on_append(grown_bytes)
+
+
 class ProduceWait(Wait):
     """Waits until every watched partition's high watermark reached its offset; `on_lost` ends only when all are
     settled. `lost` are those that were no longer led meanwhile: what was appended there may be gone, even where this

@@ -178,6 +178,7 @@ ADVERTISED_TENANT: Final[dict[ApiKey, tuple[int, int]]] = {
     _K.DESCRIBE_CLIENT_QUOTAS: (0, 1),
     _K.ALTER_CLIENT_QUOTAS: (0, 1),
     _K.DESCRIBE_CLUSTER: (0, 1),
+    _K.DESCRIBE_PRODUCERS: (0, 0),
     _K.DESCRIBE_TRANSACTIONS: (0, 0),
     _K.LIST_TRANSACTIONS: (0, 1),
 }
@@ -189,6 +190,7 @@ ADVERTISED_INTERNAL: Final[dict[ApiKey, tuple[int, int]]] = dict(
             **ADVERTISED_TENANT,
             _K.SASL_HANDSHAKE: (0, 1),
             _K.SASL_AUTHENTICATE: (0, 2),
+            _K.WRITE_TXN_MARKERS: (0, 1),
             _K.ELECT_LEADERS: (0, 2),
             _K.ALTER_PARTITION_REASSIGNMENTS: (0, 0),
             _K.LIST_PARTITION_REASSIGNMENTS: (0, 0),

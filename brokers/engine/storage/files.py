@@ -159,6 +159,11 @@ class FileSlice:
         self.position = position
         self.length = length
 
+    @property
+    def file(self) -> SegmentFile | None:
+        """Whose bytes they are; None once released."""
+        return self._file
+
     def read(self) -> bytes:
         """The bytes, for paths that cannot send from the file (TLS, tests)."""
         assert self._file is not None, "slice already released"

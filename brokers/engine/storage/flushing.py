@@ -7,7 +7,7 @@ from pathlib import Path
 
 from brokers.engine.storage.directories import PARTITION_METADATA_FILE
 from brokers.engine.storage.files import SegmentFile, storage_errors
-from brokers.engine.storage.indexes import OffsetIndex, TimeIndex
+from brokers.engine.storage.indexes import AbortedIndex, OffsetIndex, TimeIndex
 from brokers.engine.storage.log import Log
 
 # Until its first flush nothing of a log is known to be on the disk, not even whose it is.
@@ -29,7 +29,7 @@ class FlushJob:
         self._target = log.log_end_offset
         self._done = False
         self._files: list[SegmentFile] = []
-        self._indexes: list[OffsetIndex | TimeIndex] = []
+        self._indexes: list[OffsetIndex | TimeIndex | AbortedIndex] = []
         self._descriptors: list[int] = []  # of the files; theirs to close
         self._opened: list[int] = []  # ours to close, the directory last
         log.epochs.save_unsaved()
@@ -46,13 +46,13 @@ class FlushJob:
             is_last = number + 1 == len(log.segments)
             if is_last or log.segments[number + 1].base_offset > log.recovery_point:
                 if segment.size_bytes:
-                    segment.offset_index.store()
-                    segment.time_index.store()
+                    for index in segment.indexes():
+                        index.store()
                 self._descriptors.append(segment.file.open())
                 segment.file.pin()
                 self._files.append(segment.file)
             if closing or not is_last:
-                self._indexes += [index for index in (segment.offset_index, segment.time_index) if not index.synced]
+                self._indexes += [index for index in segment.indexes() if not index.synced]
         # Opened here, because the directory may be renamed (its topic deleted) while `run` is under way.
         for index in self._indexes:
             self._open(index.path)
@@ -106,7 +106,7 @@ def needs_flush(log: Log) -> bool:
 
 def settled(log: Log) -> bool:
     """Whether all of a closed log has reached the disk."""
-    indexes = [index for segment in log.segments for index in (segment.offset_index, segment.time_index)]
+    indexes = [index for segment in log.segments for index in segment.indexes()]
     return (
         not needs_flush(log)
         and not log.epochs.unsaved

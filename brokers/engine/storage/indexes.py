@@ -1,4 +1,4 @@
-"""The two sparse indexes of a segment, kept in memory exactly as they lie on disk (LOG-8 to LOG-11, LOG-14).
+"""The indexes of a segment, kept in memory exactly as they lie on disk (LOG-8 to LOG-12, LOG-14).
 
 Entries are packed big-endian and sorted strictly by key. The active segment's entries gather in memory and reach the
 file when the log is flushed, rolled or closed: an unclean stop rebuilds them from the log anyway. The files are never
@@ -17,6 +17,8 @@ from brokers.engine.storage.files import ColdFile, NotCached, storage_errors
 
 OFFSET_ENTRY: Final = Struct(">ii")
 TIME_ENTRY: Final = Struct(">qi")
+ABORTED_ENTRY: Final = Struct(">hqqqq")
+ABORTED_VERSION: Final = 0
 
 
 # Of a file whose content no longer counts.
@@ -35,6 +37,15 @@ class OffsetEntry(NamedTuple):
 
     offset: int
     position: int
+
+
+class Aborted(NamedTuple):
+    """An aborted transaction: its first offset, the offset of its marker, and the log's last stable offset after it."""
+
+    producer_id: int
+    first_offset: int
+    marker_offset: int
+    stable_offset: int
 
 
 class _Index:
@@ -169,6 +180,20 @@ class OffsetIndex(_Index):
                 high = middle
         return 0 if low == 0 else int(OFFSET_ENTRY.unpack_from(entries, (low - 1) * OFFSET_ENTRY.size)[1])
 
+    def offset_from(self, position: int) -> int:
+        """The offset of the first entry whose append starts at `position` or beyond, -1 if there is none."""
+        entries = self.entries
+        low, high = 0, len(entries) // OFFSET_ENTRY.size
+        while low < high:
+            middle = (low + high) // 2
+            if OFFSET_ENTRY.unpack_from(entries, middle * OFFSET_ENTRY.size)[1] < position:
+                low = middle + 1
+            else:
+                high = middle
+        if low == len(entries) // OFFSET_ENTRY.size:
+            return -1
+        return self.base_offset + int(OFFSET_ENTRY.unpack_from(entries, low * OFFSET_ENTRY.size)[0])
+
     @property
     def last(self) -> OffsetEntry | None:
         entries = self.entries
@@ -244,3 +269,48 @@ class TimeIndex(_Index):
         first = TIME_ENTRY.unpack_from(entries)[0]
         last, relative = TIME_ENTRY.unpack_from(entries, len(entries) - TIME_ENTRY.size)
         return bool(relative >= 0 and last >= first)
+
+
+class AbortedIndex(_Index):
+    """`.txnindex`: the aborted transactions whose markers lie in the segment, in the order of these (LOG-12).
+
+    Most segments have none, and no file.
+    """
+
+    __slots__ = ()
+    layout = ABORTED_ENTRY
+
+    def add(self, aborted: Aborted) -> None:
+        self._add(ABORTED_ENTRY.pack(ABORTED_VERSION, *aborted))
+
+    def entry(self, number: int) -> Aborted:
+        _, producer_id, first, marker, stable = ABORTED_ENTRY.unpack_from(self.entries, number * ABORTED_ENTRY.size)
+        return Aborted(producer_id, first, marker, stable)
+
+    def first_from(self, offset: int) -> int:
+        """The number of the first entry whose marker is at `offset` or beyond; how many there are if none is."""
+        low, high = 0, len(self)
+        while low < high:
+            middle = (low + high) // 2
+            if self.entry(middle).marker_offset < offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def truncate(self, offset: int) -> None:
+        """Drops the entries whose markers are at `offset` or beyond."""
+        self._cut(self.first_from(offset))
+
+    def sane(self, next_offset: int) -> bool:
+        """LOG-14: whole entries of the known version, whose markers grow from the base on and below `next_offset`."""
+        entries = self.entries
+        if len(entries) % ABORTED_ENTRY.size:
+            return False
+        before = self.base_offset - 1
+        for number in range(len(self)):
+            version, _, first, marker, _ = ABORTED_ENTRY.unpack_from(entries, number * ABORTED_ENTRY.size)
+            if version != ABORTED_VERSION or not before < marker < next_offset or not 0 <= first <= marker:
+                return False
+            before = marker
+        return True

@@ -19,9 +19,6 @@ from brokers.engine.storage.retention import RetentionRules, SegmentFacts, delet
 from brokers.engine.storage.segment import IndexLimits, Segment
 
 RELATIVE_OFFSET_MAX: Final = 2**31 - 1
-# A batch as its leader wrote it: size in bytes, base offset, last offset, maximum timestamp, leader epoch, producer id
-# (-1 where it does not count), producer epoch, base sequence.
-FollowedBatch = tuple[int, int, int, int, int, int, int, int]
 # Batch positions remembered per log, twice: consumers at the tail find theirs without a scan.
 POSITIONS_MAX: Final = 64
 
@@ -46,6 +43,7 @@ class Log:
         "directory",
         "epochs",
         "files",
+        "has_aborts",
         "index",
         "log_end_offset",
         "log_start_offset",
@@ -81,6 +79,7 @@ class Log:
         self.trims = 0  # deletions of segments that a power cut may still undo
         self.epochs = LeaderEpochs(directory, root)
         self.producers = ProducerState()
+        self.has_aborts = False  # some segment may list aborted transactions
         self._positions: dict[int, int] = {}
         self._old_positions: dict[int, int] = {}
 
@@ -99,7 +98,7 @@ class Log:
         last_offset = base_offset + last_offset_delta
         segment = self.active
         size = len(data)
-        if segment.size_bytes and self._must_roll(segment, size, last_offset, max_timestamp, now_ms):
+        if segment.size_bytes and self.must_roll(segment, size, last_offset, max_timestamp, now_ms):
             segment = self.roll(now_ms)
         layout.assign(data, base_offset, leader_epoch)
         if self.epochs.unsaved:
@@ -114,46 +113,7 @@ class Log:
         positions[base_offset] = position
         return base_offset
 
-    def append_followed(self, data: memoryview, batches: list[FollowedBatch], now_ms: int) -> None:
-        """Writes checked batches, which lie in `data` one behind the other from its start, with the offsets and leader
-        epochs they have. As many at once as fit the segment. Raises StorageFailed; what was written before stays.
-        """
-        start = position = 0
-        held: list[FollowedBatch] = []
-        for batch in batches:
-            segment = self.active
-            size, _, last_offset, max_timestamp, _, _, _, _ = batch
-            pending = position - start
-            if segment.size_bytes + pending and self._must_roll(
-                segment, size + pending, last_offset, max_timestamp, now_ms
-            ):
-                if held:
-                    self._write_followed(data[start:position], held)
-                    held = []
-                    start = position
-                if self.active.size_bytes:
-                    self.roll(now_ms)
-            held.append(batch)
-            position += size
-        self._write_followed(data[start:position], held)
-
-    def _write_followed(self, data: memoryview, batches: list[FollowedBatch]) -> None:
-        segment = self.active
-        position = segment.size_bytes
-        segment.append_many(data, batches, self.config.index_limits)
-        producers = self.producers
-        for size, base_offset, last_offset, max_timestamp, leader_epoch, producer_id, epoch, sequence in batches:
-            if leader_epoch > self.epochs.latest:
-                self.epochs.assign(leader_epoch, base_offset)
-            if producer_id >= 0:
-                # A follower answers for duplicates as soon as it leads (IDE-9).
-                producers.update(producer_id, epoch, sequence, last_offset - base_offset, last_offset, max_timestamp)
-            self._remember(base_offset, position)
-            self.log_end_offset = last_offset + 1
-            position += size
-        producers.end_offset = self.log_end_offset
-
-    def _must_roll(self, segment: Segment, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> bool:
+    def must_roll(self, segment: Segment, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> bool:
         """LOG-16, for a segment that holds something."""
         config = self.config
         if segment.size_bytes > config.segment_bytes - size or last_offset - segment.base_offset > RELATIVE_OFFSET_MAX:
@@ -174,7 +134,7 @@ class Log:
         self.active = segment
         return segment
 
-    def _remember(self, offset: int, position: int) -> None:
+    def remember(self, offset: int, position: int) -> None:
         positions = self._positions
         if len(positions) >= POSITIONS_MAX:
             self._old_positions = positions
@@ -222,12 +182,21 @@ class Log:
             found = segment.locate(offset, wait)
             if found is not None:
                 if segment.base_offset <= offset:  # a position is remembered within the segment that the offset names
-                    self._remember(offset, found[0])
+                    self.remember(offset, found[0])
                 return at, found[0]
             at += 1  # the offset fell into a gap at this segment's end: the next one starts above it
             if at >= len(self.segments):
                 return None
             segment = self.segments[at]
+
+    def bytes_between(self, start_offset: int, end_offset: int) -> int:
+        """How many bytes the batches between two offsets take, up to the end of the segment in which they begin."""
+        start = self.position_of(start_offset)
+        if start is None:
+            return 0
+        end = None if end_offset >= self.log_end_offset else self.position_of(end_offset)
+        until = self.segments[start[0]].size_bytes if end is None or end[0] != start[0] else end[1]
+        return until - start[1]
 
     def _segment_for(self, offset: int) -> tuple[int, Segment]:
         """The segment with the greatest base offset <= `offset`."""
@@ -247,14 +216,14 @@ class Log:
         if boundary > position:
             header = self._header_at(segment, boundary, wait)
             if header is not None:
-                self._remember(header.base_offset, boundary)
+                self.remember(header.base_offset, boundary)
                 return boundary
         boundary = position
         for at, header in segment.headers(position, end, wait):
             if at + header.size_bytes > wanted_end:
                 if at == position and min_one_batch:
                     return position + header.size_bytes
-                self._remember(header.base_offset, at)
+                self.remember(header.base_offset, at)
                 return at
             boundary = at + header.size_bytes
         return boundary
@@ -329,6 +298,7 @@ class Log:
     def attach(self, at: int, segment: Segment) -> None:
         """Puts a closed segment in at number `at`."""
         self.segments = [*self.segments[:at], segment, *self.segments[at:]]
+        self.has_aborts = self.has_aborts or segment.aborted is not None
 
     def truncate_to(self, offset: int, now_ms: int) -> list[str]:
         """Removes every batch that holds `offset` or more; answers files to unlink. Part of

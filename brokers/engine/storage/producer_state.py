@@ -1,6 +1,7 @@
-"""What a partition remembers of idempotent producers (IDE-4 to IDE-11) and its snapshot file (LOG-13).
+"""What a partition remembers of producers (IDE-4 to IDE-11) and of their transactions, and its snapshot file (LOG-13).
 
-`check` decides, `update` is the only mutator, used alike by a live append and by replay at load.
+`check` decides; `update`, `update_in_transaction` and `end_transaction` are the only mutators, used alike by a live
+append, by a follower and by replay at load.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from typing import Final, NamedTuple
 from brokers.engine.records import verdicts
 from brokers.engine.records.batch import SEQUENCE_MAX, advance_sequence
 from brokers.engine.storage.files import storage_errors, write_atomically
+from brokers.engine.storage.open_transactions import OpenTransactions
+from brokers.engine.storage.verifications import Verifications
 from brokers.engine.wire.checksum import crc32c
 
 CACHED_BATCHES: Final = 5
@@ -19,7 +22,9 @@ SNAPSHOT_SUFFIX: Final = ".snapshot"
 SNAPSHOT_VERSION: Final = 1
 PRODUCER_EXPIRATION_MS: Final = 86_400_000
 # A client that invents producer ids cannot make the broker grow; a forgotten one may start at any sequence (IDE-8).
+# Who has an open transaction is not forgotten; their number is the coordinator's to limit.
 PRODUCERS_MAX: Final = 20_000
+NO_SEQUENCE: Final = -1
 
 _HEAD = Struct(">hIi")
 _ENTRY = Struct(">qhiqiqiq")
@@ -50,58 +55,134 @@ class ProducerEntry:
 
 
 class ProducerState:
-    """All producers of one partition. `end_offset` is the offset up to which it has seen the log."""
+    """All producers of one partition. `end_offset` is the offset up to which it has seen the log. `transactions` says
+    which of theirs are open, `verifications` which of them the coordinator is being asked about.
+    """
 
-    __slots__ = ("end_offset", "producers", "snapshot_offset")
+    __slots__ = ("end_offset", "producers", "snapshot_offset", "transactions", "verifications")
 
     def __init__(self) -> None:
         self.producers: dict[int, ProducerEntry] = {}
+        self.transactions = OpenTransactions()
+        self.verifications = Verifications()
         self.end_offset = 0
         self.snapshot_offset = 0
 
-    def check(self, producer_id: int, epoch: int, first_sequence: int, last_delta: int) -> int | CachedBatch:
-        """0 to append, a cached batch if this is its duplicate, otherwise an error code (IDE-5 to IDE-8)."""
+    # -- deciding -----------------------------------------------------------------------------------------------------
+
+    def check(
+        self, producer_id: int, epoch: int, first_sequence: int, last_delta: int, in_transaction: bool = False
+    ) -> int | CachedBatch:
+        """0 to append, a cached batch if this is its duplicate, otherwise an error code (IDE-5 to IDE-8, TXN-15)."""
         entry = self.producers.get(producer_id)
         if entry is None:
             return verdicts.NONE
         if epoch < entry.epoch:
             return verdicts.INVALID_PRODUCER_EPOCH
-        if epoch > entry.epoch:
-            if first_sequence == 0 or entry.epoch == -1:
-                return verdicts.NONE
-            return verdicts.OUT_OF_ORDER_SEQUENCE_NUMBER
         batches = entry.batches
-        if not batches:
-            return verdicts.NONE
-        last = batches[-1].last_sequence
-        if first_sequence == last + 1 or (first_sequence == 0 and last == SEQUENCE_MAX):
-            return verdicts.NONE
+        if epoch > entry.epoch:
+            follows = first_sequence == 0 or entry.epoch == -1
+        else:
+            last = batches[-1].last_sequence if batches else NO_SEQUENCE
+            follows = first_sequence == last + 1 or (first_sequence == 0 and last == SEQUENCE_MAX)
+        if follows:
+            if in_transaction or entry.transaction_first_offset < 0:
+                return verdicts.NONE
+            return verdicts.INVALID_TXN_STATE
+        if epoch == entry.epoch:
+            last_sequence = advance_sequence(first_sequence, last_delta)
+            for cached in batches:
+                if cached.first_sequence == first_sequence and cached.last_sequence == last_sequence:
+                    return cached
+        return verdicts.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+    def duplicate(self, producer_id: int, epoch: int, first_sequence: int, last_delta: int) -> CachedBatch | None:
+        """The cached batch that this one repeats (IDE-6)."""
+        entry = self.producers.get(producer_id)
+        if entry is None or entry.epoch != epoch:
+            return None
         last_sequence = advance_sequence(first_sequence, last_delta)
-        for cached in batches:
+        for cached in entry.batches:
             if cached.first_sequence == first_sequence and cached.last_sequence == last_sequence:
                 return cached
-        return verdicts.OUT_OF_ORDER_SEQUENCE_NUMBER
+        return None
+
+    def has_open_transaction(self, producer_id: int) -> bool:
+        return self.transactions.first_offset_of(producer_id) >= 0
+
+    def check_epoch(self, producer_id: int, epoch: int) -> int:
+        """What is asked of a batch that has no sequence (TXN-14): 0, or 47."""
+        entry = self.producers.get(producer_id)
+        return verdicts.INVALID_PRODUCER_EPOCH if entry is not None and epoch < entry.epoch else verdicts.NONE
+
+    def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int) -> int:
+        """Whether a coordinator may end the producer's transaction (TXN-14): 0, 47, or 52."""
+        entry = self.producers.get(producer_id)
+        if entry is None:
+            return verdicts.NONE
+        if epoch < entry.epoch:
+            return verdicts.INVALID_PRODUCER_EPOCH
+        return verdicts.TRANSACTION_COORDINATOR_FENCED if coordinator_epoch < entry.coordinator_epoch else verdicts.NONE
+
+    # -- taking in what is in the log ---------------------------------------------------------------------------------
+
+    def _entry(self, producer_id: int, epoch: int) -> ProducerEntry:
+        entry = self.producers.get(producer_id)
+        if entry is None:
+            if len(self.producers) >= PRODUCERS_MAX:
+                self._make_room()
+            entry = self.producers[producer_id] = ProducerEntry(epoch)
+        elif entry.epoch != epoch:
+            entry.epoch = epoch
+            entry.batches.clear()
+        return entry
+
+    def _make_room(self) -> None:
+        """Forgets the producer that was seen first, but nobody whose transaction is open: those go to the end."""
+        producers = self.producers
+        for _ in range(len(producers)):
+            producer_id = next(iter(producers))
+            entry = producers.pop(producer_id)
+            if entry.transaction_first_offset < 0:
+                return
+            producers[producer_id] = entry
 
     def update(
         self, producer_id: int, epoch: int, first_sequence: int, last_delta: int, last_offset: int, timestamp_ms: int
     ) -> None:
         """Takes in a data batch that is in the log."""
-        entry = self.producers.get(producer_id)
-        if entry is None:
-            if len(self.producers) >= PRODUCERS_MAX:
-                del self.producers[next(iter(self.producers))]
-            entry = self.producers[producer_id] = ProducerEntry(epoch)
-        elif entry.epoch != epoch:
-            entry.epoch = epoch
-            entry.batches.clear()
+        entry = self._entry(producer_id, epoch)
         last_sequence = advance_sequence(first_sequence, last_delta)
         entry.batches.append(CachedBatch(first_sequence, last_sequence, last_offset, last_delta, timestamp_ms))
         if len(entry.batches) > CACHED_BATCHES:
             del entry.batches[0]
         entry.last_timestamp_ms = timestamp_ms
 
+    def update_in_transaction(
+        self, producer_id: int, epoch: int, first_sequence: int, last_delta: int, last_offset: int, timestamp_ms: int
+    ) -> None:
+        """As `update`, for a batch of a transaction, which begins with it unless it is open."""
+        self.update(producer_id, epoch, first_sequence, last_delta, last_offset, timestamp_ms)
+        entry = self.producers[producer_id]
+        if entry.transaction_first_offset < 0:
+            entry.transaction_first_offset = last_offset - last_delta
+            self.transactions.begin(producer_id, last_offset - last_delta)
+        self.verifications.settle(producer_id)
+
+    def end_transaction(
+        self, producer_id: int, epoch: int, coordinator_epoch: int, marker_offset: int, timestamp_ms: int
+    ) -> int:
+        """Takes in a marker; answers where the transaction began that it ended, -1 if none was open."""
+        entry = self._entry(producer_id, epoch)
+        entry.coordinator_epoch = coordinator_epoch
+        entry.transaction_first_offset = -1
+        entry.last_timestamp_ms = timestamp_ms
+        self.verifications.settle(producer_id)
+        return self.transactions.end(producer_id, marker_offset)
+
     def expire(self, now_ms: int, after_ms: int = PRODUCER_EXPIRATION_MS) -> int:
         """Forgets idle producers without an open transaction (IDE-11); returns how many."""
+        self.verifications.expire(now_ms, after_ms)
         gone = [
             producer_id
             for producer_id, entry in self.producers.items()
@@ -113,7 +194,11 @@ class ProducerState:
 
     def clear(self, end_offset: int) -> None:
         self.producers.clear()
+        self.transactions.clear()
+        self.verifications.clear()
         self.end_offset = self.snapshot_offset = end_offset
+
+    # -- the snapshot -------------------------------------------------------------------------------------------------
 
     def to_bytes(self) -> bytes:
         """The snapshot file's content."""
@@ -143,7 +228,8 @@ class ProducerState:
             return False
         if count < 0 or len(content) < _HEAD.size + count * _ENTRY.size:
             return False
-        self.producers.clear()
+        self.clear(offset)
+        opened: list[tuple[int, int]] = []
         for number in range(count):
             producer_id, epoch, sequence, last_offset, delta, timestamp_ms, coordinator, open_from = _ENTRY.unpack_from(
                 content, _HEAD.size + number * _ENTRY.size
@@ -152,11 +238,14 @@ class ProducerState:
             entry.last_timestamp_ms = timestamp_ms
             entry.coordinator_epoch = coordinator
             entry.transaction_first_offset = open_from
-            if sequence >= 0:
-                first = sequence - delta
-                first = first if first >= 0 else first + 2**31
+            if open_from >= 0:
+                opened.append((open_from, producer_id))
+            if last_offset >= 0:
+                first = sequence - delta if sequence >= 0 else NO_SEQUENCE
+                first = first if first >= 0 or sequence < 0 else first + 2**31
                 entry.batches.append(CachedBatch(first, sequence, last_offset, delta, timestamp_ms))
-        self.end_offset = self.snapshot_offset = offset
+        for first_offset, producer_id in sorted(opened):
+            self.transactions.begin(producer_id, first_offset)
         return True
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from bisect import bisect_left
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -18,7 +19,12 @@ from brokers.engine.storage.compaction import swap
 from brokers.engine.storage.files import OpenFiles, storage_errors, sync_directory
 from brokers.engine.storage.log import RELATIVE_OFFSET_MAX, Log, LogConfig
 from brokers.engine.storage.old_formats import refuse_old_message
-from brokers.engine.storage.producer_state import SNAPSHOT_SUFFIX, ProducerState, load_newest_snapshot, snapshot_path
+from brokers.engine.storage.producer_state import (
+    SNAPSHOT_SUFFIX,
+    load_newest_snapshot,
+    save_snapshot,
+    snapshot_path,
+)
 from brokers.engine.storage.rewriting import rewrite_old_segments
 from brokers.engine.storage.segment import (
     DELETED_SUFFIX,
@@ -28,6 +34,7 @@ from brokers.engine.storage.segment import (
     TRANSACTION_INDEX_SUFFIX,
     Segment,
 )
+from brokers.engine.storage.transactions import take_in
 
 _SEGMENT_FILE: Final = re.compile(r"^(\d{20})(\.[a-z]+)$")
 DEBRIS: Final = (DELETED_SUFFIX, ".cleaned", ".tmp")
@@ -73,44 +80,60 @@ def load_log(
     From `dense_from` on no offset can be missing: recovery takes a hole there for records that a power cut took, and
     ends the log before it. None where cleaning may have made holes.
     """
-    bases, snapshots = _tidy(directory, root)
+    bases, snapshots, aborting = _tidy(directory, root)
     rewritten = rewrite_old_segments(directory, root, bases, config.index_limits[0])
-    segments = []
-    with storage_errors(root):
-        for base in bases:
-            size = os.stat(f"{directory}/{base:020d}{LOG_SUFFIX}").st_size  # noqa: PTH116
-            segments.append(Segment(directory, root, base, files, now_ms=now_ms, size_bytes=size))
-    if not segments:
-        fresh = Segment(directory, root, start_offset, files, now_ms=now_ms)
-        if start_offset:
-            fresh.create_file()
-        segments = [fresh]
+    segments = _segments(directory, root, files, bases, aborting, start_offset, now_ms)
     log = Log(directory, root, topic, index, files, config, segments)
     # A crash may have come between moving the start in this file and moving it for good.
     has_epochs = log.epochs.load() and log.epochs.entries[0][1] <= max(segments[0].base_offset, start_offset)
     trusted = clean and all(indexes_trusted(segment) for segment in segments)
     end = _end_of(log.active) if trusted else None
     truncated = scanned = 0
+    unlisted: list[int] = []
     if end is not None:
         log.log_end_offset = end
     else:
         trusted = False
-        truncated, scanned = _recover(log, recovery_point, NOWHERE if dense_from is None else dense_from, has_epochs)
+        dense_from = NOWHERE if dense_from is None else dense_from
+        truncated, scanned, unlisted = _recover(log, recovery_point, dense_from, has_epochs)
     log.recovery_point = log.log_end_offset if trusted else min(recovery_point, log.log_end_offset)
     if log.log_end_offset < start_offset:
         _restart_at(log, start_offset, now_ms)
     log.log_start_offset = max(log.segments[0].base_offset, start_offset)
     log.epochs.truncate_end(log.log_end_offset + 1)
     log.epochs.truncate_start(log.log_start_offset)
-    load_newest_snapshot(log.producers, directory, snapshots, log.log_end_offset, root)
-    _replay_producers(log)
+    log.has_aborts = bool(aborting)
+    # Where a transaction began that ends in `unlisted` segments, an older snapshot tells.
+    load_newest_snapshot(log.producers, directory, snapshots, min([log.log_end_offset, *unlisted[:1]]), root)
+    _replay_producers(log, unlisted)
     for segment in log.segments:
         segment.rest() if segment is not log.active else segment.file.close()
     return log, LoadReport(truncated, scanned, trusted, rewritten)
 
 
-def _tidy(directory: str, root: Path) -> tuple[list[int], list[int]]:
-    """Removes debris and orphan indexes; answers the segment bases and the snapshot offsets in order."""
+def _segments(
+    directory: str, root: Path, files: OpenFiles, bases: list[int], aborting: set[int], start_offset: int, now_ms: int
+) -> list[Segment]:
+    """Those found, or an empty one at the log's start."""
+    segments = []
+    with storage_errors(root):
+        for base in bases:
+            size = os.stat(f"{directory}/{base:020d}{LOG_SUFFIX}").st_size  # noqa: PTH116
+            segment = Segment(directory, root, base, files, now_ms=now_ms, size_bytes=size)
+            if base in aborting:
+                segment.find_aborted()
+            segments.append(segment)
+    if not segments:
+        segments.append(Segment(directory, root, start_offset, files, now_ms=now_ms))
+        if start_offset:
+            segments[0].create_file()
+    return segments
+
+
+def _tidy(directory: str, root: Path) -> tuple[list[int], list[int], set[int]]:
+    """Removes debris and orphan indexes; answers the segment bases and the snapshot offsets in order, and the bases of
+    segments that list aborted transactions.
+    """
     swap.complete(directory, root)
     with storage_errors(root):
         for entry in os.scandir(directory):
@@ -121,7 +144,7 @@ def _tidy(directory: str, root: Path) -> tuple[list[int], list[int]]:
         for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
             for base in found.get(suffix, set()) - bases:
                 Path(directory, f"{base:020d}{suffix}").unlink()
-    return sorted(bases), sorted(found.get(SNAPSHOT_SUFFIX, ()))
+    return sorted(bases), sorted(found.get(SNAPSHOT_SUFFIX, ())), found.get(TRANSACTION_INDEX_SUFFIX, set()) & bases
 
 
 def _segment_files(directory: str) -> dict[str, set[int]]:
@@ -140,11 +163,13 @@ def indexes_trusted(segment: Segment) -> bool:
     as it is: of the positions depend which offsets an append gets, and of the times what retention deletes.
     """
     if not segment.size_bytes:
-        segment.offset_index.reset()
-        segment.time_index.reset()
+        for index in segment.indexes():
+            index.reset()
         return True
     present = os.path.exists(segment.time_index.path)  # noqa: PTH110
     if not present or not segment.offset_index.sane(segment.size_bytes) or not segment.time_index.sane():
+        return False
+    if segment.aborted is not None and not segment.aborted.sane(segment.base_offset + RELATIVE_OFFSET_MAX + 1):
         return False
     last = segment.offset_index.last
     latest = segment.time_index.last
@@ -187,8 +212,9 @@ def first_checked(bases: list[int], recovery_point: int) -> int:
     return max(bisect_left(bases, recovery_point) - 1, 0)
 
 
-def _recover(log: Log, recovery_point: int, dense_from: int, has_epochs: bool) -> tuple[int, int]:
-    """Checks the segments from the recovery point's on; answers (bytes cut off, bytes read).
+def _recover(log: Log, recovery_point: int, dense_from: int, has_epochs: bool) -> tuple[int, int, list[int]]:
+    """Checks the segments from the recovery point's on; answers (bytes cut off, bytes read, bases of segments in which
+    transactions end and whose aborted ones are to be listed again).
 
     The leader epochs of what is checked are its batches'; without a file that tells of any (`has_epochs`), all are.
     """
@@ -196,13 +222,16 @@ def _recover(log: Log, recovery_point: int, dense_from: int, has_epochs: bool) -
     first = first_checked([segment.base_offset for segment in log.segments], recovery_point)
     end = log.segments[0].base_offset
     epochs: list[tuple[int, int]] = []
+    unlisted: list[int] = []
     for number, segment in enumerate(log.segments):
         if number < first and indexes_trusted(segment):
             if not has_epochs:
                 epochs += ((header.leader_epoch, header.base_offset) for _, header in segment.headers(0))
             end = log.segments[number + 1].base_offset
             continue
-        end, good_bytes = _rebuild(log, segment, limit_of(log.segments, number), dense_from, epochs)
+        end, good_bytes, has_markers = _rebuild(log, segment, limit_of(log.segments, number), dense_from, epochs)
+        if has_markers:
+            unlisted.append(segment.base_offset)
         scanned += segment.size_bytes
         if good_bytes < segment.size_bytes:
             with storage_errors(log.root):
@@ -220,7 +249,7 @@ def _recover(log: Log, recovery_point: int, dense_from: int, has_epochs: bool) -
     believed = log.segments[min(first, len(log.segments) - 1)].base_offset if has_epochs else 0
     log.epochs.replay(epochs, believed, end)
     log.log_end_offset = end
-    return truncated, scanned
+    return truncated, scanned, unlisted
 
 
 def _cut_off(log: Log, later: list[Segment], good_bytes: int, end: int) -> None:
@@ -255,13 +284,15 @@ def out_of_range(header: BatchHeader, next_offset: int, limit_offset: int) -> bo
 
 def _rebuild(
     log: Log, segment: Segment, limit_offset: int, dense_from: int, epochs: list[tuple[int, int]]
-) -> tuple[int, int]:
+) -> tuple[int, int, bool]:
     """Reads every batch of the segment, filling its indexes, and `epochs` where they change.
 
-    Answers (next offset, good bytes).
+    Answers (next offset, good bytes, whether there are control batches); the aborted transactions are left to
+    `_replay_producers`, which knows where they began.
     """
-    segment.offset_index.reset()
-    segment.time_index.reset()
+    has_markers = False
+    for index in segment.indexes():
+        index.reset()
     segment.max_timestamp, segment.max_timestamp_offset = -1, segment.base_offset
     segment.indexed_timestamp = -1
     segment.bytes_since_entry = 0
@@ -276,8 +307,9 @@ def _rebuild(
         segment.account(position, header.size_bytes, header.last_offset, header.max_timestamp, log.config.index_limits)
         if not epochs or header.leader_epoch != epochs[-1][0]:
             epochs.append((header.leader_epoch, header.base_offset))
+        has_markers = has_markers or header.is_control
         next_offset, good_bytes = header.next_offset, position + header.size_bytes
-    return next_offset, good_bytes
+    return next_offset, good_bytes, has_markers
 
 
 def _intact(segment: Segment, position: int, header: BatchHeader) -> bool:
@@ -303,19 +335,28 @@ def _restart_at(log: Log, start_offset: int, now_ms: int) -> None:
     log.log_end_offset = start_offset
 
 
-def _replay_producers(log: Log) -> None:
-    """Brings the producer state from its snapshot to the log's end (LOG-39)."""
+def _replay_producers(log: Log, unlisted: Sequence[int] = ()) -> None:
+    """Brings the producer state from its snapshot to the log's end (LOG-39).
+
+    Transactions that were aborted in the segments with the bases `unlisted` are entered in their indexes, and snapshots
+    taken that were too late for that.
+    """
     state = log.producers
-    for segment in log.segments:
-        segment_end = segment is log.active
-        if not segment_end and log.segments[log.segments.index(segment) + 1].base_offset <= state.end_offset:
+    for segment, following in zip(log.segments, [*log.segments[1:], None], strict=True):
+        if following is not None and following.base_offset <= state.end_offset:
             continue
         if segment.size_bytes == 0:
             continue
+        if unlisted and segment is not log.segments[0] and state.end_offset <= segment.base_offset:
+            save_snapshot(state, log.directory, segment.base_offset, log.root)
+        listing = segment if segment.base_offset in unlisted else None
         found = segment.locate(state.end_offset)
-        for _, header in segment.headers(found[0]) if found is not None else ():
+        for position, header in segment.headers(found[0]) if found is not None else ():
             if header.last_offset >= state.end_offset:
-                take_in(state, header)
+                data = segment.batch_at(position, header.size_bytes) if header.is_control else b""
+                take_in(log, header, data, listing)
+        if listing is not None and segment is not log.active and segment.aborted is not None:
+            segment.aborted.store()
     state.end_offset = log.log_end_offset
 
 
@@ -334,16 +375,3 @@ def truncate_log(log: Log, offset: int, now_ms: int) -> list[str]:
     load_newest_snapshot(log.producers, log.directory, snapshots, log.log_end_offset, log.root)
     _replay_producers(log)
     return gone
-
-
-def take_in(state: ProducerState, header: BatchHeader) -> None:
-    """Replays one stored batch into the producer state."""
-    if header.producer_id >= 0 and not header.is_control:
-        state.update(
-            header.producer_id,
-            header.producer_epoch,
-            header.base_sequence,
-            header.last_offset_delta,
-            header.last_offset,
-            header.max_timestamp,
-        )

@@ -1,4 +1,4 @@
-"""One segment: a `.log` file with its two indexes, all named after its base offset (LOG-4, LOG-5).
+"""One segment: a `.log` file with its indexes, all named after its base offset (LOG-4, LOG-5).
 
 Only the log's last segment is appended to. A segment that is not being used holds no descriptor and, once closed, no
 index in memory.
@@ -15,7 +15,7 @@ from typing import Final
 from brokers.engine.records import batch as layout
 from brokers.engine.records.batch import BatchHeader
 from brokers.engine.storage.files import OpenFiles, SegmentFile, append_all, read_at, storage_errors
-from brokers.engine.storage.indexes import OffsetIndex, TimeIndex
+from brokers.engine.storage.indexes import Aborted, AbortedIndex, OffsetIndex, TimeIndex
 
 LOG_SUFFIX: Final = ".log"
 INDEX_SUFFIX: Final = ".index"
@@ -35,9 +35,12 @@ def base_name(base_offset: int) -> str:
 
 
 class Segment:
-    """`size_bytes` is the length of the log file; positions are byte positions in it."""
+    """`size_bytes` is the length of the log file; positions are byte positions in it. `aborted` is None unless some
+    transaction was aborted here.
+    """
 
     __slots__ = (
+        "aborted",
         "base_offset",
         "bytes_since_entry",
         "created_ms",
@@ -69,6 +72,7 @@ class Segment:
         self.file = SegmentFile(stem + LOG_SUFFIX, root, files)
         self.offset_index = OffsetIndex(stem + INDEX_SUFFIX, root, base_offset, fresh=fresh)
         self.time_index = TimeIndex(stem + TIME_INDEX_SUFFIX, root, base_offset, fresh=fresh)
+        self.aborted: AbortedIndex | None = None
         self.size_bytes = size_bytes or 0
         self.bytes_since_entry = 0
         self.created_ms = now_ms
@@ -91,7 +95,7 @@ class Segment:
     def append_many(
         self,
         data: memoryview,
-        batches: list[tuple[int, int, int, int, int, int, int, int]],
+        batches: list[tuple[int, int, int, int, int, int, int, int, int]],
         limits: IndexLimits,
     ) -> None:
         """As `append`, for the batches (`log.FollowedBatch`) that fill `data`."""
@@ -99,7 +103,7 @@ class Segment:
         append_all(self.file, data, position)
         if position == 0:
             self.first_timestamp = batches[0][3]
-        for size, _, last_offset, max_timestamp, _, _, _, _ in batches:
+        for size, _, last_offset, max_timestamp, _, _, _, _, _ in batches:
             self.size_bytes += size
             self.account(position, size, last_offset, max_timestamp, limits)
             position += size
@@ -117,6 +121,27 @@ class Segment:
             self.bytes_since_entry = 0
             self.indexes_full = self.offset_index.full(limits[1]) or self.time_index.full(limits[1])
         self.bytes_since_entry += size
+
+    def add_aborted(self, aborted: Aborted) -> None:
+        """The transaction's marker is the last batch that was written here."""
+        index = self.aborted
+        if index is None:
+            index = self.aborted = self._aborted_index(fresh=True)
+        index.add(aborted)
+
+    def find_aborted(self) -> None:
+        """Its file is there: it lists aborted transactions."""
+        self.aborted = self._aborted_index(fresh=False)
+
+    def _aborted_index(self, *, fresh: bool) -> AbortedIndex:
+        path = self.file.path.removesuffix(LOG_SUFFIX) + TRANSACTION_INDEX_SUFFIX
+        return AbortedIndex(path, self.file.root, self.base_offset, fresh=fresh)
+
+    def indexes(self) -> list[OffsetIndex | TimeIndex | AbortedIndex]:
+        """All it has."""
+        if self.aborted is None:
+            return [self.offset_index, self.time_index]
+        return [self.offset_index, self.time_index, self.aborted]
 
     def headers(self, position: int, end: int | None = None, wait: bool = True) -> Iterator[tuple[int, BatchHeader]]:
         """(position, header) of each batch from `position`, read in chunks; stops before anything that is no batch.
@@ -185,14 +210,14 @@ class Segment:
         """Final time entry and full index files: on roll and on clean stop (LOG-10)."""
         if self.size_bytes:
             self.time_index.add(self.max_timestamp, self.max_timestamp_offset)
-        self.offset_index.store()
-        self.time_index.store()
+        for index in self.indexes():
+            index.store()
 
     def rest(self) -> None:
         """Closed and idle: lets go of the descriptor and of the indexes' memory."""
         self.file.close()
-        self.offset_index.unload()
-        self.time_index.unload()
+        for index in self.indexes():
+            index.unload()
 
     def truncate(self, size_bytes: int, next_offset: int) -> None:
         """Cuts the file at `size_bytes`, where the batch of `next_offset` began or would begin. Durably: what was cut
@@ -205,6 +230,8 @@ class Segment:
         self.size_bytes = size_bytes
         self.offset_index.truncate(next_offset)
         self.time_index.truncate(next_offset)
+        if self.aborted is not None:
+            self.aborted.truncate(next_offset)
         self.max_timestamp, self.max_timestamp_offset = self.time_index.last
         self.indexed_timestamp = self.max_timestamp
         self.indexes_full = False

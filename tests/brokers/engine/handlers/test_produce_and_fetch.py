@@ -6,6 +6,7 @@ import pytest
 
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.records.batch import TRANSACTIONAL
 from tests.brokers.engine.handlers.conftest import House
 from tests.support.records import batch, fetch, fetch_request, produce, produce_request, values
 
@@ -48,20 +49,24 @@ async def test_a_failed_append_with_acks_zero_ends_the_connection(house: House) 
 
 
 @pytest.mark.parametrize(
-    ("records", "acks", "transactional_id", "code"),
+    ("records", "acks", "code"),
     [
-        (None, 1, None, ErrorCode.INVALID_RECORD),
-        (batch(b"a"), 2, None, ErrorCode.INVALID_REQUIRED_ACKS),
-        (batch(b"a"), 1, "tx", ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
-        (b"\x00" * 80, 1, None, ErrorCode.CORRUPT_MESSAGE),
+        (None, 1, ErrorCode.INVALID_RECORD),
+        (batch(b"a"), 2, ErrorCode.INVALID_REQUIRED_ACKS),
+        (b"\x00" * 80, 1, ErrorCode.CORRUPT_MESSAGE),
+        (
+            batch(b"a", attributes=TRANSACTIONAL, producer_id=7, producer_epoch=0, base_sequence=0),
+            1,
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        ),
     ],
 )
 async def test_wrong_produces_get_their_code_and_change_nothing(
-    house: House, records: bytes | None, acks: int, transactional_id: str | None, code: ErrorCode
+    house: House, records: bytes | None, acks: int, code: ErrorCode
 ) -> None:
     await house.topic()
 
-    answer = await produce(house.mine, "orders", records, acks=acks, transactional_id=transactional_id)
+    answer = await produce(house.mine, "orders", records, acks=acks)
 
     assert answer.error_code == code
     assert (await fetch(house.mine, "orders")).high_watermark == 0

@@ -78,9 +78,8 @@ def test_errors_in_the_shape_hide_the_start_offset_and_others_tell_it(table: Par
     lying[57:61] = (9).to_bytes(4, "big")
     layout.seal(lying)
     assert produce(partition, lying) == AppendResult(verdicts.INVALID_RECORD, log_start_offset=0)
-    opened = batch(attributes=layout.TRANSACTIONAL, producer_id=1, producer_epoch=0, base_sequence=0)
-    assert produce(partition, opened) == AppendResult(verdicts.INVALID_TXN_STATE, log_start_offset=0)
-    assert produce(partition, opened, version=11) == AppendResult(verdicts.TRANSACTION_ABORTABLE, log_start_offset=0)
+    unnamed = batch(attributes=layout.TRANSACTIONAL, producer_id=1, producer_epoch=0, base_sequence=0)
+    assert produce(partition, unnamed) == AppendResult(verdicts.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     assert partition.log_end_offset == 0
 
 

@@ -18,7 +18,8 @@ from brokers.engine.records.builder import Record, build_batch
 from brokers.engine.storage.files import OpenFiles
 from brokers.engine.storage.flushing import FlushJob
 from brokers.engine.storage.log import LogConfig
-from brokers.engine.storage.recovery import create_log, load_log, take_in, truncate_log
+from brokers.engine.storage.recovery import create_log, load_log, truncate_log
+from brokers.engine.storage.transactions import take_in
 from brokers.engine.storage.retention import RetentionRules
 from tests.brokers.engine.storage.logs import NOW_MS
 from tests.simulate.checks import check_lookups, read_all
@@ -71,7 +72,7 @@ class Modelled:
         )
         latest = max(record.timestamp_ms for record in added)
         assert self.log.append(memoryview(data), count - 1, latest, self.epoch, NOW_MS) == base
-        take_in(self.log.producers, layout.read_header(data))
+        take_in(self.log, layout.read_header(data), data)
         self.log.producers.end_offset = self.log.log_end_offset
         self.records += added
         self.epochs += [self.epoch] * count

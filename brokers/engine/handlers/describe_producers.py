@@ -1,0 +1,77 @@
+"""DescribeProducers: who writes to a partition with a producer id, and since which offset in a transaction.
+
+Only the partition's leader answers.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from brokers.engine.access.authorizer import Operation, decide
+from brokers.engine.cluster.image import TopicImage
+from brokers.engine.handlers.context import Call
+from brokers.engine.partitions.producers import known_producers
+from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.protocol.messages.producers import (
+    ActiveProducer,
+    DescribeProducersPartitionResult,
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    DescribeProducersTopicResult,
+)
+from instances import naming
+
+# Kafka's own words; its clients show them.
+_MESSAGES: Final = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "This server does not host this topic-partition.",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Topic authorization failed.",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "The request attempted to perform an operation on an invalid topic.",
+}
+
+
+def describe_producers(call: Call, request: DescribeProducersRequest) -> DescribeProducersResponse:
+    topics = []
+    for wanted in request.topics:
+        topic = call.view.namespace.topics.get(wanted.name.encode())
+        error = _error(call, wanted.name, topic)
+        partitions = [
+            _refused(index, error) if error or topic is None else _partition(call, topic, index)
+            for index in wanted.partition_indexes
+        ]
+        topics.append(DescribeProducersTopicResult(name=wanted.name, partitions=partitions))
+    return DescribeProducersResponse(topics=topics)
+
+
+def _error(call: Call, name: str, topic: TopicImage | None) -> int:
+    if topic is None and not naming.is_valid_topic_name(name):
+        return int(ErrorCode.INVALID_TOPIC_EXCEPTION)
+    return decide(call.view.state, topic, Operation.CONSUME, call.address)
+
+
+def _refused(index: int, code: int) -> DescribeProducersPartitionResult:
+    message = _MESSAGES.get(ErrorCode(code))
+    return DescribeProducersPartitionResult(partition_index=index, error_code=code, error_message=message)
+
+
+def _partition(call: Call, topic: TopicImage, index: int) -> DescribeProducersPartitionResult:
+    result = DescribeProducersPartitionResult(partition_index=index)
+    partition = call.engine.table.get(topic.name, index)
+    if not 0 <= index < len(topic.partitions):
+        result.error_code = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    elif partition is None or not partition.is_leader:
+        result.error_code = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    elif partition.offline:
+        result.error_code = int(ErrorCode.KAFKA_STORAGE_ERROR)
+    else:
+        result.active_producers = [
+            ActiveProducer(
+                producer_id=known.producer_id,
+                producer_epoch=known.epoch,
+                last_sequence=known.last_sequence,
+                last_timestamp=known.last_timestamp_ms,
+                coordinator_epoch=known.coordinator_epoch,
+                current_txn_start_offset=known.transaction_first_offset,
+            )
+            for known in known_producers(partition)
+        ]
+    return result

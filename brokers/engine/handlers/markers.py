@@ -1,0 +1,127 @@
+"""WriteTxnMarkers: a transaction coordinator ends a transaction on the partitions led here (TXN-12, TXN-14).
+
+Only the cluster itself may ask. Markers are appended at once; the answer leaves when they are committed, or with
+REQUEST_TIMED_OUT.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from brokers.engine.handlers.context import Call, Engine
+from brokers.engine.handlers.settling import verdict
+from brokers.engine.partitions.partition import Partition
+from brokers.engine.partitions.waiting import ProduceWait
+from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.protocol.messages.transactions import (
+    WritableTxnMarker,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+# `request.timeout.ms`: so long a marker may wait for its followers.
+TIMEOUT_MS: Final = 30_000
+
+Line = WritableTxnMarkerPartitionResult
+Unsettled = tuple[Line, Partition, int]
+
+
+async def write_txn_markers(call: Call, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+    if not call.view.internal or call.view.instance_id is not None:
+        return _refused(request, int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+    return await write_markers(call.engine, request)
+
+
+async def write_markers(
+    engine: Engine, request: WriteTxnMarkersRequest, timeout_ms: int = TIMEOUT_MS
+) -> WriteTxnMarkersResponse:
+    """As the call, for the coordinator of this broker. Everything is appended before the first wait."""
+    now_ms = engine.clock.now_ms()
+    unsettled: list[Unsettled] = []
+    response = WriteTxnMarkersResponse(
+        markers=[
+            WritableTxnMarkerResult(
+                producer_id=marker.producer_id,
+                topics=[
+                    WritableTxnMarkerTopicResult(
+                        name=topic.name,
+                        partitions=[
+                            _appended(engine, marker, topic.name, index, now_ms, unsettled)
+                            for index in topic.partition_indexes
+                        ],
+                    )
+                    for topic in marker.topics
+                ],
+            )
+            for marker in request.markers
+        ]
+    )
+    if unsettled:
+        await _settled(engine, unsettled, timeout_ms)
+    return response
+
+
+def _appended(
+    engine: Engine, marker: WritableTxnMarker, topic: str, index: int, now_ms: int, unsettled: list[Unsettled]
+) -> Line:
+    line = Line(partition_index=index)
+    partition = engine.table.get(topic, index)
+    if partition is None:
+        line.error_code = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return line
+    committed = marker.transaction_result
+    result = partition.append_marker(
+        marker.producer_id, marker.producer_epoch, marker.coordinator_epoch, committed, now_ms
+    )
+    line.error_code = result.error_code
+    if result.error_code:
+        return line
+    groups = engine.groups
+    if groups is not None and topic == engine.coordination.groups_topic.name:
+        groups.marker_appended(index, marker.producer_id, committed, result.last_offset)
+    if partition.high_watermark <= result.last_offset:
+        unsettled.append((line, partition, result.last_offset))
+    return line
+
+
+async def _settled(engine: Engine, unsettled: list[Unsettled], timeout_ms: int) -> None:
+    """Waits until all are committed, somebody else leads, or the time is over; writes down how each ended."""
+    done: asyncio.Future[None] = engine.loop.create_future()
+
+    def wake() -> None:
+        if not done.done():
+            done.set_result(None)
+
+    wait = ProduceWait(wake)
+    for _, partition, last_offset in unsettled:
+        wait.watch(partition, last_offset)
+    timer = engine.loop.call_later(timeout_ms / 1000, wait.expire)
+    try:
+        await done
+    finally:
+        timer.cancel()
+        wait.cancel()
+    for line, partition, last_offset in unsettled:
+        line.error_code = verdict(wait, partition, last_offset)
+
+
+def _refused(request: WriteTxnMarkersRequest, code: int) -> WriteTxnMarkersResponse:
+    return WriteTxnMarkersResponse(
+        markers=[
+            WritableTxnMarkerResult(
+                producer_id=marker.producer_id,
+                topics=[
+                    WritableTxnMarkerTopicResult(
+                        name=topic.name,
+                        partitions=[Line(partition_index=index, error_code=code) for index in topic.partition_indexes],
+                    )
+                    for topic in marker.topics
+                ],
+            )
+            for marker in request.markers
+        ]
+    )

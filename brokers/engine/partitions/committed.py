@@ -1,0 +1,30 @@
+"""What a reader of committed data is told beside the records: which of them were aborted (TXN-21)."""
+
+from __future__ import annotations
+
+from brokers.engine.partitions.partition import Partition
+from brokers.engine.partitions.results import Cold
+from brokers.engine.records import verdicts
+from brokers.engine.storage.files import FileSlice, NotCached, StorageFailed
+from brokers.engine.storage.transactions import aborted_within
+
+# (topic key, partition index) → (producer id, first offset) of aborted transactions.
+AbortedByPartition = dict[tuple[bytes, int], list[tuple[int, int]]]
+
+
+def list_aborted(
+    listed: AbortedByPartition, key: bytes, partition: Partition, offset: int, records: FileSlice, wait: bool
+) -> tuple[int, FileSlice | None, Cold | None]:
+    """Enters into `listed` what goes with `records`, read from `offset` on; answers (error, records, what is cold) as a
+    read does. Records whose list cannot be had are let go.
+    """
+    try:
+        listed[key, partition.index] = aborted_within(partition.log, offset, records, wait)
+    except NotCached as missing:
+        records.release()
+        return verdicts.NONE, None, missing.cold
+    except StorageFailed as failure:
+        records.release()
+        partition.storage_failed(failure)
+        return verdicts.KAFKA_STORAGE_ERROR, None, None
+    return verdicts.NONE, records, None

@@ -1,0 +1,136 @@
+"""What a leader does with transactions on one partition: may this batch be part of one, how does one end (TXN-14,
+TXN-15, TXN-27), and what coordinators append for themselves.
+
+Where they begin and end in the log is the storage's to know (`storage.transactions`), on every replica alike.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from brokers.engine.partitions.results import AppendResult
+from brokers.engine.records import batch as layout
+from brokers.engine.records import verdicts
+from brokers.engine.records.control import ABORT, COMMIT, end_marker
+from brokers.engine.records.validation import CheckedBatch
+
+if TYPE_CHECKING:
+    from brokers.engine.partitions.partition import Partition
+
+# What entitles a batch to open a transaction here. A guard of `begin_verification` is greater than all of these.
+OPEN: Final = 0
+"""Nothing: the producer's transaction must be open already."""
+EXEMPT: Final = -1
+"""Nobody asks the coordinator (`transaction.partition.verification.enable` is off)."""
+UNNAMED: Final = -2
+"""The request names no transactional id: there is no part in any transaction for it (REC-44)."""
+
+NOT_LED: Final = -1
+
+
+def begin_verification(partition: Partition, producer_id: int, epoch: int, sequence: int, now_ms: int) -> int:
+    """The guard to append with once the coordinator said that the partition belongs to the producer's transaction;
+    OPEN if there is nothing to ask, NOT_LED if the append will be refused anyway.
+    """
+    if partition.offline or not partition.is_leader:
+        return NOT_LED
+    producers = partition.log.producers
+    if producers.has_open_transaction(producer_id):
+        return OPEN
+    return producers.verifications.begin(producer_id, epoch, sequence, now_ms)
+
+
+def append_transactional(partition: Partition, checked: CheckedBatch, now_ms: int, guard: int) -> AppendResult:
+    """A client's batch of a transaction, in the order in which Kafka refuses one: a duplicate is none, then who is not
+    verified, then epoch and sequence.
+    """
+    _, last_delta, _, _, producer_id, epoch, sequence = checked
+    log = partition.log
+    producers = log.producers
+    if guard == UNNAMED:
+        return AppendResult(verdicts.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if producer_id < 0:
+        return AppendResult(verdicts.INVALID_RECORD, log_start_offset=log.log_start_offset)
+    known = producers.duplicate(producer_id, epoch, sequence, last_delta)
+    if known is not None:
+        return AppendResult(
+            verdicts.NONE,
+            known.last_offset - known.offset_delta,
+            known.timestamp_ms,
+            log.log_start_offset,
+            last_offset=known.last_offset,
+        )
+    is_open = producers.has_open_transaction(producer_id)
+    verifications = producers.verifications
+    if not is_open and guard != EXEMPT and not verifications.holds(producer_id, guard):
+        return AppendResult(verdicts.INVALID_TXN_STATE, log_start_offset=log.log_start_offset)
+    code = producers.check_epoch(producer_id, epoch)
+    if not code and verifications.overtakes(producer_id, sequence):
+        code = verdicts.OUT_OF_ORDER_SEQUENCE_NUMBER
+    if not code:
+        verdict = producers.check(producer_id, epoch, sequence, last_delta, True)
+        # What is cached was found above.
+        code = verdict if isinstance(verdict, int) else verdicts.OUT_OF_ORDER_SEQUENCE_NUMBER
+    if code:
+        return AppendResult(code, log_start_offset=log.log_start_offset)
+    return partition.write(checked, now_ms)
+
+
+def append_state(partition: Partition, batch: bytearray, now_ms: int, guard: int) -> AppendResult:
+    """As `Partition.append_state`."""
+    refusal = _refusal(partition)
+    if refusal:
+        return AppendResult(refusal)
+    log = partition.log
+    # fmt: off
+    (_, _, _, _, _, attributes, last_delta, _, max_timestamp,
+     producer_id, epoch, sequence, _) = layout.HEADER.unpack_from(batch)
+    # fmt: on
+    rules = partition.config.batch_rules
+    if len(batch) > rules.batch_bytes_max:
+        return AppendResult(verdicts.MESSAGE_TOO_LARGE)
+    if len(batch) > rules.segment_bytes:
+        return AppendResult(verdicts.RECORD_LIST_TOO_LARGE)
+    if producer_id >= 0:
+        producers = log.producers
+        is_open = producers.has_open_transaction(producer_id)
+        begins = attributes & layout.TRANSACTIONAL and not is_open
+        if begins and guard != EXEMPT and not producers.verifications.holds(producer_id, guard):
+            return AppendResult(verdicts.INVALID_TXN_STATE, log_start_offset=log.log_start_offset)
+        code = producers.check_epoch(producer_id, epoch)
+        if code:
+            return AppendResult(code, log_start_offset=log.log_start_offset)
+    checked = (memoryview(batch), last_delta, max_timestamp, attributes, producer_id, epoch, sequence)
+    return partition.write(checked, now_ms)
+
+
+def append_marker(
+    partition: Partition, producer_id: int, epoch: int, coordinator_epoch: int, committed: bool, now_ms: int
+) -> AppendResult:
+    """As `Partition.append_marker`."""
+    refusal = _refusal(partition)
+    if refusal:
+        return AppendResult(refusal)
+    log = partition.log
+    code = log.producers.check_marker(producer_id, epoch, coordinator_epoch)
+    if code:
+        return AppendResult(code, log_start_offset=log.log_start_offset)
+    batch = end_marker(
+        COMMIT if committed else ABORT,
+        timestamp_ms=now_ms,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        coordinator_epoch=coordinator_epoch,
+    )
+    attributes = layout.TRANSACTIONAL | layout.CONTROL
+    checked = (memoryview(batch), 0, now_ms, attributes, producer_id, epoch, -1)
+    return partition.write(checked, now_ms)
+
+
+def _refusal(partition: Partition) -> int:
+    """What every append with acks=-1 is refused for."""
+    if partition.offline:
+        return verdicts.KAFKA_STORAGE_ERROR
+    if not partition.is_leader:
+        return verdicts.NOT_LEADER_OR_FOLLOWER
+    return verdicts.NONE if partition.has_enough_replicas() else verdicts.NOT_ENOUGH_REPLICAS

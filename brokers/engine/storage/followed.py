@@ -1,0 +1,62 @@
+"""Batches as a leader wrote them go into a follower's log, with the offsets and leader epochs they have (REP-8)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from brokers.engine.records import batch as layout
+from brokers.engine.storage.log import Log
+from brokers.engine.storage.transactions import take_transactional
+
+# Size in bytes, base offset, last offset, maximum timestamp, leader epoch, producer id (-1 for none), producer epoch,
+# base sequence, attributes.
+FollowedBatch = tuple[int, int, int, int, int, int, int, int, int]
+
+_IN_TRANSACTION: Final = layout.TRANSACTIONAL | layout.CONTROL
+
+
+def append_followed(log: Log, data: memoryview, batches: list[FollowedBatch], now_ms: int) -> None:
+    """Writes checked batches, which lie in `data` one behind the other from its start. As many at once as fit the
+    segment. Raises StorageFailed; what was written before stays.
+    """
+    start = position = 0
+    held: list[FollowedBatch] = []
+    for batch in batches:
+        segment = log.active
+        size, _, last_offset, max_timestamp, _, _, _, _, _ = batch
+        pending = position - start
+        if segment.size_bytes + pending and log.must_roll(segment, size + pending, last_offset, max_timestamp, now_ms):
+            if held:
+                _write(log, data[start:position], held)
+                held = []
+                start = position
+            if log.active.size_bytes:
+                log.roll(now_ms)
+        held.append(batch)
+        position += size
+    _write(log, data[start:position], held)
+
+
+def _write(log: Log, data: memoryview, batches: list[FollowedBatch]) -> None:
+    segment = log.active
+    position = segment.size_bytes
+    segment.append_many(data, batches, log.config.index_limits)
+    producers = log.producers
+    at = 0
+    for size, base_offset, last_offset, max_timestamp, leader_epoch, producer_id, epoch, sequence, flags in batches:
+        if leader_epoch > log.epochs.latest:
+            log.epochs.assign(leader_epoch, base_offset)
+        if producer_id >= 0:
+            # A follower answers for duplicates, and knows which transactions are open, as soon as it leads (IDE-9).
+            delta = last_offset - base_offset
+            if flags & _IN_TRANSACTION:
+                written = data[at : at + size]
+                take_transactional(
+                    log, segment, flags, producer_id, epoch, sequence, delta, last_offset, max_timestamp, written
+                )
+            else:
+                producers.update(producer_id, epoch, sequence, delta, last_offset, max_timestamp)
+        log.remember(base_offset, position + at)
+        log.log_end_offset = last_offset + 1
+        at += size
+    producers.end_offset = log.log_end_offset

@@ -1,0 +1,104 @@
+"""What a batch of a transaction, data or marker, changes beside the log it was written to (TXN-14, TXN-20, LOG-12).
+
+The same for a leader that appends, a follower that takes over, and a start that reads the log again; and what readers
+of committed data are told of it (TXN-21).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from brokers.engine.records import batch as layout
+from brokers.engine.records.batch import BatchHeader
+from brokers.engine.records.control import ABORT, read_marker
+from brokers.engine.storage.files import FileSlice
+from brokers.engine.storage.indexes import Aborted
+from brokers.engine.storage.open_transactions import NO_OFFSET
+from brokers.engine.storage.segment import Segment
+
+if TYPE_CHECKING:
+    from brokers.engine.storage.log import Log
+
+
+def take_transactional(
+    log: Log,
+    segment: Segment | None,
+    attributes: int,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    last_delta: int,
+    last_offset: int,
+    max_timestamp: int,
+    data: memoryview | bytes,
+) -> None:
+    """Takes in a batch with one of the two flags that lies in `segment`; None if its index has its entry already.
+    `data` is looked at only for markers.
+    """
+    producers = log.producers
+    if not attributes & layout.CONTROL:
+        producers.update_in_transaction(
+            producer_id, producer_epoch, base_sequence, last_delta, last_offset, max_timestamp
+        )
+        return
+    marker = read_marker(data)
+    if marker is None:
+        return
+    first_offset = producers.end_transaction(
+        producer_id, producer_epoch, marker.coordinator_epoch, last_offset, max_timestamp
+    )
+    if first_offset < 0 or marker.kind != ABORT or segment is None:
+        return
+    earliest = producers.transactions.first_open_offset
+    stable_offset = last_offset + 1 if earliest == NO_OFFSET else earliest
+    segment.add_aborted(Aborted(producer_id, first_offset, last_offset, stable_offset))
+    log.has_aborts = True
+
+
+def take_in(log: Log, header: BatchHeader, data: memoryview | bytes = b"", segment: Segment | None = None) -> None:
+    """Replays one stored batch into the producer state; `data` and `segment` as in `take_transactional`."""
+    # fmt: off
+    (base_offset, _, _, _, _, attributes, last_delta, _, max_timestamp,
+     producer_id, epoch, sequence, _) = header
+    # fmt: on
+    if producer_id < 0:
+        return
+    last_offset = base_offset + last_delta
+    if attributes & (layout.TRANSACTIONAL | layout.CONTROL):
+        take_transactional(
+            log, segment, attributes, producer_id, epoch, sequence, last_delta, last_offset, max_timestamp, data
+        )
+    else:
+        log.producers.update(producer_id, epoch, sequence, last_delta, last_offset, max_timestamp)
+
+
+def aborted_within(log: Log, offset: int, found: FileSlice, wait: bool = True) -> list[tuple[int, int]]:
+    """(producer id, first offset) of the aborted transactions that a reader of `found`, from `offset` on, must know.
+
+    As with Kafka these may be a few more than the slice touches: how far it reaches is told by the offset index. Raises
+    StorageFailed; NotCached unless it may `wait` for the disk.
+    """
+    segments = log.segments
+    number = next((at for at, held in enumerate(segments) if held.file is found.file), len(segments))
+    if number == len(segments):
+        return []
+    segment = segments[number]
+    if not wait:
+        segment.offset_index.ready()
+    upper = segment.offset_index.offset_from(found.position + found.length)
+    if upper < 0:
+        upper = segments[number + 1].base_offset if number + 1 < len(segments) else log.log_end_offset
+    listed: list[tuple[int, int]] = []
+    for at in range(number, len(segments)):
+        index = segments[at].aborted
+        if index is None:
+            continue
+        if not wait:
+            index.ready()
+        for line in range(index.first_from(offset), len(index)):
+            producer_id, first_offset, _, stable_offset = index.entry(line)
+            if first_offset < upper:
+                listed.append((producer_id, first_offset))
+            if stable_offset >= upper:
+                return listed
+    return listed

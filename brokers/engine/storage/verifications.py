@@ -1,0 +1,77 @@
+"""Producers that a partition is asking the transaction coordinator about (TXN-27).
+
+Between the coordinator's word and the append the transaction may end, and another one begin that knows nothing of the
+partition. So the question gets a guard, which any batch of a transaction of that producer, marker or data, takes away:
+only who still holds it may open a transaction in the log.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# The producer's transaction is open here already: nothing to ask. What `begin` answers is greater.
+NO_GUARD: Final = 0
+# A client that invents producer ids cannot make the broker grow. Who is forgotten is not verified, and asks again.
+VERIFICATIONS_MAX: Final = 20_000
+
+
+class Verification:
+    """Kept until the transaction opens: who failed once may try again, and nothing may overtake it."""
+
+    __slots__ = ("begun_ms", "epoch", "guard", "lowest_sequence")
+
+    def __init__(self, guard: int, epoch: int, sequence: int, begun_ms: int) -> None:
+        self.guard = guard
+        self.epoch = epoch
+        self.lowest_sequence = sequence
+        self.begun_ms = begun_ms
+
+
+class Verifications:
+    """Of one partition, by producer id."""
+
+    __slots__ = ("_by_producer", "_made")
+
+    def __init__(self) -> None:
+        self._by_producer: dict[int, Verification] = {}
+        self._made = 0
+
+    def __len__(self) -> int:
+        return len(self._by_producer)
+
+    def begin(self, producer_id: int, epoch: int, sequence: int, now_ms: int) -> int:
+        """The guard; requests of one producer that ask at the same time share it."""
+        found = self._by_producer.get(producer_id)
+        if found is None:
+            if len(self._by_producer) >= VERIFICATIONS_MAX:
+                del self._by_producer[next(iter(self._by_producer))]
+            self._made += 1
+            found = self._by_producer[producer_id] = Verification(self._made, epoch, sequence, now_ms)
+        elif epoch > found.epoch:
+            found.epoch = epoch
+            found.lowest_sequence = sequence
+        elif epoch == found.epoch and sequence < found.lowest_sequence:
+            found.lowest_sequence = sequence
+        return found.guard
+
+    def holds(self, producer_id: int, guard: int) -> bool:
+        found = self._by_producer.get(producer_id)
+        return found is not None and found.guard == guard
+
+    def overtakes(self, producer_id: int, sequence: int) -> bool:
+        """Whether a batch of an earlier sequence was seen that is not in the log yet."""
+        found = self._by_producer.get(producer_id)
+        return found is not None and sequence > found.lowest_sequence
+
+    def settle(self, producer_id: int) -> None:
+        """A batch of one of the producer's transactions is in the log."""
+        if self._by_producer:
+            self._by_producer.pop(producer_id, None)
+
+    def expire(self, now_ms: int, after_ms: int) -> None:
+        gone = [key for key, found in self._by_producer.items() if now_ms - found.begun_ms >= after_ms]
+        for key in gone:
+            del self._by_producer[key]
+
+    def clear(self) -> None:
+        self._by_producer.clear()
