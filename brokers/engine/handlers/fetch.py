@@ -152,17 +152,18 @@ def read(client: Client, session: Session, frame: FetchFrame, version: int, limi
                     continue
                 partition = found
             if last_fetched_epoch >= 0 or partition_bytes_max < 0 or is_odd or (by_id and partition.topic_id != key):
-                is_negative, is_foreign = (
-                    min(partition_bytes_max, frame.max_bytes) < 0,
-                    by_id and partition.topic_id != key,
+                is_foreign = by_id and partition.topic_id != key
+                is_negative = min(frame.max_bytes, partition_bytes_max) < 0
+                code, offset = _odd_read(
+                    reading,
+                    partition,
+                    key,
+                    last_fetched_epoch,
+                    offset,
+                    version,
+                    negative=is_negative,
+                    foreign=is_foreign,
                 )
-                is_unreadable = version < ZSTD_FROM and partition.config.batch_rules.codec == ZSTD
-                if is_unreadable and not is_negative:
-                    code = int(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
-                else:
-                    code, offset = _odd_read(
-                        reading, partition, key, last_fetched_epoch, offset, negative=is_negative, foreign=is_foreign
-                    )
                 if code:
                     reading.must_answer = True
                     lines.append((index, code, -1, -1, -1, 0, None))
@@ -204,13 +205,18 @@ def _odd_read(
     key: bytes,
     last_fetched_epoch: int,
     offset: int,
+    version: int,
     *,
     negative: bool,
     foreign: bool,
 ) -> tuple[int, int]:
-    """`(error, offset to read from)` of what few requests ask: a negative limit, another topic's id, a known epoch."""
+    """`(error, offset to read from)` of what few requests ask: a negative limit, records that the version's clients
+    cannot read, another topic's id, a known epoch.
+    """
     if negative:
         return int(ErrorCode.UNKNOWN_SERVER_ERROR), offset
+    if version < ZSTD_FROM and partition.config.batch_rules.codec == ZSTD:
+        return int(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE), offset
     if foreign:
         return int(ErrorCode.INCONSISTENT_TOPIC_ID), offset
     left = divergence(partition, last_fetched_epoch, offset) if last_fetched_epoch >= 0 else None
