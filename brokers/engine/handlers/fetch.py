@@ -155,14 +155,7 @@ def read(client: Client, session: Session, frame: FetchFrame, version: int, limi
                 is_foreign = by_id and partition.topic_id != key
                 is_negative = min(frame.max_bytes, partition_bytes_max) < 0
                 code, offset = _odd_read(
-                    reading,
-                    partition,
-                    key,
-                    last_fetched_epoch,
-                    offset,
-                    version,
-                    negative=is_negative,
-                    foreign=is_foreign,
+                    reading, partition, key, last_fetched_epoch, offset, version, is_negative, is_foreign
                 )
                 if code:
                     reading.must_answer = True
@@ -206,18 +199,17 @@ def _odd_read(
     last_fetched_epoch: int,
     offset: int,
     version: int,
-    *,
-    negative: bool,
-    foreign: bool,
+    is_negative: bool,
+    is_foreign: bool,
 ) -> tuple[int, int]:
     """`(error, offset to read from)` of what few requests ask: a negative limit, records that the version's clients
     cannot read, another topic's id, a known epoch.
     """
-    if negative:
+    if is_negative:
         return int(ErrorCode.UNKNOWN_SERVER_ERROR), offset
     if version < ZSTD_FROM and partition.config.batch_rules.codec == ZSTD:
         return int(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE), offset
-    if foreign:
+    if is_foreign:
         return int(ErrorCode.INCONSISTENT_TOPIC_ID), offset
     left = divergence(partition, last_fetched_epoch, offset) if last_fetched_epoch >= 0 else None
     if isinstance(left, int):
