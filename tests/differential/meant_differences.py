@@ -189,7 +189,6 @@ ONE_ERROR_CODE = "an unknown server error tells the client nothing; the code tha
 NO_SESSIONS = (
     "fetch sessions are not given out, which the protocol allows: full answers, session id 0, error 70 otherwise"
 )
-NO_TRANSACTIONS = "transactions are not served: a producer that asks for one is told so"
 NOTHING_DROPPED = "an entry listed twice is answered twice, and what was sent in it is not dropped"
 AS_LISTED = "a topic listed without partitions is answered as listed"
 REST_ANSWERED = "one entry that cannot be asked so does not take the rest of the answer with it"
@@ -261,7 +260,6 @@ DIFFERENCES: tuple[Difference, ...] = (
         Difference("fetch_sessions", f"v*: {label}", NO_SESSIONS, _constant({"error_code": 70}))
         for label in INCREMENTAL_FETCHES
     ),
-    Difference("produce", "*: a transactional id, no transaction", NO_TRANSACTIONS, _partition_error(53)),
     Difference("produce", "*: a partition twice", NOTHING_DROPPED, _produced_twice),
     Difference("produce", "*: a topic twice", NOTHING_DROPPED, _produced_topic_twice),
     *(
