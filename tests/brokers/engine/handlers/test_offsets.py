@@ -36,39 +36,38 @@ async def ready(house: House) -> House:
     return house
 
 
-@pytest.mark.parametrize("version", range(1, 10))
-async def test_what_was_committed_is_fetched_in_every_version(ready: House, version: int) -> None:
-    codes = await commit(ready.mine, {("orders", 0): 5, ("orders", 1): 6}, version=version)
+async def test_what_was_committed_is_fetched_in_every_version(ready: House) -> None:
+    for version in range(1, 10):
+        codes = await commit(ready.mine, {("orders", 0): version, ("orders", 1): 6}, version=version)
 
-    assert codes == {("orders", 0): 0, ("orders", 1): 0}
-    error, lines = await fetch(ready.mine, {"orders": [0, 1]}, version=version)
-    assert error == 0
-    assert [(line.committed_offset, line.metadata, line.error_code) for line in lines.values()] == [
-        (5, "m", 0),
-        (6, "m", 0),
-    ]
-    if version >= 6:
-        assert lines[ORDERS].committed_leader_epoch == 3
+        assert codes == {("orders", 0): 0, ("orders", 1): 0}
+        error, lines = await fetch(ready.mine, {"orders": [0, 1]}, version=version)
+        assert error == 0
+        assert [(line.committed_offset, line.metadata, line.error_code) for line in lines.values()] == [
+            (version, "m", 0),
+            (6, "m", 0),
+        ]
+        assert lines[ORDERS].committed_leader_epoch == (3 if version >= 6 else -1)
 
 
-@pytest.mark.parametrize("version", range(2, 10))
-async def test_all_offsets_are_fetched_under_the_clients_names(ready: House, version: int) -> None:
+async def test_all_offsets_are_fetched_under_the_clients_names(ready: House) -> None:
     long = "t" * 249
     await ready.topic(long)
     await commit(ready.mine, {ORDERS: 5, (long, 0): 6})
 
-    assert await offsets_of(ready.mine, None, version=version) == {ORDERS: 5, (long, 0): 6}
+    for version in range(2, 10):
+        assert await offsets_of(ready.mine, None, version=version) == {ORDERS: 5, (long, 0): 6}
 
 
-@pytest.mark.parametrize("version", range(1, 10))
-async def test_of_what_was_never_committed_nothing_is_known(ready: House, version: int) -> None:
-    error, lines = await fetch(ready.mine, {"orders": [0], "no-such-topic": [7]}, version=version, group="nobody")
+async def test_of_what_was_never_committed_nothing_is_known(ready: House) -> None:
+    for version in range(1, 10):
+        error, lines = await fetch(ready.mine, {"orders": [0], "no-such-topic": [7]}, version=version, group="nobody")
 
-    assert error == 0
-    assert {key: (line.committed_offset, line.metadata, line.error_code) for key, line in lines.items()} == {
-        ORDERS: (-1, "", 0),
-        ("no-such-topic", 7): (-1, "", 0),
-    }
+        assert error == 0
+        assert {key: (line.committed_offset, line.metadata, line.error_code) for key, line in lines.items()} == {
+            ORDERS: (-1, "", 0),
+            ("no-such-topic", 7): (-1, "", 0),
+        }
 
 
 async def test_several_groups_are_asked_for_at_once(ready: House) -> None:
@@ -125,12 +124,12 @@ async def test_too_much_metadata_is_refused(ready: House) -> None:
     assert codes == {ORDERS: ErrorCode.OFFSET_METADATA_TOO_LARGE}
 
 
-@pytest.mark.parametrize("version", [2, 4, 9])
-async def test_a_group_id_that_no_record_can_hold_is_refused(ready: House, version: int) -> None:
+async def test_a_group_id_that_no_record_can_hold_is_refused(ready: House) -> None:
     long = "g" * 1_024
 
     assert await commit(ready.mine, {ORDERS: 5}, group=long) == {ORDERS: ErrorCode.INVALID_GROUP_ID}
-    assert (await fetch(ready.mine, {"orders": [0]}, group=long, version=version))[0] == ErrorCode.INVALID_GROUP_ID
+    for version in (2, 9):
+        assert (await fetch(ready.mine, {"orders": [0]}, group=long, version=version))[0] == ErrorCode.INVALID_GROUP_ID
     assert (await delete_offsets(ready.mine, ORDERS, group=long))[0] == ErrorCode.INVALID_GROUP_ID
     assert await delete_groups(ready.mine, long) == {long: ErrorCode.INVALID_GROUP_ID}
 
@@ -244,16 +243,16 @@ async def test_deleting_offsets_of_nobody_is_an_error_for_all(ready: House) -> N
     assert await delete_offsets(ready.mine, ORDERS, group="") == (ErrorCode.INVALID_GROUP_ID, {})
 
 
-@pytest.mark.parametrize("version", range(3))
-async def test_groups_are_deleted_each_for_itself(ready: House, version: int) -> None:
+async def test_groups_are_deleted_each_for_itself(ready: House) -> None:
     await coordinator_ready(ready.mine, "h", "nobody")
-    await commit(ready.mine, {ORDERS: 5})
-    await commit(ready.mine, {ORDERS: 5}, group="h")
+    for version in range(3):
+        await commit(ready.mine, {ORDERS: 5})
+        await commit(ready.mine, {ORDERS: 5}, group="h")
 
-    found = await delete_groups(ready.mine, "g", "nobody", "h", "g", version=version)
+        found = await delete_groups(ready.mine, "g", "nobody", "h", "g", version=version)
 
-    assert found == {"g": 0, "nobody": ErrorCode.GROUP_ID_NOT_FOUND, "h": 0}
-    assert await offsets_of(ready.mine) == {}
+        assert found == {"g": 0, "nobody": ErrorCode.GROUP_ID_NOT_FOUND, "h": 0}
+        assert await offsets_of(ready.mine) == {}
 
 
 async def test_before_there_is_a_coordinator_nobody_answers(house: House) -> None:
