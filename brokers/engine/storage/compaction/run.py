@@ -27,7 +27,8 @@ from brokers.engine.storage.compaction.reading import Batches, batches, log_path
 from brokers.engine.storage.compaction.transactions import Markers, Outcomes
 from brokers.engine.storage.compaction.writing import CleanedSegment
 from brokers.engine.storage.files import sync_directory
-from brokers.engine.storage.segment import INDEX_SUFFIX, TIME_INDEX_SUFFIX, base_name
+from brokers.engine.storage.indexes import Aborted, AbortedIndex
+from brokers.engine.storage.segment import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, base_name
 
 
 class Run:
@@ -41,6 +42,8 @@ class Run:
         self._offsets.latest_offset = job.first_dirty - 1
         self._outcomes = Outcomes()
         self._markers = Markers()
+        # By the offset of the marker: what the index of the segment at hand lists.
+        self._listed: dict[int, Aborted] = {}
         self._living = Living(self._offsets, job.first_dirty)
         self._cpu_s_before = process_time()
         self._kept = self._dropped = self._keyless = 0
@@ -161,6 +164,7 @@ class Run:
         target = CleanedSegment(job.directory, base_offset, job.index_interval_bytes, job.buffer_bytes, self._pacer)
         try:
             for source in members:
+                self._listed = _listed_in(job.directory, source.base_offset)
                 with closing(self._batches(source.base_offset, source.size_bytes)) as found:
                     for header, data in found:
                         self._rewrite_batch(source.base_offset, header, data, target)
@@ -180,12 +184,13 @@ class Run:
 
     def _rewrite_batch(self, base_offset: int, header: BatchHeader, data: memoryview, target: CleanedSegment) -> None:
         job = self._job
+        verdict = self._verdict(header)
         try:
             found = rewrite(
                 data,
                 header,
                 self._offsets,
-                self._verdict(header),
+                verdict,
                 now_ms=job.now_ms,
                 delete_retention_ms=job.delete_retention_ms,
             )
@@ -197,6 +202,10 @@ class Run:
             self._keyless += found.keyless
         if found.data is not None:
             target.add(found.data, header.last_offset, found.largest_timestamp)
+            aborted = self._listed.get(header.last_offset)
+            if aborted is not None and not verdict.marker_served:
+                # Some of its data was still there; a reader may be on its way through it (CMP-22).
+                target.add_aborted(aborted)
 
     def _verdict(self, header: BatchHeader) -> Verdict:
         served = self._markers.has_served(header)
@@ -232,6 +241,13 @@ def _kind_of(header: BatchHeader, data: memoryview) -> int | None:
     except (Malformed, Undecodable, Oversized):
         return None
     return marker_kind(key) if key is not None and len(key) >= 4 else None
+
+
+def _listed_in(directory: str, base_offset: int) -> dict[int, Aborted]:
+    path = f"{directory}/{base_name(base_offset)}{TRANSACTION_INDEX_SUFFIX}"
+    index = AbortedIndex(path, Path(directory).parent, base_offset, fresh=False)
+    entries = [index.entry(number) for number in range(len(index))]
+    return {entry.marker_offset: entry for entry in entries}
 
 
 def _size_of(path: str) -> int:

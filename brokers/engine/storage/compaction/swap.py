@@ -14,19 +14,13 @@ from typing import Final
 
 from brokers.engine.records import batch as layout
 from brokers.engine.storage.compaction.job import Cleaned
-from brokers.engine.storage.compaction.writing import CLEANED_SUFFIX, PARTS, SWAP_SUFFIX
+from brokers.engine.storage.compaction.writing import CLEANED_SUFFIX, PARTS, RARE_PART, SWAP_SUFFIX
 from brokers.engine.storage.files import storage_errors
 from brokers.engine.storage.log import Log
-from brokers.engine.storage.segment import (
-    DELETED_SUFFIX,
-    LOG_SUFFIX,
-    TRANSACTION_INDEX_SUFFIX,
-    Segment,
-    base_name,
-)
+from brokers.engine.storage.segment import DELETED_SUFFIX, LOG_SUFFIX, Segment, base_name
 
 _TRANSIENT: Final = re.compile(r"^(\d{20})(\.[a-z]+)(\.cleaned|\.swap)$")
-_SEGMENT_PARTS: Final = (*PARTS, TRANSACTION_INDEX_SUFFIX)
+_SEGMENT_PARTS: Final = (*PARTS, RARE_PART)
 
 
 def swap_in(log: Log, cleaned: Cleaned) -> list[str] | None:
@@ -42,12 +36,13 @@ def swap_in(log: Log, cleaned: Cleaned) -> list[str] | None:
     if not intact or sum(held.size_bytes for held in sources) != cleaned.bytes_before:
         discard(log.directory, log.root)
         return None
+    parts = _SEGMENT_PARTS if os.path.exists(stem + RARE_PART + CLEANED_SUFFIX) else PARTS  # noqa: PTH110
     with storage_errors(log.root):
-        for part in PARTS:
+        for part in parts:
             os.rename(stem + part + CLEANED_SUFFIX, stem + part + SWAP_SUFFIX)  # noqa: PTH104
     with storage_errors(log.root):
         gone = log.detach(numbers[0], numbers[-1] + 1)
-        for part in PARTS:
+        for part in parts:
             os.rename(stem + part + SWAP_SUFFIX, stem + part)  # noqa: PTH104
         modified = os.stat(stem + LOG_SUFFIX).st_mtime  # noqa: PTH116
     segment = Segment(
@@ -60,6 +55,8 @@ def swap_in(log: Log, cleaned: Cleaned) -> list[str] | None:
     )
     segment.max_timestamp, segment.max_timestamp_offset = cleaned.max_timestamp, cleaned.max_timestamp_offset
     segment.indexed_timestamp = segment.max_timestamp
+    if parts is not PARTS:
+        segment.find_aborted()
     log.attach(numbers[0], segment)
     return gone
 

@@ -7,12 +7,20 @@ from pathlib import Path
 from typing import Final
 
 from brokers.engine.storage.compaction.pacing import Pacer
-from brokers.engine.storage.indexes import OffsetIndex, TimeIndex
-from brokers.engine.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, base_name
+from brokers.engine.storage.indexes import Aborted, AbortedIndex, OffsetIndex, TimeIndex
+from brokers.engine.storage.segment import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    base_name,
+)
 
 CLEANED_SUFFIX: Final = ".cleaned"
 SWAP_SUFFIX: Final = ".swap"
+# What every rewritten segment has, and what only one has in which aborted transactions end.
 PARTS: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX)
+RARE_PART: Final = TRANSACTION_INDEX_SUFFIX
 
 
 class CleanedSegment:
@@ -25,6 +33,7 @@ class CleanedSegment:
         "_interval_bytes",
         "_pacer",
         "_since_entry",
+        "aborted",
         "indexed_timestamp",
         "max_timestamp",
         "max_timestamp_offset",
@@ -40,6 +49,7 @@ class CleanedSegment:
         self.path = stem + LOG_SUFFIX + CLEANED_SUFFIX
         self.offset_index = OffsetIndex(stem + INDEX_SUFFIX + CLEANED_SUFFIX, root, base_offset, fresh=True)
         self.time_index = TimeIndex(stem + TIME_INDEX_SUFFIX + CLEANED_SUFFIX, root, base_offset, fresh=True)
+        self.aborted = AbortedIndex(stem + RARE_PART + CLEANED_SUFFIX, root, base_offset, fresh=True)
         self.size_bytes = 0
         self.max_timestamp = -1
         self.max_timestamp_offset = base_offset
@@ -67,6 +77,10 @@ class CleanedSegment:
         if len(self._buffer) >= self._buffer_bytes:
             self._write()
 
+    def add_aborted(self, aborted: Aborted) -> None:
+        """The transaction's marker is the last batch that was added."""
+        self.aborted.add(aborted)
+
     def _write(self) -> None:
         self._pacer.spend(len(self._buffer))
         view = memoryview(self._buffer)
@@ -82,6 +96,8 @@ class CleanedSegment:
         self.time_index.add(self.max_timestamp, self.max_timestamp_offset)
         self.offset_index.store(durable=True)
         self.time_index.store(durable=True)
+        if len(self.aborted):
+            self.aborted.store(durable=True)
         os.utime(self.path, ns=(modified_ns, modified_ns))
 
     def close(self) -> None:
