@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from brokers.contract.documents import InstanceSettings
+from brokers.contract.process import CLUSTER_USER
 from tests.differential.play import Address
-from tests.support.engine import EngineCluster
+from tests.differential.record import SETTINGS as SETTINGS_RECORDED
+from tests.support.engine import HOST, EngineCluster
 
+INSTANCE = "ins-differen"
 # Apache Kafka's own default.
 SETTINGS = InstanceSettings(default_partitions=1)
+# As Apache Kafka was started for the recording (`record.SETTINGS`).
+OVERRIDES = dict(SETTINGS_RECORDED)
 
 
 @pytest.fixture(scope="session")
@@ -23,8 +29,12 @@ def kafka_address(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
         yield address(given)
         return
     zookeeper_address: str = request.getfixturevalue("zookeeper_address")
-    with EngineCluster(zookeeper_address, tmp_path_factory.mktemp("differential")) as cluster:
-        yield address(cluster.create_instance("ins-differen", settings=SETTINGS).bootstrap)
+    home = tmp_path_factory.mktemp("differential")
+    with EngineCluster(zookeeper_address, home, overrides=OVERRIDES) as cluster:
+        tenant = address(cluster.create_instance(INSTANCE, settings=SETTINGS).bootstrap)
+        (broker,) = cluster.brokers
+        inside = Address(HOST, broker.settings.internal_port), (CLUSTER_USER, broker.secret)
+        yield replace(tenant, inside=inside, prefix=f"{INSTANCE}.")
 
 
 def address(bootstrap: str) -> Address:

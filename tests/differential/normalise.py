@@ -85,8 +85,14 @@ def _by_name(value: list[Any] | None) -> Any:
     return [_value("configs", item, RULES) for item in sorted(kept, key=lambda item: item.name)]
 
 
-def _records(value: bytes | None) -> Any:
-    """Batches with their header fields; a cut one as the number of its bytes."""
+def records_with(producer: Callable[[int], Any]) -> Callable[[bytes | None], Any]:
+    """Batches with their header fields, `producer` saying what becomes of producer ids; a cut one as the number of its
+    bytes.
+    """
+    return lambda value: _records(value, producer)
+
+
+def _records(value: bytes | None, named: Callable[[int], Any]) -> Any:
     if value is None:
         return None
     found: list[Any] = []
@@ -97,12 +103,12 @@ def _records(value: bytes | None) -> Any:
         if end > len(value) or position + _LOG_OVERHEAD > len(value):
             found.append({"cut_bytes": len(value) - position})
             break
-        found.append(_batch(value[position:end]))
+        found.append(_batch(value[position:end], named))
         position = end
     return found
 
 
-def _batch(data: bytes) -> Any:
+def _batch(data: bytes, named: Callable[[int], Any]) -> Any:
     if data[16] < 2:
         return data.hex()
     fields = _BATCH.unpack_from(data)
@@ -117,7 +123,7 @@ def _batch(data: bytes) -> Any:
         "last_offset_delta": last_delta,
         "base_timestamp": _time(base_time),
         "max_timestamp": _time(max_time),
-        "producer_id": _producer(producer),
+        "producer_id": named(producer),
         "producer_epoch": rest[0],
         "base_sequence": rest[1],
         "count": rest[2],
@@ -137,6 +143,30 @@ UNORDERED = {
     ("MetadataResponseTopic", "partitions"): "partition_index",
     ("ProduceResponse", "responses"): "name",
     ("TopicProduceResponse", "partition_responses"): "index",
+    ("OffsetCommitResponse", "topics"): "name",
+    ("OffsetCommitResponseTopic", "partitions"): "partition_index",
+    ("OffsetFetchResponse", "topics"): "name",
+    ("OffsetFetchResponseTopic", "partitions"): "partition_index",
+    ("OffsetFetchResponse", "groups"): "group_id",
+    ("OffsetFetchResponseGroup", "topics"): "name",
+    ("OffsetFetchResponseTopics", "partitions"): "partition_index",
+    ("OffsetDeleteResponse", "topics"): "name",
+    ("OffsetDeleteResponseTopic", "partitions"): "partition_index",
+    ("DescribeGroupsResponse", "groups"): "group_id",
+    ("DeleteGroupsResponse", "results"): "group_id",
+    ("TxnOffsetCommitResponse", "topics"): "name",
+    ("TxnOffsetCommitResponseTopic", "partitions"): "partition_index",
+    ("AddPartitionsToTxnResponse", "results_by_transaction"): "transactional_id",
+    ("AddPartitionsToTxnResponse", "results_by_topic_v3_and_below"): "name",
+    ("AddPartitionsToTxnResult", "topic_results"): "name",
+    ("AddPartitionsToTxnTopicResult", "results_by_partition"): "partition_index",
+    ("DescribeProducersResponse", "topics"): "name",
+    ("DescribeProducersTopicResult", "partitions"): "partition_index",
+    ("DescribeTransactionsResponse", "transaction_states"): "transactional_id",
+    ("TransactionDescription", "topics"): "topic",
+    ("WriteTxnMarkersResponse", "markers"): "producer_id",
+    ("WritableTxnMarkerResult", "topics"): "name",
+    ("WritableTxnMarkerTopicResult", "partitions"): "partition_index",
 }
 # Of the many keys a topic has, those that are compared.
 CONFIG_KEYS = [
@@ -164,8 +194,10 @@ RULES: dict[str, Callable[[Any], Any]] = {
     "documentation": lambda value: None if value is None else "text",
     "log_append_time_ms": _time,
     "timestamp": _time,
+    "last_timestamp": _time,
+    "transaction_start_time_ms": _time,
     "producer_id": _producer,
     "session_id": lambda value: "session" if value else 0,
     "configs": _by_name,
-    "records": _records,
+    "records": records_with(_producer),
 }

@@ -6,6 +6,7 @@ topics of the scripts live on the broker that is asked, so that a cluster of any
 
 from __future__ import annotations
 
+import select
 import socket
 import time
 from collections.abc import Callable
@@ -29,6 +30,8 @@ from tests.differential.normalise import normalised
 CLOSED = "closed"
 NO_ANSWER = "no answer"
 ANSWER_S = 15.0
+# How long a question that should stay unanswered for the time being is watched.
+PARKED_S = 0.25
 # How long a question that may stay unanswered is waited for.
 SILENCE_S = 1.0
 LEADER_S = 20.0
@@ -37,10 +40,14 @@ LOADING = 14
 
 @dataclass(frozen=True)
 class Address:
-    """Where a broker is, and what the exchange should leave alone there: topics whose name has another prefix."""
+    """Where a broker is. `inside`: where the cluster itself reaches it, with which user and secret, if that is another
+    place; `prefix`: what the cluster calls a tenant's names, in front of them.
+    """
 
     host: str
     port: int
+    inside: tuple[Address, tuple[str, str]] | None = None
+    prefix: str = ""
 
 
 class ConnectionLost(Exception):
@@ -59,6 +66,7 @@ class Player:
     _socket: socket.socket | None = None
     _correlation_id: int = 0
     _broker_id: int | None = None
+    _others: list[Player] = field(default_factory=list)
 
     def __enter__(self) -> Player:
         return self
@@ -67,9 +75,24 @@ class Player:
         self.close()
 
     def close(self) -> None:
+        for other in self._others:
+            other.close()
         if self._socket is not None:
             self._socket.close()
             self._socket = None
+
+    def another(self, client_id: str | None = "differential") -> Player:
+        """A client beside this one, with a connection of its own, that writes down into the same answers."""
+        other = Player(self.address, self.answers, client_id, self.login, self.normalise)
+        self._others.append(other)
+        return other
+
+    def operator(self) -> Player:
+        """A client beside this one that speaks for the cluster."""
+        address, login = self.address.inside or (self.address, None)
+        other = Player(address, self.answers, self.client_id, login, self.normalise)
+        self._others.append(other)
+        return other
 
     def write_down(self, label: str, answer: Any) -> None:
         assert label not in self.answers, f"two answers under {label!r}"
@@ -136,6 +159,11 @@ class Player:
         body = codec.encode_request(api_key, version, message)
         self._connection().sendall(encode_request_frame(api_key, version, self._correlation_id, self.client_id, body))
 
+    def begin(self, label: str | None, api_key: int, version: int, message: Any) -> Asked:
+        """Sends a request and lets the broker think; the connection waits for nothing else meanwhile."""
+        self._send(api_key, version, codec.encode_request(api_key, version, message))
+        return Asked(self, label, api_key, version)
+
     def call(self, api_key: int, version: int, message: Any) -> Any:
         """Sends a request and answers the response, writing nothing down."""
         return self.call_body(api_key, version, codec.encode_request(api_key, version, message))
@@ -144,6 +172,10 @@ class Player:
         self, api_key: int, version: int, body: bytes, *, read_as: int | None = None, patience_s: float = ANSWER_S
     ) -> Any:
         """Raises ConnectionLost, TimeoutError."""
+        self._send(api_key, version, body)
+        return self.receive(api_key, version if read_as is None else read_as, patience_s)
+
+    def _send(self, api_key: int, version: int, body: bytes) -> None:
         connection = self._connection()
         self._correlation_id += 1
         frame = encode_request_frame(api_key, version, self._correlation_id, self.client_id, body)
@@ -152,14 +184,20 @@ class Player:
         except OSError as error:
             self.close()
             raise ConnectionLost from error
+
+    def receive(self, api_key: int, version: int, patience_s: float = ANSWER_S) -> Any:
+        """The answer to the last question, decoded. Raises ConnectionLost, TimeoutError."""
         answer = self._receive(patience_s)
-        layout = version if read_as is None else read_as
-        correlation_id, position = decode_response_header(api_key, layout, answer, 0, len(answer))
+        correlation_id, position = decode_response_header(api_key, version, answer, 0, len(answer))
         assert correlation_id == self._correlation_id, "an answer to another question"
-        decoded = codec.decode_response(api_key, layout, answer, position, len(answer))
-        again = codec.encode_response(api_key, layout, decoded)
+        decoded = codec.decode_response(api_key, version, answer, position, len(answer))
+        again = codec.encode_response(api_key, version, decoded)
         assert again == answer[position:], "the answer is not what our codec writes for its values"
         return decoded
+
+    def is_answered(self, within_s: float) -> bool:
+        """Whether anything has come, or comes so soon."""
+        return bool(select.select([self._connection()], [], [], within_s)[0])
 
     def _connection(self) -> socket.socket:
         if self._socket is None:
@@ -225,6 +263,23 @@ class Player:
         assert answer.topics[0].error_code == 0, answer
         return self.until_led(name)
 
+    def is_made(self, name: str) -> bool:
+        """Tries to create a topic, which takes until one of its name is wholly gone."""
+        topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1)
+        answer = self.call(ApiKey.CREATE_TOPICS, 5, CreateTopicsRequest(topics=[topic], timeout_ms=10_000))
+        return bool(answer.topics[0].error_code == 0 and self.until_led(name))
+
+    def inside(self, name: str) -> str:
+        """What the cluster calls a topic, a group or a transactional id of this tenant."""
+        return f"{self.address.prefix}{name}"
+
+    def until(self, holds: Callable[[], Any], what: str) -> Any:
+        """Waits until it holds."""
+        deadline = time.monotonic() + LEADER_S
+        while not (found := holds()):
+            assert time.monotonic() < deadline, f"in vain: {what}"
+        return found
+
     def until_led(self, name: str) -> bytes:
         """Waits until every partition of a topic has a leader; answers the topic's id."""
         deadline = time.monotonic() + LEADER_S
@@ -249,3 +304,27 @@ class Player:
             if self.call(ApiKey.METADATA, 10, wanted).topics[0].error_code == 3:
                 return
             assert time.monotonic() < deadline, f"{name} stays"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question that has no answer yet."""
+
+    player: Player
+    label: str | None
+    api_key: int
+    version: int
+
+    def is_parked(self) -> None:
+        """Writes down whether the broker keeps the answer for later."""
+        self.player.write_down(f"{self.label}: waits", not self.player.is_answered(PARKED_S))
+
+    def answer(self) -> Any:
+        """Waits for the answer and writes it down; None if the connection was closed instead."""
+        try:
+            answer = self.player.receive(self.api_key, self.version)
+        except ConnectionLost:
+            answer = None
+        if self.label is not None:
+            self.player.write_down(self.label, CLOSED if answer is None else self.player.normalise(answer))
+        return answer

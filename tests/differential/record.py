@@ -2,8 +2,8 @@
 
     python -m tests.differential.record --bootstrap 127.0.0.1:9092 [script …]
 
-The broker must be fresh: one broker in ZooKeeper mode with its defaults, none of the scripts' topics in it. Read the
-diff before committing it.
+The broker must be fresh: one broker in ZooKeeper mode with its defaults but for `SETTINGS`, none of the scripts' topics
+in it. Read the diff before committing it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,15 @@ from typing import Any
 from tests.differential.play import Address, Player
 from tests.differential.scripts import catalogue
 
+# One broker keeps what coordinators know, and nobody waits long for what only time brings.
+SETTINGS = {
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "1000",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
+}
 GOLDEN = Path(__file__).parents[1] / "golden" / "differential"
 
 

@@ -44,6 +44,7 @@ class TrioPlayer:
         self._rules = {**RULES, **dict.fromkeys(_IDS, self._role), **dict.fromkeys(_LISTS, self._role_list)}
         self._rules |= dict.fromkeys(_SETS, self._role_set) | dict.fromkeys(_EPOCHS, self._epoch)
         self._rules |= {"brokers": self._brokers, "records": self._records, "topic": self._name, "name": self._name}
+        self._rules |= {"transactional_id": self._numbered, "group_id": self._numbered, "groups": self._groups}
         self.at = {role: self._player(role, operator=False) for role in ROLES}
         self.operator = {role: self._player(role, operator=True) for role in ROLES}
 
@@ -86,6 +87,13 @@ class TrioPlayer:
 
     def _name(self, name: str | None) -> str | None:
         return None if name is None else name.removeprefix(self.trio.prefix)
+
+    def _numbered(self, name: str) -> str:
+        """A name without the number that made a certain broker its coordinator."""
+        return name.removeprefix(self.trio.prefix).rstrip("0123456789")
+
+    def _groups(self, groups: Sequence[Any]) -> Any:
+        return [normalised(group, self._rules) for group in groups if group.group_id.startswith("trio.")]
 
     def ids(self, roles: str) -> list[int]:
         """Broker ids by role; `?` is a broker there is none of, `!` a negative one."""

@@ -9,19 +9,23 @@ from tests.differential.trio.play import TrioPlayer
 from tests.differential.trio.scripts import (
     creation,
     elections,
+    elsewhere,
     epochs,
     fencing,
     metadata,
     min_isr,
+    prepared,
     reassignments,
 )
 
 SCRIPTS: Final[dict[str, Callable[[TrioPlayer], None]]] = {
     "creation": creation.script,
     "elections": elections.script,
+    "elsewhere": elsewhere.script,
     "epochs": epochs.script,
     "fencing": fencing.script,
     "metadata": metadata.script,
     "min_isr": min_isr.script,
+    "prepared": prepared.script,
     "reassignments": reassignments.script,
 }
