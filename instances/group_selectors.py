@@ -130,18 +130,23 @@ class GroupDetail:
 
 
 def group_page(
-    instance: Instance, *, contains: str = "", state: str = "", page_token: str | None = None, page_size: int = 50
+    instance: Instance,
+    *,
+    contains: str = "",
+    states: Sequence[str] = (),
+    page_token: str | None = None,
+    page_size: int = 50,
 ) -> GroupPage:
-    """A page of groups by name, without what takes asking each of them; `with_lags` fills that in."""
+    """A page of groups by name (in some states, or all), without what takes asking each; `with_lags` fills that in."""
     access.require_reachable(instance)
     found = group_door.it.groups(instance.pk)
     named = [group for group in found.groups if contains.lower() in group.id.lower()]
     rows, next_token = pages.page_of_items(
-        [group for group in named if not state or group.state == state],
+        [group for group in named if not states or group.state in states],
         key=lambda group: group.id,
         page_size=page_size,
         page_token=page_token,
-        binding=f"groups {instance.pk} {contains} {state}",
+        binding=f"groups {instance.pk} {contains} {sorted(states)}",
     )
     return GroupPage(
         rows=tuple(_bare(group) for group in rows),

@@ -15,7 +15,13 @@ from typing import TypeVar
 from django.core.cache import cache
 
 from instances.group_ports import Partition
-from instances.limits import LAG_ENDS_PARTITIONS_MAX, LAG_GREW_FOR_S, LAG_SAMPLE_EVERY_S, LAG_SAMPLES_MAX
+from instances.limits import (
+    LAG_BEHIND_TOLD_FROM_S,
+    LAG_ENDS_PARTITIONS_MAX,
+    LAG_GREW_FOR_S,
+    LAG_SAMPLE_EVERY_S,
+    LAG_SAMPLES_MAX,
+)
 
 MS_PER_S = 1_000
 KEEP_S = LAG_SAMPLE_EVERY_S * LAG_SAMPLES_MAX
@@ -87,7 +93,7 @@ def behind(place: Partition, committed: int, ends: Sequence[Ends]) -> Behind | N
     if committed >= end:
         return Behind(0.0, at_least=False)
     passed = [at_ms for at_ms, then in known if then <= committed]
-    if not passed and len(known) == 1:
+    if not passed and now_ms - known[0][0] < LAG_BEHIND_TOLD_FROM_S * MS_PER_S:
         return None
     since_ms = passed[-1] if passed else known[0][0]
     return Behind((now_ms - since_ms) / MS_PER_S, at_least=not passed)

@@ -33,6 +33,8 @@ GROUP_PARTITIONS_SHOWN_MAX = 10_000
 LAG_SAMPLE_EVERY_S = 10
 LAG_SAMPLES_MAX = 90
 LAG_GREW_FOR_S = 60
+# "More than so long behind" is worth telling only after so long a look.
+LAG_BEHIND_TOLD_FROM_S = 60
 LAG_ENDS_PARTITIONS_MAX = 200
 
 # Undo: how long the data of a deleted instance is kept, and by then it is gone for good.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path, re_path
 
-from instances.views import changing, listing, overview, quotas, topics
+from instances.views import changing, groups, listing, offsets, overview, quotas, topics, transactions
 
 TOPIC = r"^instances/(?P<instance_id>ins-[a-z0-9]+)/topics/t/(?P<name>[A-Za-z0-9._-]{1,249})/"
 
@@ -19,6 +19,13 @@ urlpatterns = [
     path("instances/<str:instance_id>/operations/<str:operation_id>/", changing.steps_part, name="page-steps"),
     path("instances/<str:instance_id>/quotas/", quotas.quotas_page, name="page-quotas"),
     path("instances/<str:instance_id>/quotas/delete/", quotas.delete_quota, name="page-quota-delete"),
+    path("instances/<str:instance_id>/groups/", groups.groups_page, name="page-groups"),
+    path("instances/<str:instance_id>/groups/one/", groups.group_page, name="page-group"),
+    path("instances/<str:instance_id>/groups/reset/", offsets.reset_page, name="page-group-reset"),
+    path("instances/<str:instance_id>/groups/undo/", offsets.undo, name="page-group-undo"),
+    path("instances/<str:instance_id>/groups/delete/", offsets.delete_page, name="page-group-delete"),
+    path("instances/<str:instance_id>/transactions/", transactions.transactions_page, name="page-transactions"),
+    path("instances/<str:instance_id>/transactions/one/", transactions.transaction_page, name="page-transaction"),
     path("instances/<str:instance_id>/settings/", changing.settings_page, name="page-instance-settings"),
     path("instances/<str:instance_id>/delete/", changing.delete_page, name="page-instance-delete"),
     path("instances/<str:instance_id>/restore/", changing.restore, name="page-instance-restore"),

@@ -17,23 +17,30 @@ SENTENCES = (
     gettext_noop("A tenant keeps at least one owner. Make somebody else owner first."),
     gettext_noop("Another of your instances has this name."),
     gettext_noop("Join or create a tenant first."),
+    gettext_noop("Members of the group read this topic."),
     gettext_noop("Name a user, a client id, or both; null means the default."),
     gettext_noop("No broker of the instance answers at the moment. Nothing is lost."),
     gettext_noop("No broker of this instance answers."),
     gettext_noop("No plan on sale is that large."),
+    gettext_noop("Offsets have moved since, so the earlier ones are not put back."),
+    gettext_noop("The group has committed nothing. Name topics."),
+    gettext_noop("The group has running members. Stop them first; Kafka refuses it otherwise."),
     gettext_noop("The instance has no brokers."),
     gettext_noop("The instance is being deleted already."),
     gettext_noop("The instance is not being deleted."),
     gettext_noop("The instance is protected from deletion. Take the protection away first."),
+    gettext_noop("The offsets have changed since the table was made. Look at it again."),
     gettext_noop("The page token is not one of this list. Start again without it."),
     gettext_noop("The tenant is suspended until its invoice is paid. Reading still works."),
     gettext_noop("The tenant is suspended. Reading still works."),
+    gettext_noop("The transaction's coordinator does not answer at the moment."),
     gettext_noop("The time in which the instance could be restored is over."),
     gettext_noop("There is an account with this e-mail address."),
     gettext_noop("There is no open invitation for you under this link."),
     gettext_noop("There is no such plan on sale."),
     gettext_noop("There is no such resource"),
     gettext_noop("There is no such time zone."),
+    gettext_noop("There is no such topic."),
     gettext_noop("This is not allowed for you"),
     gettext_noop("This person has an open invitation. Revoke it first."),
     gettext_noop("This person is a member already."),
@@ -41,6 +48,9 @@ SENTENCES = (
     gettext_noop("Use whole bytes per second."),
     gettext_noop("You are a member already."),
     gettext_noop("You may revoke tokens you made yourself."),
+    gettext_noop("it has no coordinator at the moment"),
+    gettext_noop("its coordinator is loading"),
+    gettext_noop("its coordinator is moving"),
 )
 SHAPES = (
     gettext_noop("A list has at most %(n)s entries."),
@@ -51,14 +61,22 @@ SHAPES = (
     gettext_noop("A tenant may have %(n)s open invitations."),
     gettext_noop("A tenant may have %(n)s tokens. Revoke one first."),
     gettext_noop("An instance has at most %(n)s client quotas."),
+    gettext_noop("At most %(n)s partitions at once."),
+    gettext_noop("Not at the moment: %(why)s."),
+    gettext_noop("Nothing is committed to shift: %(places)s."),
+    gettext_noop("Nothing is known of the group at the moment: %(why)s."),
     gettext_noop("The brokers answered: %(words)s"),
     gettext_noop("The brokers of this instance have no room for %(bandwidth)s MB/s and %(storage)s GB."),
     gettext_noop("The instance is %(phase)s."),
+    gettext_noop("The leaders of these partitions do not answer: %(places)s."),
     gettext_noop("The plan %(plan)s reaches %(most)s."),
+    gettext_noop("The topic has no partition %(n)s."),
     gettext_noop("This needs the permission %(scope)s."),
     gettext_noop("Use 0 to %(most)s."),
     gettext_noop("You cannot grant what you do not have: %(scopes)s."),
     gettext_noop("Your role may not manage members with the role %(role)s."),
+    gettext_noop("%(group)s has running members. Stop them first; Kafka refuses it otherwise."),
+    gettext_noop("broker %(id)s does not answer"),
 )
 _VALUE = re.compile(r"%\\\((\w+)\\\)s|%\((\w+)\)s")
 
@@ -73,8 +91,14 @@ def _patterns() -> tuple[tuple[re.Pattern[str], str], ...]:
 
 def localized(sentence: str) -> str:
     """A service's sentence in the active language."""
-    for pattern, shape in _patterns():
+    for pattern, shape in _patterns() if sentence not in SENTENCES else ():
         found = pattern.fullmatch(sentence)
         if found:
-            return _(shape) % found.groupdict()
+            return _(shape) % {name: _told(value) for name, value in found.groupdict().items()}
     return _(sentence) if sentence else ""
+
+
+def _told(value: str) -> str:
+    """A value in a sentence, which may be a sentence of ours itself; a name stays as it is."""
+    is_ours = value in SENTENCES or any(pattern.fullmatch(value) for pattern, _shape in _patterns())
+    return localized(value) if is_ours else value

@@ -25,10 +25,11 @@ class GroupCollection(ApiView):
     def get(self, request: Request, instance_id: str) -> Response:
         """List consumer groups by name, with their lag."""
         instance = access.instance(self.actor, instance_id)
+        state = self.query.get("state")
         page = group_selectors.group_page(
             instance,
             contains=self.query.get("contains", ""),
-            state=self.query.get("state", ""),
+            states=[state] if state else [],
             page_token=self.query.get("page_token"),
             page_size=self.query["page_size"],
         )

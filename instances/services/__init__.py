@@ -3,7 +3,7 @@
 from instances.services.changing import configure_instance, protect_instance, rename_instance, resize_instance
 from instances.services.creating import create_instance, retry_instance
 from instances.services.ending import delete_instance, restore_instance, resume_instance, suspend_instance
-from instances.services.group_common import group_ref
+from instances.services.group_common import group_ref, offsets_of
 from instances.services.groups import delete_group, delete_offsets, undo_offsets
 from instances.services.offsets import Reset, plan_reset, reset_offsets
 from instances.services.topics import create_topic, delete_topic, set_allow_list, update_topic
@@ -18,6 +18,7 @@ __all__ = [
     "delete_offsets",
     "delete_topic",
     "group_ref",
+    "offsets_of",
     "plan_reset",
     "protect_instance",
     "rename_instance",

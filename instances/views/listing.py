@@ -119,6 +119,10 @@ def palette_entries(acting: Actor) -> Iterable[Entry]:
             yield Entry(
                 label=f"{row.name}: {_('Topics')}", hint=_("Instance"), url=reverse("page-topics", args=[row.pk])
             )
+        if row.current_phase in REACHABLE and access.permits(acting, Scope.GROUPS_READ):
+            yield Entry(
+                label=f"{row.name}: {_('Groups')}", hint=_("Instance"), url=reverse("page-groups", args=[row.pk])
+            )
         if row.current_phase in CHANGEABLE:
             url = reverse("page-instance-settings", args=[row.pk])
             yield Entry(label=f"{row.name}: {_('Instance settings')}", hint=_("Instance"), url=url)

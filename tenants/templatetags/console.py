@@ -25,7 +25,8 @@ HOT_PERCENT = 80
 FULL_PERCENT = 100
 THEME_COOKIE = "penstock_theme"
 STYLE_SHEETS = (
-    "tokens", "base", "shell", "controls", "meter", "chart", "throttle", "table", "form", "steps", "snippet", "notices",
+    "tokens", "base", "shell", "controls", "meter", "chart", "throttle", "table", "form", "steps", "snippet", "groups",
+    "notices",
 )  # fmt: skip
 
 PHASES = {

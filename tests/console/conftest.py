@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,13 +15,14 @@ from django.utils import timezone
 
 from billing.services import ensure_default_plans
 from config.translations import compile_stale
-from instances import ports, services
+from instances import group_ports, ports, services
 from instances.models import Instance
 from quotas import ports as quota_ports
 from tenants import services as tenant_services
 from tenants.actors import member_actor, user_actor
 from tenants.models import Member
 from tests.console.fakes import NOW_MS, FakeDataPlane, FakeObservation, FakeQuotaDoor
+from tests.support.fake_groups import FakeGroups, FakeTransactions, member
 
 PASSWORD = "a long enough pass phrase"
 
@@ -54,6 +56,20 @@ def quota_door(monkeypatch: pytest.MonkeyPatch) -> FakeQuotaDoor:
     door = FakeQuotaDoor()
     monkeypatch.setattr(quota_ports.client_quotas, "_plugged", door)
     return door
+
+
+@pytest.fixture
+def groups(monkeypatch: pytest.MonkeyPatch) -> FakeGroups:
+    found = FakeGroups()
+    monkeypatch.setattr(group_ports.group_door, "_plugged", found)
+    return found
+
+
+@pytest.fixture
+def transactions(monkeypatch: pytest.MonkeyPatch) -> FakeTransactions:
+    found = FakeTransactions()
+    monkeypatch.setattr(group_ports.transaction_door, "_plugged", found)
+    return found
 
 
 @pytest.fixture
@@ -111,9 +127,12 @@ def ida(owner: Member, browse: Callable[[Member], Client]) -> Client:
 
 @pytest.fixture
 def instance(
-    owner: Member, observation: FakeObservation, quota_door: FakeQuotaDoor, reconciled: list[str]
-) -> Iterator[Instance]:
-    """`orders-prod`, running, with a topic of three partitions."""
+    owner: Member, observation: FakeObservation, quota_door: FakeQuotaDoor, reconciled: list[str],
+    groups: FakeGroups, transactions: FakeTransactions,
+) -> Iterator[Instance]:  # fmt: skip
+    """`orders-prod`, running, with a topic of three partitions, a group that reads it, one without members, and an
+    open transaction.
+    """
     made, operation = services.create_instance(acting=member_actor(owner), name="orders-prod", plan="stream")
     made.phase, made.first_running_at = "running", datetime.fromtimestamp(NOW_MS / 1_000 - 3_600, UTC)
     made.observed_generation = made.generation
@@ -125,4 +144,10 @@ def instance(
         made.pk, "orders.created", partitions=3, replication_factor=1, config={"retention.ms": "86400000"},
         validate_only=False,
     )  # fmt: skip
+    topic = "orders.created"
+    groups.logs |= {(topic, index): (10, 1_000 + index) for index in range(3)}
+    reader = member("billing-1", *((topic, index) for index in range(3)))
+    groups.add(made.pk, "billing", {(topic, 0): 1_000, (topic, 1): 900, (topic, 2): 5}, reader)
+    groups.add(made.pk, "reports", {(topic, 0): 400})
+    transactions.add(made.pk, "mover", (topic, 0), started_ms=time.time_ns() // 1_000_000 - 4_000)
     return made

@@ -19,29 +19,37 @@ ACCOUNT_PAGES = (
 INSTANCE_PAGES = (
     "page-instance", "page-traffic", "page-why", "page-topics-part", "page-throttle", "page-instance-settings",
     "page-instance-delete", "page-topics", "page-topic-create", "page-instance-resize", "page-cost-part", "page-usage",
-    "page-traffic-history", "page-quotas",
+    "page-traffic-history", "page-quotas", "page-groups", "page-transactions",
 )  # fmt: skip
+GROUP_PAGES = ("page-group", "page-group-reset", "page-group-delete")
 TOPIC_PAGES = ("page-topic", "page-topic-config", "page-topic-access", "page-topic-delete")
 VIEWER_MAY_NOT = (
     "page-instance-create", "page-tokens", "page-audit", "page-topic-create", "page-instance-resize",
-    "page-instance-delete", "page-topic-delete", "page-cost-part",
+    "page-instance-delete", "page-topic-delete", "page-cost-part", "page-group-reset", "page-group-delete",
 )  # fmt: skip
 POST_FORM = re.compile(r'<form\b(?=[^>]*method="post")(?:[^>]*action="([^"]*)")?')
 OWN_FORMS = {"/preferences/", "/tenant/", "/accounts/logout/"}
 
 
+PAGES_OF_AN_INSTANCE = (*INSTANCE_PAGES, *TOPIC_PAGES, *GROUP_PAGES, "page-transaction")
+
+
 def url_of(page: str, instance: Instance) -> str:
+    if page in GROUP_PAGES:
+        return reverse(page, args=[instance.pk]) + "?group=reports"
+    if page == "page-transaction":
+        return reverse(page, args=[instance.pk]) + "?id=mover"
     if page in TOPIC_PAGES:
         return reverse(page, args=[instance.pk, "orders.created"])
     return reverse(page, args=[instance.pk]) if page in INSTANCE_PAGES else reverse(page)
 
 
-@pytest.mark.parametrize("page", (*ACCOUNT_PAGES, *INSTANCE_PAGES, *TOPIC_PAGES))
+@pytest.mark.parametrize("page", (*ACCOUNT_PAGES, *PAGES_OF_AN_INSTANCE))
 def test_a_page_answers_its_owner(page: str, ida: Client, instance: Instance) -> None:
     assert ida.get(url_of(page, instance)).status_code == 200
 
 
-@pytest.mark.parametrize("page", (*INSTANCE_PAGES, *TOPIC_PAGES))
+@pytest.mark.parametrize("page", PAGES_OF_AN_INSTANCE)
 def test_another_tenants_instance_is_not_found(
     page: str, stranger: Member, browse: Callable[[Member], Client], instance: Instance
 ) -> None:
@@ -50,14 +58,14 @@ def test_another_tenants_instance_is_not_found(
     assert instance.name not in response.content.decode()
 
 
-@pytest.mark.parametrize("page", (*ACCOUNT_PAGES, *INSTANCE_PAGES, *TOPIC_PAGES))
+@pytest.mark.parametrize("page", (*ACCOUNT_PAGES, *PAGES_OF_AN_INSTANCE))
 def test_a_page_sends_strangers_to_log_in(page: str, client: Client, instance: Instance) -> None:
     response = client.get(url_of(page, instance))
     assert response.status_code == 302
     assert response["Location"].startswith("/accounts/login/?next=/")
 
 
-@pytest.mark.parametrize("page", (*ACCOUNT_PAGES, *INSTANCE_PAGES, *TOPIC_PAGES))
+@pytest.mark.parametrize("page", (*ACCOUNT_PAGES, *PAGES_OF_AN_INSTANCE))
 def test_a_viewer_sees_and_changes_nothing(
     page: str, join: Callable[[str], Member], browse: Callable[[Member], Client], instance: Instance
 ) -> None:
@@ -72,7 +80,7 @@ def test_a_viewer_sees_and_changes_nothing(
         assert not {form for form in offered if "/remove/" not in form and page != "page-settings"}
 
 
-@pytest.mark.parametrize("page", (*ACCOUNT_PAGES, *INSTANCE_PAGES, *TOPIC_PAGES))
+@pytest.mark.parametrize("page", (*ACCOUNT_PAGES, *PAGES_OF_AN_INSTANCE))
 def test_a_page_needs_no_inline_code(page: str, ida: Client, instance: Instance) -> None:
     response = ida.get(url_of(page, instance))
     html = response.content.decode()

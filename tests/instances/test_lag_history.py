@@ -43,11 +43,15 @@ def ends(*values: int) -> list[Ends]:
         (400, Behind(0.0, at_least=False)),
         (300, Behind(10.0, at_least=False)),
         (250, Behind(20.0, at_least=False)),
-        (50, Behind(30.0, at_least=True)),
+        (50, None),
     ],
 )
-def test_a_group_is_as_far_behind_as_the_log_ended_where_it_stands(committed: int, expected: Behind) -> None:
+def test_a_group_is_as_far_behind_as_the_log_ended_where_it_stands(committed: int, expected: Behind | None) -> None:
     assert lag_history.behind(PLACE, committed, ends(100, 200, 300, 400)) == expected
+
+
+def test_who_is_behind_longer_than_anybody_looked_is_at_least_so_far_behind() -> None:
+    assert lag_history.behind(PLACE, 50, ends(*range(100, 800, 100))) == Behind(60.0, at_least=True)
 
 
 def test_one_look_does_not_tell_how_far_behind_a_group_is() -> None:

@@ -16,11 +16,14 @@ class LivePart {
   async ask() {
     clearTimeout(this.timer);
     if (document.hidden) return;
+    // Without an address of its own a part is the page's, whose filter changes the address while the part stays.
+    const url = this.box.dataset.live || location.href;
     try {
-      const answer = await fetch(this.box.dataset.live, { headers: { "HX-Request": "true" } });
-      if (!answer.ok && !this.lastOkMs) this.show(await answer.text());
+      const answer = await fetch(url, { headers: { "HX-Request": "true" } });
+      const html = await answer.text();
+      const isCurrent = url === (this.box.dataset.live || location.href);
+      if (isCurrent && (answer.ok || !this.lastOkMs)) this.show(html);
       if (!answer.ok) throw new Error(String(answer.status));
-      this.show(await answer.text());
       this.lastOkMs = Date.now();
       this.box.classList.remove("stale");
       this.box.removeAttribute("title");

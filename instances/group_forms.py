@@ -1,0 +1,104 @@
+"""Forms of consumer groups: they read what was typed; services and brokers decide."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from django import forms
+from django.utils.translation import gettext_lazy as _
+
+from instances.limits import PARTITIONS_PER_TOPIC_MAX
+from instances.offset_plans import Aim, Target
+
+OFFSET_MAX = 2**63 - 1
+PARTITIONS_CHARS_MAX = 2_000
+_SPANS = re.compile(r"\s*(\d{1,6})\s*(?:[-–]\s*(\d{1,6})\s*)?\Z")
+
+AIMS = (
+    (Aim.EARLIEST.value, _("The first message kept")),
+    (Aim.LATEST.value, _("The end: skip all that is there")),
+    (Aim.TIME.value, _("The first message since a time")),
+    (Aim.OFFSET.value, _("An offset")),
+    (Aim.SHIFT.value, _("So many messages forward or back")),
+)
+
+
+class ResetForm(forms.Form):
+    """Where a group's offsets shall go. Values that another aim takes are not looked at."""
+
+    to = forms.ChoiceField(label=_("Read on from"), choices=AIMS, widget=forms.RadioSelect, initial=Aim.EARLIEST.value)
+    time = forms.DateTimeField(
+        label=_("Time"), required=False, input_formats=["%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"],
+        widget=forms.DateTimeInput(attrs={"type": "datetime-local", "step": "1"}, format="%Y-%m-%dT%H:%M:%S"),
+        help_text=_("In your time zone."),
+    )  # fmt: skip
+    offset = forms.IntegerField(label=_("Offset"), required=False, min_value=0, max_value=OFFSET_MAX)
+    by = forms.IntegerField(
+        label=_("Messages"), required=False, min_value=-OFFSET_MAX, max_value=OFFSET_MAX,
+        help_text=_("Negative: read them again. Positive: skip them."),
+    )  # fmt: skip
+    topic = forms.ChoiceField(label=_("Topics"), required=False)
+    partitions = forms.CharField(
+        label=_("Partitions"), required=False, max_length=PARTITIONS_CHARS_MAX,
+        help_text=_("Of the chosen topic, for example 0, 3-5. Empty: all."),
+    )  # fmt: skip
+
+    def __init__(self, *args: Any, topics: Iterable[str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        field = self.fields["topic"]
+        assert isinstance(field, forms.ChoiceField)
+        field.choices = [("", _("All it has read")), *((name, name) for name in topics)]
+
+    def clean_partitions(self) -> list[int] | None:
+        text = self.cleaned_data["partitions"].strip()
+        if not text:
+            return None
+        found: set[int] = set()
+        for part in text.split(","):
+            read = _SPANS.match(part)
+            first, last = (int(read[1]), int(read[2] or read[1])) if read else (1, 0)
+            if not read or not first <= last < PARTITIONS_PER_TOPIC_MAX:
+                raise forms.ValidationError(_("Use numbers and ranges, for example 0, 3-5."))
+            found |= set(range(first, last + 1))
+        return sorted(found)
+
+    def clean(self) -> dict[str, Any]:
+        values = super().clean() or {}
+        needed = {Aim.TIME: "time", Aim.OFFSET: "offset", Aim.SHIFT: "by"}.get(values.get("to", ""))
+        if needed and values.get(needed) is None and needed not in self.errors:
+            self.add_error(needed, _("This is needed."))
+        if values.get("partitions") and not values.get("topic"):
+            self.add_error("topic", _("Choose the topic whose partitions you mean."))
+        return values
+
+    @property
+    def target(self) -> Target:
+        """Where the offsets go, out of valid values."""
+        values = self.cleaned_data
+        aim = Aim(values["to"])
+        return Target(
+            aim=aim,
+            at_ms=round(values["time"].timestamp() * 1_000) if aim is Aim.TIME else None,
+            offset=values["offset"] if aim is Aim.OFFSET else None,
+            by=values["by"] if aim is Aim.SHIFT else None,
+        )
+
+    @property
+    def wanted(self) -> list[tuple[str, list[int] | None]]:
+        """The chosen topic and partitions; empty for all."""
+        topic = self.cleaned_data["topic"]
+        return [(topic, self.cleaned_data["partitions"])] if topic else []
+
+
+class ForgetForm(forms.Form):
+    """The topic whose offsets are forgotten."""
+
+    topic = forms.ChoiceField(label=_("Topic"))
+
+    def __init__(self, *args: Any, topics: Iterable[str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        field = self.fields["topic"]
+        assert isinstance(field, forms.ChoiceField)
+        field.choices = [(name, name) for name in topics]

@@ -1,0 +1,119 @@
+"""What pages of consumer groups and transactions say in words and marks: states, trends, places, time behind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from urllib.parse import urlencode
+
+from django import template
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString, mark_safe
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from instances.lag_history import SPAN_MS, Behind, Sample
+from tenants import formatting
+from tenants.templatetags.console import PHASES
+from tenants.wording import localized
+
+register = template.Library()
+
+SPARK_WIDTH, SPARK_HEIGHT = 84.0, 22.0
+SPARK_SAMPLES_MIN = 2
+
+# Kafka's state -> which of the console's pills looks like it, and its word.
+STATES = {
+    "Stable": ("running", gettext_lazy("Stable")),
+    "PreparingRebalance": ("updating", gettext_lazy("Rebalancing")),
+    "CompletingRebalance": ("updating", gettext_lazy("Rebalancing")),
+    "Empty": ("requested", gettext_lazy("No members")),
+    "Dead": ("deleting", gettext_lazy("Dead")),
+    "Ongoing": ("updating", gettext_lazy("Ongoing")),
+    "PrepareCommit": ("provisioning", gettext_lazy("Committing")),
+    "PrepareAbort": ("provisioning", gettext_lazy("Aborting")),
+    "PrepareEpochFence": ("provisioning", gettext_lazy("Fencing")),
+    "CompleteCommit": ("running", gettext_lazy("Committed")),
+    "CompleteAbort": ("deleting", gettext_lazy("Aborted")),
+}
+NO_TRANSACTION = ("requested", gettext_lazy("None yet"))
+
+
+def _pill(like: str, word: str) -> SafeString:
+    return format_html(
+        '<span class="pill {}"><svg viewBox="0 0 10 10" aria-hidden="true">{}</svg>{}</span>',
+        like, mark_safe(PHASES[like][1]), word,  # noqa: S308  shapes are constants
+    )  # fmt: skip
+
+
+@register.simple_tag
+def group_pill(state: str) -> SafeString:
+    """The state of a group: mark and word, never colour alone."""
+    return _pill(*STATES.get(state, ("requested", state or _("not known"))))
+
+
+@register.simple_tag
+def transaction_pill(state: str) -> SafeString:
+    """The state of a transactional id; `Empty` is one without a transaction so far."""
+    return _pill(*(NO_TRANSACTION if state == "Empty" else STATES.get(state, ("requested", state))))
+
+
+@register.simple_tag
+def group_url(page: str, instance_id: str, group: str) -> str:
+    """A page of a group. Its name goes into the query: it may hold anything, `..` and slashes included."""
+    return f"{reverse(page, args=[instance_id])}?{urlencode({'group': group})}"
+
+
+@register.simple_tag
+def transaction_url(page: str, instance_id: str, transactional_id: str) -> str:
+    """A page of a transactional id, named as a group is."""
+    return f"{reverse(page, args=[instance_id])}?{urlencode({'id': transactional_id})}"
+
+
+@register.simple_tag
+def spark(samples: Sequence[Sample]) -> SafeString | str:
+    """The last quarter of an hour as a line from zero; the figure beside it says the same. Empty until two samples."""
+    if len(samples) < SPARK_SAMPLES_MIN:
+        return ""
+    end_ms = samples[-1][0]
+    most = max(value for _at, value in samples) or 1
+    points = [
+        (SPARK_WIDTH * (1 - (end_ms - at_ms) / SPAN_MS), 1 + (SPARK_HEIGHT - 2) * (1 - value / most))
+        for at_ms, value in samples
+    ]
+    line = " ".join(f"{x:.1f} {y:.1f}" for x, y in points)
+    first_x, last_x = points[0][0], points[-1][0]
+    return format_html(
+        '<svg class="spark out" viewBox="0 0 84 22" preserveAspectRatio="none" aria-hidden="true">'
+        '<path class="area" d="M{} {} L{} L{} {} Z"/><path d="M{}"/></svg>',
+        f"{first_x:.1f}", SPARK_HEIGHT, line, f"{last_x:.1f}", SPARK_HEIGHT, line,
+    )  # fmt: skip
+
+
+@register.filter
+def behind(value: Behind | None) -> str:
+    """How long ago the next message was written: `4 s`, `over 15 min`; a dash where it is not known."""
+    if value is None:
+        return formatting.UNKNOWN
+    words = formatting.span(round(value.seconds))
+    return _("over %(span)s") % {"span": words} if value.at_least else words
+
+
+@register.filter
+def words(sentence: str) -> str:
+    """What a service says, in the reader's language."""
+    return localized(sentence)
+
+
+@register.filter
+def age(milliseconds: int | None) -> str:
+    """A length of time out of milliseconds."""
+    return formatting.UNKNOWN if milliseconds is None else formatting.span(milliseconds / 1_000)
+
+
+@register.filter
+def signed(value: int | None) -> str:
+    """`+12`, `−40`, `0`."""
+    if value is None:
+        return formatting.UNKNOWN
+    return f"{'+' if value > 0 else '−' if value < 0 else ''}{abs(value):,}"

@@ -1,0 +1,184 @@
+"""Consumer groups: who reads, how far behind; one group with its members and partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_GET
+
+from instances import group_selectors, services
+from instances.group_selectors import GroupDetail, Line
+from instances.lifecycle import REACHABLE
+from instances.limits import GROUP_LINES_PER_PAGE
+from instances.models import Instance
+from instances.templatetags.groups import group_url
+from instances.views.common import instance_page, render_instance
+from tenants.api.pages import page_of_items
+from tenants.choices import Scope
+from tenants.errors import Unavailable
+from tenants.forms import AuditFilterForm
+from tenants.limits import PAGE_SIZE_DEFAULT
+from tenants.models import AuditEntry
+from tenants.views.base import Crumb, wording
+
+PERIOD_S = 3
+MEMBERS_SHOWN_MAX = 100
+UNDO_OFFERED_FOR = timedelta(hours=24)
+# Filter word in the URL -> Kafka's states.
+FILTERS: Mapping[str, tuple[str, ...]] = {
+    "stable": ("Stable",),
+    "rebalancing": ("PreparingRebalance", "CompletingRebalance"),
+    "empty": ("Empty", "Dead"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinePage:
+    """Partitions of a group as a page shows them: the worst first, or by name with a token for the next."""
+
+    lines: tuple[Line, ...]
+    sort: str
+    next_token: str | None
+    is_first: bool
+    total: int
+    biggest: int
+
+
+@instance_page(Scope.GROUPS_READ)
+@require_GET
+def groups_page(request: HttpRequest, instance: Instance) -> HttpResponse:
+    """50 groups by name. The page stands at once with what ListGroups says; lag, members and trend come with the live
+    part.
+    """
+    form = AuditFilterForm(request.GET)
+    words, page_token = (form.cleaned_data["q"], form.cleaned_data["page_token"]) if form.is_valid() else ("", "")
+    chosen = request.GET.get("state", "")
+    is_part = bool(request.headers.get("HX-Request"))
+    context: dict[str, Any] = {"words": words, "state": chosen, "is_part": is_part, "period_s": PERIOD_S, "rows": ()}
+    if instance.current_phase in REACHABLE:
+        page = group_selectors.group_page(
+            instance, contains=words, states=FILTERS.get(chosen, ()), page_token=page_token or None,
+            page_size=PAGE_SIZE_DEFAULT,
+        )  # fmt: skip
+        rows = group_selectors.with_lags(instance, page.rows) if is_part else page.rows
+        context |= {
+            "rows": rows,
+            "next_token": page.next_token,
+            "is_first": not page_token,
+            "silent": page.silent,
+            "biggest": max((row.lag or 0 for row in rows), default=0),
+            "filters": _filters(page.counts, chosen),
+            "total": sum(page.counts.values()),
+        }
+    template = "instances/group_rows.html" if is_part else "instances/groups.html"
+    return render_instance(request, template, instance, context, section="groups", crumbs=[(_("Groups"), None)])
+
+
+def _filters(counts: Mapping[str, int], chosen: str) -> list[tuple[str, str, int, bool]]:
+    labels = {
+        "": _("All"), "stable": _("Stable"), "rebalancing": _("Rebalancing"), "empty": _("No members"),
+    }  # fmt: skip
+    counted = {name: sum(counts.get(state, 0) for state in states) for name, states in FILTERS.items()}
+    return [(name, label, counted.get(name, sum(counts.values())), name == chosen) for name, label in labels.items()]
+
+
+def crumbs_of(instance: Instance, group: str, *more: Crumb) -> list[Crumb]:
+    """The way to a page of a group."""
+    own = group_url("page-group", instance.pk, group) if more else None
+    return [(_("Groups"), reverse("page-groups", args=[instance.pk])), (group, own), *more]
+
+
+@instance_page(Scope.GROUPS_READ)
+@require_GET
+def group_page(request: HttpRequest, instance: Instance) -> HttpResponse:
+    """One group, live: gauges, partitions (worst first, or all by name), members. Unknown groups are not found."""
+    group = request.GET.get("group", "")
+    is_part = bool(request.headers.get("HX-Request"))
+    context: dict[str, Any] = {"group": group, "period_s": PERIOD_S}
+    try:
+        detail = group_selectors.group_detail(instance, group)
+    except Unavailable as error:
+        if is_part:
+            raise
+        context["trouble"] = wording(error)  # the page stands, and its live part goes on asking
+    else:
+        context |= {
+            "detail": detail,
+            "page": _lines(request, instance, detail),
+            "members": _members(detail),
+            "members_more": max(0, len(detail.description.members) - MEMBERS_SHOWN_MAX),
+            "topics": len({line.topic for line in detail.lines}),
+            "moved": _undoable(instance, detail),
+        }
+    template = "instances/group_part.html" if is_part else "instances/group.html"
+    return render_instance(request, template, instance, context, section="groups", crumbs=crumbs_of(instance, group))
+
+
+def _lines(request: HttpRequest, instance: Instance, detail: GroupDetail) -> LinePage:
+    sort = "name" if request.GET.get("sort") == "name" else "lag"
+    token = request.GET.get("page_token", "")
+    following = None
+    if sort == "name":
+        lines, following = page_of_items(
+            detail.lines,
+            key=lambda line: f"{line.topic}/{line.partition:010}",
+            page_size=GROUP_LINES_PER_PAGE,
+            page_token=token or None,
+            binding=f"lines {instance.pk} {detail.id}",
+        )
+    else:
+        worst_first = sorted(detail.lines, key=lambda line: -1 if line.lag is None else line.lag, reverse=True)
+        lines = worst_first[:GROUP_LINES_PER_PAGE]
+    return LinePage(
+        lines=tuple(lines),
+        sort=sort,
+        next_token=following,
+        is_first=not token,
+        total=len(detail.lines) + detail.left_out,
+        biggest=max((line.lag or 0 for line in detail.lines), default=0),
+    )
+
+
+def _members(detail: GroupDetail) -> list[tuple[Any, list[tuple[str, str]] | None, int | None]]:
+    """Members with what they were assigned, by topic as `0-3, 7`, and their lag (None: not known)."""
+    lags = {line.place: line.lag for line in detail.lines}
+    found: list[tuple[Any, list[tuple[str, str]] | None, int | None]] = []
+    for member in detail.description.members[:MEMBERS_SHOWN_MAX]:
+        if member.assignment is None:
+            found.append((member, None, None))
+            continue
+        by_topic: dict[str, list[int]] = {}
+        for topic, index in member.assignment:
+            by_topic.setdefault(topic, []).append(index)
+        own = [lags.get(place) for place in member.assignment]
+        lag = sum(value for value in own if value is not None) if any(value is not None for value in own) else None
+        found.append((member, [(topic, ranges(indexes)) for topic, indexes in sorted(by_topic.items())], lag))
+    return found
+
+
+def ranges(indexes: Sequence[int]) -> str:
+    """Numbers as one writes them: `0-3, 7`. Pure."""
+    spans: list[list[int]] = []
+    for index in sorted(set(indexes)):
+        if spans and index == spans[-1][1] + 1:
+            spans[-1][1] = index
+        else:
+            spans.append([index, index])
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
+
+
+def _undoable(instance: Instance, detail: GroupDetail) -> AuditEntry | None:
+    """The latest move of offsets, while it can still be taken back."""
+    entry = group_selectors.last_move(instance, services.group_ref(instance, detail.id))
+    if entry is None or not detail.is_empty or timezone.now() - entry.time > UNDO_OFFERED_FOR:
+        return None
+    became = services.offsets_of(entry.after)
+    now = {line.place: line.committed for line in detail.lines}
+    return entry if became and all(now.get(place) == offset for place, offset in became.items()) else None

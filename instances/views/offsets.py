@@ -1,0 +1,134 @@
+"""Moving a group's offsets: the table first, then the same table carried out, and the way back; deleting a group."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+from django.views.decorators.http import require_http_methods, require_POST
+
+from instances import group_selectors, services
+from instances.group_forms import ForgetForm, ResetForm
+from instances.group_selectors import GroupDetail
+from instances.models import Instance
+from instances.services import Reset
+from instances.templatetags.groups import group_url
+from instances.views.common import instance_page, render_instance
+from instances.views.groups import crumbs_of
+from tenants.choices import Scope
+from tenants.errors import Conflict, DomainError
+from tenants.formatting import count
+from tenants.models import AuditEntry
+from tenants.views.base import add_errors, wording
+
+POINTERS = {"/topics": "topic", "/topics/0/name": "topic", "/topics/0/partitions": "partitions", "/by": "by"}
+
+
+@instance_page(Scope.GROUPS_WRITE)
+@require_http_methods(["GET", "POST"])
+def reset_page(request: HttpRequest, instance: Instance) -> HttpResponse:
+    """A form, then the table of what it would do, then the act; what changed in between is shown again first."""
+    detail = _detail(request, instance)
+    form = ResetForm(request.POST or None, topics=sorted({line.topic for line in detail.lines}))
+    shown: Reset | None = None
+    note = ""
+    if form.is_valid():
+        asked: dict[str, Any] = {
+            "acting": request.actor,  # type: ignore[attr-defined]
+            "instance": instance, "group": detail.id, "target": form.target, "wanted": form.wanted,
+        }  # fmt: skip
+        try:
+            if request.POST.get("act") == "apply":
+                done = services.reset_offsets(**asked, expected=request.POST.get("expected") or "none")
+                return _told(request, instance, done)
+        except Conflict as error:
+            note = wording(error)
+        except DomainError as error:
+            add_errors(form, error, POINTERS)
+        try:
+            shown = services.plan_reset(**asked) if form.is_valid() else None
+        except DomainError as error:
+            add_errors(form, error, POINTERS)
+    context = {"group": detail.id, "detail": detail, "form": form, "shown": shown, "note": note}
+    return render_instance(
+        request, "instances/group_reset.html", instance, context, section="groups",
+        crumbs=crumbs_of(instance, detail.id, (_("Reset offsets"), None)), status=422 if form.errors or note else 200,
+    )  # fmt: skip
+
+
+def _told(request: HttpRequest, instance: Instance, done: Reset) -> HttpResponse:
+    """Back to the group, with the way back."""
+    n = len(done.changed)
+    if not n:
+        messages.success(request, _("Every offset was there already."))
+    else:
+        words = ngettext("The offset of %(n)s partition is reset.", "The offsets of %(n)s partitions are reset.", n)
+        _offer_undo(request, instance, done.group, done.entry_id, words % {"n": count(n)})
+    return redirect(group_url("page-group", instance.pk, done.group))
+
+
+def _offer_undo(request: HttpRequest, instance: Instance, group: str, entry_id: str, words: str) -> None:
+    back = f"{group_url('page-group-undo', instance.pk, group)}&entry={entry_id}"
+    messages.info(request, words, extra_tags=f"undo {back}")
+
+
+@instance_page(Scope.GROUPS_WRITE)
+@require_POST
+def undo(request: HttpRequest, instance: Instance) -> HttpResponse:
+    """Commit the earlier offsets back."""
+    group = request.GET.get("group", "")
+    try:
+        services.undo_offsets(
+            acting=request.actor, instance=instance, group=group, entry_id=request.GET.get("entry", "")  # type: ignore[attr-defined]
+        )  # fmt: skip
+        messages.success(request, _("The earlier offsets are back."))
+    except DomainError as error:
+        messages.error(request, wording(error))
+    return redirect(group_url("page-group", instance.pk, group))
+
+
+@instance_page(Scope.GROUPS_WRITE)
+@require_http_methods(["GET", "POST"])
+def delete_page(request: HttpRequest, instance: Instance) -> HttpResponse:
+    """Forget a group, confirmed by typing its name; or only what it has read of one topic."""
+    detail = _detail(request, instance)
+    part = request.POST.get("part", "")
+    read = sorted({line.topic for line in detail.lines if line.committed is not None})
+    form = ForgetForm(request.POST if part == "topic" else None, topics=read)
+    acting = request.actor  # type: ignore[attr-defined]
+    try:
+        if part == "topic" and form.is_valid():
+            topic = form.cleaned_data["topic"]
+            entry = services.delete_offsets(acting=acting, instance=instance, group=detail.id, topic=topic)
+            words = _("%(group)s has forgotten what it read of %(topic)s.") % {"group": detail.id, "topic": topic}
+            _offer_undo(request, instance, detail.id, entry.pk, words)
+            return redirect(group_url("page-group", instance.pk, detail.id))
+        if part == "group" and request.POST.get("typed") == detail.id:
+            return _deleted(
+                request, instance, detail, services.delete_group(acting=acting, instance=instance, group=detail.id)
+            )
+    except DomainError as error:
+        messages.error(request, wording(error))
+    context = {"group": detail.id, "detail": detail, "form": form, "read": read}
+    return render_instance(
+        request, "instances/group_delete.html", instance, context, section="groups",
+        crumbs=crumbs_of(instance, detail.id, (_("Delete"), None)),
+    )  # fmt: skip
+
+
+def _deleted(request: HttpRequest, instance: Instance, detail: GroupDetail, entry: AuditEntry) -> HttpResponse:
+    words = _("Group %(group)s deleted.") % {"group": detail.id}
+    if services.offsets_of(entry.before):
+        _offer_undo(request, instance, detail.id, entry.pk, words)
+    else:
+        messages.success(request, words)
+    return redirect(reverse("page-groups", args=[instance.pk]))
+
+
+def _detail(request: HttpRequest, instance: Instance) -> GroupDetail:
+    return group_selectors.group_detail(instance, request.GET.get("group", ""))

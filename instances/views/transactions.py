@@ -1,0 +1,69 @@
+"""Transactions in flight: which are open, how long, whose, and what they wait for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_GET
+
+from instances import transaction_selectors
+from instances.lifecycle import REACHABLE
+from instances.models import Instance
+from instances.transaction_selectors import IN_FLIGHT
+from instances.views.common import instance_page, render_instance
+from tenants.choices import Scope
+from tenants.forms import AuditFilterForm
+from tenants.limits import PAGE_SIZE_DEFAULT
+
+PERIOD_S = 3
+PLACES_SHOWN = 3
+
+
+@instance_page(Scope.GROUPS_READ)
+@require_GET
+def transactions_page(request: HttpRequest, instance: Instance) -> HttpResponse:
+    """Open transactions by transactional id, or every id that is known; the filter is in the URL."""
+    form = AuditFilterForm(request.GET)
+    words, page_token = (form.cleaned_data["q"], form.cleaned_data["page_token"]) if form.is_valid() else ("", "")
+    shows_all = request.GET.get("state") == "all"
+    context: dict[str, Any] = {"words": words, "shows_all": shows_all, "period_s": PERIOD_S, "rows": ()}
+    if instance.current_phase in REACHABLE:
+        page = transaction_selectors.transaction_page(
+            instance, contains=words, states=() if shows_all else sorted(IN_FLIGHT), page_token=page_token or None,
+            page_size=PAGE_SIZE_DEFAULT,
+        )  # fmt: skip
+        context |= {
+            "rows": page.rows,
+            "next_token": page.next_token,
+            "is_first": not page_token,
+            "silent": page.silent,
+            "filters": _filters(page.counts, shows_all=shows_all),
+            "total": sum(page.counts.values()),
+            "places_shown": PLACES_SHOWN,
+        }
+    is_part = bool(request.headers.get("HX-Request"))
+    template = "instances/transaction_rows.html" if is_part else "instances/transactions.html"
+    crumbs = [(_("Groups"), reverse("page-groups", args=[instance.pk])), (_("Transactions"), None)]
+    return render_instance(request, template, instance, context, section="groups", crumbs=crumbs)
+
+
+def _filters(counts: Mapping[str, int], *, shows_all: bool) -> list[tuple[str, str, int, bool]]:
+    open_ = sum(counts.get(state, 0) for state in IN_FLIGHT)
+    return [("", _("In flight"), open_, not shows_all), ("all", _("All ids"), sum(counts.values()), shows_all)]
+
+
+@instance_page(Scope.GROUPS_READ)
+@require_GET
+def transaction_page(request: HttpRequest, instance: Instance) -> HttpResponse:
+    """One transactional id and its producer in each partition."""
+    named = request.GET.get("id", "")
+    detail = transaction_selectors.transaction_detail(instance, named)
+    crumbs = [(_("Transactions"), reverse("page-transactions", args=[instance.pk])), (named, None)]
+    is_part = bool(request.headers.get("HX-Request"))
+    template = "instances/transaction_part.html" if is_part else "instances/transaction.html"
+    context = {"row": detail.row, "producers": detail.producers, "period_s": PERIOD_S}
+    return render_instance(request, template, instance, context, section="groups", crumbs=crumbs)
