@@ -23,7 +23,7 @@ from brokers.engine.assembly.replication import Replication
 from brokers.engine.clock import SystemClock
 from brokers.engine.cluster.current import CurrentImage
 from brokers.engine.cluster.errors import ClusterError
-from brokers.engine.cluster.image import ClusterImage
+from brokers.engine.cluster.image import BrokerInfo, ClusterImage
 from brokers.engine.cluster.session import ClusterSession
 from brokers.engine.cluster.store import ClusterStore
 from brokers.engine.cluster.tree import Tree
@@ -42,6 +42,8 @@ from brokers.engine.network.listener import Limits, Listeners
 from brokers.engine.network.reports import NetworkReports
 from brokers.engine.partitions.table import NoUsableDirectory, PartitionTable, StorageSettings
 from brokers.engine.partitions.topic_config import topic_defaults
+from brokers.engine.replication.link import SocketLink
+from brokers.engine.replication.ports import LinkOwner
 from brokers.engine.storage.compaction import settings as cleaner_settings
 from brokers.engine.storage.directories import DirectoryRefused
 from brokers.engine.telemetry.admin_http import AdminServer
@@ -120,8 +122,10 @@ class Broker:
             loop, _listener_limits(config), NetworkReports(self.clock.monotonic_ms), self.readers
         )
         # The order of subscriptions is the order of dependence: what is led, what it may use, then who may come in.
-        self.replication = Replication(config, self.engine, self.watcher, lambda: self.session.broker_epoch)
-        self.coordination = Coordination(self.engine)
+        self.replication = Replication(
+            config, self.engine, self.watcher, lambda: self.session.broker_epoch, self._connect
+        )
+        self.coordination = Coordination(self.engine, self._connect)
         self.ports = InstancePorts(self.engine, self.listeners, config.bind_host)
         self.metering = Metering(
             books=self.books, kept=kept_usage, table=self.table, clock=self.clock, broker_id=config.broker_id
@@ -168,6 +172,9 @@ class Broker:
             ).answer
         )
         self._controller_task: asyncio.Task[None] | None = None
+
+    def _connect(self, broker: BrokerInfo, owner: LinkOwner) -> SocketLink:
+        return SocketLink(broker, owner, self.config.control_secret, self.engine.loop)
 
     async def start(self) -> None:
         """Raises StartFailed with the one line that says why not."""

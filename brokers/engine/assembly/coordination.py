@@ -15,6 +15,7 @@ from brokers.engine.coordinators.runtime import Runtime
 from brokers.engine.handlers.context import Engine
 from brokers.engine.lifecycle import Periodic
 from brokers.engine.pulse import Pulse
+from brokers.engine.replication.ports import Connect
 
 
 class EngineLoop:
@@ -42,7 +43,7 @@ class EngineLoop:
 class Coordination:
     """Subscribes to the picture: create it after whoever makes partitions follow it."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, connect: Connect) -> None:
         self._engine = engine
         loop = EngineLoop(engine, engine.pulse)
         settings = engine.coordination
@@ -54,7 +55,7 @@ class Coordination:
             commit_timeout_ms=settings.commit_timeout_ms,
         )
         engine.groups = self._groups
-        self._transactions = Transactions(engine, loop)
+        self._transactions = Transactions(engine, loop, connect)
         self._runtimes: tuple[Runtime[Any], ...] = (self._groups, self._transactions.runtime)
         engine.current.subscribe(self.on_image)
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import structlog
 
-from brokers.engine.cluster.image import BrokerInfo, ClusterImage
+from brokers.engine.cluster.image import ClusterImage
 from brokers.engine.cluster.watcher import ClusterWatcher, Part
 from brokers.engine.config import EngineConfig
 from brokers.engine.handlers.context import Engine
@@ -16,8 +16,7 @@ from brokers.engine.lifecycle import Periodic
 from brokers.engine.pulse import BEAT_INTERVAL_S, Pulse
 from brokers.engine.replication.fetchers import CHECK_INTERVAL_MS, Fetchers
 from brokers.engine.replication.isr_publisher import IsrPublisher
-from brokers.engine.replication.link import SocketLink
-from brokers.engine.replication.ports import LinkOwner
+from brokers.engine.replication.ports import Connect
 from brokers.engine.replication.roles import Roles
 from brokers.engine.throttling.replication import ReplicationThrottle
 
@@ -33,13 +32,15 @@ class Replication:
     """Subscribes to the picture: create it before whoever serves from what is led."""
 
     def __init__(
-        self, config: EngineConfig, engine: Engine, watcher: ClusterWatcher, broker_epoch: Callable[[], int]
+        self,
+        config: EngineConfig,
+        engine: Engine,
+        watcher: ClusterWatcher,
+        broker_epoch: Callable[[], int],
+        connect: Connect,
     ) -> None:
-        loop, clock, secret = engine.loop, engine.clock, config.control_secret
+        loop, clock = engine.loop, engine.clock
         current, store = engine.current, engine.store
-
-        def connect(broker: BrokerInfo, owner: LinkOwner) -> SocketLink:
-            return SocketLink(broker, owner, secret, loop)
 
         def call_later(delay_ms: int, callback: Callable[[], object]) -> asyncio.TimerHandle:
             return loop.call_later(delay_ms / 1000, callback)

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from inspect import isawaitable
 from typing import Any, Final
 
-from brokers.engine.cluster.image import NO_LEADER, BrokerInfo, ClusterImage
+from brokers.engine.cluster.image import NO_LEADER, ClusterImage
 from brokers.engine.coordinators.ports import StateLog
 from brokers.engine.coordinators.runtime import Loop, Runtime
 from brokers.engine.coordinators.ticket import Ticket
@@ -27,10 +27,9 @@ from brokers.engine.protocol.messages.transactions import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
-from brokers.engine.replication.link import SocketLink
 from brokers.engine.replication.marker_link import MarkerLink
 from brokers.engine.replication.peers import Peers, PeerUnavailable
-from brokers.engine.replication.ports import LinkOwner
+from brokers.engine.replication.ports import Connect
 
 TRIM_INTERVAL_S: Final = 1.0
 # A producer waits for this with its batch in hand.
@@ -41,8 +40,9 @@ _VERIFY_VERSION: Final = 5
 class Transactions:
     """Subscribes to the picture: create it before whoever loads shards, which send markers at once."""
 
-    def __init__(self, engine: Engine, loop: Loop) -> None:
+    def __init__(self, engine: Engine, loop: Loop, connect: Connect) -> None:
         self._engine = engine
+        self._connect = connect
         settings = engine.coordination
         self.runtime: Runtime[TransactionMachine] = Runtime(
             topic=settings.transactions_topic.name,
@@ -69,12 +69,8 @@ class Transactions:
 
     def _peers(self, purpose: str) -> Peers:
         engine = self._engine
-
-        def connect(broker: BrokerInfo, owner: LinkOwner) -> SocketLink:
-            return SocketLink(broker, owner, engine.control_secret, engine.loop)
-
         return Peers(
-            connect=connect,
+            connect=self._connect,
             call_later=lambda delay_ms, callback: engine.loop.call_later(delay_ms / 1000, callback),
             monotonic_ms=engine.clock.monotonic_ms,
             client_id=f"broker-{engine.broker_id}-{purpose}",

@@ -123,7 +123,8 @@ class MarkerLink:
         image = self._image()
         gone: list[Partition] = []
         homeless: list[Partition] = []
-        for partition in partitions:
+        # In order: a set would have another one in every process.
+        for partition in sorted(partitions):
             topic = image.topics.get(partition[0])
             if topic is None or topic.deleting or not 0 <= partition[1] < len(topic.partitions):
                 gone.append(partition)
@@ -221,7 +222,7 @@ class MarkerLink:
             log.warning(
                 "markers_refused",
                 transactional_id=order.markers.transactional_id,
-                partitions=stopped,
+                partitions=sorted(stopped),
                 codes=sorted({codes[one] for one in stopped}),
             )
             self._forget(order)

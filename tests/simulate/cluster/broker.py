@@ -13,28 +13,29 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from brokers.contract.documents import BrokerDocument
+from brokers.engine.assembly.coordination import Coordination
 from brokers.engine.assembly.handover import hand_over
-from brokers.engine.assembly.replication import DISK_CHECK_INTERVAL_S
+from brokers.engine.assembly.replication import Replication
 from brokers.engine.cluster.current import CurrentImage
 from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.cluster.image import BrokerInfo, ClusterImage
 from brokers.engine.cluster.session import ClusterSession
 from brokers.engine.cluster.store import ClusterStore
 from brokers.engine.cluster.watcher import ClusterWatcher
+from brokers.engine.config import REPLICATION_BYTES_PER_S_MAX, EngineConfig
 from brokers.engine.controller.loop import ControllerLoop
 from brokers.engine.controller.placement import Placer
-from brokers.engine.handlers.context import Engine
+from brokers.engine.coordinators.settings import CoordinatorSettings, from_overrides
+from brokers.engine.handlers.context import NEVER_MS, Engine
+from brokers.engine.handlers.producers import BlockProducerIds
 from brokers.engine.partitions.table import NoUsableDirectory, PartitionTable, StorageSettings
-from brokers.engine.replication.fetchers import CHECK_INTERVAL_MS, Fetchers
-from brokers.engine.replication.isr_publisher import IsrPublisher
 from brokers.engine.replication.ports import LinkOwner
-from brokers.engine.replication.roles import Roles
 from brokers.engine.throttling.books import Books
 from tests.simulate.cluster.clock import ProcessClock, ProcessLoop, World
 from tests.simulate.cluster.connections import Accepted, Dialled
 from tests.simulate.cluster.disks import Disks, ProcessDisk, after_power_cut
 from tests.simulate.cluster.network import Network
-from tests.simulate.cluster.zookeeper import Ensemble, SessionTree
+from tests.simulate.cluster.zookeeper import SESSION_TIMEOUT_MS, Ensemble, SessionTree
 
 CLUSTER_ID: Final = "simulated"
 LAG_MS_MAX: Final = 500
@@ -45,19 +46,75 @@ FRAME_BYTES_MAX: Final = 1 << 20
 
 
 class Surroundings:
-    """What all brokers of a run share. `tell(who, text)` writes the history."""
+    """What all brokers of a run share. With `coordination` they coordinate groups and transactions, and notice when
+    they stood still.
+    """
 
-    def __init__(self, world: World, network: Network, ensemble: Ensemble, disks: Disks, dice: random.Random) -> None:
+    def __init__(
+        self,
+        world: World,
+        network: Network,
+        ensemble: Ensemble,
+        disks: Disks,
+        dice: random.Random,
+        coordination: CoordinatorSettings | None = None,
+    ) -> None:
         self.world = world
         self.network = network
         self.ensemble = ensemble
         self.disks = disks
         self.dice = dice
+        self.coordination = coordination
         self.hosts: dict[int, Host] = {}
         self.speaking: list[int] = []
 
     def find(self, place: int) -> Process | None:
         return self.hosts[place].process
+
+
+def _config(broker_id: int, data_dir: Path, *, notices_pauses: bool) -> EngineConfig:
+    """What the rooms ask of it; listeners and quotas are not simulated."""
+    return EngineConfig(
+        broker_id=broker_id,
+        cluster_id=CLUSTER_ID,
+        zookeeper="",
+        session_timeout_ms=SESSION_TIMEOUT_MS if notices_pauses else NEVER_MS,
+        data_dirs=(data_dir,),
+        bind_host="",
+        internal_host="",
+        internal_port=0,
+        admin_port=0,
+        rack=None,
+        control_secret="",
+        overrides={},
+        connections_max=0,
+        connections_per_instance_max=0,
+        connections_idle_ms_max=0,
+        frame_bytes_max=FRAME_BYTES_MAX,
+        fetch_bytes_max=FRAME_BYTES_MAX,
+        quota_burst_ms=-1,
+        retention_interval_ms=0,
+        controlled_shutdown_timeout_ms=0,
+        replica_lag_ms_max=LAG_MS_MAX,
+        leader_throttle_bytes_per_s=REPLICATION_BYTES_PER_S_MAX,
+        follower_throttle_bytes_per_s=REPLICATION_BYTES_PER_S_MAX,
+    )
+
+
+class _Tasks(dict[asyncio.Task[None], None]):
+    """`Engine.tasks` in the order in which they began. One that fails is a fault."""
+
+    def __init__(self, process: Process) -> None:
+        super().__init__()
+        self._process = process
+
+    def add(self, task: asyncio.Task[None]) -> None:
+        self[task] = None
+
+    def discard(self, task: asyncio.Task[None]) -> None:
+        self.pop(task, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._process.loop.faults.append(f"b{self._process.id} {error!r}")
 
 
 class Process:
@@ -78,9 +135,9 @@ class Process:
         loop = self.loop = ProcessLoop(around.world, self._enter, self._leave)
         self.clock = host.clock
         self._hold(random.Random(around.dice.getrandbits(32)))
-        self._replicate()
+        self._assemble()
         self._join()
-        loop.call_soon(self._keep, self._run())
+        loop.call_soon(self.keep, self._run())
 
     def _hold(self, dice: random.Random) -> None:
         """What it stores, and what it knows of the cluster."""
@@ -102,44 +159,25 @@ class Process:
             table=self.table,
             store=self.store,
             books=Books(),
-            producer_ids=cast(Any, None),
+            producer_ids=BlockProducerIds(self.store, self.id),
             topic_defaults={},
             control_secret="a-secret",
             fetch_bytes_max=FRAME_BYTES_MAX,
             frame_bytes_max=FRAME_BYTES_MAX,
             readers=cast(Executor, None),
+            tasks=cast(Any, _Tasks(self)),
+            coordination=self.around.coordination or from_overrides({}),
         )
 
-    def _replicate(self) -> None:
-        """As `assembly.replication`."""
-        loop, clock = self.loop, self.clock
-        self.fetchers = Fetchers(
-            broker_id=self.id,
-            broker_epoch=lambda: self.session.broker_epoch,
-            table=self.table,
-            clock=clock,
-            connect=self._connect,
-            call_later=lambda delay_ms, call: loop.call_later(delay_ms / 1_000, call),
+    def _assemble(self) -> None:
+        """In the order of `assembly.broker`."""
+        config = _config(self.id, self.host.disk.top / "data", notices_pauses=self.around.coordination is not None)
+        self.replication = Replication(
+            config, self.engine, self.watcher, lambda: self.session.broker_epoch, self._connect
         )
-        self.roles = Roles(
-            broker_id=self.id,
-            table=self.table,
-            fetchers=self.fetchers,
-            now_ms=clock.now_ms,
-            monotonic_ms=clock.monotonic_ms,
-        )
-        self.publisher = IsrPublisher(
-            broker_id=self.id,
-            table=self.table,
-            current=self.current,
-            store=self.store,
-            read_again=self.watcher.mark_topics,
-            monotonic_ms=clock.monotonic_ms,
-            lag_ms_max=LAG_MS_MAX,
-        )
-        self.engine.may_join_isr = self.publisher.consider
-        self.current.subscribe(self.roles.on_image)
-        self.current.subscribe(self.publisher.on_image)
+        self.coordination = None
+        if self.around.coordination is not None:
+            self.coordination = Coordination(self.engine, self._connect)
 
     def _join(self) -> None:
         """Who decides, and who is registered."""
@@ -182,7 +220,8 @@ class Process:
         self.fatal = reason
         self.around.world.after(0, self.host.kill, f"ended itself: {reason}")
 
-    def _keep(self, work: Any) -> None:
+    def keep(self, work: Any) -> None:
+        """As `lifecycle.Periodic`, like `every`."""
         task = self.loop.create_task(work)
         self._tasks.append(task)
         task.add_done_callback(self._ended)
@@ -210,18 +249,17 @@ class Process:
         self.is_listening = True
         self._controller_task = self.loop.create_task(self.controller.run())
         self._controller_task.add_done_callback(self._ended_controller)
-        self._keep(self.publisher.run())
-        self._every(LAG_MS_MAX / 2_000, self.publisher.check)
-        self._every(CHECK_INTERVAL_MS / 1_000, self.fetchers.check)
-        self._every(DISK_CHECK_INTERVAL_S, self.publisher.check_disks)
-        self._every(MAINTENANCE_S, self._maintain)
-        self._every(FLUSH_S, self.flush)
+        self.replication.keep_going(cast(Any, self))
+        if self.coordination is not None:
+            self.coordination.keep_going(cast(Any, self))
+        self.every(MAINTENANCE_S, self._maintain)
+        self.every(FLUSH_S, self.flush)
 
     def _ended_controller(self, task: asyncio.Task[Any]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             self.loop.faults.append(f"b{self.id} controller: {error!r}")
 
-    def _every(self, interval_s: float, work: Callable[[], object]) -> None:
+    def every(self, interval_s: float, work: Callable[[], object]) -> None:
         def again() -> None:
             if not self.has_stopped:
                 work()
@@ -242,7 +280,7 @@ class Process:
 
     def stop(self) -> None:
         """SIGTERM."""
-        self.loop.call_soon(self._keep, self._stop())
+        self.loop.call_soon(self.keep, self._stop())
 
     async def _stop(self) -> None:
         if self.has_stopped or not self.is_listening:
@@ -250,9 +288,11 @@ class Process:
         self.has_stopped = True
         await hand_over(self.session, self.current, self.id, HAND_OVER_S)
         self.is_listening = False
+        if self.coordination is not None:
+            self.coordination.close()
         for connection in tuple(self.connections):
             connection.close("the broker stops")
-        self.fetchers.close()
+        self.replication.fetchers.close()
         if self._controller_task is not None:
             self._controller_task.cancel()
             await asyncio.gather(self._controller_task, return_exceptions=True)
@@ -260,6 +300,9 @@ class Process:
         me = asyncio.current_task(self.loop)
         for task in tuple(self._tasks):
             if task is not me:
+                task.cancel()
+        if self.coordination is not None:
+            for task in tuple(self.engine.tasks):
                 task.cancel()
         await self.session.stop()
         self.table.close(broker_epoch=self.session.broker_epoch)

@@ -42,7 +42,8 @@ def on_sync_deadline(draft: Draft, settings: GroupSettings, group: Group) -> Non
     """Whoever has not asked for its assignment within the rebalance timeout is out."""
     if group.state not in (State.COMPLETING, State.STABLE) or not group.unsynced:
         return
-    for member_id in tuple(group.unsynced):
+    # In order: a set would have another one in every process.
+    for member_id in sorted(group.unsynced):
         remove(draft, group, group.members[member_id])
     group.unsynced.clear()
     prepare(draft, settings, group)
