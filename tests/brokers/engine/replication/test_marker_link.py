@@ -1,0 +1,346 @@
+"""Markers reach every leader of a transaction's partitions, whoever that is by then (TXN-12)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection
+from typing import Any
+
+import pytest
+
+from brokers.engine.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
+from brokers.engine.coordinators.transactions.metadata import Partition
+from brokers.engine.coordinators.transactions.replies import SendMarkers
+from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.codec import encode_request
+from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.protocol.messages.transactions import (
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from brokers.engine.replication import marker_link
+from brokers.engine.replication.marker_link import MarkerLink
+from brokers.engine.replication.peers import PeerUnavailable
+
+OWN, OTHER, THIRD = 1, 2, 3
+TIMEOUT_S = 10.0
+
+
+def topic(name: str, *leaders: int, deleting: bool = False) -> TopicImage:
+    partitions = tuple(PartitionImage(index, (leader,), leader, 0, (leader,)) for index, leader in enumerate(leaders))
+    return TopicImage(name, name, None, name.encode().ljust(16), partitions, {}, deleting=deleting)
+
+
+def image(*topics: TopicImage, brokers: Collection[int] = (OWN, OTHER, THIRD)) -> ClusterImage:
+    infos = {id: BrokerInfo(id, "127.0.0.1", 24_000 + id, 25_000 + id, None, id) for id in brokers}
+    return ClusterImage("test", brokers=infos, topics={one.name: one for one in topics})
+
+
+def markers(name: str, *partitions: Partition, producer_id: int = 7, committed: bool = True) -> SendMarkers:
+    return SendMarkers(name, producer_id, 3, 5, committed, frozenset(partitions))
+
+
+class World:
+    """`codes` are what partitions answer, one after the other, 0 when there is nothing. `said` are (broker,
+    transactional id, partitions) of each request, in order.
+    """
+
+    def __init__(self) -> None:
+        self.image = image(topic("a", OWN, OTHER), topic("b", OTHER, THIRD))
+        self.codes: dict[Partition, list[int | None]] = {}
+        self.unavailable: dict[int, int] = {}
+        self.said: list[tuple[int, int, set[Partition]]] = []
+        self.done: dict[str, set[Partition]] = {}
+        self.wanted = True
+        self.held: asyncio.Event | None = None
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.changed = asyncio.Event()
+        self.link = MarkerLink(
+            broker_id=OWN,
+            image=lambda: self.image,
+            brokers=self,
+            write_here=lambda request: self._write(OWN, request),
+            report=self._report,
+            spawn=self._spawn,
+            call_later=self._call_later,
+        )
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    def _call_later(self, delay_ms: int, callback: Callable[[], object]) -> asyncio.TimerHandle:
+        return asyncio.get_running_loop().call_later(delay_ms / 1000, callback)
+
+    async def request(self, broker_id: int, api_key: int, version: int, message: WriteTxnMarkersRequest) -> Any:
+        assert api_key == ApiKey.WRITE_TXN_MARKERS
+        encode_request(api_key, version, message)
+        return await self._write(broker_id, message)
+
+    async def _write(self, broker_id: int, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+        for marker in request.markers:
+            named = {(one.name, index) for one in marker.topics for index in one.partition_indexes}
+            self.said.append((broker_id, marker.producer_id, named))
+        if self.held is not None:
+            await self.held.wait()
+        if self.unavailable.get(broker_id, 0):
+            self.unavailable[broker_id] -= 1
+            raise PeerUnavailable("closed by the peer")
+        return WriteTxnMarkersResponse(
+            markers=[
+                WritableTxnMarkerResult(
+                    producer_id=marker.producer_id,
+                    topics=[
+                        WritableTxnMarkerTopicResult(
+                            name=one.name, partitions=self._lines(one.name, one.partition_indexes)
+                        )
+                        for one in marker.topics
+                    ],
+                )
+                for marker in request.markers
+            ]
+        )
+
+    def _lines(self, name: str, indexes: list[int]) -> list[WritableTxnMarkerPartitionResult]:
+        lines = []
+        for index in indexes:
+            codes = self.codes.get((name, index), [])
+            code = codes.pop(0) if codes else 0
+            if code is not None:
+                lines.append(WritableTxnMarkerPartitionResult(partition_index=index, error_code=code))
+        return lines
+
+    def _report(self, shard: int, sent: SendMarkers, partitions: Collection[Partition]) -> bool:
+        assert shard == 4
+        self.done.setdefault(sent.transactional_id, set()).update(partitions)
+        self.changed.set()
+        return self.wanted
+
+    def send(self, one: SendMarkers) -> None:
+        self.link.send(4, one)
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        async with asyncio.timeout(TIMEOUT_S):
+            while not holds():  # noqa: ASYNC110 (any condition: there is no event to be told by)
+                await asyncio.sleep(0.002)
+
+    async def finished(self) -> None:
+        await self.until(lambda: self.link.transactions == 0 and not self.tasks)
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    world = World()
+    yield world
+    for task in world.tasks:
+        task.cancel()
+
+
+async def test_each_leader_is_told_once_of_its_own_partitions(world: World) -> None:
+    world.send(markers("tx", ("a", 0), ("a", 1), ("b", 0), ("b", 1)))
+
+    await world.finished()
+
+    assert sorted(world.said, key=str) == [
+        (OWN, 7, {("a", 0)}),
+        (OTHER, 7, {("a", 1), ("b", 0)}),
+        (THIRD, 7, {("b", 1)}),
+    ]
+    assert world.done == {"tx": {("a", 0), ("a", 1), ("b", 0), ("b", 1)}}
+
+
+async def test_a_marker_says_whose_transaction_ended_and_how(world: World) -> None:
+    seen: list[Any] = []
+
+    async def see(broker_id: int, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+        seen.extend(request.markers)
+        return await World._write(world, broker_id, request)
+
+    world._write = see  # type: ignore[method-assign]
+    world.send(markers("tx", ("a", 1), committed=False))
+
+    await world.finished()
+
+    (marker,) = seen
+    assert (marker.producer_id, marker.producer_epoch, marker.coordinator_epoch) == (7, 3, 5)
+    assert marker.transaction_result is False
+
+
+@pytest.mark.parametrize("code", [3, 6, 7, 19, 20, 56, None], ids=lambda code: f"code {code}")
+async def test_what_may_pass_is_tried_again_with_the_leader_of_then(world: World, code: int | None) -> None:
+    """None: the answer does not name the partition."""
+    world.codes[("a", 1)] = [code]
+    world.held = asyncio.Event()
+    world.send(markers("tx", ("a", 1)))
+    await world.until(lambda: len(world.said) == 1)
+    world.image = image(topic("a", OWN, THIRD))
+    world.held.set()
+
+    await world.finished()
+
+    assert world.said == [(OTHER, 7, {("a", 1)}), (THIRD, 7, {("a", 1)})]
+
+
+async def test_only_what_failed_is_sent_again(world: World) -> None:
+    world.codes[("b", 0)] = [int(ErrorCode.NOT_ENOUGH_REPLICAS), int(ErrorCode.NOT_ENOUGH_REPLICAS)]
+    world.send(markers("tx", ("a", 1), ("b", 0)))
+
+    await world.finished()
+
+    assert world.said == [(OTHER, 7, {("a", 1), ("b", 0)}), (OTHER, 7, {("b", 0)}), (OTHER, 7, {("b", 0)})]
+
+
+@pytest.mark.parametrize("code", [ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED])
+async def test_who_is_fenced_stops(world: World, code: ErrorCode) -> None:
+    world.codes[("a", 1)] = [int(code)]
+    world.codes[("b", 0)] = [int(ErrorCode.NOT_LEADER_OR_FOLLOWER)]
+    world.send(markers("tx", ("a", 1), ("b", 0)))
+
+    await world.finished()
+
+    assert len(world.said) == 1
+    assert world.done.get("tx", set()) == set()
+
+
+@pytest.mark.parametrize("code", [ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION])
+async def test_a_partition_that_cannot_have_markers_is_done(world: World, code: ErrorCode) -> None:
+    world.codes[("a", 1)] = [int(code)]
+    world.send(markers("tx", ("a", 1)))
+
+    await world.finished()
+
+    assert world.done == {"tx": {("a", 1)}}
+
+
+@pytest.mark.parametrize(
+    "after",
+    [image(), image(topic("a", OWN)), image(topic("a", OWN, OTHER, deleting=True))],
+    ids=["gone", "fewer partitions", "being deleted"],
+)
+async def test_a_deleted_partition_is_done(world: World, after: ClusterImage) -> None:
+    world.image = after
+    world.send(markers("tx", ("a", 1)))
+
+    await world.finished()
+
+    assert world.said == []
+    assert world.done == {"tx": {("a", 1)}}
+
+
+async def test_a_transaction_without_partitions_is_done(world: World) -> None:
+    world.send(markers("tx"))
+    assert world.done == {}, "nobody is called back from inside"
+
+    await world.finished()
+
+    assert world.done == {"tx": set()}
+
+
+@pytest.mark.parametrize("leader", [-1, 9], ids=["nobody leads", "the leader is dead"])
+async def test_a_partition_without_a_leader_delays_only_itself(world: World, leader: int) -> None:
+    world.image = image(topic("a", leader, OTHER))
+    world.send(markers("tx", ("a", 0), ("a", 1)))
+    await world.until(lambda: world.done.get("tx") == {("a", 1)})
+
+    world.image = image(topic("a", THIRD, OTHER))
+    await world.finished()
+
+    assert world.said == [(OTHER, 7, {("a", 1)}), (THIRD, 7, {("a", 0)})]
+
+
+async def test_a_broker_that_does_not_answer_is_asked_again(world: World) -> None:
+    world.unavailable[OTHER] = 3
+    world.send(markers("tx", ("a", 1)))
+
+    await world.finished()
+
+    assert len(world.said) == 4
+    assert world.done == {"tx": {("a", 1)}}
+
+
+async def test_what_comes_while_a_broker_is_spoken_to_travels_together(world: World) -> None:
+    world.held = asyncio.Event()
+    world.send(markers("first", ("a", 1)))
+    await world.until(lambda: len(world.said) == 1)
+    requests: list[int] = []
+    write = World._write
+
+    async def counted(broker_id: int, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+        requests.append(len(request.markers))
+        return await write(world, broker_id, request)
+
+    world._write = counted  # type: ignore[method-assign]
+    for number in range(5):
+        world.send(markers(f"tx-{number}", ("a", 1), ("b", 0), producer_id=100 + number))
+    await asyncio.sleep(0.01)
+    world.held.set()
+
+    await world.finished()
+
+    assert requests == [5]
+
+
+async def test_a_request_has_bounds(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(marker_link, "TRANSACTIONS_PER_REQUEST_MAX", 2)
+    monkeypatch.setattr(marker_link, "PARTITIONS_PER_REQUEST_MAX", 3)
+    world.held = asyncio.Event()
+    world.held.set()
+    sizes: list[tuple[int, int]] = []
+    write = World._write
+
+    async def measured(broker_id: int, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+        partitions = sum(len(one.partition_indexes) for marker in request.markers for one in marker.topics)
+        sizes.append((len(request.markers), partitions))
+        return await write(world, broker_id, request)
+
+    world._write = measured  # type: ignore[method-assign]
+    world.image = image(topic("a", *[OTHER] * 8))
+    for number in range(4):
+        world.send(markers(f"tx-{number}", ("a", 0), ("a", 1), producer_id=100 + number))
+    world.send(markers("wide", *[("a", index) for index in range(8)], producer_id=200))
+
+    await world.finished()
+
+    assert sizes == [(1, 2)] * 4 + [(1, 8)], "a transaction is not torn apart, but alone when it is large"
+
+
+async def test_one_producer_appears_once_in_a_request(world: World) -> None:
+    """An answer tells markers apart by their producer id."""
+    world.held = asyncio.Event()
+    world.send(markers("first", ("a", 1), producer_id=1))
+    await world.until(lambda: len(world.said) == 1)
+    world.send(markers("tx", ("a", 1)))
+    world.send(markers("same-producer", ("b", 0)))
+    await asyncio.sleep(0.01)
+    world.held.set()
+
+    await world.finished()
+
+    assert world.done == {"first": {("a", 1)}, "tx": {("a", 1)}, "same-producer": {("b", 0)}}
+
+
+async def test_what_is_sent_anew_replaces_what_was_to_be_sent(world: World) -> None:
+    world.image = image(topic("a", OWN, -1))
+    world.send(markers("tx", ("a", 1), committed=True))
+    await asyncio.sleep(0.01)
+    world.send(markers("tx", ("a", 1), producer_id=8))
+    world.image = image(topic("a", OWN, OTHER))
+
+    await world.finished()
+
+    assert world.said == [(OTHER, 8, {("a", 1)})]
+
+
+async def test_nobody_is_told_for_a_transaction_that_others_look_after(world: World) -> None:
+    """The shard went to another broker while a partition had no leader."""
+    world.image = image(topic("a", OWN, -1))
+    world.wanted = False
+    world.send(markers("tx", ("a", 1)))
+
+    await world.finished()
+
+    assert world.said == []
