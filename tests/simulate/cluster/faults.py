@@ -15,10 +15,9 @@ from brokers.engine.cluster.election_plans import ElectionType
 from tests.simulate.cluster.broker import Host, Process
 from tests.simulate.cluster.clock import US_PER_MS
 from tests.simulate.cluster.network import ZOOKEEPER
-from tests.simulate.cluster.records import TOPIC
 
 if TYPE_CHECKING:
-    from tests.simulate.cluster.run import ClusterRun
+    from tests.simulate.cluster.stage import Stage
 
 # How often each is chosen among the verbs that do harm.
 WEIGHTS: Final = {
@@ -31,7 +30,7 @@ WEIGHTS: Final = {
 class Faults:
     """The verbs. `healed` undoes whatever is broken."""
 
-    def __init__(self, run: ClusterRun) -> None:
+    def __init__(self, run: Stage) -> None:
         self._run = run
         self._dice: random.Random = run.dice
         # Whoever lost what was not flushed, until the ISRs know only its next life.
@@ -230,27 +229,29 @@ class Faults:
         if host is None or host.process is None:
             return ""
         process = host.process
-        topic = process.current.image.topics.get(TOPIC)
+        name = self._run.some_topic()
+        topic = process.current.image.topics.get(name)
         if topic is None:
             return ""
         index = self._dice.randrange(len(topic.partitions))
         target = tuple(self._dice.sample(list(self._run.hosts), 3)) if self._dice.random() < 0.8 else None
-        work = process.store.reassign(process.current.image, {TOPIC: {index: target}})
+        work = process.store.reassign(process.current.image, {name: {index: target}})
         process.loop.call_soon(self._spawn, process, work)
-        return f"of {index} to {target} through b{host.id}"
+        return f"of {name}-{index} to {target} through b{host.id}"
 
     def election(self) -> str:
         host = self._one(lambda host: host.is_running and host.process.is_listening)  # type: ignore[union-attr]
         if host is None or host.process is None:
             return ""
         process = host.process
-        topic = process.current.image.topics.get(TOPIC)
+        name = self._run.some_topic()
+        topic = process.current.image.topics.get(name)
         if topic is None:
             return ""
         index = self._dice.randrange(len(topic.partitions))
-        work = process.store.elect_leaders(process.current.image, [(TOPIC, index)], ElectionType.PREFERRED)
+        work = process.store.elect_leaders(process.current.image, [(name, index)], ElectionType.PREFERRED)
         process.loop.call_soon(self._spawn, process, work)
-        return f"of {index}'s preferred leader through b{host.id}"
+        return f"of {name}-{index}'s preferred leader through b{host.id}"
 
     @staticmethod
     def _spawn(process: Process, work: Any) -> None:

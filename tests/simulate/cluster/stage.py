@@ -1,0 +1,206 @@
+"""What every run of a cluster has: a world, brokers on it, verbs that do harm, and a history in words."""
+
+from __future__ import annotations
+
+import gc
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+
+from brokers.contract import paths
+from brokers.contract.documents import BrokerDocument, PartitionStateDocument
+from brokers.engine.coordinators.settings import CoordinatorSettings
+from tests.simulate.cluster.broker import Host, Process, Surroundings
+from tests.simulate.cluster.clock import US_PER_MS, World
+from tests.simulate.cluster.disks import Disks
+from tests.simulate.cluster.network import Network
+from tests.simulate.cluster.order import InOrder
+from tests.simulate.cluster.promises import BrokenPromise
+from tests.simulate.cluster.zookeeper import Ensemble
+
+BOOT_MS_MAX: Final = 20_000
+# After everything is healed.
+SETTLE_MS_MAX: Final = 60_000
+SETTLE_STEP_MS: Final = 250
+# How long a step takes.
+STEP_MS: Final = (0, 1, 2, 3, 5, 5, 8, 8, 10, 20, 30, 60)
+# The rare step that lets time-outs run out.
+LONG_CHANCE: Final = 0.03
+LONG_MS: Final = (150, 400, 800)
+
+
+class Stage(ABC):
+    """Everything here is broken promises: they are raised by whatever lets time go by. `close` gives back what a run
+    takes from the process, whatever happened.
+    """
+
+    def __init__(self, seed: int, coordination: CoordinatorSettings | None = None) -> None:
+        self.dice = dice = random.Random(seed)
+        self.history: list[str] = []
+        self.steps = 0
+        self.world = World()
+        self.network = Network(self.world, dice)
+        self.ensemble = Ensemble(self.world, self.network, dice)
+        self.disks = Disks()
+        self._logging = structlog.get_config()
+        self.around = Surroundings(self.world, self.network, self.ensemble, self.disks, dice, coordination)
+        self.hosts = self.around.hosts
+
+    @abstractmethod
+    def look(self) -> None:
+        """Raises BrokenPromise if something is seen that may never be."""
+
+    @abstractmethod
+    def some_topic(self) -> str:
+        """One that an operator does something to."""
+
+    @abstractmethod
+    def states(self) -> Mapping[Any, PartitionStateDocument]:
+        """Of all partitions that must not lose anything, by ZooKeeper."""
+
+    # -- what a run takes from the process -----------------------------------------------------------------------------
+
+    def open(self) -> None:
+        self._collects = gc.isenabled()
+        # What a dead process leaves behind must go when it dies, and not at some other moment of another run.
+        gc.disable()
+        structlog.configure(
+            processors=[self._hear], wrapper_class=structlog.BoundLogger, cache_logger_on_first_use=False
+        )
+        self.disks.__enter__()
+
+        self._order = InOrder()
+
+    def close(self) -> None:
+        self._order.close()
+        for host in self.hosts.values():
+            host.end("the run is over")
+        self.disks.__exit__()
+        structlog.configure(**self._logging)
+        if self._collects:
+            gc.enable()
+
+    def tell(self, text: str) -> None:
+        self.history.append(f"{self.world.now_us / 1_000_000:9.4f} {text}")
+
+    def _hear(self, _logger: Any, level: str, event: dict[str, Any]) -> Any:
+        """What the engine logs is part of the history."""
+        if level != "debug":
+            who = f"b{self.around.speaking[-1]} " if self.around.speaking else ""
+            name = event.pop("event", "")
+            self.tell(f"  {who}{name} {' '.join(f'{key}={value}' for key, value in event.items())}")
+            if name == "committed_records_truncated":
+                raise BrokenPromise(f"{who}truncates committed records: {event}")
+        raise structlog.DropEvent
+
+    # -- the beginning -------------------------------------------------------------------------------------------------
+
+    def come_up(self, count: int, home: Path) -> None:
+        """`count` brokers, all registered."""
+        for id in range(1, count + 1):
+            self.hosts[id] = Host(id, home / f"b{id}", self.around, self.tell)
+        for host in self.hosts.values():
+            host.start()
+        self.until(self.all_registered, BOOT_MS_MAX, "the brokers come up")
+
+    def first(self) -> Process:
+        process = next(iter(self.hosts.values())).process
+        assert process is not None
+        return process
+
+    def create(self, name: str, assignment: dict[int, tuple[int, ...]], config: dict[str, str]) -> None:
+        """Asks for a topic; it is there later."""
+        creator = self.first()
+        self.tell(f"{name} is {assignment} with {config}")
+        work = creator.store.create_topic(
+            creator.current.image, instance_id=None, name=name, assignment=assignment, config=config
+        )
+        creator.loop.call_soon(creator.loop.create_task, work)
+
+    def until(self, holds: Callable[[], bool], ms_max: int, what: str) -> None:
+        for _ in range(0, ms_max, 20):
+            if holds():
+                return
+            self.world.run_for(20 * US_PER_MS)
+            self.look()
+        raise BrokenPromise(f"not within {ms_max} ms: {what}")
+
+    # -- steps ---------------------------------------------------------------------------------------------------------
+
+    def harm(self, do: Callable[[str], str], verb: str) -> None:
+        """What a verb did comes before what it caused."""
+        at = len(self.history)
+        done = do(verb)
+        if done:
+            self.history.insert(at, f"{self.world.now_us / 1_000_000:9.4f} ** {verb.replace('_', ' ')}: {done}")
+
+    def go_on(self) -> None:
+        """Lets the time of one step go by."""
+        dice = self.dice
+        ms = dice.choice(LONG_MS) if dice.random() < LONG_CHANCE else dice.choice(STEP_MS)
+        self.world.run_for(ms * US_PER_MS + dice.randrange(US_PER_MS))
+        self.look()
+
+    def settle(self, unsettled: Callable[[], str], ms_max: int = SETTLE_MS_MAX) -> None:
+        """Everybody comes back, until `unsettled` has nothing to say any more."""
+        for _ in range(0, ms_max, SETTLE_STEP_MS):
+            for host in self.hosts.values():
+                host.start()
+            self.world.run_for(SETTLE_STEP_MS * US_PER_MS)
+            self.look()
+            if not unsettled():
+                return
+        raise BrokenPromise(f"not in order {ms_max} ms after everything was mended: {unsettled()}")
+
+    # -- how it stands, by ZooKeeper -----------------------------------------------------------------------------------
+
+    def states_of(self, topic: str, partitions: int) -> dict[int, PartitionStateDocument]:
+        found = {}
+        for index in range(partitions):
+            node = self.ensemble.tree.read(paths.partition_state(topic, index))
+            if node is not None:
+                found[index] = PartitionStateDocument.from_json(node.data)
+        return found
+
+    def unsettled_partition(self, topic: str, index: int, state: PartitionStateDocument) -> str:
+        """Why a partition is not led, replicated by all and committed to its end; "" if it is."""
+        ends = []
+        replicas = set(state.isr)
+        for host in self.hosts.values():
+            assert host.process is not None
+            partition = host.process.table.get(topic, index)
+            if partition is not None:
+                replicas |= set(partition.replicas)
+                if host.id in state.isr:
+                    ends.append((partition.log_end_offset, partition.high_watermark))
+        if state.leader < 0 or replicas != set(state.isr):
+            return f"{index} has {state.isr} in sync of {sorted(replicas)}, led by {state.leader}"
+        if len({offset for pair in ends for offset in pair}) != 1 or len(ends) != len(state.isr):
+            return f"{index} ends at {ends} on {state.isr}"
+        return ""
+
+    def all_registered(self) -> bool:
+        for host in self.hosts.values():
+            process = host.process
+            if process is None or not process.is_listening or process.loop.is_paused:
+                return False
+            node = self.ensemble.tree.read(paths.broker(host.id))
+            if node is None or node.czxid != process.session.broker_epoch:
+                return False
+            if BrokerDocument.from_json(node.data).stopping:
+                return False
+        return True
+
+    def is_same_life(self, state: PartitionStateDocument) -> bool:
+        """Whether everybody in sync lives as when that was written."""
+        if len(state.isr) != len(state.isr_broker_epochs):
+            return False
+        for id, epoch in zip(state.isr, state.isr_broker_epochs, strict=True):
+            process = self.hosts[id].process
+            if process is None or process.session.broker_epoch != epoch:
+                return False
+        return True
