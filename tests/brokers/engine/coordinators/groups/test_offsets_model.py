@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import hypothesis.strategies as st
 from hypothesis import settings
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from brokers.engine.coordinators.groups import removals
 from brokers.engine.coordinators.groups.offsets import Commit, Producer
@@ -110,6 +110,14 @@ class OffsetsModel(RuleBasedStateMachine):
         assert call.replies == [[0] * len(wanted)]
         for key, offset in wanted.items():
             self.pending.setdefault(producer, {})[group, key] = self.entry(offset)
+
+    @precondition(lambda self: any(self.pending.values()))
+    @rule(data=st.data(), offset=st.integers(0, 1_000))
+    def commits_over_what_a_transaction_holds(self, data: st.DataObject, offset: int) -> None:
+        held = sorted(at for held in self.pending.values() for at in held)
+        group, key = data.draw(st.sampled_from(held))
+        assert commit(self.shard, Commit(*key, offset), group=group).replies == [[0]]
+        self.committed[group, key] = self.entry(offset)
 
     @rule(producer=producers, committed=st.booleans())
     def a_transaction_ends(self, producer: int, committed: bool) -> None:
