@@ -1,0 +1,84 @@
+"""Batches of transactions, and a reader of committed data as clients are: it drops what was aborted (TXN-21)."""
+
+from __future__ import annotations
+
+from brokers.engine.partitions import transactions
+from brokers.engine.partitions.committed import AbortedByPartition, list_aborted
+from brokers.engine.partitions.partition import READ_COMMITTED, Partition
+from brokers.engine.partitions.results import AppendResult
+from brokers.engine.records import batch as layout
+from brokers.engine.records.builder import Record, build_batch, read_records
+from brokers.engine.records.control import ABORT, read_marker
+
+NOW_MS = 1_700_000_000_000
+KEY = b"orders"
+
+
+def of_transaction(
+    producer_id: int, sequence: int, *values: bytes, epoch: int = 0, transactional: bool = True
+) -> memoryview:
+    return memoryview(
+        build_batch(
+            [Record(NOW_MS, None, value) for value in values or (b"v",)],
+            attributes=layout.TRANSACTIONAL if transactional else 0,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            base_sequence=sequence,
+        )
+    )
+
+
+def verified(partition: Partition, producer_id: int, sequence: int = 0, epoch: int = 0) -> int:
+    """The guard of a verification that went well."""
+    return transactions.begin_verification(partition, producer_id, epoch, sequence, NOW_MS)
+
+
+def append(partition: Partition, data: memoryview, guard: int, *, acks: int = 1) -> AppendResult:
+    return partition.append(data, NOW_MS, acks=acks, produce_version=9, guard=guard)
+
+
+def write(partition: Partition, producer_id: int, sequence: int, *values: bytes, epoch: int = 0) -> AppendResult:
+    """A batch of a transaction that the coordinator knows."""
+    guard = verified(partition, producer_id, sequence, epoch)
+    return append(partition, of_transaction(producer_id, sequence, *values, epoch=epoch), guard)
+
+
+def end(
+    partition: Partition, producer_id: int, *, committed: bool, epoch: int = 0, coordinator_epoch: int = 0
+) -> AppendResult:
+    return partition.append_marker(producer_id, epoch, coordinator_epoch, committed, NOW_MS)
+
+
+def committed_records(
+    partition: Partition, offset: int = 0, *, max_bytes: int = 1 << 20
+) -> list[tuple[int, bytes | None]]:
+    """(offset, value) of all that a client that reads committed data shows to its application from `offset` on."""
+    shown: list[tuple[int, bytes | None]] = []
+    while True:
+        found = partition.read(offset, max_bytes, min_one_batch=True, isolation=READ_COMMITTED)
+        assert found.error_code == 0, found
+        if found.slice is None:
+            return shown
+        listed: AbortedByPartition = {}
+        list_aborted(listed, KEY, partition, offset, found.slice, True)
+        data = found.slice.read()
+        found.slice.release()
+        more, offset = _shown(data, sorted(listed[KEY, partition.index], key=lambda one: one[1]), offset)
+        shown += more
+
+
+def _shown(data: bytes, aborted: list[tuple[int, int]], offset: int) -> tuple[list[tuple[int, bytes | None]], int]:
+    shown: list[tuple[int, bytes | None]] = []
+    dropped: set[int] = set()
+    for position, header in layout.scan_headers(data):
+        batch = data[position : position + header.size_bytes]
+        while aborted and aborted[0][1] <= header.last_offset:
+            dropped.add(aborted.pop(0)[0])
+        if header.is_control:
+            marker = read_marker(batch)
+            if marker is not None and marker.kind == ABORT:
+                dropped.discard(header.producer_id)
+        elif not header.is_transactional or header.producer_id not in dropped:
+            shown += [(at, record.value) for at, record in read_records(batch) if at >= offset]
+        offset = max(offset, header.next_offset)
+    return shown, offset
