@@ -8,24 +8,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import Any
 
 from brokers.engine.protocol.apis import ADVERTISED_TENANT
-
-
-@dataclass(frozen=True)
-class Difference:
-    """`ours(recorded)` answers what we say instead; it may change the recorded answer in place."""
-
-    script: str
-    label: str
-    reason: str
-    ours: Callable[[Any], Any]
-
-    def concerns(self, script: str, label: str) -> bool:
-        return script == self.script and fnmatchcase(label, self.label)
+from tests.differential.difference import AS_LISTED, NOTHING_DROPPED, ONE_ERROR_CODE, Difference
+from tests.differential.meant_coordinating import COORDINATING
 
 
 def expected(script: str, label: str, recorded: Any) -> Any:
@@ -185,12 +172,9 @@ def _names_beside_ids(answer: Any) -> Any:
     return answer
 
 
-ONE_ERROR_CODE = "an unknown server error tells the client nothing; the code that names the fault does (observed-3.9.1)"
 NO_SESSIONS = (
     "fetch sessions are not given out, which the protocol allows: full answers, session id 0, error 70 otherwise"
 )
-NOTHING_DROPPED = "an entry listed twice is answered twice, and what was sent in it is not dropped"
-AS_LISTED = "a topic listed without partitions is answered as listed"
 REST_ANSWERED = "one entry that cannot be asked so does not take the rest of the answer with it"
 
 FULL_FETCHES = ("open", "open for nothing", "open and replace", "replaced by a full fetch", "open with an unknown id")
@@ -213,6 +197,7 @@ DISKS_ARE_THE_OPERATORS = "a tenant shares the brokers' disks: how large and how
 BRIEF_DELETION = "a deleted topic is forgotten before the answer goes out, so its id is as unknown as any"
 
 DIFFERENCES: tuple[Difference, ...] = (
+    *COORDINATING,
     Difference("connection", "*software*", "only what is served is advertised", _advertised),
     Difference("connection", "the connection survives", "only what is served is advertised", _advertised),
     Difference("fetch", "*limit *", "a fetch is cut between batches, never inside one", _whole_batches),

@@ -19,7 +19,7 @@ def script(player: Player) -> None:
     begin_script(player, PREFIX)
     for version in range(3, 12):
         topic = f"{PREFIX}.v{version}"
-        player.make_topic(topic, 8)
+        player.make_topic(topic, 9)
         _Version(player, version, topic).play()
 
 
@@ -74,7 +74,7 @@ class _Version:
             one.batch(b"x", sequence=9, producer_epoch=one.epoch + 1),
         )
         self.ask("a control batch", one.batch(b"x", attributes=TRANSACTIONAL | CONTROL), partition=2)
-        self.ask("no producer id", one.batch(b"x", producer_id=-1, producer_epoch=-1, sequence=-1), partition=2)
+        self.ask("no producer id", one.batch(b"x", producer_id=-1, producer_epoch=-1, sequence=-1), partition=8)
         self.ask("acks 1", one.batch(b"e", sequence=4), acks=1)
         self.ask("a wrong crc", one.batch(b"e", sequence=5, crc=1))
         self.ask("an unknown partition", one.batch(b"e"), partition=99)

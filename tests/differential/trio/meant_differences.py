@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.differential.meant_differences import ONE_ERROR_CODE, Difference, applied
+from tests.differential.difference import ONE_ERROR_CODE, Difference
+from tests.differential.meant_differences import applied
 
 AT_ONCE = "an assignment that cannot be is refused at once, instead of made as far as it goes (observed-3.9.1)"
 LEADERS_ANSWER = "followers answer no consumers, so that a consumer never reads what its leader has not told yet"
 COMMITTED_BY_THE_ISR = "what everybody in sync has is committed, also where they are fewer than a topic wants (DEC-11)"
+DECIDED = "an outcome that is decided is told at once, not once every partition has its marker (TXN-10)"
+WRONG_BROKER_FIRST = "who asks the wrong broker is told so, whatever else is wrong"
 ANY_BROKER = "every broker carries out what its operator asks for, the controller or not (decision 64)"
 
 
@@ -88,6 +91,15 @@ DIFFERENCES: tuple[Difference, ...] = (
         "at another broker",
         ANY_BROKER,
         lambda _: {"responses": [{"name": "trio.moves", "partitions": [{}]}]},
+    ),
+    Difference("prepared", "commit: end v?, abort", DECIDED, lambda _: {"error_code": 48}),
+    Difference("prepared", "abort: end v?, commit", DECIDED, lambda _: {"error_code": 48}),
+    Difference("elsewhere", "init v?, time-out 0", WRONG_BROKER_FIRST, lambda answer: {**answer, "error_code": 16}),
+    Difference(
+        "elsewhere",
+        "fetch v1",
+        "a version without an error for the whole answer has it for every partition, instead of nothing at all",
+        lambda _: {"topics": [{"name": "trio.elsewhere", "partitions": [{"committed_offset": -1, "error_code": 16}]}]},
     ),
     Difference("reassignments", "list: at another broker", ANY_BROKER, lambda _: {}),
 )

@@ -12,7 +12,11 @@ from tests.support.engine import HOST, BrokerProcess, EngineCluster, eventually
 
 INSTANCE = "ins-differen"
 # As Apache Kafka's brokers were started for the recording, but for what makes the tests wait.
-OVERRIDES = {"replica.lag.time.max.ms": "2000", "auto.leader.rebalance.enable": "false"}
+OVERRIDES = {
+    "replica.lag.time.max.ms": "2000",
+    "auto.leader.rebalance.enable": "false",
+    "group.initial.rebalance.delay.ms": "0",
+}
 
 
 class OurTrio(Trio):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from brokers.engine.protocol.messages.producers import DescribeTransactionsRequest, ListTransactionsRequest
-from brokers.engine.protocol.messages.transactions import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from brokers.engine.protocol.messages.transactions import AddPartitionsToTxnRequest
 from tests.differential.commits import fetch, offset
 from tests.differential.transacting import Transactional
 from tests.differential.trio.coordinating import coordinated_by
@@ -78,9 +78,8 @@ def _asked(play: TrioPlayer, one: Transactional, group: str, end: str) -> None:
     inside = play.operator["A"]
     for version in (4, 5):
         for verify_only in (True, False):
-            wanted = [AddPartitionsToTxnTopic(name=play.inside(AWAY), partitions=[0])]
             name = play.inside(one.name)
-            entry = one.entry({}, verify_only=verify_only, transactional_id=name, topics=wanted)
+            entry = one.entry({play.inside(AWAY): [0]}, verify_only=verify_only, transactional_id=name)
             asked = AddPartitionsToTxnRequest(transactions=[entry])
             how = "verify" if verify_only else "add"
             inside.ask(f"{end}: {how} v{version}, between brokers", ApiKey.ADD_PARTITIONS_TO_TXN, version, asked)
