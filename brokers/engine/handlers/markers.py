@@ -69,6 +69,9 @@ def _appended(
     engine: Engine, marker: WritableTxnMarker, topic: str, index: int, now_ms: int, unsettled: list[Unsettled]
 ) -> Line:
     line = Line(partition_index=index)
+    if marker.producer_id < 0 or marker.producer_epoch < 0:
+        line.error_code = int(ErrorCode.INVALID_REQUEST)
+        return line
     partition = engine.table.get(topic, index)
     if partition is None:
         line.error_code = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

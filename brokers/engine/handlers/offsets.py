@@ -62,7 +62,7 @@ def offset_commit(call: Call, request: OffsetCommitRequest) -> OffsetCommitRespo
         lines.fail(refusal)
         return _committed(lines)
     if call.version == LEGACY_VERSION:
-        return _commit_to_zookeeper(call, group_id, lines)
+        return _commit_to_zookeeper(call, group_id if request.group_id else "", lines)
     commits = [
         Commit(
             topic,
@@ -264,7 +264,7 @@ async def _fetch_from_zookeeper(
     call: Call, group_id: str, wanted: Sequence[tuple[str, Sequence[int]]]
 ) -> OffsetFetchResponse:
     internal_id = call.view.namespace.internal_id(group_id)
-    found = await offsets_legacy.fetch(call, internal_id, wanted)
+    found = await offsets_legacy.fetch(call, internal_id if group_id else "", wanted)
     return OffsetFetchResponse(
         topics=[
             OffsetFetchResponseTopic(

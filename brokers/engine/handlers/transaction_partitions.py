@@ -41,7 +41,7 @@ async def add_partitions_to_txn(call: Call, request: AddPartitionsToTxnRequest) 
             topics=request.v3_and_below_topics,
         )
         return AddPartitionsToTxnResponse(
-            results_by_topic_v3_and_below=_by_topic(await _codes(call, transaction), call)
+            results_by_topic_v3_and_below=_by_topic(call, transaction.topics, await _codes(call, transaction))
         )
     if call.view.instance_id is not None:
         return AddPartitionsToTxnResponse(error_code=int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
@@ -51,7 +51,8 @@ async def add_partitions_to_txn(call: Call, request: AddPartitionsToTxnRequest) 
     return AddPartitionsToTxnResponse(
         results_by_transaction=[
             AddPartitionsToTxnResult(
-                transactional_id=transaction.transactional_id, topic_results=_by_topic(codes, call)
+                transactional_id=transaction.transactional_id,
+                topic_results=_by_topic(call, transaction.topics, codes),
             )
             for transaction, codes in zip(request.transactions, found, strict=True)
         ]
@@ -110,12 +111,20 @@ def _allowed(call: Call, named: Iterable[Named]) -> tuple[dict[Named, Partition]
     return partitions, refused
 
 
-def _by_topic(codes: dict[Named, int], call: Call) -> list[AddPartitionsToTxnTopicResult]:
-    topics: dict[str, list[AddPartitionsToTxnPartitionResult]] = {}
-    for (name, index), code in codes.items():
-        topics.setdefault(name, []).append(
-            AddPartitionsToTxnPartitionResult(
-                partition_index=index, partition_error_code=downgraded(code, call.api_key, call.version)
-            )
+def _by_topic(
+    call: Call, topics: Iterable[AddPartitionsToTxnTopic], codes: dict[Named, int]
+) -> list[AddPartitionsToTxnTopicResult]:
+    """As listed, also what is listed twice."""
+    return [
+        AddPartitionsToTxnTopicResult(
+            name=topic.name,
+            results_by_partition=[
+                AddPartitionsToTxnPartitionResult(
+                    partition_index=index,
+                    partition_error_code=downgraded(codes[topic.name, index], call.api_key, call.version),
+                )
+                for index in topic.partitions
+            ],
         )
-    return [AddPartitionsToTxnTopicResult(name=name, results_by_partition=lines) for name, lines in topics.items()]
+        for topic in topics
+    ]
