@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Protocol
 
 from tests.simulate.cluster.run import ClusterRun
+from tests.simulate.coordinators.run import CoordinatorsRun
 from tests.simulate.matrix import quick_directory
 from tests.simulate.run_log import LogRun
 
 STEPS = 20_000
 # A run begins again after so many steps, with a seed of its own: what fails is told in one screen or two.
-STEPS_OF_RUN = {"log": 400, "cluster": 500}
+STEPS_OF_RUN = {"log": 400, "cluster": 500, "coordinators": 500}
 CHECKED_EVERY = 50
 HISTORY_SHOWN = 120
 
@@ -39,7 +40,7 @@ class Run(Protocol):
         """Gives back what the run took; call it whatever happened."""
 
 
-PARTS: dict[str, Callable[[int, Path], Run]] = {"cluster": ClusterRun, "log": LogRun}
+PARTS: dict[str, Callable[[int, Path], Run]] = {"cluster": ClusterRun, "coordinators": CoordinatorsRun, "log": LogRun}
 
 
 def simulate(part: str, seed: int, steps: int) -> int:

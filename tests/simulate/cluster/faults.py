@@ -28,7 +28,9 @@ WEIGHTS: Final = {
 
 
 class Faults:
-    """The verbs. `healed` undoes whatever is broken."""
+    """The verbs. `heal` undoes whatever is broken. Clocks jump by one of JUMPS_MS."""
+
+    JUMPS_MS: tuple[int, ...] = (-3_600_000, -5_000, 700, 30_000, 3_600_000)
 
     def __init__(self, run: Stage) -> None:
         self._run = run
@@ -187,7 +189,7 @@ class Faults:
     def clock_jump(self) -> str:
         host = self._one(lambda host: True)
         assert host is not None
-        jump_ms = self._dice.choice((-3_600_000, -5_000, 700, 30_000, 3_600_000))
+        jump_ms = self._dice.choice(self.JUMPS_MS)
         host.clock.jumped_ms += jump_ms
         return f"b{host.id} by {jump_ms} ms"
 
