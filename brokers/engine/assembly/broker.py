@@ -19,6 +19,8 @@ from brokers.engine.assembly.handover import hand_over
 from brokers.engine.assembly.instances import Bandwidth, InstancePorts
 from brokers.engine.assembly.kept_usage import KeptUsage
 from brokers.engine.assembly.metering import Metering
+from brokers.engine.assembly.relaying import SWEEP_INTERVAL_S as RELAY_SWEEP_INTERVAL_S
+from brokers.engine.assembly.relaying import Relaying
 from brokers.engine.assembly.replication import Replication
 from brokers.engine.clock import SystemClock
 from brokers.engine.cluster.current import CurrentImage
@@ -44,6 +46,7 @@ from brokers.engine.partitions.table import NoUsableDirectory, PartitionTable, S
 from brokers.engine.partitions.topic_config import topic_defaults
 from brokers.engine.replication.link import SocketLink
 from brokers.engine.replication.ports import LinkOwner
+from brokers.engine.replication.relays import Behalf
 from brokers.engine.storage.compaction import settings as cleaner_settings
 from brokers.engine.storage.directories import DirectoryRefused
 from brokers.engine.telemetry.admin_http import AdminServer
@@ -126,6 +129,7 @@ class Broker:
             config, self.engine, self.watcher, lambda: self.session.broker_epoch, self._connect
         )
         self.coordination = Coordination(self.engine, self._connect)
+        self.relaying = Relaying(self.engine, self._connect_for)
         self.ports = InstancePorts(self.engine, self.listeners, config.bind_host)
         self.metering = Metering(
             books=self.books, kept=kept_usage, table=self.table, clock=self.clock, broker_id=config.broker_id
@@ -175,6 +179,9 @@ class Broker:
 
     def _connect(self, broker: BrokerInfo, owner: LinkOwner) -> SocketLink:
         return SocketLink(broker, owner, self.config.control_secret, self.engine.loop)
+
+    def _connect_for(self, broker: BrokerInfo, owner: LinkOwner, behalf: Behalf) -> SocketLink:
+        return SocketLink(broker, owner, self.config.control_secret, self.engine.loop, *behalf)
 
     async def start(self) -> None:
         """Raises StartFailed with the one line that says why not."""
@@ -232,6 +239,7 @@ class Broker:
         periodic.aligned(USAGE_INTERVAL_MS, self.clock.now_ms, self.metering.report)
         self.disks.keep_going(periodic)
         periodic.every(SWEEP_INTERVAL_MS / 1000, self.listeners.sweep)
+        periodic.every(RELAY_SWEEP_INTERVAL_S, self.relaying.sweep)
         periodic.every(COUNTERS_INTERVAL_S, self._drop_counters)
 
     def _drop_counters(self) -> None:
@@ -245,6 +253,7 @@ class Broker:
         timeout_s = self.config.controlled_shutdown_timeout_ms / 1000
         await hand_over(self.session, self.current, self.config.broker_id, timeout_s)
         self.coordination.close()
+        self.relaying.close()
         self.listeners.close_all("the broker stops")
         self.replication.fetchers.close()
         if self._controller_task is not None:

@@ -78,6 +78,25 @@ class VerifyTransaction(Protocol):
     ) -> dict[tuple[str, int], int]: ...
 
 
+class RelayFailed(Exception):
+    """The other broker did not answer; whether it did what was asked is not known."""
+
+
+class Relay(Protocol):
+    """Passes a client's call on to another broker, in its instance's name. Raises RelayFailed."""
+
+    async def __call__(
+        self,
+        broker_id: int,
+        instance_id: str,
+        address: Address,
+        client_id: str,
+        api_key: int,
+        version: int,
+        message: Any,
+    ) -> Any: ...
+
+
 async def _nobody_knows(
     transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[tuple[str, int]]
 ) -> dict[tuple[str, int], int]:
@@ -135,6 +154,8 @@ class Engine:
     groups: Runtime[Any] | None = None
     transactions: Runtime[Any] | None = None
     verify_transaction: VerifyTransaction = _nobody_knows
+    # For coordinators beyond an instance's brokers.
+    relay: Relay | None = None
     starts: DurableStarts = field(init=False)
 
     def __post_init__(self) -> None:

@@ -13,7 +13,7 @@ from brokers.engine.cluster.errors import ClusterError, TopicExists
 from brokers.engine.cluster.image import NO_LEADER
 from brokers.engine.coordinators.partitioning import partition_of
 from brokers.engine.coordinators.settings import StateTopic
-from brokers.engine.handlers.context import Call, Endpoint, Engine
+from brokers.engine.handlers.context import Call, Endpoint, Engine, View
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.coordinators import (
     Coordinator,
@@ -65,7 +65,7 @@ def _find(call: Call, key_type: int, key: str) -> Coordinator:
         if leader == NO_LEADER:
             error, message = ErrorCode.COORDINATOR_NOT_AVAILABLE, make_ready(call.engine, key_type)
         else:
-            found = _reachable(call, leader, internal_id)
+            found = call.view.endpoints.get(leader) or stand_in(call.view, internal_id)
             if found is None:
                 error, message = ErrorCode.COORDINATOR_NOT_AVAILABLE, "No broker of this instance is alive."
             else:
@@ -80,14 +80,12 @@ def _find(call: Call, key_type: int, key: str) -> Coordinator:
     )
 
 
-def _reachable(call: Call, leader: int, internal_id: str) -> Endpoint | None:
-    """The coordinator, or a broker of the instance that passes on what is for it, the same one whoever is asked."""
-    endpoints = call.view.endpoints
-    found = endpoints.get(leader)
-    if found is None and endpoints:
-        live = list(endpoints.values())
-        found = live[partition_of(internal_id, len(live))]
-    return found
+def stand_in(view: View, internal_id: str) -> Endpoint | None:
+    """The broker of the instance that passes on what is for a coordinator beyond them (`gateway`), the same one whoever
+    is asked; None: none lives.
+    """
+    live = list(view.endpoints.values())
+    return live[partition_of(internal_id, len(live))] if live else None
 
 
 def _state_topic(engine: Engine, key_type: int) -> StateTopic:

@@ -16,6 +16,7 @@ from brokers.engine.handlers import (
     epochs,
     fetch,
     fetch_old,
+    gateway,
     groups,
     groups_shown,
     list_offsets,
@@ -60,7 +61,7 @@ OLD_HANDLERS: Final[Mapping[int, Callable[..., None]]] = {
     int(ApiKey.FETCH): fetch_old.fetch_old,
 }
 
-HANDLERS: Final[Mapping[int, Handler]] = {
+_OURS: Final[Mapping[int, Handler]] = {
     int(ApiKey.API_VERSIONS): versions.api_versions,
     int(ApiKey.LIST_OFFSETS): list_offsets.list_offsets,
     int(ApiKey.METADATA): metadata.metadata,
@@ -100,3 +101,5 @@ HANDLERS: Final[Mapping[int, Handler]] = {
     int(ApiKey.DESCRIBE_CLIENT_QUOTAS): quotas.describe_client_quotas,
     int(ApiKey.ALTER_CLIENT_QUOTAS): quotas.alter_client_quotas,
 }
+
+HANDLERS: Final[Mapping[int, Handler]] = gateway.over(_OURS)

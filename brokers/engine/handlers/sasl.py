@@ -90,7 +90,8 @@ class SaslSession:
         try:
             username = sasl.prove_plain(token, self.engine.control_secret)
             principal = of_internal_login(username)
-            if principal is None:
+            address = sasl.passed_on_for(token)
+            if principal is None or (address is not None and principal.instance_id is None):
                 raise sasl.SaslFailed("authentication failed")
         except sasl.SaslFailed as error:
             log.warning("authentication_failed", peer=self.channel.peer_host, reason=str(error))
@@ -99,7 +100,7 @@ class SaslSession:
                 FAILED_AUTHENTICATION_DELAY_MS / 1000, self._refuse, answer
             ).cancel
             return
-        self.channel.session = Session(self.engine, self.channel, principal, ADVERTISED_INTERNAL)
+        self.channel.session = Session(self.engine, self.channel, principal, ADVERTISED_INTERNAL, address)
         self.channel.respond(succeeded(None))
 
     def _refuse(self, answer: bytes | None) -> None:

@@ -40,7 +40,9 @@ class Session:
         channel: Channel,
         principal: Principal,
         advertised: Mapping[ApiKey, tuple[int, int]],
+        address: str | None = None,
     ) -> None:
+        """`address` of the client, when it is not the peer but somebody whose calls the peer passes on."""
         self.engine = engine
         self.channel = channel
         self.principal = principal
@@ -48,7 +50,7 @@ class Session:
         self.cancel: Callable[[], object] | None = None
         self.hurry: Callable[[], object] | None = None
         self._advertised = dict(advertised)
-        self._address: Address = peer_address(channel.peer_host)
+        self._address: Address = peer_address(address or channel.peer_host)
         self._view: View | None = None
         self._client: Client | None = None
 

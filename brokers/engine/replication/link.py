@@ -39,10 +39,20 @@ _GREETING: Final = (
 class SocketLink:
     """See `ports.Link`. The secret is never part of what `on_down` is told."""
 
-    def __init__(self, broker: BrokerInfo, owner: LinkOwner, secret: str, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        broker: BrokerInfo,
+        owner: LinkOwner,
+        secret: str,
+        loop: asyncio.AbstractEventLoop,
+        user: str = CLUSTER_USER,
+        passing_on_for: str = "",
+    ) -> None:
+        """`passing_on_for`: the address of the client in whose stead `user` asks."""
         self._owner = owner
         self._loop = loop
         self._secret = secret
+        self._login = f"{passing_on_for}\0{user}"
         self._socket: socket | None = None
         self._buffer = RentedBuffer(BUFFER_BYTES)
         self._filled = 0
@@ -78,7 +88,7 @@ class SocketLink:
 
     def _greeting(self) -> bytes:
         """Both steps at once: the peer answers them in turn."""
-        token = f"\0{CLUSTER_USER}\0{self._secret}".encode()
+        token = f"{self._login}\0{self._secret}".encode()
         requests = (SaslHandshakeRequest(mechanism="PLAIN"), SaslAuthenticateRequest(auth_bytes=token))
         frames = []
         for (api_key, version), request in zip(_GREETING, requests, strict=True):

@@ -1,0 +1,180 @@
+"""Calls of tenants' clients that this broker passes on to another one, in the name of the instance.
+
+A call may take as long as a rebalance, and a connection answers one call at a time: each call has a connection to
+itself while it lasts. Those that nobody uses are kept for a while for whoever comes next from the same client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from brokers.engine.cluster.image import BrokerInfo
+from brokers.engine.protocol.codec import decode_response, encode_request
+from brokers.engine.protocol.errors import MalformedRequest
+from brokers.engine.protocol.headers import decode_response_header, encode_request_frame
+from brokers.engine.replication.ports import Link, LinkOwner
+
+# Connections to all brokers together; whoever comes then is refused.
+LINES_MAX: Final = 2_000
+IDLE_MS_MAX: Final = 30_000
+_CORRELATION_ID_MAX: Final = 2**31 - 1
+
+
+class RelayUnavailable(Exception):
+    """No answer: the broker is not there, or hung up. Whether it did what was asked is not known."""
+
+
+class Behalf(NamedTuple):
+    """Who asks: the instance, and the address of its client."""
+
+    instance_id: str
+    address: str
+
+
+ConnectFor = Callable[[BrokerInfo, LinkOwner, Behalf], Link]
+
+
+class Relays:
+    """Everything runs on the loop's thread."""
+
+    def __init__(self, *, connect: ConnectFor, monotonic_ms: Callable[[], int], lines_max: int = LINES_MAX) -> None:
+        self._connect = connect
+        self._monotonic_ms = monotonic_ms
+        self._lines_max = lines_max
+        self._brokers: Mapping[int, BrokerInfo] = {}
+        self._lines: set[_Line] = set()
+        self._idle: dict[tuple[int, Behalf], list[_Line]] = {}
+
+    def __len__(self) -> int:
+        """Connections there are."""
+        return len(self._lines)
+
+    @property
+    def busy(self) -> int:
+        """Calls that wait for their answers."""
+        return len(self._lines) - sum(len(idle) for idle in self._idle.values())
+
+    def on_brokers(self, brokers: Mapping[int, BrokerInfo]) -> None:
+        """The live brokers of the picture. Whoever waits for one that is gone is told."""
+        self._brokers = brokers
+        for line in tuple(self._lines):
+            if not _is_same(brokers.get(line.broker.id), line.broker):
+                line.end("the broker left the cluster, or is another one")
+
+    async def request(
+        self, broker_id: int, behalf: Behalf, client_id: str, api_key: int, version: int, message: Any
+    ) -> Any:
+        """The response. Raises RelayUnavailable. A caller that is cancelled takes the connection with it."""
+        line = self._take(broker_id, behalf)
+        try:
+            response = await line.request(client_id, api_key, version, message)
+        except BaseException:
+            line.end("nobody waits for the answer")
+            raise
+        line.idle_since_ms = self._monotonic_ms()
+        if line in self._lines:
+            self._idle.setdefault((broker_id, behalf), []).append(line)
+        return response
+
+    def _take(self, broker_id: int, behalf: Behalf) -> _Line:
+        idle = self._idle.get((broker_id, behalf))
+        if idle:
+            return idle.pop()
+        broker = self._brokers.get(broker_id)
+        if broker is None:
+            raise RelayUnavailable(f"broker {broker_id} is not in the cluster")
+        if len(self._lines) >= self._lines_max:
+            raise RelayUnavailable(f"{self._lines_max} calls are passed on already")
+        line = _Line(broker, self._forget)
+        self._lines.add(line)
+        line.link = self._connect(broker, line, behalf)
+        return line
+
+    def _forget(self, line: _Line) -> None:
+        self._lines.discard(line)
+        for key, idle in tuple(self._idle.items()):
+            if line in idle:
+                idle.remove(line)
+            if not idle:
+                del self._idle[key]
+
+    def sweep(self) -> None:
+        """Call now and then: connections that nobody needed for a while go."""
+        before_ms = self._monotonic_ms() - IDLE_MS_MAX
+        for idle in tuple(self._idle.values()):
+            for line in tuple(idle):
+                if line.idle_since_ms <= before_ms:
+                    line.end("nobody needs it")
+        for line in self._lines:
+            if line.link is not None:
+                line.link.trim()
+
+    def close(self) -> None:
+        for line in tuple(self._lines):
+            line.end("this broker stops")
+
+
+def _is_same(now: BrokerInfo | None, then: BrokerInfo) -> bool:
+    """A broker that only wants to stop is still the one we speak to."""
+    return now is not None and (now.host, now.port, now.epoch) == (then.host, then.port, then.epoch)
+
+
+class _Line:
+    """`ports.LinkOwner` of one connection, with at most one call on it."""
+
+    def __init__(self, broker: BrokerInfo, forget: Callable[[_Line], None]) -> None:
+        self.broker = broker
+        self.link: Link | None = None
+        self.idle_since_ms = 0
+        self._forget = forget
+        self._is_up = False
+        self._frame = b""
+        self._asked = (0, 0)
+        self._correlation_id = 0
+        self._answer: asyncio.Future[Any] | None = None
+
+    def request(self, client_id: str, api_key: int, version: int, message: Any) -> asyncio.Future[Any]:
+        assert self._answer is None, "a connection carries one call at a time"
+        self._correlation_id = self._correlation_id % _CORRELATION_ID_MAX + 1
+        self._asked = (api_key, version)
+        body = encode_request(api_key, version, message)
+        self._frame = encode_request_frame(api_key, version, self._correlation_id, client_id, body)
+        self._answer = asyncio.get_running_loop().create_future()
+        if self._is_up and self.link is not None:
+            self.link.send(self._frame)
+        return self._answer
+
+    def on_up(self) -> None:
+        self._is_up = True
+        if self._answer is not None and self.link is not None:
+            self.link.send(self._frame)
+
+    def on_frame(self, buffer: memoryview, start: int, end: int) -> None:
+        try:
+            api_key, version = self._asked
+            answered, body = decode_response_header(api_key, version, buffer, start, end)
+            if self._answer is None or answered != self._correlation_id:
+                raise MalformedRequest("an answer to nothing")
+            response = decode_response(api_key, version, buffer, body, end)
+        except MalformedRequest as fault:
+            self.end(str(fault))
+            return
+        answer, self._answer, self._frame = self._answer, None, b""
+        if not answer.done():
+            answer.set_result(response)
+
+    def on_down(self, reason: str) -> None:
+        self.link = None
+        self.end(reason)
+
+    def end(self, reason: str) -> None:
+        """Harmless when repeated."""
+        link, self.link = self.link, None
+        if link is not None:
+            link.close()
+        self._forget(self)
+        answer, self._answer = self._answer, None
+        if answer is not None and not answer.done():
+            answer.set_exception(RelayUnavailable(reason))

@@ -1,0 +1,188 @@
+"""Passing calls on: one call a connection, connections that are kept for a while, and what happens when they go."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from brokers.engine.cluster.image import BrokerInfo
+from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.codec import decode_request, encode_response
+from brokers.engine.protocol.headers import decode_request_header, encode_response_frame
+from brokers.engine.protocol.messages.groups import HeartbeatRequest, HeartbeatResponse
+from brokers.engine.replication.ports import LinkOwner
+from brokers.engine.replication.relays import IDLE_MS_MAX, Behalf, Relays, RelayUnavailable
+
+BROKER = BrokerInfo(id=2, host="two", port=1, admin_port=2, rack=None, epoch=7)
+MINE = Behalf("ins-aaaaaaaa", "10.0.0.1")
+VERSION = 4
+_SIZE_BYTES = 4
+
+
+class FakeLink:
+    def __init__(self, owner: LinkOwner, behalf: Behalf) -> None:
+        self.owner = owner
+        self.behalf = behalf
+        self.sent: list[tuple[int, str | None, Any]] = []
+        self.closed = False
+
+    def send(self, frame: bytes) -> None:
+        view = memoryview(frame)
+        api_key, version, correlation_id, client_id, body = decode_request_header(view, _SIZE_BYTES, len(frame))
+        self.sent.append((correlation_id, client_id, decode_request(api_key, version, view, body, len(frame))))
+
+    def answer(self, error_code: int = 0, correlation_id: int | None = None) -> None:
+        last = self.sent[-1][0] if correlation_id is None else correlation_id
+        body = encode_response(ApiKey.HEARTBEAT, VERSION, HeartbeatResponse(error_code=error_code))
+        frame = bytearray(encode_response_frame(ApiKey.HEARTBEAT, VERSION, last, body))
+        self.owner.on_frame(memoryview(frame), _SIZE_BYTES, len(frame))
+
+    def trim(self) -> None: ...
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class House:
+    def __init__(self, lines_max: int = 10) -> None:
+        self.now_ms = 0
+        self.links: list[FakeLink] = []
+        self.relays = Relays(connect=self._connect, monotonic_ms=lambda: self.now_ms, lines_max=lines_max)
+        self.relays.on_brokers({2: BROKER})
+
+    def _connect(self, broker: BrokerInfo, owner: LinkOwner, behalf: Behalf) -> FakeLink:
+        assert broker == BROKER
+        self.links.append(FakeLink(owner, behalf))
+        return self.links[-1]
+
+    async def begin(self, member: str = "m", behalf: Behalf = MINE) -> asyncio.Task[Any]:
+        message = HeartbeatRequest(group_id="g", generation_id=1, member_id=member)
+        task = asyncio.create_task(self.relays.request(2, behalf, "app", ApiKey.HEARTBEAT, VERSION, message))
+        await asyncio.sleep(0)
+        return task
+
+
+async def test_a_call_goes_out_when_the_connection_is_up_under_the_clients_own_name() -> None:
+    house = House()
+    task = await house.begin("mine")
+    (link,) = house.links
+    assert (link.sent, link.behalf) == ([], MINE)
+
+    link.owner.on_up()
+    ((_, client_id, request),) = link.sent
+    link.answer(27)
+
+    assert (client_id, request.member_id, (await task).error_code) == ("app", "mine", 27)
+
+
+async def test_a_connection_carries_one_call_at_a_time_and_then_the_next_of_the_same_client() -> None:
+    house = House()
+    first = await house.begin()
+    second = await house.begin()
+    assert len(house.links) == 2
+    for link in house.links:
+        link.owner.on_up()
+        link.answer()
+    await asyncio.gather(first, second)
+
+    third = await house.begin()
+    assert len(house.links) == 2
+    assert house.relays.busy == 1
+    house.links[1].answer(25)
+
+    assert (await third).error_code == 25
+
+
+async def test_nobody_uses_the_connection_of_another_client() -> None:
+    house = House()
+    task = await house.begin()
+    house.links[0].owner.on_up()
+    house.links[0].answer()
+    await task
+
+    for other in (Behalf("ins-bbbbbbbb", MINE.address), Behalf(MINE.instance_id, "10.0.0.2")):
+        (await house.begin(behalf=other)).cancel()
+
+    assert [link.behalf.instance_id for link in house.links] == ["ins-aaaaaaaa", "ins-bbbbbbbb", "ins-aaaaaaaa"]
+
+
+async def test_who_waits_is_told_when_the_connection_or_the_broker_goes() -> None:
+    house = House()
+    lost, gone = await house.begin(), await house.begin()
+    house.links[0].owner.on_up()
+
+    house.links[0].owner.on_down("closed by the peer")
+    house.relays.on_brokers({})
+
+    for task in (lost, gone):
+        with pytest.raises(RelayUnavailable):
+            await task
+    assert len(house.relays) == 0
+    with pytest.raises(RelayUnavailable):
+        await (await house.begin())
+
+
+async def test_a_broker_that_only_wants_to_stop_is_still_asked() -> None:
+    house = House()
+    task = await house.begin()
+    house.links[0].owner.on_up()
+
+    house.relays.on_brokers({2: replace(BROKER, stopping=True)})
+    house.links[0].answer()
+
+    assert (await task).error_code == 0
+
+
+async def test_an_answer_to_something_else_ends_the_connection() -> None:
+    house = House()
+    task = await house.begin()
+    house.links[0].owner.on_up()
+
+    house.links[0].answer(correlation_id=99)
+
+    with pytest.raises(RelayUnavailable):
+        await task
+    assert house.links[0].closed
+
+
+async def test_a_caller_that_goes_takes_its_connection_with_it() -> None:
+    house = House()
+    task = await house.begin()
+    house.links[0].owner.on_up()
+
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+    assert house.links[0].closed
+    assert len(house.relays) == 0
+
+
+async def test_there_are_only_so_many_connections() -> None:
+    house = House(lines_max=2)
+    held = [await house.begin() for _ in range(2)]
+
+    with pytest.raises(RelayUnavailable):
+        await (await house.begin())
+
+    house.relays.close()
+    assert all(isinstance(end, RelayUnavailable) for end in await asyncio.gather(*held, return_exceptions=True))
+
+
+async def test_connections_that_nobody_needs_go_after_a_while() -> None:
+    house = House()
+    task = await house.begin()
+    house.links[0].owner.on_up()
+    house.links[0].answer()
+    await task
+
+    house.now_ms = IDLE_MS_MAX - 1
+    house.relays.sweep()
+    assert len(house.relays) == 1
+    house.now_ms = IDLE_MS_MAX
+    house.relays.sweep()
+
+    assert house.links[0].closed
+    assert len(house.relays) == 0
