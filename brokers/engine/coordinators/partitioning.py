@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+from typing import Final
 
+# Every heartbeat asks; beyond this many ids the hash is computed again.
+IDS_REMEMBERED_MAX: Final = 20_000
+
+from functools import lru_cache
+from typing import Final
+
+REMEMBERED_MAX: Final = 16_384
+
+
+@lru_cache(maxsize=IDS_REMEMBERED_MAX)
 def java_hash(text: str) -> int:
     """A string's hash as Java computes it: 31-polynomial over UTF-16 units, int32."""
     value = 0
@@ -12,6 +24,8 @@ def java_hash(text: str) -> int:
     return value - (1 << 32) if value >= 1 << 31 else value
 
 
+# Members say it again with every heartbeat.
+@lru_cache(maxsize=REMEMBERED_MAX)
 def partition_of(id: str, partitions: int) -> int:
     """The smallest int32 counts as 0."""
     value = java_hash(id)

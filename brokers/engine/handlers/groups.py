@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from brokers.engine.coordinators.groups.limits import GROUP_ID_BYTES_MAX, LEAVING_MAX
+from brokers.engine.coordinators.groups.limits import LEAVING_MAX, is_too_long
 from brokers.engine.coordinators.groups.replies import (
     JoinReply,
     JoinRequest,
@@ -56,8 +56,9 @@ def join_group(call: Call, request: JoinGroupRequest) -> Any:
         return answer(failed(ErrorCode.GROUP_AUTHORIZATION_FAILED))
     static = request.group_instance_id
     session_ms = request.session_timeout_ms
+    group_id = call.view.namespace.internal_id(request.group_id)
     asked = JoinRequest(
-        call.view.namespace.internal_id(request.group_id),
+        group_id,
         request.member_id,
         static,
         call.client_id,
@@ -69,7 +70,14 @@ def join_group(call: Call, request: JoinGroupRequest) -> Any:
         needs_id=call.version >= _MEMBER_ID_REQUIRED_FROM and static is None,
         may_skip=call.version >= _SKIP_FROM,
     )
-    return _ask(call, request.group_id, lambda machine, now, ticket: machine.join(now, ticket, asked), failed, answer)
+    return _ask(
+        call,
+        request.group_id,
+        group_id,
+        lambda machine, now, ticket: machine.join(now, ticket, asked),
+        failed,
+        answer,
+    )
 
 
 def _joined(version: int, reply: JoinReply) -> JoinGroupResponse:
@@ -106,8 +114,9 @@ def sync_group(call: Call, request: SyncGroupRequest) -> Any:
 
     if call.version >= _PROTOCOL_NAMED_FROM and (request.protocol_type is None or request.protocol_name is None):
         return answer(sync_refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+    group_id = call.view.namespace.internal_id(request.group_id)
     asked = SyncRequest(
-        call.view.namespace.internal_id(request.group_id),
+        group_id,
         request.generation_id,
         request.member_id,
         request.group_instance_id,
@@ -115,7 +124,14 @@ def sync_group(call: Call, request: SyncGroupRequest) -> Any:
         request.protocol_name,
         tuple((given.member_id, given.assignment) for given in request.assignments),
     )
-    return _ask(call, request.group_id, lambda machine, now, ticket: machine.sync(now, ticket, asked), failed, answer)
+    return _ask(
+        call,
+        request.group_id,
+        group_id,
+        lambda machine, now, ticket: machine.sync(now, ticket, asked),
+        failed,
+        answer,
+    )
 
 
 def heartbeat(call: Call, request: HeartbeatRequest) -> Any:
@@ -127,6 +143,7 @@ def heartbeat(call: Call, request: HeartbeatRequest) -> Any:
     return _ask(
         call,
         request.group_id,
+        group_id,
         lambda machine, now, ticket: machine.heartbeat(
             now, group_id, request.generation_id, request.member_id, request.group_instance_id
         ),
@@ -164,6 +181,7 @@ def leave_group(call: Call, request: LeaveGroupRequest) -> Any:
     return _ask(
         call,
         request.group_id,
+        group_id,
         lambda machine, now, ticket: machine.leave(now, ticket, group_id, leavers),
         LeaveReply,
         answer,
@@ -171,13 +189,17 @@ def leave_group(call: Call, request: LeaveGroupRequest) -> Any:
 
 
 def _ask(
-    call: Call, shown_id: str, operation: Operation, failed: Callable[[int], Any], answer: Callable[[Any], Any]
+    call: Call,
+    shown_id: str,
+    group_id: str,
+    operation: Operation,
+    failed: Callable[[int], Any],
+    answer: Callable[[Any], Any],
 ) -> Any:
     """The response at once, as for nearly every heartbeat, or an awaitable of it. Members are of groups with a name
     (GRP-4).
     """
-    group_id = call.view.namespace.internal_id(shown_id)
-    if not shown_id or len(group_id) > GROUP_ID_BYTES_MAX or len(group_id.encode()) > GROUP_ID_BYTES_MAX:
+    if not shown_id or is_too_long(group_id):
         return answer(failed(int(ErrorCode.INVALID_GROUP_ID)))
     reply = ask(call.engine, call.engine.groups, group_id, operation, failed)
     return _answered(reply, answer) if hasattr(reply, "__await__") else answer(reply)

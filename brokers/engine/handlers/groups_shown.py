@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from brokers.engine.coordinators.groups.limits import GROUP_ID_BYTES_MAX
+from brokers.engine.coordinators.groups.limits import is_too_long
 from brokers.engine.coordinators.groups.replies import DescribeReply
 from brokers.engine.handlers.context import Call
 from brokers.engine.handlers.coordinating import ask
@@ -37,7 +37,7 @@ def describe_groups(call: Call, request: DescribeGroupsRequest) -> Any:
 
 def _describe(call: Call, shown_id: str) -> Any:
     group_id = call.view.namespace.internal_id(shown_id)
-    if len(group_id) > GROUP_ID_BYTES_MAX or len(group_id.encode()) > GROUP_ID_BYTES_MAX:
+    if is_too_long(group_id):
         return DescribeReply(int(ErrorCode.INVALID_GROUP_ID))
     return ask(
         call.engine,

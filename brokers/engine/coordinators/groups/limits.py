@@ -24,3 +24,12 @@ LEAVING_MAX: Final = 10_000
 OFFSETS_PER_GROUP_MAX: Final = 250_000
 # What the offsets of one instance take in memory, in one partition of the offsets topic. Beyond: the same.
 OFFSET_BYTES_PER_INSTANCE_MAX: Final = 128 << 20
+
+_BYTES_PER_CHARACTER_MAX: Final = 4
+
+
+def is_too_long(internal_id: str) -> bool:
+    """Of a group id, whether it has more than GROUP_ID_BYTES_MAX. Asked with every heartbeat."""
+    if len(internal_id) * _BYTES_PER_CHARACTER_MAX <= GROUP_ID_BYTES_MAX:
+        return False
+    return len(internal_id.encode()) > GROUP_ID_BYTES_MAX
