@@ -11,7 +11,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
 
-from brokers import panel, selectors, services
+from brokers import panel, selectors, services, transaction_panel
 from brokers.choices import Health, RebalanceState
 from brokers.health import offline_directories
 from brokers.models import Broker, Cluster, Host, Placement, PortLease, Rebalance, RollingRestart
@@ -39,16 +39,30 @@ STATE_COLOURS = {
 @admin.register(Cluster)
 class ClusterAdmin(OperatorAdmin):
     symbol = "hub"
-    list_display = ("name", "map", "kind", "accepts_instances", "sold_bandwidth", "sold_storage", "instances")
+    list_display = (
+        "name",
+        "map",
+        "transactions",
+        "kind",
+        "accepts_instances",
+        "sold_bandwidth",
+        "sold_storage",
+        "instances",
+    )
     exclude = ("control_secret_file",)
 
     def get_urls(self) -> list[URLPattern]:
-        return [*panel.cluster_urls(), *super().get_urls()]
+        return [*panel.cluster_urls(), *transaction_panel.urls(), *super().get_urls()]
 
     @admin.display(description=_("map"))
     def map(self, cluster: Cluster) -> SafeString:
         at = reverse("admin:brokers_cluster_map", args=[cluster.pk])
         return format_html('<a href="{}">{}</a>', at, _("Brokers, leaders, moves"))
+
+    @admin.display(description=_("transactions"))
+    def transactions(self, cluster: Cluster) -> SafeString:
+        at = reverse("admin:brokers_transactions", args=[cluster.pk])
+        return format_html('<a href="{}">{}</a>', at, _("Those that hang"))
 
     @admin.display(description=_("sold bandwidth"))
     def sold_bandwidth(self, cluster: Cluster) -> str:

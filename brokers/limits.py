@@ -33,6 +33,11 @@ SCATTER_THREADS = 16
 # A coordinator that is moving or loading is tried again so long before a write is given up.
 COORDINATOR_PATIENCE_S = 5.0
 COORDINATOR_RETRY_S = 0.1
+# Hanging transactions: a page looks through so many partitions and shows at most so many transactions. One that no
+# coordinator knows of hangs when it is silent for longer than any time-out may be (transaction.max.timeout.ms).
+HANGING_SCAN_PARTITIONS_MAX = 2_000
+HANGING_LISTED_MAX = 500
+HANGING_UNKNOWN_AFTER_MS = 15 * 60 * 1000
 # Groups that pages poll are asked for once in so many seconds, however many people look.
 GROUPS_CACHE_S = 2
 

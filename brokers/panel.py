@@ -85,17 +85,19 @@ def page(view: View) -> View:
     return admin.site.admin_view(run)
 
 
-def _show(request: HttpRequest, template: str, title: str, context: dict[str, Any]) -> HttpResponse:
+def show(request: HttpRequest, template: str, title: str, context: dict[str, Any]) -> HttpResponse:
+    """A page inside the panel's frame."""
     may_act = request.user.has_perm("brokers.change_cluster")
     values = {**admin.site.each_context(request), "title": title, "may_act": may_act, **context}
     return render(request, f"operator/{template}.html", values)
 
 
-def _cluster(cluster_id: str) -> Cluster:
+def cluster_or_404(cluster_id: str) -> Cluster:
+    """A cluster by its id."""
     return get_object_or_404(selectors.clusters(), pk=cluster_id)
 
 
-def _try(request: HttpRequest, act: Callable[[], Any], done: str) -> Any:
+def attempt(request: HttpRequest, act: Callable[[], Any], done: str) -> Any:
     """The act's outcome, told to the operator; None when it was refused."""
     try:
         outcome = act()
@@ -134,20 +136,20 @@ def _map_context(cluster: Cluster) -> dict[str, Any]:
 @require_GET
 def cluster_map(request: HttpRequest, cluster_id: str) -> HttpResponse:
     """Is the fleet safe: what is missing, what each broker holds, what is being moved."""
-    cluster = _cluster(cluster_id)
+    cluster = cluster_or_404(cluster_id)
     template = "cluster_map_part" if request.headers.get("HX-Request") else "cluster_map"
-    return _show(request, template, _("Cluster %(name)s") % {"name": cluster.name}, _map_context(cluster))
+    return show(request, template, _("Cluster %(name)s") % {"name": cluster.name}, _map_context(cluster))
 
 
 @page
 @require_GET
 def cluster_partitions(request: HttpRequest, cluster_id: str) -> HttpResponse:
     """Partitions by state, a page at a time, out of a broker's picture."""
-    cluster = _cluster(cluster_id)
+    cluster = cluster_or_404(cluster_id)
     state = request.GET.get("state", "under_replicated")
     named = request.GET.get("broker", "")
     after = request.GET.get("after", "")
-    lines, following = _try(
+    lines, following = attempt(
         request,
         lambda: maps.partition_page(
             cluster,
@@ -162,32 +164,34 @@ def cluster_partitions(request: HttpRequest, cluster_id: str) -> HttpResponse:
         "cluster": cluster, "state": state, "states": LOOKS, "lines": lines, "following": following,
         "broker": named, "is_first": not after,
     }  # fmt: skip
-    return _show(request, "cluster_partitions", _("Partitions"), context)
+    return show(request, "cluster_partitions", _("Partitions"), context)
 
 
 @page
 @require_http_methods(["GET", "POST"])
 def broker_add(request: HttpRequest, cluster_id: str) -> HttpResponse:
     """One more broker process on a host."""
-    cluster = _cluster(cluster_id)
+    cluster = cluster_or_404(cluster_id)
     form = BrokerForm(request.POST or None)
     if form.is_valid():
         values = form.cleaned_data
         values["data_dirs"] = values["data_dirs"].split()
-        made = _try(request, lambda: members.add_broker(acting=acting_operator(request), cluster=cluster, **values), "")
+        made = attempt(
+            request, lambda: members.add_broker(acting=acting_operator(request), cluster=cluster, **values), ""
+        )
         if made is not None:
             told = _("Broker %(number)s is being started. Level all brokers to give it its share.")
             messages.success(request, told % {"number": made.number})
             return redirect("admin:brokers_cluster_map", cluster.pk)
-    return _show(request, "broker_add", _("Add broker"), {"cluster": cluster, "form": form})
+    return show(request, "broker_add", _("Add broker"), {"cluster": cluster, "form": form})
 
 
 @page
 @require_POST
 def plan_balance(request: HttpRequest, cluster_id: str) -> HttpResponse:
     """A plan that levels all brokers, to be looked at."""
-    cluster = _cluster(cluster_id)
-    made = _try(request, lambda: rebalances.plan_balance(acting=acting_operator(request), cluster=cluster), "")
+    cluster = cluster_or_404(cluster_id)
+    made = attempt(request, lambda: rebalances.plan_balance(acting=acting_operator(request), cluster=cluster), "")
     if made is None:
         return redirect("admin:brokers_cluster_map", cluster.pk)
     return redirect("admin:brokers_rebalance_change", made.pk)
@@ -199,7 +203,7 @@ def plan_drain(request: HttpRequest, broker_id: str) -> HttpResponse:
     """A plan that empties a broker, to be looked at."""
     broker = get_object_or_404(selectors.brokers(), pk=broker_id)
     removes = request.POST.get("removes") == "yes"
-    made = _try(
+    made = attempt(
         request, lambda: rebalances.plan_drain(acting=acting_operator(request), broker=broker, removes=removes), ""
     )
     if made is None:
@@ -229,7 +233,7 @@ def rebalance(request: HttpRequest, rebalance_id: str) -> HttpResponse:
         and not (row.removes and row.step in rebalances.POINTS_OF_NO_RETURN),
     }
     template = "rebalance_part" if request.headers.get("HX-Request") else "rebalance"
-    return _show(request, template, row.title, context)
+    return show(request, template, row.title, context)
 
 
 def _before_and_after(row: Rebalance) -> list[dict[str, Any]]:
@@ -255,7 +259,7 @@ def act_on_rebalance(request: HttpRequest, rebalance_id: str, act: str) -> HttpR
     if act == "start" and request.POST.get("typed", "").strip() != number:
         messages.error(request, _("Type the number of the broker that will be removed."))
     else:
-        _try(request, lambda: service(acting=acting_operator(request), rebalance=row), "")
+        attempt(request, lambda: service(acting=acting_operator(request), rebalance=row), "")
     return redirect("admin:brokers_rebalance_change", row.pk)
 
 
@@ -263,8 +267,8 @@ def act_on_rebalance(request: HttpRequest, rebalance_id: str, act: str) -> HttpR
 @require_POST
 def start_rolling_restart(request: HttpRequest, cluster_id: str) -> HttpResponse:
     """Every broker once, the next when all is in sync."""
-    cluster = _cluster(cluster_id)
-    _try(
+    cluster = cluster_or_404(cluster_id)
+    attempt(
         request,
         lambda: rolling.start(acting=acting_operator(request), cluster=cluster),
         _("Brokers are restarted one after the other."),
@@ -280,7 +284,7 @@ def act_on_restart(request: HttpRequest, restart_id: str, act: str) -> HttpRespo
     service = RESTART_ACTS.get(act)
     if service is None:
         raise PermissionDenied
-    _try(request, lambda: service(acting=acting_operator(request), restart=row), "")
+    attempt(request, lambda: service(acting=acting_operator(request), restart=row), "")
     return redirect("admin:brokers_cluster_map", row.cluster_id)
 
 

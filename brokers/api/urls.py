@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from django.urls import path
 
-from brokers.api import clusters, rebalances, rolling, views
+from brokers.api import clusters, rebalances, rolling, transactions, views
 
 urlpatterns = [
     path("operator/clusters", views.ClusterCollection.as_view()),
     path("operator/clusters/<str:cluster_id>", clusters.ClusterResource.as_view()),
     path("operator/clusters/<str:cluster_id>/partitions", clusters.ClusterPartitions.as_view()),
+    path("operator/clusters/<str:cluster_id>/transactions/overdue", transactions.OverdueTransactions.as_view()),
+    path("operator/clusters/<str:cluster_id>/transactions/orphans", transactions.OrphanTransactions.as_view()),
+    path("operator/clusters/<str:cluster_id>/transactions/abort", transactions.TransactionAbort.as_view()),
     path("operator/hosts", views.HostCollection.as_view()),
     path("operator/brokers", views.BrokerCollection.as_view()),
     path("operator/brokers/<str:broker_id>", views.BrokerResource.as_view()),

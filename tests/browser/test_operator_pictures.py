@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -12,7 +13,7 @@ from django.utils import timezone
 from playwright.sync_api import Page, expect
 from pytest_django.live_server_helper import LiveServer
 
-from brokers import maps, moving, observe, rebalances, rolling, work
+from brokers import hanging, maps, moving, observe, rebalances, rolling, work
 from brokers.choices import ProcessState
 from brokers.contract.usage import USAGE_TOPIC
 from brokers.models import Broker, Cluster
@@ -22,6 +23,7 @@ from tenants.models import User
 from tests.browser.accessibility import objections
 from tests.browser.conftest import OpenPage
 from tests.support.fake_cluster import FakeCluster, brokers_confirm, settled_on
+from tests.support.fake_transactions import FakeClusterTransactions
 from tests.support.fleet import make_fleet, plugged
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
@@ -49,9 +51,23 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transactional_db: N
     body["brokers"] = [share(1), share(2, leaders=0, out_of_sync=14), share(3, replicas=9), share(4, live=False)]
     silent = (ports.BrokerSilence(broker_id=4, reason="does not answer"),)
     monkeypatch.setattr(maps, "_ask", lambda _cluster: observe.Answers(bodies={1: body}, silent=silent))
-    monkeypatch.setattr(maps, "partition_page", lambda *_args, **_more: (lines(), "ins-00000000.orders.created/49"))
+    following = "ins-00000000.orders.created/49"
+    monkeypatch.setattr(
+        maps, "partition_page", lambda *_args, after="", **_more: (lines(), "" if after == following else following)
+    )
+    monkeypatch.setattr(hanging, "ClusterTransactions", lambda _cluster: hanging_ones())
     with plugged(ports.reconcile, lambda _instance_id: None):
         yield found
+
+
+def hanging_ones() -> FakeClusterTransactions:
+    """One past its time-out, one that waits for a marker, one that no coordinator knows of."""
+    now_ms = time.time_ns() // 1_000_000
+    found, orders = FakeClusterTransactions(), "ins-00000000.orders.created"
+    found.add("ins-00000000.settlement-7", (orders, 0), (orders, 3), producer_id=4_711, started_ms=now_ms - 3_600_000)
+    found.add("ins-00000000.mirror", (orders, 1), producer_id=12, started_ms=now_ms - 700_000, state="PrepareCommit")
+    found.write((orders, 1), producer_id=88, at_ms=now_ms - 2 * 86_400_000, first_offset=1_204_118)
+    return found
 
 
 def lines() -> list[dict[str, Any]]:
@@ -107,6 +123,7 @@ def test_the_operators_pages_are_drawn_whole(
         "cluster": f"{root}/cluster/{cluster.pk}/map/",
         "partitions": f"{root}/cluster/{cluster.pk}/partitions/?state=under_replicated",
         "broker-add": f"{root}/cluster/{cluster.pk}/add-broker/",
+        "transactions": f"{root}/cluster/{cluster.pk}/transactions/?look=",
         "rebalance": f"{root}/rebalance/{draining}/change/",
         "rebalances": f"{root}/rebalance/",
     }

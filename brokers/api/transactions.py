@@ -1,0 +1,148 @@
+"""Transactions that hang, over REST: those past their time-out, those no coordinator knows of, and their end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from brokers import hanging, selectors
+from tenants.access import fetch
+from tenants.api.base import ApiView, endpoint
+from tenants.api.strict import Integer, StrictSerializer, Text
+from tenants.choices import Scope
+from tenants.errors import Invalid
+
+NAME_CHARS_MAX = 1_000
+AFTER_CHARS_MAX = 300
+NUMBER_MAX = 2**63 - 1
+PARTITION_MAX = 2**31 - 1
+
+
+class PlaceOut(serializers.Serializer):
+    """A partition under its internal name."""
+
+    topic = serializers.CharField()
+    partition = serializers.IntegerField()
+
+
+class OverdueOut(serializers.Serializer):
+    """A transaction open for longer than its time-out allows."""
+
+    id = serializers.CharField(help_text="Internal transactional id.")
+    instance_id = serializers.CharField(allow_null=True)
+    state = serializers.CharField()
+    is_decided = serializers.BooleanField(help_text="Committed or aborted already; a marker is missing.")
+    producer_id = serializers.IntegerField()
+    producer_epoch = serializers.IntegerField()
+    timeout_ms = serializers.IntegerField()
+    age_ms = serializers.IntegerField()
+    partitions = serializers.SerializerMethodField()
+
+    def get_partitions(self, row: hanging.Overdue) -> list[dict[str, Any]]:
+        return [{"topic": topic, "partition": index} for topic, index in row.partitions]
+
+
+class OrphanOut(PlaceOut):
+    """A transaction open on a partition that no coordinator has in one."""
+
+    topic = serializers.CharField(source="producer.topic")
+    partition = serializers.IntegerField(source="producer.partition")
+    instance_id = serializers.CharField(allow_null=True)
+    producer_id = serializers.IntegerField(source="producer.producer_id")
+    producer_epoch = serializers.IntegerField(source="producer.producer_epoch")
+    first_offset = serializers.IntegerField(source="producer.started_at")
+    silent_ms = serializers.IntegerField(help_text="Since its last message.")
+
+
+class SilentOut(serializers.Serializer):
+    broker_id = serializers.IntegerField()
+    reason = serializers.CharField()
+
+
+class OverdueListOut(serializers.Serializer):
+    items = OverdueOut(many=True, source="rows")
+    silent = SilentOut(many=True, help_text="Brokers whose transactions are missing here.")
+
+
+class ScanQuery(StrictSerializer):
+    after = Text(required=False, max_length=AFTER_CHARS_MAX, help_text="`next` of the part before.")
+
+
+class ScanOut(serializers.Serializer):
+    """A part of the cluster's partitions looked through."""
+
+    items = OrphanOut(many=True, source="rows")
+    looked_at = serializers.IntegerField(help_text="Partitions.")
+    unanswered = serializers.IntegerField(help_text="Partitions whose leader did not answer.")
+    next = serializers.SerializerMethodField(help_text="Where the next part begins; null at the end.")
+    silent = SilentOut(many=True, help_text="Coordinators that did not answer: then nothing is said to hang.")
+
+    def get_next(self, found: hanging.Scan) -> str | None:
+        return found.following or None
+
+
+class AbortIn(StrictSerializer):
+    """Either `id` (past its time-out) or the partition, its producer and first offset (no coordinator knows of it)."""
+
+    id = Text(required=False, max_length=NAME_CHARS_MAX)
+    topic = Text(required=False, max_length=AFTER_CHARS_MAX)
+    partition = Integer(required=False, min_value=0, max_value=PARTITION_MAX)
+    producer_id = Integer(required=False, min_value=0, max_value=NUMBER_MAX)
+    first_offset = Integer(required=False, min_value=0, max_value=NUMBER_MAX)
+
+
+class OverdueTransactions(ApiView):
+    tag = "Operator"
+
+    @endpoint("list_overdue_transactions", Scope.OPERATOR, returns=OverdueListOut, errors=(503,))
+    def get(self, request: Request, cluster_id: str) -> Response:
+        """List transactions that are open for longer than their time-out, the oldest first."""
+        return self.one(hanging.overdue(fetch(selectors.clusters(), pk=cluster_id)), OverdueListOut)
+
+
+class OrphanTransactions(ApiView):
+    tag = "Operator"
+
+    @endpoint("list_orphan_transactions", Scope.OPERATOR, query=ScanQuery, returns=ScanOut, errors=(503,))
+    def get(self, request: Request, cluster_id: str) -> Response:
+        """Look through partitions for transactions that no coordinator knows of, a part at a time."""
+        cluster = fetch(selectors.clusters(), pk=cluster_id)
+        return self.one(hanging.scan(cluster, after=self.query.get("after", "")), ScanOut)
+
+
+class TransactionAbort(ApiView):
+    tag = "Operator"
+
+    @endpoint("abort_transaction", Scope.OPERATOR, body=AbortIn, status=204, errors=(409, 503))
+    def post(self, request: Request, cluster_id: str) -> Response:
+        """Abort a transaction that hangs.
+
+        By `id`, its producer is fenced and its coordinator aborts it. By partition, an ABORT marker is written into
+        that partition alone. What does not hang is refused.
+        """
+        cluster = fetch(selectors.clusters(), pk=cluster_id)
+        place = {name: self.body.get(name) for name in ("topic", "partition", "producer_id", "first_offset")}
+        if "id" in self.body:
+            for name in place:
+                if name in self.body:
+                    raise Invalid.at(f"/{name}", "With `id` nothing else is given.", code="not_taken")
+            hanging.abort_overdue(
+                acting=self.actor, cluster=cluster, transactional_id=self.body["id"], dry_run=self.dry_run
+            )
+            return self.nothing()
+        for name, value in place.items():
+            if value is None:
+                raise Invalid.at(f"/{name}", "Give this or `id`.", code="needed")
+        hanging.abort_orphan(
+            acting=self.actor,
+            cluster=cluster,
+            topic=place["topic"],
+            partition=place["partition"],
+            producer_id=place["producer_id"],
+            started_at=place["first_offset"],
+            dry_run=self.dry_run,
+        )
+        return self.nothing()

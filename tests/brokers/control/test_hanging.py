@@ -1,0 +1,263 @@
+"""Transactions that hang: which are told apart from those that do not, and how operators end them."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from brokers import hanging, maps
+from brokers.limits import HANGING_SCAN_PARTITIONS_MAX, HANGING_UNKNOWN_AFTER_MS
+from brokers.models import Cluster
+from instances import ports
+from instances.models import Instance
+from instances.ports import BrokerSilence
+from tenants.actors import system_actor
+from tenants.errors import Conflict
+from tenants.models import AuditEntry, User
+from tests.support.api_cases import Api, assert_problem, make_member, make_tenant
+from tests.support.fake_transactions import FakeClusterTransactions
+from tests.support.fleet import make_fleet, make_running, place, plugged
+
+pytestmark = pytest.mark.django_db
+
+OPERATOR = system_actor("ida@penstock.example")
+
+
+@pytest.fixture()
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    with plugged(ports.reconcile, lambda _instance_id: None):
+        yield make_fleet(tmp_path)
+
+
+@pytest.fixture()
+def instance(cluster: Cluster) -> Instance:
+    found = make_running(make_tenant())
+    place(found, cluster)
+    return found
+
+
+@pytest.fixture()
+def door(monkeypatch: pytest.MonkeyPatch, instance: Instance) -> FakeClusterTransactions:
+    """`orders` has five partitions, all in the first part that is looked through."""
+    found = FakeClusterTransactions()
+    monkeypatch.setattr(hanging, "ClusterTransactions", lambda _cluster: found)
+    lines = [{"topic": f"{instance.pk}.orders", "partition": index} for index in range(5)]
+
+    def page(_cluster: Cluster, *, after: str, limit: int) -> tuple[list[dict[str, Any]], str]:
+        return lines[:limit], ""
+
+    monkeypatch.setattr(maps, "partition_page", page)
+    return found
+
+
+def ago(milliseconds: int) -> int:
+    return time.time_ns() // 1_000_000 - milliseconds
+
+
+HOUR = 3_600_000
+OLD = HANGING_UNKNOWN_AFTER_MS + 60_000
+
+
+def test_only_what_is_past_its_time_out_is_overdue(
+    cluster: Cluster, instance: Instance, door: FakeClusterTransactions
+) -> None:
+    orders = (f"{instance.pk}.orders", 0)
+    door.add(f"{instance.pk}.late", orders, producer_id=1, started_ms=ago(HOUR))
+    door.add(f"{instance.pk}.stuck", orders, producer_id=2, started_ms=ago(2 * HOUR), state="PrepareCommit")
+    door.add(f"{instance.pk}.young", orders, producer_id=3, started_ms=ago(70_000))
+    door.add(f"{instance.pk}.done", producer_id=4, started_ms=ago(HOUR), state="CompleteCommit")
+    door.silent = (BrokerSilence(broker_id=3, reason="does not answer"),)
+    found = hanging.overdue(cluster)
+    assert [(row.shown_id, row.instance_id, row.is_decided) for row in found.rows] == [
+        ("stuck", instance.pk, True),
+        ("late", instance.pk, False),
+    ]
+    assert found.silent[0].broker_id == 3
+
+
+def test_an_orphan_is_open_for_long_and_known_to_no_coordinator(
+    cluster: Cluster, instance: Instance, door: FakeClusterTransactions
+) -> None:
+    topic = f"{instance.pk}.orders"
+    door.write((topic, 0), producer_id=1, at_ms=ago(OLD))  # nobody knows its producer
+    door.write((topic, 1), producer_id=2, at_ms=ago(OLD))  # in an open transaction of its coordinator
+    door.add(f"{instance.pk}.known", (topic, 1), producer_id=2, started_ms=ago(OLD))
+    door.write((topic, 2), producer_id=3, at_ms=ago(OLD))  # its coordinator has closed it without this partition
+    door.add(f"{instance.pk}.closed", producer_id=3, started_ms=-1, state="CompleteAbort")
+    door.write((topic, 3), producer_id=4, at_ms=ago(1_000))  # young
+    door.write((topic, 4), producer_id=5, at_ms=ago(OLD), first_offset=None)  # nothing open
+    found = hanging.scan(cluster)
+    assert [(row.place, row.instance_id) for row in found.rows] == [
+        ((topic, 0), instance.pk),
+        ((topic, 2), instance.pk),
+    ]
+    assert (found.looked_at, found.unanswered, found.following) == (5, 0, "")
+
+
+def test_while_a_coordinator_is_silent_nothing_is_called_an_orphan(
+    cluster: Cluster, instance: Instance, door: FakeClusterTransactions
+) -> None:
+    topic = f"{instance.pk}.orders"
+    door.write((topic, 0), producer_id=1, at_ms=ago(OLD))
+    door.add(f"{instance.pk}.quiet", (topic, 0), producer_id=1, started_ms=ago(OLD))
+    door.mute.add(f"{instance.pk}.quiet")
+    door.deaf.add((topic, 1))
+    found = hanging.scan(cluster)
+    assert found.rows == ()
+    assert [one.broker_id for one in found.silent] == [1]
+    assert found.unanswered == 1
+    with pytest.raises(Conflict, match="may know"):
+        orphan(cluster, topic, producer_id=1)
+    assert door.aborted == []
+
+
+def orphan(cluster: Cluster, topic: str, *, producer_id: int, started_at: int = 7) -> None:
+    hanging.abort_orphan(
+        acting=OPERATOR, cluster=cluster, topic=topic, partition=0, producer_id=producer_id, started_at=started_at
+    )
+
+
+def test_partitions_are_looked_through_in_parts(
+    cluster: Cluster, door: FakeClusterTransactions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def page(_cluster: Cluster, *, after: str, limit: int) -> tuple[list[dict[str, Any]], str]:
+        asked.append(after)
+        first = int(after.rpartition("/")[2] or -1) + 1
+        return [
+            {"topic": "wide", "partition": index} for index in range(first, first + limit)
+        ], f"wide/{first + limit - 1}"
+
+    monkeypatch.setattr(maps, "partition_page", page)
+    found = hanging.scan(cluster)
+    assert found.looked_at == HANGING_SCAN_PARTITIONS_MAX
+    assert found.following == f"wide/{HANGING_SCAN_PARTITIONS_MAX - 1}"
+    assert asked[:2] == ["", "wide/499"]
+    assert hanging.scan(cluster, after=found.following).following == f"wide/{2 * HANGING_SCAN_PARTITIONS_MAX - 1}"
+
+
+def test_an_overdue_one_is_aborted_by_fencing_its_producer(
+    cluster: Cluster, instance: Instance, door: FakeClusterTransactions
+) -> None:
+    named = f"{instance.pk}.late"
+    door.add(named, (f"{instance.pk}.orders", 0), producer_id=1, started_ms=ago(HOUR))
+    hanging.abort_overdue(acting=OPERATOR, cluster=cluster, transactional_id=named, dry_run=True)
+    assert door.fenced == []
+    hanging.abort_overdue(acting=OPERATOR, cluster=cluster, transactional_id=named)
+    assert door.fenced == [named]
+    entry = AuditEntry.objects.filter(action="transaction.aborted").first()
+    assert entry is not None
+    assert (entry.tenant, entry.target_id) == (instance.tenant, f"{instance.pk}/late")
+    with pytest.raises(Conflict, match="has ended"):
+        hanging.abort_overdue(acting=OPERATOR, cluster=cluster, transactional_id=named)
+
+
+def test_what_is_decided_is_never_aborted(cluster: Cluster, instance: Instance, door: FakeClusterTransactions) -> None:
+    """TXN-11: the outcome is fixed once it is prepared."""
+    named = f"{instance.pk}.stuck"
+    door.add(named, producer_id=1, started_ms=ago(HOUR), state="PrepareCommit")
+    with pytest.raises(Conflict, match="decided"):
+        hanging.abort_overdue(acting=OPERATOR, cluster=cluster, transactional_id=named)
+    assert door.fenced == []
+
+
+def test_an_orphan_is_aborted_once_and_only_as_it_was_seen(
+    cluster: Cluster, instance: Instance, door: FakeClusterTransactions
+) -> None:
+    topic = f"{instance.pk}.orders"
+    door.write((topic, 0), producer_id=1, at_ms=ago(OLD))
+    with pytest.raises(Conflict, match="has ended"):
+        orphan(cluster, topic, producer_id=1, started_at=99)
+    orphan(cluster, topic, producer_id=1)
+    assert [(one.producer_id, one.started_at) for one in door.aborted] == [(1, 7)]
+    with pytest.raises(Conflict, match="has ended"):
+        orphan(cluster, topic, producer_id=1)
+    entry = AuditEntry.objects.get(action="transaction.aborted")
+    assert (entry.target_id, (entry.after or {})["topic"]) == (f"{instance.pk}/orders/0", "orders")
+    door.write((topic, 0), producer_id=2, at_ms=ago(OLD))
+    door.add(f"{instance.pk}.back", (topic, 0), producer_id=2, started_ms=ago(OLD))
+    with pytest.raises(Conflict, match="knows of"):
+        orphan(cluster, topic, producer_id=2)
+
+
+# --- the panel and REST -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture()
+def panel() -> Client:
+    client = Client()
+    client.force_login(User.objects.create_superuser("ops@example.com", "a long enough passphrase"))
+    return client
+
+
+def test_the_panel_shows_and_aborts(
+    panel: Client, cluster: Cluster, instance: Instance, door: FakeClusterTransactions
+) -> None:
+    topic = f"{instance.pk}.orders"
+    door.add(f"{instance.pk}.late", (topic, 0), producer_id=1, started_ms=ago(HOUR))
+    door.write((topic, 3), producer_id=9, at_ms=ago(OLD), first_offset=1_234)
+    at = reverse("admin:brokers_transactions", args=[cluster.pk])
+    page = panel.get(at).content.decode()
+    assert ">late<" in page and instance.pk in page and "Looked through" not in page
+    page = panel.get(f"{at}?look=").content.decode()
+    assert "Looked through 5 partitions." in page and 'value="1234"' in page
+    body = {"topic": topic, "partition": "3", "producer_id": "9", "started_at": "1234"}
+    done = panel.post(reverse("admin:brokers_abort_orphan", args=[cluster.pk]), body, follow=True)
+    assert "Aborted on this partition." in done.content.decode()
+    done = panel.post(
+        reverse("admin:brokers_abort_overdue", args=[cluster.pk]), {"id": f"{instance.pk}.late"}, follow=True
+    )
+    assert "Its producer must begin anew." in done.content.decode()
+    again = panel.post(
+        reverse("admin:brokers_abort_overdue", args=[cluster.pk]), {"id": f"{instance.pk}.late"}, follow=True
+    )
+    assert "has ended" in again.content.decode()
+    odd = panel.post(reverse("admin:brokers_abort_orphan", args=[cluster.pk]), {"topic": topic}, follow=True)
+    assert "There is no such partition." in odd.content.decode()
+    assert at in panel.get(reverse("admin:brokers_cluster_changelist")).content.decode()
+
+
+def test_nobody_but_operators_sees_or_ends_them(cluster: Cluster, door: FakeClusterTransactions) -> None:
+    tenant = Client()
+    tenant.force_login(make_member().user)
+    for name in ("brokers_transactions", "brokers_abort_overdue", "brokers_abort_orphan"):
+        assert tenant.get(reverse(f"admin:{name}", args=[cluster.pk])).status_code == 302
+    api = Api.of(make_member())
+    root = f"/operator/clusters/{cluster.pk}/transactions"
+    for answer in (api.get(f"{root}/overdue"), api.get(f"{root}/orphans"), api.post(f"{root}/abort", {"id": "x"})):
+        assert_problem(answer, 403, "permission_denied")
+
+
+def test_operators_list_and_abort_over_rest(
+    cluster: Cluster, instance: Instance, door: FakeClusterTransactions
+) -> None:
+    member = make_member()
+    member.user.is_staff = True
+    member.user.save()
+    api = Api.of(member, ["operator"])
+    topic, root = f"{instance.pk}.orders", f"/operator/clusters/{cluster.pk}/transactions"
+    door.add(f"{instance.pk}.late", (topic, 0), producer_id=1, started_ms=ago(HOUR))
+    door.write((topic, 3), producer_id=9, at_ms=ago(OLD))
+    (late,) = json.loads(api.get(f"{root}/overdue").content)["items"]
+    assert (late["id"], late["partitions"]) == (f"{instance.pk}.late", [{"topic": topic, "partition": 0}])
+    found = json.loads(api.get(f"{root}/orphans").content)
+    assert [(one["partition"], one["first_offset"]) for one in found["items"]] == [(3, 7)]
+    assert (found["looked_at"], found["next"]) == (5, None)
+    assert_problem(api.post(f"{root}/abort", {"topic": topic}), 400)
+    assert_problem(api.post(f"{root}/abort", {"id": "x", "topic": topic}), 400)
+    assert_problem(api.post(f"{root}/abort", {"id": "x"}), 409, "not_hanging")
+    assert api.post(f"{root}/abort?dry_run=true", {"id": late["id"]}).status_code == 204
+    assert door.fenced == []
+    assert api.post(f"{root}/abort", {"id": late["id"]}).status_code == 204
+    orphan_body = {"topic": topic, "partition": 3, "producer_id": 9, "first_offset": 7}
+    assert api.post(f"{root}/abort", orphan_body).status_code == 204
+    assert len(door.aborted) == 1
+    assert_problem(api.get("/operator/clusters/clu-00000000/transactions/overdue"), 404)

@@ -1,0 +1,66 @@
+"""A cluster's transactions in dicts: what its coordinators and leaders would answer the operator, without them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from instances.group_ports import (
+    Partition,
+    ProducerLook,
+    TransactionDescription,
+    TransactionList,
+    TransactionListing,
+)
+from instances.ports import BrokerSilence
+
+
+@dataclass(slots=True)
+class FakeClusterTransactions:
+    """`brokers.dataplane.transactions.ClusterTransactions`. `mute` ids are listed, but nobody describes them."""
+
+    found: dict[str, TransactionDescription] = field(default_factory=dict)
+    looks: dict[Partition, list[ProducerLook]] = field(default_factory=dict)
+    silent: tuple[BrokerSilence, ...] = ()
+    mute: set[str] = field(default_factory=set)
+    deaf: set[Partition] = field(default_factory=set)
+    fenced: list[str] = field(default_factory=list)
+    aborted: list[ProducerLook] = field(default_factory=list)
+
+    def add(self, name: str, *partitions: Partition, producer_id: int, state: str = "Ongoing", started_ms: int) -> None:
+        self.found[name] = TransactionDescription(
+            id=name, state=state, producer_id=producer_id, producer_epoch=2, timeout_ms=60_000, started_ms=started_ms,
+            coordinator=1, partitions=partitions,
+        )  # fmt: skip
+
+    def write(self, place: Partition, *, producer_id: int, at_ms: int, first_offset: int | None = 7) -> None:
+        """A producer that wrote to a partition last at an instant."""
+        look = ProducerLook(
+            topic=place[0], partition=place[1], producer_id=producer_id, producer_epoch=2, last_sequence=9,
+            last_timestamp_ms=at_ms, coordinator_epoch=0, started_at=first_offset,
+        )  # fmt: skip
+        self.looks.setdefault(place, []).append(look)
+
+    def transactions(self, *, producer_ids: Sequence[int] = (), open_for_ms: int = -1) -> TransactionList:
+        return TransactionList(
+            transactions=tuple(
+                TransactionListing(id=name, producer_id=one.producer_id, state=one.state, coordinator=1)
+                for name, one in sorted(self.found.items())
+                if not producer_ids or one.producer_id in producer_ids
+            ),
+            silent=self.silent,
+        )
+
+    def describe(self, ids: Sequence[str]) -> Mapping[str, TransactionDescription]:
+        return {one: self.found[one] for one in ids if one in self.found and one not in self.mute}
+
+    def producers(self, places: Iterable[Partition]) -> Mapping[Partition, Sequence[ProducerLook]]:
+        return {place: self.looks.get(place, []) for place in places if place not in self.deaf}
+
+    def abort(self, producer: ProducerLook) -> None:
+        self.aborted.append(producer)
+        self.looks[producer.topic, producer.partition].remove(producer)
+
+    def fence(self, transactional_id: str) -> None:
+        self.fenced.append(transactional_id)
+        del self.found[transactional_id]
