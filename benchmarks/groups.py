@@ -1,0 +1,223 @@
+"""What many consumer groups cost: three real brokers, a thousand groups of three members, beating every three seconds.
+
+    python -m benchmarks.groups [--groups 1000] [--members 3] [--seconds 30] [--peer HOST:PORT --peer-pids 1,2,3]
+
+Each member has a connection of its own, joins as clients do (refused once, with an id), and beats on its own schedule.
+All members live in this one process, which shares the cores with the brokers: times are an upper bound. CPU and memory
+are the brokers'. With `--peer` the same members then join another Kafka, which must ask for no login.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import resource
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+
+from benchmarks import environment
+from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.protocol.messages.coordinators import FindCoordinatorRequest
+from brokers.engine.protocol.messages.groups import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+)
+from config.embedded.java import find_java
+from config.embedded.process import free_port, wait_until
+from config.embedded.zookeeper import EmbeddedZooKeeper
+from tests.support.engine import EngineCluster
+from tests.support.wire import WireClient
+
+BROKERS: Final = 3
+BEAT_S: Final = 3.0
+SESSION_MS: Final = 30_000
+REBALANCE_MS: Final = 60_000
+FORMED_S_MAX: Final = 180.0
+# Connections that come at the same moment overrun the queue of a listening socket.
+CONNECTING_MAX: Final = 100
+KEYS_PER_REQUEST: Final = 200
+OVERRIDES: Final = {"group.initial.rebalance.delay.ms": "3000", "offsets.topic.num.partitions": "50"}
+_METADATA: Final = b"\x00\x01\x00\x00\x00\x01\x00\x06orders\xff\xff\xff\xff"
+_ASSIGNMENT: Final = b"\x00\x01\x00\x00\x00\x01\x00\x06orders\x00\x00\x00\x01\x00\x00\x00\x00\xff\xff\xff\xff"
+# A coordinator that was made this moment hears of it a little later than whoever named it.
+_AGAIN: Final = (
+    ErrorCode.REBALANCE_IN_PROGRESS,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.NOT_COORDINATOR,
+)
+
+
+class Member:
+    """One consumer without records. `beats_ms` are the times heartbeats took."""
+
+    def __init__(self, group: str, number: int, port: int) -> None:
+        self.group = group
+        self.number = number
+        self.port = port
+        self.member_id = ""
+        self.generation = -1
+        self.beats_ms: list[float] = []
+        self.rejoined = 0
+
+    async def form(self, connecting: asyncio.Semaphore) -> None:
+        async with connecting:
+            self.client = await WireClient.connect(self.port, f"member-{self.number}")
+        await self.join()
+
+    async def join(self) -> None:
+        """Until it has an assignment."""
+        while True:
+            protocol = JoinGroupRequestProtocol(name="range", metadata=_METADATA)
+            answer = await self.client.call(
+                ApiKey.JOIN_GROUP,
+                9,
+                JoinGroupRequest(
+                    group_id=self.group,
+                    session_timeout_ms=SESSION_MS,
+                    rebalance_timeout_ms=REBALANCE_MS,
+                    member_id=self.member_id,
+                    protocol_type="consumer",
+                    protocols=[protocol],
+                ),
+            )
+            self.member_id = answer.member_id or self.member_id
+            if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED or answer.error_code in _AGAIN:
+                continue
+            if answer.error_code:
+                raise SystemExit(f"a join was answered with error {answer.error_code}")
+            self.generation = answer.generation_id
+            if await self._synced([found.member_id for found in answer.members]):
+                return
+
+    async def _synced(self, members: Sequence[str]) -> bool:
+        answer = await self.client.call(
+            ApiKey.SYNC_GROUP,
+            5,
+            SyncGroupRequest(
+                group_id=self.group,
+                generation_id=self.generation,
+                member_id=self.member_id,
+                protocol_type="consumer",
+                protocol_name="range",
+                assignments=[SyncGroupRequestAssignment(member_id=id, assignment=_ASSIGNMENT) for id in members],
+            ),
+        )
+        if answer.error_code and answer.error_code not in _AGAIN:
+            raise SystemExit(f"a sync was answered with error {answer.error_code}")
+        return not answer.error_code
+
+    async def beat(self, delay_s: float, until_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        next_s = loop.time() + delay_s
+        while next_s < until_s:
+            await asyncio.sleep(next_s - loop.time())
+            next_s += BEAT_S
+            began_s = time.perf_counter()
+            answer = await self.client.call(
+                ApiKey.HEARTBEAT,
+                4,
+                HeartbeatRequest(group_id=self.group, generation_id=self.generation, member_id=self.member_id),
+            )
+            self.beats_ms.append((time.perf_counter() - began_s) * 1000)
+            if answer.error_code:
+                self.rejoined += 1
+                await self.join()
+
+
+async def coordinators(bootstrap: str, groups: Sequence[str]) -> dict[str, int]:
+    """The port of each group's coordinator."""
+    client = await WireClient.connect(int(bootstrap.rpartition(":")[2]))
+    found: dict[str, int] = {}
+    async with asyncio.timeout(FORMED_S_MAX):
+        while missing := [group for group in groups if group not in found][:KEYS_PER_REQUEST]:
+            answer = await client.call(
+                ApiKey.FIND_COORDINATOR, 4, FindCoordinatorRequest(key="", key_type=0, coordinator_keys=missing)
+            )
+            found |= {line.key: line.port for line in answer.coordinators if not line.error_code}
+    await client.close()
+    return found
+
+
+async def measure(target: str, bootstrap: str, pids: Sequence[int], given: argparse.Namespace) -> dict[str, Any]:
+    processes = [psutil.Process(pid) for pid in pids]
+    names = [f"group-{number:05d}" for number in range(given.groups)]
+    ports = await coordinators(bootstrap, names)
+    rss_mb = [process.memory_info().rss / 1e6 for process in processes]
+    members = [Member(name, number, ports[name]) for name in names for number in range(given.members)]
+    cpu_s, began_s = _cpu_s(processes), time.monotonic()
+    connecting = asyncio.Semaphore(CONNECTING_MAX)
+    async with asyncio.timeout(FORMED_S_MAX):
+        await asyncio.gather(*(member.form(connecting) for member in members))
+    formed_s, formed_cpu_s = time.monotonic() - began_s, _cpu_s(processes) - cpu_s
+    cpu_s = _cpu_s(processes)
+    until_s = asyncio.get_running_loop().time() + given.seconds
+    await asyncio.gather(*(member.beat(BEAT_S * at / len(members), until_s) for at, member in enumerate(members)))
+    beating_cpu_s = _cpu_s(processes) - cpu_s
+    beats_ms = sorted(took for member in members for took in member.beats_ms)
+    figures = {
+        "benchmark": "consumer groups",
+        "target": target,
+        "groups": given.groups,
+        "members": len(members),
+        "formed_s": round(formed_s, 2),
+        "formed_cpu_s": round(formed_cpu_s, 2),
+        "heartbeats": len(beats_ms),
+        "heartbeat_p50_ms": round(beats_ms[len(beats_ms) // 2], 2),
+        "heartbeat_p99_ms": round(beats_ms[len(beats_ms) * 99 // 100], 2),
+        "rejoined": sum(member.rejoined for member in members),
+        "cpu_us_per_heartbeat": round(beating_cpu_s / len(beats_ms) * 1e6, 1),
+        "cpu_share_of_a_core": round(beating_cpu_s / given.seconds, 3),
+        "rss_mb": [round(process.memory_info().rss / 1e6) for process in processes],
+        "rss_mb_before": [round(size) for size in rss_mb],
+    }
+    for member in members:
+        await member.client.close()
+    return figures
+
+
+def _cpu_s(processes: Sequence[psutil.Process]) -> float:
+    return float(sum(sum(process.cpu_times()[:2]) for process in processes))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--groups", type=int, default=1_000)
+    parser.add_argument("--members", type=int, default=3, help="of each group")
+    parser.add_argument("--seconds", type=float, default=30.0, help="how long heartbeats are counted")
+    parser.add_argument("--peer", help="bootstrap server of another Kafka")
+    parser.add_argument("--peer-pids", default="", help="its brokers' processes")
+    given = parser.parse_args()
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    print(environment.line())
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as scratch:
+        home = Path(scratch)
+        zookeeper = EmbeddedZooKeeper(
+            home / "zookeeper", port=free_port(), java=find_java(home / "java"), log_file=home / "zookeeper.log"
+        )
+        zookeeper.start()
+        try:
+            wait_until(zookeeper.is_ready, child=zookeeper.child, timeout_s=60)
+            with EngineCluster(zookeeper.address, home / "brokers", size=BROKERS, overrides=OVERRIDES) as cluster:
+                instance = cluster.create_instance("ins-bench000")
+                pids = [broker.pid for broker in cluster.brokers]
+                print(json.dumps(asyncio.run(measure("penstock", instance.bootstrap.split(",")[0], pids, given))))
+        finally:
+            zookeeper.child.stop()
+    if given.peer:
+        pids = [int(pid) for pid in given.peer_pids.split(",") if pid]
+        print(json.dumps(asyncio.run(measure("peer", given.peer, pids, given))))
+
+
+if __name__ == "__main__":
+    main()
