@@ -204,9 +204,9 @@ def _named_entities(part: Part, path: str, node: Node) -> list[str]:
 
 
 def _split(entities: Iterable[str]) -> list[tuple[str, str]]:
-    """`kind/name` pairs; what lies below (`instances/<id>/topics/<t>`) counts as its topic."""
+    """`kind/name` pairs in order; what lies below (`instances/<id>/topics/<t>`) counts as its topic."""
     pairs = []
-    for entity in entities:
+    for entity in sorted(entities):
         parts = entity.split("/")
         if len(parts) == 4 and parts[0] == "instances" and parts[2] == "topics":
             pairs.append(("topics", parts[3]))

@@ -168,7 +168,7 @@ class FetchPlan:
             self._changed = {}
         forgotten: list[ForgottenLine] = []
         if self._gone:
-            forgotten = list(self._gone)
+            forgotten = sorted(self._gone)
             self._held -= self._gone
             self._gone = set()
         epoch = self._session_epoch

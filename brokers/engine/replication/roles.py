@@ -81,7 +81,7 @@ class Roles:
     def trust(self, image: ClusterImage) -> None:
         """`image` was read after the last doubt."""
         doubted, self._doubted = self._doubted, set()
-        for name, index in doubted:
+        for name, index in sorted(doubted):
             topic, held = image.topics.get(name), self._table.get(name, index)
             if topic is not None and index < len(topic.partitions):
                 self._take(topic, topic.partitions[index], held)

@@ -30,7 +30,9 @@ from tests.simulate.coordinators.group_promises import Commit, GroupPromises
 from tests.simulate.coordinators.offsets import committed
 
 SESSION_MS: Final = 400
-REBALANCE_MS: Final = 700
+# A static member may miss a whole generation, and come back with the one before.
+STATIC_SESSION_MS: Final = 2_000
+REBALANCE_MS: Final = 600
 HEARTBEAT_MS: Final = (40, 60, 90)
 # How often a heartbeat is followed by a commit.
 COMMITS: Final = 0.6
@@ -113,7 +115,7 @@ class Member(Machine):
             9,
             JoinGroupRequest(
                 group_id=self.group,
-                session_timeout_ms=SESSION_MS,
+                session_timeout_ms=SESSION_MS if self.instance_id is None else STATIC_SESSION_MS,
                 rebalance_timeout_ms=REBALANCE_MS,
                 member_id=self.member_id,
                 group_instance_id=self.instance_id,

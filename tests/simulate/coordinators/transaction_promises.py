@@ -58,6 +58,8 @@ class TransactionPromises:
         self._found: dict[bytes, tuple[int, int]] = {}
         self._open: list[dict[int, list[Transaction]]] = [{} for _ in range(partitions)]
         self._epochs: list[dict[int, int]] = [{} for _ in range(partitions)]
+        # Of the last marker, by producer id.
+        self._coordinators: list[dict[int, int]] = [{} for _ in range(partitions)]
         self._offsets: list[dict[int, Entry]] = [{} for _ in range(partitions)]
         # By partition and offset: the value a reader of committed data was given, None if it was given nothing there.
         self._read: list[dict[int, tuple[bytes | None, str]]] = [{} for _ in range(partitions)]
@@ -116,6 +118,10 @@ class TransactionPromises:
         if entry.committed is None:
             self._on_data(index, entry)
             return
+        coordinators = self._coordinators[index]
+        if entry.coordinator_epoch < coordinators.get(entry.producer_id, -1):
+            raise BrokenPromise(f"at {index} {entry}: a coordinator of old")
+        coordinators[entry.producer_id] = entry.coordinator_epoch
         for transaction in self._open[index].pop(entry.producer_id, ()):
             transaction.ended_at.add(index)
             self.show(transaction, entry.committed, f"at {index} {entry}")

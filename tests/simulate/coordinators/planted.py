@@ -1,0 +1,100 @@
+"""Mistakes that people have made with coordinators, planted one at a time: the simulator must find each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import pytest
+
+from brokers.engine.coordinators import runtime
+from brokers.engine.coordinators.groups import offsets
+from brokers.engine.coordinators.groups.checking import check_member
+from brokers.engine.coordinators.loading import load
+from brokers.engine.coordinators.outcome import NO_PRODUCER, PARKED, Outcome
+from brokers.engine.coordinators.shard import Shard
+from brokers.engine.coordinators.transactions.machine import TransactionMachine
+from brokers.engine.partitions.partition import Partition
+from brokers.engine.storage.producer_state import ProducerState
+
+Plant = Callable[[pytest.MonkeyPatch], object]
+
+
+def reply_before_commit(patch: pytest.MonkeyPatch) -> None:
+    """A decision leaves when it is appended, whether others have it or not."""
+
+    def leave(shard: Shard[Any], outcome: Outcome, ticket: Any) -> None:
+        shard.release(outcome)
+        if ticket is not None and outcome.reply is not PARKED:
+            ticket.deliver(outcome.reply)
+
+    patch.setattr(Shard, "_hold", leave)
+
+
+def forget_pending_offsets(patch: pytest.MonkeyPatch) -> None:
+    """Who loads a group passes over the commits of transactions that are open."""
+
+    async def forgetful(shard: Shard[Any]) -> int:
+        machine = shard.machine
+        replay = machine.replay
+
+        def settled_only(key: bytes, value: bytes | None, offset: int, producer_id: int) -> None:
+            if producer_id == NO_PRODUCER:
+                replay(key, value, offset, producer_id)
+
+        machine.replay = settled_only
+        try:
+            return await load(shard)
+        finally:
+            del machine.replay
+
+    patch.setattr(runtime, "load", forgetful)
+
+
+def take_markers_of_zombies(patch: pytest.MonkeyPatch) -> None:
+    """A marker is written whoever coordinates by now."""
+    check = ProducerState.check_marker
+    patch.setattr(
+        ProducerState,
+        "check_marker",
+        lambda producers, producer_id, epoch, coordinator_epoch: check(producers, producer_id, epoch, 1 << 30),
+    )
+
+
+def ignore_generation(patch: pytest.MonkeyPatch) -> None:
+    """Members commit, of whatever generation they think they are."""
+
+    def careless(group: Any, generation: int, member_id: str, instance_id: str | None, *, transactional: bool) -> int:
+        return check_member(group, member_id, instance_id) if generation >= 0 else 0
+
+    patch.setattr(offsets, "check_commit", careless)
+
+
+def send_markers_once(patch: pytest.MonkeyPatch) -> None:
+    """Who takes over relies on the coordinator before to have told the partitions what was decided."""
+    loaded = TransactionMachine.loaded
+
+    def begin(machine: TransactionMachine, now: Any) -> Outcome:
+        outcome = loaded(machine, now)
+        outcome.effects = []
+        return outcome
+
+    patch.setattr(TransactionMachine, "loaded", begin)
+
+
+def show_open_transactions(patch: pytest.MonkeyPatch) -> None:
+    """Readers of committed data get all that is replicated."""
+    patch.setattr(Partition, "last_stable_offset", property(lambda partition: partition.high_watermark))
+
+
+PLANTED: Final[Mapping[str, Plant]] = {
+    plant.__name__: plant
+    for plant in (
+        reply_before_commit,
+        forget_pending_offsets,
+        take_markers_of_zombies,
+        ignore_generation,
+        send_markers_once,
+        show_open_transactions,
+    )
+}
