@@ -17,7 +17,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -216,9 +216,13 @@ class EngineCluster:
         produce_bps: int = 1_000 * MB,
         consume_bps: int = 1_000 * MB,
         settings: InstanceSettings | None = None,
+        served_by: Collection[int] | None = None,
     ) -> TestInstance:
-        """Publishes the document as the reconciler does and waits for every broker's acknowledgement."""
-        listening = {broker.settings.broker_id: self.ports() for broker in self.brokers}
+        """Publishes the document as the reconciler does and waits for the acknowledgement of every broker, or of those
+        that serve it.
+        """
+        ids = [broker.settings.broker_id for broker in self.brokers]
+        listening = {id: self.ports() for id in ids if served_by is None or id in served_by}
         document = InstanceDocument(
             generation=1,
             produce_bps=produce_bps,
