@@ -23,13 +23,15 @@ from brokers.engine.protocol.messages.groups import (
 # Read, delete, describe, as bits by operation number: all that a group has.
 GROUP_OPERATIONS: Final = sum(1 << operation for operation in (3, 6, 8))
 CLASSIC: Final = "classic"
-# Groups described in one call.
+# Groups described in one call. Beyond: INVALID_REQUEST.
 DESCRIBED_MAX: Final = 10_000
 
 
 def describe_groups(call: Call, request: DescribeGroupsRequest) -> Any:
     """At once, unless a group's record is still on its way to the followers."""
-    replies = [_describe(call, group_id) for group_id in request.groups[:DESCRIBED_MAX]]
+    if len(request.groups) > DESCRIBED_MAX:
+        return _described(request, [DescribeReply(int(ErrorCode.INVALID_REQUEST))] * len(request.groups))
+    replies = [_describe(call, group_id) for group_id in request.groups]
     if any(hasattr(reply, "__await__") for reply in replies):
         return _describe_when_known(request, replies)
     return _described(request, replies)
@@ -79,7 +81,7 @@ def _described(request: DescribeGroupsRequest, replies: list[DescribeReply]) -> 
                     else OPERATIONS_NOT_ASKED
                 ),
             )
-            for group_id, reply in zip(request.groups, replies, strict=False)
+            for group_id, reply in zip(request.groups, replies, strict=True)
         ]
     )
 

@@ -93,8 +93,9 @@ def test_groups_that_are_gone_make_room_and_leave_nothing_behind() -> None:
         {"protocols": (("x" * (NAME_BYTES_MAX + 1), b""),)},
         {"protocols": tuple((str(number), b"") for number in range(PROTOCOLS_MAX + 1))},
         {"protocols": (("range", bytes(MEMBER_METADATA_BYTES_MAX)),)},
+        {"protocols": (("range", b"a"), ("range", b"b"))},
     ],
-    ids=["client", "instance", "member", "type", "name", "many", "metadata"],
+    ids=["client", "instance", "member", "type", "name", "many", "metadata", "twice"],
 )
 def test_one_member_says_only_so_much_about_itself(changes: dict[str, object]) -> None:
     shard = Shard()
