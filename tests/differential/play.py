@@ -31,7 +31,7 @@ CLOSED = "closed"
 NO_ANSWER = "no answer"
 ANSWER_S = 15.0
 # How long a question that should stay unanswered for the time being is watched.
-PARKED_S = 0.25
+PARKED_S = 0.15
 # How long a question that may stay unanswered is waited for.
 SILENCE_S = 1.0
 LEADER_S = 20.0

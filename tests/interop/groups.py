@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from tests.interop.positions import Findings, Line, examine, parse
@@ -88,6 +89,8 @@ class Group:
         wanted = list(members)
 
         def shared() -> bool:
+            for member in set(wanted) - set(self.alive):
+                pytest.fail(f"{member} ended: {self.log(member)}")
             parts = [self.holds(member) for member in wanted]
             return all(parts) and sorted(p for part in parts for p in part) == list(range(self.partitions))
 

@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-SESSION_MS = 6_000
+SESSION_MS = 3_000
 HEARTBEAT_MS = 500
 POLL_S = 0.1
 RECORDS_MAX = 200
@@ -96,7 +96,7 @@ def confluent_kafka(given: argparse.Namespace, diary: Diary, stop: Stop) -> None
 
 def kafka_python(given: argparse.Namespace, diary: Diary, stop: Stop) -> None:
     from kafka import ConsumerRebalanceListener, KafkaConsumer, OffsetAndMetadata
-    from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyPartitionAssignor
+    from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
     from kafka.coordinator.assignors.range import RangePartitionAssignor
     from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
     from kafka.errors import KafkaError
@@ -104,7 +104,7 @@ def kafka_python(given: argparse.Namespace, diary: Diary, stop: Stop) -> None:
     assignors = {
         "range": RangePartitionAssignor,
         "roundrobin": RoundRobinPartitionAssignor,
-        "cooperative-sticky": CooperativeStickyPartitionAssignor,
+        "cooperative-sticky": CooperativeStickyAssignor,
     }
 
     class Listener(ConsumerRebalanceListener):  # type: ignore[misc]

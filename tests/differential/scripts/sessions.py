@@ -11,7 +11,7 @@ SHORT_MS = 1_000
 
 def script(player: Player) -> None:
     begin_script(player, PREFIX)
-    for version in (0, 5, 9):
+    for version in (0, 9):
         _session(player, version)
         _pending(player, version)
         _never_joins_again(player, version)
