@@ -1,0 +1,205 @@
+"""What pages of groups do: fill themselves, show a reset before it is done, take it back, and say what is not known."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from instances.models import Instance
+from instances.ports import BrokerSilence
+from instances.views.groups import ranges
+from tenants.models import AuditEntry
+from tests.support.fake_groups import FakeGroups, FakeTransactions, member
+
+TOPIC = "orders.created"
+LIVE = {"HX-Request": "true"}
+
+
+def text_of(response: object) -> str:
+    return response.content.decode()  # type: ignore[attr-defined,no-any-return]
+
+
+def at(page: str, instance: Instance, group: str | None = None) -> str:
+    address = reverse(page, args=[instance.pk])
+    return address if group is None else f"{address}?group={group}"
+
+
+def test_a_page_stands_before_any_group_is_asked_and_its_live_part_asks(
+    ida: Client, instance: Instance, groups: FakeGroups
+) -> None:
+    page = text_of(ida.get(at("page-groups", instance)))
+    assert "billing" in page and "reports" in page
+    assert groups.looked_at == []
+    part = text_of(ida.get(at("page-groups", instance), headers=LIVE))
+    assert "<html" not in part and "1,098" in part
+    assert groups.looked_at == [("billing", "reports")]
+
+
+def test_groups_are_filtered_by_name_and_state(ida: Client, instance: Instance, groups: FakeGroups) -> None:
+    groups.add(instance.pk, "moving", {}, member("x"), state="PreparingRebalance")
+    address = at("page-groups", instance)
+    assert "billing" not in text_of(ida.get(f"{address}?q=rep", headers=LIVE))
+    assert re.findall(r"<tr><td><a[^>]*>([\w-]+)</a>", text_of(ida.get(f"{address}?state=rebalancing"))) == ["moving"]
+    assert "No group matches “zzz”" in text_of(ida.get(f"{address}?q=zzz"))
+
+
+def test_no_group_says_how_one_comes(ida: Client, instance: Instance, groups: FakeGroups) -> None:
+    groups.descriptions.clear()
+    assert "A group appears when its first consumer joins." in text_of(ida.get(at("page-groups", instance)))
+
+
+def test_many_groups_come_page_by_page(ida: Client, instance: Instance, groups: FakeGroups) -> None:
+    for number in range(70):
+        groups.add(instance.pk, f"g-{number:02}", {})
+    page = text_of(ida.get(at("page-groups", instance) + "?q=g-"))
+    assert "g-49" in page and "g-50" not in page
+    following = re.search(r'href="(\?[^"]*page_token=[^"]+)"', page)
+    assert following is not None
+    page = text_of(ida.get(at("page-groups", instance) + following[1].replace("&amp;", "&")))
+    assert "g-50" in page and "g-49" not in page
+
+
+def test_what_is_not_known_is_said(ida: Client, instance: Instance, groups: FakeGroups) -> None:
+    groups.silent = (BrokerSilence(broker_id=3, reason="does not answer"),)
+    groups.mute.add("billing")
+    part = text_of(ida.get(at("page-groups", instance), headers=LIVE))
+    assert "Broker 3 does not answer" in part and "broker 1 does not answer" in part
+    page = ida.get(at("page-group", instance, "billing"))
+    assert page.status_code == 200
+    assert "This page goes on asking." in text_of(page)
+    assert ida.get(at("page-group", instance, "billing"), headers=LIVE).status_code == 503
+    assert ida.get(at("page-group", instance, "nobody")).status_code == 404
+
+
+def test_a_group_shows_members_and_partitions_worst_first(ida: Client, instance: Instance) -> None:
+    page = text_of(ida.get(at("page-group", instance, "billing")))
+    order = re.findall(r'<td class="mono">orders.created</td><td class="right">(\d)</td>', page)
+    assert order == ["2", "1", "0"]
+    assert "the log begins at 10" in page
+    assert "billing-1" in page and ">0-2<" in page
+    by_name = text_of(ida.get(at("page-group", instance, "billing") + "&sort=name"))
+    assert re.findall(r'<td class="mono">orders.created</td><td class="right">(\d)</td>', by_name) == ["0", "1", "2"]
+
+
+def preview(ida: Client, instance: Instance, **values: str) -> tuple[int, str, dict[str, str]]:
+    """Status, page, and the fields of the form that would carry it out."""
+    body = {"to": "earliest", "topic": "", "partitions": "", "act": "preview", **values}
+    response = ida.post(at("page-group-reset", instance, "reports"), body)
+    page = text_of(response)
+    expected = re.search(r'name="expected" value="(\w+)"', page)
+    return response.status_code, page, {**body, "act": "apply", "expected": expected[1] if expected else ""}
+
+
+def test_a_reset_is_shown_carried_out_and_undone(ida: Client, instance: Instance, groups: FakeGroups) -> None:
+    status, page, apply = preview(ida, instance, to="shift", by="-1000")
+    assert status == 200
+    assert "first offset kept" in page and "−390" in page and "Reset 1 offset" in page
+    assert groups.committed(instance.pk, "reports") == {(TOPIC, 0): 400}
+    done = text_of(ida.post(at("page-group-reset", instance, "reports"), apply, follow=True))
+    assert "The offset of 1 partition is reset." in done and "Put the earlier ones back" in done
+    assert groups.committed(instance.pk, "reports") == {(TOPIC, 0): 10}
+    back = re.search(r'action="([^"]*/groups/undo/[^"]*)"', done)
+    assert back is not None
+    assert "The earlier offsets are back." in text_of(ida.post(back[1].replace("&amp;", "&"), follow=True))
+    assert groups.committed(instance.pk, "reports") == {(TOPIC, 0): 400}
+
+
+def test_what_moved_since_the_table_is_shown_again_first(ida: Client, instance: Instance, groups: FakeGroups) -> None:
+    _, _, apply = preview(ida, instance)
+    groups.add(instance.pk, "reports", {(TOPIC, 0): 500})
+    again = ida.post(at("page-group-reset", instance, "reports"), apply)
+    assert again.status_code == 422
+    assert "Look at it again." in text_of(again) and ">500<" in text_of(again)
+    assert groups.committed(instance.pk, "reports") == {(TOPIC, 0): 500}
+
+
+def test_a_table_nobody_saw_is_not_carried_out(ida: Client, instance: Instance, groups: FakeGroups) -> None:
+    ida.post(at("page-group-reset", instance, "reports"), {"to": "earliest", "topic": "", "act": "apply"})
+    assert groups.committed(instance.pk, "reports") == {(TOPIC, 0): 400}
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"to": "offset"}, "This is needed."),
+        ({"to": "time", "time": "yesterday"}, "Enter a valid date/time."),
+        ({"partitions": "0"}, "Choose the topic"),
+        ({"topic": TOPIC, "partitions": "2-x"}, "Use numbers and ranges"),
+        ({"topic": TOPIC, "partitions": "0,77"}, "The topic has no partition 77."),
+        ({"topic": TOPIC, "to": "shift", "by": "1", "partitions": "1"}, "Nothing is committed to shift"),
+    ],
+)
+def test_a_wrong_value_is_told_beside_its_field(
+    values: dict[str, str], words: str, ida: Client, instance: Instance
+) -> None:
+    status, page, _ = preview(ida, instance, **values)
+    assert status == 422
+    assert words in page
+
+
+def test_a_group_with_members_shows_the_table_and_why_it_waits(
+    ida: Client, instance: Instance, groups: FakeGroups
+) -> None:
+    body = {"to": "latest", "topic": "", "partitions": "", "act": "preview"}
+    page = text_of(ida.post(at("page-group-reset", instance, "billing"), body))
+    assert "billing has running members." in page and "1 member runs. Stop it first." in page
+    assert re.search(r"<button[^>]*disabled[^>]*>Reset", page)
+    assert groups.committed(instance.pk, "billing")[TOPIC, 2] == 5
+
+
+def test_deleting_asks_for_the_name_and_can_be_undone(ida: Client, instance: Instance, groups: FakeGroups) -> None:
+    address = at("page-group-delete", instance, "reports")
+    ida.post(address, {"part": "group", "typed": "something else"})
+    assert groups.committed(instance.pk, "reports")
+    done = text_of(ida.post(address, {"part": "group", "typed": "reports"}, follow=True))
+    assert "Group reports deleted." in done and not groups.committed(instance.pk, "reports")
+    back = re.search(r'action="([^"]*/groups/undo/[^"]*)"', done)
+    assert back is not None
+    ida.post(back[1].replace("&amp;", "&"))
+    assert groups.committed(instance.pk, "reports") == {(TOPIC, 0): 400}
+
+
+def test_one_topic_is_forgotten(ida: Client, instance: Instance, groups: FakeGroups) -> None:
+    done = ida.post(at("page-group-delete", instance, "reports"), {"part": "topic", "topic": TOPIC}, follow=True)
+    assert "has forgotten what it read of" in text_of(done)
+    assert groups.committed(instance.pk, "reports") == {}
+    assert AuditEntry.objects.filter(action="group.offsets_deleted").exists()
+
+
+def test_a_name_is_shown_as_text_wherever_it_stands(ida: Client, instance: Instance, groups: FakeGroups) -> None:
+    name = '<b onclick="x()">&amp;/../'
+    groups.add(instance.pk, name, {(TOPIC, 0): 5})
+    groups.mute.discard(name)
+    listed = text_of(ida.get(at("page-groups", instance), headers=LIVE))
+    address = re.search(r'href="([^"]*/groups/one/\?group=%3Cb[^"]*)"', listed)
+    assert address is not None and "<b onclick" not in listed
+    page = ida.get(address[1].replace("&amp;", "&"))
+    assert page.status_code == 200 and "<b onclick" not in text_of(page)
+
+
+def test_transactions_in_flight_are_listed_with_their_age(
+    ida: Client, instance: Instance, transactions: FakeTransactions
+) -> None:
+    transactions.add(instance.pk, "old", (TOPIC, 1), (TOPIC, 2), started_ms=1)
+    transactions.add(instance.pk, "done", state="CompleteCommit", started_ms=-1)
+    page = text_of(ida.get(at("page-transactions", instance)))
+    assert "mover" in page and "over its time-out" in page and ">done<" not in page
+    assert ">done<" in text_of(ida.get(at("page-transactions", instance) + "?state=all"))
+    detail = text_of(ida.get(at("page-transaction", instance) + "?id=old"))
+    assert "Our operators can abort it" in detail and "coordinated by broker 1" in detail
+    transactions.found.clear()
+    assert "No transaction yet" in text_of(ida.get(at("page-transactions", instance), headers=LIVE))
+
+
+def test_an_instance_that_does_not_run_has_no_groups_to_show(ida: Client, instance: Instance) -> None:
+    Instance.objects.filter(pk=instance.pk).update(phase="provisioning")
+    assert "Groups appear with it." in text_of(ida.get(at("page-groups", instance)))
+    assert "Transactions appear with it." in text_of(ida.get(at("page-transactions", instance)))
+
+
+def test_numbers_are_written_as_ranges() -> None:
+    assert ranges([3, 0, 1, 7, 2, 7]) == "0-3, 7"
+    assert ranges([]) == ""
