@@ -15,9 +15,9 @@ from brokers.engine.partitions.partition import LOG_END, Partition
 from brokers.engine.partitions.waiting import ProduceWait
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.records import batch as layout
-from brokers.engine.records.builder import read_records
 from brokers.engine.records.compression import Oversized, Undecodable
 from brokers.engine.records.control import COMMIT, marker_kind
+from brokers.engine.records.pairs import read_pairs
 from brokers.engine.records.walk import Malformed
 
 # Read and parsed in one turn of the loop at load: a few milliseconds.
@@ -100,16 +100,16 @@ def _parsed(data: bytes) -> tuple[list[Stored], int]:
     try:
         for position, header in layout.scan_headers(data):
             next_offset = header.next_offset
-            records = read_records(memoryview(data)[position : position + header.size_bytes])
+            records = read_pairs(memoryview(data)[position : position + header.size_bytes])
             committed = None
             if header.is_control:
-                key = records[0][1].key if records else None
+                key = records[0][1] if records else None
                 committed = key is not None and marker_kind(key) == COMMIT
             batches.append(
                 Stored(
                     header.base_offset,
                     header.last_offset,
-                    [] if header.is_control else [(at, record.key or b"", record.value) for at, record in records],
+                    [] if header.is_control else [(at, key or b"", value) for at, key, value in records],
                     header.producer_id,
                     header.is_transactional,
                     committed,

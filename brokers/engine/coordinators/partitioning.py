@@ -5,16 +5,9 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final
 
-# Every heartbeat asks; beyond this many ids the hash is computed again.
-IDS_REMEMBERED_MAX: Final = 20_000
-
-from functools import lru_cache
-from typing import Final
-
 REMEMBERED_MAX: Final = 16_384
 
 
-@lru_cache(maxsize=IDS_REMEMBERED_MAX)
 def java_hash(text: str) -> int:
     """A string's hash as Java computes it: 31-polynomial over UTF-16 units, int32."""
     value = 0

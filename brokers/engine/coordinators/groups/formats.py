@@ -15,7 +15,6 @@ from typing import Final, NamedTuple, TypeVar
 from brokers.engine.wire.varints import MalformedVarint, read_unsigned
 
 OFFSET_KEY_VERSION: Final = 1
-OFFSET_KEY_VERSION_MAX: Final = 1
 GROUP_KEY_VERSION: Final = 2
 OFFSET_VALUE_VERSION: Final = 3
 # The only one that carries an expiry of its own.
@@ -39,6 +38,8 @@ _OFFSET_V3_HEAD = Struct(">hqih")
 _OFFSET_V1_HEAD = Struct(">hqh")
 _TWO_LONGS = Struct(">qq")
 _TWO_INTS = Struct(">ii")
+_OFFSET_KEY_HEADS: Final = (_SHORT.pack(OFFSET_KEY_VERSION), _SHORT.pack(0))
+_OFFSET_VALUE_HEAD: Final = _SHORT.pack(OFFSET_VALUE_VERSION)
 
 
 class UnknownFormat(ValueError):
@@ -140,9 +141,9 @@ def group_value(group: GroupRecord) -> bytes:
 
 def read_key(key: bytes) -> OffsetKey | GroupKey:
     """Raises UnknownFormat for a key of another kind, Unreadable for one that is cut off or too long."""
-    version = _version(key)
-    if 0 <= version <= OFFSET_KEY_VERSION_MAX:
+    if key[:2] in _OFFSET_KEY_HEADS:
         return _read_offset_key(key)
+    version = _version(key)
     if version == GROUP_KEY_VERSION:
         return _reading(key, lambda reader: GroupKey(reader.text()))
     raise UnknownFormat(f"keys of version {version} are not known")
@@ -165,9 +166,9 @@ def _read_offset_key(key: bytes) -> OffsetKey:
 
 def read_offset_value(value: bytes) -> OffsetValue:
     """Raises UnknownFormat, Unreadable."""
-    version = _known_version(value, "offsets")
-    if version == OFFSET_VALUE_VERSION:
+    if value[:2] == _OFFSET_VALUE_HEAD:
         return _read_offset_v3(value)
+    version = _known_version(value, "offsets")
 
     def read(reader: _Reader) -> OffsetValue:
         offset = reader.int64()

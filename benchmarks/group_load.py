@@ -1,0 +1,174 @@
+"""What committed offsets cost: loading a group of many, committing one by one, and fetching them all.
+
+    python -m benchmarks.group_load [--partitions 100000] [--commits 20000] [--directory D]
+
+The load is that of a coordinator that comes to lead a partition of the offsets topic: read from the page cache, parsed
+and replayed as in the broker, by the loop of one process. Commits are decided, appended and replayed one after the
+other, without a socket and without followers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import resource
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Final
+
+from brokers.engine.assembly.state_log import PartitionLog
+from brokers.engine.clock import SystemClock
+from brokers.engine.coordinators.groups.machine import GroupMachine
+from brokers.engine.coordinators.groups.offsets import Commit
+from brokers.engine.coordinators.outcome import PARKED, Now
+from brokers.engine.coordinators.runtime import Runtime
+from brokers.engine.coordinators.settings import GROUPS_TOPIC, GroupSettings
+from brokers.engine.coordinators.ticket import Ticket
+from brokers.engine.partitions.table import PartitionTable, StorageSettings
+from brokers.engine.pulse import Pulse
+
+GROUP: Final = "ins-aaaaaaaa.a-group-with-many-partitions"
+PARTITIONS_PER_TOPIC: Final = 1_000
+# As many as one request can hold.
+COMMITS_PER_BATCH: Final = 5_000
+NEVER_MS: Final = 1 << 62
+
+
+class Bench:
+    """One led partition of the offsets topic, and whoever coordinates it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.clock = SystemClock()
+        self.table = PartitionTable(StorageSettings(roots=(directory,), broker_id=1, cluster_id="benchmark"))
+        self.table.recover(self.clock.now_ms())
+        config = {"cleanup.policy": "compact", "segment.bytes": "104857600"}
+        partition = self.table.become_leader(GROUPS_TOPIC, 0, bytes(16), 0, config, now_ms=self.clock.now_ms())
+        engine: Any = SimpleNamespace(
+            pulse=Pulse(self.clock.now_ms(), NEVER_MS), loop=asyncio.get_running_loop(), clock=self.clock
+        )
+        self.partition = partition
+        self.log = PartitionLog(engine, partition)
+        self.runtime = self.coordinator()
+
+    def coordinator(self) -> Runtime[GroupMachine]:
+        runtime: Runtime[GroupMachine] = Runtime(
+            topic=GROUPS_TOPIC, make=lambda _: GroupMachine(GroupSettings()), loop=self, commit_timeout_ms=5_000
+        )
+        runtime.partitions = 1
+        return runtime
+
+    def now(self) -> Now:
+        return Now(self.clock.now_ms(), self.clock.monotonic_ms())
+
+    def call_later(self, delay_ms: int, callback: Callable[[], object]) -> Any:
+        return asyncio.get_running_loop().call_later(delay_ms / 1000, callback)
+
+    def spawn(self, work: Any) -> Any:
+        self.loading = asyncio.get_running_loop().create_task(work)
+        return self.loading
+
+    async def load(self) -> GroupMachine:
+        """By a coordinator that knows nothing yet."""
+        self.runtime.resign(0)
+        self.runtime = self.coordinator()
+        self.runtime.lead(self.log)
+        await self.loading
+        (shard,) = self.runtime.shards()
+        assert not shard.loading
+        return shard.machine
+
+    def ask(self, operation: Callable[[GroupMachine, Now, Ticket], Any]) -> Any:
+        reply = self.runtime.perform(GROUP, operation, Ticket(lambda code: code, lambda _: None))
+        assert reply is not PARKED, "nobody follows: what is appended is committed"
+        return reply
+
+    def commit(self, commits: list[Commit]) -> None:
+        codes = self.ask(lambda machine, now, _: machine.offsets.commit(now, GROUP, -1, "", None, commits))
+        assert not any(codes), codes
+
+
+def commits_of(start: int, number: int, offset: int) -> list[Commit]:
+    return [
+        Commit(f"ins-aaaaaaaa.topic-{at // PARTITIONS_PER_TOPIC}", at % PARTITIONS_PER_TOPIC, offset, 7, "metadata")
+        for at in range(start, start + number)
+    ]
+
+
+def rss_mb() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+async def measure(directory: Path, partitions: int, commits: int) -> None:
+    bench = Bench(directory)
+    await bench.load()
+    before_mb = rss_mb()
+    begun, cpu = time.perf_counter(), time.process_time()
+    for start in range(0, partitions, COMMITS_PER_BATCH):
+        bench.commit(commits_of(start, min(COMMITS_PER_BATCH, partitions - start), start))
+    took_s, cpu_s = time.perf_counter() - begun, time.process_time() - cpu
+    print(f"commit   {partitions} partitions in batches of {COMMITS_PER_BATCH}: {took_s:.2f} s, {cpu_s:.2f} CPU-s")
+
+    held_mb = rss_mb() - before_mb
+    machine = await _timed_load(bench)
+    assert len(machine.offsets) == partitions
+    print(f"memory   {held_mb:.0f} MB at most while {partitions} were committed")
+
+    one = commits_of(0, 1, 5)
+    begun, cpu = time.perf_counter(), time.process_time()
+    for _ in range(commits):
+        bench.commit(one)
+    took_s, cpu_s = time.perf_counter() - begun, time.process_time() - cpu
+    print(f"commit   one partition, {commits} times: {commits / took_s:.0f}/s, {cpu_s / commits * 1e6:.1f} us CPU each")
+
+    begun = time.perf_counter()
+    reply = bench.ask(lambda machine, _now, _: machine.offsets.fetch(GROUP, None, require_stable=True))
+    took_s = time.perf_counter() - begun
+    found = sum(len(lines) for _, lines in reply)
+    print(f"fetch    all {found} at once: {took_s * 1000:.0f} ms")
+    await _timed_load(bench)
+    bench.runtime.resign(0)
+    bench.table.close()
+
+
+async def _timed_load(bench: Bench) -> GroupMachine:
+    records = bench.partition.log_end_offset
+    begun, cpu = time.perf_counter(), time.process_time()
+    turn = asyncio.get_running_loop().create_task(_longest_turn())
+    machine = await bench.load()
+    took_s, cpu_s = time.perf_counter() - begun, time.process_time() - cpu
+    turn.cancel()
+    longest_ms = await turn
+    print(
+        f"load     {records} records, {bench.partition.size_bytes / 1e6:.1f} MB: {took_s:.2f} s, {cpu_s:.2f} CPU-s, "
+        f"nobody else waited more than {longest_ms:.0f} ms"
+    )
+    return machine
+
+
+async def _longest_turn() -> float:
+    """How long others had to wait for the loop at worst, until this is cancelled."""
+    longest_s, last = 0.0, time.perf_counter()
+    try:
+        while True:
+            await asyncio.sleep(0)
+            now = time.perf_counter()
+            longest_s, last = max(longest_s, now - last), now
+    except asyncio.CancelledError:
+        return longest_s * 1000
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--partitions", type=int, default=100_000)
+    parser.add_argument("--commits", type=int, default=20_000)
+    parser.add_argument("--directory", type=Path)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=given.directory) as directory:
+        asyncio.run(measure(Path(directory), given.partitions, given.commits))
+
+
+if __name__ == "__main__":
+    main()

