@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from brokers.engine.partitions.cleaning import Cleaner
+from brokers.engine.storage.compaction.job import Cleaned, CleaningFailed, Event, Finished
+from brokers.engine.storage.compaction.pacing import Pacer
+from brokers.engine.storage.compaction.run import Run
+from brokers.engine.storage.compaction.settings import CleanerSettings
+from brokers.engine.storage.files import StorageFailed
+from tests.simulate.cluster.broker import Process
 from tests.simulate.cluster.faults import Faults
 from tests.simulate.cluster.network import CLIENTS
 
@@ -14,10 +22,35 @@ if TYPE_CHECKING:
 CLIENT_WEIGHTS: Final = {
     "member_dies": 5, "member_pauses": 6, "client_resumes": 14, "member_leaves": 3, "member_comes": 8,
     "second_in_seat": 2, "producer_dies": 4, "producer_pauses": 5, "second_producer": 5, "producer_comes": 8,
-    "clients_cut_off": 6,
+    "clients_cut_off": 6, "compaction": 6,
 }  # fmt: skip
 MEMBERS_MAX: Final = 4
 PRODUCERS_MAX: Final = 3
+
+
+def _clean(process: Process) -> None:
+    """As `assembly.cleaning`, in this process."""
+    cleaner = Cleaner(process.table, CleanerSettings())
+    now_ms = process.clock.now_ms()
+    while (work := cleaner.plan(now_ms)) is not None:
+        checkpoint = partial(cleaner.checkpoint, work.partition.log.root)
+        events: list[Event] = []
+        try:
+            work.make_durable()
+            cleaner.durable(work)
+            if work.is_first:
+                checkpoint().write()
+            Run(work.job, events.append, Pacer(0.0, lambda: 0.0, lambda _: None)).run()
+            for event in events:
+                if isinstance(event, Cleaned):
+                    assert cleaner.swap_in(work, event, now_ms), "nobody else changes the log meanwhile"
+                elif isinstance(event, Finished):
+                    cleaner.finished(work, event)
+                    checkpoint().write()
+        except (CleaningFailed, OSError, StorageFailed):
+            # The disk, which somebody else will meet as well.
+            cleaner.given_up(work)
+            return
 
 
 class CoordinatorFaults(Faults):
@@ -122,6 +155,16 @@ class CoordinatorFaults(Faults):
         source, target = (id, CLIENTS) if self._dice.random() < 0.6 else (CLIENTS, id)
         self._run.network.sever(source, target)
         return f"from {source} to {target}"
+
+    # -- logs ----------------------------------------------------------------------------------------------------------
+
+    def compaction(self) -> str:
+        """What is not the last word about a group or a transaction goes."""
+        host = self._one(lambda host: host.is_running and host.process.is_listening)  # type: ignore[union-attr]
+        if host is None or host.process is None:
+            return ""
+        host.process.loop.call_soon(_clean, host.process)
+        return f"b{host.id}"
 
     # -- the end -------------------------------------------------------------------------------------------------------
 

@@ -33,7 +33,7 @@ SESSION_MS: Final = 400
 # A static member may miss a whole generation, and come back with the one before.
 STATIC_SESSION_MS: Final = 2_000
 REBALANCE_MS: Final = 600
-HEARTBEAT_MS: Final = (40, 60, 90)
+HEARTBEAT_MS: Final = (60, 90, 140)
 # How often a heartbeat is followed by a commit.
 COMMITS: Final = 0.6
 # How often a member that was sent away commits what it has done all the same.

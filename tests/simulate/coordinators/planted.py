@@ -10,8 +10,9 @@ import pytest
 from brokers.engine.coordinators import runtime
 from brokers.engine.coordinators.groups import offsets
 from brokers.engine.coordinators.groups.checking import check_member
+from brokers.engine.coordinators.groups.machine import GroupMachine
 from brokers.engine.coordinators.loading import load
-from brokers.engine.coordinators.outcome import NO_PRODUCER, PARKED, Outcome
+from brokers.engine.coordinators.outcome import PARKED, Outcome
 from brokers.engine.coordinators.shard import Shard
 from brokers.engine.coordinators.transactions.machine import TransactionMachine
 from brokers.engine.partitions.partition import Partition
@@ -35,18 +36,11 @@ def forget_pending_offsets(patch: pytest.MonkeyPatch) -> None:
     """Who loads a group passes over the commits of transactions that are open."""
 
     async def forgetful(shard: Shard[Any]) -> int:
-        machine = shard.machine
-        replay = machine.replay
-
-        def settled_only(key: bytes, value: bytes | None, offset: int, producer_id: int) -> None:
-            if producer_id == NO_PRODUCER:
-                replay(key, value, offset, producer_id)
-
-        machine.replay = settled_only
-        try:
-            return await load(shard)
-        finally:
-            del machine.replay
+        records = await load(shard)
+        if isinstance(shard.machine, GroupMachine):
+            for held in shard.machine.offsets.by_group.values():
+                held.pending.clear()
+        return records
 
     patch.setattr(runtime, "load", forgetful)
 

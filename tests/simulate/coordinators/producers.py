@@ -92,7 +92,7 @@ class Producer(Machine):
             try:
                 given = await self._initialise()
                 while not self._is_doubtful:
-                    await self.sleep(self.dice.choice((5, 20, 60)))
+                    await self.sleep(self.dice.choice((10, 40, 120)))
                     if not self.rests:
                         self.is_idle = False
                         await self._run(given)

@@ -33,7 +33,7 @@ class Reader(Machine):
 
     async def _live(self) -> None:
         while True:
-            await self.sleep(self.dice.choice((10, 30, 100)))
+            await self.sleep(self.dice.choice((30, 80, 200)))
             try:
                 await self._read()
             except Gone:
@@ -100,7 +100,7 @@ class Observer(Machine):
 
     async def _live(self) -> None:
         while self.told is None:
-            await self.sleep(self.dice.choice((10, 40, 120)))
+            await self.sleep(self.dice.choice((20, 60, 160)))
             try:
                 if self.dice.random() < 0.5:
                     await self.of_group(self.dice.choice(self._groups), self.dice.randrange(self._partitions))

@@ -31,6 +31,8 @@ GROUPS: Final = ("g0", "g1")
 # Instance ids of static members, by group; None for the others.
 SEATS: Final = {"g0": (None, None, None), "g1": ("i0", "i1", None)}
 IDS: Final = ("t0", "t1")
+# After everything is healed: longer than transactions and sessions last, on clocks that jumped, too.
+SETTLE_MS_MAX: Final = 25_000
 # How often a step harms somebody; in the others only time goes by.
 HARM_SHARE: Final = 0.16
 
@@ -165,7 +167,7 @@ class CoordinatorsRun(Stage):
         self.faults.heal()
         for producer in self.producers:
             producer.rests = True
-        self.settle(self._unsettled)
+        self.settle(self._unsettled, SETTLE_MS_MAX)
         for topic, partitions in self._topics.items():
             self._all_stable(topic, partitions)
         self._read_all()

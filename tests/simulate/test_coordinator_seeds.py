@@ -1,0 +1,50 @@
+"""Coordinators at random (PRODUCT: a failure found is a failure tested): some seeds, that the same seed takes the same
+steps, and that a run does what it is there for.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+
+from tests.simulate.__main__ import STEPS_OF_RUN, simulate
+from tests.simulate.coordinators.run import CoordinatorsRun
+from tests.simulate.matrix import quick_directory
+
+STEPS = STEPS_OF_RUN["coordinators"]
+# A moment of it here.
+SEEDS = int(os.environ.get("PENSTOCK_COORDINATOR_SEEDS", "5"))
+FIRST_SEED = 10_000
+
+
+@pytest.mark.timeout(7_200)
+def test_coordinators_keep_their_promises_whatever_goes_wrong(capsys: pytest.CaptureFixture[str]) -> None:
+    began_s = time.monotonic()
+    for seed in range(FIRST_SEED, FIRST_SEED + SEEDS):
+        simulate("coordinators", seed, STEPS)
+    took_s = time.monotonic() - began_s
+    with capsys.disabled():
+        print(f"\ncoordinators: {SEEDS} seeds of {STEPS} steps, {SEEDS * STEPS / took_s:.0f} steps a second")
+
+
+def test_the_same_seed_takes_the_same_steps_among_coordinators() -> None:
+    def taken() -> CoordinatorsRun:
+        with quick_directory() as home:
+            run = CoordinatorsRun(1, home)
+            try:
+                for _ in range(250):
+                    run.step()
+                run.finish()
+            finally:
+                run.close()
+            return run
+
+    run = taken()
+    assert run.history == taken().history
+    assert run.groups.commits_known > 20, "members commit"
+    assert run.groups.generations > 2, "groups rebalance"
+    assert run.transactions.commits > 5, "transactions are committed"
+    assert run.transactions.aborts > 0, "transactions are aborted"
+    assert run.transactions.records_read > 5, "committed records are read"
