@@ -42,7 +42,8 @@ class Entry:
         self.offset = -1
         self.owed: set[Partition] = set()
         self.previous = NOBODY
-        # What `previous` becomes with the next record of state Empty. Kafka does not keep it in the log either.
+        # What `previous` becomes with the next record of state Empty, which is decided together with it. Kafka does not
+        # keep it in the log either.
         self.previous_next = NOBODY
 
     def write(self, metadata: TransactionMetadata | None, offset: int) -> None:
@@ -58,7 +59,6 @@ class Entry:
             elif metadata.producer_epoch != before.producer_epoch:
                 # Fenced: whoever had the epoch before does not get on by repeating itself.
                 self.previous = NOBODY
-        self.previous_next = NOBODY
         self.written = metadata
         self.offset = offset
 

@@ -134,7 +134,19 @@ class Coordinator:
 
     @property
     def records(self) -> list[tuple[str, TransactionMetadata | None]]:
-        return [_decoded(key, value) for batch in self.log.batches for _, key, value in batch.records]
+        return self._records(self.log.end_offset)
+
+    @property
+    def committed_records(self) -> list[tuple[str, TransactionMetadata | None]]:
+        return self._records(self.log.high_watermark)
+
+    def _records(self, end_offset: int) -> list[tuple[str, TransactionMetadata | None]]:
+        return [
+            _decoded(key, value)
+            for batch in self.log.batches
+            for offset, key, value in batch.records
+            if offset < end_offset
+        ]
 
     def successor(self, records: int | None = None) -> Coordinator:
         """Another broker that took over, with the first so many batches of the log, all by default."""

@@ -69,6 +69,20 @@ def test_markers_that_come_too_late_change_nothing() -> None:
     assert len(coordinator.records) == records
 
 
+@pytest.mark.parametrize("committed", [True, False])
+def test_what_was_written_for_one_outcome_does_not_count_for_the_next(committed: bool) -> None:
+    """The same producer in the same epoch, one transaction later."""
+    coordinator, producer = brought_to(State.ONGOING)
+    coordinator.end(producer, committed)
+    (old,) = coordinator.sent
+    coordinator.write_markers()
+    coordinator.add(producer, A)
+    coordinator.end(producer, not committed)
+
+    assert coordinator.written(old, [A, B]) is False
+    assert coordinator.state() == ("PrepareAbort" if committed else "PrepareCommit")
+
+
 def test_a_transaction_without_partitions_completes_too() -> None:
     """Kafka takes an AddPartitionsToTxn that names none."""
     coordinator = Coordinator()

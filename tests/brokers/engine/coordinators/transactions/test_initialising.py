@@ -104,6 +104,20 @@ def test_a_beginning_without_an_epoch_forgets_the_one_before() -> None:
     assert coordinator.initialise(expected=first.identity) == FENCED
 
 
+def test_a_fence_forgets_the_epoch_before() -> None:
+    """Who repeats itself after that must not be given the epoch of the fence, which is nobody's."""
+    coordinator = Coordinator()
+    first = coordinator.begin()
+    second = coordinator.begin(expected=first.identity)
+    coordinator.add(second, A)
+    coordinator.initialise()
+    coordinator.write_markers()
+
+    assert coordinator.describe().producer_epoch == 2
+    assert coordinator.initialise(expected=first.identity) == FENCED
+    assert coordinator.initialise(expected=second.identity) == FENCED
+
+
 def test_a_retry_stays_possible_after_its_own_retry() -> None:
     coordinator = Coordinator()
     first = coordinator.begin()
@@ -119,6 +133,23 @@ def test_what_the_client_believes_must_be_so(identity: tuple[int, int]) -> None:
     coordinator.begin()
 
     assert coordinator.initialise(expected=identity) == FENCED
+
+
+@pytest.mark.parametrize("state", [State.ONGOING, State.PREPARE_COMMIT, State.COMPLETE_ABORT])
+def test_a_stranger_who_names_another_producer_id_disturbs_nobody(state: State) -> None:
+    coordinator, producer = brought_to(state)
+    records = len(coordinator.records)
+
+    assert coordinator.initialise(expected=(producer.producer_id + 1, producer.producer_epoch)) == FENCED
+    assert len(coordinator.records) == records
+
+
+def test_the_epoch_before_counts_with_its_own_producer_id_only() -> None:
+    coordinator = Coordinator()
+    first = coordinator.begin()
+    coordinator.begin(expected=first.identity)
+
+    assert coordinator.initialise(expected=(first.producer_id + 1, first.producer_epoch)) == FENCED
 
 
 def test_what_a_client_believes_of_an_id_nobody_knows_is_ignored() -> None:

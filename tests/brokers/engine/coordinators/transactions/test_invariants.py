@@ -161,8 +161,8 @@ class Transactions(RuleBasedStateMachine):
 
     def _unlearn(self, log: FakeLog) -> None:
         """Nobody was told of what is gone, so nothing holds it to that."""
-        self.seen = min(self.seen, len(log.batches))
         kept = Coordinator(log=log).records
+        self.seen = min(self.seen, len(kept))
         self.last = {name: record for name, record in kept if record is not None}
         self.outcomes, self.transaction = {}, dict.fromkeys(IDS, 0)
         for name, record in kept:
@@ -212,11 +212,10 @@ class Transactions(RuleBasedStateMachine):
     def markers_say_what_the_log_says(self) -> None:
         if not self.to_write:
             return
-        high_watermark = self.coordinator.log.high_watermark
         decided = {
             (one.producer_id, one.producer_epoch, one.state is State.PREPARE_COMMIT)
-            for batch, (_, one) in zip(self.coordinator.log.batches, self.coordinator.records, strict=True)
-            if batch.last_offset < high_watermark and one is not None and one.state in DECIDED
+            for _, one in self.coordinator.committed_records
+            if one is not None and one.state in DECIDED
         }
         for sent in self.to_write:
             assert (sent.producer_id, sent.producer_epoch, sent.committed) in decided, "told before it was durable"

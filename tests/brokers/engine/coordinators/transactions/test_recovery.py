@@ -90,6 +90,28 @@ def test_markers_of_an_uncommitted_decision_wait_until_it_cannot_be_lost() -> No
     assert successor.end(producer, committed=False) == ErrorCode.INVALID_TXN_STATE
 
 
+def test_nobody_is_judged_by_what_a_new_leader_is_not_sure_of() -> None:
+    """Its high watermark lags at first: a producer that is right would be told that it is fenced, and give up."""
+    coordinator, producer = brought_to(State.ONGOING)
+    log = FakeLog(leader_epoch=5)
+    log.batches = coordinator.log.batches
+    log.high_watermark = log.end_offset - 1
+
+    successor = Coordinator(log=log)
+
+    busy = ErrorCode.CONCURRENT_TRANSACTIONS
+    assert successor.add(producer, A) == busy
+    assert successor.end(producer, committed=True) == busy
+    assert successor.verify(producer, A) == {A: busy}
+    assert successor.initialise(expected=producer.identity).error == busy
+    assert successor.describe().error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert successor.list() == []
+    log.replicate()
+    assert successor.add(producer, A) == 0
+    assert successor.verify(producer, A) == {A: 0}
+    assert [one.state for one in successor.list()] == ["Ongoing"]
+
+
 def test_a_failover_in_the_middle_of_a_fence_leaves_the_zombie_fenced() -> None:
     coordinator, zombie = brought_to(State.ONGOING)
     coordinator.initialise()
