@@ -10,7 +10,6 @@ import itertools
 import os
 import threading
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,6 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.interop.groups import Group, committed, ends_of
-from tests.support.engine import EngineCluster
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
@@ -28,19 +26,12 @@ PARTITIONS = 6
 RECORDS_PER_S = 500
 CLIENTS = ("confluent-kafka", "kafka-python", "aiokafka")
 ALONE = CLIENTS if "PENSTOCK_INTEROP_MEMBERS" in os.environ else CLIENTS[:1]
-OVERRIDES = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "1000"}
-
-
-@pytest.fixture(scope="module")
-def bootstrap(zookeeper_address: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with EngineCluster(zookeeper_address, tmp_path_factory.mktemp("groups"), size=3, overrides=OVERRIDES) as cluster:
-        yield cluster.create_instance("ins-groups00").bootstrap
 
 
 @pytest.fixture
-def topic(bootstrap: str) -> str:
+def topic(coordinating_bootstrap: str) -> str:
     name = f"groups-{uuid.uuid4().hex[:12]}"
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient({"bootstrap.servers": coordinating_bootstrap})
     admin.create_topics([NewTopic(name, PARTITIONS, 3)])[name].result(30)
     return name
 
@@ -73,10 +64,10 @@ class Source:
 
 @pytest.mark.parametrize("client", ALONE)
 def test_members_join_leave_die_and_stop_and_every_record_is_read(
-    client: str, bootstrap: str, topic: str, tmp_path: Path
+    client: str, coordinating_bootstrap: str, topic: str, tmp_path: Path
 ) -> None:
-    with Group(bootstrap, f"group-{topic}", topic, PARTITIONS, tmp_path) as group:
-        with Source(bootstrap, topic):
+    with Group(coordinating_bootstrap, f"group-{topic}", topic, PARTITIONS, tmp_path) as group:
+        with Source(coordinating_bootstrap, topic):
             first = group.add(client)
             group.until_shared_by([first])
             second, third = group.add(client), group.add(client)
@@ -96,18 +87,20 @@ def test_members_join_leave_die_and_stop_and_every_record_is_read(
             )
             group.resume(fourth)
             group.until_shared_by([first, fourth])
-        ends = ends_of(bootstrap, topic, PARTITIONS)
+        ends = ends_of(coordinating_bootstrap, topic, PARTITIONS)
         group.until_all_read(ends)
         eventually(
-            lambda: committed(bootstrap, group.name, topic, PARTITIONS) == ends, within_s=30, what="the last commits"
+            lambda: committed(coordinating_bootstrap, group.name, topic, PARTITIONS) == ends,
+            within_s=30,
+            what="the last commits",
         )
         found = group.findings(ends)
         assert found.hold, found
 
 
-def test_a_cooperative_rebalance_stops_only_what_moves(bootstrap: str, topic: str, tmp_path: Path) -> None:
-    with Group(bootstrap, f"group-{topic}", topic, PARTITIONS, tmp_path, "cooperative-sticky") as group:
-        with Source(bootstrap, topic):
+def test_a_cooperative_rebalance_stops_only_what_moves(coordinating_bootstrap: str, topic: str, tmp_path: Path) -> None:
+    with Group(coordinating_bootstrap, f"group-{topic}", topic, PARTITIONS, tmp_path, "cooperative-sticky") as group:
+        with Source(coordinating_bootstrap, topic):
             first = group.add("confluent-kafka")
             group.until_shared_by([first])
             second = group.add("confluent-kafka")
@@ -115,14 +108,16 @@ def test_a_cooperative_rebalance_stops_only_what_moves(bootstrap: str, topic: st
             moved = [line.partition for line in group.lines(first) if line.kind == "revoked"]
             assert sorted(moved) == sorted(group.holds(second))
             assert len(moved) == PARTITIONS // 2
-        ends = ends_of(bootstrap, topic, PARTITIONS)
+        ends = ends_of(coordinating_bootstrap, topic, PARTITIONS)
         group.until_all_read(ends)
         assert group.findings(ends).hold
 
 
-def test_a_static_member_comes_back_without_a_rebalance(bootstrap: str, topic: str, tmp_path: Path) -> None:
-    with Group(bootstrap, f"group-{topic}", topic, PARTITIONS, tmp_path) as group:
-        with Source(bootstrap, topic):
+def test_a_static_member_comes_back_without_a_rebalance(
+    coordinating_bootstrap: str, topic: str, tmp_path: Path
+) -> None:
+    with Group(coordinating_bootstrap, f"group-{topic}", topic, PARTITIONS, tmp_path) as group:
+        with Source(coordinating_bootstrap, topic):
             first = group.add("confluent-kafka", instance="one")
             second = group.add("confluent-kafka", instance="two")
             group.until_shared_by([first, second])
@@ -132,14 +127,16 @@ def test_a_static_member_comes_back_without_a_rebalance(bootstrap: str, topic: s
             again = group.add("confluent-kafka", instance="two")
             eventually(lambda: group.holds(again) == had, within_s=30, what="the member back with what it had")
             assert len([line for line in group.lines(first) if line.kind == "assigned"]) == told
-        ends = ends_of(bootstrap, topic, PARTITIONS)
+        ends = ends_of(coordinating_bootstrap, topic, PARTITIONS)
         group.until_all_read(ends)
         assert group.findings(ends).hold
 
 
-def test_a_large_group_of_every_client_shares_the_topic(bootstrap: str, topic: str, tmp_path: Path) -> None:
-    with Group(bootstrap, f"group-{topic}", topic, PARTITIONS, tmp_path) as group:
-        with Source(bootstrap, topic):
+def test_a_large_group_of_every_client_shares_the_topic(
+    coordinating_bootstrap: str, topic: str, tmp_path: Path
+) -> None:
+    with Group(coordinating_bootstrap, f"group-{topic}", topic, PARTITIONS, tmp_path) as group:
+        with Source(coordinating_bootstrap, topic):
             members = [group.add(CLIENTS[number % len(CLIENTS)]) for number in range(MEMBERS)]
             held = min(MEMBERS, PARTITIONS)
             eventually(
@@ -158,7 +155,7 @@ def test_a_large_group_of_every_client_shares_the_topic(bootstrap: str, topic: s
                 within_s=120,
                 what="those that are left to share everything",
             )
-        ends = ends_of(bootstrap, topic, PARTITIONS)
+        ends = ends_of(coordinating_bootstrap, topic, PARTITIONS)
         group.until_all_read(ends)
         found = group.findings(ends)
         assert found.hold, found
