@@ -32,8 +32,8 @@ from brokers.engine.pulse import Pulse
 
 GROUP: Final = "ins-aaaaaaaa.a-group-with-many-partitions"
 PARTITIONS_PER_TOPIC: Final = 1_000
-# As many as one request can hold.
-COMMITS_PER_BATCH: Final = 5_000
+# As a consumer of many partitions commits.
+COMMITS_PER_BATCH: Final = 1_000
 NEVER_MS: Final = 1 << 62
 
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import structlog
+
 from brokers.engine.assembly.state_log import PartitionLog
 from brokers.engine.assembly.transactions import TRIM_INTERVAL_S, Transactions
 from brokers.engine.cluster.current import CurrentImage
+from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.cluster.image import ClusterImage
 from brokers.engine.coordinators.groups.machine import GroupMachine
 from brokers.engine.coordinators.outcome import Now
@@ -16,6 +19,8 @@ from brokers.engine.handlers.context import Engine
 from brokers.engine.lifecycle import Periodic
 from brokers.engine.pulse import Pulse
 from brokers.engine.replication.ports import Connect
+
+log = structlog.get_logger(__name__)
 
 
 class EngineLoop:
@@ -86,12 +91,22 @@ class Coordination:
                 for shard in self._groups.shards():
                     shard.act(lambda machine, now: machine.removals.topics_deleted(now, gone))
         if before.instances is not after.instances:
-            for instance_id in before.instances.keys() - after.instances.keys():
+            ended = before.instances.keys() - after.instances.keys()
+            for instance_id in ended:
                 self._forget_instance(instance_id)
+            if ended and after.controller_id == self._engine.broker_id:
+                self._engine.spawn(self._forget_in_zookeeper())
 
     def _forget_instance(self, instance_id: str) -> None:
         for shard in self._groups.shards():
             shard.act(lambda machine, now: machine.removals.instance_deleted(now, instance_id))
+
+    async def _forget_in_zookeeper(self) -> None:
+        """Offsets that old consumers of deleted instances kept there; what fails is tried with the next deletion."""
+        try:
+            await self._engine.store.remove_orphaned_legacy_offsets()
+        except ClusterError as error:
+            log.warning("legacy_offsets_not_removed", reason=str(error))
 
     def keep_going(self, periodic: Periodic) -> None:
         periodic.every(TRIM_INTERVAL_S, self._transactions.trim)

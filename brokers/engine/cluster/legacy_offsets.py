@@ -67,13 +67,21 @@ async def write(tree: Tree, group: str, offsets: Mapping[Key, int]) -> None:
             raise errors.Conflict("The offsets could not be written.")
 
 
-async def remove_instance(tree: Tree, instance_id: str) -> int:
-    """Takes away what a deleted instance left; answers how many groups. Running twice is harmless."""
+async def remove_orphans(tree: Tree) -> int:
+    """Takes away what instances left that are no more; answers how many groups. Running twice is harmless.
+
+    Instances are read after the groups: one whose group was seen and that lives is among them.
+    """
     names = await tree.children(paths.CONSUMERS) or []
-    own = [name for name in names if split_internal(paths.desanitise(name))[0] == instance_id]
-    for name in own:
+    living = frozenset(await tree.children(paths.INSTANCES) or ())
+    orphans = []
+    for name in names:
+        instance_id = split_internal(paths.desanitise(name))[0]
+        if instance_id is not None and instance_id not in living:
+            orphans.append(name)
+    for name in orphans:
         await _remove(tree, f"{paths.CONSUMERS}/{name}")
-    return len(own)
+    return len(orphans)
 
 
 async def _plan(tree: Tree, group: str, offsets: Mapping[Key, int]) -> list[Operation]:

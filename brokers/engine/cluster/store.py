@@ -180,9 +180,9 @@ class ClusterStore:
         """None for what was never written."""
         return await legacy_offsets.read(self.tree, group, keys)
 
-    async def remove_legacy_offsets(self, instance_id: str) -> int:
-        """What a deleted instance left; answers of how many groups."""
-        return await legacy_offsets.remove_instance(self.tree, instance_id)
+    async def remove_orphaned_legacy_offsets(self) -> int:
+        """What deleted instances left; answers of how many groups."""
+        return await legacy_offsets.remove_orphans(self.tree)
 
     # --- this broker --------------------------------------------------------------------------------------------
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from brokers.contract import paths
+from brokers.contract.documents import change_to_json
 from brokers.engine.cluster import legacy_offsets
 from brokers.engine.cluster.errors import StoreUnavailable
-from brokers.engine.cluster.tree import Create, Set
+from brokers.engine.cluster.tree import Create, Delete, Set
 from brokers.engine.protocol.errors import ErrorCode
 from tests.brokers.engine.handlers.conftest import MINE, House
 from tests.brokers.engine.handlers.offsets_asking import commit, coordinator_ready, fetch, offsets_of
@@ -140,9 +142,12 @@ async def test_what_a_deleted_instance_left_is_taken_away(house: House) -> None:
     await house.broker.create_topic(house.theirs, "orders")
     await commit(house.mine, {ORDERS: 5}, version=0)
     await commit(house.theirs, {ORDERS: 6}, version=0)
-    await house.broker.tree.commit([Create("/consumers/of-the-cluster")])
+    tree, nodes = house.broker.tree, house.broker.ensemble.nodes
+    await tree.commit([Create("/consumers/of-the-cluster")])
 
-    removed = await house.broker.broker.engine.store.remove_legacy_offsets(MINE)
+    announce = Create(paths.CHANGE_PREFIX, change_to_json([f"instances/{MINE}"]), sequence=True)
+    await tree.commit([Delete(paths.instance(MINE), None), announce])
 
-    assert removed == 1
-    assert sorted(await house.broker.tree.children("/consumers") or ()) == ["ins-bbbbbbbb.g", "of-the-cluster"]
+    await house.broker.until(lambda: f"/consumers/{MINE}.g" not in nodes)
+    assert sorted(await tree.children("/consumers") or ()) == ["ins-bbbbbbbb.g", "of-the-cluster"]
+    assert await house.broker.broker.engine.store.remove_orphaned_legacy_offsets() == 0
