@@ -236,7 +236,6 @@ class Group:
                 member = Member.restored(told, record.protocol)
             member.assignment = told.assignment
             self.add(member)
-        self.leader = record.leader
         self.generation = record.generation
         self.protocol_type = record.protocol_type or None
         self.protocol = record.protocol

@@ -6,6 +6,7 @@ import pytest
 
 from brokers.engine.coordinators.groups import joining, limits
 from brokers.engine.coordinators.groups.book import Groups
+from brokers.engine.coordinators.groups.group import State
 from brokers.engine.coordinators.groups.limits import (
     GROUPS_PER_INSTANCE_MAX,
     MEMBER_METADATA_BYTES_MAX,
@@ -51,6 +52,7 @@ def test_a_group_that_is_larger_than_is_allowed_by_now_gets_smaller() -> None:
     members = [Member(shard) for _ in range(3)]
     settle(*members)
     smaller = Shard(members_max=2, log=shard.log)
+    assert smaller.state is State.PREPARING
     for member in members:
         member.shard = smaller
 

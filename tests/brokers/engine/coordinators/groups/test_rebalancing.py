@@ -120,6 +120,23 @@ def test_static_members_stay_when_they_are_late_but_the_rebalance_is_put_off_whi
     assert static.take(static.join()).generation == 3
 
 
+def test_a_rebalance_that_was_put_off_ends_a_rebalance_timeout_later_with_who_came_meanwhile() -> None:
+    shard = Shard()
+    one, two = (Member(shard, instance=name, session_timeout_ms=REBALANCE_MS * 9) for name in ("a", "b"))
+    dynamic = Member(shard, session_timeout_ms=REBALANCE_MS * 9)
+    settle(one, two, dynamic)
+    dynamic.join(protocols=(("range", b"changed"),))
+    dynamic.leave()
+    shard.advance(REBALANCE_MS)
+    call = two.join()
+    assert call.replies == []
+
+    shard.advance(REBALANCE_MS)
+
+    assert two.take(call).leader == two.id
+    assert set(shard.group().members) == {one.id, two.id}
+
+
 def test_a_group_that_everybody_left_is_empty_in_another_generation_and_that_is_written_down() -> None:
     shard = Shard()
     member = Member(shard)

@@ -209,6 +209,11 @@ def test_coming_back_begins_a_session_and_the_one_before_does_not_end_it() -> No
     assert leader.beat() == 0
     assert again.beat() == 0
 
+    shard.advance(SESSION_MS - 1_000)
+    assert leader.beat() == 0
+    shard.advance(1_000)
+    assert again.beat() == UNKNOWN
+
 
 @pytest.mark.parametrize("may_skip", [False, True])
 def test_an_id_that_was_given_out_belongs_to_nobody_with_a_name(may_skip: bool) -> None:
