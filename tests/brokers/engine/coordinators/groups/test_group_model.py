@@ -32,7 +32,7 @@ PROTOCOLS = (
     (("sticky", b"s"), ("range", b"r")),
     (("range", b"r"), ("sticky", b"s")),
 )
-EXAMPLES = int(os.environ.get("PENSTOCK_GROUP_EXAMPLES", "25"))
+EXAMPLES = int(os.environ.get("PENSTOCK_GROUP_EXAMPLES", "60"))
 # The first two have a name of their own.
 STATICS = 2
 SLOTS = 5
