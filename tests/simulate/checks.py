@@ -9,6 +9,7 @@ from brokers.engine.partitions.partition import Partition
 from brokers.engine.records import batch as layout
 from brokers.engine.records.batch import BatchHeader
 from brokers.engine.records.builder import Record, read_records
+from brokers.engine.records.control import ABORT, read_marker
 from brokers.engine.storage.log import Log
 from brokers.engine.storage.lookups import first_at_or_after, greatest_timestamp
 from brokers.engine.storage.producer_state import CachedBatch
@@ -64,6 +65,7 @@ def check_promises(partition: Partition, model: Promises, step: int, *, power_lo
     _check_epochs(log, headers)
     if offsets == list(range(start, end)):
         _check_producers(log, found)
+    check_transactions(log)
     check_lookups(log, records)
     return found
 
@@ -108,6 +110,33 @@ def _check_producers(log: Log, found: list[Written]) -> None:
         assert isinstance(known, CachedBatch), f"producer {producer} may repeat offset {written.first}: {known}"
         assert known.last_offset == written.last
     assert log.producers.end_offset == log.log_end_offset
+
+
+def check_transactions(log: Log) -> None:
+    """Which transactions are open, and which each segment lists as aborted, is what the batches say (LOG-12, IDE-10).
+
+    A log that lost its beginning may know of older ones.
+    """
+    if log.log_start_offset:
+        return
+    opened: dict[int, int] = {}
+    for segment in log.segments:
+        expected = []
+        for position, header in segment.headers(0):
+            if header.is_control:
+                marker = read_marker(segment.batch_at(position, header.size_bytes))
+                first = opened.pop(header.producer_id, None)
+                if marker is not None and marker.kind == ABORT and first is not None:
+                    stable = min(opened.values(), default=header.next_offset)
+                    expected.append((header.producer_id, first, header.base_offset, stable))
+            elif header.is_transactional:
+                opened.setdefault(header.producer_id, header.base_offset)
+        index = segment.aborted
+        listed = [] if index is None else [tuple(index.entry(number)) for number in range(len(index))]
+        assert listed == expected, f"segment {segment.base_offset} lists {listed}"
+    known = log.producers.transactions
+    assert {producer: known.first_offset_of(producer) for producer in opened} == opened
+    assert len(known) == len(opened)
 
 
 def check_lookups(log: Log, records: list[tuple[int, Record]]) -> None:

@@ -8,7 +8,10 @@ from typing import Final
 from brokers.engine.partitions.cleaning import Cleaner
 from brokers.engine.partitions.deletion import delete_before
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
-from brokers.engine.records.builder import Record, build_batch
+from brokers.engine.partitions.transactions import EXEMPT
+from brokers.engine.records.batch import TRANSACTIONAL
+from brokers.engine.records.builder import Record, build_batch, read_records
+from brokers.engine.records.control import ABORT, COMMIT, end_marker
 from brokers.engine.storage import checkpoints
 from brokers.engine.storage.compaction.job import Cleaned, Event, Finished
 from brokers.engine.storage.compaction.pacing import Pacer
@@ -72,7 +75,15 @@ class SimulatedLog:
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
-    def append(self, count: int = 1, size: int = 40, shift_ms: int = 0, producer: int = -1, codec: int = 0) -> None:
+    def append(
+        self,
+        count: int = 1,
+        size: int = 40,
+        shift_ms: int = 0,
+        producer: int = -1,
+        codec: int = 0,
+        transactional: bool = False,
+    ) -> None:
         """One batch; `producer` >= 0 numbers it. Sent twice now and then: the second time nothing is written."""
         records = []
         for _ in range(count):
@@ -90,12 +101,28 @@ class SimulatedLog:
             data = build_batch(
                 records,
                 codec=codec,
+                attributes=TRANSACTIONAL if transactional else 0,
                 producer_id=producer,
                 producer_epoch=0 if producer >= 0 else -1,
                 base_sequence=sequence,
             )
-            answer = self.partition.append(memoryview(data), self.now_ms, acks=1, produce_version=9)
+            answer = self.partition.append(memoryview(data), self.now_ms, acks=1, produce_version=9, guard=EXEMPT)
             assert (answer.error_code, answer.base_offset) == (0, base), f"sent {again + 1} times: {answer}"
+        assert self.partition.log_end_offset == self.model.end
+        self.model.promise(self.step, killed_end=self.model.end)
+
+    def mark(self, producer: int, *, committed: bool) -> None:
+        """Ends the producer's transaction."""
+        marker = end_marker(
+            COMMIT if committed else ABORT,
+            timestamp_ms=self.now_ms,
+            producer_id=producer,
+            producer_epoch=0,
+            coordinator_epoch=0,
+        )
+        self.model.write([record for _, record in read_records(bytes(marker))], self.epoch, -1, -1)
+        answer = self.partition.append_marker(producer, 0, 0, committed, self.now_ms)
+        assert answer.error_code == 0, answer
         assert self.partition.log_end_offset == self.model.end
         self.model.promise(self.step, killed_end=self.model.end)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 CLIENT_WEIGHTS: Final = {
     "member_dies": 5, "member_pauses": 6, "client_resumes": 14, "member_leaves": 3, "member_comes": 8,
     "second_in_seat": 2, "producer_dies": 4, "producer_pauses": 5, "second_producer": 5, "producer_comes": 8,
-    "clients_cut_off": 6, "compaction": 6,
+    "clients_cut_off": 6, "compaction": 12,
 }  # fmt: skip
 MEMBERS_MAX: Final = 4
 PRODUCERS_MAX: Final = 3

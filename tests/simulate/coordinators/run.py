@@ -38,9 +38,9 @@ HARM_SHARE: Final = 0.16
 
 SETTINGS: Final = {
     "offsets.topic.num.partitions": str(STATE_PARTITIONS),
-    "offsets.topic.segment.bytes": "4000",
+    "offsets.topic.segment.bytes": "1500",
     "transaction.state.log.num.partitions": str(STATE_PARTITIONS),
-    "transaction.state.log.segment.bytes": "4000",
+    "transaction.state.log.segment.bytes": "1500",
     "offsets.commit.timeout.ms": "800",
     "group.initial.rebalance.delay.ms": "50",
     "group.min.session.timeout.ms": "100",
@@ -54,6 +54,8 @@ def settings() -> CoordinatorSettings:
 
 class CoordinatorsRun(Stage):
     """`step` raises BrokenPromise."""
+
+    compacted = (GROUPS_TOPIC, TRANSACTIONS_TOPIC)
 
     def __init__(self, seed: int, home: Path) -> None:
         super().__init__(seed, settings())
