@@ -22,7 +22,7 @@ from brokers.engine.partitions.table import PartitionTable, StorageSettings
 from brokers.engine.records.builder import Record, build_batch
 from tests.brokers.engine.partitions.transactional import KEY, NOW_MS, committed_records, end, write
 
-EXAMPLES: Final = int(os.environ.get("PENSTOCK_TRANSACTION_EXAMPLES", "40"))
+EXAMPLES: Final = int(os.environ.get("PENSTOCK_TRANSACTION_EXAMPLES", "25"))
 TOPIC, TOPIC_ID = "ins-a.orders", bytes(range(16))
 CONFIG = {"segment.bytes": "1500", "index.interval.bytes": "100", "file.delete.delay.ms": "0"}
 PRODUCERS: Final = (5, 6, 7, 8)

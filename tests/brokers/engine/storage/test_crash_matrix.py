@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulate.checks import check_compacted, check_files, check_promises
+from tests.simulate.checks import check_compacted, check_files, check_promises, check_transactions
 from tests.simulate.disk import Disk
 from tests.simulate.log import SimulatedLog
 from tests.simulate.matrix import Effort, crash_everywhere, quick_directory
@@ -132,8 +132,33 @@ def cleanings(log: SimulatedLog) -> None:
     log.append(1)
 
 
+def transactions(log: SimulatedLog) -> None:
+    """Some end in another segment than they begin in, and some after a clean stop."""
+    log.append(1)
+    log.append(2, producer=3, transactional=True)
+    log.append(1, producer=4, transactional=True)
+    log.mark(3, committed=False)
+    log.flush()
+    log.append(1, producer=5, transactional=True)
+    log.roll()
+    log.mark(4, committed=False)
+    log.append(1, producer=3, transactional=True)
+    log.flush()
+    log.roll()
+    log.mark(5, committed=True)
+    log.mark(3, committed=False)
+    log.append(1, producer=4, transactional=True)
+    log.truncate(8)
+    log.append(1, producer=5, transactional=True)
+    log.restart()
+    log.mark(5, committed=False)
+    log.roll()
+    log.append(1)
+
+
 SCENARIOS = (
     appends, rolls, flushes, sparse_index, retention, truncation, deleted_records, elections, clean_stops,
+    transactions,
 )  # fmt: skip
 
 
@@ -167,6 +192,8 @@ def test_a_crash_at_any_step_keeps_every_promise(
                 again.restart()
                 held = again.partition.log
                 assert (held.log_start_offset, held.log_end_offset) == (start, end + 2)
+                if not log.compacted:
+                    check_transactions(held)
             disk.end_process()
 
         tried = crash_everywhere(home, disk, check, EFFORT, log.model.at, first_step)
