@@ -155,8 +155,11 @@ def _fetched(call: Call, asked: _Asked, error: int, found: Found) -> OffsetFetch
 
 
 async def _fetch_groups(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
-    replies = []
-    for group in request.groups[:GROUPS_PER_REQUEST_MAX]:
+    replies: list[tuple[str, tuple[int, Found] | Awaitable[tuple[int, Found]]]] = []
+    for group in request.groups:
+        if len(replies) >= GROUPS_PER_REQUEST_MAX:
+            replies.append((group.group_id, (int(ErrorCode.INVALID_REQUEST), [])))
+            continue
         wanted = None if group.topics is None else [(topic.name, topic.partition_indexes) for topic in group.topics]
         replies.append((group.group_id, _Asked(call, group.group_id, wanted, request.require_stable).reply()))
     later = [reply for _, reply in replies if isinstance(reply, Awaitable)]

@@ -21,6 +21,8 @@ from brokers.engine.protocol.messages.offsets import (
 )
 
 GROUPS_PER_REQUEST_MAX: Final = 10_000
+# Each is an append.
+GROUPS_AT_ONCE: Final = 100
 
 
 async def offset_delete(call: Call, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
@@ -51,14 +53,15 @@ async def offset_delete(call: Call, request: OffsetDeleteRequest) -> OffsetDelet
 
 async def delete_groups(call: Call, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
     names = list(dict.fromkeys(request.groups_names))
-    codes = await asyncio.gather(*(_delete(call, name) for name in names[:GROUPS_PER_REQUEST_MAX]))
-    results = [
-        DeletableGroupResult(group_id=name, error_code=code)
-        for name, code in zip(names[:GROUPS_PER_REQUEST_MAX], codes, strict=True)
-    ]
-    beyond = int(ErrorCode.INVALID_REQUEST)
-    results += [DeletableGroupResult(group_id=name, error_code=beyond) for name in names[GROUPS_PER_REQUEST_MAX:]]
-    return DeleteGroupsResponse(results=results)
+    codes: list[int] = []
+    for start in range(0, min(len(names), GROUPS_PER_REQUEST_MAX), GROUPS_AT_ONCE):
+        codes += await asyncio.gather(*(_delete(call, name) for name in names[start : start + GROUPS_AT_ONCE]))
+        # Others have their turn, also where nobody had to be waited for.
+        await asyncio.sleep(0)
+    codes += [int(ErrorCode.INVALID_REQUEST)] * (len(names) - len(codes))
+    return DeleteGroupsResponse(
+        results=[DeletableGroupResult(group_id=name, error_code=code) for name, code in zip(names, codes, strict=True)]
+    )
 
 
 async def _delete(call: Call, name: str) -> int:

@@ -37,6 +37,7 @@ log = structlog.get_logger(__name__)
 
 NO_OFFSET: Final = -1
 NO_GENERATION: Final = -1
+TIMESTAMP_MAX: Final = (1 << 63) - 1
 # "The broker's own": how long an offset is kept, when it was committed.
 DEFAULT_RETENTION_MS: Final = -1
 
@@ -258,7 +259,9 @@ class ShardOffsets:
         timers: list[tuple[Hashable, int | None]] | None = None,
     ) -> Outcome:
         codes = self._codes(group_id, commits)
-        expire_ms = NO_TIMESTAMP if retention_ms == DEFAULT_RETENTION_MS else now.wall_ms + retention_ms
+        expire_ms = NO_TIMESTAMP
+        if retention_ms != DEFAULT_RETENTION_MS:
+            expire_ms = min(now.wall_ms + retention_ms, TIMESTAMP_MAX)
         records = []
         for commit, code in zip(commits, codes, strict=True):
             if code:

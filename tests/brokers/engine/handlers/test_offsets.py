@@ -7,6 +7,7 @@ import pytest
 from brokers.contract import paths
 from brokers.contract.documents import InstanceTopicDocument, change_to_json
 from brokers.engine.cluster.tree import Create, Delete
+from brokers.engine.handlers import offsets, offsets_admin
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.offsets import (
@@ -253,6 +254,25 @@ async def test_groups_are_deleted_each_for_itself(ready: House) -> None:
 
         assert found == {"g": 0, "nobody": ErrorCode.GROUP_ID_NOT_FOUND, "h": 0}
         assert await offsets_of(ready.mine) == {}
+
+
+async def test_more_groups_than_a_request_may_name_are_refused_by_name(
+    ready: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await commit(ready.mine, {ORDERS: 5})
+    monkeypatch.setattr(offsets, "GROUPS_PER_REQUEST_MAX", 1)
+    monkeypatch.setattr(offsets_admin, "GROUPS_PER_REQUEST_MAX", 1)
+    request = OffsetFetchRequest(
+        groups=[OffsetFetchRequestGroup(group_id=name, topics=None) for name in ("g", "h")],
+    )
+
+    answer = await ready.mine.call(ApiKey.OFFSET_FETCH, 8, request)
+
+    assert [(found.group_id, found.error_code) for found in answer.groups] == [
+        ("g", 0),
+        ("h", ErrorCode.INVALID_REQUEST),
+    ]
+    assert await delete_groups(ready.mine, "g", "h") == {"g": 0, "h": ErrorCode.INVALID_REQUEST}
 
 
 async def test_before_there_is_a_coordinator_nobody_answers(house: House) -> None:

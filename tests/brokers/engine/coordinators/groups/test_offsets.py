@@ -114,6 +114,14 @@ def test_a_retention_is_written_down_as_an_expiry(shard: Shard) -> None:
     assert read_offset_value(value) == OffsetValue(5, -1, "", wall_ms, wall_ms + 1_000)
 
 
+def test_a_retention_beyond_all_times_is_for_ever(shard: Shard) -> None:
+    assert commit(shard, Commit(TOPIC, 0, 5), retention_ms=(1 << 63) - 1).replies == [[0]]
+
+    held = shard.machine.offsets.of(GROUP)
+    assert held is not None
+    assert held.topics[TOPIC][0].expire_timestamp_ms == (1 << 63) - 1
+
+
 # -- when it may be told -----------------------------------------------------------------------------------------------
 
 
