@@ -62,8 +62,8 @@ class Stage(ABC):
     def states(self) -> Mapping[Any, PartitionStateDocument]:
         """Of all partitions that must not lose anything, by ZooKeeper."""
 
-    # Of these the leader's cleaner may take whole epochs away. A follower that still has them goes back to where it knows
-    # the leader's epochs (KIP-279), and what it lets go is not the last word about anything.
+    # Of these the leader's cleaner may take whole epochs away. A follower that still has them goes back to where it
+    # knows the leader's epochs (KIP-279), and what it lets go is not the last word about anything.
     compacted: Collection[str] = ()
 
     # -- what a run takes from the process -----------------------------------------------------------------------------
