@@ -53,9 +53,10 @@ async def offset_delete(call: Call, request: OffsetDeleteRequest) -> OffsetDelet
 
 async def delete_groups(call: Call, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
     names = list(dict.fromkeys(request.groups_names))
+    wanted = names[:GROUPS_PER_REQUEST_MAX]
     codes: list[int] = []
-    for start in range(0, min(len(names), GROUPS_PER_REQUEST_MAX), GROUPS_AT_ONCE):
-        codes += await asyncio.gather(*(_delete(call, name) for name in names[start : start + GROUPS_AT_ONCE]))
+    for start in range(0, len(wanted), GROUPS_AT_ONCE):
+        codes += await asyncio.gather(*(_delete(call, name) for name in wanted[start : start + GROUPS_AT_ONCE]))
         # Others have their turn, also where nobody had to be waited for.
         await asyncio.sleep(0)
     codes += [int(ErrorCode.INVALID_REQUEST)] * (len(names) - len(codes))
