@@ -15,6 +15,7 @@ urlpatterns = [
     path("instances/<str:instance_id>/traffic.json", overview.traffic, name="page-traffic"),
     path("instances/<str:instance_id>/why/", overview.why_part, name="page-why"),
     path("instances/<str:instance_id>/heaviest/", overview.topics_part, name="page-topics-part"),
+    path("instances/<str:instance_id>/behind/", groups.groups_part, name="page-groups-part"),
     path("instances/<str:instance_id>/throttle/", overview.throttle_page, name="page-throttle"),
     path("instances/<str:instance_id>/operations/<str:operation_id>/", changing.steps_part, name="page-steps"),
     path("instances/<str:instance_id>/quotas/", quotas.quotas_page, name="page-quotas"),

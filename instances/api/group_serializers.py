@@ -75,15 +75,15 @@ class ResetIn(StrictSerializer):
         max_value=OFFSET_MAX,
         help_text="Messages to skip; negative to read again.",
     )
-    topics = TopicChoice(
-        many=True,
+    topics = serializers.ListField(
+        child=TopicChoice(),
         required=False,
         min_length=1,
         max_length=RESET_TOPICS_MAX,
         help_text="Default: every partition the group has an offset of.",
     )
-    offsets = OffsetGiven(
-        many=True,
+    offsets = serializers.ListField(
+        child=OffsetGiven(),
         required=False,
         min_length=1,
         max_length=RESET_PARTITIONS_MAX,

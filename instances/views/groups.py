@@ -30,6 +30,8 @@ from tenants.views.base import Crumb, wording
 
 PERIOD_S = 3
 MEMBERS_SHOWN_MAX = 100
+GROUPS_SHOWN = 5
+GROUPS_COMPARED_MAX = 50
 UNDO_OFFERED_FOR = timedelta(hours=24)
 # Filter word in the URL -> Kafka's states.
 FILTERS: Mapping[str, tuple[str, ...]] = {
@@ -79,6 +81,25 @@ def groups_page(request: HttpRequest, instance: Instance) -> HttpResponse:
         }
     template = "instances/group_rows.html" if is_part else "instances/groups.html"
     return render_instance(request, template, instance, context, section="groups", crumbs=[(_("Groups"), None)])
+
+
+@instance_page(Scope.GROUPS_READ)
+@require_GET
+def groups_part(request: HttpRequest, instance: Instance) -> HttpResponse:
+    """Who is behind most, for the instance's page; where there are too many to ask them all, how many there are."""
+    page = group_selectors.group_page(instance, page_size=GROUPS_COMPARED_MAX)
+    is_whole = page.next_token is None
+    rows = group_selectors.with_lags(instance, page.rows) if is_whole else ()
+    worst = sorted(rows, key=lambda row: -1 if row.lag is None else row.lag, reverse=True)[:GROUPS_SHOWN]
+    context = {
+        "rows": worst,
+        "total": sum(page.counts.values()),
+        "filters": _filters(page.counts, ""),
+        "silent": page.silent,
+        "biggest": max((row.lag or 0 for row in worst), default=0),
+        "is_part": True,
+    }
+    return render_instance(request, "instances/groups_part.html", instance, context, section="overview")
 
 
 def _filters(counts: Mapping[str, int], chosen: str) -> list[tuple[str, str, int, bool]]:

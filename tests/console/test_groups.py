@@ -194,6 +194,18 @@ def test_transactions_in_flight_are_listed_with_their_age(
     assert "No transaction yet" in text_of(ida.get(at("page-transactions", instance), headers=LIVE))
 
 
+def test_the_instances_page_shows_who_is_behind_most(ida: Client, instance: Instance, groups: FakeGroups) -> None:
+    overview = text_of(ida.get(reverse("page-instance", args=[instance.pk])))
+    assert reverse("page-groups-part", args=[instance.pk]) in overview
+    part = text_of(ida.get(at("page-groups-part", instance)))
+    assert part.index("billing") < part.index("reports")
+    for number in range(60):
+        groups.add(instance.pk, f"g-{number:02}", {})
+    groups.looked_at.clear()
+    assert "No members: 61" in text_of(ida.get(at("page-groups-part", instance)))
+    assert groups.looked_at == []
+
+
 def test_an_instance_that_does_not_run_has_no_groups_to_show(ida: Client, instance: Instance) -> None:
     Instance.objects.filter(pk=instance.pk).update(phase="provisioning")
     assert "Groups appear with it." in text_of(ida.get(at("page-groups", instance)))

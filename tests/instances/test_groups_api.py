@@ -197,6 +197,7 @@ def test_offsets_are_reset(
         ({"to": "latest", "topics": [{"name": "clicks", "partitions": [0, 7]}]}, "/topics/0/partitions", "not_found"),
         ({"to": "shift", "by": 1, "topics": [{"name": "orders"}]}, "/by", "no_committed_offset"),
         ({"to": "given", "offsets": [{"topic": "t", "partition": 0, "offset": 1}] * 2}, "/offsets", "repeated"),
+        ({"to": "latest", "topics": [{"name": "clicks", "partition": 1}]}, "/topics/0/partition", "unknown_field"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_planned_is_refused_at_its_place(
