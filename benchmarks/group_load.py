@@ -143,18 +143,18 @@ async def _timed_load(bench: Bench) -> GroupMachine:
     longest_ms = await turn
     print(
         f"load     {records} records, {bench.partition.size_bytes / 1e6:.1f} MB: {took_s:.2f} s, {cpu_s:.2f} CPU-s, "
-        f"nobody else waited more than {longest_ms:.0f} ms"
+        f"in turns of at most {longest_ms:.0f} CPU-ms"
     )
     return machine
 
 
 async def _longest_turn() -> float:
-    """How long others had to wait for the loop at worst, until this is cancelled."""
-    longest_s, last = 0.0, time.perf_counter()
+    """The CPU time, in milliseconds, that others had to wait for the loop at worst, until this is cancelled."""
+    longest_s, last = 0.0, time.process_time()
     try:
         while True:
             await asyncio.sleep(0)
-            now = time.perf_counter()
+            now = time.process_time()
             longest_s, last = max(longest_s, now - last), now
     except asyncio.CancelledError:
         return longest_s * 1000
