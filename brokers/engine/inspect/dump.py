@@ -170,6 +170,8 @@ def _record_rows(batch: Batch) -> Iterator[Row]:
             ]
         if batch.header.is_control and record.key is not None and len(record.key) == 4:
             row["marker"] = _MARKERS.get(control.marker_kind(record.key), "unknown")
+            marker = control.read_marker(batch.data)
+            row["coordinator_epoch"] = None if marker is None else marker.coordinator_epoch
         yield row
 
 

@@ -8,23 +8,21 @@ from typing import NamedTuple
 
 from brokers.engine.inspect.findings import Findings
 from brokers.engine.inspect.reading import (
-    TRANSACTION_ENTRY,
     Batch,
     Unreadable,
     batches,
-    index_entries,
     offset_entries,
     segment_path,
     time_entries,
 )
 from brokers.engine.inspect.verify_state import EpochCheck, ProducerCheck
+from brokers.engine.inspect.verify_transactions import Ended, check_entries
 from brokers.engine.records.builder import records_block
 from brokers.engine.records.compression import Oversized, Undecodable
 from brokers.engine.records.walk import Malformed, check_fields
+from brokers.engine.storage.indexes import Aborted
 from brokers.engine.storage.log import RELATIVE_OFFSET_MAX
 from brokers.engine.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX
-
-ABORT_VERSION = 0
 
 
 class Rules(NamedTuple):
@@ -44,7 +42,6 @@ class Place(NamedTuple):
     base_offset: int
     last_offset: int
     max_timestamp: int
-    aborts: int  # the producer id of a control batch, -1 otherwise
 
 
 class SegmentCheck:
@@ -57,6 +54,8 @@ class SegmentCheck:
         self.rules = rules
         self.file = segment_path(directory, base, LOG_SUFFIX).name
         self.places: list[Place] = []
+        self.aborted: list[Aborted] = []
+        self.markers: dict[int, int] = {}  # offset of each marker → its producer
 
     def run(self, expected: int | None, epochs: EpochCheck, producers: ProducerCheck) -> int:
         """`expected` is the offset at which the previous segment ended, None for the first one."""
@@ -78,15 +77,16 @@ class SegmentCheck:
             self._check(found, next_offset)
             header = found.header
             epochs.see(self.file, found.position, header)
-            producers.see(header)
-            aborts = header.producer_id if header.is_control else -1
-            self.places.append(
-                Place(found.position, header.base_offset, header.last_offset, header.max_timestamp, aborts)
-            )
+            aborted = producers.see(found)
+            if aborted is not None:
+                self.aborted.append(aborted)
+            if header.is_control:
+                self.markers[header.last_offset] = header.producer_id
+            self.places.append(Place(found.position, header.base_offset, header.last_offset, header.max_timestamp))
             next_offset = max(next_offset, header.next_offset)
         self._check_offset_index()
         self._check_time_index()
-        self._check_transaction_index()
+        self._check_transaction_index(producers.transactions.first_offset or 0)
         return next_offset
 
     def _check(self, batch: Batch, next_offset: int) -> None:
@@ -126,7 +126,7 @@ class SegmentCheck:
         path = segment_path(self.directory, self.base, suffix)
         if path.exists():
             return path
-        if self.places and suffix != TRANSACTION_INDEX_SUFFIX:
+        if self.places:
             if self.rules.whole:
                 self.findings.fault(path.name, "is missing; the next start reads the segment to rebuild it")
             else:
@@ -195,22 +195,10 @@ class SegmentCheck:
         if self.rules.whole and latest > before[0]:
             self.findings.fault(path.name, f"ends with {before[0]}, the segment's greatest timestamp is {latest}")
 
-    def _check_transaction_index(self) -> None:
-        path = self._existing(TRANSACTION_INDEX_SUFFIX)
-        if path is None:
-            return
-        found = index_entries(path, TRANSACTION_ENTRY)
-        _check_tail(self.findings, path.name, found.zero_bytes, found.odd_bytes)
-        markers = {place.last_offset: place.aborts for place in self.places}
-        before = -1
-        for number, (version, producer_id, first, last, stable) in enumerate(found.entries):
-            at = number * TRANSACTION_ENTRY.size
-            if version != ABORT_VERSION or last <= before or not 0 <= first <= last or stable > last + 1:
-                self.findings.fault(path.name, "is no aborted transaction", position=at, offset=last)
-            elif markers.get(last) != producer_id:
-                what = f"producer {producer_id} ends no transaction at this offset"
-                self.findings.fault(path.name, what, position=at, offset=last)
-            before = last
+    def _check_transaction_index(self, log_start_offset: int) -> None:
+        path = segment_path(self.directory, self.base, TRANSACTION_INDEX_SUFFIX)
+        ended = Ended(self.aborted, self.markers, log_start_offset)
+        check_entries(path, ended, self.findings, gaps=self.rules.gaps, whole=self.rules.whole)
 
 
 def _check_tail(findings: Findings, file: str, zero_bytes: int, odd_bytes: int) -> None:

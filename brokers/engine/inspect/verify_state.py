@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Final
 
 from brokers.engine.inspect.findings import Findings
+from brokers.engine.inspect.reading import Batch
+from brokers.engine.inspect.verify_transactions import TransactionCheck
 from brokers.engine.records.batch import BatchHeader
 from brokers.engine.storage import leader_epochs
 from brokers.engine.storage.checkpoints import Unreadable, parse_lines, render_lines
 from brokers.engine.storage.directories import PARTITION_METADATA_FILE
+from brokers.engine.storage.indexes import Aborted
 from brokers.engine.storage.producer_state import ProducerState, snapshot_path
 
 NO_EPOCH: Final = -1
@@ -91,12 +94,12 @@ class ProducerCheck:
         self._waiting = sorted(snapshots, reverse=True)
         self._findings = findings
         self._last: dict[int, tuple[int, int, int, int]] = {}
-        self._first_offset: int | None = None
+        self.transactions = TransactionCheck()
 
-    def see(self, header: BatchHeader) -> None:
+    def see(self, batch: Batch) -> Aborted | None:
+        """The transaction that the batch, a marker, aborts."""
+        header = batch.header
         self._settle(header.base_offset)
-        if self._first_offset is None:
-            self._first_offset = header.base_offset
         if header.producer_id >= 0 and not header.is_control:
             self._last[header.producer_id] = (
                 header.producer_epoch,
@@ -104,6 +107,7 @@ class ProducerCheck:
                 header.last_offset,
                 header.last_offset_delta,
             )
+        return self.transactions.see(batch)
 
     def end(self, log_end_offset: int) -> None:
         self._settle(log_end_offset)
@@ -123,13 +127,18 @@ class ProducerCheck:
         if not state.restore(content, offset) or len(content) != len(state.to_bytes()):
             self._findings.fault(path.name, "its checksum or version is wrong; an older one is used", offset=offset)
             return
+        first_offset = self.transactions.first_offset
         for producer_id, entry in state.producers.items():
+            opened = entry.transaction_first_offset
+            what = "" if self._gaps else self.transactions.fault_of(producer_id, opened, entry.coordinator_epoch)
+            if what:
+                self._findings.fault(path.name, what, offset=offset)
             if not entry.batches:
                 continue
             batch = entry.batches[-1]
             stored = (entry.epoch, batch.last_sequence, batch.last_offset, batch.offset_delta)
             seen = self._last.get(producer_id)
-            known = self._first_offset is not None and batch.last_offset >= self._first_offset and not self._gaps
+            known = first_offset is not None and batch.last_offset >= first_offset and not self._gaps
             if batch.last_offset >= offset or (known and seen is not None and seen != stored):
                 before = "nothing" if seen is None else f"sequence {seen[1]} at offset {seen[2]}"
                 what = f"producer {producer_id} wrote {before}, not {batch.last_sequence} at {batch.last_offset}"

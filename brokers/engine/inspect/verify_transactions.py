@@ -1,0 +1,99 @@
+"""Following transactions through a log: which are open, and how those ended that did (TXN-14, LOG-12)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from brokers.engine.inspect.findings import Findings
+from brokers.engine.inspect.reading import TRANSACTION_ENTRY, Batch, Entries, index_entries
+from brokers.engine.records.control import ABORT, read_marker
+from brokers.engine.storage.indexes import ABORTED_VERSION, Aborted
+
+NOT_OPEN = -1
+
+
+class TransactionCheck:
+    """Fed with every batch. `first_offset` is where the log begins, None before its first batch."""
+
+    def __init__(self) -> None:
+        self.first_offset: int | None = None
+        self._open: dict[int, int] = {}
+        self._coordinators: dict[int, int] = {}
+
+    def see(self, batch: Batch) -> Aborted | None:
+        """The transaction that the batch, a marker, aborts."""
+        header = batch.header
+        if self.first_offset is None:
+            self.first_offset = header.base_offset
+        if not header.is_control:
+            if header.is_transactional:
+                self._open.setdefault(header.producer_id, header.base_offset)
+            return None
+        marker = read_marker(batch.data) if batch.intact else None
+        if marker is None:
+            return None
+        self._coordinators[header.producer_id] = marker.coordinator_epoch
+        first = self._open.pop(header.producer_id, NOT_OPEN)
+        if first == NOT_OPEN or marker.kind != ABORT:
+            return None
+        return Aborted(
+            header.producer_id, first, header.last_offset, min(self._open.values(), default=header.next_offset)
+        )
+
+    def fault_of(self, producer_id: int, first_offset: int, coordinator_epoch: int) -> str:
+        """What is wrong with that as the state of a producer by now, empty if nothing is. What began before the log
+        cannot be judged.
+        """
+        if self.first_offset is None or 0 <= first_offset < self.first_offset:
+            return ""
+        first = self._open.get(producer_id, NOT_OPEN)
+        if first != first_offset:
+            was = "no open transaction" if first == NOT_OPEN else f"a transaction open from offset {first}"
+            return f"producer {producer_id} had {was}, not {first_offset}"
+        known = self._coordinators.get(producer_id, coordinator_epoch)
+        if known != coordinator_epoch:
+            return f"producer {producer_id} was told by coordinator epoch {known}, not {coordinator_epoch}"
+        return ""
+
+
+class Ended(NamedTuple):
+    """What the log tells of one segment: the transactions that were aborted in it, and the producer of each marker, by
+    its offset; `log_start_offset` is where the log begins.
+    """
+
+    aborted: list[Aborted]
+    markers: dict[int, int]
+    log_start_offset: int
+
+
+def check_entries(path: Path, ended: Ended, findings: Findings, *, gaps: bool, whole: bool) -> None:
+    """Compares a `.txnindex` with what its segment tells. With `gaps` a cleaner may have taken the data of some
+    transactions, and `whole` tells that none may be missing.
+    """
+    found = index_entries(path, TRANSACTION_ENTRY) if path.exists() else Entries([], 0, 0)
+    if found.odd_bytes:
+        findings.fault(path.name, f"{found.odd_bytes} bytes at its end are no whole entry")
+    if found.zero_bytes:
+        findings.note(path.name, f"{found.zero_bytes} bytes of zeros at its end, as Apache Kafka preallocates")
+    missing = {aborted.marker_offset: aborted for aborted in ended.aborted}
+    before = -1
+    for number, (version, *fields) in enumerate(found.entries):
+        entry = Aborted(*fields)
+        offset = entry.marker_offset
+        right = missing.pop(offset, None)
+        what = ""
+        if version != ABORTED_VERSION or offset <= before or not 0 <= entry.first_offset <= offset:
+            what = "is no aborted transaction"
+        elif right is not None and right != entry and not gaps:
+            what = f"says {tuple(entry)}, the log {tuple(right)}"
+        elif ended.markers.get(offset) != entry.producer_id or (
+            right is None and not gaps and entry.first_offset >= ended.log_start_offset
+        ):
+            what = f"producer {entry.producer_id} ends no transaction at this offset"
+        if what:
+            findings.fault(path.name, what, position=number * TRANSACTION_ENTRY.size, offset=offset)
+        before = offset
+    if missing and whole and not gaps:
+        offset = min(missing)
+        findings.fault(path.name, f"does not list the transaction that is aborted at offset {offset}", offset=offset)
