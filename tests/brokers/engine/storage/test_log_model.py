@@ -19,8 +19,8 @@ from brokers.engine.storage.files import OpenFiles
 from brokers.engine.storage.flushing import FlushJob
 from brokers.engine.storage.log import LogConfig
 from brokers.engine.storage.recovery import create_log, load_log, truncate_log
-from brokers.engine.storage.transactions import take_in
 from brokers.engine.storage.retention import RetentionRules
+from brokers.engine.storage.transactions import take_in
 from tests.brokers.engine.storage.logs import NOW_MS
 from tests.simulate.checks import check_lookups, read_all
 from tests.simulate.matrix import quick_directory

@@ -12,15 +12,19 @@ from typing import Any
 
 import pytest
 
-from brokers.engine.records.builder import Record
+from brokers.engine.records.batch import TRANSACTIONAL, read_header
+from brokers.engine.records.builder import Record, build_batch
+from brokers.engine.records.control import ABORT, end_marker
 from brokers.engine.storage.compaction import swap
 from brokers.engine.storage.compaction.job import Cleaned
 from brokers.engine.storage.log import Log, LogConfig
+from brokers.engine.storage.transactions import take_in
 from tests.brokers.engine.storage.compaction.cleaning import job_for, run
 from tests.brokers.engine.storage.logs import NOW_MS, append, new_log, read_all, reopen
 
 CONFIG = LogConfig(index_limits=(64, 10_000))
 KEYS = 4
+ABORTED_KEY = b"aborted"
 
 
 class Died(BaseException):
@@ -48,17 +52,29 @@ def dying_at(step: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[]
         yield lambda: done
 
 
+def _aborted_transaction(log: Log) -> None:
+    """Its data goes; the marker, and its entry in the list, stay for this run (CMP-22)."""
+    data = build_batch(
+        [Record(NOW_MS, ABORTED_KEY, b"v")], attributes=TRANSACTIONAL, producer_id=7, producer_epoch=0, base_sequence=0
+    )
+    marker = end_marker(ABORT, timestamp_ms=NOW_MS, producer_id=7, producer_epoch=0, coordinator_epoch=0)
+    for one in (data, marker):
+        log.append(memoryview(one), 0, NOW_MS, 0, NOW_MS)
+        take_in(log, read_header(one), one, log.active)
+
+
 def _dirty_log(directory: Path) -> tuple[Log, list[tuple[int, Record]]]:
     """Three closed segments, the last records of whose keys lie in the first, the second and the active one."""
     log = new_log(directory, CONFIG)
+    _aborted_transaction(log)
     for number in range(9):
         append(log, [Record(NOW_MS + number, b"%d" % (number % KEYS), b"%d" % number)])
         if number % 3 == 2:
             log.roll(NOW_MS)
     append(log, [Record(NOW_MS, b"0", b"active")])
     for segment in log.segments:
-        segment.offset_index.store()
-        segment.time_index.store()
+        for index in segment.indexes():
+            index.store()
     return log, read_all(log)
 
 
@@ -67,19 +83,24 @@ def _check(log: Log, written: list[tuple[int, Record]]) -> None:
     found = read_all(log)
     assert set(found) <= set(written)
     assert found == sorted(found, key=lambda pair: pair[0])
-    latest = {record.key: (offset, record) for offset, record in written}
+    latest = {record.key: (offset, record) for offset, record in written if record.key != ABORTED_KEY}
     assert set(latest.values()) <= set(found)
     assert log.log_end_offset == written[-1][0] + 1
     names = [path.name for path in Path(log.directory).iterdir()]
     assert not [name for name in names if name.endswith((".cleaned", ".swap", ".deleted"))]
     logs = {name for name in names if name.endswith(".log")}
     assert logs == {f"{held.base_offset:020d}.log" for held in log.segments}
+    lists = {name for name in names if name.endswith(".txnindex")}
+    assert lists == {f"{held.base_offset:020d}.txnindex" for held in log.segments if held.aborted is not None}
+    for index in (held.aborted for held in log.segments if held.aborted is not None):
+        # Recovery lists nothing whose data is gone.
+        assert [tuple(index.entry(number)) for number in range(len(index))] in ([(7, 0, 1, 2)], [])
 
 
 def _attempt(directory: Path, group: Cleaned, step: int, monkeypatch: pytest.MonkeyPatch) -> bool:
     """A swap that dies at `step`; False if it had fewer operations."""
     log, _ = reopen(directory, CONFIG, clean=False)
-    for part in (".log", ".index", ".timeindex"):  # the start removed what nobody had asked for
+    for part in (".log", ".index", ".timeindex", ".txnindex"):  # the start removed what nobody had asked for
         source = directory.parent / "cleaned" / f"{group.base_offset:020d}{part}.cleaned"
         shutil.copy(source, directory / source.name)
     with dying_at(step, monkeypatch):
@@ -130,4 +151,4 @@ def test_whatever_step_the_broker_dies_at_no_last_value_is_lost(
             if not died:
                 break
     assert steps > 12
-    assert len(read_all(reopen(crashed, CONFIG, clean=clean)[0])) == 1 + KEYS
+    assert len(read_all(reopen(crashed, CONFIG, clean=clean)[0])) == 1 + KEYS + 1, "the marker is a record too"
