@@ -54,6 +54,9 @@ _OF_APPEND: Final[Mapping[int, ErrorCode]] = {
     ErrorCode.INVALID_FETCH_SIZE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
 }
 
+_NOTHING: Final[Mapping[int, Committed]] = {}
+_NONE: Final = Committed(NO_OFFSET, NO_LEADER_EPOCH, "", NO_TIMESTAMP, NO_TIMESTAMP, -1)
+
 
 class Commit(NamedTuple):
     """What is committed for one partition, by its internal topic. `timestamp_ms` -1: when it comes."""
@@ -323,17 +326,13 @@ class ShardOffsets:
         unstable = held if require_stable and held is not None and held.pending else None
         reply = []
         for topic, partitions in wanted:
-            known: Mapping[int, Committed] = {} if held is None else held.topics.get(topic, {})
-            lines = []
-            for partition in partitions:
-                if unstable is not None and unstable.is_pending(topic, partition):
-                    code = int(ErrorCode.UNSTABLE_OFFSET_COMMIT)
-                    lines.append(Fetched(partition, NO_OFFSET, NO_LEADER_EPOCH, "", code))
-                    continue
-                entry = known.get(partition)
-                if entry is None:
-                    lines.append(Fetched(partition, NO_OFFSET, NO_LEADER_EPOCH, ""))
-                else:
-                    lines.append(Fetched(partition, entry.offset, entry.leader_epoch, entry.metadata))
+            known: Mapping[int, Committed] = _NOTHING if held is None else held.topics.get(topic, _NOTHING)
+            lines = [Fetched(index, *known.get(index, _NONE)[:3]) for index in partitions]
+            if unstable is not None:
+                lines = [_unstable(line) if unstable.is_pending(topic, line.partition) else line for line in lines]
             reply.append((topic, lines))
         return Outcome(reply, reads=True)
+
+
+def _unstable(line: Fetched) -> Fetched:
+    return Fetched(line.partition, NO_OFFSET, NO_LEADER_EPOCH, "", int(ErrorCode.UNSTABLE_OFFSET_COMMIT))
