@@ -44,12 +44,24 @@ def end(book: Book, transactional_id: str, producer_id: int, producer_epoch: int
         return Outcome(int(ErrorCode.CONCURRENT_TRANSACTIONS))
     if known.state is not State.ONGOING:
         code = _DECIDED_BEFORE.get((known.state, committed), ErrorCode.INVALID_TXN_STATE)
-        return Outcome(int(code))
+        return _again(known) if code == ErrorCode.NONE else Outcome(int(code))
     prepared = known.prepared(committed, now.wall_ms)
     return Outcome(
         int(ErrorCode.NONE),
         [record_of(prepared)],
         effects=[markers_of(book, prepared)],
+        refused=lambda code: Outcome(coordinator_error(code)),
+        late=coordinator_error,
+    )
+
+
+def _again(known: TransactionMetadata) -> Outcome:
+    """It has ended as it is to end. The record is written once more: a coordinator that was deposed and does not know
+    it would take the end of the transaction before for the end of this one, of which it has not heard.
+    """
+    return Outcome(
+        int(ErrorCode.NONE),
+        [record_of(known)],
         refused=lambda code: Outcome(coordinator_error(code)),
         late=coordinator_error,
     )
@@ -63,9 +75,6 @@ def markers_written(book: Book, sent: SendMarkers, partitions: Collection[Partit
     known = None if entry is None else entry.visible
     if entry is None or known is None or not _is_of(sent, book, known):
         return Outcome(False)
-    if entry.pending:
-        # The last record is on its way.
-        return Outcome(True)
     entry.owed.difference_update(partitions)
     return complete(book, sent.transactional_id, now)
 
