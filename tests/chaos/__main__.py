@@ -3,6 +3,8 @@
 Ends with 0 if no acknowledged record was lost, none changed its place, and every replica holds the same; else with 1.
 The verbs: `kill` a random broker with kill -9, `pause` it with SIGSTOP for 5 to 60 s, `rolling` restarts one after the
 other, `zookeeper` is away for a minute.
+
+Other workloads: `exactly-once` (`exactly_once`) and `group` (`membership`), with verbs of their own.
 """
 
 from __future__ import annotations
@@ -23,14 +25,19 @@ from kazoo.exceptions import KazooException
 from config.embedded.java import find_java
 from config.embedded.process import free_port, wait_until
 from config.embedded.zookeeper import EmbeddedZooKeeper
-from tests.chaos import replicas
+from tests.chaos import exactly_once, membership, replicas
 from tests.chaos.faults import Faults, last
 from tests.chaos.verdict import differing, judge
 from tests.chaos.workload import Workload
 from tests.support.engine import EngineCluster
 from tests.support.waiting import eventually
 
-VERBS = ("kill", "pause", "rolling", "zookeeper")
+VERBS = {
+    "records": ("kill", "pause", "rolling", "zookeeper"),
+    "exactly-once": exactly_once.VERBS,
+    "group": membership.VERBS,
+}
+RECORDS_PER_S = {"records": 4_000, "exactly-once": 400, "group": 400}
 PARTITIONS = 6
 ZOOKEEPER_AWAY_S = 60.0
 IN_SYNC_TIMEOUT_S = 90.0
@@ -46,6 +53,7 @@ class Given:
     away_s: tuple[float, float] = (0.5, 4.0)
     paused_s: tuple[float, float] = (5.0, 60.0)
     zookeeper_away_s: float = ZOOKEEPER_AWAY_S
+    workload: str = "records"
 
 
 BEGAN_S = time.monotonic()
@@ -58,8 +66,10 @@ def say(line: str) -> None:
 def run(given: Given, zookeeper: EmbeddedZooKeeper, directory: Path) -> bool:
     """One run; whether everything that was promised held."""
     rolls = random.Random(given.seed)
-    overrides = {"replica.lag.time.max.ms": "10000"}
+    overrides = {"replica.lag.time.max.ms": "10000", "group.min.session.timeout.ms": "1000"}
     cluster = EngineCluster(zookeeper.address, directory, size=3, overrides=overrides)
+    if given.workload != "records":
+        return _run_clients(given, cluster, rolls)
     with cluster:
         instance = cluster.create_instance("ins-chaos000")
         admin = AdminClient({"bootstrap.servers": instance.bootstrap})
@@ -88,6 +98,19 @@ def run(given: Given, zookeeper: EmbeddedZooKeeper, directory: Path) -> bool:
         eventually(lambda: replicas.all_in_sync(cluster), within_s=IN_SYNC_TIMEOUT_S, what="all replicas in sync")
         verdicts = [_judged(load) for load in loads]
     return _equal(cluster) and all(verdicts)
+
+
+def _run_clients(given: Given, cluster: EngineCluster, rolls: random.Random) -> bool:
+    """A workload of applications, whose verbs are its own."""
+    kind = exactly_once.ExactlyOnce if given.workload == "exactly-once" else membership.Membership
+    with cluster:
+        instance = cluster.create_instance("ins-chaos000")
+        workload = kind(cluster, instance, rolls, say, records_per_s=given.records_per_s)
+        faults = Faults(cluster, rolls, say, between_s=given.between_s, away_s=given.away_s)
+        holds = workload.run(given.seconds, list(given.verbs), faults, given.between_s)
+        say(f"{faults.count} faults to brokers, {faults.controllers} of them to the controller")
+        eventually(lambda: replicas.all_in_sync(cluster), within_s=IN_SYNC_TIMEOUT_S, what="all replicas in sync")
+    return _equal(cluster) and holds
 
 
 def _disturb(
@@ -193,16 +216,28 @@ def main() -> int:
     )
     parser.add_argument("--seconds", type=float, default=300.0)
     parser.add_argument("--seed", type=int, default=None, help="drawn and printed if it is not given")
-    parser.add_argument("--verbs", default="kill", help=f"some of {','.join(VERBS)}")
-    parser.add_argument("--records-per-second", type=int, default=4_000, help="of both producers together")
+    parser.add_argument("--workload", choices=sorted(VERBS), default="records")
+    parser.add_argument(
+        "--verbs", help="; ".join(f"{name}: some of {','.join(verbs)}" for name, verbs in VERBS.items())
+    )
+    parser.add_argument("--records-per-second", type=int, default=None, help="of all producers together")
+    parser.add_argument("--between", type=float, nargs=2, default=(5.0, 15.0), help="seconds between two faults")
     parser.add_argument("--keep", type=Path, help="a directory for logs and data, which is kept")
     options = parser.parse_args()
-    verbs = options.verbs.split(",")
-    if unknown := set(verbs) - set(VERBS):
+    known = VERBS[options.workload]
+    verbs = options.verbs.split(",") if options.verbs else ["kill"] if options.workload == "records" else list(known)
+    if unknown := set(verbs) - set(known):
         parser.error(f"no such verb: {', '.join(sorted(unknown))}")
     seed = random.randrange(1 << 32) if options.seed is None else options.seed
-    say(f"seed {seed}, {', '.join(verbs)}, {options.seconds:.0f} s")
-    given = Given(seed=seed, seconds=options.seconds, verbs=verbs, records_per_s=options.records_per_second)
+    say(f"seed {seed}, {options.workload}: {', '.join(verbs)}, {options.seconds:.0f} s")
+    given = Given(
+        seed=seed,
+        seconds=options.seconds,
+        verbs=verbs,
+        records_per_s=options.records_per_second or RECORDS_PER_S[options.workload],
+        between_s=tuple(options.between),
+        workload=options.workload,
+    )
     with tempfile.TemporaryDirectory(prefix="penstock-chaos-") as scratch:
         home = options.keep or Path(scratch)
         home.mkdir(parents=True, exist_ok=True)

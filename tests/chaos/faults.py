@@ -42,11 +42,11 @@ class Faults:
     def wait(self) -> None:
         last(self._rolls.uniform(*self._between_s))
 
-    def kill(self) -> None:
-        """kill -9, and a start a moment later."""
-        victim = self._victim()
+    def kill(self, victim: BrokerProcess | None = None, role: str = "") -> None:
+        """kill -9, and a start a moment later; of the broker given, in its role, or of any."""
+        victim = victim or self._victim()
         away_s = self._rolls.uniform(*self._away_s)
-        self._tell(victim, f"kill -9, away {away_s:.1f} s")
+        self._tell(victim, f"kill -9{f' as {role}' if role else ''}, away {away_s:.1f} s")
         victim.kill()
         last(away_s)
         victim.start()
@@ -73,6 +73,11 @@ class Faults:
             broker.start()
             broker.wait_until_ready()
             self._say(f"  exit code {code}, ready again after {time.monotonic() - began_s:.1f} s")
+
+    def controlling(self) -> BrokerProcess | None:
+        """The controller, if there is one."""
+        id = self._controller()
+        return next((broker for broker in self._cluster.brokers if broker.settings.broker_id == id), None)
 
     def _victim(self) -> BrokerProcess:
         return self._rolls.choice(self._cluster.brokers)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.chaos.verdict import PAUSE_MS_MIN, Acknowledged, differing, judge
+from tests.chaos.verdict import PAUSE_MS_MIN, Acknowledged, Transformed, differing, judge, judge_transformed
 
 
 def test_everything_acknowledged_and_read_in_order_holds() -> None:
@@ -53,3 +53,22 @@ def test_acknowledgements_are_counted_once_and_long_waits_are_remembered() -> No
 )
 def test_replicas_that_differ_are_found(replicas: list[list[tuple[int, bytes]]], at: int | None) -> None:
     assert differing(replicas) == at
+
+
+@pytest.mark.parametrize(
+    ("sink", "wrong"),
+    [
+        ([0, 10, 20], {}),
+        ([0, 20], {"missing": (10,)}),
+        ([0, 10, 10, 20], {"repeated": (10,)}),
+        ([0, 10, 5, 20], {"foreign": (5,)}),
+        ([10, 0, 20], {"reordered": (0,)}),
+    ],
+)
+def test_output_that_is_not_the_function_of_the_input_once_each_is_found(
+    sink: list[int], wrong: dict[str, tuple[int, ...]]
+) -> None:
+    nothing: dict[str, tuple[int, ...]] = dict.fromkeys(("missing", "repeated", "foreign", "reordered"), ())
+    verdict = judge_transformed([0, 1, 2], sink, lambda number: number * 10)
+    assert verdict == Transformed(len(sink), **{**nothing, **wrong})
+    assert verdict.holds is not bool(wrong)

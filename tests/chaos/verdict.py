@@ -5,7 +5,8 @@ A record is a number: each partition's records are numbered from 0 in the order 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -65,6 +66,48 @@ def judge(acknowledged: set[int], read: Iterable[int]) -> Verdict:
         latest = max(latest, number)
     lost = tuple(sorted(acknowledged - seen))
     return Verdict(len(acknowledged), lost, tuple(reordered), tuple(repeated))
+
+
+@dataclass(frozen=True, slots=True)
+class Transformed:
+    """Of one partition: what of the function of its input is missing, there twice, foreign, or out of order."""
+
+    count: int
+    missing: tuple[int, ...]
+    repeated: tuple[int, ...]
+    foreign: tuple[int, ...]
+    reordered: tuple[int, ...]
+
+    @property
+    def holds(self) -> bool:
+        return not (self.missing or self.repeated or self.foreign or self.reordered)
+
+    def describe(self) -> str:
+        return (
+            f"{self.count} transformed, {len(self.missing)} missing, {len(self.repeated)} more than once, "
+            f"{len(self.foreign)} foreign, {len(self.reordered)} out of order"
+        )
+
+
+def judge_transformed(source: Sequence[int], sink: Sequence[int], function: Callable[[int], int]) -> Transformed:
+    """Both in the order of their logs, the sink as readers of committed records are given it."""
+    wanted = [function(number) for number in source]
+    place = {value: at for at, value in enumerate(wanted)}
+    counts = Counter(sink)
+    reordered = []
+    latest = -1
+    for value in sink:
+        at = place.get(value, latest)
+        if at < latest:
+            reordered.append(value)
+        latest = max(latest, at)
+    return Transformed(
+        len(sink),
+        tuple(value for value in wanted if not counts[value]),
+        tuple(value for value, count in counts.items() if count > 1),
+        tuple(value for value in counts if value not in place),
+        tuple(reordered),
+    )
 
 
 def differing(replicas: Sequence[Sequence[tuple[int, bytes]]]) -> int | None:

@@ -1,0 +1,205 @@
+"""The exactly-once workload: numbers go in, applications transform them, everything is killed now and then (TXN-25).
+
+What readers of committed records are given afterwards is the function of the input, once each, and in its order.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from brokers.engine.coordinators.partitioning import partition_of
+from tests.chaos import replicas
+from tests.chaos.faults import Faults, Say, last
+from tests.chaos.transform import connection, transformed
+from tests.chaos.verdict import judge_transformed
+from tests.chaos.workload import Workload
+from tests.support.engine import ROOT, BrokerProcess, EngineCluster, TestInstance
+from tests.support.waiting import eventually
+
+VERBS: Final = ("application", "pause-application", "kill", "coordinator", "controller")
+PARTITIONS: Final = 4
+APPLICATIONS: Final = 3
+GROUP: Final = "transformers"
+SOURCE, SINK = "numbers", "transformed"
+STATE_PARTITIONS: Final = 50
+STATE_TOPICS: Final = ("__consumer_offsets", "__transaction_state")
+PAUSED_S: Final = (2.0, 25.0)
+CATCH_UP_S: Final = 180.0
+
+
+class Applications:
+    """Started again whenever they end. `ends` counts them by exit code."""
+
+    def __init__(self, bootstrap: str, directory: Path) -> None:
+        self._bootstrap, self._directory = bootstrap, directory
+        directory.mkdir(parents=True, exist_ok=True)
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self.ends: dict[int, int] = {}
+
+    def start(self, name: str) -> None:
+        command = [sys.executable, "-m", "tests.chaos.transform", "--bootstrap", self._bootstrap]
+        command += ["--source", SOURCE, "--sink", SINK, "--group", GROUP, "--name", name]
+        with (self._directory / f"{name}.log").open("ab") as log:
+            self._running[name] = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
+
+    def tend(self) -> None:
+        for name, process in list(self._running.items()):
+            code = process.poll()
+            if code is not None:
+                self.ends[code] = self.ends.get(code, 0) + 1
+                self.start(name)
+
+    def names(self) -> list[str]:
+        return sorted(self._running)
+
+    def send(self, name: str, number: signal.Signals) -> None:
+        self._running[name].send_signal(number)
+
+    def stop(self) -> None:
+        for process in self._running.values():
+            process.send_signal(signal.SIGCONT)
+            process.terminate()
+        for process in self._running.values():
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+class ExactlyOnce:
+    """One run on a cluster that has an instance already."""
+
+    def __init__(
+        self, cluster: EngineCluster, instance: TestInstance, rolls: random.Random, say: Say, *, records_per_s: int
+    ) -> None:
+        self._cluster, self._instance, self._rolls, self._say = cluster, instance, rolls, say
+        self._applications = Applications(instance.bootstrap, cluster.directory / "applications")
+        admin = AdminClient({"bootstrap.servers": instance.bootstrap})
+        wanted = [NewTopic(name, PARTITIONS, 3, config={"min.insync.replicas": "2"}) for name in (SOURCE, SINK)]
+        for created in admin.create_topics(wanted).values():
+            created.result(30)
+        self._load = Workload(instance.bootstrap, SOURCE, PARTITIONS, idempotent=True, records_per_s=records_per_s)
+
+    def run(self, seconds: float, verbs: list[str], faults: Faults, between_s: tuple[float, float]) -> bool:
+        self._load.start()
+        for number in range(APPLICATIONS):
+            self._applications.start(f"app-{number}")
+        try:
+            eventually(lambda: self._sink_size() > 100, within_s=90, what="the first transactions")
+            ends_s = time.monotonic() + seconds
+            while time.monotonic() < ends_s:
+                self._watch(self._rolls.uniform(*between_s))
+                self._disturb(self._rolls.choice(verbs), faults)
+            self._load.finish()
+            self._say("input complete, waiting for the applications ...")
+            self._until_caught_up()
+        finally:
+            self._load.finish()
+            self._applications.stop()
+        return self._judge()
+
+    def _watch(self, seconds: float) -> None:
+        ends_s = time.monotonic() + seconds
+        while time.monotonic() < ends_s:
+            self._applications.tend()
+            last(0.2)
+
+    def _disturb(self, verb: str, faults: Faults) -> None:
+        if verb == "kill":
+            faults.kill()
+        elif verb in ("coordinator", "controller"):
+            faults.kill(self._coordinator() if verb == "coordinator" else faults.controlling(), verb)
+        else:
+            name = self._rolls.choice(self._applications.names())
+            if verb == "application":
+                self._say(f"{name}: kill -9")
+                self._applications.send(name, signal.SIGKILL)
+                return
+            paused_s = self._rolls.uniform(*PAUSED_S)
+            self._say(f"{name}: stopped {paused_s:.1f} s")
+            self._applications.send(name, signal.SIGSTOP)
+            self._watch(paused_s)
+            self._applications.send(name, signal.SIGCONT)
+
+    def _coordinator(self) -> BrokerProcess | None:
+        """The broker that looks after the group, or after one of the transactions."""
+        topic = self._rolls.choice(STATE_TOPICS)
+        name = GROUP if topic == STATE_TOPICS[0] else self._rolls.choice(self._applications.names())
+        index = partition_of(f"{self._instance.id}.{name}", STATE_PARTITIONS)
+        state = replicas.states_of(self._cluster).get((topic, index))
+        brokers = {broker.settings.broker_id: broker for broker in self._cluster.brokers}
+        return None if state is None else brokers.get(state.leader)
+
+    def _until_caught_up(self) -> None:
+        def caught_up() -> bool:
+            self._applications.tend()
+            return self._committed() == self._ends(SOURCE)
+
+        eventually(caught_up, within_s=CATCH_UP_S, what="the applications to transform everything")
+
+    def _judge(self) -> bool:
+        source, sink = self._load.read(), self._read_sink()
+        holds = not self._load.failed
+        for index in range(PARTITIONS):
+            verdict = judge_transformed(source[index], sink[index], transformed)
+            holds &= verdict.holds
+            self._say(f"{SINK}-{index}: {verdict.describe()}")
+        self._say(f"applications ended {sum(self._applications.ends.values())} times: {self._applications.ends}")
+        return holds
+
+    def _reader(self, isolation: str) -> Consumer:
+        settings = {"group.id": GROUP, "isolation.level": isolation, "enable.auto.commit": False}
+        return Consumer({**connection(self._instance.bootstrap), **settings, "auto.offset.reset": "earliest"})
+
+    def _ends(self, topic: str) -> dict[int, int]:
+        consumer = self._reader("read_committed")
+        try:
+            places = [TopicPartition(topic, index) for index in range(PARTITIONS)]
+            return {place.partition: consumer.get_watermark_offsets(place, timeout=30)[1] for place in places}
+        finally:
+            consumer.close()
+
+    def _sink_size(self) -> int:
+        try:
+            return sum(self._ends(SINK).values())
+        except KafkaException:
+            return 0
+
+    def _committed(self) -> dict[int, int]:
+        consumer = self._reader("read_committed")
+        try:
+            places = consumer.committed([TopicPartition(SOURCE, index) for index in range(PARTITIONS)], 30)
+            return {place.partition: place.offset for place in places}
+        except KafkaException:
+            return {}
+        finally:
+            consumer.close()
+
+    def _read_sink(self) -> dict[int, list[int]]:
+        """Up to the last stable offset; transactions that are open may end first."""
+        found: dict[int, list[int]] = {index: [] for index in range(PARTITIONS)}
+        consumer = self._reader("read_committed")
+        ends = self._ends(SINK)
+        consumer.assign([TopicPartition(SINK, index, 0) for index in range(PARTITIONS)])
+        reached = dict.fromkeys(range(PARTITIONS), 0)
+        deadline_s = time.monotonic() + CATCH_UP_S
+        while any(reached[index] < end for index, end in ends.items()) and time.monotonic() < deadline_s:
+            for message in consumer.consume(10_000, 0.5):
+                value, partition = message.value(), message.partition()
+                assert message.error() is None and value is not None and partition is not None
+                found[partition].append(int(value))
+            for place in consumer.position([TopicPartition(SINK, index) for index in range(PARTITIONS)]):
+                reached[place.partition] = max(place.offset, reached[place.partition])
+        consumer.close()
+        assert all(reached[index] >= end for index, end in ends.items()), f"read {reached} of {ends}"
+        return found
