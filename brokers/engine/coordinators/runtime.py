@@ -141,6 +141,10 @@ class Runtime(Generic[M]):
             log.warning("coordinator_not_loaded", topic=self.topic, partition=shard.index, reason=str(error))
             self.call_later(RELOAD_DELAY_MS, lambda: self._load_again(shard))
             return
+        except Exception:  # our own mistake: said, and tried again, instead of a partition that loads for ever
+            log.exception("coordinator_not_loaded", topic=self.topic, partition=shard.index)
+            self.call_later(RELOAD_DELAY_MS, lambda: self._load_again(shard))
+            return
         self._loads.pop(shard.index, None)
         if records:
             took_ms = self.now().monotonic_ms - began_ms

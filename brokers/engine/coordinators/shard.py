@@ -186,11 +186,14 @@ class Shard(Generic[M]):
         if self.log.is_led:
             now = self._surroundings.now()
             for key in self._timers.due(now.monotonic_ms):
-                self._settle(self._on_timer(key, now), None)
+                self._on_deadline(key, now)
         self._set_alarm()
 
-    def _on_timer(self, key: Hashable, now: Now) -> Outcome:
-        return self.machine.on_timer(key, now)
+    def _on_deadline(self, key: Hashable, now: Now) -> None:
+        try:
+            self._settle(self.machine.on_timer(key, now), None)
+        except Exception:  # our own mistake with one group must not keep the others' deadlines from coming up
+            log.exception("deadline_failed", partition=self.index, about=str(key))
 
 
 class _Held:

@@ -181,7 +181,12 @@ class Counter:
 
     def on_timer(self, key: Hashable, now: Now) -> Outcome:
         self.rang.append(key)
+        if key == "mistake":
+            raise ValueError("our own")
         return Outcome()
+
+    def arm(self, *keys: str) -> Outcome:
+        return Outcome("armed", timers=[(key, 10) for key in keys])
 
     def unload(self) -> list[tuple[object, Any]]:
         return [(ticket, "unloaded") for ticket in self.parked]

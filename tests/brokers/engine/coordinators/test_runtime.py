@@ -206,6 +206,34 @@ def test_timers_ring_while_the_shard_is_led(house: House) -> None:
     assert house.machine.rang == ["loaded"]
 
 
+def test_a_deadline_that_fails_keeps_no_other_from_coming_up(house: House) -> None:
+    house.lead()
+    house.runtime.perform("id", lambda machine, now, _: machine.arm("before", "mistake", "after"), Call().ticket)
+
+    house.loop.advance(200)
+
+    assert house.machine.rang == ["before", "mistake", "after", "loaded"]
+
+
+def test_a_load_that_fails_by_our_mistake_is_tried_again(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    def mistaken(*_: object) -> None:
+        raise ValueError("our own")
+
+    house.lead()
+    house.put(b"1")
+    house.log.replicate()
+    house.runtime.resign(0)
+    with monkeypatch.context() as patched:
+        patched.setattr(Counter, "replay", mistaken)
+        house.lead()
+        assert house.get() == ("failed", LOAD_IN_PROGRESS)
+
+    house.loop.advance(RELOAD_DELAY_MS)
+    house.loop.turn()
+
+    assert house.get() == b"1"
+
+
 def test_a_closed_shard_rings_no_more(house: House) -> None:
     house.lead()
     machine = house.machine
