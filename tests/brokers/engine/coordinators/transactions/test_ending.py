@@ -153,7 +153,26 @@ def test_a_commit_that_takes_too_long_is_not_known_and_comes_all_the_same() -> N
     coordinator.log.replicate()
     coordinator.write_markers()
     coordinator.log.replicate()
-    assert coordinator.end(producer, committed=True) == 0
+    again = coordinator.end(producer, committed=True)
+    assert again.replies == []
+    coordinator.log.replicate()
+    assert again.replies == [0]
+
+
+@pytest.mark.parametrize("state", [State.COMPLETE_COMMIT, State.COMPLETE_ABORT])
+def test_a_deposed_coordinator_does_not_take_the_end_of_one_transaction_for_that_of_the_next(state: State) -> None:
+    """TXN-10: it knows of an end, and has not heard of the transaction that its successor began under the same epoch.
+    What it cannot have replicated it does not say.
+    """
+    coordinator, producer = brought_to(state)
+    coordinator.log.stops_committing()
+
+    call = coordinator.end(producer, committed=state is State.COMPLETE_COMMIT)
+
+    assert isinstance(call, Call)
+    assert call.replies == []
+    coordinator.log.lose()
+    assert call.replies == [int(ErrorCode.NOT_COORDINATOR)]
 
 
 def test_who_waits_when_the_leadership_goes_is_sent_elsewhere() -> None:

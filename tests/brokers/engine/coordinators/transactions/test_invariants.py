@@ -20,7 +20,7 @@ from brokers.engine.coordinators.transactions.states import DECIDED, State, may_
 from tests.brokers.engine.coordinators.fakes import Call, FakeLog
 from tests.brokers.engine.coordinators.transactions.coordinator import Coordinator, Producer
 
-EXAMPLES = int(os.environ.get("PENSTOCK_TRANSACTION_EXAMPLES", "40"))
+EXAMPLES = int(os.environ.get("PENSTOCK_TRANSACTION_EXAMPLES", "25"))
 IDS = ("one", "two")
 PARTITIONS = tuple((topic, index) for topic in ("a", "b") for index in (0, 1))
 UNFINISHED = ("PrepareCommit", "PrepareAbort")
