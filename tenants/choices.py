@@ -49,7 +49,7 @@ class Scope(models.TextChoices):
     USERS_WRITE = "users:write", _("Change users and access rules")
     QUOTAS_READ = "quotas:read", _("See quotas")
     QUOTAS_WRITE = "quotas:write", _("Change quotas")
-    GROUPS_READ = "groups:read", _("See consumer groups")
+    GROUPS_READ = "groups:read", _("See consumer groups and transactions")
     GROUPS_WRITE = "groups:write", _("Reset offsets and delete groups")
     USAGE_READ = "usage:read", _("See usage and metrics")
     BILLING_READ = "billing:read", _("See invoices and cost")

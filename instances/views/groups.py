@@ -126,8 +126,6 @@ def group_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     try:
         detail = group_selectors.group_detail(instance, group)
     except Unavailable as error:
-        if is_part:
-            raise
         context["trouble"] = wording(error)  # the page stands, and its live part goes on asking
     else:
         context |= {
@@ -139,7 +137,10 @@ def group_page(request: HttpRequest, instance: Instance) -> HttpResponse:
             "moved": _undoable(instance, detail),
         }
     template = "instances/group_part.html" if is_part else "instances/group.html"
-    return render_instance(request, template, instance, context, section="groups", crumbs=crumbs_of(instance, group))
+    return render_instance(
+        request, template, instance, context, section="groups", crumbs=crumbs_of(instance, group),
+        status=503 if is_part and "trouble" in context else 200,
+    )  # fmt: skip
 
 
 def _lines(request: HttpRequest, instance: Instance, detail: GroupDetail) -> LinePage:

@@ -69,7 +69,7 @@ def test_lag_comes_live_and_names_the_worst_partition(
     page.get_by_label("Filter groups").fill("rep")
     expect(page.locator("tbody tr")).to_have_count(1)
     page.wait_for_url(re.compile(r"\?q=rep"))
-    with page.expect_response(lambda answer: "q=rep" in answer.url):
+    with page.expect_response(lambda answer: "q=rep" in answer.url, timeout=60_000):
         pass  # the live part asks for what the filter shows
     expect(page.locator("tbody tr")).to_have_count(1)
     page.get_by_label("Filter groups").fill("")
@@ -101,7 +101,7 @@ def test_a_reset_shows_its_table_first_and_can_be_taken_back(
     expect(page.locator("#table")).to_contain_text("first offset kept")
     assert groups.committed(crowded.pk, "nightly") == before
     assert objections(page) == []
-    for width in (1280, 768, 360):
+    for width in (1280, 360):
         page.set_viewport_size({"width": width, "height": 800})
         picture(page, f"group-reset-table-light-{width}")
         assert_nothing_scrolls_sideways(page)
@@ -127,23 +127,19 @@ PAGES = {
 }
 
 
-@pytest.mark.parametrize(("theme", "language"), [("light", "EN"), ("dark", "中文")])
-def test_the_pages_of_groups_at_every_width(
-    theme: str, language: str, live_server: LiveServer, crowded: Instance, open_page: OpenPage,
-    picture: Callable[[Page, str], Path],
-) -> None:  # fmt: skip
-    page = open_page(theme=theme)
+def test_the_pages_of_groups_in_chinese_in_the_dark_wide_and_narrow(
+    live_server: LiveServer, crowded: Instance, open_page: OpenPage, picture: Callable[[Page, str], Path]
+) -> None:
+    page = open_page(theme="dark")
     log_in(page, live_server)
-    page.get_by_role("button", name=language).click()
-    page.wait_for_load_state("networkidle")
+    page.get_by_role("button", name="中文").click()
+    expect(page.locator("html")).to_have_attribute("lang", "zh-Hans")
     for name, path in PAGES.items():
-        page.goto(f"{live_server.url}/instances/{crowded.pk}/{path}")
-        page.wait_for_selector("main h1")
-        if name == "groups":
-            page.wait_for_selector("svg.spark")
-        assert objections(page) == [], name
-        for width in (1280, 768, 360):
-            page.set_viewport_size({"width": width, "height": 800})
-            picture(page, f"{name}-{'zh-' if language != 'EN' else ''}{theme}-{width}")
-            assert_nothing_scrolls_sideways(page)
         page.set_viewport_size({"width": 1280, "height": 800})
+        page.goto(f"{live_server.url}/instances/{crowded.pk}/{path}")
+        page.wait_for_selector("svg.spark" if name == "groups" else "main h1")
+        assert objections(page) == [], name
+        for width in (1280, 360):
+            page.set_viewport_size({"width": width, "height": 800})
+            picture(page, f"{name}-zh-dark-{width}")
+            assert_nothing_scrolls_sideways(page)
