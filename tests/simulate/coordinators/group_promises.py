@@ -5,7 +5,7 @@ Times are microseconds of the world: something was before something else if its 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from tests.simulate.cluster.promises import BrokenPromise
@@ -20,9 +20,24 @@ Shares = Mapping[str, Sequence[int]]
 
 
 class Commit:
-    """`known_us` is when somebody was told that it counts; `refused` if it was certainly not done."""
+    """`known_us` is when somebody was told that it counts; `refused` if it was certainly not done. One that is part of
+    a transaction counts from `decided_us` on, but may be seen later. `behind` is where its work began.
+    """
 
-    __slots__ = ("asked_us", "generation", "key", "known_us", "member_id", "position", "refused", "seat", "who")
+    __slots__ = (
+        "asked_us",
+        "behind",
+        "decided_us",
+        "generation",
+        "key",
+        "known_us",
+        "member_id",
+        "position",
+        "refused",
+        "seat",
+        "transaction",
+        "who",
+    )
 
     def __init__(
         self, key: Key, position: int, who: str, generation: int, member_id: str, seat: str, asked_us: int
@@ -35,7 +50,10 @@ class Commit:
         self.seat = seat
         self.asked_us = asked_us
         self.known_us = NEVER_US
+        self.decided_us = NEVER_US
         self.refused = False
+        self.behind = NOTHING
+        self.transaction: object | None = None
 
     def __str__(self) -> str:
         return f"{self.position} of {self.key} by {self.who} in generation {self.generation}"
@@ -68,6 +86,10 @@ class GroupPromises:
         self._groups: dict[str, _Group] = {}
         self._commits: dict[Key, list[Commit]] = {}
         self._position: dict[Key, int] = {}
+        # By key and where the work began.
+        self._done: dict[tuple[Key, int], Commit] = {}
+        # Told of every transaction whose offsets somebody was given.
+        self.on_shown: Callable[[object, str], object] = lambda transaction, where: None
         self.commits_known = 0
         self.generations = 0
         self.fetches = 0
@@ -128,8 +150,8 @@ class GroupPromises:
     def committing(self, commit: Commit) -> None:
         self._commits.setdefault(commit.key, []).append(commit)
 
-    def acknowledged(self, commit: Commit, at_us: int) -> None:
-        """It was answered with no error."""
+    def accepted(self, commit: Commit) -> None:
+        """It was answered with no error, and counts with its transaction, if it is part of one."""
         group = self._group(commit.key[0])
         written = group.written_before(commit.asked_us)
         if commit.generation < written:
@@ -138,14 +160,26 @@ class GroupPromises:
         for holder, (asked_us, told_us) in group.seats.get(commit.seat, {}).items():
             if own is not None and asked_us > own[1] and told_us < commit.asked_us:
                 raise BrokenPromise(f"{commit} is acknowledged; {holder} had taken its place before")
+
+    def acknowledged(self, commit: Commit, at_us: int) -> None:
+        """It was answered with no error, and counts."""
+        self.accepted(commit)
         commit.known_us = min(commit.known_us, at_us)
         self.commits_known += 1
 
-    def fetched(self, key: Key, position: int, who: str, asked_us: int, at_us: int) -> None:
+    def counts(self, commit: Commit) -> None:
+        """The transaction that it is part of is committed: what was done since `behind` was done once."""
+        before = self._done.setdefault((commit.key, commit.behind), commit)
+        if before is not commit:
+            raise BrokenPromise(f"from {commit.behind} on was done twice: {before}, and {commit}")
+
+    def fetched(self, key: Key, position: int, who: str, asked_us: int, at_us: int, *, is_stable: bool) -> None:
         """Somebody was told what is committed."""
         self.fetches += 1
         commits = self._commits.get(key, ())
-        known = [commit for commit in commits if commit.known_us < asked_us]
+        known = [
+            commit for commit in commits if commit.known_us < asked_us or (is_stable and commit.decided_us < asked_us)
+        ]
         if position == NOTHING:
             if known:
                 raise BrokenPromise(f"{who} finds nothing of {key}; lost is {known[-1]}")
@@ -157,3 +191,5 @@ class GroupPromises:
             if later is not found and (found.known_us < later.asked_us or found.generation < later.generation):
                 raise BrokenPromise(f"{who} finds {found}; committed since, and lost, is {later}")
         found.known_us = min(found.known_us, at_us)
+        if found.transaction is not None:
+            self.on_shown(found.transaction, f"as {who} finds in offsets")

@@ -56,6 +56,8 @@ class Fenced(Exception):
 class Member(Machine):
     """`seat` is the instance id of a static member, None for others. `owns` is None while it has no generation."""
 
+    needs_stable = False
+
     def __init__(
         self, name: str, group: str, seat: str | None, partitions: int, setting: Setting, promises: GroupPromises
     ) -> None:
@@ -195,25 +197,28 @@ class Member(Machine):
                 code = beaten.error_code
                 if code in OUT or code == ErrorCode.FENCED_INSTANCE_ID:
                     if positions and self.dice.random() < STUBBORN:
-                        await self._commit(positions)
+                        await self._work(positions)
                     self._is_well(code)
                     return
                 if not self._is_well(code):
                     continue
                 if not await self._find_positions(positions) or self.dice.random() > COMMITS or not positions:
                     continue
-                if await self._commit(positions) in NOT_DONE:
+                if not await self._work(positions):
                     return
             except Gone:
                 self._broker = NOBODY
+
+    async def _work(self, positions: dict[int, int]) -> bool:
+        """Does something from `positions` on, and moves them. False if its generation is over."""
+        return await self._commit(positions) not in NOT_DONE
 
     async def _find_positions(self, positions: dict[int, int]) -> bool:
         """Where it goes on with what it owns."""
         for index in self.owns or ():
             if index not in positions:
-                found = await committed(
-                    self, self._broker, self.group, index, self._promises, is_stable=self.dice.random() < 0.5
-                )
+                is_stable = self.needs_stable or self.dice.random() < 0.5
+                found = await committed(self, self._broker, self.group, index, self._promises, is_stable=is_stable)
                 if found is None:
                     self._broker = NOBODY
                     return False
@@ -222,14 +227,7 @@ class Member(Machine):
 
     async def _commit(self, positions: dict[int, int]) -> int:
         """An error code."""
-        now_us = self.setting.now_us
-        commits: dict[int, Commit] = {}
-        for index, position in positions.items():
-            key = (self.group, index)
-            position = positions[index] = self._promises.next_position(key, position)
-            commit = Commit(key, position, self.name, self.generation, self.member_id, self.seat, now_us)
-            commits[index] = commit
-            self._promises.committing(commit)
+        commits = self._next(positions)
         lines = [
             OffsetCommitRequestPartition(
                 partition_index=index, committed_offset=commit.position, committed_metadata=self.name
@@ -257,6 +255,19 @@ class Member(Machine):
             self.tell(f"commits {told} of {self.group}: {ErrorCode(worst).name}")
         self._is_well(worst)
         return worst
+
+    def _next(self, positions: dict[int, int]) -> dict[int, Commit]:
+        """Moves on, and commits that say so."""
+        commits: dict[int, Commit] = {}
+        for index, behind in positions.items():
+            key = (self.group, index)
+            position = positions[index] = self._promises.next_position(key, behind)
+            commit = commits[index] = Commit(
+                key, position, self.name, self.generation, self.member_id, self.seat, self.setting.now_us
+            )
+            commit.behind = behind
+            self._promises.committing(commit)
+        return commits
 
     async def _leave(self) -> None:
         try:

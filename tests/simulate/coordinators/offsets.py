@@ -34,7 +34,9 @@ async def committed(
             ErrorCode.COORDINATOR_NOT_AVAILABLE,
             ErrorCode.NOT_COORDINATOR,
             ErrorCode.REQUEST_TIMED_OUT,
+            ErrorCode.UNSTABLE_OFFSET_COMMIT,
         ), f"{machine.name} asks what is committed: {ErrorCode(code).name}"
         return None
-    promises.fetched((group, index), position, machine.name, asked_us, machine.setting.now_us)
+    now_us = machine.setting.now_us
+    promises.fetched((group, index), position, machine.name, asked_us, now_us, is_stable=is_stable)
     return position

@@ -69,40 +69,22 @@ class GivenUp(Exception):
     """This transaction is to be aborted."""
 
 
-class Producer(Machine):
-    """One life. `is_idle` while it has no transaction; with `rests` it begins no other one."""
+class Transactional(Machine):
+    """What a client with a transactional id can do. `is_idle` while it has no transaction; with `rests` it begins no
+    other one. Call `use` first.
+    """
 
-    def __init__(self, name: str, id: str, partitions: int, setting: Setting, promises: TransactionPromises) -> None:
-        super().__init__(name, setting)
+    def use(self, id: str, partitions: int, promises: TransactionPromises) -> None:
         self.id = id
-        self.group = f"x-{id}"
         self.is_idle = True
         self.rests = False
-        self._partitions = partitions
-        self._promises = promises
+        self._topic_partitions = partitions
+        self._transactions = promises
         self._given: Initialised | None = None
         self._sequences: dict[int, int] = {}
         self._made = 0
         # Something of it may still be under way: its epoch is not to be used again.
         self._is_doubtful = False
-        self.start(self._live())
-
-    async def _live(self) -> None:
-        while True:
-            try:
-                given = await self._initialise()
-                while not self._is_doubtful:
-                    await self.sleep(self.dice.choice((10, 40, 120)))
-                    if not self.rests:
-                        self.is_idle = False
-                        await self._run(given)
-                        self.is_idle = True
-            except Over:
-                self.tell("is over")
-                # As an application that is started again.
-                self._given = None
-                self.is_idle = True
-                await self.sleep(self.dice.choice((50, 200, 600)))
 
     # -- one call ------------------------------------------------------------------------------------------------------
 
@@ -156,41 +138,14 @@ class Producer(Machine):
                 await self.rest()
                 continue
             made = Initialised(self.name, answered.producer_id, answered.producer_epoch, self.setting.now_us)
-            self._promises.initialised(self.id, made, asked_us)
+            self._transactions.initialised(self.id, made, asked_us)
             self.tell(f"is producer {made.producer_id} epoch {made.producer_epoch} of {self.id}")
             self._given = made
             self._sequences.clear()
             self._is_doubtful = False
             return made
 
-    # -- one transaction -----------------------------------------------------------------------------------------------
-
-    async def _run(self, given: Initialised) -> None:
-        transaction = self._promises.begin(self.id, given, self.setting.now_us)
-        committed = self.dice.random() > ABORTS
-        try:
-            await self._fill(transaction)
-        except GivenUp as reason:
-            self.tell(f"gives {transaction.number} up: {reason}")
-            self._is_doubtful = True
-            committed = False
-        await self._end(transaction, committed)
-
-    async def _fill(self, transaction: Transaction) -> None:
-        dice = self.dice
-        indexes = dice.sample(range(self._partitions), dice.randint(1, self._partitions))
-        at_once = dice.random() < 0.5
-        if at_once:
-            await self._add(transaction, indexes)
-        for index in indexes:
-            if not at_once:
-                await self._add(transaction, [index])
-            for _ in range(dice.choice((1, 1, 2))):
-                await self._produce(transaction, index)
-        if dice.random() < 0.6:
-            await self._commit_offsets(transaction)
-        if dice.random() < 0.2:
-            await self.sleep(dice.choice((100, 400)))
+    # -- steps of a transaction ---------------------------------------------------------------------------------------
 
     async def _add(self, transaction: Transaction, indexes: Sequence[int]) -> None:
         by = transaction.by
@@ -208,7 +163,7 @@ class Producer(Machine):
         for _ in range(self.dice.randint(1, 2)):
             self._made += 1
             values.append(f"{transaction.number}:{self.name}:{self._made}".encode())
-        self._promises.writes(transaction, values)
+        self._transactions.writes(transaction, values)
         sequence = self._sequences.get(index, 0)
         now_ms = BEGAN_MS + self.setting.now_us // US_PER_MS
         batch = build_batch(
@@ -246,26 +201,6 @@ class Producer(Machine):
             await self.rest()
         raise GivenUp(f"a batch at {index}")
 
-    async def _commit_offsets(self, transaction: Transaction) -> None:
-        by = transaction.by
-        added = AddOffsetsToTxnRequest(
-            transactional_id=self.id,
-            producer_id=by.producer_id,
-            producer_epoch=by.producer_epoch,
-            group_id=self.group,
-        )
-        await self._done(TRANSACTION, self.id, ApiKey.ADD_OFFSETS_TO_TXN, 3, added, "adding offsets")
-        lines = [TxnOffsetCommitRequestPartition(0, transaction.number, -1, None)]
-        request = TxnOffsetCommitRequest(
-            transactional_id=self.id,
-            group_id=self.group,
-            producer_id=by.producer_id,
-            producer_epoch=by.producer_epoch,
-            topics=[TxnOffsetCommitRequestTopic(TOPIC, lines)],
-        )
-        await self._done(GROUP, self.group, ApiKey.TXN_OFFSET_COMMIT, 3, request, "its offsets")
-        transaction.offsets_acknowledged = True
-
     async def _end(self, transaction: Transaction, committed: bool) -> None:
         """Until the outcome is known. Raises Over."""
         by = transaction.by
@@ -289,8 +224,84 @@ class Producer(Machine):
                 return
             assert not code, f"{self.name} is answered {ErrorCode(code).name} to the end"
             break
-        self._promises.told(transaction, committed, self.setting.now_us)
+        self._transactions.told(transaction, committed, self.setting.now_us)
         self.tell(f"has {transaction.number} {'committed' if committed else 'aborted'}")
+
+
+class Producer(Transactional):
+    """One life of a producer that writes, and commits offsets of a group that has no members."""
+
+    def __init__(self, name: str, id: str, partitions: int, setting: Setting, promises: TransactionPromises) -> None:
+        super().__init__(name, setting)
+        self.use(id, partitions, promises)
+        self.group = f"x-{id}"
+        self.start(self._live())
+
+    async def _live(self) -> None:
+        while True:
+            try:
+                given = await self._initialise()
+                while not self._is_doubtful:
+                    await self.sleep(self.dice.choice((10, 40, 120)))
+                    if not self.rests:
+                        self.is_idle = False
+                        await self._run(given)
+                        self.is_idle = True
+            except Over:
+                self.tell("is over")
+                # As an application that is started again.
+                self._given = None
+                self.is_idle = True
+                await self.sleep(self.dice.choice((50, 200, 600)))
+
+    # -- one transaction -----------------------------------------------------------------------------------------------
+
+    async def _run(self, given: Initialised) -> None:
+        transaction = self._transactions.begin(self.id, given, self.setting.now_us)
+        committed = self.dice.random() > ABORTS
+        try:
+            await self._fill(transaction)
+        except GivenUp as reason:
+            self.tell(f"gives {transaction.number} up: {reason}")
+            self._is_doubtful = True
+            committed = False
+        await self._end(transaction, committed)
+
+    async def _fill(self, transaction: Transaction) -> None:
+        dice = self.dice
+        indexes = dice.sample(range(self._topic_partitions), dice.randint(1, self._topic_partitions))
+        at_once = dice.random() < 0.5
+        if at_once:
+            await self._add(transaction, indexes)
+        for index in indexes:
+            if not at_once:
+                await self._add(transaction, [index])
+            for _ in range(dice.choice((1, 1, 2))):
+                await self._produce(transaction, index)
+        if dice.random() < 0.6:
+            await self._commit_offsets(transaction)
+        if dice.random() < 0.2:
+            await self.sleep(dice.choice((100, 400)))
+
+    async def _commit_offsets(self, transaction: Transaction) -> None:
+        by = transaction.by
+        added = AddOffsetsToTxnRequest(
+            transactional_id=self.id,
+            producer_id=by.producer_id,
+            producer_epoch=by.producer_epoch,
+            group_id=self.group,
+        )
+        await self._done(TRANSACTION, self.id, ApiKey.ADD_OFFSETS_TO_TXN, 3, added, "adding offsets")
+        lines = [TxnOffsetCommitRequestPartition(0, transaction.number, -1, None)]
+        request = TxnOffsetCommitRequest(
+            transactional_id=self.id,
+            group_id=self.group,
+            producer_id=by.producer_id,
+            producer_epoch=by.producer_epoch,
+            topics=[TxnOffsetCommitRequestTopic(TOPIC, lines)],
+        )
+        await self._done(GROUP, self.group, ApiKey.TXN_OFFSET_COMMIT, 3, request, "its offsets")
+        transaction.offsets_acknowledged = True
 
 
 def code_of(answered: Any) -> int:

@@ -19,17 +19,20 @@ from tests.simulate.coordinators.faults import CLIENT_WEIGHTS, CoordinatorFaults
 from tests.simulate.coordinators.group_promises import GroupPromises
 from tests.simulate.coordinators.ledger import Ledger
 from tests.simulate.coordinators.members import Member
-from tests.simulate.coordinators.producers import Producer
+from tests.simulate.coordinators.producers import Producer, Transactional
 from tests.simulate.coordinators.readers import Observer, Reader
 from tests.simulate.coordinators.transaction_promises import TransactionPromises
+from tests.simulate.coordinators.workers import Worker
 
 BROKERS: Final = 3
 # Of the topic that is written to and consumed, and of each state topic.
 PARTITIONS: Final = 3
 STATE_PARTITIONS: Final = 2
-GROUPS: Final = ("g0", "g1")
+GROUPS: Final = ("g0", "g1", "g2")
+# Those whose members work in transactions.
+EXACTLY_ONCE: Final = ("g2",)
 # Instance ids of static members, by group; None for the others.
-SEATS: Final = {"g0": (None, None, None), "g1": ("i0", "i1", None)}
+SEATS: Final = {"g0": (None, None, None), "g1": ("i0", "i1", None), "g2": ("j0", None)}
 IDS: Final = ("t0", "t1")
 # After everything is healed: longer than transactions and sessions last, on clocks that jumped, too.
 SETTLE_MS_MAX: Final = 25_000
@@ -60,7 +63,7 @@ class CoordinatorsRun(Stage):
     def __init__(self, seed: int, home: Path) -> None:
         super().__init__(seed, settings())
         self.groups = GroupPromises()
-        self.transactions = TransactionPromises(PARTITIONS)
+        self.transactions = TransactionPromises(PARTITIONS, self.groups)
         self.ledger = Ledger(TOPIC, PARTITIONS, self.disks, self.transactions.on_entry)
         self.setting = Setting(self.around, self.tell)
         self.members: list[Member] = []
@@ -122,7 +125,12 @@ class CoordinatorsRun(Stage):
         return f"{kind}{self._made}"
 
     def add_member(self, group: str, seat: str | None) -> Member:
-        member = Member(self._name("m"), group, seat, PARTITIONS, self.setting, self.groups)
+        if group in EXACTLY_ONCE:
+            member: Member = Worker(
+                self._name("w"), group, seat, PARTITIONS, self.setting, self.groups, self.transactions
+            )
+        else:
+            member = Member(self._name("m"), group, seat, PARTITIONS, self.setting, self.groups)
         self.members.append(member)
         return member
 
@@ -167,8 +175,9 @@ class CoordinatorsRun(Stage):
         """Everything is mended and everybody comes back: transactions end, groups are stable, nothing was lost."""
         self.tell("** everything is mended")
         self.faults.heal()
-        for producer in self.producers:
-            producer.rests = True
+        for machine in self.machines():
+            if isinstance(machine, Transactional):
+                machine.rests = True
         self.settle(self._unsettled, SETTLE_MS_MAX)
         for topic, partitions in self._topics.items():
             self._all_stable(topic, partitions)
@@ -183,9 +192,9 @@ class CoordinatorsRun(Stage):
     def _unsettled(self) -> str:
         if not self.all_registered():
             return "not everybody is registered"
-        for producer in self.producers:
-            if not producer.is_over and not producer.is_idle:
-                return f"{producer.name} has not ended its transaction"
+        for machine in self.machines():
+            if isinstance(machine, Transactional) and not machine.is_over and not machine.is_idle:
+                return f"{machine.name} has not ended its transaction"
         for topic, partitions in self._topics.items():
             for index, state in self.states_of(topic, partitions).items():
                 reason = self.unsettled_partition(topic, index, state)

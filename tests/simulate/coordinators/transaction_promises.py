@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from tests.simulate.cluster.promises import BrokenPromise
+from tests.simulate.coordinators.group_promises import Commit, GroupPromises
 from tests.simulate.coordinators.ledger import Entry
 
 NEVER_US: Final = 1 << 62
@@ -43,6 +44,8 @@ class Transaction:
         # (partition, base offset, first value) of acknowledged batches.
         self.acknowledged: list[tuple[int, int, bytes]] = []
         self.offsets_acknowledged = False
+        # What its producer commits as the member of a group.
+        self.commits: list[Commit] = []
 
     def __str__(self) -> str:
         return f"transaction {self.number} of {self.id} by {self.by.who} (epoch {self.by.producer_epoch})"
@@ -51,7 +54,9 @@ class Transaction:
 class TransactionPromises:
     """Raises BrokenPromise."""
 
-    def __init__(self, partitions: int) -> None:
+    def __init__(self, partitions: int, groups: GroupPromises) -> None:
+        self._groups = groups
+        groups.on_shown = self._on_shown
         self.transactions: list[Transaction] = []
         self._initialised: dict[str, list[Initialised]] = {}
         self._values: dict[bytes, Transaction] = {}
@@ -97,6 +102,8 @@ class TransactionPromises:
             self.aborts += 1
         transaction.told = committed
         transaction.told_us = now_us
+        for commit in transaction.commits if committed else ():
+            commit.decided_us = now_us
         if transaction.outcome is not None and transaction.outcome is not committed:
             raise BrokenPromise(f"{transaction} is acknowledged {_word(committed)}, {transaction.shown}")
 
@@ -155,10 +162,16 @@ class TransactionPromises:
             if transaction.asked_us == NEVER_US:
                 raise BrokenPromise(f"{transaction} is committed {where}, which nobody asked for")
             self._check_fenced(transaction, f"is committed {where}")
+            for commit in transaction.commits:
+                self._groups.counts(commit)
         if transaction.told is not None and transaction.told is not committed:
             raise BrokenPromise(
                 f"{transaction} was acknowledged {_word(transaction.told)}, is {_word(committed)} {where}"
             )
+
+    def _on_shown(self, transaction: object, where: str) -> None:
+        assert isinstance(transaction, Transaction)
+        self.show(transaction, True, where)
 
     # -- readers of committed data -------------------------------------------------------------------------------------
 

@@ -172,7 +172,7 @@ def test_a_deposed_coordinator_does_not_take_the_end_of_one_transaction_for_that
     assert isinstance(call, Call)
     assert call.replies == []
     coordinator.log.lose()
-    assert call.replies == [int(ErrorCode.NOT_COORDINATOR)]
+    assert call.replies == [("failed", int(ErrorCode.NOT_COORDINATOR))]
 
 
 def test_who_waits_when_the_leadership_goes_is_sent_elsewhere() -> None:
