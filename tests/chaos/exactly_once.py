@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from brokers.engine.coordinators.partitioning import partition_of
 from tests.chaos import replicas
 from tests.chaos.faults import Faults, Say, last
-from tests.chaos.transform import connection, transformed
+from tests.chaos.transform import FATAL, connection, transformed
 from tests.chaos.verdict import judge_transformed
 from tests.chaos.workload import Workload
 from tests.support.engine import ROOT, BrokerProcess, EngineCluster, TestInstance
@@ -149,7 +149,8 @@ class ExactlyOnce:
 
     def _judge(self) -> bool:
         source, sink = self._load.read(), self._read_sink()
-        holds = not self._load.failed
+        # Killed, fenced, or told to stop: anything else is a fault of the application, and hides what is looked for.
+        holds = not self._load.failed and not set(self._applications.ends) - {-signal.SIGKILL, FATAL, 0}
         for index in range(PARTITIONS):
             verdict = judge_transformed(source[index], sink[index], transformed)
             holds &= verdict.holds

@@ -16,6 +16,8 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
+from tests.chaos.workload import number_of
+
 FATAL: Final = 3
 TIMEOUT_S: Final = 30.0
 BATCH_MAX: Final = 200
@@ -77,7 +79,7 @@ class Application:
             for message in read:
                 partition, offset, value = message.partition(), message.offset(), message.value()
                 assert partition is not None and offset is not None and value is not None
-                self.producer.produce(self.sink, b"%d" % transformed(int(value)), partition=partition)
+                self.producer.produce(self.sink, b"%d" % transformed(number_of(value)), partition=partition)
                 ends[partition] = offset + 1
             offsets = [TopicPartition(self.source, partition, offset) for partition, offset in ends.items()]
             member = self.consumer.consumer_group_metadata()

@@ -11,9 +11,15 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from tests.chaos.verdict import Acknowledged
 
 VALUE_BYTES = 100
+NUMBER_DIGITS = 12
 QUEUED_MAX = 20_000
 READ_TIMEOUT_S = 300.0
 FLUSH_TIMEOUT_S = 120.0
+
+
+def number_of(value: bytes) -> int:
+    """The number that a record carries."""
+    return int(value[:NUMBER_DIGITS])
 
 
 class Workload:
@@ -67,7 +73,7 @@ class Workload:
         began_s = time.monotonic()
         while not self._stop.is_set():
             number, partition = divmod(sent, self.partitions)
-            value = b"%012d" % number
+            value = b"%0*d" % (NUMBER_DIGITS, number)
             try:
                 self._producer.produce(
                     self.topic, value.ljust(VALUE_BYTES, b"."), partition=partition, on_delivery=self._delivered
@@ -79,9 +85,15 @@ class Workload:
             if sent % 20 == 0:
                 ahead_s = sent / self._records_per_s - (time.monotonic() - began_s)
                 if ahead_s > 0:
-                    self._producer.poll(ahead_s)
+                    self._wait(ahead_s)
                 elif ahead_s < -1.0:
                     began_s -= ahead_s  # what an outage cost is not made up for
+
+    def _wait(self, seconds: float) -> None:
+        """Answers come in meanwhile, and each ends one poll."""
+        ends_s = time.monotonic() + seconds
+        while (left_s := ends_s - time.monotonic()) > 0 and not self._stop.is_set():
+            self._producer.poll(left_s)
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
@@ -89,7 +101,7 @@ class Workload:
             return
         value, partition = message.value(), message.partition()
         assert value is not None and partition is not None
-        self.acknowledged[partition].add(int(value[:12]), time.monotonic() * 1000)
+        self.acknowledged[partition].add(number_of(value), time.monotonic() * 1000)
 
     def read(self) -> dict[int, list[int]]:
         """The numbers in each partition, in the order of the log."""
@@ -112,7 +124,7 @@ class Workload:
             for message in consumer.consume(10_000, 0.5):
                 value, partition, offset = message.value(), message.partition(), message.offset()
                 assert message.error() is None and value is not None and partition is not None and offset is not None
-                found[partition].append(int(value[:12]))
+                found[partition].append(number_of(value))
                 reached[partition] = offset + 1
         consumer.close()
         return found
