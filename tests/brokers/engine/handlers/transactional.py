@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Any
 
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
@@ -153,7 +154,7 @@ class Transactional:
         await until(reached, f"{self.name} is {state}")
 
 
-async def listed(client: WireClient, version: int = 1, **filters: object) -> ListTransactionsResponse:
+async def listed(client: WireClient, version: int = 1, **filters: Any) -> ListTransactionsResponse:
     answer: ListTransactionsResponse = await client.call(
         ApiKey.LIST_TRANSACTIONS, version, ListTransactionsRequest(**filters)
     )
