@@ -18,8 +18,7 @@ from brokers.engine.records import batch as layout
 from brokers.engine.records import verdicts
 from brokers.engine.records.builder import Record, build_batch
 from brokers.engine.records.control import COMMIT, EndMarker, read_marker
-from brokers.engine.storage import producer_state
-from brokers.engine.storage.producer_state import ProducerState
+from brokers.engine.storage.producer_state import PRODUCER_EXPIRATION_MS, PRODUCERS_MAX, ProducerState
 from tests.brokers.engine.partitions.transactional import (
     KEY,
     NOW_MS,
@@ -453,15 +452,17 @@ def test_what_a_truncation_takes_away_is_as_if_it_had_never_been(table: Partitio
     assert [known.producer_id for known in known_producers(partition)] == [7]
 
 
-def test_nobody_with_an_open_transaction_is_forgotten_for_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nobody_with_an_open_transaction_is_forgotten_for_room() -> None:
     state = ProducerState()
-    monkeypatch.setattr(producer_state, "PRODUCERS_MAX", 3)
     state.update_in_transaction(1, 0, 0, 0, 0, NOW_MS)
-    for producer_id in range(2, 9):
+    last = PRODUCERS_MAX + 2
+    for producer_id in range(2, last + 1):
         state.update(producer_id, 0, 0, 0, producer_id, NOW_MS)
-    assert sorted(state.producers) == [1, 7, 8]
+    assert len(state.producers) == PRODUCERS_MAX
+    assert {1, 4, last} <= state.producers.keys()
+    assert not {2, 3} & state.producers.keys()
     assert state.has_open_transaction(1)
-    state.expire(NOW_MS + producer_state.PRODUCER_EXPIRATION_MS)
+    state.expire(NOW_MS + PRODUCER_EXPIRATION_MS)
     assert list(state.producers) == [1]
 
 
