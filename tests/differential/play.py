@@ -197,7 +197,10 @@ class Player:
 
     def is_answered(self, within_s: float) -> bool:
         """Whether anything has come, or comes so soon."""
-        return bool(select.select([self._connection()], [], [], within_s)[0])
+        # Not select(): a descriptor may be above 1023 in a process that ran many tests.
+        poller = select.poll()
+        poller.register(self._connection(), select.POLLIN)
+        return bool(poller.poll(within_s * 1000))
 
     def _connection(self) -> socket.socket:
         if self._socket is None:
