@@ -104,9 +104,9 @@ class CoordinatorFaults(Faults):
 
     def member_comes(self) -> str:
         """In a seat that is free, or in none."""
-        from tests.simulate.coordinators.run import GROUPS, SEATS
+        from tests.simulate.coordinators.run import SEATS
 
-        group = self._dice.choice(GROUPS)
+        group = self._dice.choice(self._clients.group_names)
         living = [member for member in self._clients.members if member.group == group and not member.is_over]
         if len(living) >= MEMBERS_MAX:
             return ""

@@ -47,12 +47,7 @@ def forget_pending_offsets(patch: pytest.MonkeyPatch) -> None:
 
 def take_markers_of_zombies(patch: pytest.MonkeyPatch) -> None:
     """A marker is written whoever coordinates by now."""
-    check = ProducerState.check_marker
-    patch.setattr(
-        ProducerState,
-        "check_marker",
-        lambda producers, producer_id, epoch, coordinator_epoch: check(producers, producer_id, epoch, 1 << 30),
-    )
+    patch.setattr(ProducerState, "check_marker", lambda producers, producer_id, epoch, coordinator_epoch: 0)
 
 
 def ignore_generation(patch: pytest.MonkeyPatch) -> None:
