@@ -12,6 +12,7 @@ from brokers.engine.records.control import ABORT, read_marker
 
 NOW_MS = 1_700_000_000_000
 KEY = b"orders"
+TOPIC_ID = bytes(range(16))
 
 
 def of_transaction(
@@ -82,3 +83,14 @@ def _shown(data: bytes, aborted: list[tuple[int, int]], offset: int) -> tuple[li
             shown += [(at, record.value) for at, record in read_records(batch) if at >= offset]
         offset = max(offset, header.next_offset)
     return shown, offset
+
+
+def aborted(partition: Partition, offset: int = 0, max_bytes: int = 1 << 20) -> list[tuple[int, int]] | None:
+    """What a fetch from `offset` lists; None when there is nothing to read."""
+    found = partition.read(offset, max_bytes, min_one_batch=True, isolation=READ_COMMITTED)
+    if found.slice is None:
+        return None
+    listed: AbortedByPartition = {}
+    list_aborted(listed, KEY, partition, offset, found.slice, True)
+    found.slice.release()
+    return listed[KEY, partition.index]
