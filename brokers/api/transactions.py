@@ -57,14 +57,14 @@ class OrphanOut(PlaceOut):
     silent_ms = serializers.IntegerField(help_text="Since its last message.")
 
 
-class SilentOut(serializers.Serializer):
+class SilentCoordinatorOut(serializers.Serializer):
     broker_id = serializers.IntegerField()
     reason = serializers.CharField()
 
 
 class OverdueListOut(serializers.Serializer):
     items = OverdueOut(many=True, source="rows")
-    silent = SilentOut(many=True, help_text="Brokers whose transactions are missing here.")
+    silent = SilentCoordinatorOut(many=True, help_text="Brokers whose transactions are missing here.")
 
 
 class ScanQuery(StrictSerializer):
@@ -78,7 +78,7 @@ class ScanOut(serializers.Serializer):
     looked_at = serializers.IntegerField(help_text="Partitions.")
     unanswered = serializers.IntegerField(help_text="Partitions whose leader did not answer.")
     next = serializers.SerializerMethodField(help_text="Where the next part begins; null at the end.")
-    silent = SilentOut(many=True, help_text="Coordinators that did not answer: then nothing is said to hang.")
+    silent = SilentCoordinatorOut(many=True, help_text="Coordinators that did not answer: then nothing is said to hang.")
 
     def get_next(self, found: hanging.Scan) -> str | None:
         return found.following or None

@@ -131,7 +131,7 @@ class GroupPageOut(serializers.Serializer):
     silent = SilentOut(many=True, help_text="Brokers that did not answer: groups they coordinate are missing.")
 
 
-class MemberOut(serializers.Serializer):
+class GroupMemberOut(serializers.Serializer):
     id = serializers.CharField()
     client_id = serializers.CharField(allow_blank=True)
     host = serializers.CharField(allow_blank=True)
@@ -165,7 +165,7 @@ class GroupOut(serializers.Serializer):
         allow_blank=True, source="description.protocol", help_text="The assignor its members agreed on."
     )
     coordinator = serializers.IntegerField(source="description.coordinator")
-    members = MemberOut(many=True, source="description.members")
+    members = GroupMemberOut(many=True, source="description.members")
     offsets = OffsetOut(many=True, source="lines")
     lag = serializers.IntegerField(allow_null=True)
     lag_unknown = serializers.IntegerField(
