@@ -78,7 +78,9 @@ class ScanOut(serializers.Serializer):
     looked_at = serializers.IntegerField(help_text="Partitions.")
     unanswered = serializers.IntegerField(help_text="Partitions whose leader did not answer.")
     next = serializers.SerializerMethodField(help_text="Where the next part begins; null at the end.")
-    silent = SilentCoordinatorOut(many=True, help_text="Coordinators that did not answer: then nothing is said to hang.")
+    silent = SilentCoordinatorOut(
+        many=True, help_text="Coordinators that did not answer: then nothing is said to hang."
+    )
 
     def get_next(self, found: hanging.Scan) -> str | None:
         return found.following or None
