@@ -71,8 +71,10 @@ def filled(cls: type[Any], version: int, name: str | None, topic_id: bytes) -> A
 def _value(field: str, spec: FieldSpec, version: int, name: str | None, topic_id: bytes) -> Any:
     if field in SENSIBLE:
         return SENSIBLE[field]
-    if field in ("transactional_id", "assignments"):
-        return [] if spec.kind == "array" else None
+    if field == "assignments" and spec.kind == "array":
+        return []
+    if field == "transactional_id" and spec.nullable(version):
+        return None
     if spec.kind == "array":
         return [_value(field, spec.of, version, name, topic_id)]
     if spec.kind == "nested":
