@@ -33,6 +33,7 @@ def test_a_tenant_is_offered_neither_authentication_nor_the_place_of_replicas() 
     assert set(ADVERTISED_INTERNAL) - set(ADVERTISED_TENANT) == {
         ApiKey.SASL_HANDSHAKE,
         ApiKey.SASL_AUTHENTICATE,
+        ApiKey.WRITE_TXN_MARKERS,
         ApiKey.ELECT_LEADERS,
         ApiKey.ALTER_PARTITION_REASSIGNMENTS,
         ApiKey.LIST_PARTITION_REASSIGNMENTS,
