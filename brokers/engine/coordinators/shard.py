@@ -59,11 +59,6 @@ class Shard(Generic[M]):
     def index(self) -> int:
         return self.log.index
 
-    @property
-    def uncommitted(self) -> int:
-        """Decisions that wait for the high watermark."""
-        return len(self._held)
-
     def refusal(self) -> int:
         """Why this shard answers nobody: an error code, 0 if it does."""
         if self._closed or not self.log.is_led:

@@ -11,7 +11,7 @@ from instances.naming import split_internal
 
 
 class Groups:
-    """Ids are internal; `new_id` makes what is unique in a member's id."""
+    """Ids are internal."""
 
     __slots__ = ("_by_id", "_by_instance", "settings")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,24 +13,7 @@ from brokers.engine.partitions.waiting import FetchWait, ProduceWait
 from brokers.engine.records import batch as layout
 from brokers.engine.records import verdicts
 from brokers.engine.records.builder import Record, build_batch
-
-NOW_MS = 1_700_000_000_000
-TOPIC_ID = bytes(range(16))
-
-
-@pytest.fixture
-def table(tmp_path: Path) -> Iterator[PartitionTable]:
-    table = PartitionTable(StorageSettings(roots=(tmp_path,), broker_id=1, cluster_id="c"))
-    table.recover(NOW_MS)
-    yield table
-    for partition in table:
-        partition.check()
-    table.close()
-
-
-@pytest.fixture
-def partition(table: PartitionTable) -> Partition:
-    return table.become_leader("ins-a.orders", 0, TOPIC_ID, 3, {}, now_ms=NOW_MS)
+from tests.brokers.engine.partitions.transactional import NOW_MS, TOPIC_ID
 
 
 def batch(count: int = 3, **more: int) -> memoryview:
