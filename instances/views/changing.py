@@ -111,5 +111,5 @@ def retry(request: HttpRequest, instance: Instance) -> HttpResponse:
 def steps_part(request: HttpRequest, instance: Instance, operation_id: str) -> HttpResponse:
     """The stepper of one operation, asked for every 300 ms until it is finished."""
     operation = selectors.operation_detail(request.actor, operation_id)  # type: ignore[attr-defined]
-    context = {"operation": operation, "steps": steps_of(operation), "elapsed_s": elapsed_s(operation)}
+    context = {"operation": operation, "steps": steps_of(operation), "elapsed_s": elapsed_s(operation), "is_part": True}
     return render_instance(request, "instances/steps_part.html", instance, context, section="overview")

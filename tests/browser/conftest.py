@@ -65,6 +65,12 @@ def open_page(chromium: Browser) -> Iterator[OpenPage]:
     assert not complaints
 
 
+def press(page: Page, key: str) -> None:
+    """A key, once the page listens: what is seen may be there before the scripts run."""
+    page.wait_for_load_state("load")
+    page.keyboard.press(key)
+
+
 @pytest.fixture
 def picture() -> Callable[[Page, str], Path]:
     """Keeps a picture of the whole page under `test-results/pictures/`."""

@@ -14,7 +14,7 @@ from pytest_django.live_server_helper import LiveServer
 from instances import lag_history
 from instances.models import Instance
 from tests.browser.accessibility import objections
-from tests.browser.conftest import OpenPage
+from tests.browser.conftest import OpenPage, press
 from tests.browser.test_pictures import assert_nothing_scrolls_sideways, log_in
 from tests.console.conftest import *  # noqa: F403  people, instance and brokers that answer from memory
 from tests.support.fake_groups import FakeGroups, FakeTransactions, member
@@ -110,7 +110,7 @@ def test_a_reset_shows_its_table_first_and_can_be_taken_back(
     expect(page.locator(".undo")).to_contain_text("The offsets of 12 partitions are reset.")
     picture(page, "group-undo-light-1280")
     assert groups.committed(crowded.pk, "nightly")["clicks.raw", 7] == 2
-    page.keyboard.press("z")
+    press(page, "z")
     expect(page.locator(".toast")).to_contain_text("The earlier offsets are back.")
     assert groups.committed(crowded.pk, "nightly") == before
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import OpenPage
+from tests.browser.conftest import OpenPage, press
 from tests.support.stack import Stack
 from tests.support.waiting import eventually
 
@@ -126,7 +126,7 @@ def test_deleting_an_instance_can_be_undone(stack: Stack, open_page: OpenPage) -
     page.get_by_label("Type short-lived to confirm").fill("short-lived")
     button.click()
     expect(page.locator(".undo")).to_contain_text("short-lived is being deleted")
-    page.keyboard.press("z")
+    press(page, "z")
     expect(page.locator(".pill.running")).to_be_visible(timeout=RUNNING_WITHIN_MS)
 
 

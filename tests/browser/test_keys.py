@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 from pytest_django.live_server_helper import LiveServer
 
 from instances.models import Instance
-from tests.browser.conftest import OpenPage
+from tests.browser.conftest import OpenPage, press
 from tests.browser.test_pictures import log_in
 from tests.console.conftest import *  # noqa: F403  people, instance and brokers that answer from memory
 
@@ -36,10 +36,10 @@ def test_slash_opens_the_palette_and_enter_jumps(console: Page) -> None:
 def test_two_keys_lead_to_the_topics_of_an_instance(console: Page) -> None:
     console.get_by_role("link", name="orders-prod", exact=True).click()
     expect(console.get_by_role("heading", name="orders-prod", level=1)).to_be_visible()
-    console.keyboard.press("g")
+    press(console, "g")
     console.keyboard.press("t")
     expect(console.get_by_role("heading", name="Topics", level=1)).to_be_visible()
-    console.keyboard.press("j")
+    press(console, "j")
     expect(console.get_by_role("link", name="orders.created")).to_be_focused()
     console.keyboard.press("Enter")
     expect(console.get_by_role("heading", name="orders.created")).to_be_visible()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import struct
 import threading
@@ -72,7 +73,7 @@ class SmallBroker:
             thread.start()
 
     def _serve(self, link: socket.socket) -> None:
-        with link, link.makefile("rb") as stream:
+        with contextlib.suppress(ConnectionError), link, link.makefile("rb") as stream:
             while len(size := stream.read(4)) == 4:
                 raw = stream.read(struct.unpack(">i", size)[0])
                 key, version, correlation_id = struct.unpack(">hhi", raw[:8])

@@ -1,5 +1,6 @@
 // Parts of a page that keep themselves fresh: fetched in a period, replaced only when they differ, muted when stale.
 
+import { parsePart } from "./page.js";
 import { clock } from "./scale.js";
 
 const STALE_AFTER_PERIODS = 3;
@@ -42,11 +43,7 @@ class LivePart {
   show(html) {
     if (html === this.shown || this.box.contains(document.activeElement)) return; // never under somebody's fingers
     this.shown = html;
-    const fresh = new DOMParser().parseFromString(html, "text/html").body;
-    for (const outside of fresh.querySelectorAll("template[data-into]")) {
-      document.querySelector(outside.dataset.into)?.replaceChildren(outside.content);
-      outside.remove();
-    }
+    const fresh = parsePart(html);
     this.box.replaceChildren(...fresh.childNodes);
     this.box.removeAttribute("aria-busy");
   }

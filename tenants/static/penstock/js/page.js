@@ -18,6 +18,16 @@ export function postForm(form, submitter) {
   return fetch(form.action, { method: "POST", body, headers: { "HX-Request": "true" } });
 }
 
+/** A fetched part as an element. What it says of the rest of the page, `<template data-into="selector">`, goes there. */
+export function parsePart(html) {
+  const whole = new DOMParser().parseFromString(html, "text/html"); // a template that comes first lands in its head
+  for (const outside of whole.querySelectorAll("template[data-into]")) {
+    document.querySelector(outside.dataset.into)?.replaceChildren(outside.content);
+    outside.remove();
+  }
+  return whole.body;
+}
+
 export const isTyping = (element) =>
   element instanceof HTMLElement &&
   (element.isContentEditable || (/^(INPUT|TEXTAREA|SELECT)$/.test(element.tagName) && !["checkbox", "radio", "range"].includes(element.type)));

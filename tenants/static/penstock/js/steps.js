@@ -1,5 +1,7 @@
 // The provisioning stepper: asks for the operation every 300 ms and shows what came. A reload shows the same.
 
+import { parsePart } from "./page.js";
+
 const PERIOD_MS = 300;
 const PERIOD_MS_MAX = 3_000;
 
@@ -24,7 +26,7 @@ export function startSteps() {
   }
 
   function show(html) {
-    const fresh = new DOMParser().parseFromString(html, "text/html").body;
+    const fresh = parsePart(html);
     if (panel.innerHTML !== fresh.innerHTML) panel.replaceChildren(...fresh.childNodes);
     const next = panel.querySelector("[data-go]");
     if (next) location.assign(next.dataset.go);
