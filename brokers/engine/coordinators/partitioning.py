@@ -6,6 +6,8 @@ from functools import lru_cache
 from typing import Final
 
 REMEMBERED_MAX: Final = 16_384
+# Longer ids are hashed each time: whoever asks for many of them must not fill the memory with their names.
+REMEMBERED_LENGTH_MAX: Final = 128
 
 
 def java_hash(text: str) -> int:
@@ -17,9 +19,15 @@ def java_hash(text: str) -> int:
     return value - (1 << 32) if value >= 1 << 31 else value
 
 
-# Members say it again with every heartbeat.
-@lru_cache(maxsize=REMEMBERED_MAX)
 def partition_of(id: str, partitions: int) -> int:
     """The smallest int32 counts as 0."""
+    return remembered(id, partitions) if len(id) <= REMEMBERED_LENGTH_MAX else _computed(id, partitions)
+
+
+def _computed(id: str, partitions: int) -> int:
     value = java_hash(id)
     return 0 if value == -(1 << 31) else abs(value) % partitions
+
+
+# Members say it again with every heartbeat.
+remembered = lru_cache(maxsize=REMEMBERED_MAX)(_computed)

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
+from typing import Final
+
+# Entries that stand for nothing any more are swept out when they are more than the others, and than this.
+DEAD_ENTRIES_MAX: Final = 256
 
 
 class Timers:
-    """Monotonic milliseconds. A deadline may be queued earlier than it is: it is moved when that comes up."""
+    """Monotonic milliseconds. A deadline may be queued earlier than it is: it is moved when that comes up.
+
+    What was cancelled or moved stays in the queue until its time, or until such entries are the greater part of it:
+    members that come and go must not fill the memory with their sessions of half an hour.
+    """
 
     __slots__ = ("_deadlines", "_heap", "_made", "_queued")
 
@@ -27,7 +35,13 @@ class Timers:
             self._push(key, deadline_ms)
 
     def cancel(self, key: Hashable) -> None:
-        self._deadlines.pop(key, None)
+        if self._deadlines.pop(key, None) is not None:
+            self._sweep()
+
+    @property
+    def queued(self) -> int:
+        """Entries that are kept, dead or alive."""
+        return len(self._heap)
 
     @property
     def next_ms(self) -> int | None:
@@ -58,3 +72,12 @@ class Timers:
         self._made += 1
         self._queued[key] = deadline_ms
         heappush(self._heap, (deadline_ms, self._made, key))
+        self._sweep()
+
+    def _sweep(self) -> None:
+        """Each entry is swept at most once for each that was queued since."""
+        if len(self._heap) <= 2 * len(self._deadlines) + DEAD_ENTRIES_MAX:
+            return
+        self._queued = {key: self._queued[key] for key in self._deadlines}
+        self._heap[:] = [(queued_ms, made, key) for made, (key, queued_ms) in enumerate(self._queued.items())]
+        heapify(self._heap)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from brokers.engine.coordinators.partitioning import partition_of
+from brokers.engine.coordinators.partitioning import REMEMBERED_LENGTH_MAX, partition_of, remembered
 
 
 @pytest.mark.parametrize(
@@ -13,3 +13,11 @@ from brokers.engine.coordinators.partitioning import partition_of
 )
 def test_an_id_lives_in_the_partition_kafka_puts_it_in(id: str, partition: int) -> None:
     assert partition_of(id, 50) == partition
+
+
+def test_ids_too_long_for_any_group_are_not_remembered() -> None:
+    """FindCoordinator takes thousands of them in one call."""
+    before = remembered.cache_info().currsize
+    for number in range(100):
+        assert 0 <= partition_of(f"{number}".rjust(REMEMBERED_LENGTH_MAX + 1, "x"), 50) < 50
+    assert remembered.cache_info().currsize == before
