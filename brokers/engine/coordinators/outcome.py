@@ -33,6 +33,8 @@ class _Parked:
 # The reply to a call that is answered later, by its ticket.
 PARKED: Final = _Parked()
 NO_PRODUCER: Final = -1
+# The reply tells of nothing that is in records.
+NO_RECORD: Final = -1
 # Nobody has verified the transaction, and nobody has to.
 UNGUARDED: Final = -1
 
@@ -49,7 +51,7 @@ class Outcome:
     `answers` are `(ticket, reply)` of parked calls, `timers` are `(key, monotonic deadline in ms, None to cancel)`,
     `effects` are for the runtime's `carry_out`. `refused(code)` is decided instead when the append is refused: nothing
     was replayed then. `late(code)` makes the reply when the commit takes too long; the records stay in the log and
-    count. `reads`: the reply tells of what is in records, and leaves when all of that is committed.
+    count. `reads` is the offset of the last record that the reply tells of: it leaves when that one is committed.
     """
 
     __slots__ = (
@@ -76,7 +78,7 @@ class Outcome:
         effects: list[object] | None = None,
         refused: Callable[[int], Outcome] | None = None,
         late: Callable[[int], Any] | None = None,
-        reads: bool = False,
+        reads: int = NO_RECORD,
         producer_id: int = NO_PRODUCER,
         producer_epoch: int = -1,
         guard: int = UNGUARDED,

@@ -111,8 +111,9 @@ class Shard(Generic[M]):
                 self._timers.set(key, deadline_ms)
         if outcome.timers:
             self._set_alarm()
-        if (outcome.records or outcome.reads) and self.last_offset >= self.log.high_watermark:
-            self._hold(outcome, ticket)
+        needs = self.last_offset if outcome.records else outcome.reads
+        if needs >= self.log.high_watermark:
+            self._hold(outcome, ticket, needs)
             return PARKED
         self.release(outcome)
         return outcome.reply
@@ -137,10 +138,10 @@ class Shard(Generic[M]):
         self.last_offset = last_offset
         return 0
 
-    def _hold(self, outcome: Outcome, ticket: Ticket | None) -> None:
+    def _hold(self, outcome: Outcome, ticket: Ticket | None, last_offset: int) -> None:
         held = _Held(self, outcome, None if outcome.reply is PARKED else ticket)
         self._held[held] = None
-        held.wait(self._surroundings, self.last_offset)
+        held.wait(self._surroundings, last_offset)
 
     def release(self, outcome: Outcome) -> None:
         """It is committed: what it causes leaves."""

@@ -24,7 +24,7 @@ Plant = Callable[[pytest.MonkeyPatch], object]
 def reply_before_commit(patch: pytest.MonkeyPatch) -> None:
     """A decision leaves when it is appended, whether others have it or not."""
 
-    def leave(shard: Shard[Any], outcome: Outcome, ticket: Any) -> None:
+    def leave(shard: Shard[Any], outcome: Outcome, ticket: Any, last_offset: int) -> None:
         shard.release(outcome)
         if ticket is not None and outcome.reply is not PARKED:
             ticket.deliver(outcome.reply)

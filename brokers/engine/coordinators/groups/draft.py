@@ -8,7 +8,7 @@ from typing import Any, Final
 from brokers.engine.coordinators.groups.formats import GroupRecord, group_key, group_value
 from brokers.engine.coordinators.groups.group import Group
 from brokers.engine.coordinators.groups.member import Member
-from brokers.engine.coordinators.outcome import PARKED, Now, Outcome, StateRecord
+from brokers.engine.coordinators.outcome import NO_RECORD, PARKED, Now, Outcome, StateRecord
 
 # What a deadline is about; the group's id comes second in the key.
 SESSION: Final = "session"
@@ -75,7 +75,7 @@ class Draft:
 
     # -- the outcome ---------------------------------------------------------------------------------------------------
 
-    def outcome(self, reply: Any = None, *, reads: bool = False) -> Outcome:
+    def outcome(self, reply: Any = None, *, reads: int = NO_RECORD) -> Outcome:
         """`reply` PARKED: the call waits, unless it is among those that are answered."""
         reply = self._own(reply)
         if self._emptied is None:

@@ -13,6 +13,7 @@ from typing import Final
 
 from brokers.engine.coordinators.groups.formats import NO_TIMESTAMP, GroupRecord
 from brokers.engine.coordinators.groups.member import Member, metadata_bytes
+from brokers.engine.coordinators.outcome import NO_RECORD
 
 CONSUMER: Final = "consumer"
 
@@ -42,12 +43,14 @@ class Group:
     `members` and `statics` (member ids by instance id) hold whoever is in; `pending` are ids that were given out and
     not used yet. `unsynced` are members of this generation that have not asked for their assignment. `assembling`:
     the first members of an empty group are awaited, whoever is there; `remaining_ms` is how much longer that may be put
-    off when `newcomer` says that somebody came (GRP-9).
+    off when `newcomer` says that somebody came (GRP-9). `recorded_at` is the log offset of its last record,
+    `committed_at` of the last one that changed its offsets: who is told of them waits for no others.
     """
 
     __slots__ = (
         "assembling",
         "awaiting",
+        "committed_at",
         "delay_ms",
         "generation",
         "id",
@@ -59,6 +62,7 @@ class Group:
         "pending",
         "protocol",
         "protocol_type",
+        "recorded_at",
         "remaining_ms",
         "state",
         "state_timestamp_ms",
@@ -66,8 +70,10 @@ class Group:
         "unsynced",
     )
 
-    def __init__(self, id: str, now_ms: int = NO_TIMESTAMP) -> None:
+    def __init__(self, id: str, now_ms: int = NO_TIMESTAMP, after: int = NO_RECORD) -> None:
+        """`after` is the log offset of what may have ended a group of this id before."""
         self.id = id
+        self.recorded_at = self.committed_at = after
         self.state = State.EMPTY
         self.state_timestamp_ms = now_ms
         self.generation = 0

@@ -69,7 +69,8 @@ class GroupMachine:
     def describe(self, group_id: str) -> Outcome:
         """A group that nobody knows is Dead, which is no error (GRP-29)."""
         group = self.groups.get(group_id)
-        return Outcome(DescribeReply(0, State.DEAD.value) if group is None else describing.describe(group), reads=True)
+        reply = DescribeReply(0, State.DEAD.value) if group is None else describing.describe(group)
+        return Outcome(reply, reads=self.groups.recorded_at(group_id))
 
     def listed(self, instance_id: str | None) -> list[ListedGroup]:
         """The groups of an instance; None: of everybody."""
@@ -91,10 +92,12 @@ class GroupMachine:
             self._replay_group(read.group, value, offset)
         else:
             self.offsets.replay(read, value, offset, producer_id)
+            self.groups.offsets_changed(read.group, offset)
 
     def _replay_group(self, group_id: str, value: bytes | None, offset: int) -> None:
         if value is None:
             self.groups.drop(group_id)
+            self.groups.dropped_at = max(self.groups.dropped_at, offset)
             self.offsets.replay_group_removed(group_id)
             return
         try:
@@ -103,7 +106,9 @@ class GroupMachine:
             # What was known before stands: a member that is wrong there is put right by its next heartbeat.
             log.error("group_unreadable", group=group_id, offset=offset, reason=str(error))
             return
-        self.groups.obtain(group_id, record.state_timestamp_ms).restore(record)
+        group = self.groups.obtain(group_id, record.state_timestamp_ms)
+        group.restore(record)
+        group.recorded_at = offset
 
     def replay_marker(self, producer_id: int, committed: bool, offset: int) -> None:
         self.offsets.replay_marker(producer_id, committed, offset)

@@ -170,6 +170,7 @@ class ShardOffsets:
             held.settle(producer_id, committed)
             self._account(held, bytes_before)
             self._forget_if_empty(group_id, held)
+            self.groups.offsets_changed(group_id, offset)
 
     def replay_group_removed(self, group_id: str) -> None:
         """The record of the group is deleted. Offsets that were committed since make it one of generation 0."""
@@ -331,7 +332,7 @@ class ShardOffsets:
             if unstable is not None:
                 lines = [_unstable(line) if unstable.is_pending(topic, line.partition) else line for line in lines]
             reply.append((topic, lines))
-        return Outcome(reply, reads=True)
+        return Outcome(reply, reads=self.groups.committed_at(group_id))
 
 
 def _unstable(line: Fetched) -> Fetched:

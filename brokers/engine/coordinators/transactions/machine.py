@@ -7,7 +7,7 @@ from typing import Any
 
 import structlog
 
-from brokers.engine.coordinators.outcome import Now, Outcome
+from brokers.engine.coordinators.outcome import NO_RECORD, Now, Outcome
 from brokers.engine.coordinators.settings import TransactionSettings
 from brokers.engine.coordinators.transactions import adding, beginning, ending, listing, rounds
 from brokers.engine.coordinators.transactions.book import Book
@@ -100,10 +100,12 @@ class TransactionMachine:
         """
         self.book.forget_deleted()
         effects: list[object] = []
+        last_offset = NO_RECORD
         for _, entry in self.book.entries():
             if entry.written is not None and entry.written.state in DECIDED:
                 effects.append(markers_of(self.book, entry.written))
-        return Outcome(effects=effects, timers=list(rounds.next_rounds(self.book, now)), reads=True)
+                last_offset = max(last_offset, entry.offset)
+        return Outcome(effects=effects, timers=list(rounds.next_rounds(self.book, now)), reads=last_offset)
 
     def on_timer(self, key: Hashable, now: Now) -> Outcome:
         if key is rounds.Round.ABORT_OVERDUE:

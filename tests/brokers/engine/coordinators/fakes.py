@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Hashable, Sequence
 from typing import Any
 
-from brokers.engine.coordinators.outcome import NO_PRODUCER, PARKED, Now, Outcome, StateRecord
+from brokers.engine.coordinators.outcome import NO_PRODUCER, NO_RECORD, PARKED, Now, Outcome, StateRecord
 from brokers.engine.coordinators.ports import LogUnreadable, Stored
 from brokers.engine.coordinators.ticket import Ticket
 from brokers.engine.records.builder import read_records
@@ -206,7 +206,7 @@ class Counter:
         )
 
     def get(self, key: bytes) -> Outcome:
-        return Outcome(self.values.get(key), reads=True)
+        return Outcome(self.values.get(key), reads=self.offsets[-1] if self.offsets else NO_RECORD)
 
     def park(self, ticket: Ticket) -> Outcome:
         self.parked.append(ticket)

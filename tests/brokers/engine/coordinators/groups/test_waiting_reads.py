@@ -1,0 +1,120 @@
+"""Who asks what a group has committed, or who is in it, waits for that group's own records and for nobody else's."""
+
+from __future__ import annotations
+
+import pytest
+
+from brokers.engine.coordinators.groups.offsets import Commit
+from brokers.engine.coordinators.groups.replies import DescribeReply
+from tests.brokers.engine.coordinators.fakes import Call
+from tests.brokers.engine.coordinators.groups.committing import (
+    TOPIC,
+    commit,
+    commit_in_transaction,
+    fetch,
+    offset_of,
+    put,
+)
+from tests.brokers.engine.coordinators.groups.members import GROUP, Member, Shard, settle
+
+BUSY = "ins-bbbbbbbb.busy"
+WANTED = [(TOPIC, [0])]
+
+
+@pytest.fixture
+def shard() -> Shard:
+    """GROUP has committed 5 and everybody has it; from here on nothing is replicated until somebody says so."""
+    made = Shard()
+    put(made, 0, 5)
+    made.log.stops_committing()
+    return made
+
+
+def describe(shard: Shard, group: str = GROUP) -> Call:
+    return shard.ask(lambda machine, now, _: machine.describe(group), group)
+
+
+def told(call: Call) -> int:
+    (reply,) = call.replies
+    ((_, (line,)),) = reply
+    offset: int = line.offset
+    return offset
+
+
+def test_offsets_are_told_while_another_group_commits(shard: Shard) -> None:
+    assert commit(shard, Commit(TOPIC, 0, 1), group=BUSY).replies == []
+    assert offset_of(shard) == 5
+
+
+def test_offsets_are_not_told_before_they_are_committed(shard: Shard) -> None:
+    commit(shard, Commit(TOPIC, 0, 6))
+    asked = fetch(shard, WANTED)
+    assert asked.replies == []
+    shard.log.replicate()
+    assert told(asked) == 6
+
+
+def test_a_group_that_nobody_knows_is_told_to_be_none_at_once(shard: Shard) -> None:
+    commit(shard, Commit(TOPIC, 0, 1), group=BUSY)
+    assert offset_of(shard, group="ins-aaaaaaaa.unknown") == -1
+
+
+def test_offsets_that_were_deleted_are_gone_when_everybody_knows(shard: Shard) -> None:
+    deleting = shard.ask(lambda machine, now, ticket: machine.removals.delete_group(now, GROUP, ticket))
+    asked, described = fetch(shard, WANTED), describe(shard)
+    assert (deleting.replies, asked.replies, described.replies) == ([], [], [])
+    shard.log.replicate()
+    assert deleting.replies == [0]
+    assert told(asked) == -1
+    assert described.replies == [DescribeReply(0, "Dead")]
+
+
+def test_a_group_begun_again_does_not_tell_early_that_its_offsets_are_deleted(shard: Shard) -> None:
+    shard.ask(lambda machine, now, ticket: machine.removals.delete_group(now, GROUP, ticket))
+    Member(shard).join()
+    asked = fetch(shard, WANTED)
+    assert asked.replies == []
+    shard.log.replicate()
+    assert told(asked) == -1
+
+
+def test_an_offset_of_a_transaction_is_told_when_its_marker_is_committed(shard: Shard) -> None:
+    commit_in_transaction(shard, Commit(TOPIC, 0, 9))
+    shard.log.replicate()
+    marker = shard.log.mark(7, True)
+    shard.runtime.marker_appended(0, 7, True, marker)
+    asked = fetch(shard, WANTED)
+    assert asked.replies == []
+    shard.log.replicate()
+    assert told(asked) == 9
+
+
+def test_what_was_loaded_beyond_the_high_watermark_is_told_when_it_is_committed(shard: Shard) -> None:
+    commit(shard, Commit(TOPIC, 0, 6))
+    put_elsewhere = commit(shard, Commit(TOPIC, 0, 1), group=BUSY)
+    shard.reload()
+    asked = fetch(shard, WANTED)
+    assert asked.replies == []
+    shard.log.replicate()
+    assert told(asked) == 6
+    assert put_elsewhere.replies == [("failed", 16)], "it waited for the coordinator before"
+
+
+def test_members_are_described_while_the_group_commits() -> None:
+    shard = Shard()
+    member = Member(shard)
+    settle(member)
+    shard.log.stops_committing()
+    commit(shard, Commit(TOPIC, 0, 6), member=member)
+    (reply,) = describe(shard).replies
+    assert reply.state == "Stable"
+
+
+def test_an_assignment_is_told_again_while_offsets_are_committed() -> None:
+    shard = Shard()
+    member = Member(shard)
+    settle(member)
+    shard.log.stops_committing()
+    commit(shard, Commit(TOPIC, 0, 6), member=member)
+    (reply,) = member.sync().replies
+    assert reply.error == 0
