@@ -21,13 +21,18 @@ SWEEP_INSTANCES_MAX = 500
 ZOOKEEPER_CONNECT_TIMEOUT_S = 5.0
 
 DOOR_CONNECT_TIMEOUT_S = 1.0
+# Who is alive says hello at once; a write may wait for the controller.
+DOOR_HELLO_TIMEOUT_S = 0.7
 DOOR_ANSWER_TIMEOUT_S = 5.0
+# A broker that let a request wait is asked last, and waited for no longer than the patience, for so long.
+SILENCE_REMEMBERED_S = 5.0
+SILENT_PATIENCE_S = 0.2
 DOOR_ANSWER_BYTES_MAX = 64 * 1024 * 1024
 DOOR_CONNECTIONS_MAX = 64
 
 # Several brokers asked at once for a page: what is not there by then is told as missing. One that has not answered
 # where any would do is not waited for longer than the hedge before the next is asked too.
-SCATTER_DEADLINE_S = 2.5
+SCATTER_DEADLINE_S = 1.5
 SCATTER_HEDGE_S = 0.25
 SCATTER_THREADS = 16
 # A coordinator that is moving or loading is tried again so long before a write is given up.

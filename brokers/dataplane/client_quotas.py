@@ -8,6 +8,7 @@ from typing import Any
 from kafka.protocol.admin.client_quotas import AlterClientQuotasRequest, DescribeClientQuotasRequest
 
 from brokers.dataplane.door import ask_as_instance, require_ok
+from brokers.dataplane.scatter import ask_any
 from quotas.ports import ClientQuota, EntityPart
 
 DESCRIBE_VERSION = 1
@@ -19,8 +20,9 @@ class QuotaDoor:
     """See `quotas.ports.ClientQuotaDoor`."""
 
     def describe(self, instance_id: str) -> Sequence[ClientQuota]:
-        request = DescribeClientQuotasRequest(components=[], strict=False, version=DESCRIBE_VERSION)
-        answer = ask_as_instance(instance_id, request)
+        answer = ask_any(
+            instance_id, lambda: DescribeClientQuotasRequest(components=[], strict=False, version=DESCRIBE_VERSION)
+        )
         require_ok(answer.error_code, answer.error_message)
         return [_quota(entry) for entry in answer.entries or ()]
 

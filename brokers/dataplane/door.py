@@ -11,6 +11,7 @@ from kafka.errors import for_code
 
 from brokers.contract.process import CLUSTER_USER
 from brokers.dataplane.link import Link, LinkDown, Links
+from brokers.dataplane.silence import silences
 from brokers.limits import DOOR_CONNECTIONS_MAX
 from brokers.models import Broker, Cluster, Placement
 from tenants.errors import (
@@ -77,9 +78,9 @@ def ask_as_cluster(cluster: Cluster, request: Any, **options: Any) -> Any:
 
 
 def ask(cluster: Cluster, username: str, request: Any, *, broker: int | None = None, **options: Any) -> Any:
-    """Ask one broker, or any: an idle link first, then brokers in turn until one answers.
+    """Ask one broker, or any: an idle link first, then brokers in turn until one answers, silent ones last.
 
-    A link that has died while idle costs a second try. Requests here may be repeated: creating what exists and
+    For what writes; `scatter.ask_any` reads. A link that has died while idle costs a second try. Requests here may be repeated: creating what exists and
     deleting what is gone are answers, not damage.
     """
     key = (cluster.pk, username, broker)
@@ -110,7 +111,7 @@ def _addresses(cluster: Cluster, broker: int | None) -> Iterable[tuple[str, int]
     rows = Broker.objects.filter(cluster=cluster, removed_at=None).select_related("host").order_by("number")
     if broker is not None:
         rows = rows.filter(number=broker)
-    return [row.internal_address for row in rows]
+    return sorted((row.internal_address for row in rows), key=silences.holds)
 
 
 def require_ok(error_code: int, message: str | None = None) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 from kafka.protocol.api_header import ResponseClassRegistry
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
-from brokers.limits import DOOR_ANSWER_BYTES_MAX, DOOR_ANSWER_TIMEOUT_S, DOOR_CONNECT_TIMEOUT_S
+from brokers.dataplane.silence import silences
+from brokers.limits import DOOR_ANSWER_BYTES_MAX, DOOR_ANSWER_TIMEOUT_S, DOOR_CONNECT_TIMEOUT_S, DOOR_HELLO_TIMEOUT_S
 
 CLIENT_ID = "penstock-control"
 MECHANISM = "PLAIN"
@@ -37,8 +38,9 @@ class Link:
         try:
             self._socket = socket.create_connection(address, DOOR_CONNECT_TIMEOUT_S)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._socket.settimeout(DOOR_ANSWER_TIMEOUT_S)
         except OSError as error:
+            if isinstance(error, TimeoutError):
+                silences.note(address)
             raise LinkDown(f"no connection to {address[0]}:{address[1]}") from error
         try:
             self._authenticate(username, password)
@@ -61,10 +63,13 @@ class Link:
         except (OSError, ValueError, struct.error) as error:
             self.close()
             kind = LinkLate if isinstance(error, TimeoutError) else LinkDown
+            if kind is LinkLate:
+                silences.note(self.address)
             raise kind(f"{self.address[0]}:{self.address[1]} does not answer: {type(error).__name__}") from error
         except LinkDown:
             self.close()
             raise
+        silences.clear(self.address)
         if answer.header.correlation_id != self._correlation_id:
             self.close()
             raise LinkDown("an answer to another request")
@@ -74,11 +79,16 @@ class Link:
         self._socket.close()
 
     def _authenticate(self, username: str, password: str) -> None:
-        hello = self.call(SaslHandshakeRequest(mechanism=MECHANISM, version=SASL_HANDSHAKE_VERSION))
+        hello = self.call(
+            SaslHandshakeRequest(mechanism=MECHANISM, version=SASL_HANDSHAKE_VERSION), timeout_s=DOOR_HELLO_TIMEOUT_S
+        )
         token = f"\0{username}\0{password}".encode()
         answer = hello
         if not hello.error_code:
-            answer = self.call(SaslAuthenticateRequest(auth_bytes=token, version=SASL_AUTHENTICATE_VERSION))
+            answer = self.call(
+                SaslAuthenticateRequest(auth_bytes=token, version=SASL_AUTHENTICATE_VERSION),
+                timeout_s=DOOR_HELLO_TIMEOUT_S,
+            )
         if answer.error_code:
             raise LinkDown(f"authentication as {username} was refused with error {answer.error_code}")
 

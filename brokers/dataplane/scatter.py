@@ -15,9 +15,10 @@ from functools import cache
 from typing import Any
 
 from brokers.choices import WantedState
-from brokers.dataplane.door import links
+from brokers.dataplane.door import cluster_of, links
 from brokers.dataplane.link import Link, LinkDown, LinkLate
-from brokers.limits import SCATTER_DEADLINE_S, SCATTER_HEDGE_S, SCATTER_THREADS
+from brokers.dataplane.silence import silences
+from brokers.limits import SCATTER_DEADLINE_S, SCATTER_HEDGE_S, SCATTER_THREADS, SILENT_PATIENCE_S
 from brokers.models import Broker, Cluster
 from instances.ports import BrokerSilence
 from tenants.errors import Unavailable
@@ -71,10 +72,16 @@ def targets(cluster: Cluster, username: str) -> dict[int, Target]:
 
 
 def scatter(asked: Sequence[tuple[Target, Any]], *, deadline_s: float = SCATTER_DEADLINE_S) -> Scattered:
-    """One request to each target (a target may be there more than once), answers as they are within the deadline."""
-    ends_s = time.monotonic() + deadline_s
+    """One request to each target (a target may be there more than once), answers as they are within the deadline.
+
+    A broker that was silent a moment ago is given less: the others' answers shall not wait for it each time.
+    """
+    doubted = {target.number for target, _ in asked if silences.holds(target.address)}
     sent = [(target, _submit(target, request, deadline_s)) for target, request in asked]
-    wait([future for _, future in sent], timeout=max(0.0, ends_s - time.monotonic()))
+    begun_s = time.monotonic()
+    wait([future for target, future in sent if target.number not in doubted], timeout=deadline_s)
+    left_s = max(0.0, begun_s + SILENT_PATIENCE_S - time.monotonic())
+    wait([future for target, future in sent if target.number in doubted], timeout=left_s)
     answers: list[tuple[int, Any]] = []
     silent: dict[int, BrokerSilence] = {}
     for target, future in sent:
@@ -93,7 +100,7 @@ def first_answer(asked: Iterable[Target], make: Callable[[], Any], *, deadline_s
     """
     ends_s = time.monotonic() + deadline_s
     open_: dict[Future[Any], Target] = {}
-    waiting = list(asked)
+    waiting = sorted(asked, key=lambda target: silences.holds(target.address))
     while waiting or open_:
         left_s = ends_s - time.monotonic()
         if left_s <= 0:
@@ -108,6 +115,14 @@ def first_answer(asked: Iterable[Target], make: Callable[[], Any], *, deadline_s
             if answer is not None:
                 return answer
     raise Unavailable("No broker of the instance answers at the moment. Nothing is lost.", retry_after_s=1)
+
+
+def ask_any(instance_id: str, make: Callable[[], Any]) -> Any:
+    """What any broker of an instance answers to a request that reads, asked as the instance's owner.
+
+    Raises `Conflict` while the instance lives nowhere, and `Unavailable`.
+    """
+    return first_answer(targets(cluster_of(instance_id), instance_id).values(), make)
 
 
 def by_target(found: Mapping[int, Target], wanted: Mapping[int, Any]) -> list[tuple[Target, Any]]:
@@ -142,6 +157,7 @@ def _asked(key: Any, link: Link, request: Any, timeout_s: float) -> Any:
 def _outcome(target: Target, future: Future[Any]) -> Any:
     """The answer, or None when there is none (yet)."""
     if not future.done():
+        silences.note(target.address)
         logger.info("broker %s is late", target.number)
         return None
     error = future.exception()

@@ -11,6 +11,7 @@ from kafka.protocol.admin.topics import CreatePartitionsRequest, CreateTopicsReq
 from kafka.protocol.metadata.metadata import MetadataRequest
 
 from brokers.dataplane.door import ask_as_instance, require_ok
+from brokers.dataplane.scatter import ask_any
 from brokers.limits import DOOR_ANSWER_TIMEOUT_S
 from instances.ports import ConfigEntry, PartitionLook, TopicDescription
 from tenants.errors import NotFound
@@ -22,6 +23,7 @@ CREATE_PARTITIONS_VERSION = 3
 DESCRIBE_CONFIGS_VERSION = 4
 ALTER_CONFIGS_VERSION = 1
 
+NO_SUCH_TOPIC = frozenset({3, 17})  # unknown, or a name that no topic may have
 TOPIC_RESOURCE = 2
 SET, DELETE = 0, 1
 TOPIC_CONFIG_SOURCE = 1
@@ -32,25 +34,30 @@ class TopicDoor:
     """See `instances.ports.DataPlane`."""
 
     def topics(self, instance_id: str) -> Sequence[TopicDescription]:
-        return self._metadata(instance_id, None)
+        answer = ask_any(instance_id, lambda: metadata(None))
+        return [_description(topic) for topic in answer.topics if not topic.error_code and not topic.is_internal]
 
     def topic(self, instance_id: str, name: str) -> TopicDescription:
-        found = self._metadata(instance_id, [name])
-        if not found:
-            raise NotFound
-        return found[0]
+        (found,) = ask_any(instance_id, lambda: metadata([name])).topics
+        if found.error_code in NO_SUCH_TOPIC or found.is_internal:
+            raise NotFound(f'There is no topic "{name}".')
+        require_ok(found.error_code)
+        return _description(found)
 
     def topic_config(self, instance_id: str, name: str) -> Sequence[ConfigEntry]:
         resource = DescribeConfigsRequest.DescribeConfigsResource(
             resource_type=TOPIC_RESOURCE, resource_name=name, configuration_keys=None
         )
-        request = DescribeConfigsRequest(
-            resources=[resource],
-            include_synonyms=False,
-            include_documentation=False,
-            version=DESCRIBE_CONFIGS_VERSION,
-        )
-        (result,) = ask_as_instance(instance_id, request).results
+
+        def make() -> Any:
+            return DescribeConfigsRequest(
+                resources=[resource],
+                include_synonyms=False,
+                include_documentation=False,
+                version=DESCRIBE_CONFIGS_VERSION,
+            )
+
+        (result,) = ask_any(instance_id, make).results
         require_ok(result.error_code, result.error_message)
         return sorted(
             (
@@ -115,16 +122,6 @@ class TopicDoor:
     def delete_topic(self, instance_id: str, name: str) -> None:
         (result,) = ask_as_instance(instance_id, deletion([name])).responses
         require_ok(result.error_code, getattr(result, "error_message", None))
-
-    def _metadata(self, instance_id: str, names: Sequence[str] | None) -> list[TopicDescription]:
-        answer = ask_as_instance(instance_id, metadata(names))
-        found = []
-        for topic in answer.topics:
-            if names is not None:
-                require_ok(topic.error_code)
-            if not topic.error_code and not topic.is_internal:
-                found.append(_description(topic))
-        return found
 
 
 def metadata(names: Sequence[str] | None) -> Any:

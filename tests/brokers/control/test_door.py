@@ -6,6 +6,7 @@ import contextlib
 import socket
 import struct
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 from brokers.dataplane import door
 from brokers.dataplane.client_quotas import QuotaDoor
 from brokers.dataplane.link import Link, LinkDown
+from brokers.dataplane.silence import silences
 from brokers.dataplane.topics import TopicDoor
 from brokers.models import Cluster
 from instances.models import Instance
@@ -177,6 +179,28 @@ def test_no_broker_is_unavailable_and_says_when_to_come_back(instance: Instance,
     assert PASSWORD not in str(refusal.value.__cause__)
 
 
+def test_brokers_that_stand_still_make_neither_a_read_nor_a_write_wait_long(
+    instance: Instance, cluster: Cluster
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        cluster.brokers.filter(number=2).update(internal_port=mute.getsockname()[1])
+        for act, most_s in ((lambda: TopicDoor().topic(instance.pk, "orders"), 2.0), (lambda: create(instance), 2.0)):
+            began_s = time.monotonic()
+            with pytest.raises(Unavailable):
+                act()
+            assert time.monotonic() - began_s < most_s
+    silences.clear_all()
+
+
+@pytest.mark.parametrize("error_code", [3, 17])
+def test_a_topic_that_is_not_there_or_could_not_be_is_not_found_by_its_name(
+    instance: Instance, broker: SmallBroker, error_code: int
+) -> None:
+    broker.answers[METADATA] = lambda: metadata(error_code)
+    with pytest.raises(NotFound, match='There is no topic "a b".'):
+        TopicDoor().topic(instance.pk, "a b")
+
+
 def test_a_wrong_secret_never_appears_in_what_is_raised(broker: SmallBroker) -> None:
     with pytest.raises(LinkDown) as failure:
         Link(("127.0.0.1", broker.port), "ins-aaaaaaaa", "something else")
@@ -214,12 +238,6 @@ def test_a_kafka_error_becomes_what_it_means(
 def test_no_error_is_no_exception(instance: Instance, broker: SmallBroker) -> None:
     broker.answers[CREATE_TOPICS] = lambda: created(0)
     create(instance)
-
-
-def test_an_unknown_topic_is_not_found(instance: Instance, broker: SmallBroker) -> None:
-    broker.answers[METADATA] = lambda: metadata(error_code=3)
-    with pytest.raises(NotFound):
-        TopicDoor().topic(instance.pk, "orders")
 
 
 def test_quotas_keep_the_difference_between_a_default_and_nothing(instance: Instance, broker: SmallBroker) -> None:

@@ -12,7 +12,9 @@ import pytest
 
 from brokers.choices import WantedState
 from brokers.dataplane import door, scatter
+from brokers.dataplane.silence import Silences, silences
 from brokers.dataplane.topics import metadata
+from brokers.limits import SILENCE_REMEMBERED_S
 from brokers.models import Cluster
 from tenants.errors import Unavailable
 from tests.brokers.control.test_door import METADATA, SmallBroker
@@ -30,6 +32,7 @@ def answering() -> Iterator[SmallBroker]:
     server.answers[METADATA] = metadata_answer
     yield server
     door.links().close()
+    silences.clear_all()
     server.stop()
 
 
@@ -86,3 +89,29 @@ def test_a_broker_that_was_stopped_on_purpose_is_not_asked(cluster: Cluster) -> 
     cluster.brokers.filter(number=1).update(wanted=WantedState.STOPPED)
     assert set(scatter.targets(cluster, "ins-00000000")) == {2, 3}
     assert "secret" not in repr(scatter.targets(cluster, "ins-00000000")[2])
+
+
+def test_who_was_silent_a_moment_ago_is_asked_last_and_waited_for_briefly(
+    cluster: Cluster, answering: SmallBroker
+) -> None:
+    assert {one.broker_id for one in scatter.scatter(asked(cluster), deadline_s=DEADLINE_S).silent} == {1, 2}
+    began_s = time.monotonic()
+    again = scatter.scatter(asked(cluster))
+    assert time.monotonic() - began_s < scatter.SCATTER_DEADLINE_S / 2
+    assert [number for number, _ in again.answers] == [3]
+    answering.asked.clear()
+    began_s = time.monotonic()
+    scatter.first_answer(scatter.targets(cluster, "ins-00000000").values(), lambda: metadata(["orders"]))
+    assert time.monotonic() - began_s < scatter.SCATTER_HEDGE_S
+
+
+def test_silence_is_forgotten_after_a_while_and_at_once_by_an_answer() -> None:
+    now_s = [100.0]
+    kept = Silences(clock=lambda: now_s[0])
+    kept.note(("127.0.0.1", 1))
+    kept.note(("127.0.0.1", 2))
+    kept.clear(("127.0.0.1", 2))
+    assert kept.holds(("127.0.0.1", 1))
+    assert not kept.holds(("127.0.0.1", 2))
+    now_s[0] += SILENCE_REMEMBERED_S
+    assert not kept.holds(("127.0.0.1", 1))
