@@ -102,7 +102,7 @@ def ask_until_settled(
     while True:
         target = asked.get(find(cluster, kind, [internal_id]).get(internal_id, -1))
         if target is not None:
-            answers = scatter([(target, make())]).answers
+            answers = scatter([(target, make())], is_write=True).answers
             if answers:
                 answer = answers[0][1]
                 error_code = error_of(answer)

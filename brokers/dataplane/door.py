@@ -80,8 +80,8 @@ def ask_as_cluster(cluster: Cluster, request: Any, **options: Any) -> Any:
 def ask(cluster: Cluster, username: str, request: Any, *, broker: int | None = None, **options: Any) -> Any:
     """Ask one broker, or any: an idle link first, then brokers in turn until one answers, silent ones last.
 
-    For what writes; `scatter.ask_any` reads. A link that has died while idle costs a second try. Requests here may be repeated: creating what exists and
-    deleting what is gone are answers, not damage.
+    For what writes; `scatter.ask_any` reads. A link that has died while idle costs a second try. Requests here may be
+    repeated: creating what exists and deleting what is gone are answers, not damage.
     """
     key = (cluster.pk, username, broker)
     idle = links().take(key)

@@ -71,12 +71,15 @@ def targets(cluster: Cluster, username: str) -> dict[int, Target]:
     }
 
 
-def scatter(asked: Sequence[tuple[Target, Any]], *, deadline_s: float = SCATTER_DEADLINE_S) -> Scattered:
+def scatter(
+    asked: Sequence[tuple[Target, Any]], *, deadline_s: float = SCATTER_DEADLINE_S, is_write: bool = False
+) -> Scattered:
     """One request to each target (a target may be there more than once), answers as they are within the deadline.
 
-    A broker that was silent a moment ago is given less: the others' answers shall not wait for it each time.
+    A broker that was silent a moment ago is given less, unless it is to write: the others' answers shall not wait for
+    it each time.
     """
-    doubted = {target.number for target, _ in asked if silences.holds(target.address)}
+    doubted = {target.number for target, _ in asked if not is_write and silences.holds(target.address)}
     sent = [(target, _submit(target, request, deadline_s)) for target, request in asked]
     begun_s = time.monotonic()
     wait([future for target, future in sent if target.number not in doubted], timeout=deadline_s)

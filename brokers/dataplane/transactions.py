@@ -84,7 +84,7 @@ class ClusterTransactions:
         )
         request = WriteTxnMarkersRequest(markers=[marker], version=WRITE_TXN_MARKERS_VERSION)
         leader = _leaders(self._targets, [(producer.topic, producer.partition)])
-        answers = scatter(by_target(self._targets, dict.fromkeys(leader, request))).answers
+        answers = scatter(by_target(self._targets, dict.fromkeys(leader, request)), is_write=True).answers
         if not answers:
             raise Unavailable("The partition's leader does not answer at the moment.", retry_after_s=1)
         (topic,) = answers[0][1].markers[0].topics

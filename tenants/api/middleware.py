@@ -10,6 +10,7 @@ from collections.abc import Callable
 from django.http import HttpRequest, HttpResponse
 from django.urls import is_valid_path
 
+from tenants.api.addresses import routed_path
 from tenants.api.problems import PROBLEM_TYPE, domain_error, error_for_status, problem_response
 from tenants.limits import REQUEST_BODY_BYTES_MAX
 
@@ -51,7 +52,7 @@ class ApiMiddleware:
         if "HTTP_TRANSFER_ENCODING" in request.META:
             # A chunked body announces no length, and the WSGI handler would take it for an empty one.
             return problem_response(error_for_status(411), request_id)
-        path = request.path_info
+        path = request.path_info = routed_path(request.META, request.path_info)
         is_known = is_valid_path(path) or is_valid_path(f"{path}/")  # /api/docs is redirected to /api/docs/
         if "\x00" in path or not is_known:  # the console's page for a wrong address is never drawn for a program
             return problem_response(error_for_status(404), request_id)

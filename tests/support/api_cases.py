@@ -96,7 +96,7 @@ class Api:
             body = json.dumps(body)
         url = path if path.startswith("/api/") else ROOT + path
         kind = sent.pop("Content-Type", "application/json")
-        return self.client.generic(method, url, body or "", content_type=kind, headers=sent)
+        return self.client.generic(method, url, body or "", content_type=kind, headers=sent, RAW_URI=url)
 
     def get(self, path: str, **headers: str) -> Any:
         return self.call("GET", path, **headers)

@@ -197,7 +197,7 @@ def test_a_topic_that_is_not_there_or_could_not_be_is_not_found_by_its_name(
     instance: Instance, broker: SmallBroker, error_code: int
 ) -> None:
     broker.answers[METADATA] = lambda: metadata(error_code)
-    with pytest.raises(NotFound, match='There is no topic "a b".'):
+    with pytest.raises(NotFound, match=r'There is no topic "a b"\.'):
         TopicDoor().topic(instance.pk, "a b")
 
 
