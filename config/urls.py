@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from django.contrib import admin
 from django.urls import URLPattern, URLResolver, include, path
-from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerView
+from drf_spectacular.views import SpectacularSwaggerView
 
 from config import health
+from tenants.api.schema_view import SchemaView
 
 # Upper apps first: a more particular path of an upper app wins over a catch-all of a lower one.
 API = ("billing.api.urls", "brokers.api.urls", "instances.api.urls", "quotas.api.urls", "tenants.api.urls")
@@ -18,7 +19,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("metrics", health.metrics, name="metrics"),
     path("operator/", admin.site.urls),
     path("i18n/", include("django.conf.urls.i18n")),
-    path("api/schema/", SpectacularAPIView.as_view(), name="schema"),
+    path("api/schema/", SchemaView.as_view(), name="schema"),
     path("api/docs/", SpectacularSwaggerView.as_view(url_name="schema"), name="api-docs"),
     *[path("api/v1/", include(module)) for module in API],
     *[path("", include(module)) for module in PAGES],

@@ -10,7 +10,7 @@ from django import forms
 from django.utils.translation import gettext_lazy as _
 
 from instances.limits import PARTITIONS_PER_TOPIC_MAX
-from instances.offset_plans import Aim, Target
+from instances.offset_plans import Aim, Target, instant_ms
 
 OFFSET_MAX = 2**63 - 1
 PARTITIONS_CHARS_MAX = 2_000
@@ -80,7 +80,7 @@ class ResetForm(forms.Form):
         aim = Aim(values["to"])
         return Target(
             aim=aim,
-            at_ms=round(values["time"].timestamp() * 1_000) if aim is Aim.TIME else None,
+            at_ms=instant_ms(values["time"]) if aim is Aim.TIME else None,
             offset=values["offset"] if aim is Aim.OFFSET else None,
             by=values["by"] if aim is Aim.SHIFT else None,
         )

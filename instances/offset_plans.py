@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 
 from instances.group_ports import Committed, Partition
@@ -91,6 +92,11 @@ class Change:
         if self.before is None or self.after is None:
             return None
         return self.after - self.before
+
+
+def instant_ms(at: datetime) -> int:
+    """Milliseconds since 1970; never negative, because ListOffsets means the ends of the log by that."""
+    return max(0, round(at.timestamp() * 1_000))
 
 
 class NoOffsetToShift(Exception):

@@ -40,6 +40,7 @@ SENTENCES = (
     gettext_noop("There is no such plan on sale."),
     gettext_noop("There is no such resource"),
     gettext_noop("There is no such time zone."),
+    gettext_noop("There is no such topic or partition."),
     gettext_noop("There is no such topic."),
     gettext_noop("This is not allowed for you"),
     gettext_noop("This person has an open invitation. Revoke it first."),
@@ -53,6 +54,7 @@ SENTENCES = (
     gettext_noop("its coordinator is moving"),
 )
 SHAPES = (
+    gettext_noop("%(group)s has running members. Stop them first; Kafka refuses it otherwise."),
     gettext_noop("A list has at most %(n)s entries."),
     gettext_noop("A name has 1 to %(n)s printable characters."),
     gettext_noop("A person may belong to %(n)s tenants."),
@@ -75,7 +77,6 @@ SHAPES = (
     gettext_noop("Use 0 to %(most)s."),
     gettext_noop("You cannot grant what you do not have: %(scopes)s."),
     gettext_noop("Your role may not manage members with the role %(role)s."),
-    gettext_noop("%(group)s has running members. Stop them first; Kafka refuses it otherwise."),
     gettext_noop("broker %(id)s does not answer"),
 )
 _VALUE = re.compile(r"%\\\((\w+)\\\)s|%\((\w+)\)s")
@@ -84,7 +85,7 @@ _VALUE = re.compile(r"%\\\((\w+)\\\)s|%\((\w+)\)s")
 @cache
 def _patterns() -> tuple[tuple[re.Pattern[str], str], ...]:
     return tuple(
-        (re.compile(_VALUE.sub(lambda found: f"(?P<{found[1] or found[2]}>.+)", re.escape(shape))), shape)
+        (re.compile(_VALUE.sub(lambda found: f"(?P<{found[1] or found[2]}>.+)", re.escape(shape)), re.DOTALL), shape)
         for shape in SHAPES
     )
 

@@ -86,7 +86,10 @@ class UsageQuery(PageQuery):
     def validate(self, attrs: dict) -> dict:
         step = STEPS[attrs["step"]]
         attrs.setdefault("end", timezone.now())
-        attrs.setdefault("start", attrs["end"] - DEFAULT_SPAN_STEPS * step)
+        try:
+            attrs.setdefault("start", attrs["end"] - DEFAULT_SPAN_STEPS * step)
+        except OverflowError:
+            raise ValidationError({"end": "There is no calendar that early."}, code="invalid_span") from None
         if attrs["start"] >= attrs["end"]:
             raise ValidationError({"start": "Must lie before `end`."}, code="invalid_span")
         if (attrs["end"] - attrs["start"]) / step > STEPS_PER_REQUEST_MAX:

@@ -17,7 +17,7 @@ from brokers.dataplane import coordinators, offsets
 from brokers.dataplane.assignments import decode_assignment
 from brokers.dataplane.coordinators import GROUP, TROUBLES
 from brokers.dataplane.door import cluster_of, require_ok
-from brokers.dataplane.offsets import GROUP_NOT_FOUND, NON_EMPTY_GROUP, NOT_EMPTY_WORDS
+from brokers.dataplane.offsets import GROUP_NOT_FOUND, INVALID_GROUP, NON_EMPTY_GROUP, NOT_EMPTY_WORDS
 from brokers.dataplane.scatter import SILENT_WORDS, Target, scatter, targets
 from brokers.limits import GROUPS_CACHE_S
 from instances.group_ports import (
@@ -37,6 +37,7 @@ LIST_GROUPS_VERSION = 4
 DESCRIBE_GROUPS_VERSION = 5
 DELETE_GROUPS_VERSION = 2
 CONSUMER = "consumer"
+NO_SUCH_GROUP = frozenset({GROUP_NOT_FOUND, INVALID_GROUP})  # a name that no group may have is one of none
 
 
 class Groups:
@@ -158,7 +159,7 @@ def _look(instance_id: str, ids: Sequence[str]) -> dict[str, GroupLook]:
 
 def _take_descriptions(number: int, answer: Any, found: dict[str, GroupDescription], troubles: dict[str, str]) -> None:
     for group in answer.groups:
-        if group.error_code == GROUP_NOT_FOUND:
+        if group.error_code in NO_SUCH_GROUP:
             found[group.group_id] = _description(group, number, state=DEAD)
         elif group.error_code:
             troubles[group.group_id] = TROUBLES.get(group.error_code, f"the brokers answered {group.error_code}")
@@ -168,7 +169,7 @@ def _take_descriptions(number: int, answer: Any, found: dict[str, GroupDescripti
 
 def _take_offsets(answer: Any, found: dict[str, tuple[Committed, ...]], troubles: dict[str, str]) -> None:
     for group in answer.groups:
-        if group.error_code == GROUP_NOT_FOUND:
+        if group.error_code in NO_SUCH_GROUP:
             found[group.group_id] = ()
         elif group.error_code:
             troubles[group.group_id] = TROUBLES.get(group.error_code, f"the brokers answered {group.error_code}")

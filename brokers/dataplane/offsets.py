@@ -28,6 +28,7 @@ NO_GENERATION = -1
 NO_OFFSET = -1
 NOT_EMPTY_CODES = frozenset({25, 27, 82, 22})
 GROUP_NOT_FOUND = 69
+INVALID_GROUP = 24
 NON_EMPTY_GROUP = 68
 NOT_EMPTY_WORDS = "The group has running members. Stop them first; Kafka refuses it otherwise."
 

@@ -9,7 +9,7 @@ from rest_framework.response import Response
 
 from instances import access, group_selectors, services, transaction_selectors
 from instances.api import group_serializers as s
-from instances.offset_plans import Aim, Target
+from instances.offset_plans import Aim, Target, instant_ms
 from tenants.api.base import ApiView, endpoint
 from tenants.choices import Scope
 from tenants.errors import FieldError, Invalid
@@ -157,7 +157,7 @@ def _target(body: Any) -> Target:
     at = body.get("time")
     return Target(
         aim=aim,
-        at_ms=None if at is None else round(at.timestamp() * 1_000),
+        at_ms=None if at is None else instant_ms(at),
         offset=body.get("offset"),
         by=body.get("by"),
         given=given,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from django.urls import path
 
-import tenants.api.addresses  # the converter `name`
 from instances.api import groups, instances, topics, watching
+from tenants.api.addresses import NAME
 
 urlpatterns = [
     path("instances", instances.InstanceCollection.as_view()),
@@ -13,12 +13,12 @@ urlpatterns = [
     path("instances/<str:instance_id>/restore", instances.InstanceRestore.as_view()),
     path("instances/<str:instance_id>/retry", instances.InstanceRetry.as_view()),
     path("instances/<str:instance_id>/topics", topics.TopicCollection.as_view()),
-    path("instances/<str:instance_id>/topics/<name:name>", topics.TopicResource.as_view()),
+    path(f"instances/<str:instance_id>/topics/<{NAME}:name>", topics.TopicResource.as_view()),
     path("instances/<str:instance_id>/groups", groups.GroupCollection.as_view()),
-    path("instances/<str:instance_id>/groups/<name:group>/offsets", groups.GroupOffsets.as_view()),
-    path("instances/<str:instance_id>/groups/<name:group>", groups.GroupResource.as_view()),
+    path(f"instances/<str:instance_id>/groups/<{NAME}:group>/offsets", groups.GroupOffsets.as_view()),
+    path(f"instances/<str:instance_id>/groups/<{NAME}:group>", groups.GroupResource.as_view()),
     path("instances/<str:instance_id>/transactions", groups.TransactionCollection.as_view()),
-    path("instances/<str:instance_id>/transactions/<name:transactional_id>", groups.TransactionResource.as_view()),
+    path(f"instances/<str:instance_id>/transactions/<{NAME}:transactional_id>", groups.TransactionResource.as_view()),
     path("instances/<str:instance_id>/throughput", watching.Throughput.as_view()),
     path("instances/<str:instance_id>/metrics", watching.Metrics.as_view()),
     path("instances/<str:instance_id>/events", watching.Events.as_view()),

@@ -10,6 +10,7 @@ from instances import access, selectors
 from tenants.api.base import ApiView, endpoint
 from tenants.api.strict import StrictSerializer
 from tenants.choices import Scope
+from tenants.errors import Unavailable
 
 
 class SilentOut(serializers.Serializer):
@@ -100,12 +101,13 @@ class EventOut(serializers.Serializer):
 class Throughput(ApiView):
     tag = "Watching"
 
-    @endpoint("get_throughput", Scope.USAGE_READ, returns=ThroughputOut, errors=(409,))
+    @endpoint("get_throughput", Scope.USAGE_READ, returns=ThroughputOut, errors=(409, 503))
     def get(self, request: Request, instance_id: str) -> Response:
         """What is bought, what flows, and who waits for which rule."""
         instance = access.instance(self.actor, instance_id)
         access.require_reachable(instance)
         found = selectors.throughput(instance)
+        _require_told(found.now_ms)
         shown = {
             "now_ms": found.now_ms,
             "bought": {
@@ -129,12 +131,13 @@ class Throughput(ApiView):
 class Metrics(ApiView):
     tag = "Watching"
 
-    @endpoint("get_metrics", Scope.USAGE_READ, query=TrafficQuery, returns=TrafficOut, errors=(409,))
+    @endpoint("get_metrics", Scope.USAGE_READ, query=TrafficQuery, returns=TrafficOut, errors=(409, 503))
     def get(self, request: Request, instance_id: str) -> Response:
         """Bytes per second of the last quarter of an hour."""
         instance = access.instance(self.actor, instance_id)
         access.require_reachable(instance)
         seen = selectors.traffic(instance, since_ms=self.query.get("since_ms", 0))
+        _require_told(seen.now_ms)
         names = ("at_ms", "produce_bytes", "consume_bytes", "delay_ms_max")
         shown = {
             "now_ms": seen.now_ms,
@@ -144,6 +147,12 @@ class Metrics(ApiView):
             "silent": seen.silent,
         }
         return self.one(shown, TrafficOut)
+
+
+def _require_told(now_ms: int) -> None:
+    """Raise `Unavailable` where no broker said anything: zeros would look like silence of the clients."""
+    if not now_ms:
+        raise Unavailable("No broker of this instance answers.", retry_after_s=1)
 
 
 class Events(ApiView):

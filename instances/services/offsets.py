@@ -67,6 +67,8 @@ def plan_reset(*, acting: Actor, instance: Instance, group: str, target: Target,
     missing = sorted(set(places) - set(logs))
     if missing and not wanted:
         missing = _still_there(instance, missing)
+    if target.aim is Aim.GIVEN:
+        _require_known(target, sorted(set(places) - set(logs) - set(missing) - set(committed)))
     if missing:
         raise Unavailable(f"The leaders of these partitions do not answer: {_told(missing)}.", retry_after_s=1)
     try:
@@ -168,6 +170,17 @@ def _still_there(instance: Instance, places: Sequence[Partition]) -> list[Partit
             continue
         left += [place for place in places if place[0] == topic and place[1] in indexes]
     return left
+
+
+def _require_known(target: Target, unknown: Sequence[Partition]) -> None:
+    """Raise `Invalid` for partitions named one by one that are not there and of which nothing is committed either."""
+    named = list(target.given or ())
+    detail = "There is no such topic or partition."
+    if unknown:
+        errors = [
+            FieldError(pointer=f"/offsets/{named.index(one)}", detail=detail, code="not_found") for one in unknown
+        ]
+        raise Invalid(detail, errors=errors)
 
 
 def _aim_words(target: Target) -> dict[str, Any]:

@@ -40,6 +40,9 @@ def settings_page(request: HttpRequest, instance: Instance) -> HttpResponse:
             services.protect_instance(acting=acting, instance=instance, protected=wanted)
             return _saved(request, instance)
     except DomainError as error:
+        if part == "protect":
+            messages.error(request, wording(error))
+            return redirect("page-instance-settings", instance.pk)
         add_errors(name_form if part == "name" else topics_form, error)
     context = {"name_form": name_form, "topics_form": topics_form}
     return render_instance(

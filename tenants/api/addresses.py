@@ -28,7 +28,8 @@ class NameConverter:
         return _kept(value)
 
 
-register_converter(NameConverter, "name")
+NAME = "name"  # as routes say it: f"groups/<{NAME}:group>"
+register_converter(NameConverter, NAME)
 
 
 def routed_path(environ: Mapping[str, Any], decoded: str) -> str:

@@ -16,6 +16,7 @@ from django.core.signals import request_finished, request_started
 from django.db import close_old_connections
 from django.test import Client, override_settings
 from drf_spectacular.generators import SchemaGenerator
+from drf_spectacular.views import SpectacularAPIView
 from hypothesis import HealthCheck, Phase, settings
 from schemathesis.generation import GenerationMode
 from schemathesis.specs.openapi.checks import positive_data_acceptance
@@ -121,3 +122,14 @@ def test_every_operation_says_who_may_call_it_and_what_can_go_wrong() -> None:
     assert len(names) == len(set(names))
     problem = raw["components"]["responses"]["Problem404"]["content"]
     assert set(problem) == {"application/problem+json"}
+
+
+def test_the_document_is_drawn_up_once_however_often_it_is_asked_for(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = client.get("/api/schema/?format=json")
+    monkeypatch.setattr(SpectacularAPIView, "get", None)
+    again = client.get("/api/schema/?format=json")
+    assert again.status_code == 200
+    assert json.loads(again.content)["openapi"] == "3.1.0"
+    assert again.content == first.content

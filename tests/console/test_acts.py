@@ -9,6 +9,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
+from instances.lifecycle import Phase
 from instances.models import Instance
 from instances.ports import BrokerSilence
 from quotas.ports import EntityPart
@@ -333,3 +334,19 @@ def test_a_silent_broker_makes_figures_unknown_and_never_zero(
     points = ida.get(reverse("page-traffic", args=[instance.pk])).json()
     assert points["points"] == []
     assert len(points["gaps"]) == 1
+
+
+@pytest.mark.parametrize("role", ["viewer", "finance", "developer"])
+def test_what_a_role_may_not_protect_is_said_and_is_no_crash(
+    instance: Instance, join: Callable[[str], Member], browse: Callable[[Member], Client], role: str
+) -> None:
+    answer = browse(join(role)).post(f"/instances/{instance.pk}/settings/", {"part": "protect", "protected": "on"})
+    assert answer.status_code == 302
+    instance.refresh_from_db()
+    assert instance.protected is (role == "developer")
+
+
+def test_an_instance_that_is_being_deleted_cannot_be_protected_and_says_so(ida: Client, instance: Instance) -> None:
+    Instance.objects.filter(pk=instance.pk).update(phase=Phase.DELETING.value)
+    answer = ida.post(f"/instances/{instance.pk}/settings/", {"part": "protect", "protected": "on"}, follow=True)
+    assert answer.status_code == 200

@@ -97,3 +97,10 @@ def test_unknown_pages_of_an_instance_are_not_found(ida: Client, instance: Insta
     assert ida.get(f"/instances/{instance.pk}/topics/t/nothing.here/").status_code == 404
     assert ida.get("/instances/ins-00000000/").status_code == 404
     assert ida.get("/instances/'%20or%201=1/").status_code == 404
+
+
+@pytest.mark.parametrize("page", ["account_email", "account_inactive", "account_reauthenticate"])
+def test_pages_of_the_sign_in_library_look_like_ours(ida: Client, page: str) -> None:
+    shown = ida.get(reverse(page)).content.decode()
+    assert "· Penstock</title>" in shown
+    assert 'class="entry-card"' in shown

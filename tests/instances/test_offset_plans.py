@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from instances.group_ports import Committed
-from instances.offset_plans import Aim, Clip, Log, NoOffsetToShift, Target, plan
+from instances.offset_plans import Aim, Clip, Log, NoOffsetToShift, Target, instant_ms, plan
 
 PLACE = ("orders", 0)
 LOG = Log(start=100, end=500, at_time=250)
@@ -69,3 +71,9 @@ def test_no_plan_leaves_a_log(target: Target, start: int, size: int, committed: 
     assert log.start <= change.after <= log.end
     assert change.lag_after == log.end - change.after
     assert change.is_change == (change.after != committed)
+
+
+@pytest.mark.parametrize("before_1970_ms", [0, 1, 2, 3, 10**12])
+def test_an_instant_before_1970_is_never_one_of_the_numbers_that_mean_the_ends_of_the_log(before_1970_ms: int) -> None:
+    assert instant_ms(datetime(1970, 1, 1, tzinfo=UTC) - timedelta(milliseconds=before_1970_ms)) == 0
+    assert instant_ms(datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)) == 1_000

@@ -46,6 +46,16 @@ def test_plans_are_listed_smallest_first() -> None:
     assert answer.json()["items"][0]["price"]["base_per_hour"] == "0.0600"
 
 
+@pytest.mark.parametrize("end", ["0001-01-01T00:00:00Z", "0001-01-20T00:00:00Z"])
+@pytest.mark.parametrize("step", ["minute", "hour", "day"])
+def test_a_span_before_the_calendar_is_refused_or_empty_and_never_a_crash(end: str, step: str) -> None:
+    owner = make_member()
+    at = f"/instances/{make_instance(owner.tenant).pk}/usage?end={end}&step={step}"
+    answer = Api.of(owner).get(at)
+    if answer.status_code != 200:
+        assert assert_problem(answer, 400, "invalid_request")["errors"][0]["parameter"] == "end"
+
+
 def test_making_the_default_plans_twice_changes_nothing() -> None:
     Plan.objects.filter(code="brook").update(name="Creek")
     services.ensure_default_plans()
