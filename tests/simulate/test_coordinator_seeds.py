@@ -4,12 +4,10 @@ steps, and that a run does what it is there for.
 
 from __future__ import annotations
 
-import os
-import time
-
 import pytest
 
 from tests.simulate.__main__ import STEPS_OF_RUN, simulate
+from tests.simulate.chunks import chunks, run_seeds, seeds_wanted, told
 from tests.simulate.coordinators.run import CoordinatorsRun
 from tests.simulate.matrix import quick_directory
 
@@ -18,7 +16,7 @@ STEPS = STEPS_OF_RUN["coordinators"]
 # one, which had begun with its successor: a commit was acknowledged that never was.
 ONCE_FAILED = (4,)
 # A moment of it here.
-SEEDS = int(os.environ.get("PENSTOCK_COORDINATOR_SEEDS", "3"))
+SEEDS = seeds_wanted("PENSTOCK_COORDINATOR_SEEDS", 3)
 FIRST_SEED = 10_000
 
 
@@ -27,14 +25,9 @@ def test_coordinators_keep_their_promises_where_they_once_did_not(seed: int) -> 
     assert simulate("coordinators", seed, STEPS) == STEPS
 
 
-@pytest.mark.timeout(7_200)
-def test_coordinators_keep_their_promises_whatever_goes_wrong(capsys: pytest.CaptureFixture[str]) -> None:
-    began_s = time.monotonic()
-    for seed in range(FIRST_SEED, FIRST_SEED + SEEDS):
-        simulate("coordinators", seed, STEPS)
-    took_s = time.monotonic() - began_s
-    with capsys.disabled():
-        print(f"\ncoordinators: {SEEDS} seeds of {STEPS} steps, {SEEDS * STEPS / took_s:.0f} steps a second")
+@pytest.mark.parametrize("chunk", chunks(FIRST_SEED, SEEDS), ids=told)
+def test_coordinators_keep_their_promises_whatever_goes_wrong(chunk: range, capsys: pytest.CaptureFixture[str]) -> None:
+    run_seeds("coordinators", chunk, capsys)
 
 
 def test_the_same_seed_takes_the_same_steps_among_coordinators() -> None:

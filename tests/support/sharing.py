@@ -8,17 +8,22 @@ import pytest
 
 PRODUCT = "product"
 SPARK = "spark"
+# A parameter of tests that may be apart from the others of their module.
+CHUNK = "chunk"
 # The longest first, so that no worker is left with it when the others are done.
 ORDER = (PRODUCT, SPARK)
 
 
 def group_of(item: pytest.Item) -> str:
-    """The product and Spark are started by one worker each; any other module stays together."""
+    """The product and Spark are started by one worker each; any other module stays together, or its chunks."""
     fixtures: tuple[str, ...] = tuple(getattr(item, "fixturenames", ()))
     if "stack" in fixtures or item.get_closest_marker("system") or item.get_closest_marker("browser"):
         return PRODUCT
     if "pipeline" in item.path.parts:
         return SPARK
+    parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    if CHUNK in parameters:
+        return item.name
     return item.path.stem if item.path.parent.name == "tests" else f"{item.path.parent.name}.{item.path.stem}"
 
 

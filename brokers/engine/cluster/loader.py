@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from base64 import urlsafe_b64decode
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 import structlog
@@ -97,7 +98,9 @@ async def _read_epoch(tree: Tree) -> int:
 async def read_topics(
     tree: Tree, names: Sequence[str], known: Mapping[str, TopicImage]
 ) -> dict[str, TopicImage | None]:
-    """Every named topic as it is stored, None when it is not; `known` is what a malformed document leaves standing."""
+    """Every named topic as it is stored, None when it is not; `known` is what a malformed document leaves standing, and
+    where partitions come from that nobody wrote since.
+    """
     owned = [name for name in names if naming.split_internal(name)[0] is not None]
     # One flight for all four documents: each flight costs a round trip, and a topic waits for it to appear.
     nodes = await tree.get_many(
@@ -130,7 +133,14 @@ async def read_topics(
             continue
         try:
             result[name] = _topic(
-                name, document, node, configs[position], owner_nodes.get(name), markers[position] is not None, states
+                name,
+                document,
+                node,
+                configs[position],
+                owner_nodes.get(name),
+                markers[position] is not None,
+                states,
+                known.get(name),
             )
         except Malformed:
             result[name] = known.get(name)
@@ -237,6 +247,7 @@ def _topic(
     owner_node: Node | None,
     deleting: bool,
     states: Mapping[tuple[str, int], Node | None],
+    known: TopicImage | None,
 ) -> TopicImage:
     config: dict[str, str] = {}
     if config_node is not None and config_node.data:
@@ -249,13 +260,15 @@ def _topic(
     if user_name is None:
         log.warning("hashed_topic_without_name", topic=name)
         raise Malformed(name)
+    before = known.partitions if known is not None else ()
     return TopicImage(
         name=name,
         user_name=user_name if instance_id is not None else rest,
         instance_id=instance_id,
         topic_id=understand(paths.topic(name), node, lambda _raw: _topic_id(document.topic_id)),
         partitions=tuple(
-            _partition(name, index, document, states[name, index]) for index in range(len(document.assignment))
+            _partition(name, index, document, states[name, index], before[index] if index < len(before) else None)
+            for index in range(len(document.assignment))
         ),
         config=config,
         produce_ips=owner.produce_ips if owner is not None else (),
@@ -265,11 +278,17 @@ def _topic(
     )
 
 
-def _partition(name: str, index: int, document: TopicDocument, node: Node | None) -> PartitionImage:
+def _partition(
+    name: str, index: int, document: TopicDocument, node: Node | None, before: PartitionImage | None
+) -> PartitionImage:
+    """`before` itself if it says the same: of a large topic a change is of few partitions."""
     replicas = document.assignment[index]
     adding, removing = document.adding.get(index, ()), document.removing.get(index, ())
     if node is None:
         return PartitionImage(index, replicas, adding=adding, removing=removing)
+    if before is not None and before.written_at == node.mzxid:
+        same = (before.replicas, before.adding, before.removing) == (replicas, adding, removing)
+        return before if same else replace(before, replicas=replicas, adding=adding, removing=removing)
     state = understand(paths.partition_state(name, index), node, documents.PartitionStateDocument.from_json)
     return PartitionImage(
         index=index,

@@ -66,7 +66,6 @@ class Surroundings:
         self.dice = dice
         self.coordination = coordination
         self.hosts: dict[int, Host] = {}
-        self.speaking: list[int] = []
 
     def find(self, place: int) -> Process | None:
         return self.hosts[place].process
@@ -132,7 +131,8 @@ class Process:
         self.connections: dict[Accepted, None] = {}
         self._tasks: list[asyncio.Task[Any]] = []
         self._controller_task: asyncio.Task[Any] | None = None
-        loop = self.loop = ProcessLoop(around.world, self._enter, self._leave)
+        loop = self.loop = ProcessLoop(around.world, f"b{host.id}", host.disk, self._died)
+        host.disk.process = loop
         self.clock = host.clock
         self._hold(random.Random(around.dice.getrandbits(32)))
         self._assemble()
@@ -200,16 +200,8 @@ class Process:
             on_fatal=self._fail,
         )
 
-    # -- whose turn it is ----------------------------------------------------------------------------------------------
-
-    def _enter(self) -> None:
-        self.around.disks.current = self.host.disk
-        self.around.speaking.append(self.id)
-
-    def _leave(self) -> None:
-        self.around.disks.current = None
-        self.around.speaking.pop()
-        if self.host.disk.is_dead and not self.is_over:
+    def _died(self) -> None:
+        if not self.is_over:
             self.host.kill("in the middle of a write")
 
     def _connect(self, broker: BrokerInfo, owner: LinkOwner) -> Dialled:

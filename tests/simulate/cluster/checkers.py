@@ -6,10 +6,11 @@ import os
 from typing import Any
 
 from brokers.contract import paths
-from brokers.contract.documents import PartitionStateDocument, TopicDocument
+from brokers.contract.documents import PartitionStateDocument
 from brokers.engine.partitions.partition import Partition
 from tests.simulate.cluster.broker import Host, Process
 from tests.simulate.cluster.disks import Disks
+from tests.simulate.cluster.documents import state_of, topic_of
 from tests.simulate.cluster.promises import BrokenPromise, Promises
 from tests.simulate.cluster.records import TOPIC, Held, parse
 from tests.simulate.cluster.zookeeper import Ensemble
@@ -49,7 +50,7 @@ class Checkers:
         index = self._paths.get(path)
         if index is None or data is None:
             return
-        state = PartitionStateDocument.from_json(data)
+        state = state_of(data)
         try:
             self._check_state(index, state)
         except BrokenPromise as failure:
@@ -60,7 +61,7 @@ class Checkers:
     def _check_state(self, index: int, state: PartitionStateDocument) -> None:
         before = self._stated.get(index)
         node = self._ensemble.tree.read(paths.topic(TOPIC))
-        replicas = TopicDocument.from_json(node.data).assignment[index] if node is not None else ()
+        replicas = topic_of(node.data).assignment[index] if node is not None else ()
         if not state.isr or not set(state.isr) <= set(replicas) or len(set(state.isr)) < len(state.isr):
             raise BrokenPromise(f"{index} is written in sync with {state.isr} of replicas {replicas}")
         if state.leader >= 0 and state.leader not in state.isr:
@@ -89,6 +90,10 @@ class Checkers:
                 continue
             if process.loop.faults:
                 raise BrokenPromise(process.loop.faults[0])
+            if not process.loop.has_run:
+                # It is as it was at the last look.
+                continue
+            process.loop.has_run = False
             for index in range(self._partitions):
                 partition = process.table.get(TOPIC, index)
                 if partition is not None and not partition.offline:
@@ -109,8 +114,9 @@ class Checkers:
             raise BrokenPromise(
                 f"{who} has the high watermark of {index} at {high_watermark}, behind its end {end_offset}"
             )
-        if not set(partition.isr) <= set(partition.replicas):
-            raise BrokenPromise(f"{who} has {partition.isr} in sync of {partition.replicas}")
+        isr, replicas = partition.isr, partition.replicas
+        if isr != replicas and not set(isr) <= set(replicas):
+            raise BrokenPromise(f"{who} has {isr} in sync of {replicas}")
         seen.high_watermark = high_watermark
         if partition.is_leader:
             self._leads(index, partition.leader_epoch, process.id, "claims")

@@ -185,6 +185,7 @@ class Producer(Client):
         self._promises = promises
         self._made = 0
         self._batch = b""
+        self._crc = 0
         self._count = 0
 
     def produce(self, dice: random.Random) -> None:
@@ -194,7 +195,8 @@ class Producer(Client):
         values = [f"{self.name}:{number}".encode() for number in range(self._made, self._made + count)]
         now_ms = BEGAN_MS + self.around.world.now_ms
         self._batch = made_batch(values, now_ms, self.producer_id, self._made)
-        self._promises.sent(self.index, crc_of(self._batch))
+        self._crc = crc_of(self._batch)
+        self._promises.sent(self.index, self._crc)
         self._made += count
         self._count = count
         self.ask()
@@ -216,7 +218,7 @@ class Producer(Client):
         self.done()
         if self.acks == ACKS_ALL:
             self.tell(f"{self.name} has {self._count} records acknowledged at {self.index}:{line.base_offset}")
-            self._promises.acknowledged(self.index, line.base_offset, crc_of(self._batch), self.name)
+            self._promises.acknowledged(self.index, line.base_offset, self._crc, self.name)
 
 
 class Consumer(Client):

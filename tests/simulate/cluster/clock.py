@@ -28,29 +28,40 @@ class Livelock(AssertionError):
 
 
 class Handle:
-    """A call to come. `loop` is whose it is, None for the world's own."""
+    """A call to come. `loop` is whose it is, None for the world's own; `call` is None when it was cancelled."""
 
-    __slots__ = ("arguments", "call", "is_cancelled", "is_message", "loop")
+    __slots__ = ("arguments", "call", "loop")
+
+    is_message = False
 
     def __init__(self, loop: ProcessLoop | None, call: Callable[..., object], arguments: tuple[Any, ...]) -> None:
         self.loop = loop
-        self.call = call
+        self.call: Callable[..., object] | None = call
         self.arguments = arguments
-        self.is_cancelled = False
-        self.is_message = False
 
     def cancel(self) -> None:
-        self.is_cancelled = True
+        self.call = None
 
     def cancelled(self) -> bool:
-        return self.is_cancelled
+        return self.call is None
+
+
+class Message(Handle):
+    """What a process finds in one of its sockets."""
+
+    __slots__ = ()
+
+    is_message = True
 
 
 class World:
-    """Everything that is going to happen. `now_us` counts from the beginning of the run."""
+    """Everything that is going to happen. `now_us` counts from the beginning of the run. `turn` is the process whose
+    calls are being made, None when it is nobody's.
+    """
 
     def __init__(self) -> None:
         self.now_us = 0
+        self.turn: ProcessLoop | None = None
         self._coming: list[tuple[int, int, Handle]] = []
         self._asked = 0
         self._ready: deque[Handle] = deque()
@@ -75,24 +86,55 @@ class World:
     def run_for(self, delay_us: int) -> None:
         """Lets that much time go by, and everything happen that is due in it."""
         end_us = self.now_us + delay_us
-        ready, coming = self._ready, self._coming
+        try:
+            self._run_until(end_us)
+        finally:
+            self.turn = None
+            events._set_running_loop(None)
+        self.now_us = end_us
+
+    def _run_until(self, end_us: int) -> None:
+        ready, coming, take = self._ready, self._coming, self._take
         calls = 0
         while True:
-            while ready:
+            if ready:
                 calls += 1
                 if calls > CALLS_AT_ONCE_MAX:
                     raise Livelock(f"{calls} calls at {self.now_ms} ms, the next ones {[_told(one) for one in ready]}")
-                _run(ready.popleft())
-            if not coming or coming[0][0] > end_us:
+                handle = ready.popleft()
+                if handle.call is not None:
+                    take(handle, handle.call)
+            elif coming and coming[0][0] <= end_us:
+                due_us, _, handle = heappop(coming)
+                if handle.call is not None:
+                    if due_us > self.now_us:
+                        self.now_us = due_us
+                        calls = 0
+                    take(handle, handle.call)
+            else:
                 break
-            due_us, _, handle = heappop(coming)
-            if handle.is_cancelled:
-                continue
-            if due_us > self.now_us:
-                self.now_us = due_us
-                calls = 0
-            _run(handle)
-        self.now_us = end_us
+
+    def _take(self, handle: Handle, call: Callable[..., object]) -> None:
+        """One call, unless its process is paused or over."""
+        loop = handle.loop
+        if loop is not self.turn:
+            self.turn = loop
+            if loop is not None:
+                events._set_running_loop(loop)
+        if loop is None:
+            call(*handle.arguments)
+        elif loop.is_paused and not loop.is_over:
+            loop.held.append(handle)
+        elif not loop.is_over:
+            loop.has_run = True
+            try:
+                call(*handle.arguments)
+            except Killed:
+                loop.is_dying = True
+            if loop.is_dying:
+                # Also when a task kept `Killed` for itself.
+                self.turn = None
+                loop.on_death()
 
 
 def _told(handle: Handle) -> str:
@@ -100,48 +142,31 @@ def _told(handle: Handle) -> str:
     return repr(task.get_coro() if isinstance(task, asyncio.Task) else handle.call)
 
 
-def _run(handle: Handle) -> None:
-    if handle.is_cancelled:
-        return
-    loop = handle.loop
-    if loop is None:
-        handle.call(*handle.arguments)
-    else:
-        loop.take(handle)
+def _nothing() -> None:
+    """Most processes have no disk that ends them."""
 
 
 class ProcessLoop(asyncio.AbstractEventLoop):
     """The loop of one process. While it is paused its calls wait; after its end they never come.
 
-    `around` are called before and after each call, with nothing: whose disk it is.
+    `disk` is what the functions of `os` serve in its turns. Once it `is_dying` its present call is the last, and
+    `on_death` ends it. `has_run` says that it had a turn; whoever looks at processes from outside resets it.
     """
 
-    def __init__(self, world: World, enter: Callable[[], object], leave: Callable[[], object]) -> None:
+    def __init__(self, world: World, name: str, disk: Any = None, on_death: Callable[[], object] = _nothing) -> None:
         self._world = world
-        self._enter = enter
-        self._leave = leave
+        self._soon = world.soon
+        self.name = name
+        self.disk = disk
+        self.on_death = on_death
         self.is_over = False
         self.is_paused = False
-        self._held: list[Handle] = []
+        self.is_dying = False
+        self.has_run = True
+        self.held: list[Handle] = []
         self.faults: list[str] = []
 
     # -- whether it runs -----------------------------------------------------------------------------------------------
-
-    def take(self, handle: Handle) -> None:
-        if self.is_over:
-            return
-        if self.is_paused:
-            self._held.append(handle)
-            return
-        self._enter()
-        events._set_running_loop(self)
-        try:
-            handle.call(*handle.arguments)
-        except Killed:
-            return
-        finally:
-            events._set_running_loop(None)
-            self._leave()
 
     def pause(self) -> None:
         self.is_paused = True
@@ -149,7 +174,7 @@ class ProcessLoop(asyncio.AbstractEventLoop):
     def resume(self, *, messages_first: bool) -> None:
         """What was held comes now: in its order, or first what lies in the sockets and then what is overdue."""
         self.is_paused = False
-        held, self._held = self._held, []
+        held, self.held = self.held, []
         if messages_first:
             held.sort(key=lambda handle: not handle.is_message)
         for handle in held:
@@ -157,12 +182,10 @@ class ProcessLoop(asyncio.AbstractEventLoop):
 
     def end(self) -> None:
         self.is_over = True
-        self._held.clear()
+        self.held.clear()
 
     def message_at(self, due_us: int, call: Callable[..., object], *arguments: Any) -> Handle:
-        handle = Handle(self, call, arguments)
-        handle.is_message = True
-        return self._world.at(due_us, handle)
+        return self._world.at(due_us, Message(self, call, arguments))
 
     # -- what asyncio asks of a loop -----------------------------------------------------------------------------------
 
@@ -170,7 +193,7 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         return self._world.now_us / US_PER_S
 
     def call_soon(self, callback: Callable[..., object], *args: Any, context: Any = None) -> Any:  # type: ignore[override]
-        return self._world.soon(Handle(self, callback, args))
+        return self._soon(Handle(self, callback, args))
 
     def call_later(self, delay: float, callback: Callable[..., object], *args: Any, context: Any = None) -> Any:  # type: ignore[override]
         due_us = self._world.now_us + max(0, round(delay * US_PER_S))

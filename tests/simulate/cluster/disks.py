@@ -11,9 +11,9 @@ import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
-from tests.simulate.cluster.clock import Killed
+from tests.simulate.cluster.clock import Killed, ProcessLoop, World
 from tests.simulate.crashes import Unsynced
 from tests.simulate.disk import PORT, Disk
 from tests.simulate.tree import SYNC, WRITE, Op, materialise
@@ -31,6 +31,13 @@ class ProcessDisk(Disk):
         self.dies_in: int | None = None
         self.is_dead = False
         self.fails = False
+        self.process: ProcessLoop | None = None
+
+    def _die(self) -> NoReturn:
+        self.is_dead = True
+        if self.process is not None:
+            self.process.is_dying = True
+        raise Killed
 
     def _name_of(self, node: int) -> str:
         return f"inode {node}"
@@ -41,8 +48,7 @@ class ProcessDisk(Disk):
         if self.dies_in is not None:
             self.dies_in -= 1
             if self.dies_in < 0:
-                self.is_dead = True
-                raise Killed
+                self._die()
         if self.fails and op.kind == SYNC:
             raise OSError(errno.EIO, "simulated")
         return super()._do(op, act)
@@ -52,15 +58,17 @@ class ProcessDisk(Disk):
             # The last thing that this process does, and it does half of it.
             self.dies_in = None
             super()._write(real, fd, bytes(data)[: len(data) // 2])
-            self.is_dead = True
-            raise Killed
+            self._die()
         return super()._write(real, fd, data)
 
 
 class Disks:
-    """A context manager. `current` is whose disk the functions of `os` serve, None outside of all processes."""
+    """A context manager: the functions of `os` serve the disk of whoever has its turn, or `current` for whoever looks
+    on from outside.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, world: World) -> None:
+        self._world = world
         self.current: ProcessDisk | None = None
         self._real: dict[str, Real] = {}
 
@@ -76,8 +84,12 @@ class Disks:
             setattr(os, name, real)
 
     def _routed(self, act: Real, real: Real) -> Real:
+        world = self._world
+
         def call(*arguments: Any, **more: Any) -> Any:
             disk = self.current
+            if disk is None and world.turn is not None:
+                disk = world.turn.disk
             return real(*arguments, **more) if disk is None else act(disk, real, *arguments, **more)
 
         return call

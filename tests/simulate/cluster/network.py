@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable
 from typing import Any, Final
 
-from tests.simulate.cluster.clock import US_PER_MS, ProcessLoop, World
+from tests.simulate.cluster.clock import US_PER_MS, Handle, ProcessLoop, World
 
 # Where a process is: brokers by their id, ZooKeeper, the clients.
 Place = int
@@ -17,6 +17,7 @@ ZOOKEEPER: Final = 0
 CLIENTS: Final = -1
 
 DELAY_US_MIN, DELAY_US_MAX = 100, 2_000
+DELAY_US_RANGE: Final = DELAY_US_MAX - DELAY_US_MIN
 
 
 class Network:
@@ -24,7 +25,7 @@ class Network:
 
     def __init__(self, world: World, dice: random.Random) -> None:
         self.world = world
-        self._dice = dice
+        self._random = dice.random
         self.cut: set[tuple[Place, Place]] = set()
         self.slow_ms: dict[tuple[Place, Place], int] = {}
         self._ways: list[Way] = []
@@ -35,7 +36,7 @@ class Network:
         self._on_change.append(call)
 
     def delay_us(self, source: Place, target: Place) -> int:
-        base = DELAY_US_MIN + int(self._dice.random() * (DELAY_US_MAX - DELAY_US_MIN))
+        base = DELAY_US_MIN + int(self._random() * DELAY_US_RANGE)
         if self.slow_ms:
             base += self.slow_ms.get((source, target), 0) * US_PER_MS
         return base
@@ -71,7 +72,7 @@ class Network:
 class Way:
     """One direction of one connection. `loop` is the receiver's."""
 
-    __slots__ = ("_deliver", "_last_us", "_loop", "_network", "_waiting", "is_closed", "source", "target")
+    __slots__ = ("_deliver", "_last_us", "_loop", "_network", "_waiting", "ends", "is_closed")
 
     def __init__(
         self,
@@ -82,8 +83,7 @@ class Way:
         deliver: Callable[[Any], object],
     ) -> None:
         self._network = network
-        self.source = source
-        self.target = target
+        self.ends = (source, target)
         self._loop = loop
         self._deliver = deliver
         self._last_us = 0
@@ -91,19 +91,20 @@ class Way:
         self.is_closed = False
 
     def send(self, message: Any) -> None:
-        if self._waiting or (self.source, self.target) in self._network.cut:
+        if self._waiting or self.ends in self._network.cut:
             self._waiting.append(message)
         else:
             self._post(message)
 
     def _post(self, message: Any) -> None:
         network = self._network
-        due_us = network.world.now_us + network.delay_us(self.source, self.target)
+        world = network.world
+        due_us = world.now_us + network.delay_us(*self.ends)
         if due_us < self._last_us:
             due_us = self._last_us
         self._last_us = due_us
         if self._loop is None:
-            network.world.after(due_us - network.world.now_us, self._arrive, message)
+            world.at(due_us, Handle(None, self._arrive, (message,)))
         else:
             self._loop.message_at(due_us, self._arrive, message)
 
@@ -112,7 +113,7 @@ class Way:
             self._deliver(message)
 
     def go_on(self) -> None:
-        if self._waiting and (self.source, self.target) not in self._network.cut:
+        if self._waiting and self.ends not in self._network.cut:
             waiting, self._waiting = self._waiting, []
             for message in waiting:
                 self._post(message)

@@ -12,11 +12,12 @@ from typing import Any, Final
 import structlog
 
 from brokers.contract import paths
-from brokers.contract.documents import BrokerDocument, PartitionStateDocument
+from brokers.contract.documents import PartitionStateDocument
 from brokers.engine.coordinators.settings import CoordinatorSettings
 from tests.simulate.cluster.broker import Host, Process, Surroundings
 from tests.simulate.cluster.clock import US_PER_MS, World
 from tests.simulate.cluster.disks import Disks
+from tests.simulate.cluster.documents import registration_of, state_of
 from tests.simulate.cluster.network import Network
 from tests.simulate.cluster.order import InOrder
 from tests.simulate.cluster.promises import BrokenPromise
@@ -45,7 +46,7 @@ class Stage(ABC):
         self.world = World()
         self.network = Network(self.world, dice)
         self.ensemble = Ensemble(self.world, self.network, dice)
-        self.disks = Disks()
+        self.disks = Disks(self.world)
         self._logging = structlog.get_config()
         self.around = Surroundings(self.world, self.network, self.ensemble, self.disks, dice, coordination)
         self.hosts = self.around.hosts
@@ -94,7 +95,8 @@ class Stage(ABC):
     def _hear(self, _logger: Any, level: str, event: dict[str, Any]) -> Any:
         """What the engine logs is part of the history."""
         if level != "debug":
-            who = f"b{self.around.speaking[-1]} " if self.around.speaking else ""
+            turn = self.world.turn
+            who = "" if turn is None else f"{turn.name} "
             name = event.pop("event", "")
             self.tell(f"  {who}{name} {' '.join(f'{key}={value}' for key, value in event.items())}")
             if name == "committed_records_truncated" and event["topic"] not in self.compacted:
@@ -167,7 +169,7 @@ class Stage(ABC):
         for index in range(partitions):
             node = self.ensemble.tree.read(paths.partition_state(topic, index))
             if node is not None:
-                found[index] = PartitionStateDocument.from_json(node.data)
+                found[index] = state_of(node.data)
         return found
 
     def unsettled_partition(self, topic: str, index: int, state: PartitionStateDocument) -> str:
@@ -195,7 +197,7 @@ class Stage(ABC):
             node = self.ensemble.tree.read(paths.broker(host.id))
             if node is None or node.czxid != process.session.broker_epoch:
                 return False
-            if BrokerDocument.from_json(node.data).stopping:
+            if registration_of(node.data).stopping:
                 return False
         return True
 

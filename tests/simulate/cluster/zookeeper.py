@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 from brokers.engine.cluster.errors import StoreUnavailable
@@ -26,6 +27,7 @@ SPLIT_CHANCE: Final = 0.3
 
 CONNECT, CONNECTED, EXPIRED, REQUEST, ANSWER, FIRED, CLOSE = range(7)
 NO_SESSION: Final = 0
+_NOT_ASKED: Final = (None, Handle(None, list, ()))
 
 
 class Connection:
@@ -35,8 +37,8 @@ class Connection:
         network = ensemble.network
         self.client = client
         self.session_id = NO_SESSION
-        self.up = network.way(client.place, ZOOKEEPER, None, lambda message: ensemble.receive(self, message))
-        self.down = network.way(ZOOKEEPER, client.place, client.loop, lambda message: client.receive(self, message))
+        self.up = network.way(client.place, ZOOKEEPER, None, partial(ensemble.receive, self))
+        self.down = network.way(ZOOKEEPER, client.place, client.loop, partial(client.receive, self))
 
     def close(self) -> None:
         self.up.close()
@@ -201,7 +203,8 @@ class SessionTree:
         self._connection: Connection | None = None
         self._is_up = False
         self._numbers = 0
-        self._asked: dict[int, asyncio.Future[Any]] = {}
+        # What is asked, by its number, and when its time has run out.
+        self._asked: dict[int, tuple[asyncio.Future[Any], Handle]] = {}
         self._unsent: list[tuple[Any, ...]] = []
         self._watches: dict[int, Watch] = {}
         self._subscribers: list[Callable[[SessionState], None]] = []
@@ -250,7 +253,8 @@ class SessionTree:
             return
         kind = message[0]
         if kind == ANSWER:
-            future = self._asked.pop(message[1], None)
+            future, timer = self._asked.pop(message[1], _NOT_ASKED)
+            timer.cancel()
             if future is not None and not future.done():
                 answer = message[2]
                 if isinstance(answer, TreeError):
@@ -315,32 +319,34 @@ class SessionTree:
         kept = {request[1] for request in self._unsent} if sent_only else set()
         if not sent_only:
             self._unsent.clear()
-        for number, future in tuple(self._asked.items()):
+        for number, (future, timer) in tuple(self._asked.items()):
             if number not in kept:
                 del self._asked[number]
+                timer.cancel()
                 if not future.done():
                     future.set_exception(StoreUnavailable(reason))
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
-    async def _ask(self, what: str, argument: Any, watch: Watch | None = None) -> Any:
+    def _ask(self, what: str, argument: Any, watch: Watch | None = None) -> asyncio.Future[Any]:
         self._numbers += 1
         number = self._numbers
         token = None
         if watch is not None:
             token = number
             self._watches[token] = watch
-        future = self._asked[number] = self.loop.create_future()
+        future = self.loop.create_future()
+        timer = self.loop.call_later(SESSION_TIMEOUT_MS / 1_000, _run_out, future)
+        self._asked[number] = (future, timer)
         request = (REQUEST, number, what, argument, token)
         if self._is_up:
             self._send(request)
         else:
             self._unsent.append(request)
-        timer = self.loop.call_later(SESSION_TIMEOUT_MS / 1_000, _run_out, future)
-        try:
-            return await future
-        finally:
-            timer.cancel()
+        return future
+
+    async def _ask_later(self, what: str, argument: Any) -> Any:
+        return await self._ask(what, argument)
 
     def _send(self, request: tuple[Any, ...]) -> None:
         assert self._connection is not None
@@ -357,7 +363,7 @@ class SessionTree:
         dice = self._ensemble.dice
         if len(paths) > 1 and dice.random() < SPLIT_CHANCE:
             at = dice.randrange(1, len(paths))
-            first = self.loop.create_task(self._ask("get_many", paths[:at]))
+            first = self.loop.create_task(self._ask_later("get_many", paths[:at]))
             rest: list[Node | None] = await self._ask("get_many", paths[at:])
             return [*await first, *rest]
         found: list[Node | None] = await self._ask("get_many", paths)

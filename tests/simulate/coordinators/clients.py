@@ -112,7 +112,7 @@ class Machine:
         self.name = name
         self.setting = setting
         self.dice = setting.dice
-        self.loop = ProcessLoop(setting.around.world, _nothing, _nothing)
+        self.loop = ProcessLoop(setting.around.world, name)
         self.is_over = False
         self._connections: dict[int, _Connection] = {}
         self._correlation_id = 0
@@ -215,7 +215,3 @@ class Machine:
 
 def type_of(asked: _Asked) -> str:
     return f"call {asked.api_key}"
-
-
-def _nothing() -> None:
-    """A client has no disk."""
