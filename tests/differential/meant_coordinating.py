@@ -10,9 +10,15 @@ from tests.differential.difference import AS_LISTED, NOTHING_DROPPED, ONE_ERROR_
 
 NO_SHARE_GROUPS = "there are no share groups: who looks for their coordinator need not try again"
 NOBODYS_TRANSACTION = "a transactional batch of no producer would be part of a transaction that nobody can end"
-JOINERS_COUNT = "what a member reads counts from its join on, not from the end of the rebalance: its offsets are kept"
 EACH_VERIFIED = "a transaction asked for twice is answered for what was asked each time"
 ANSWERED = "a question about nothing is answered; a client would wait for ever"
+TOLD_IN_EACH = "a version without an error for the whole answer has it for every partition, instead of nothing at all"
+PENDING_IS_WANTED = (
+    "what an open transaction is about to replace is not taken away, nor its own offset with it (GRP-26)"
+)
+DECIDED = "the other end than the one that is decided is refused at once, not once every partition knows (TXN-10)"
+ANSWERED_AGAIN = "who asks again for the last epoch is told it again, as for every other epoch (TXN-6)"
+NOBODYS_EPOCH = "the epoch that fences was given to nobody: who names it guesses (TXN-6)"
 NO_PRODUCER = "a marker of no producer ends no transaction and is refused, with a code that says so"
 
 
@@ -51,6 +57,35 @@ def _refused_marker(answer: Any) -> Any:
     return answer
 
 
+def _told_in_each(_: Any) -> Any:
+    return {"topics": [{"name": "diff.first.topic", "partitions": [{"committed_offset": -1, "error_code": 16}]}]}
+
+
+def _last_epoch(producer: str) -> Callable[[Any], Any]:
+    return lambda _: {"producer_id": producer, "producer_epoch": 32766}
+
+
+def _fenced(answer: Any) -> Any:
+    answer["results_by_topic_v3_and_below"][0]["results_by_partition"][0]["partition_error_code"] = 90
+    return answer
+
+
+def _one_marker_less(answer: Any) -> Any:
+    answer["responses"][0]["partition_responses"][0]["base_offset"] = 2
+    return answer
+
+
+def _pending_left(answer: Any) -> Any:
+    answer["groups"][0]["topics"] = [{"name": "diff.expiry.topic", "partitions": [{"committed_offset": 5}]}]
+    return answer
+
+
+def _pending_left_unstable(answer: Any) -> Any:
+    line = {"committed_offset": -1, "error_code": 88}
+    answer["groups"][0]["topics"] = [{"name": "diff.expiry.topic", "partitions": [line]}]
+    return answer
+
+
 def _refused_batch(answer: Any) -> Any:
     answer["responses"][0]["partition_responses"][0] |= {"error_code": 87, "base_offset": -1}
     return answer
@@ -58,17 +93,6 @@ def _refused_batch(answer: Any) -> Any:
 
 def _share_groups(answer: Any) -> Any:
     answer["coordinators"][0]["error_code"] = 42
-    return answer
-
-
-def _joiners_offsets_kept(answer: Any) -> Any:
-    other = {"name": "diff.deleted.other", "partitions": [{"error_code": 86}]}
-    answer["topics"][0] = other
-    return answer
-
-
-def _joiners_offsets_left(answer: Any) -> Any:
-    answer["groups"][0]["topics"].insert(0, {"name": "diff.deleted.other", "partitions": [{"committed_offset": 3}]})
     return answer
 
 
@@ -84,6 +108,22 @@ def _whole_batches(answer: Any) -> Any:
 
 
 COORDINATING: tuple[Difference, ...] = (
+    Difference("first_coordinators", "fetch v1", TOLD_IN_EACH, _told_in_each),
+    Difference("offset_expiry", "pending: left", PENDING_IS_WANTED, _pending_left),
+    Difference("offset_expiry", "pending: left, stable", PENDING_IS_WANTED, _pending_left_unstable),
+    Difference("refused_markers", "commit: ended again with abort", DECIDED, lambda _: {"error_code": 48}),
+    Difference("refused_markers", "abort: ended again with commit", DECIDED, lambda _: {"error_code": 48}),
+    *(
+        Difference("used_up_epochs", f"expected: the last epoch, {again}", ANSWERED_AGAIN, _last_epoch("producer 3"))
+        for again in ("again", "a third time")
+    ),
+    Difference("used_up_epochs", "previous: asked again", ANSWERED_AGAIN, _last_epoch("producer 6")),
+    *(
+        Difference("used_up_epochs", label, ONE_ERROR_CODE, lambda answer: {**answer, "error_code": 90})
+        for label in ("open, epoch 32766: expected", "previous: two before", "previous: ahead")
+    ),
+    Difference("used_up_epochs", "open, epoch 32767: add", NOBODYS_EPOCH, _fenced),
+    Difference("used_up_epochs", "open: produce by the other", NOBODYS_EPOCH, _one_marker_less),
     Difference("coordinators", "v6: kind 2", NO_SHARE_GROUPS, _share_groups),
     Difference("commits", "v[1-9], no members: a partition twice", NOTHING_DROPPED, _twice),
     Difference("commits", "v?, no members: a topic without partitions", AS_LISTED, _listed("diff.commits.topic")),
@@ -103,8 +143,6 @@ COORDINATING: tuple[Difference, ...] = (
     Difference("commits", "fetch v0: an empty group id", ONE_ERROR_CODE, _code(3)),
     Difference("commits", "fetch v[89]: no groups", ANSWERED, lambda _: {}),
     Difference("deleted_groups", "offsets: a topic without partitions", AS_LISTED, _listed("diff.deleted.topic")),
-    Difference("deleted_groups", "offsets: preparing", JOINERS_COUNT, _joiners_offsets_kept),
-    Difference("deleted_groups", "offsets: left to members", JOINERS_COUNT, _joiners_offsets_left),
     Difference("transaction_offsets", "v?: a partition twice", NOTHING_DROPPED, _twice),
     Difference("transaction_offsets", "v?: a topic without partitions", AS_LISTED, _listed("diff.txnoffsets.topic")),
     Difference(

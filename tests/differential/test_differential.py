@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 
 import pytest
@@ -10,25 +11,40 @@ import pytest
 from tests.differential.meant_differences import DIFFERENCES, expected
 from tests.differential.play import Address
 from tests.differential.record import play, recorded
-from tests.differential.scripts.catalogue import SCRIPTS
+from tests.differential.scripts.catalogue import APART, LONG, SCRIPTS
 
 SHOWN_MAX = 40
 
 
 @pytest.mark.parametrize("script", sorted(SCRIPTS))
 def test_our_broker_answers_as_apache_kafka_did(script: str, kafka_address: Address) -> None:
+    _compare(script, kafka_address)
+
+
+def test_a_broker_of_its_own_answers_as_apache_kafka_did(kafka_address_apart: Address) -> None:
+    for script in APART:
+        _compare(script, kafka_address_apart)
+
+
+@pytest.mark.skipif(not os.environ.get("PENSTOCK_DIFFERENTIAL_LONG"), reason="a minute each")
+@pytest.mark.parametrize("script", sorted(LONG))
+def test_our_broker_answers_after_a_long_time_as_apache_kafka_did(script: str, kafka_address: Address) -> None:
+    _compare(script, kafka_address)
+
+
+def _compare(script: str, at: Address) -> None:
     golden = recorded(script)
-    answers = play(script, kafka_address)
+    answers = play(script, at)
     assert list(answers) == list(golden), "the script has changed: record it again"
     wrong = [
         f"{label}\n   expected {json.dumps(wanted)}\n        got {json.dumps(answers[label])}"
         for label, wanted in ((label, expected(script, label, golden[label])) for label in golden)
         if json.loads(json.dumps(answers[label])) != wanted
     ]
-    assert not wrong, f"{len(wrong)} of {len(golden)} answers differ:\n" + "\n".join(wrong[:SHOWN_MAX])
+    assert not wrong, f"{len(wrong)} of {len(golden)} answers of {script} differ:\n" + "\n".join(wrong[:SHOWN_MAX])
 
 
-@pytest.mark.parametrize("script", sorted(SCRIPTS))
+@pytest.mark.parametrize("script", sorted((*SCRIPTS, *APART, *LONG)))
 def test_every_script_is_recorded(script: str) -> None:
     assert recorded(script)
 

@@ -81,13 +81,17 @@ async def add_offsets_to_txn(call: Call, request: AddOffsetsToTxnRequest) -> Add
 
 async def _add_offsets(call: Call, request: AddOffsetsToTxnRequest) -> int:
     engine, namespace = call.engine, call.view.namespace
+    internal_id = namespace.internal_id(request.transactional_id)
+    # Who asks the wrong broker is told so, whether there are coordinators of groups or not.
+    refusal = 0 if engine.transactions is None else engine.transactions.refusal(internal_id)
+    if refusal:
+        return coordinator_error(refusal)
     topic = engine.current.image.topics.get(engine.coordination.groups_topic.name)
     if topic is None or topic.deleting:
         # A partition that is not there would count as deleted when the transaction ends.
         coordinators.make_ready(engine, coordinators.GROUP)
         return int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     index = partition_of(namespace.internal_id(request.group_id), len(topic.partitions))
-    internal_id = namespace.internal_id(request.transactional_id)
 
     def operation(machine: Any, now: Any, _: object) -> Any:
         return machine.add_partitions(

@@ -19,17 +19,21 @@ from tests.differential.scripts import (
     described_groups,
     fetch,
     fetch_sessions,
+    first_coordinators,
     joining,
     leaving,
     list_offsets,
     log_dirs,
     markers,
     metadata,
+    odd_names,
+    offset_expiry,
     old_formats,
     partitions,
     produce,
     producers,
     quotas,
+    refused_markers,
     sessions,
     static_members,
     syncing,
@@ -42,6 +46,7 @@ from tests.differential.scripts import (
     transaction_timeouts,
     transaction_views,
     transactional_ids,
+    used_up_epochs,
 )
 
 SCRIPTS: Final[dict[str, Callable[[Player], None]]] = {
@@ -63,11 +68,13 @@ SCRIPTS: Final[dict[str, Callable[[Player], None]]] = {
     "log_dirs": log_dirs.script,
     "markers": markers.script,
     "metadata": metadata.script,
+    "odd_names": odd_names.script,
     "old_formats": old_formats.script,
     "partitions": partitions.script,
     "produce": produce.script,
     "producers": producers.script,
     "quotas": quotas.script,
+    "refused_markers": refused_markers.script,
     "sessions": sessions.script,
     "static_members": static_members.script,
     "syncing": syncing.script,
@@ -80,4 +87,13 @@ SCRIPTS: Final[dict[str, Callable[[Player], None]]] = {
     "transaction_timeouts": transaction_timeouts.script,
     "transaction_views": transaction_views.script,
     "transactional_ids": transactional_ids.script,
+}
+# In this order on a broker of their own that was started with `record.SETTINGS_APART`.
+APART: Final[dict[str, Callable[[Player], None]]] = {
+    "first_coordinators": first_coordinators.script,
+    "offset_expiry": offset_expiry.script,
+}
+# A minute each; played when somebody asks for them (`PENSTOCK_DIFFERENTIAL_LONG=1`).
+LONG: Final[dict[str, Callable[[Player], None]]] = {
+    "used_up_epochs": used_up_epochs.script,
 }

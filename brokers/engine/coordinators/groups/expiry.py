@@ -49,6 +49,5 @@ def subscribed(group: Group) -> frozenset[str] | None:
     """The internal names of what the members of a group of consumers read; None: that is not known, so it may be
     anything (GRP-28).
     """
-    told = group.consumer_metadata()
-    names = None if told is None else subscribed_topics(told)
+    names = None if group.subscriptions is None else subscribed_topics(group.subscriptions)
     return None if names is None else stored_topics(group.id, names)

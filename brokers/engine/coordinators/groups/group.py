@@ -67,6 +67,7 @@ class Group:
         "state",
         "state_timestamp_ms",
         "statics",
+        "subscriptions",
         "unsynced",
     )
 
@@ -84,6 +85,8 @@ class Group:
         self.statics: dict[str, str] = {}
         self.pending: set[str] = set()
         self.unsynced: set[str] = set()
+        # What the members of this generation said when it began; None: nobody knows what the group reads.
+        self.subscriptions: list[bytes] | None = None
         # How many members offer a protocol, by its name.
         self.offered: Counter[str] = Counter()
         # Members whose join is not answered.
@@ -126,16 +129,6 @@ class Group:
         candidates = {name for name, count in self.offered.items() if count == everybody}
         votes = Counter(member.vote(candidates) for member in self.members.values())
         return max(votes, key=votes.__getitem__)
-
-    def consumer_metadata(self) -> list[bytes] | None:
-        """What each member says for the protocol in use; None while none is chosen, or the group is not of consumers
-        (GRP-28).
-        """
-        if not self.is_consumer or (self.members and self.protocol is None):
-            return None
-        protocol = self.protocol
-        # Who joined since may not offer what is in use; until the next choice that is nobody's subscription.
-        return [metadata for member in self.members.values() for name, metadata in member.protocols if name == protocol]
 
     # -- members -------------------------------------------------------------------------------------------------------
 
@@ -209,6 +202,13 @@ class Group:
             if not self.offered[name]:
                 del self.offered[name]
 
+    def begin_reading(self) -> None:
+        """A generation begins: what its members say for the protocol in use is what they read (GRP-28)."""
+        if self.is_consumer and self.protocol is not None:
+            self.subscriptions = [member.metadata(self.protocol) for member in self.members.values()]
+        else:
+            self.subscriptions = [] if self.is_consumer and not self.members else None
+
     # -- states --------------------------------------------------------------------------------------------------------
 
     def enter(self, state: State, now_ms: int) -> None:
@@ -247,3 +247,4 @@ class Group:
         self.protocol = record.protocol
         self.state = State.STABLE if record.members else State.EMPTY
         self.state_timestamp_ms = record.state_timestamp_ms
+        self.begin_reading()

@@ -80,6 +80,7 @@ def complete(draft: Draft, group: Group) -> None:
     draft.disarm(JOIN, group)
     group.generation += 1
     group.protocol = group.choice()
+    group.begin_reading()
     group.enter(State.COMPLETING, draft.now.wall_ms)
     for member in group.members.values():
         draft.answer(group.awaits_join(member, None), joined(group, member))
