@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from brokers.engine.assembly import coordination_counts
 from brokers.engine.assembly.cluster_report import ClusterReport
 from brokers.engine.assembly.instances import InstancePorts
 from brokers.engine.cluster.session import ClusterSession
@@ -42,6 +43,7 @@ class AdminPort:
     secret: str
     started_at_ms: int
     ready_reasons: set[str]
+    counts: coordination_counts.Counts
     _report: ClusterReport = field(default_factory=ClusterReport)
 
     def answer(self, request: Request) -> Reply:
@@ -220,6 +222,8 @@ class AdminPort:
         for api_key, count in sorted(totals.requests.items()):
             label = (("api", ApiKey(api_key).name.lower()),)
             yield Sample("penstock_broker_requests", "counter", "Requests by call.", count, label)
+        engine = self.engine
+        yield from coordination_counts.samples(self.counts, engine.groups, engine.transactions, engine.clock.now_ms())
 
     def _cluster_samples(self) -> Iterator[Sample]:
         """Only the controller tells of the cluster, so that a sum over brokers is right."""

@@ -173,6 +173,7 @@ class Broker:
                 secret=config.control_secret,
                 started_at_ms=self.started_at_ms,
                 ready_reasons=self.ready_reasons,
+                counts=self.coordination.counts,
             ).answer
         )
         self._controller_task: asyncio.Task[None] | None = None

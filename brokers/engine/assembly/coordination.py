@@ -7,6 +7,7 @@ from typing import Any
 
 import structlog
 
+from brokers.engine.assembly.coordination_counts import CountedGroups, Counts
 from brokers.engine.assembly.state_log import PartitionLog
 from brokers.engine.assembly.transactions import TRIM_INTERVAL_S, Transactions
 from brokers.engine.cluster.current import CurrentImage
@@ -50,17 +51,18 @@ class Coordination:
 
     def __init__(self, engine: Engine, connect: Connect) -> None:
         self._engine = engine
+        self.counts = Counts()
         loop = EngineLoop(engine, engine.pulse)
         settings = engine.coordination
         known = _Known(engine.current)
         self._groups: Runtime[GroupMachine] = Runtime(
             topic=settings.groups_topic.name,
-            make=lambda log: GroupMachine(settings.groups, known),
+            make=lambda log: CountedGroups(self.counts, settings.groups, known),
             loop=loop,
             commit_timeout_ms=settings.commit_timeout_ms,
         )
         engine.groups = self._groups
-        self._transactions = Transactions(engine, loop, connect)
+        self._transactions = Transactions(engine, loop, connect, self.counts)
         self._runtimes: tuple[Runtime[Any], ...] = (self._groups, self._transactions.runtime)
         engine.current.subscribe(self.on_image)
 

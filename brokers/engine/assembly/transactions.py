@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 from inspect import isawaitable
 from typing import Any, Final
 
+from brokers.engine.assembly.coordination_counts import CountedTransactions, Counts
 from brokers.engine.cluster.image import NO_LEADER, ClusterImage
 from brokers.engine.coordinators.ports import StateLog
 from brokers.engine.coordinators.runtime import Loop, Runtime
@@ -40,9 +41,10 @@ _VERIFY_VERSION: Final = 5
 class Transactions:
     """Subscribes to the picture: create it before whoever loads shards, which send markers at once."""
 
-    def __init__(self, engine: Engine, loop: Loop, connect: Connect) -> None:
+    def __init__(self, engine: Engine, loop: Loop, connect: Connect, counts: Counts) -> None:
         self._engine = engine
         self._connect = connect
+        self._counts = counts
         settings = engine.coordination
         self.runtime: Runtime[TransactionMachine] = Runtime(
             topic=settings.transactions_topic.name,
@@ -78,7 +80,8 @@ class Transactions:
 
     def _make(self, log: StateLog) -> TransactionMachine:
         engine = self._engine
-        return TransactionMachine(
+        return CountedTransactions(
+            self._counts,
             log.leader_epoch,
             engine.coordination.transactions,
             lambda: log.high_watermark,

@@ -1,0 +1,162 @@
+"""What coordinators did, counted out of the records they replay: a rebalance or a transaction is what is written.
+
+The machines of `coordinators` decide and know of no metrics; these are the same machines that look at each record once
+more after it was replayed. What was read at load is not counted again: it was counted where it happened.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from brokers.engine.coordinators.groups.formats import GROUP_KEY_VERSION
+from brokers.engine.coordinators.groups.group import State as GroupState
+from brokers.engine.coordinators.groups.machine import GroupMachine
+from brokers.engine.coordinators.outcome import Now, Outcome
+from brokers.engine.coordinators.runtime import Runtime
+from brokers.engine.coordinators.transactions.formats import UnknownFormat, decode_value
+from brokers.engine.coordinators.transactions.machine import TransactionMachine
+from brokers.engine.coordinators.transactions.rounds import Round
+from brokers.engine.coordinators.transactions.states import State
+from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.telemetry.metrics import Sample
+
+_STATUS_AT: Final = 16  # the byte of a transaction's value that is its state
+_VERSION_AT: Final = slice(0, 2)
+_GROUP_KEY: Final = GROUP_KEY_VERSION.to_bytes(2, "big")
+_OPEN: Final = frozenset({State.ONGOING})
+# A transaction that is open for longer than its time-out and this much more hangs: a round should have ended it.
+OVERDUE_AFTER_MS: Final = 60_000
+
+
+@dataclass(slots=True)
+class Counts:
+    """Since the process started."""
+
+    rebalances: int = 0
+    offsets_committed: int = 0
+    loads: int = 0
+    begun: int = 0
+    committed: int = 0
+    aborted: int = 0
+    timed_out: int = 0
+
+
+class CountedGroups(GroupMachine):
+    """Counts offsets that are committed, and generations with members: each is the end of a rebalance."""
+
+    def __init__(self, counts: Counts, *args: Any) -> None:
+        super().__init__(*args)
+        self._counts = counts
+        self._is_live = False
+        self._generations: dict[str, int] = {}
+
+    def replay(self, key: bytes, value: bytes | None, offset: int, producer_id: int) -> None:
+        super().replay(key, value, offset, producer_id)
+        if not self._is_live:
+            return
+        if key[_VERSION_AT] != _GROUP_KEY:
+            self._counts.offsets_committed += value is not None
+        else:
+            self._note(bytes(key[4:]).decode("utf-8", "replace"))
+
+    def _note(self, group_id: str) -> None:
+        group = self.groups.get(group_id)
+        if group is None:
+            self._generations.pop(group_id, None)
+        elif group.generation != self._generations.get(group_id, 0):
+            self._generations[group_id] = group.generation
+            self._counts.rebalances += bool(group.members)
+
+    def loaded(self, now: Now) -> Outcome:
+        self._generations = {group.id: group.generation for group in self.groups}
+        self._is_live = True
+        self._counts.loads += 1
+        return super().loaded(now)
+
+
+class CountedTransactions(TransactionMachine):
+    """Counts transactions by how they begin and end, and knows since when those are open that are."""
+
+    def __init__(self, counts: Counts, *args: Any) -> None:
+        super().__init__(*args)
+        self._counts = counts
+        self._is_live = False
+        self._timing_out: set[bytes] = set()
+        # Key of the record -> wall time in ms at which the transaction is over its time-out.
+        self.ends_ms: dict[bytes, int] = {}
+
+    def replay(self, key: bytes, value: bytes | None, offset: int, producer_id: int) -> None:
+        super().replay(key, value, offset, producer_id)
+        state = value[_STATUS_AT] if value is not None and len(value) > _STATUS_AT else State.DEAD
+        if state in _OPEN:
+            assert value is not None
+            self._began(bytes(key), value)
+            return
+        self.ends_ms.pop(bytes(key), None)
+        if not self._is_live:
+            return
+        if state == State.PREPARE_ABORT and key in self._timing_out:
+            self._timing_out.discard(bytes(key))
+            self._counts.timed_out += 1
+        self._counts.committed += state == State.COMPLETE_COMMIT
+        self._counts.aborted += state == State.COMPLETE_ABORT
+
+    def _began(self, key: bytes, value: bytes) -> None:
+        if key in self.ends_ms:
+            return  # one more partition of the same transaction
+        try:
+            metadata = decode_value("", value)
+        except UnknownFormat:
+            return  # said by whoever replays it
+        self.ends_ms[key] = metadata.start_ms + metadata.timeout_ms
+        self._counts.begun += self._is_live
+
+    def on_timer(self, key: Hashable, now: Now) -> Outcome:
+        outcome = super().on_timer(key, now)
+        if key is Round.ABORT_OVERDUE:
+            self._timing_out = {bytes(record.key) for record in outcome.records}
+        return outcome
+
+    def loaded(self, now: Now) -> Outcome:
+        self._is_live = True
+        self._counts.loads += 1
+        return super().loaded(now)
+
+
+def samples(counts: Counts, groups: Runtime[Any], transactions: Runtime[Any], now_ms: int) -> Iterator[Sample]:
+    """For `/metrics`. Gauges are of what this broker coordinates, so that a sum over brokers is the cluster's."""
+    by_state: Counter[GroupState] = Counter()
+    members = 0
+    for shard in groups.shards():
+        for group in shard.machine.groups:
+            by_state[group.state] += 1
+            members += len(group.members)
+    for state in GroupState:
+        label = (("state", state.value),)
+        yield Sample("penstock_broker_groups", "gauge", "Consumer groups coordinated here.", by_state[state], label)
+    yield Sample("penstock_broker_group_members", "gauge", "Members of these groups.", members)
+    ends_ms = [end for shard in transactions.shards() for end in shard.machine.ends_ms.values()]
+    yield Sample("penstock_broker_transactions_open", "gauge", "Transactions open here.", len(ends_ms))
+    overdue = sum(1 for end in ends_ms if now_ms > end + OVERDUE_AFTER_MS)
+    text = "Open transactions that their time-out should have ended: they hang."
+    yield Sample("penstock_broker_transactions_overdue", "gauge", text, overdue)
+    loading = sum(
+        shard.refusal() == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        for runtime in (groups, transactions)
+        for shard in runtime.shards()
+    )
+    text = "Partitions of coordinators' state that are being read."
+    yield Sample("penstock_broker_coordinators_loading", "gauge", text, loading)
+    for name, text, value in (
+        ("coordinator_loads", "Partitions of coordinators' state that were read.", counts.loads),
+        ("group_rebalances", "Generations of groups that began.", counts.rebalances),
+        ("offsets_committed", "Offsets that groups committed, by partition.", counts.offsets_committed),
+        ("transactions_begun", "Transactions that began.", counts.begun),
+        ("transactions_committed", "Transactions that were committed.", counts.committed),
+        ("transactions_aborted", "Transactions that were aborted, for whatever reason.", counts.aborted),
+        ("transactions_timed_out", "Transactions that were aborted by their time-out.", counts.timed_out),
+    ):
+        yield Sample(f"penstock_broker_{name}", "counter", text, value)
