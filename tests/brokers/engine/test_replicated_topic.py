@@ -90,9 +90,7 @@ def consumed(instance: TestInstance, topic: str, count: int) -> list[int]:
     found: list[int] = []
 
     def everything() -> bool:
-        message = consumer.poll(0.5)
-        if message is not None and message.error() is None:
-            found.append(int(message.value()))
+        found.extend(int(message.value()) for message in consumer.consume(count, 0.5) if message.error() is None)
         return len(found) >= count
 
     try:
