@@ -16,10 +16,12 @@ COMPLETE: Final = "complete"
 # What a produce or a fetch passes through, and what the cleaner does with each record. Whatever is here must not be
 # patched by anybody at run time.
 MODULES: Final = (
+    "brokers.engine.deadlines",
     "brokers.engine.handlers.client",
     "brokers.engine.handlers.fetch",
     "brokers.engine.handlers.fetch_follower",
     "brokers.engine.handlers.owing",
+    "brokers.engine.handlers.parking",
     "brokers.engine.handlers.produce",
     "brokers.engine.handlers.session",
     "brokers.engine.handlers.settling",

@@ -20,6 +20,8 @@ CASES = {
     'class A:\n __slots__ = ("a", "__weakref__")': True,
     "data[slice(*pair)]": True,
     "data[pair[0]:pair[1]]": False,
+    "def outer(a):\n def inner(): return a\n return inner": True,
+    "def outer(a):\n return partial(inner, a)": False,
 }
 
 
@@ -35,6 +37,15 @@ def suspicions(tree: ast.AST) -> Iterator[str]:
             yield f"line {node.lineno}: a slot for weak references; compiled, there are none"
         if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Call) and _is(node.slice, "slice"):
             yield f"line {node.lineno}: [slice(...)]; compiled, it would be taken for an index"
+    for function in _nested(tree):
+        yield f"line {function.lineno}: a function in a function; compiled, each call leaves a cycle to be collected"
+
+
+def _nested(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    for outer in ast.walk(tree):
+        if isinstance(outer, functions):
+            yield from (node for node in ast.walk(outer) if isinstance(node, functions) and node is not outer)
 
 
 def _is(call: ast.Call, name: str) -> bool:

@@ -20,6 +20,7 @@ from brokers.engine.cluster.image import ClusterImage, InstanceImage, TopicImage
 from brokers.engine.cluster.store import ClusterStore
 from brokers.engine.coordinators.runtime import Runtime
 from brokers.engine.coordinators.settings import CoordinatorSettings, from_overrides
+from brokers.engine.deadlines import Deadlines
 from brokers.engine.handlers.durable_starts import DurableStarts
 from brokers.engine.partitions.follower_session import FollowerSession
 from brokers.engine.partitions.partition import Partition
@@ -157,9 +158,11 @@ class Engine:
     # For coordinators beyond an instance's brokers.
     relay: Relay | None = None
     starts: DurableStarts = field(init=False)
+    deadlines: Deadlines = field(init=False)
 
     def __post_init__(self) -> None:
         self.starts = DurableStarts(self.table, self.spawn)
+        self.deadlines = Deadlines(self.loop, self.clock)
 
     def renew_stamp(self) -> None:
         self.stamp = object()

@@ -7,7 +7,6 @@ is answered with session id 0 and goes on with full requests.
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -16,9 +15,9 @@ from brokers.engine.handlers.cold import ROUNDS_MAX, Missing, pull_then
 from brokers.engine.handlers.fetch_follower import fetch_as_follower
 from brokers.engine.handlers.fetch_leaders import LEADERS_FROM, find_leaders
 from brokers.engine.handlers.fetch_odd import Diverging, Line, diverged, divergence, refused
+from brokers.engine.handlers.parking import ParkedFetch
 from brokers.engine.partitions.committed import AbortedByPartition, list_aborted
 from brokers.engine.partitions.partition import NO_EPOCH, Partition
-from brokers.engine.partitions.waiting import CommittedFetchWait, FetchWait
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode, downgraded
 from brokers.engine.protocol.hot import FetchFrame, decode_fetch, encode_fetch_response
@@ -110,7 +109,9 @@ def _serve(
         missing_bytes = min(frame.min_bytes, limit) - reading.readable_bytes
         if missing_bytes > 0 and frame.max_wait_ms > 0 and not reading.must_answer and reading.watched:
             reading.release()
-            _park(session, client_id, version, correlation_id, frame, reading.watched, missing_bytes)
+            again = partial(_serve, session, client_id, version, correlation_id, frame, False, 0)
+            is_committed = frame.isolation == READ_COMMITTED
+            ParkedFetch(session, again, frame.max_wait_ms, reading.watched, missing_bytes, is_committed)
             return
     answer(session, client, version, correlation_id, frame, reading)
 
@@ -258,12 +259,7 @@ def answer(
     if not reading.metered:
         session.channel.respond_parts(parts)
         return
-    metered = reading.metered
-
-    def written(count: int) -> None:
-        meter(session, client, metered, count)
-
-    session.channel.respond_parts(parts, 0, written)
+    session.channel.respond_parts(parts, 0, partial(meter, session, client, reading.metered))
 
 
 def meter(session: Session, client: Client, metered: list[tuple[UsageCounter | None, int]], count: int) -> None:
@@ -279,37 +275,3 @@ def meter(session: Session, client: Client, metered: list[tuple[UsageCounter | N
         if usage is not None and written:
             usage.add(written)
         count -= written
-
-
-def _park(
-    session: Session,
-    client_id: str | None,
-    version: int,
-    correlation_id: int,
-    frame: FetchFrame,
-    watched: list[Partition],
-    missing_bytes: int,
-) -> None:
-    """Waits for bytes, a failure or the deadline, then reads again (WIRE-27)."""
-    loop = session.engine.loop
-
-    def wake() -> None:
-        timer.cancel()
-        # Not inside the append that woke us: its client's answer goes first, and more bytes may follow in the same
-        # request.
-        session.cancel = loop.call_soon(finish).cancel
-
-    def finish() -> None:
-        session.cancel = None
-        _serve(session, client_id, version, correlation_id, frame, False, 0)
-
-    wait = FetchWait(wake, missing_bytes) if not frame.isolation else CommittedFetchWait(wake, missing_bytes)
-    for partition in watched:
-        wait.watch(partition)
-    timer: asyncio.TimerHandle = loop.call_later(frame.max_wait_ms / 1000, wait.expire)
-
-    def cancel() -> None:
-        timer.cancel()
-        wait.cancel()
-
-    session.cancel = cancel

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from brokers.engine.handlers.cold import ROUNDS_MAX, Missing, pull_then
 from brokers.engine.handlers.context import Engine
 from brokers.engine.handlers.fetch_odd import Diverging, Line, diverged
+from brokers.engine.handlers.parking import ParkedFollower
 from brokers.engine.partitions.follower_session import FollowedLine, FollowerSession
 from brokers.engine.partitions.partition import LOG_END, NO_EPOCH, Partition
 from brokers.engine.protocol.errors import ErrorCode
@@ -137,7 +138,8 @@ def _serve(
     """Answers with what there is, or waits: for the disk, or (`may_park`) for an append."""
     engine = session.engine
     if may_park and frame.max_wait_ms > 0 and not fetches.has_ready:
-        _park(session, version, correlation_id, frame, fetches)
+        again = partial(_serve, session, version, correlation_id, frame, fetches, False, 0)
+        ParkedFollower(session, again, frame.max_wait_ms, fetches)
         return
     reading = _read(engine, fetches, min(frame.max_bytes, engine.fetch_bytes_max), round_number >= ROUNDS_MAX)
     if reading.missing:
@@ -147,7 +149,8 @@ def _serve(
         pull_then(session, reading.missing, again)
         return
     if may_park and frame.max_wait_ms > 0 and not reading.is_urgent:
-        _park(session, version, correlation_id, frame, fetches)
+        again = partial(_serve, session, version, correlation_id, frame, fetches, False, 0)
+        ParkedFollower(session, again, frame.max_wait_ms, fetches)
         return
     for line in fetches.news():
         partition = line.partition
@@ -258,30 +261,3 @@ def _give_back_records(reading: Round, fetches: FollowerSession) -> None:
     fetches.put_back([line for line in reading.taken if not line.code and line.key not in reading.diverging])
     for topic_id, lines in reading.lines.items():
         reading.lines[topic_id] = [line for line in lines if line[6] is None]
-
-
-def _park(session: Session, version: int, correlation_id: int, frame: FetchFrame, fetches: FollowerSession) -> None:
-    """Waits for an append, a leadership that ends, the deadline, or the follower's next request (WIRE-27)."""
-    loop = session.engine.loop
-
-    def wake() -> None:
-        timer.cancel()
-        session.hurry = None
-        fetches.leave_alone()
-        # Not inside the append that woke us: its client's answer goes first, and more may follow in the same request.
-        session.cancel = loop.call_soon(finish).cancel
-
-    def finish() -> None:
-        session.cancel = None
-        _serve(session, version, correlation_id, frame, fetches, False, 0)
-
-    timer = loop.call_later(frame.max_wait_ms / 1000, wake)
-    fetches.wait(wake)
-    session.hurry = wake
-
-    def cancel() -> None:
-        timer.cancel()
-        fetches.leave_alone()
-        session.hurry = None
-
-    session.cancel = cancel

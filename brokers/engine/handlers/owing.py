@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class Owing:
     """One such produce. `frame_of` makes the answer once it is known how each partition ended."""
 
-    __slots__ = ("_frame_of", "_timer", "_turn", "_unsettled", "_wait")
+    __slots__ = ("_deadlines", "_frame_of", "_tick", "_turn", "_unsettled", "_wait")
 
     def __init__(
         self,
@@ -32,14 +32,15 @@ class Owing:
         self._unsettled = unsettled
         self._turn = session.channel.promise(self._on_closed)
         self._wait = wait = ProduceWait(self._on_settled)
-        self._timer = session.engine.loop.call_later(max(0, timeout_ms) / 1000, wait.expire)
+        self._deadlines = session.engine.deadlines
+        self._tick = self._deadlines.add(wait, max(0, timeout_ms))
         for partition, last_offset in unsettled:
             wait.watch(partition, last_offset)
 
     def _on_settled(self) -> None:
         """All are, or the time is over. The answer leaves later: this runs inside of what settled it."""
-        self._timer.cancel()
         wait = self._wait
+        self._deadlines.drop(wait, self._tick)
         verdicts: Verdicts = {}
         for partition, last_offset in self._unsettled:
             code = verdict(wait, partition, last_offset)
@@ -48,5 +49,5 @@ class Owing:
         self._turn.keep(self._frame_of(verdicts))
 
     def _on_closed(self) -> None:
-        self._timer.cancel()
+        self._deadlines.drop(self._wait, self._tick)
         self._wait.cancel()

@@ -106,7 +106,7 @@ def produce(
         else:
             session.channel.finish_without_response(delay_ms)
     elif unsettled:
-        _answer_when_settled(session, version, correlation_id, answers, unsettled, timeout_ms, delay_ms)
+        LateAnswer(session, version, correlation_id, answers, delay_ms).wait_for(unsettled, timeout_ms)
     elif failed and _needs_detail(version, answers, detailed):
         frame = encode_detailed(session.view(), version, correlation_id, answers, detailed, delay_ms)
         session.channel.respond(frame, delay_ms)
@@ -163,21 +163,34 @@ def _needs_detail(version: int, answers: list[TopicAnswer], detailed: object) ->
     return version >= _LEADERS_FROM and any(line[1] == moved for _, lines in answers for line in lines)
 
 
-def _answer_when_settled(
-    session: Session,
-    version: int,
-    correlation_id: int,
-    answers: list[TopicAnswer],
-    unsettled: list[tuple[Partition, int]],
-    timeout_ms: int,
-    delay_ms: int,
-) -> None:
-    def frame_of(verdicts: Verdicts) -> bytes:
+class LateAnswer:
+    """What is left to say of a produce once it is known how each of its partitions ended."""
+
+    __slots__ = ("_answers", "_correlation_id", "_delay_ms", "_session", "_version")
+
+    def __init__(
+        self, session: Session, version: int, correlation_id: int, answers: list[TopicAnswer], delay_ms: int
+    ) -> None:
+        self._session = session
+        self._version = version
+        self._correlation_id = correlation_id
+        self._answers = answers
+        self._delay_ms = delay_ms
+
+    def wait_for(self, unsettled: list[tuple[Partition, int]], timeout_ms: int) -> None:
+        if self._delay_ms:
+            # The silence begins with the answer (QUO-30), so nothing else is processed before it.
+            when_settled(self._session, unsettled, timeout_ms, self.respond)
+        else:
+            Owing(self._session, unsettled, timeout_ms, self.frame_of)
+
+    def frame_of(self, verdicts: Verdicts) -> bytes:
+        version, correlation_id, delay_ms = self._version, self._correlation_id, self._delay_ms
         if not verdicts:
-            return encode_produce_response(version, correlation_id, answers, delay_ms)
-        view = session.view()
+            return encode_produce_response(version, correlation_id, self._answers, delay_ms)
+        view = self._session.view()
         final: list[TopicAnswer] = []
-        for name, lines in answers:
+        for name, lines in self._answers:
             topic = view.namespace.topics.get(name)
             internal = topic.name if topic is not None else ""
             final.append(
@@ -195,10 +208,5 @@ def _answer_when_settled(
             return encode_detailed(view, version, correlation_id, final, {}, delay_ms)
         return encode_produce_response(version, correlation_id, final, delay_ms)
 
-    if delay_ms:
-        # The silence begins with the answer (QUO-30), so nothing else is processed before it.
-        when_settled(
-            session, unsettled, timeout_ms, lambda verdicts: session.channel.respond(frame_of(verdicts), delay_ms)
-        )
-    else:
-        Owing(session, unsettled, timeout_ms, frame_of)
+    def respond(self, verdicts: Verdicts) -> None:
+        self._session.channel.respond(self.frame_of(verdicts), self._delay_ms)

@@ -20,38 +20,54 @@ def when_settled(
     session: Session, unsettled: list[tuple[Partition, int]], timeout_ms: int, answer: Callable[[Verdicts], None]
 ) -> None:
     """Calls `answer` once, later; not at all if the session is cancelled. `unsettled`: partition, last offset."""
-    loop = session.engine.loop
+    Settling(session, unsettled, timeout_ms, answer)
 
-    def wake() -> None:
-        timer.cancel()
-        # Not inside the append or the answer that woke us.
-        session.cancel = loop.call_soon(settled).cancel
 
-    def settled() -> None:
-        session.cancel = None
-        last_offsets: dict[tuple[str, int], int] = {}
+class Settling:
+    """One such wait. Over, it refers to nothing that refers to it."""
+
+    __slots__ = ("_answer", "_session", "_tick", "_unsettled", "_wait")
+
+    def __init__(
+        self,
+        session: Session,
+        unsettled: list[tuple[Partition, int]],
+        timeout_ms: int,
+        answer: Callable[[Verdicts], None],
+    ) -> None:
+        self._session = session
+        self._unsettled = unsettled
+        self._answer = answer
+        self._wait = wait = ProduceWait(self._wake)
         for partition, last_offset in unsettled:
+            wait.watch(partition, last_offset)
+        self._tick = session.engine.deadlines.add(wait, max(0, timeout_ms))
+        session.cancel = self._cancel
+
+    def _wake(self) -> None:
+        session = self._session
+        session.engine.deadlines.drop(self._wait, self._tick)
+        # Not inside the append or the answer that woke us.
+        session.cancel = session.engine.loop.call_soon(self._settled).cancel
+
+    def _settled(self) -> None:
+        self._session.cancel = None
+        last_offsets: dict[tuple[str, int], int] = {}
+        for partition, last_offset in self._unsettled:
             key = partition.topic, partition.index
             last_offsets[key] = max(last_offset, last_offsets.get(key, -1))
-        answer(
+        self._answer(
             {
                 (partition.topic, partition.index): verdict(
-                    wait, partition, last_offsets[partition.topic, partition.index]
+                    self._wait, partition, last_offsets[partition.topic, partition.index]
                 )
-                for partition, _ in unsettled
+                for partition, _ in self._unsettled
             }
         )
 
-    wait = ProduceWait(wake)
-    for partition, last_offset in unsettled:
-        wait.watch(partition, last_offset)
-    timer = loop.call_later(max(0, timeout_ms) / 1000, wait.expire)
-
-    def cancel() -> None:
-        timer.cancel()
-        wait.cancel()
-
-    session.cancel = cancel
+    def _cancel(self) -> None:
+        self._session.engine.deadlines.drop(self._wait, self._tick)
+        self._wait.cancel()
 
 
 def verdict(wait: ProduceWait, partition: Partition, last_offset: int) -> int:

@@ -20,10 +20,13 @@ PROBED_BYTES_MAX = 524_288
 OnWritten = Callable[[int], object]
 
 
-def joined(parts: Sequence[bytes | Slice]) -> list[bytes | Slice]:
-    """Small slices turned into bytes and joined with their neighbours, if they are in memory."""
+def joined(parts: Sequence[bytes | Slice]) -> tuple[list[bytes | Slice], int]:
+    """Small slices turned into bytes and joined with their neighbours, if they are in memory; and how many bytes of
+    slices that were.
+    """
     out: list[bytes | Slice] = []
     chunk: list[bytes] = []
+    joined_bytes = 0
     for part in parts:
         if isinstance(part, bytes):
             chunk.append(part)
@@ -35,6 +38,7 @@ def joined(parts: Sequence[bytes | Slice]) -> list[bytes | Slice]:
                 data = None  # as a slice it will fail where that is told
             if data is not None:
                 chunk.append(data)
+                joined_bytes += len(data)
                 part.release()
                 continue
         if chunk:
@@ -43,7 +47,7 @@ def joined(parts: Sequence[bytes | Slice]) -> list[bytes | Slice]:
         out.append(part)
     if chunk:
         out.append(b"".join(chunk))
-    return out
+    return out, joined_bytes
 
 
 def joined_up(responses: Sequence[Outgoing]) -> list[Outgoing]:
@@ -85,9 +89,7 @@ class Outgoing:
     )
 
     def __init__(self, parts: Sequence[bytes | Slice], on_written: OnWritten | None) -> None:
-        slices = sum(part.length for part in parts if not isinstance(part, bytes))
-        self._parts = joined(parts)
-        self._joined_bytes = slices - sum(part.length for part in self._parts if not isinstance(part, bytes))
+        self._parts, self._joined_bytes = joined(parts)
         self._on_written = on_written
         self._index = 0
         self._sent_of_bytes = 0

@@ -27,6 +27,7 @@ class Turn:
         """The answer is there. Nothing happens when the connection is gone."""
         if not self._is_kept:
             self._is_kept = True
+            self._on_closed = None
             self.outgoing = Outgoing([frame], None)
             self._turns.on_kept()
 

@@ -1,7 +1,8 @@
 """Requests that wait for a partition: a Fetch for bytes, an acks=-1 Produce for the high watermark (REP-14, WIRE-27).
 
 Each wait ends exactly once: by the partitions, or by `expire()`, which the caller's deadline calls. Ending unregisters
-it everywhere first and then calls `wake`, a plain callable; nothing here knows a clock or a loop.
+it everywhere first and then calls `wake`, a plain callable; nothing here knows a clock or a loop. Whoever waits mostly
+holds its wait, so an ended one lets go of `wake`: no cycle is left for the garbage collector.
 """
 
 from __future__ import annotations
@@ -11,6 +12,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from brokers.engine.partitions.partition import Partition
+
+
+def _nobody() -> None:
+    """Whom an ended wait wakes."""
 
 
 class Wait:
@@ -33,6 +38,7 @@ class Wait:
     def cancel(self) -> None:
         """The connection went away: ends the wait without waking."""
         self.done = True
+        self.wake = _nobody
         self._leave()
 
     def end(self) -> None:
@@ -40,7 +46,8 @@ class Wait:
         if not self.done:
             self.done = True
             self._leave()
-            self.wake()
+            wake, self.wake = self.wake, _nobody
+            wake()
 
     def _register(self, partition: Partition) -> None:
         self._partitions.append(partition)

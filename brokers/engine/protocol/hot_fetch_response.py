@@ -89,10 +89,12 @@ def encode_fetch_response(
     None sends an empty record set. Aborted transactions are listed for `read_committed` fetches, null otherwise.
     `leaders` (from version 12 on) stand beside their partition, `tagged` are the tagged fields of the whole answer.
     """
-    if len(topics) == 1 and not read_committed and version >= 7:
+    if len(topics) == 1 and not aborted and version >= 7:
         topic, partitions = topics[0]
         if len(partitions) == 1 and partitions[0][1] == 0:
-            return _encode_one(version, correlation_id, throttle_time_ms, error, session_id, topic, partitions[0])
+            return _encode_one(
+                version, correlation_id, throttle_time_ms, error, session_id, topic, partitions[0], read_committed
+            )
     pieces: list[bytes | Slice] = []
     total_bytes = 0
     chunk = [_head(version, correlation_id, throttle_time_ms, error, session_id, len(topics))]
@@ -163,9 +165,14 @@ def _encode_one(
     session_id: int,
     topic: bytes,
     partition: PartitionAnswer[Slice],
+    read_committed: bool,
 ) -> list[bytes | Slice]:
-    """The frame for one topic with one partition, read without error, uncommitted (versions 7 to 17)."""
+    """The frame for one topic with one partition, read without error and without an aborted transaction (versions 7 to
+    17).
+    """
     index, code, high_watermark, stable_offset, start_offset, length, records = partition
+    # An empty list of aborted transactions, or null; in flexible versions the number is one more.
+    aborted_count = 0 if read_committed else -1
     if records is None:
         length = 0
     if version >= _FLEXIBLE_FROM:
@@ -173,7 +180,8 @@ def _encode_one(
         if version >= _TOPIC_IDS_FROM:
             head = _ONE_V13.pack(
                 _ONE_BYTES_V13 + len(size) + length, correlation_id, throttle_time_ms, error, session_id, 2, topic,
-                2, index, code, high_watermark, stable_offset, start_offset, 0, _NO_PREFERRED_REPLICA,
+                2, index, code, high_watermark, stable_offset, start_offset, aborted_count + 1,
+                _NO_PREFERRED_REPLICA,
             )  # fmt: skip
         else:
             named = _unsigned(len(topic) + 1)
@@ -184,17 +192,20 @@ def _encode_one(
                 )
                 + named[1:] + topic
                 + _ONE_PARTITION_V12.pack(
-                    2, index, code, high_watermark, stable_offset, start_offset, 0, _NO_PREFERRED_REPLICA
+                    2, index, code, high_watermark, stable_offset, start_offset, aborted_count + 1,
+                    _NO_PREFERRED_REPLICA,
                 )
             )  # fmt: skip
         return [head + size + _ENDS] if records is None else [head + size, records, _ENDS]
     name_bytes = len(topic)
     if version >= 11:
         tail = _ONE_PARTITION_V11.pack(
-            1, index, code, high_watermark, stable_offset, start_offset, -1, _NO_PREFERRED_REPLICA, length
+            1, index, code, high_watermark, stable_offset, start_offset, aborted_count, _NO_PREFERRED_REPLICA, length
         )
     else:
-        tail = _ONE_PARTITION_V7.pack(1, index, code, high_watermark, stable_offset, start_offset, -1, length)
+        tail = _ONE_PARTITION_V7.pack(
+            1, index, code, high_watermark, stable_offset, start_offset, aborted_count, length
+        )
     head = _ONE_HEAD_V7.pack(
         _ONE_HEAD_BYTES_V7 + name_bytes + len(tail) + length,
         correlation_id,

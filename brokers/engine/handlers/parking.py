@@ -1,0 +1,88 @@
+"""Fetches that wait: for bytes, for an end of the wait, or for the deadline; then they are served once more (WIRE-27).
+
+What waits here comes and goes with every request, so nothing of it refers to itself when it is over: the garbage
+collector would stop the broker to find it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from brokers.engine.partitions.follower_session import FollowerSession
+from brokers.engine.partitions.partition import Partition
+from brokers.engine.partitions.waiting import CommittedFetchWait, FetchWait
+
+if TYPE_CHECKING:
+    from brokers.engine.handlers.session import Session
+
+
+class ParkedFetch:
+    """A client's, until `missing_bytes` more are readable, or one of the partitions is not led any more."""
+
+    __slots__ = ("_again", "_session", "_tick", "_wait")
+
+    def __init__(
+        self,
+        session: Session,
+        again: Callable[[], object],
+        wait_ms: int,
+        watched: Sequence[Partition],
+        missing_bytes: int,
+        is_committed: bool,
+    ) -> None:
+        self._session = session
+        self._again = again
+        wait = CommittedFetchWait(self._wake, missing_bytes) if is_committed else FetchWait(self._wake, missing_bytes)
+        self._wait = wait
+        for partition in watched:
+            wait.watch(partition)
+        self._tick = session.engine.deadlines.add(wait, wait_ms)
+        session.cancel = self._cancel
+
+    def _wake(self) -> None:
+        session = self._session
+        session.engine.deadlines.drop(self._wait, self._tick)
+        # Not inside the append that woke us: its client's answer goes first, and more bytes may follow in the same
+        # request.
+        session.cancel = session.engine.loop.call_soon(self._serve).cancel
+
+    def _serve(self) -> None:
+        self._session.cancel = None
+        self._again()
+
+    def _cancel(self) -> None:
+        self._session.engine.deadlines.drop(self._wait, self._tick)
+        self._wait.cancel()
+
+
+class ParkedFollower:
+    """A follower's, until an append, a leadership that ends, or the follower's next request."""
+
+    __slots__ = ("_again", "_fetches", "_session", "_tick")
+
+    def __init__(self, session: Session, again: Callable[[], object], wait_ms: int, fetches: FollowerSession) -> None:
+        self._session = session
+        self._again = again
+        self._fetches = fetches
+        self._tick = session.engine.deadlines.add(self, wait_ms)
+        fetches.wait(self.expire)
+        session.hurry = self.expire
+        session.cancel = self._leave
+
+    def expire(self) -> None:
+        """The wait is over, whatever ended it."""
+        session = self._session
+        self._leave()
+        # Not inside the append that woke us: its client's answer goes first, and more may follow in the same request.
+        session.cancel = session.engine.loop.call_soon(self._serve).cancel
+
+    def _leave(self) -> None:
+        session = self._session
+        session.engine.deadlines.drop(self, self._tick)
+        session.hurry = None
+        self._fetches.leave_alone()
+
+    def _serve(self) -> None:
+        self._session.cancel = None
+        self._again()

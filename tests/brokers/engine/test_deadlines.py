@@ -1,0 +1,125 @@
+"""One timer for everything that waits: nothing expires early, twice, or after it was dropped."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brokers.engine.deadlines import TICK_MS, Deadlines
+
+
+class Clock:
+    """Also the loop: timers are called when time is told to pass."""
+
+    def __init__(self) -> None:
+        self.at_ms = 1_000
+        self.timers: list[Timer] = []
+
+    def monotonic_ms(self) -> int:
+        return self.at_ms
+
+    def call_later(self, delay_s: float, callback: Callable[[], object]) -> Timer:
+        assert delay_s >= 0
+        timer = Timer(self, self.at_ms + delay_s * 1_000, callback)
+        self.timers.append(timer)
+        return timer
+
+    def pass_until(self, at_ms: int) -> None:
+        while self.timers and (first := min(self.timers, key=lambda timer: timer.at_ms)).at_ms <= at_ms:
+            self.timers.remove(first)
+            self.at_ms = max(self.at_ms, -int(-first.at_ms // 1))
+            first.callback()
+        self.at_ms = max(self.at_ms, at_ms)
+
+
+class Timer:
+    def __init__(self, clock: Clock, at_ms: float, callback: Callable[[], object]) -> None:
+        self._clock = clock
+        self.at_ms = at_ms
+        self.callback = callback
+
+    def cancel(self) -> None:
+        self._clock.timers.remove(self)
+
+
+class Waiting:
+    def __init__(self, clock: Clock, due_ms: int) -> None:
+        self._clock = clock
+        self.due_ms = due_ms
+        self.expired_ms: list[int] = []
+
+    def expire(self) -> None:
+        self.expired_ms.append(self._clock.at_ms)
+
+
+def made() -> tuple[Clock, Deadlines]:
+    clock = Clock()
+    return clock, Deadlines(cast(asyncio.AbstractEventLoop, clock), cast(Any, clock))
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("add"), st.integers(0, 2_000)),
+        st.tuples(st.just("drop"), st.integers(0, 30)),
+        st.tuples(st.just("pass"), st.integers(0, 700)),
+    ),
+    max_size=60,
+)
+
+
+@given(STEPS)
+def test_what_waits_expires_once_within_a_tick_of_its_deadline_unless_dropped(steps: list[tuple[str, int]]) -> None:
+    clock, deadlines = made()
+    waiting: list[tuple[Waiting, int]] = []
+    dropped: set[Waiting] = set()
+    for verb, number in steps:
+        if verb == "add":
+            one = Waiting(clock, clock.at_ms + number)
+            waiting.append((one, deadlines.add(one, number)))
+        elif verb == "drop" and number < len(waiting):
+            one, tick = waiting[number]
+            deadlines.drop(one, tick)
+            if not one.expired_ms:
+                dropped.add(one)
+        elif verb == "pass":
+            clock.pass_until(clock.at_ms + number)
+        assert len(clock.timers) <= 1
+    clock.pass_until(clock.at_ms + 3_000)
+    assert not clock.timers, "nothing waits, so nothing is to be woken for"
+    for one, _ in waiting:
+        if one in dropped:
+            assert one.expired_ms == []
+        else:
+            (at_ms,) = one.expired_ms
+            assert one.due_ms <= at_ms <= one.due_ms + 2 * TICK_MS
+
+
+def test_an_earlier_deadline_moves_the_timer_forward() -> None:
+    clock, deadlines = made()
+    late, soon = Waiting(clock, 31_000), Waiting(clock, 1_100)
+    deadlines.add(late, 30_000)
+    deadlines.add(soon, 100)
+    clock.pass_until(1_100 + TICK_MS)
+    assert soon.expired_ms
+    assert not late.expired_ms
+
+
+def test_one_that_fails_does_not_keep_the_others_from_their_time() -> None:
+    clock, deadlines = made()
+
+    class Failing(Waiting):
+        def expire(self) -> None:
+            raise ValueError("a mistake")
+
+    others = [Waiting(clock, 1_050) for _ in range(3)]
+    for one in (Failing(clock, 1_050), *others):
+        deadlines.add(one, 50)
+    with pytest.raises(ValueError, match="a mistake"):
+        clock.pass_until(1_200)
+    clock.pass_until(1_300)
+    assert all(len(one.expired_ms) == 1 for one in others)
