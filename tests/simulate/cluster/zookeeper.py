@@ -364,6 +364,8 @@ class SessionTree:
         if len(paths) > 1 and dice.random() < SPLIT_CHANCE:
             at = dice.randrange(1, len(paths))
             first = self.loop.create_task(self._ask_later("get_many", paths[:at]))
+            # If the rest fails, nobody asks what became of the first.
+            first.add_done_callback(_seen)
             rest: list[Node | None] = await self._ask("get_many", paths[at:])
             return [*await first, *rest]
         found: list[Node | None] = await self._ask("get_many", paths)
@@ -379,6 +381,11 @@ class SessionTree:
     async def commit(self, operations: Sequence[Operation]) -> list[str]:
         written: list[str] = await self._ask("commit", tuple(operations))
         return written
+
+
+def _seen(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled():
+        task.exception()
 
 
 def _run_out(future: asyncio.Future[Any]) -> None:
