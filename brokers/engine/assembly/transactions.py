@@ -55,11 +55,14 @@ class Transactions:
         )
         # A leader answers a marker when it is replicated; nobody's batch waits behind it.
         self._marker_peers = self._peers("markers")
+        self._late_marker_peers = self._peers("late-markers")
         self._coordinator_peers = self._peers("verification")
+        self._all_peers = (self._marker_peers, self._late_marker_peers, self._coordinator_peers)
         self.link = MarkerLink(
             broker_id=engine.broker_id,
             image=lambda: engine.current.image,
             brokers=self._marker_peers,
+            late_brokers=self._late_marker_peers,
             write_here=lambda request: markers.write_markers(engine, request),
             report=self._report,
             spawn=engine.spawn,
@@ -89,17 +92,17 @@ class Transactions:
         )
 
     def on_image(self, _before: ClusterImage, after: ClusterImage) -> None:
-        self._marker_peers.on_brokers(after.brokers)
-        self._coordinator_peers.on_brokers(after.brokers)
+        for peers in self._all_peers:
+            peers.on_brokers(after.brokers)
 
     def trim(self) -> None:
         """Call every TRIM_INTERVAL_S."""
-        self._marker_peers.trim()
-        self._coordinator_peers.trim()
+        for peers in self._all_peers:
+            peers.trim()
 
     def close(self) -> None:
-        self._marker_peers.close()
-        self._coordinator_peers.close()
+        for peers in self._all_peers:
+            peers.close()
 
     # -- markers -------------------------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """WriteTxnMarkers: a transaction coordinator ends a transaction on the partitions led here (TXN-12, TXN-14).
 
 Only the cluster itself may ask. Markers are appended at once; the answer leaves when they are committed, or with
-REQUEST_TIMED_OUT.
+REQUEST_TIMED_OUT for those that are not: who asks may ask for these again, and a marker that comes twice does no harm.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from brokers.engine.protocol.messages.transactions import (
 
 # `request.timeout.ms`: so long a marker may wait for its followers.
 TIMEOUT_MS: Final = 30_000
+# The same when another broker asks: the next request of its connection waits behind the answer.
+PEER_TIMEOUT_MS: Final = 2_000
 
 Line = WritableTxnMarkerPartitionResult
 Unsettled = tuple[Line, Partition, int]
@@ -33,7 +35,7 @@ Unsettled = tuple[Line, Partition, int]
 async def write_txn_markers(call: Call, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
     if not call.view.internal or call.view.instance_id is not None:
         return _refused(request, int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
-    return await write_markers(call.engine, request)
+    return await write_markers(call.engine, request, PEER_TIMEOUT_MS)
 
 
 async def write_markers(

@@ -1,7 +1,8 @@
 """Tells the leaders of a transaction's partitions how it ended (TXN-12), until each of them knows.
 
-What is owed to one broker travels together, one request at a time. Nothing here has to survive a crash: whoever
-coordinates the transaction next sends its markers again (TXN-16), and a marker that comes twice does no harm.
+What is owed to one broker travels together, one request at a time; partitions whose followers keep it waiting have a
+connection of their own, so that they hold up nobody else. Nothing here has to survive a crash: whoever coordinates the
+transaction next sends its markers again (TXN-16), and a marker that comes twice does no harm.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ log = structlog.get_logger(__name__)
 VERSION: Final = 1
 RETRY_MS_MIN: Final = 20
 RETRY_MS_MAX: Final = 1_000
+# A partition knows a later epoch of the producer than its coordinator. It forgets producers that write nothing
+# (IDE-11), and the transaction is then complete; until then it is looked at now and then.
+REFUSED_RETRY_MS: Final = 60_000
 # One request; what is left follows when it is answered.
 TRANSACTIONS_PER_REQUEST_MAX: Final = 500
 PARTITIONS_PER_REQUEST_MAX: Final = 10_000
@@ -38,8 +42,11 @@ PARTITIONS_PER_REQUEST_MAX: Final = 10_000
 _DONE: Final = frozenset(
     {int(ErrorCode.NONE), int(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT), int(ErrorCode.UNSUPPORTED_VERSION)}
 )
-# Somebody else has gone on with this producer, or coordinates it: it is theirs to end what is open.
-_STOP: Final = frozenset({int(ErrorCode.INVALID_PRODUCER_EPOCH), int(ErrorCode.TRANSACTION_COORDINATOR_FENCED)})
+# Somebody else has gone on with this producer there.
+_REFUSED: Final = int(ErrorCode.INVALID_PRODUCER_EPOCH)
+# Somebody else coordinates it: it is theirs to end what is open.
+_FENCED: Final = int(ErrorCode.TRANSACTION_COORDINATOR_FENCED)
+_LATE: Final = int(ErrorCode.REQUEST_TIMED_OUT)
 
 # Writes the markers that this broker leads the partitions of; the handler of WriteTxnMarkers does the same.
 WriteHere = Callable[[WriteTxnMarkersRequest], Awaitable[WriteTxnMarkersResponse]]
@@ -69,14 +76,16 @@ class _Order:
 
 
 _Load = dict[_Order, set[Partition]]
+# A broker, and whether it is by the connection for partitions that are late.
+_Way = tuple[int, bool]
 
 
 class MarkerLink:
     """`report(shard, markers, partitions)` hands back what is done, perhaps nothing, and answers whether it is still
     wanted here; if not, whoever coordinates the transaction sends its markers.
 
-    `image` answers the current picture. Everything runs on the loop's thread, and nothing is reported from inside
-    `send`.
+    `image` answers the current picture, `late_brokers` has connections beside those of `brokers`. Everything runs on
+    the loop's thread, and nothing is reported from inside `send`.
     """
 
     def __init__(
@@ -85,6 +94,7 @@ class MarkerLink:
         broker_id: int,
         image: Callable[[], ClusterImage],
         brokers: Brokers,
+        late_brokers: Brokers,
         write_here: WriteHere,
         report: Callable[[int, SendMarkers, Collection[Partition]], bool],
         spawn: Callable[[Coroutine[Any, Any, None]], object],
@@ -92,14 +102,15 @@ class MarkerLink:
     ) -> None:
         self._broker_id = broker_id
         self._image = image
-        self._brokers = brokers
+        self._brokers = {False: brokers, True: late_brokers}
         self._write_here = write_here
         self._report = report
         self._spawn = spawn
         self._call_later = call_later
         self._orders: dict[str, _Order] = {}
-        # By broker; a broker that is in here is being spoken to.
-        self._loads: dict[int, _Load] = {}
+        # Whoever is in here is being spoken to.
+        self._loads: dict[_Way, _Load] = {}
+        self._late: set[Partition] = set()
 
     @property
     def transactions(self) -> int:
@@ -140,13 +151,16 @@ class MarkerLink:
             self._again(order, homeless)
 
     def _enqueue(self, broker_id: int, order: _Order, partition: Partition) -> None:
-        load = self._loads.get(broker_id)
+        way = broker_id, partition in self._late
+        load = self._loads.get(way)
         if load is None:
-            load = self._loads[broker_id] = {}
-            self._spawn(self._serve(broker_id))
+            load = self._loads[way] = {}
+            self._spawn(self._serve(way))
         load.setdefault(order, set()).add(partition)
 
     def _again(self, order: _Order, partitions: Collection[Partition]) -> None:
+        if order.dropped:
+            return
         if not self._report(order.shard, order.markers, ()):
             self._forget(order)
             return
@@ -156,32 +170,45 @@ class MarkerLink:
 
     # -- one broker ----------------------------------------------------------------------------------------------------
 
-    async def _serve(self, broker_id: int) -> None:
+    async def _serve(self, way: _Way) -> None:
         """Until nothing is owed to this broker."""
         while True:
-            load = self._take(broker_id)
+            load = self._take(way)
             if not load:
-                del self._loads[broker_id]
+                del self._loads[way]
                 return
-            if broker_id == self._broker_id:
+            if way[0] == self._broker_id:
                 # No connection to share: a partition whose followers are slow holds up nobody.
-                self._spawn(self._serve_here(load))
-                continue
-            try:
-                response = await self._brokers.request(broker_id, ApiKey.WRITE_TXN_MARKERS, VERSION, _request(load))
-            except PeerUnavailable as reason:
-                log.info("markers_not_sent", broker=broker_id, transactions=len(load), reason=str(reason))
-                for order, partitions in load.items():
-                    self._again(order, partitions)
+                self._spawn(self._tell(way, load))
             else:
-                self._on_response(load, response)
+                await self._tell(way, load)
 
-    async def _serve_here(self, load: _Load) -> None:
-        self._on_response(load, await self._write_here(_request(load)))
+    async def _tell(self, way: _Way, load: _Load) -> None:
+        broker_id, late = way
+        try:
+            if broker_id == self._broker_id:
+                response = await self._write_here(_request(load))
+            else:
+                brokers = self._brokers[late]
+                response = await brokers.request(broker_id, ApiKey.WRITE_TXN_MARKERS, VERSION, _request(load))
+            self._on_response(load, response)
+        except PeerUnavailable as reason:
+            log.info("markers_not_sent", broker=broker_id, transactions=len(load), reason=str(reason))
+            for order, partitions in load.items():
+                self._again(order, partitions)
+        except Exception:  # our own mistake with one transaction must not leave the others' partitions untold for ever
+            log.exception("markers_failed", broker=broker_id, transactions=len(load))
+            self._call_later(RETRY_MS_MAX, lambda: self._reroute(load))
 
-    def _take(self, broker_id: int) -> _Load:
+    def _reroute(self, load: _Load) -> None:
+        """Never what is done: its next transaction may have begun."""
+        for order, partitions in load.items():
+            if left := partitions & order.owed:
+                self._again(order, left)
+
+    def _take(self, way: _Way) -> _Load:
         """The next request's share of what is owed."""
-        waiting = self._loads[broker_id]
+        waiting = self._loads[way]
         taken: _Load = {}
         producer_ids: set[int] = set()
         room = PARTITIONS_PER_REQUEST_MAX
@@ -214,26 +241,31 @@ class MarkerLink:
 
     def _on_codes(self, order: _Order, codes: dict[Partition, int]) -> None:
         done = [one for one, code in codes.items() if code in _DONE]
-        stopped = [one for one, code in codes.items() if code in _STOP]
-        again = [one for one, code in codes.items() if code not in _DONE and code not in _STOP]
+        refused = [one for one, code in codes.items() if code == _REFUSED]
+        again = [one for one, code in codes.items() if code not in _DONE and code not in (_REFUSED, _FENCED)]
+        self._late.difference_update(codes)
+        self._late.update(one for one in again if codes[one] == _LATE)
         if done:
             self._done(order, done)
-        if stopped:
+        if refused or _FENCED in codes.values():
             log.warning(
                 "markers_refused",
                 transactional_id=order.markers.transactional_id,
-                partitions=sorted(stopped),
-                codes=sorted({codes[one] for one in stopped}),
+                partitions=sorted(one for one, code in codes.items() if code in (_REFUSED, _FENCED)),
+                codes=sorted({_REFUSED, _FENCED}.intersection(codes.values())),
             )
+        if _FENCED in codes.values():
             self._forget(order)
         if again and not order.dropped:
             self._again(order, again)
+        if refused and not order.dropped:
+            self._call_later(REFUSED_RETRY_MS, lambda: self._again(order, refused))
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
     def _done(self, order: _Order, partitions: Collection[Partition]) -> None:
-        order.owed.difference_update(partitions)
         wanted = self._report(order.shard, order.markers, partitions)
+        order.owed.difference_update(partitions)
         if not wanted or not order.owed:
             self._forget(order)
 

@@ -53,6 +53,8 @@ class World:
         self.codes: dict[Partition, list[int | None]] = {}
         self.unavailable: dict[int, int] = {}
         self.said: list[tuple[int, int, set[Partition]]] = []
+        self.said_late: list[set[Partition]] = []
+        self.mistakes = 0
         self.done: dict[str, set[Partition]] = {}
         self.wanted = True
         self.held: asyncio.Event | None = None
@@ -62,6 +64,7 @@ class World:
             broker_id=OWN,
             image=lambda: self.image,
             brokers=self,
+            late_brokers=_Late(self),
             write_here=lambda request: self._write(OWN, request),
             report=self._report,
             spawn=self._spawn,
@@ -81,11 +84,19 @@ class World:
         encode_request(api_key, version, message)
         return await self._write(broker_id, message)
 
-    async def _write(self, broker_id: int, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+    async def late_request(self, broker_id: int, message: WriteTxnMarkersRequest) -> Any:
+        self.said_late.append(
+            {(one.name, i) for m in message.markers for one in m.topics for i in one.partition_indexes}
+        )
+        return await self._write(broker_id, message, held=False)
+
+    async def _write(
+        self, broker_id: int, request: WriteTxnMarkersRequest, *, held: bool = True
+    ) -> WriteTxnMarkersResponse:
         for marker in request.markers:
             named = {(one.name, index) for one in marker.topics for index in one.partition_indexes}
             self.said.append((broker_id, marker.producer_id, named))
-        if self.held is not None:
+        if self.held is not None and held:
             await self.held.wait()
         if self.unavailable.get(broker_id, 0):
             self.unavailable[broker_id] -= 1
@@ -116,6 +127,9 @@ class World:
 
     def _report(self, shard: int, sent: SendMarkers, partitions: Collection[Partition]) -> bool:
         assert shard == 4
+        if self.mistakes:
+            self.mistakes -= 1
+            raise ValueError("our own")
         self.done.setdefault(sent.transactional_id, set()).update(partitions)
         self.changed.set()
         return self.wanted
@@ -130,6 +144,17 @@ class World:
 
     async def finished(self) -> None:
         await self.until(lambda: self.link.transactions == 0 and not self.tasks)
+
+
+class _Late:
+    """The connections for partitions that are late."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    async def request(self, broker_id: int, api_key: int, version: int, message: WriteTxnMarkersRequest) -> Any:
+        encode_request(api_key, version, message)
+        return await self._world.late_request(broker_id, message)
 
 
 @pytest.fixture
@@ -194,9 +219,61 @@ async def test_only_what_failed_is_sent_again(world: World) -> None:
     assert world.said == [(OTHER, 7, {("a", 1), ("b", 0)}), (OTHER, 7, {("b", 0)}), (OTHER, 7, {("b", 0)})]
 
 
-@pytest.mark.parametrize("code", [ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED])
-async def test_who_is_fenced_stops(world: World, code: ErrorCode) -> None:
-    world.codes[("a", 1)] = [int(code)]
+async def test_a_partition_that_has_gone_on_delays_only_itself(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Readers of the others do not stand before the transaction for ever."""
+    monkeypatch.setattr(marker_link, "REFUSED_RETRY_MS", 20)
+    world.codes[("a", 1)] = [int(ErrorCode.INVALID_PRODUCER_EPOCH)] * 3
+    world.codes[("b", 0)] = [int(ErrorCode.NOT_LEADER_OR_FOLLOWER)]
+    world.send(markers("tx", ("a", 1), ("b", 0)))
+
+    await world.until(lambda: world.done.get("tx", set()) == {("b", 0)})
+    await world.finished()
+
+    assert world.done == {"tx": {("a", 1), ("b", 0)}}
+    assert sum(("a", 1) in partitions for _, _, partitions in world.said) == 4
+
+
+async def test_a_partition_whose_followers_are_slow_holds_up_nobody(world: World) -> None:
+    world.codes[("a", 1)] = [int(ErrorCode.REQUEST_TIMED_OUT)]
+    world.send(markers("slow", ("a", 1)))
+    await world.finished()
+    assert world.said_late == [{("a", 1)}]
+
+    world.codes[("a", 1)] = [int(ErrorCode.REQUEST_TIMED_OUT)]
+    world.held = asyncio.Event()
+    world.send(markers("slow", ("a", 1)))
+    await world.until(lambda: len(world.said) == 3)
+    world.held.set()
+    await world.until(lambda: len(world.said_late) == 2)
+    await world.finished()
+
+
+async def test_who_is_late_is_told_beside_the_others(world: World) -> None:
+    world.codes[("a", 1)] = [int(ErrorCode.REQUEST_TIMED_OUT)]
+    world.send(markers("slow", ("a", 1)))
+    await world.until(lambda: len(world.said) == 1)
+    world.held = asyncio.Event()
+    world.send(markers("other", ("b", 0), producer_id=8))
+
+    await world.until(lambda: world.done.get("slow") == {("a", 1)})
+
+    assert "other" not in world.done
+    world.held.set()
+    await world.finished()
+
+
+async def test_our_own_mistake_leaves_nobody_untold(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(marker_link, "RETRY_MS_MAX", 20)
+    world.mistakes = 1
+    world.send(markers("tx", ("a", 1), ("b", 0)))
+
+    await world.finished()
+
+    assert world.done == {"tx": {("a", 1), ("b", 0)}}
+
+
+async def test_who_is_fenced_stops(world: World) -> None:
+    world.codes[("a", 1)] = [int(ErrorCode.TRANSACTION_COORDINATOR_FENCED)]
     world.codes[("b", 0)] = [int(ErrorCode.NOT_LEADER_OR_FOLLOWER)]
     world.send(markers("tx", ("a", 1), ("b", 0)))
 
