@@ -45,6 +45,9 @@ HANGING_LISTED_MAX = 500
 HANGING_UNKNOWN_AFTER_MS = 15 * 60 * 1000
 # Groups that pages poll are asked for once in so many seconds, however many people look.
 GROUPS_CACHE_S = 2
+# Lags are sampled without anybody looking: of each cluster, a round asks for so many groups and partitions.
+LAG_GROUPS_PER_ROUND_MAX = 500
+LAG_PARTITIONS_PER_ROUND_MAX = 5_000
 
 OBSERVE_CONNECT_TIMEOUT_S = 0.3
 OBSERVE_ANSWER_TIMEOUT_S = 0.7

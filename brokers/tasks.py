@@ -11,7 +11,7 @@ from django.db import close_old_connections
 from django.utils import timezone
 from kombu.exceptions import OperationalError
 
-from brokers import health, reconciler, sweep, work
+from brokers import health, lag_sampling, reconciler, sweep, work
 from brokers.limits import WORK_LOOK_EVERY_S, WORK_ROUND_S
 from brokers.reconcile_steps import NotYet
 
@@ -66,6 +66,13 @@ def observe_brokers() -> int:
     """Ask every broker for its status and keep it with its row."""
     close_old_connections()
     return health.observe(timezone.now())
+
+
+@shared_task(name="brokers.sample_lags", ignore_result=True)
+def sample_lags() -> int:
+    """Take a sample of groups' lags, so that their trend does not depend on a watcher."""
+    close_old_connections()
+    return lag_sampling.sample_all(time.time_ns() // 1_000_000)
 
 
 @shared_task(name="brokers.work", ignore_result=True)

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from instances.limits import LAG_SAMPLE_EVERY_S
+
 OBSERVE_EVERY_S = 5
+SAMPLE_LAGS_EVERY_S = LAG_SAMPLE_EVERY_S
 SWEEP_EVERY_S = 5
 WORK_EVERY_S = 1
 TIDY_EVERY_S = 300
@@ -21,6 +24,7 @@ def every(seconds: int, task: str, *, queue: str = "penstock") -> dict[str, Any]
 
 BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
     "observe brokers": every(OBSERVE_EVERY_S, "brokers.observe"),
+    "sample lags of groups": every(SAMPLE_LAGS_EVERY_S, "brokers.sample_lags"),
     "sweep instances": every(SWEEP_EVERY_S, "brokers.sweep"),
     "move replicas": every(WORK_EVERY_S, "brokers.work"),
     "tidy clusters": every(TIDY_EVERY_S, "brokers.tidy"),

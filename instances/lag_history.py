@@ -1,7 +1,8 @@
-"""How lags went in the last quarter of an hour: samples taken while somebody looks, in the cache, which may be lost.
+"""How lags went in the last quarter of an hour: samples in the cache, which may be lost.
 
-Two rings per group: its whole lag (for the trend), and the ends of its partitions' logs (for how far behind in time a
-group is: as long ago as the log ended where the group stands now). What was not looked at is not known.
+A task samples every group (`note`), a page those it shows. Two rings per group: its whole lag (for the trend), and the
+ends of its partitions' logs (for how far behind in time a group is: as long ago as the log ended where the group stands
+now). The last lag by topic is kept beside them, for metrics.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ from instances.limits import (
     LAG_BEHIND_TOLD_FROM_S,
     LAG_ENDS_PARTITIONS_MAX,
     LAG_GREW_FOR_S,
+    LAG_GROUPS_TOLD_MAX,
     LAG_SAMPLE_EVERY_S,
     LAG_SAMPLES_MAX,
+    LAG_TOLD_FOR_S,
 )
 
 MS_PER_S = 1_000
@@ -30,6 +33,8 @@ SPAN_MS = KEEP_S * MS_PER_S
 # (ms since 1970, messages)
 Sample = tuple[int, int]
 Ends = tuple[int, dict[Partition, int]]
+# (ms since 1970, messages by topic)
+Latest = tuple[int, dict[str, int]]
 Kept = TypeVar("Kept", Sample, Ends)
 
 
@@ -41,31 +46,47 @@ class Behind:
     at_least: bool
 
 
+def note(
+    instance_id: str, offsets: Mapping[str, Mapping[Partition, int]], ends: Mapping[Partition, int], now_ms: int
+) -> None:
+    """Take a sample of many groups at once, out of what they committed. One with a partition whose end is not known has
+    none.
+    """
+    lags = {
+        group: {place: max(0, ends[place] - offset) for place, offset in committed.items()}
+        for group, committed in offsets.items()
+        if committed and ends.keys() >= committed.keys()
+    }
+    if not lags:
+        return
+    note_lags(instance_id, {group: sum(each.values()) for group, each in lags.items()}, now_ms)
+    _grow(
+        {
+            _key(instance_id, group, "ends"): (now_ms, _watched({one: ends[one] for one in lags[group]}))
+            for group in lags
+        },
+        now_ms,
+    )
+    _note_latest(instance_id, lags, now_ms)
+
+
 def note_lags(instance_id: str, lags: Mapping[str, int], now_ms: int) -> dict[str, tuple[Sample, ...]]:
     """Take a sample of each group's lag; returns what is known of each, oldest first, with this one."""
     keys = {group: _key(instance_id, group, "lags") for group in lags}
-    kept = cache.get_many(list(keys.values()))
-    grown: dict[str, tuple[Sample, ...]] = {}
-    changed: dict[str, tuple[Sample, ...]] = {}
-    for group, lag in lags.items():
-        before: tuple[Sample, ...] = kept.get(keys[group], ())
-        grown[group] = (*_recent(before, now_ms), (now_ms, lag))
-        if _is_due(before, now_ms):
-            changed[keys[group]] = grown[group][-LAG_SAMPLES_MAX:]
-    if changed:
-        cache.set_many(changed, KEEP_S)
-    return grown
+    grown = _grow({keys[group]: (now_ms, lag) for group, lag in lags.items()}, now_ms)
+    return {group: grown[key] for group, key in keys.items()}
 
 
 def note_ends(instance_id: str, group: str, ends: Mapping[Partition, int], now_ms: int) -> tuple[Ends, ...]:
     """The same for the ends of a group's partitions, the first so many of them."""
     key = _key(instance_id, group, "ends")
-    kept: tuple[Ends, ...] = cache.get(key) or ()
-    watched = dict(sorted(ends.items())[:LAG_ENDS_PARTITIONS_MAX])
-    grown = (*_recent(kept, now_ms), (now_ms, watched))
-    if _is_due(kept, now_ms):
-        cache.set(key, grown[-LAG_SAMPLES_MAX:], KEEP_S)
-    return grown
+    return _grow({key: (now_ms, _watched(ends))}, now_ms)[key]
+
+
+def latest(instance_id: str, now_ms: int) -> dict[str, Latest]:
+    """The last sample of each group that has one."""
+    kept: dict[str, Latest] = cache.get(_latest_key(instance_id)) or {}
+    return {group: one for group, one in kept.items() if now_ms - one[0] <= LAG_TOLD_FOR_S * MS_PER_S}
 
 
 def has_grown(samples: Sequence[Sample]) -> bool:
@@ -97,6 +118,41 @@ def behind(place: Partition, committed: int, ends: Sequence[Ends]) -> Behind | N
         return None
     since_ms = passed[-1] if passed else known[0][0]
     return Behind((now_ms - since_ms) / MS_PER_S, at_least=not passed)
+
+
+def _grow(taken: Mapping[str, Kept], now_ms: int) -> dict[str, tuple[Kept, ...]]:
+    """Each ring with one more sample; it is kept where the last one is old enough."""
+    kept = cache.get_many(list(taken))
+    grown: dict[str, tuple[Kept, ...]] = {}
+    changed: dict[str, tuple[Kept, ...]] = {}
+    for key, sample in taken.items():
+        before: tuple[Kept, ...] = kept.get(key, ())
+        taken_now: tuple[Kept, ...] = (sample,)
+        grown[key] = _recent(before, now_ms) + taken_now
+        if _is_due(before, now_ms):
+            changed[key] = grown[key][-LAG_SAMPLES_MAX:]
+    if changed:
+        cache.set_many(changed, KEEP_S)
+    return grown
+
+
+def _note_latest(instance_id: str, lags: Mapping[str, Mapping[Partition, int]], now_ms: int) -> None:
+    known = latest(instance_id, now_ms)
+    for group, each in lags.items():
+        by_topic: dict[str, int] = {}
+        for (topic, _), lag in each.items():
+            by_topic[topic] = by_topic.get(topic, 0) + lag
+        known[group] = (now_ms, by_topic)
+    youngest = sorted(known.items(), key=lambda pair: -pair[1][0])[:LAG_GROUPS_TOLD_MAX]
+    cache.set(_latest_key(instance_id), dict(youngest), LAG_TOLD_FOR_S)
+
+
+def _watched(ends: Mapping[Partition, int]) -> dict[Partition, int]:
+    return dict(sorted(ends.items())[:LAG_ENDS_PARTITIONS_MAX])
+
+
+def _latest_key(instance_id: str) -> str:
+    return f"groups:{instance_id}:latest"
 
 
 def _recent(samples: tuple[Kept, ...], now_ms: int) -> tuple[Kept, ...]:

@@ -29,13 +29,20 @@ LAG_PARTITIONS_PER_LIST_MAX = 10_000
 GROUP_LINES_PER_PAGE = 50
 # Partitions of one group that one look asks for; beyond, a topic at a time.
 GROUP_PARTITIONS_SHOWN_MAX = 10_000
-# The trend of a lag: a sample every so many seconds while somebody looks, a quarter of an hour long.
+# The trend of a lag: a sample every so many seconds, a quarter of an hour long.
 LAG_SAMPLE_EVERY_S = 10
 LAG_SAMPLES_MAX = 90
 LAG_GREW_FOR_S = 60
 # "More than so long behind" is worth telling only after so long a look.
 LAG_BEHIND_TOLD_FROM_S = 60
 LAG_ENDS_PARTITIONS_MAX = 200
+# The last known lag of a group is told for so long: a large cluster's turn comes round that seldom.
+LAG_TOLD_FOR_S = 300
+LAG_GROUPS_TOLD_MAX = 2_000
+# One scrape of an instance's metrics has at most so many topics, and so many pairs of a group and a topic.
+METRIC_TOPICS_MAX = 1_000
+METRIC_LAGS_MAX = 2_000
+METRIC_RATE_OVER_S = 60
 
 # Undo: how long the data of a deleted instance is kept, and by then it is gone for good.
 RESTORE_FOR = timedelta(days=7)
@@ -54,6 +61,8 @@ def publish() -> None:
         Limit("instance_restore_days", RESTORE_FOR.days, "days", "How long a deleted instance can be restored."),
         Limit("allow_list_entries_max", ALLOW_LIST_ENTRIES_MAX, "entries", "Addresses in one allow-list of a topic."),
         Limit("partitions_per_topic_max", PARTITIONS_PER_TOPIC_MAX, "partitions", "Partitions of one topic."),
+        Limit("metric_topics_max", METRIC_TOPICS_MAX, "topics", "Topics in one scrape of an instance's metrics."),
+        Limit("metric_lags_max", METRIC_LAGS_MAX, "series", "Lags by group and topic in one scrape of metrics."),
         Limit("reset_partitions_max", RESET_PARTITIONS_MAX, "partitions", "Offsets that one reset of a group moves."),
         Limit("replication_factor_max", REPLICATION_FACTOR_MAX, "replicas", "Copies of each partition of a topic."),
     )

@@ -138,6 +138,11 @@ def traffic(instance: Instance, *, since_ms: int) -> Traffic:
     return ports.observation.it.traffic(instance.pk, since_ms)
 
 
+def topic_sizes(instance: Instance) -> TopicSizes:
+    """What the leaders hold of each topic, without asking which topics there are."""
+    return ports.observation.it.topic_sizes(instance.pk)
+
+
 def throttles(instance: Instance) -> Throttles:
     """The throttle ledger: who waited, by which rule, how long."""
     return ports.observation.it.throttles(instance.pk)

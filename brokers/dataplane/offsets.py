@@ -16,7 +16,7 @@ from kafka.protocol.consumer.offsets import ListOffsetsRequest
 
 from brokers.dataplane.coordinators import GROUP, PASSING, ask_coordinator
 from brokers.dataplane.door import cluster_of, require_ok
-from brokers.dataplane.scatter import by_target, first_answer, scatter, targets
+from brokers.dataplane.scatter import Target, by_target, first_answer, scatter, targets
 from brokers.dataplane.topics import metadata
 from instances.group_ports import Committed, Partition
 
@@ -106,11 +106,14 @@ def delete(instance_id: str, group: str, places: Sequence[Partition]) -> dict[Pa
 
 def bounds(instance_id: str, places: Iterable[Partition], at: int) -> dict[Partition, int]:
     """See `instances.group_ports.GroupDoor.bounds`: the leaders are asked all at once."""
+    return bounds_at(targets(cluster_of(instance_id), instance_id), places, at)
+
+
+def bounds_at(found: Mapping[int, Target], places: Iterable[Partition], at: int) -> dict[Partition, int]:
+    """The same, entering as whoever `found` says."""
     wanted = set(places)
     if not wanted:
         return {}
-    cluster = cluster_of(instance_id)
-    found = targets(cluster, instance_id)
     names = sorted({topic for topic, _ in wanted})
     picture = first_answer(found.values(), lambda: metadata(names))
     by_leader: dict[int, list[Partition]] = defaultdict(list)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from instances.api import groups, instances, topics, watching
+from instances.api import groups, instances, prometheus, topics, watching
 from tenants.api.addresses import NAME
 
 urlpatterns = [
@@ -21,6 +21,7 @@ urlpatterns = [
     path(f"instances/<str:instance_id>/transactions/<{NAME}:transactional_id>", groups.TransactionResource.as_view()),
     path("instances/<str:instance_id>/throughput", watching.Throughput.as_view()),
     path("instances/<str:instance_id>/metrics", watching.Metrics.as_view()),
+    path("instances/<str:instance_id>/metrics/prometheus", prometheus.PrometheusMetrics.as_view()),
     path("instances/<str:instance_id>/events", watching.Events.as_view()),
     path("operations", instances.OperationCollection.as_view()),
     path("operations/<str:operation_id>", instances.OperationResource.as_view()),

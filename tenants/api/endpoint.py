@@ -37,6 +37,7 @@ class Endpoint:
     match: bool
     dry_run: bool
     also: tuple[tuple[int, SerializerClass], ...]
+    text: str
     errors: tuple[int, ...]
     examples: tuple[OpenApiExample, ...]
 
@@ -54,6 +55,7 @@ def endpoint(
     match: bool = False,
     dry_run: bool = True,
     also: tuple[tuple[int, SerializerClass], ...] = (),
+    text: str = "",
     errors: tuple[int, ...] = (),
     examples: tuple[OpenApiExample, ...] = (),
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -64,9 +66,9 @@ def endpoint(
     `returns` describes the answer; `page` its items when it is a list (page_size and page_token are then taken).
     `once` names fields of the answer that are never repeated (secrets). `match` says that If-Match is honoured (the
     handler calls `self.require_match`). `also` are further good answers as (status, serializer). `dry_run` False says
-    the method has no dry run. `errors` are further statuses this endpoint may answer with, beyond those that follow
-    from the above. The docstring's first line becomes the
-    summary, the rest the description.
+    the method has no dry run. `text` is the media type of an answer that is no JSON. `errors` are further statuses this
+    endpoint may answer with, beyond those that follow from the above. The docstring's first line becomes the summary,
+    the rest the description.
     """
 
     def declare(handler: Callable[..., Any]) -> Callable[..., Any]:
@@ -74,7 +76,8 @@ def endpoint(
         told = Endpoint(
             name=name, scope=str(scope), summary=summary.rstrip("."), description=_unindented(description), body=body,
             query=query, returns=returns, page=page, status=status, once=once, match=match,
-            dry_run=dry_run and handler.__name__ not in SAFE_METHODS, also=also, errors=errors, examples=examples,
+            dry_run=dry_run and handler.__name__ not in SAFE_METHODS, also=also, text=text, errors=errors,
+            examples=examples,
         )  # fmt: skip
 
         @functools.wraps(handler)

@@ -94,6 +94,10 @@ class ApiSchema(AutoSchema):
     def _is_list_view(self, serializer: Any = None) -> bool:
         return False  # pages are envelopes, declared as such
 
+    def map_renderers(self, attribute: str) -> list[Any]:
+        # The Accept header chooses (see Negotiation); without this a second renderer brings a parameter `format`.
+        return [] if attribute == "format" else super().map_renderers(attribute)
+
     def get_filter_backends(self) -> list[Any]:
         return []
 
@@ -110,6 +114,8 @@ class ApiSchema(AutoSchema):
         responses: dict[Any, Any] = {
             told.status: answer() if answer else OpenApiResponse(description="Done; there is no body.")
         }
+        if told.text:
+            responses = {(told.status, told.text): OpenApiTypes.STR}
         responses |= {status: answer() for status, answer in told.also}
         for status in self._problem_statuses(told):
             responses[(status, PROBLEM_TYPE)] = _problem_response(status)

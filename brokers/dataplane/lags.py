@@ -1,0 +1,49 @@
+"""What the lags of many groups are made of, asked under internal names: a few requests a broker for a whole cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from kafka.protocol.admin.groups import ListGroupsRequest
+
+from brokers.contract.process import CLUSTER_USER
+from brokers.dataplane import coordinators, offsets
+from brokers.dataplane.coordinators import GROUP
+from brokers.dataplane.groups import LIST_GROUPS_VERSION
+from brokers.dataplane.scatter import by_target, scatter, targets
+from brokers.models import Cluster
+from instances.group_ports import LATEST, Committed, Partition
+from instances.naming import split_internal
+
+
+class ClusterLags:
+    """Groups of all instances of a cluster. Who does not answer is left out. Raises `Unavailable` when nobody does."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._targets = targets(cluster, CLUSTER_USER)
+
+    def group_ids(self) -> list[str]:
+        """Internal ids of the groups of instances, in order."""
+        asked = [
+            (target, ListGroupsRequest(states_filter=[], version=LIST_GROUPS_VERSION))
+            for target in self._targets.values()
+        ]
+        found = {one.group_id for _, answer in scatter(asked).answers for one in answer.groups}
+        return sorted(one for one in found if split_internal(one)[0] is not None)
+
+    def committed(self, ids: Sequence[str]) -> Mapping[str, tuple[Committed, ...]]:
+        """What groups have committed, by internal names."""
+        homes = coordinators.by_broker(coordinators.find(self._cluster, GROUP, ids))
+        requests = {number: offsets.fetch_request(names) for number, names in homes.items()}
+        answers = scatter(by_target(self._targets, requests)).answers
+        return {
+            group.group_id: offsets.committed(group)
+            for _, answer in answers
+            for group in answer.groups
+            if not group.error_code
+        }
+
+    def ends(self, places: Iterable[Partition]) -> Mapping[Partition, int]:
+        """The ends of logs, by internal names."""
+        return offsets.bounds_at(self._targets, places, LATEST)

@@ -1,0 +1,62 @@
+"""An instance's metrics as a Prometheus server scrapes them."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from django.http import HttpResponse
+from rest_framework.renderers import BaseRenderer, JSONRenderer
+from rest_framework.request import Request
+
+from instances import access, exposition, lag_history, selectors
+from tenants import access as permissions
+from tenants.api.base import ApiView, endpoint
+from tenants.choices import Scope
+from tenants.errors import Unavailable
+
+MEDIA_TYPE = "text/plain"
+MS_PER_S = 1_000
+
+
+class TextRenderer(BaseRenderer):
+    """Lets a caller ask for text alone; the view answers by itself."""
+
+    media_type = MEDIA_TYPE
+    format = "text"
+
+    def render(self, data: Any, accepted_media_type: str | None = None, renderer_context: Any = None) -> bytes:
+        return str(data).encode()
+
+
+class PrometheusMetrics(ApiView):
+    tag = "Watching"
+    renderer_classes = (JSONRenderer, TextRenderer)
+
+    @endpoint("scrape_metrics", Scope.USAGE_READ, text=MEDIA_TYPE, errors=(409, 503))
+    def get(self, request: Request, instance_id: str) -> HttpResponse:
+        """Scrape metrics in Prometheus' text format.
+
+        Traffic, storage and throttling of the instance, size of its topics, and lag of its groups (with the scope
+        `groups:read`; without it lags are left out). Lags are sampled every few seconds for everybody, so that a scrape
+        asks no broker for them.
+        """
+        instance = access.instance(self.actor, instance_id)
+        access.require_reachable(instance)
+        traffic = selectors.traffic(instance, since_ms=0)
+        if not traffic.now_ms:
+            raise Unavailable("No broker of this instance answers.", retry_after_s=1)
+        now_ms = time.time_ns() // 1_000_000
+        may_see_groups = permissions.permits(self.actor, Scope.GROUPS_READ)
+        known = lag_history.latest(instance.pk, now_ms) if may_see_groups else {}
+        oldest_ms = min((at_ms for at_ms, _ in known.values()), default=now_ms)
+        figures = exposition.Figures(
+            bandwidth_mb_s=instance.bandwidth_mb_s,
+            storage_gb=instance.storage_gb,
+            traffic=traffic,
+            throttles=selectors.throttles(instance),
+            sizes=selectors.topic_sizes(instance),
+            lags={(group, topic): lag for group, (_, by_topic) in known.items() for topic, lag in by_topic.items()},
+            lags_age_s=max(0, now_ms - oldest_ms) / MS_PER_S,
+        )
+        return HttpResponse(exposition.render(figures), content_type=exposition.CONTENT_TYPE)

@@ -1,0 +1,118 @@
+"""An instance's figures as Prometheus text: what its pages show, for somebody's own monitoring and alerts. Pure.
+
+What a scrape may cost is bounded: beyond the limits the largest topics and lags are told, and how many were left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from instances.limits import BYTES_PER_GB, BYTES_PER_MB, METRIC_LAGS_MAX, METRIC_RATE_OVER_S, METRIC_TOPICS_MAX
+from instances.ports import Throttles, TopicSizes, Traffic
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+MS_PER_S = 1_000
+
+Key = TypeVar("Key")
+Labels = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """`lags` are messages by group and topic; `lags_age_s` how old the oldest of them is."""
+
+    bandwidth_mb_s: int
+    storage_gb: int
+    traffic: Traffic
+    throttles: Throttles
+    sizes: TopicSizes
+    lags: Mapping[tuple[str, str], int]
+    lags_age_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A gauge with its samples."""
+
+    name: str
+    help: str
+    samples: tuple[tuple[Labels, float], ...]
+
+
+def render(figures: Figures) -> str:
+    """The exposition, version 0.0.4."""
+    lines: list[str] = []
+    for metric in _metrics(figures):
+        lines += [f"# HELP {metric.name} {metric.help}", f"# TYPE {metric.name} gauge"]
+        lines += [f"{metric.name}{_labelled(labels)} {_number(value)}" for labels, value in metric.samples]
+    return "\n".join(lines) + "\n"
+
+
+def _metrics(figures: Figures) -> Iterator[Metric]:
+    produced, consumed = rates(figures.traffic)
+    limit = figures.bandwidth_mb_s * BYTES_PER_MB
+    active = [entry for entry in figures.throttles.entries if entry.active]
+    sizes = _largest({topic: size for topic, (size, _) in figures.sizes.topics.items()}, METRIC_TOPICS_MAX)
+    lags = _largest(figures.lags, METRIC_LAGS_MAX)
+    span = f"over the last {METRIC_RATE_OVER_S} s"
+    yield _one("penstock_instance_produce_bytes_per_second", f"Record-batch bytes accepted, {span}.", produced)
+    yield _one("penstock_instance_consume_bytes_per_second", f"Record-batch bytes sent, {span}.", consumed)
+    yield _one("penstock_instance_bandwidth_limit_bytes_per_second", "What is bought, in each direction.", limit)
+    yield _one("penstock_instance_stored_bytes", "Bytes on disk, of all copies.", figures.sizes.stored_bytes)
+    text = "What is bought."
+    yield _one("penstock_instance_storage_limit_bytes", text, figures.storage_gb * BYTES_PER_GB)
+    yield _one("penstock_instance_throttled_clients", "Clients that a quota delays now.", len(active))
+    longest = max((entry.delay_ms_mean for entry in active), default=0.0)
+    yield _one("penstock_instance_throttle_delay_ms", "Mean delay where it is longest, now.", longest)
+    text = "Brokers that did not answer: the figures are without them."
+    yield _one("penstock_instance_silent_brokers", text, len(figures.traffic.silent))
+    yield Metric("penstock_topic_size_bytes", "Bytes at the leaders.", tuple(_by_topic(sizes)))
+    messages = {topic: figures.sizes.topics[topic][1] for topic in sizes}
+    yield Metric("penstock_topic_messages", "Offsets between start and high watermark.", tuple(_by_topic(messages)))
+    yield Metric(
+        "penstock_group_lag_messages",
+        "Messages between what a group committed and the end, summed over a topic's partitions.",
+        tuple(((("group", group), ("topic", topic)), lag) for (group, topic), lag in sorted(lags.items())),
+    )
+    yield _one("penstock_group_lag_age_seconds", "How old the oldest of these lags is.", figures.lags_age_s)
+    left_out = len(figures.sizes.topics) - len(sizes) + len(figures.lags) - len(lags)
+    yield _one("penstock_metrics_left_out", "Topics and lags beyond the limits of a scrape.", left_out)
+
+
+def rates(traffic: Traffic) -> tuple[float, float]:
+    """Bytes per second produced and consumed, over the last full seconds."""
+    until_ms = traffic.now_ms - traffic.now_ms % traffic.step_ms
+    since_ms = until_ms - METRIC_RATE_OVER_S * MS_PER_S
+    points = [point for point in traffic.points if since_ms <= point[0] < until_ms]
+    return (
+        sum(point[1] for point in points) / METRIC_RATE_OVER_S,
+        sum(point[2] for point in points) / METRIC_RATE_OVER_S,
+    )
+
+
+def _one(name: str, text: str, value: float) -> Metric:
+    return Metric(name, text, (((), value),))
+
+
+def _largest(found: Mapping[Key, int], most: int) -> dict[Key, int]:
+    return dict(sorted(found.items(), key=lambda pair: (-pair[1], str(pair[0])))[:most])
+
+
+def _by_topic(found: Mapping[str, int]) -> Iterable[tuple[Labels, float]]:
+    return (((("topic", topic),), value) for topic, value in sorted(found.items()))
+
+
+def _labelled(labels: Labels) -> str:
+    if not labels:
+        return ""
+    return "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in labels) + "}"
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value == int(value) else f"{value:.3f}"

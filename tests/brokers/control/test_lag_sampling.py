@@ -1,0 +1,105 @@
+"""Rounds of the lag sampler: bounded in groups and partitions, going round, and under the tenant's names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+from django.core.cache import cache
+
+from brokers import lag_sampling
+from brokers.lag_sampling import next_ids, within_limits
+from instances import lag_history
+from instances.group_ports import Committed, Partition
+from instances.limits import LAG_PARTITIONS_PER_GROUP_MAX
+from instances.naming import internal_scoped, internal_topic
+
+ONE, OTHER = "ins-aaaaaaaa", "ins-bbbbbbbb"
+NOW_MS = 1_790_000_000_000
+LONG = "x" * 249
+
+
+class FakeLags:
+    """Groups with offsets by (instance, group, topic, partition); each log ends at 100."""
+
+    def __init__(self, offsets: Mapping[tuple[str, str, str, int], int]) -> None:
+        self.found: dict[str, list[Committed]] = {}
+        for (instance, group, topic, index), offset in offsets.items():
+            one = Committed(topic=internal_topic(instance, topic), partition=index, offset=offset)
+            self.found.setdefault(internal_scoped(instance, group), []).append(one)
+        self.asked: list[set[Partition]] = []
+        self.deaf: set[Partition] = set()
+
+    def group_ids(self) -> list[str]:
+        return sorted(self.found)
+
+    def committed(self, ids: Sequence[str]) -> Mapping[str, tuple[Committed, ...]]:
+        return {one: tuple(self.found[one]) for one in ids}
+
+    def ends(self, places: set[Partition]) -> Mapping[Partition, int]:
+        self.asked.append(places)
+        return {place: 100 for place in places if place not in self.deaf}
+
+
+@pytest.fixture(autouse=True)
+def _fresh_cache() -> None:
+    cache.clear()
+
+
+def latest(instance_id: str) -> dict[str, dict[str, int]]:
+    return {group: by_topic for group, (_, by_topic) in lag_history.latest(instance_id, NOW_MS).items()}
+
+
+def test_lags_are_kept_by_instance_under_the_names_that_tenants_know() -> None:
+    lags = FakeLags({(ONE, "etl", "orders", 0): 40, (ONE, "etl", "clicks", 3): 99, (OTHER, "etl", "orders", 0): 1})
+    assert lag_sampling.sample("cl-1", lags, NOW_MS) == 2
+    assert latest(ONE) == {"etl": {"orders": 60, "clicks": 1}}
+    assert latest(OTHER) == {"etl": {"orders": 99}}
+    assert lag_history.note_lags(ONE, {"etl": 0}, NOW_MS + 10_000)["etl"] == ((NOW_MS, 61), (NOW_MS + 10_000, 0))
+
+
+def test_the_trend_of_a_page_begins_where_the_sampler_has_been() -> None:
+    lags = FakeLags({(ONE, "etl", "orders", 0): 40})
+    for at in range(8):
+        lags.found[f"{ONE}.etl"][0] = Committed(topic=f"{ONE}.orders", partition=0, offset=40 - at)
+        lag_sampling.sample("cl-1", lags, NOW_MS + at * 10_000)
+    samples = lag_history.note_ends(ONE, "etl", {("orders", 0): 100}, NOW_MS + 80_000)
+    assert len(samples) == 9
+    assert lag_history.has_grown(lag_history.note_lags(ONE, {"etl": 68}, NOW_MS + 80_000)["etl"])
+
+
+def test_a_lag_with_a_partition_nobody_answers_for_is_not_told_too_small() -> None:
+    lags = FakeLags({(ONE, "etl", "orders", 0): 40, (ONE, "etl", "orders", 1): 40, (ONE, "well", "orders", 0): 90})
+    lags.deaf = {(f"{ONE}.orders", 1)}
+    lag_sampling.sample("cl-1", lags, NOW_MS)
+    assert latest(ONE) == {"well": {"orders": 10}}
+
+
+def test_a_topic_that_the_cluster_knows_by_a_hash_is_never_told_under_it() -> None:
+    lags = FakeLags({(ONE, "etl", LONG, 0): 40, (ONE, "well", "orders", 0): 90})
+    lag_sampling.sample("cl-1", lags, NOW_MS)
+    assert latest(ONE) == {"well": {"orders": 10}}
+
+
+def test_a_round_goes_on_where_the_one_before_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lag_sampling, "LAG_GROUPS_PER_ROUND_MAX", 2)
+    lags = FakeLags({(ONE, f"g{at}", "orders", at): 40 for at in range(5)})
+    seen = []
+    for _ in range(3):
+        lag_sampling.sample("cl-1", lags, NOW_MS)
+        seen.append(sorted(index for _, index in lags.asked[-1]))
+    assert seen == [[0, 1], [2, 3], [0, 4]]
+
+
+def test_a_round_asks_for_so_many_partitions_and_passes_over_what_is_too_large_for_any(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lag_sampling, "LAG_PARTITIONS_PER_ROUND_MAX", 5)
+    one = Committed(topic=f"{ONE}.orders", partition=0, offset=0)
+    sizes = {"a": 3, "b": LAG_PARTITIONS_PER_GROUP_MAX + 1, "c": 2, "d": 1}
+    assert within_limits(sorted(sizes), {name: (one,) * size for name, size in sizes.items()}) == ["a", "c"]
+
+
+@pytest.mark.parametrize(("after", "expected"), [("", "abc"), ("a", "bca"), ("bb", "cab"), ("z", "abc")])
+def test_ids_come_round_again(after: str, expected: str) -> None:
+    assert "".join(next_ids(list("abc"), after)) == expected
