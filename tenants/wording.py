@@ -13,9 +13,13 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
 SENTENCES = (
+    gettext_noop("A rebalance is under way in this cluster. Pause it first."),
+    gettext_noop("A rolling restart of this cluster is under way."),
     gettext_noop("A topic never loses partitions."),
     gettext_noop("A tenant keeps at least one owner. Make somebody else owner first."),
     gettext_noop("Another of your instances has this name."),
+    gettext_noop("Instances close their ports on brokers they have left."),
+    gettext_noop("Instances open their ports on other brokers."),
     gettext_noop("Join or create a tenant first."),
     gettext_noop("Members of the group read this topic."),
     gettext_noop("Name a user, a client id, or both; null means the default."),
@@ -29,6 +33,7 @@ SENTENCES = (
     gettext_noop("The instance is being deleted already."),
     gettext_noop("The instance is not being deleted."),
     gettext_noop("The instance is protected from deletion. Take the protection away first."),
+    gettext_noop("The other brokers take over what they have copied."),
     gettext_noop("The offsets have changed since the table was made. Look at it again."),
     gettext_noop("The page token is not one of this list. Start again without it."),
     gettext_noop("The tenant is suspended until its invoice is paid. Reading still works."),
@@ -36,6 +41,7 @@ SENTENCES = (
     gettext_noop("The transaction's coordinator does not answer at the moment."),
     gettext_noop("The time in which the instance could be restored is over."),
     gettext_noop("There is an account with this e-mail address."),
+    gettext_noop("There is no controller."),
     gettext_noop("There is no open invitation for you under this link."),
     gettext_noop("There is no such plan on sale."),
     gettext_noop("There is no such resource"),
@@ -65,6 +71,14 @@ SHAPES = (
     gettext_noop("An instance has at most %(n)s client quotas."),
     gettext_noop("At most %(n)s partitions at once."),
     gettext_noop("Not at the moment: %(why)s."),
+    gettext_noop("Broker %(id)s does not answer."),
+    gettext_noop("Broker %(id)s does not see broker %(other)s yet."),
+    gettext_noop("Broker %(id)s is starting."),
+    gettext_noop("Broker %(id)s is stopping."),
+    gettext_noop("Broker %(id)s restarts."),
+    gettext_noop("Invalid value %(value)s for configuration %(name)s: Not a value of type %(type)s"),
+    gettext_noop("Invalid value %(value)s for configuration %(name)s"),
+    gettext_noop("No port is left: %(why)s."),
     gettext_noop("Nothing is committed to shift: %(places)s."),
     gettext_noop("Nothing is known of the group at the moment: %(why)s."),
     gettext_noop("The brokers answered: %(words)s"),
@@ -73,11 +87,23 @@ SHAPES = (
     gettext_noop("The leaders of these partitions do not answer: %(places)s."),
     gettext_noop("The plan %(plan)s reaches %(most)s."),
     gettext_noop("The topic has no partition %(n)s."),
+    gettext_noop('There is no topic "%(name)s".'),
+    gettext_noop("Topic '%(name)s' already exists."),
+    gettext_noop("Topic '%(name)s' collides with existing topics: %(other)s"),
+    gettext_noop("Topic config %(name)s is set by the operator and cannot be changed"),
+    gettext_noop(
+        "Topic name is invalid: '%(name)s' must be 1 to 249 of ASCII letters, digits, '.', '_' and '-', "
+        "and not '.' or '..'."
+    ),
+    gettext_noop("Unknown topic config name: %(name)s"),
     gettext_noop("This needs the permission %(scope)s."),
     gettext_noop("Use 0 to %(most)s."),
     gettext_noop("You cannot grant what you do not have: %(scopes)s."),
     gettext_noop("Your role may not manage members with the role %(role)s."),
     gettext_noop("broker %(id)s does not answer"),
+    gettext_noop("%(n)s messages behind"),
+    gettext_noop("%(n)s partitions are under-replicated."),
+    gettext_noop("%(n)s partitions have no leader."),
 )
 _VALUE = re.compile(r"%\\\((\w+)\\\)s|%\((\w+)\)s")
 

@@ -13,6 +13,7 @@ from django.utils.translation import gettext as _
 from brokers.choices import Health, MoveState, RebalanceState, RestartState
 from brokers.maps import BrokerLook, ClusterMap
 from tenants.templatetags.console import PHASES
+from tenants.wording import localized
 
 register = template.Library()
 
@@ -45,6 +46,12 @@ def _pill(like: str, word: str) -> SafeString:
         SafeString(shape),
         word,
     )
+
+
+@register.filter
+def words(sentence: str) -> str:
+    """What the work stands at, as its row says it, in the reader's language."""
+    return localized(sentence)
 
 
 @register.simple_tag

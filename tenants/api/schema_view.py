@@ -7,6 +7,7 @@ from typing import Any
 
 from django.http import HttpResponse
 from django.utils import translation
+from drf_spectacular.utils import extend_schema
 from drf_spectacular.views import SpectacularAPIView
 from rest_framework.request import Request
 
@@ -18,6 +19,7 @@ _kept: dict[tuple[str, str], bytes] = {}
 class SchemaView(SpectacularAPIView):
     """The OpenAPI document as YAML or JSON (`Accept` or `?format=json`)."""
 
+    @extend_schema(exclude=True)
     def get(self, request: Request, *args: Any, **kwargs: Any) -> HttpResponse:
         renderer = request.accepted_renderer
         key = (renderer.format, translation.get_language() or "")
