@@ -24,12 +24,18 @@ Check = Callable[[Path, int, bool], None]
 
 class Effort(NamedTuple):
     """Kills are tried at every operation. Power losses at every so manieth, with the extremes and some `draws`; every
-    so manieth start is crashed itself.
+    so manieth start is crashed itself. Of all operations a piece `(number from 0, of how many)`.
     """
 
     power_lost_every: int = 1
     draws: int = 8
     starts_crashed_every: int = 1
+    piece: tuple[int, int] = (0, 1)
+
+    def steps(self, first: int, end: int) -> range:
+        """The piece of the operations from `first` to before `end`."""
+        number, count = self.piece
+        return range(first + (end - first) * number // count, first + (end - first) * (number + 1) // count)
 
 
 class Tried(NamedTuple):
@@ -73,7 +79,7 @@ def crashes(
     disk: Disk, dice: random.Random, effort: Effort, first_step: int = 0
 ) -> Iterator[tuple[int, bool, Listing]]:
     """(operation, whether power was lost, what is left)."""
-    for step in range(first_step, len(disk.ops) + 1):
+    for step in effort.steps(first_step, len(disk.ops) + 1):
         for listing in after_kill(disk.start, disk.ops, step):
             yield step, False, listing
         if step % effort.power_lost_every == 0:
@@ -109,7 +115,7 @@ def crash_everywhere(
             if tried % effort.starts_crashed_every:
                 continue
             start = _started(remains.made(listing))
-            for _, lost_again, left in crashes(start, dice, effort._replace(draws=0)):
+            for _, lost_again, left in crashes(start, dice, effort._replace(draws=0, piece=(0, 1))):
                 if remains.is_first(left, power_lost or lost_again, facts(step)):
                     check(remains.made(left), step, power_lost or lost_again)
         except AssertionError as failure:

@@ -12,6 +12,8 @@ SPARK = "spark"
 CHUNK = "chunk"
 # The longest first, so that no worker is left with it when the others are done.
 ORDER = (PRODUCT, SPARK)
+# Of those of the product the last: by then it has started its Spark for what the others used.
+AFTER_OTHERS = "test_usage"
 
 
 def group_of(item: pytest.Item) -> str:
@@ -34,7 +36,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         item.add_marker(pytest.mark.xdist_group(group_of(item)))
     if "PYTEST_XDIST_WORKER" in os.environ:
-        items.sort(key=lambda item: places.get(group_of(item), len(places)))
+        items.sort(key=lambda item: (places.get(group_of(item), len(places)), item.path.stem == AFTER_OTHERS))
 
 
 def worker_share(candidates: range) -> range:

@@ -16,8 +16,12 @@ from tests.simulate.log import SimulatedLog
 from tests.simulate.matrix import Effort, crash_everywhere, quick_directory
 
 # The suite kills at every step, takes the power away at some, and crashes some of the starts that follow.
-# `PENSTOCK_CRASH_ALL=1` leaves out nothing (some minutes).
-EFFORT = Effort() if os.environ.get("PENSTOCK_CRASH_ALL", "0") != "0" else Effort(3, 1, 40)
+# `PENSTOCK_CRASH_ALL=1` leaves out nothing (many minutes); `PENSTOCK_CRASH_PIECE=2/5` is the second of five pieces of
+# each run.
+PIECE, PIECES = map(int, os.environ.get("PENSTOCK_CRASH_PIECE", "1/1").split("/"))
+EFFORT = (Effort() if os.environ.get("PENSTOCK_CRASH_ALL", "0") != "0" else Effort(3, 1, 40))._replace(
+    piece=(PIECE - 1, PIECES)
+)
 EPOCH_AFTER = 50
 
 
