@@ -26,6 +26,26 @@ FRAMES_PER_TURN_MAX: Final = 64
 _SIZE: Final = Struct(">i")
 
 
+class Gone:
+    """In the place of the session of a closed connection: the two refer to each other, and one closed after the other
+    would be left to the garbage collector.
+    """
+
+    frame_bytes_max: int = 0
+
+    def on_frame(self, buffer: memoryview, start: int, end: int) -> None:
+        """A frame that came after the end is not for anybody."""
+
+    def on_more(self) -> None:
+        """Nobody waits."""
+
+    def on_closed(self) -> None:
+        """Was told."""
+
+
+_GONE: Final = Gone()
+
+
 class Connection(Answering):
     """`peer_host` is the textual address. Give exactly one response per frame, then forget the frame."""
 
@@ -265,5 +285,6 @@ class Connection(Answering):
         turns, self._turns = self._turns, None
         if turns is not None:
             turns.drop()
-        self.session.on_closed()
+        session, self.session = self.session, _GONE
+        session.on_closed()
         self._listener.on_closed(self, reason)
