@@ -94,7 +94,9 @@ async def list_transactions(call: Call, request: ListTransactionsRequest) -> Lis
             call.engine,
             runtime,
             index,
-            lambda machine, now, _: machine.list_transactions(states, producer_ids, request.duration_filter, now),
+            lambda machine, now, _: machine.list_transactions(
+                call.view.instance_id, states, producer_ids, request.duration_filter, now
+            ),
             lambda code: [],
         )
         found += await reply if isawaitable(reply) else reply

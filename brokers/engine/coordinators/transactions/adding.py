@@ -9,7 +9,7 @@ from typing import Final
 
 from brokers.engine.coordinators.outcome import Now, Outcome
 from brokers.engine.coordinators.transactions import limits
-from brokers.engine.coordinators.transactions.book import Book, record_of
+from brokers.engine.coordinators.transactions.book import Book, instance_of, record_of
 from brokers.engine.coordinators.transactions.metadata import Partition
 from brokers.engine.coordinators.transactions.replies import coordinator_error
 from brokers.engine.coordinators.transactions.states import DECIDED, State
@@ -41,6 +41,10 @@ def add_partitions(
         return Outcome(_NONE)
     extended = known.with_partitions(partitions, now.wall_ms)
     if len(extended.partitions) > limits.PARTITIONS_PER_TRANSACTION_MAX:
+        return Outcome(int(ErrorCode.POLICY_VIOLATION))
+    owner = instance_of(transactional_id)
+    more = len(extended.partitions) - len(known.partitions)
+    if owner is not None and book.open_partitions_of(owner) + more > limits.OPEN_PARTITIONS_PER_INSTANCE_AND_SHARD_MAX:
         return Outcome(int(ErrorCode.POLICY_VIOLATION))
     record = record_of(extended)
     if record.value is not None and len(record.value) > limits.TRANSACTION_BYTES_MAX:

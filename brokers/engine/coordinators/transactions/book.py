@@ -30,7 +30,9 @@ class Book:
         self.is_living = is_living
         self._high_watermark = high_watermark
         self._entries: dict[str, Entry] = {}
-        self._by_instance: Counter[str | None] = Counter()
+        # In the order in which they came.
+        self._by_instance: dict[str | None, dict[str, None]] = {}
+        self._open_partitions: Counter[str | None] = Counter()
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -46,16 +48,21 @@ class Book:
             return None
         return entry
 
-    def entries(self) -> Iterator[tuple[str, Entry]]:
-        """All of them; what is found may be changed meanwhile."""
-        for transactional_id in tuple(self._entries):
+    def entries(self, instance_id: str | None = None) -> Iterator[tuple[str, Entry]]:
+        """Those of an instance; None: all of them. What is found may be changed meanwhile."""
+        ids = self._entries if instance_id is None else self._by_instance.get(instance_id, ())
+        for transactional_id in tuple(ids):
             entry = self.entry(transactional_id)
             if entry is not None:
                 yield transactional_id, entry
 
     def ids_of(self, instance_id: str | None) -> int:
         """How many ids of an instance are kept in this shard."""
-        return self._by_instance[instance_id]
+        return len(self._by_instance.get(instance_id, ()))
+
+    def open_partitions_of(self, instance_id: str | None) -> int:
+        """How many partitions are part of its transactions in this shard, each counted with each of them."""
+        return self._open_partitions[instance_id]
 
     def replay(self, transactional_id: str, value: bytes | None, offset: int) -> None:
         """Raises formats.UnknownFormat."""
@@ -65,19 +72,29 @@ class Book:
             if metadata is None:
                 return
             entry = self._entries[transactional_id] = Entry()
-            self._by_instance[instance_of(transactional_id)] += 1
+            self._by_instance.setdefault(instance_of(transactional_id), {})[transactional_id] = None
+        before = 0 if entry.written is None else len(entry.written.partitions)
         entry.write(metadata, offset)
+        self._count(transactional_id, (0 if metadata is None else len(metadata.partitions)) - before)
 
     def forget_deleted(self) -> None:
         """What was deleted before this shard was loaded takes no memory."""
         for transactional_id in tuple(self._entries):
             self.entry(transactional_id)
 
+    def _count(self, transactional_id: str, more: int) -> None:
+        if more:
+            instance_id = instance_of(transactional_id)
+            self._open_partitions[instance_id] += more
+            if not self._open_partitions[instance_id]:
+                del self._open_partitions[instance_id]
+
     def _forget(self, transactional_id: str) -> None:
         del self._entries[transactional_id]
         instance_id = instance_of(transactional_id)
-        self._by_instance[instance_id] -= 1
-        if not self._by_instance[instance_id]:
+        siblings = self._by_instance[instance_id]
+        del siblings[transactional_id]
+        if not siblings:
             del self._by_instance[instance_id]
 
 

@@ -9,6 +9,8 @@ IDS_PER_INSTANCE_AND_SHARD_MAX: Final = 1_000
 # Without the instance's prefix.
 ID_BYTES_MAX: Final = 1_024
 PARTITIONS_PER_TRANSACTION_MAX: Final = 10_000
+# In open transactions of one instance, in one shard: with its ids alone a tenant could have fifty million of them.
+OPEN_PARTITIONS_PER_INSTANCE_AND_SHARD_MAX: Final = 20_000
 # What the record of a transaction may take; a batch of the state topic takes 1,048,588 bytes.
 TRANSACTION_BYTES_MAX: Final = 900_000
 # One batch of decisions that nobody asked for (aborts, deletions); what is left follows at once.

@@ -37,13 +37,19 @@ def describe(book: Book, transactional_id: str) -> Outcome:
 
 
 def list_transactions(
-    book: Book, states: Collection[State] | None, producer_ids: Collection[int], longer_than_ms: int, now: Now
+    book: Book,
+    instance_id: str | None,
+    states: Collection[State] | None,
+    producer_ids: Collection[int],
+    longer_than_ms: int,
+    now: Now,
 ) -> Outcome:
-    """Answers a list of Listed. `states` None and no `producer_ids` stand for all; `longer_than_ms` counts from the
-    start of the transaction.
+    """Answers a list of Listed, of one instance or, for None, of everybody.
+
+    `states` None and no `producer_ids` stand for all; `longer_than_ms` counts from the start of the transaction.
     """
     found = []
-    for transactional_id, entry in book.entries():
+    for transactional_id, entry in book.entries(instance_id):
         known = entry.visible
         if known is None:
             continue

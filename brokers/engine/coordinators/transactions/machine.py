@@ -65,10 +65,15 @@ class TransactionMachine:
         return listing.describe(self.book, transactional_id)
 
     def list_transactions(
-        self, states: Collection[State] | None, producer_ids: Collection[int], longer_than_ms: int, now: Now
+        self,
+        instance_id: str | None,
+        states: Collection[State] | None,
+        producer_ids: Collection[int],
+        longer_than_ms: int,
+        now: Now,
     ) -> Outcome:
         """Answers a list of replies.Listed."""
-        return listing.list_transactions(self.book, states, producer_ids, longer_than_ms, now)
+        return listing.list_transactions(self.book, instance_id, states, producer_ids, longer_than_ms, now)
 
     # -- what other brokers ask and answer -----------------------------------------------------------------------------
 

@@ -127,8 +127,16 @@ class Coordinator:
     def state(self, transactional_id: str = "tx") -> str:
         return str(self.describe(transactional_id).state)
 
-    def list(self, states: Any = None, producer_ids: Collection[int] = (), longer_than_ms: int = -1) -> Any:
-        return self.ask(lambda machine, now, _: machine.list_transactions(states, producer_ids, longer_than_ms, now))
+    def list(
+        self,
+        states: Any = None,
+        producer_ids: Collection[int] = (),
+        longer_than_ms: int = -1,
+        instance: str | None = None,
+    ) -> Any:
+        return self.ask(
+            lambda machine, now, _: machine.list_transactions(instance, states, producer_ids, longer_than_ms, now)
+        )
 
     # -- what is in the log --------------------------------------------------------------------------------------------
 

@@ -197,6 +197,34 @@ def test_a_transaction_takes_so_many_partitions_and_no_more(monkeypatch: pytest.
     assert len(coordinator.describe().partitions) == 3
 
 
+def test_the_open_transactions_of_an_instance_take_so_many_partitions_and_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also after a failover. What has ended counts no more, and nobody else is refused."""
+    monkeypatch.setattr(limits, "OPEN_PARTITIONS_PER_INSTANCE_AND_SHARD_MAX", 3)
+    coordinator = Coordinator()
+    one, two = coordinator.begin("ins-aaaaaaaa.one"), coordinator.begin("ins-aaaaaaaa.two")
+    assert coordinator.add(one, A, B) == 0
+    assert coordinator.add(two, A) == 0
+    for now in (coordinator, coordinator.successor()):
+        assert now.add(two, B) == ErrorCode.POLICY_VIOLATION
+        assert now.add(two, A) == 0, "it is in"
+        assert now.add(now.begin("ins-bbbbbbbb.one"), ("ins-bbbbbbbb.x", 0)) == 0
+    coordinator.end(one, committed=True)
+    coordinator.write_markers()
+    assert coordinator.add(two, B) == 0
+
+
+def test_transactions_are_listed_by_their_instance() -> None:
+    coordinator = Coordinator()
+    for name in ("ins-aaaaaaaa.one", "ins-bbbbbbbb.one", "ins-aaaaaaaa.two"):
+        coordinator.begin(name)
+    found = [listed.transactional_id for listed in coordinator.list(instance="ins-aaaaaaaa")]
+    assert found == ["ins-aaaaaaaa.one", "ins-aaaaaaaa.two"]
+    assert coordinator.list(instance="ins-cccccccc") == []
+    assert len(coordinator.list()) == 3
+
+
 def test_the_record_of_a_transaction_fits_into_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "TRANSACTION_BYTES_MAX", 400)
     coordinator, producer = brought_to(State.ONGOING)
