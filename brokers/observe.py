@@ -19,12 +19,14 @@ from typing import Any
 from django.core.cache import cache as shared_cache
 from redis import RedisError
 
+from brokers.dataplane.silence import silences
 from brokers.limits import (
     OBSERVE_ANSWER_TIMEOUT_S,
     OBSERVE_BYTES_MAX,
     OBSERVE_CACHE_S,
     OBSERVE_CONNECT_TIMEOUT_S,
     OBSERVE_THREADS,
+    SILENT_PATIENCE_S,
 )
 from brokers.models import Broker, Cluster, PortLease
 from instances.limits import TRAFFIC_SECONDS_MAX
@@ -61,18 +63,24 @@ def _threads(_pid: int) -> ThreadPoolExecutor:
 def get(target: Target, path: str) -> Mapping[str, Any]:
     """One GET on an admin port. Raises OSError or ValueError when there is no proper answer in time."""
     connection = http.client.HTTPConnection(target.host, target.port, timeout=OBSERVE_CONNECT_TIMEOUT_S)
+    is_doubted = silences.holds((target.host, target.port))
     try:
         connection.connect()
-        connection.sock.settimeout(OBSERVE_ANSWER_TIMEOUT_S)
+        connection.sock.settimeout(SILENT_PATIENCE_S if is_doubted else OBSERVE_ANSWER_TIMEOUT_S)
         connection.request("GET", path, headers={"Authorization": f"Bearer {target.secret}"})
         response = connection.getresponse()
         raw = response.read(OBSERVE_BYTES_MAX + 1)
+        silences.clear((target.host, target.port))
         if response.status != 200 or len(raw) > OBSERVE_BYTES_MAX:
             raise ValueError(f"status {response.status}, {len(raw)} bytes")
         body = json.loads(raw)
         if not isinstance(body, dict):
             raise ValueError("not a JSON object")
         return body
+    except TimeoutError:
+        if not is_doubted:  # else one that is merely slow would be given too little time for ever
+            silences.note((target.host, target.port))
+        raise
     except http.client.HTTPException as error:
         raise ValueError(type(error).__name__) from error
     finally:

@@ -85,6 +85,9 @@ def ask(cluster: Cluster, username: str, request: Any, *, broker: int | None = N
     """
     key = (cluster.pk, username, broker)
     idle = links().take(key)
+    if idle is not None and silences.holds(idle.address):
+        idle.close()
+        idle = None
     if idle is not None:
         try:
             return _asked(key, idle, request, options)

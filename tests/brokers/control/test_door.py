@@ -192,6 +192,17 @@ def test_brokers_that_stand_still_make_neither_a_read_nor_a_write_wait_long(
     silences.clear_all()
 
 
+def test_an_idle_link_to_a_broker_that_stands_still_is_not_used_for_a_write(
+    instance: Instance, broker: SmallBroker
+) -> None:
+    broker.answers[CREATE_TOPICS] = lambda: created(0)
+    create(instance)
+    silences.note(("127.0.0.1", broker.port))
+    create(instance)  # the other broker is down: this one is asked after all, over a link that greets
+    assert broker.users == [instance.pk] * 2
+    assert not silences.holds(("127.0.0.1", broker.port))
+
+
 @pytest.mark.parametrize("error_code", [3, 17])
 def test_a_topic_that_is_not_there_or_could_not_be_is_not_found_by_its_name(
     instance: Instance, broker: SmallBroker, error_code: int

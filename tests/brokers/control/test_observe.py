@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
 
+from brokers.dataplane.silence import silences
+from brokers.limits import OBSERVE_ANSWER_TIMEOUT_S
 from brokers.observe import Answers, Target, ask_all, merge_throttles, merge_topics, merge_traffic
 from config.embedded.process import free_port
 
@@ -51,6 +55,20 @@ def test_a_broker_that_does_not_answer_is_named_and_the_others_are_heard(admin_p
     answers = ask_all([target(1, admin_port.server_port), target(2, free_port())], "/v1/status")
     assert answers.bodies == {1: {"now_ms": 5}}
     assert [(one.broker_id, one.reason) for one in answers.silent] == [(2, "does not answer")]
+
+
+def test_a_broker_that_stands_still_is_waited_for_once_and_is_given_its_time_again_later() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        still = target(1, mute.getsockname()[1])
+        took_s = []
+        for _ in range(3):
+            began_s = time.monotonic()
+            assert ask_all([still], "/v1/status").bodies == {}
+            took_s.append(time.monotonic() - began_s)
+        assert took_s[0] >= OBSERVE_ANSWER_TIMEOUT_S > max(took_s[1:])
+        noted = silences._until_s["127.0.0.1", still.port]
+        ask_all([still], "/v1/status")
+        assert silences._until_s["127.0.0.1", still.port] == noted
 
 
 @pytest.mark.parametrize("nonsense", [b"not json", b"[]", b""])
