@@ -1,6 +1,8 @@
-"""A pipeline run in a process of its own, which a test stops with SIGKILL at a named point of the run.
+"""A pipeline run in a process of its own, which ends with SIGKILL at a named point of the run.
 
-python -m tests.billing.pipeline.driver SETTINGS.json [POINT]
+python -m tests.billing.pipeline.driver SETTINGS.json POINT
+
+Spark is started first; the run begins with a line on standard input.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from billing.pipeline.cluster import Cluster
 
 def main() -> None:
     given = json.loads(Path(sys.argv[1]).read_text())
-    deadly = sys.argv[2] if len(sys.argv) > 2 else None
+    deadly = sys.argv[2]
 
     def at_point(point: str) -> None:
         if point == deadly:
@@ -26,6 +28,8 @@ def main() -> None:
     def session():
         return spark.session(master="local[2]", local_dir=given["local_dir"])
 
+    session()
+    sys.stdin.readline()
     while not job.run(session, Cluster(**given["cluster"]), given["dsn"], at_point=at_point).caught_up:
         pass
 

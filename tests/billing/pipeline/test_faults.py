@@ -12,15 +12,19 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from pyspark.sql import SparkSession
 
 from billing import dsn
 from billing.models import UsageMinute, UsageOffset
+from billing.pipeline import job
+from billing.pipeline.cluster import Cluster
 from billing.pipeline.source import consumer_conf
 from brokers.contract.process import CLUSTER_USER
 from brokers.contract.usage import USAGE_TOPIC, UsageEvent
@@ -34,7 +38,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(600)]
 INSTANCE = "ins-meterone"
 TOPIC = "orders"
 RUN_TIMEOUT_S = 180
-# The two that matter most; an acceptance run takes all of `billing.pipeline.job.POINTS`. Each costs two Spark starts.
+# The two that matter most; an acceptance run takes all of `billing.pipeline.job.POINTS`. Each costs a start of Spark.
 POINTS = tuple(os.environ.get("PENSTOCK_PIPELINE_KILLS", "written,committed").split(","))
 
 
@@ -62,18 +66,32 @@ class Driver:
         self.settings_file.write_text(json.dumps(body))
         self.environment = os.environ | {"JAVA_HOME": str(java.spark_home), "PYTHONWARNINGS": "default"}
 
-    def run(self, kill_at: str | None = None) -> int:
-        """One process; its exit code (-9 when it was killed)."""
-        done = subprocess.run(
-            [sys.executable, "-m", "tests.billing.pipeline.driver", str(self.settings_file), *filter(None, [kill_at])],
-            capture_output=True,
+    @contextmanager
+    def warm(self, kill_at: str) -> Iterator[Callable[[], None]]:
+        """A process that starts Spark meanwhile. The call runs the pipeline in it, until it is killed."""
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.billing.pipeline.driver", str(self.settings_file), kill_at],
+            stdin=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             env=self.environment,
             cwd=BASE_DIR,
-            timeout=RUN_TIMEOUT_S,
-            check=False,
         )
-        assert done.returncode == (-signal.SIGKILL if kill_at else 0), done.stderr.decode()[-3000:]
-        return done.returncode
+
+        def run() -> None:
+            _, told = process.communicate(b"\n", timeout=RUN_TIMEOUT_S)
+            assert process.returncode == -signal.SIGKILL, told.decode()[-3000:]
+
+        with process:
+            try:
+                yield run
+            finally:
+                process.kill()
+                shutil.rmtree(self.local_dir, ignore_errors=True)
+
+    def catch_up(self, session: SparkSession) -> None:
+        """Runs until there is nothing left to read."""
+        while not job.run(lambda: session, Cluster(**self.cluster), dsn.conninfo()).caught_up:
+            pass
 
     def reported(self) -> dict[str, int]:
         """What the broker has reported so far: the last counter of every key, summed per direction."""
@@ -120,7 +138,7 @@ def billed() -> dict[str, int]:
 
 
 def test_killed_at_every_point_the_pipeline_bills_each_byte_once(
-    cluster: EngineCluster, java: Java, tmp_path: Path
+    cluster: EngineCluster, java: Java, spark: SparkSession, tmp_path: Path
 ) -> None:
     driver = Driver(cluster, java, tmp_path)
     bootstrap = cluster.instances[INSTANCE].bootstrap
@@ -128,17 +146,17 @@ def test_killed_at_every_point_the_pipeline_bills_each_byte_once(
     client.create_topic(bootstrap, TOPIC, 3)
     sent = 0
     for round_number, point in enumerate(POINTS):
-        records = [(n % 3, b"k%d" % n, b"v" * (n % 900)) for n in range(500 * (round_number + 1))]
-        client.produce(bootstrap, TOPIC, records, "none")
-        sent += len(records)
-        client.consume(bootstrap, TOPIC, 3, sent)
-        accepted = log_bytes(cluster)
-        eventually(lambda accepted=accepted: driver.reported()["produce"] == accepted, "the broker's report", 40)
-        assert driver.run(kill_at=point) == -signal.SIGKILL
+        with driver.warm(kill_at=point) as run:
+            records = [(n % 3, b"k%d" % n, b"v" * (n % 900)) for n in range(500 * (round_number + 1))]
+            client.produce(bootstrap, TOPIC, records, "none")
+            sent += len(records)
+            client.consume(bootstrap, TOPIC, 3, sent)
+            accepted = log_bytes(cluster)
+            eventually(lambda accepted=accepted: driver.reported()["produce"] == accepted, "the broker's report", 40)
+            run()
         assert UsageOffset.objects.exists() == (point == "committed"), point
-        shutil.rmtree(driver.local_dir, ignore_errors=True)
-    driver.run()
-    driver.run()
+    driver.catch_up(spark)
+    driver.catch_up(spark)
     assert billed() == driver.reported()
     assert billed()["produce"] == log_bytes(cluster)
     assert billed()["consume"] > billed()["produce"]
