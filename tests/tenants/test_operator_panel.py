@@ -104,3 +104,20 @@ def test_no_page_shows_a_secret_or_its_hash(panel: Client) -> None:
     page = panel.get(reverse("admin:tenants_apitoken_change", args=[token.pk])).content.decode()
     assert secret not in page
     assert token.secret_hash not in page
+
+
+@pytest.mark.parametrize(
+    "address", ["%00/change/", "_00/change/", "x_00y/history/", "?status__exact=%00", "?q=%00", "?%00=1"]
+)
+def test_a_nul_in_an_address_of_the_panel_is_a_bad_request(panel: Client, address: str) -> None:
+    assert panel.get(f"/operator/tenants/tenant/{address}").status_code == 400
+
+
+def test_a_nul_in_a_form_of_the_panel_is_a_bad_request_and_without_a_csrf_token_forbidden(
+    panel: Client, operator: User
+) -> None:
+    body = {"action": "suspend", "_selected_action": ["\x00"]}
+    assert panel.post("/operator/tenants/tenant/", body).status_code == 400
+    checked = Client(enforce_csrf_checks=True)
+    checked.force_login(operator)
+    assert checked.post("/operator/tenants/tenant/", body).status_code == 403

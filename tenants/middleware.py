@@ -1,0 +1,31 @@
+"""Around the operator panel: bytes that PostgreSQL cannot hold are refused before Django's admin asks it for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from django.contrib.admin.utils import unquote
+from django.core.exceptions import BadRequest
+from django.http import HttpRequest, HttpResponse
+
+OPERATOR_PREFIX = "/operator/"
+NUL = "\x00"
+
+
+class OperatorMiddleware:
+    """U+0000 in an address (there `_00` is one as well), a query or a form of the panel is a bad request, not a crash."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        return self.get_response(request)
+
+    def process_view(self, request: HttpRequest, *_view: object) -> None:
+        """Raises `BadRequest`. Here and not earlier, so that a form is read after its CSRF token was."""
+        if not request.path_info.startswith(OPERATOR_PREFIX):
+            return
+        told = (request.GET, request.POST) if request.method == "POST" else (request.GET,)
+        values = (value for query in told for name in query for value in (name, *query.getlist(name)))
+        if NUL in unquote(request.path_info) or any(NUL in value for value in values):
+            raise BadRequest("a name or value holds U+0000")
