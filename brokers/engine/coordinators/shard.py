@@ -213,9 +213,14 @@ class _Held:
         """The caller is told that it is not known; the record is in the log, and what it causes is still to come."""
         ticket, self._ticket = self._ticket, None
         self._deadline = None
-        if ticket is not None:
-            late = self._outcome.late
-            ticket.deliver(ticket.failure(REQUEST_TIMED_OUT) if late is None else late(REQUEST_TIMED_OUT))
+        if ticket is None:
+            return
+        if not self._outcome.records:
+            # Nobody who only asked expects a time-out: clients give up for good. What is asked for is on its way.
+            ticket.fail(LOAD_IN_PROGRESS)
+            return
+        late = self._outcome.late
+        ticket.deliver(ticket.failure(REQUEST_TIMED_OUT) if late is None else late(REQUEST_TIMED_OUT))
 
     def _settled(self, code: int) -> None:
         self._commit = None

@@ -6,6 +6,7 @@ import pytest
 
 from brokers.engine.coordinators.groups.offsets import Commit
 from brokers.engine.coordinators.groups.replies import DescribeReply
+from brokers.engine.protocol.errors import ErrorCode
 from tests.brokers.engine.coordinators.fakes import Call
 from tests.brokers.engine.coordinators.groups.committing import (
     TOPIC,
@@ -15,7 +16,7 @@ from tests.brokers.engine.coordinators.groups.committing import (
     offset_of,
     put,
 )
-from tests.brokers.engine.coordinators.groups.members import GROUP, Member, Shard, settle
+from tests.brokers.engine.coordinators.groups.members import COMMIT_MS, GROUP, Member, Shard, settle
 
 BUSY = "ins-bbbbbbbb.busy"
 WANTED = [(TOPIC, [0])]
@@ -87,6 +88,14 @@ def test_an_offset_of_a_transaction_is_told_when_its_marker_is_committed(shard: 
     assert asked.replies == []
     shard.log.replicate()
     assert told(asked) == 9
+
+
+def test_who_asked_for_too_long_is_told_that_the_coordinator_still_loads(shard: Shard) -> None:
+    """A consumer takes a time-out of OffsetFetch or SyncGroup for a fault that it cannot go on after."""
+    commit(shard, Commit(TOPIC, 0, 6))
+    asked = fetch(shard, WANTED)
+    shard.advance(COMMIT_MS)
+    assert asked.replies == [("failed", ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)]
 
 
 def test_what_was_loaded_beyond_the_high_watermark_is_told_when_it_is_committed(shard: Shard) -> None:
