@@ -9,18 +9,20 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from brokers.engine.coordinators.partitioning import partition_of
 from tests.chaos import replicas
 from tests.chaos.faults import Faults, Say, last
 from tests.chaos.transform import FATAL, connection, transformed
-from tests.chaos.verdict import judge_transformed
+from tests.chaos.verdict import judge_transformed, told_otherwise
 from tests.chaos.workload import Workload
 from tests.support.engine import ROOT, BrokerProcess, EngineCluster, TestInstance
 from tests.support.waiting import eventually
@@ -34,6 +36,7 @@ STATE_PARTITIONS: Final = 50
 STATE_TOPICS: Final = ("__consumer_offsets", "__transaction_state")
 PAUSED_S: Final = (2.0, 25.0)
 CATCH_UP_S: Final = 180.0
+LIVE_READ_S: Final = 60.0
 
 
 class Applications:
@@ -76,22 +79,64 @@ class Applications:
                 process.wait()
 
 
+class LiveReader:
+    """Reads what is committed of the sink while everything goes on, in a thread of its own.
+
+    `found` is what it was given of each partition, `failures` what its client could not go on after.
+    """
+
+    def __init__(self, bootstrap: str) -> None:
+        settings = {"group.id": "live", "isolation.level": "read_committed", "enable.auto.commit": False}
+        self._consumer = Consumer({**connection(bootstrap), **settings, "auto.offset.reset": "error"})
+        self._consumer.assign([TopicPartition(SINK, index, 0) for index in range(PARTITIONS)])
+        self.found: dict[int, list[int]] = {index: [] for index in range(PARTITIONS)}
+        self.failures: list[str] = []
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._read, name="live-reader", daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        while not self._over.is_set():
+            for message in self._consumer.consume(10_000, 0.2):
+                value, partition = message.value(), message.partition()
+                if message.error() is not None or value is None or partition is None:
+                    self.failures.append(str(message.error()))
+                else:
+                    self.found[partition].append(int(value))
+
+    def finish(self, counts: Mapping[int, int]) -> None:
+        """Once it was given so many records of each partition; what it could not read in time is not among `found`."""
+        deadline_s = time.monotonic() + LIVE_READ_S
+        while time.monotonic() < deadline_s and any(len(self.found[index]) < counts[index] for index in counts):
+            last(0.1)
+        self.stop()
+
+    def stop(self) -> None:
+        if not self._over.is_set():
+            self._over.set()
+            self._thread.join()
+            self._consumer.close()
+
+
 class ExactlyOnce:
     """One run on a cluster that has an instance already."""
 
     def __init__(
         self, cluster: EngineCluster, instance: TestInstance, rolls: random.Random, say: Say, *, records_per_s: int
     ) -> None:
+        replicas_wanted = min(3, cluster.size)
+        config = {"min.insync.replicas": str(max(1, replicas_wanted - 1))}
         self._cluster, self._instance, self._rolls, self._say = cluster, instance, rolls, say
         self._applications = Applications(instance.bootstrap, cluster.directory / "applications")
         admin = AdminClient({"bootstrap.servers": instance.bootstrap})
-        wanted = [NewTopic(name, PARTITIONS, 3, config={"min.insync.replicas": "2"}) for name in (SOURCE, SINK)]
+        wanted = [NewTopic(name, PARTITIONS, replicas_wanted, config=config) for name in (SOURCE, SINK)]
         for created in admin.create_topics(wanted).values():
             created.result(30)
         self._load = Workload(instance.bootstrap, SOURCE, PARTITIONS, idempotent=True, records_per_s=records_per_s)
 
     def run(self, seconds: float, verbs: list[str], faults: Faults, between_s: tuple[float, float]) -> bool:
         self._load.start()
+        self._reader_beside = LiveReader(self._instance.bootstrap)
         for number in range(APPLICATIONS):
             self._applications.start(f"app-{number}")
         try:
@@ -103,10 +148,12 @@ class ExactlyOnce:
             self._load.finish()
             self._say("input complete, waiting for the applications ...")
             self._until_caught_up()
+            self._applications.stop()
+            return self._judge()
         finally:
+            self._reader_beside.stop()
             self._load.finish()
             self._applications.stop()
-        return self._judge()
 
     def _watch(self, seconds: float) -> None:
         ends_s = time.monotonic() + seconds
@@ -149,17 +196,28 @@ class ExactlyOnce:
 
     def _judge(self) -> bool:
         source, sink = self._load.read(), self._read_sink()
+        self._reader_beside.finish({index: len(sink[index]) for index in range(PARTITIONS)})
         # Killed, fenced, or told to stop: anything else is a fault of the application, and hides what is looked for.
         holds = not self._load.failed and not set(self._applications.ends) - {-signal.SIGKILL, FATAL, 0}
         for index in range(PARTITIONS):
             verdict = judge_transformed(source[index], sink[index], transformed)
             holds &= verdict.holds
             self._say(f"{SINK}-{index}: {verdict.describe()}")
+            live = self._reader_beside.found[index]
+            at = told_otherwise(live, sink[index])
+            if at is not None or len(live) != len(sink[index]):
+                holds = False
+                what = f"{live[at]} at {at}, which did not last" if at is not None else "not all of it"
+                self._say(f"{SINK}-{index}: who read it live was given {what}")
+        if self._reader_beside.failures:
+            holds = False
+            self._say(f"who read live could not go on: {self._reader_beside.failures[0]}")
         self._say(f"applications ended {sum(self._applications.ends.values())} times: {self._applications.ends}")
         return holds
 
-    def _reader(self, isolation: str) -> Consumer:
+    def _reader(self, isolation: str, *, ends: bool = False) -> Consumer:
         settings = {"group.id": GROUP, "isolation.level": isolation, "enable.auto.commit": False}
+        settings["enable.partition.eof"] = ends
         return Consumer({**connection(self._instance.bootstrap), **settings, "auto.offset.reset": "earliest"})
 
     def _ends(self, topic: str) -> dict[int, int]:
@@ -187,20 +245,23 @@ class ExactlyOnce:
             consumer.close()
 
     def _read_sink(self) -> dict[int, list[int]]:
-        """Up to the last stable offset; transactions that are open may end first."""
+        """Up to the last stable offset: the end of the partition for readers of committed records. The position of a
+        client does not say when that is reached, if there are only markers between.
+        """
         found: dict[int, list[int]] = {index: [] for index in range(PARTITIONS)}
-        consumer = self._reader("read_committed")
-        ends = self._ends(SINK)
+        consumer = self._reader("read_committed", ends=True)
         consumer.assign([TopicPartition(SINK, index, 0) for index in range(PARTITIONS)])
-        reached = dict.fromkeys(range(PARTITIONS), 0)
+        unread = set(range(PARTITIONS))
         deadline_s = time.monotonic() + CATCH_UP_S
-        while any(reached[index] < end for index, end in ends.items()) and time.monotonic() < deadline_s:
+        while unread and time.monotonic() < deadline_s:
             for message in consumer.consume(10_000, 0.5):
-                value, partition = message.value(), message.partition()
-                assert message.error() is None and value is not None and partition is not None
+                value, partition, error = message.value(), message.partition(), message.error()
+                assert partition is not None
+                if error is not None and error.code() == KafkaError._PARTITION_EOF:
+                    unread.discard(partition)
+                    continue
+                assert error is None and value is not None, error
                 found[partition].append(int(value))
-            for place in consumer.position([TopicPartition(SINK, index) for index in range(PARTITIONS)]):
-                reached[place.partition] = max(place.offset, reached[place.partition])
         consumer.close()
-        assert all(reached[index] >= end for index, end in ends.items()), f"read {reached} of {ends}"
+        assert not unread, f"the ends of {sorted(unread)} were not reached"
         return found

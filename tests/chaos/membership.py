@@ -40,6 +40,12 @@ class Membership:
 
     def run(self, seconds: float, verbs: list[str], faults: Faults, between_s: tuple[float, float]) -> bool:
         self._load.start()
+        try:
+            return self._run(seconds, verbs, faults, between_s)
+        finally:
+            self._load.finish()
+
+    def _run(self, seconds: float, verbs: list[str], faults: Faults, between_s: tuple[float, float]) -> bool:
         with self._group as group:
             for _ in range(MEMBERS_MIN):
                 self._add()

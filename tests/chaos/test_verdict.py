@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from tests.chaos.verdict import PAUSE_MS_MIN, Acknowledged, Transformed, differing, judge, judge_transformed
+from tests.chaos.verdict import (
+    PAUSE_MS_MIN,
+    Acknowledged,
+    Transformed,
+    differing,
+    judge,
+    judge_transformed,
+    told_otherwise,
+)
 
 
 def test_everything_acknowledged_and_read_in_order_holds() -> None:
@@ -72,3 +80,10 @@ def test_output_that_is_not_the_function_of_the_input_once_each_is_found(
     verdict = judge_transformed([0, 1, 2], sink, lambda number: number * 10)
     assert verdict == Transformed(len(sink), **{**nothing, **wrong})
     assert verdict.holds is not bool(wrong)
+
+
+@pytest.mark.parametrize(
+    ("live", "at"), [([], None), ([1, 2], None), ([1, 2, 3], None), ([1, 9], 1), ([1, 1], 1), ([1, 2, 3, 4], 3)]
+)
+def test_a_reader_that_was_given_what_did_not_last_is_found(live: list[int], at: int | None) -> None:
+    assert told_otherwise(live, [1, 2, 3]) == at

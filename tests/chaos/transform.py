@@ -9,8 +9,10 @@ go on after; when its producer is fenced or broken for good it ends with FATAL a
 from __future__ import annotations
 
 import argparse
+import random
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -23,6 +25,10 @@ TIMEOUT_S: Final = 30.0
 BATCH_MAX: Final = 200
 POLL_S: Final = 0.2
 RETRIES: Final = 100
+# A transaction is kept open for up to this long before and after its offsets are sent, or kills would hit it rarely.
+LINGER_S: Final = 0.2
+# So many are given up for no reason, after everything was sent.
+GIVEN_UP_SHARE: Final = 0.1
 
 
 def transformed(number: int) -> int:
@@ -47,6 +53,7 @@ class Application:
         self.source, self.sink = given.source, given.sink
         common = connection(given.bootstrap)
         self.is_over = False
+        self.dice = random.Random()
         self.producer = Producer(
             {**common, "transactional.id": given.name, "transaction.timeout.ms": 20_000, "linger.ms": 2}
         )
@@ -83,13 +90,24 @@ class Application:
                 ends[partition] = offset + 1
             offsets = [TopicPartition(self.source, partition, offset) for partition, offset in ends.items()]
             member = self.consumer.consumer_group_metadata()
+            self.linger()
             retried(lambda: self.producer.send_offsets_to_transaction(offsets, member, TIMEOUT_S))
+            self.linger()
+            if self.dice.random() < GIVEN_UP_SHARE:
+                self.give_up()
+                return
             retried(lambda: self.producer.commit_transaction(TIMEOUT_S))
         except KafkaException as failure:
             if not failure.args[0].txn_requires_abort():
                 raise
-            retried(lambda: self.producer.abort_transaction(TIMEOUT_S))
-            self.rewind()
+            self.give_up()
+
+    def linger(self) -> None:
+        threading.Event().wait(self.dice.uniform(0, LINGER_S))
+
+    def give_up(self) -> None:
+        retried(lambda: self.producer.abort_transaction(TIMEOUT_S))
+        self.rewind()
 
     def rewind(self) -> None:
         places = self.consumer.assignment()

@@ -110,6 +110,16 @@ def judge_transformed(source: Sequence[int], sink: Sequence[int], function: Call
     )
 
 
+def told_otherwise(live: Sequence[int], afterwards: Sequence[int]) -> int | None:
+    """The first place at which a reader that was there all along was given something else than who reads it all
+    afterwards; None if it was given the beginning of the same.
+    """
+    for at, value in enumerate(live):
+        if at >= len(afterwards) or afterwards[at] != value:
+            return at
+    return None
+
+
 def differing(replicas: Sequence[Sequence[tuple[int, bytes]]]) -> int | None:
     """The first base offset at which logs, as (base offset, batch) lists up to the high watermark, are not the same;
     None if they are.

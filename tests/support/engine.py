@@ -17,7 +17,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -65,6 +65,7 @@ class BrokerProcess:
     log_file: Path
     secret: str
     process: subprocess.Popen[bytes] | None = None
+    module: Sequence[str] = ("brokers.engine",)
 
     @property
     def pid(self) -> int:
@@ -74,7 +75,7 @@ class BrokerProcess:
     def start(self) -> None:
         with self.log_file.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "brokers.engine", "--settings", str(self.settings_file)],
+                [sys.executable, "-m", *self.module, "--settings", str(self.settings_file)],
                 cwd=ROOT,
                 stderr=log,
                 stdout=log,
@@ -155,6 +156,8 @@ class EngineCluster:
     ports: Callable[[], int] = free_port
     log_dirs: int = 1
     session_timeout_ms: int = 6_000
+    # What the brokers run, with arguments of its own.
+    module: Sequence[str] = ("brokers.engine",)
 
     def __post_init__(self) -> None:
         self.cluster_id = f"test-{secrets.token_hex(4)}"
@@ -183,7 +186,7 @@ class EngineCluster:
         )
         settings_file = home / "settings.json"
         settings.write(settings_file)
-        return BrokerProcess(settings, settings_file, home / "broker.log", self.secret)
+        return BrokerProcess(settings, settings_file, home / "broker.log", self.secret, module=self.module)
 
     def __enter__(self) -> EngineCluster:
         try:
