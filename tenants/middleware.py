@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from django.contrib.admin.utils import unquote
 from django.core.exceptions import BadRequest
 from django.http import HttpRequest, HttpResponse
 
@@ -13,7 +12,7 @@ NUL = "\x00"
 
 
 class OperatorMiddleware:
-    """U+0000 in an address (there `_00` is one as well), a query or a form of the panel is a bad request, not a crash."""
+    """U+0000 in an address, a query or a form of the panel is a bad request, not a crash."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
@@ -27,5 +26,5 @@ class OperatorMiddleware:
             return
         told = (request.GET, request.POST) if request.method == "POST" else (request.GET,)
         values = (value for query in told for name in query for value in (name, *query.getlist(name)))
-        if NUL in unquote(request.path_info) or any(NUL in value for value in values):
+        if NUL in request.path_info or any(NUL in value for value in values):
             raise BadRequest("a name or value holds U+0000")

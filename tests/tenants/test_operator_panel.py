@@ -106,9 +106,7 @@ def test_no_page_shows_a_secret_or_its_hash(panel: Client) -> None:
     assert token.secret_hash not in page
 
 
-@pytest.mark.parametrize(
-    "address", ["%00/change/", "_00/change/", "x_00y/history/", "?status__exact=%00", "?q=%00", "?%00=1"]
-)
+@pytest.mark.parametrize("address", ["%00/change/", "x%00y/history/", "?status__exact=%00", "?q=%00", "?%00=1"])
 def test_a_nul_in_an_address_of_the_panel_is_a_bad_request(panel: Client, address: str) -> None:
     assert panel.get(f"/operator/tenants/tenant/{address}").status_code == 400
 
