@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Final
 
 from brokers.engine.coordinators.groups.limits import is_too_long
@@ -51,8 +52,8 @@ def _describe(call: Call, shown_id: str) -> Any:
 
 
 async def _describe_when_known(request: DescribeGroupsRequest, replies: list[Any]) -> DescribeGroupsResponse:
-    known = [await reply if hasattr(reply, "__await__") else reply for reply in replies]
-    return _described(request, known)
+    late = iter(await asyncio.gather(*(reply for reply in replies if hasattr(reply, "__await__"))))
+    return _described(request, [next(late) if hasattr(reply, "__await__") else reply for reply in replies])
 
 
 def _described(request: DescribeGroupsRequest, replies: list[DescribeReply]) -> DescribeGroupsResponse:

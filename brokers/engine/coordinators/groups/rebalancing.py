@@ -18,6 +18,8 @@ from brokers.engine.coordinators.groups.replies import (
 from brokers.engine.coordinators.settings import GroupSettings
 from brokers.engine.protocol.errors import ErrorCode
 
+# How often a join phase is put off at most: a static member may say that it needs no time at all, and not come.
+PUT_OFF_MS_MIN: Final = 1_000
 _MAY_PREPARE: Final = (State.STABLE, State.COMPLETING, State.EMPTY)
 
 
@@ -75,7 +77,7 @@ def complete(draft: Draft, group: Group) -> None:
         draft.empty(group, record)
         return
     if not _settle_leader(group):
-        draft.arm(JOIN, group, group.rebalance_timeout_ms)
+        draft.arm(JOIN, group, max(group.rebalance_timeout_ms, PUT_OFF_MS_MIN))
         return
     draft.disarm(JOIN, group)
     group.generation += 1

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 import pytest
 
 from brokers.engine.coordinators.groups.formats import read_group_value
 from brokers.engine.coordinators.groups.group import State
+from brokers.engine.coordinators.groups.machine import GroupMachine
+from brokers.engine.coordinators.outcome import Now, Outcome
 from tests.brokers.engine.coordinators.groups.members import (
     REBALANCE_MS,
     SESSION_MS,
@@ -239,3 +243,27 @@ def test_static_members_that_miss_a_rebalance_stay_until_they_do_not_sync() -> N
     again.take(again.join())
 
     assert given(again.sync()) == b"b"
+
+
+def test_a_member_that_needs_no_time_and_does_not_come_keeps_nobody_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While only static members are left that do not join, the phase is put off, not tried again at once."""
+    shard = Shard()
+    staying = Member(shard, instance="pod-0", rebalance_timeout_ms=0, session_timeout_ms=60_000)
+    settle(staying)
+    other = Member(shard, rebalance_timeout_ms=0)
+    other.join()
+    described = shard.ask(lambda machine, now, _: machine.describe(staying.group)).replies[0]
+    (other.id,) = [member.member_id for member in described.members if member.instance_id is None]
+    other.leave()
+    assert shard.state is State.PREPARING
+    rung: list[object] = []
+    on_timer = GroupMachine.on_timer
+
+    def counted(machine: GroupMachine, key: Hashable, now: Now) -> Outcome:
+        rung.append(key)
+        return on_timer(machine, key, now)
+
+    monkeypatch.setattr(GroupMachine, "on_timer", counted)
+    shard.advance(10_000)
+    assert shard.state is State.PREPARING
+    assert len(rung) < 20
