@@ -6,11 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from django.test import Client
 
 from brokers import zookeeper
 from brokers.dataplane import probe
 from brokers.models import Cluster
 from instances import ports
+from tenants.models import Member, User
+from tests.support.api_cases import Api, make_member
 from tests.support.fleet import AcknowledgingBrokers, catalogue, make_fleet, plugged
 
 
@@ -44,3 +47,25 @@ def probed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(probe, "first_message", first_message)
     monkeypatch.setattr(probe, "clean_up", lambda _instance_id: None)
     return asked
+
+
+@pytest.fixture()
+def operator(db: None) -> Api:
+    """A caller with the operator's scope."""
+    member = make_member()
+    member.user.is_staff = True
+    member.user.save()
+    return Api.of(member, ["operator"])
+
+
+@pytest.fixture()
+def outsider(db: None) -> Member:
+    return make_member()
+
+
+@pytest.fixture()
+def panel(db: None) -> Client:
+    """The operator panel, signed in."""
+    client = Client()
+    client.force_login(User.objects.create_superuser("ops@example.com", "a long enough passphrase"))
+    return client

@@ -15,7 +15,7 @@ from brokers.models import Broker, Cluster, Rebalance, RollingRestart
 from instances import ports
 from instances.ports import BrokerSilence
 from tenants.models import AuditEntry, Member
-from tests.support.api_cases import Api, assert_problem, make_member
+from tests.support.api_cases import Api, assert_problem
 from tests.support.fake_cluster import FakeCluster, carry_out, settled_on
 from tests.support.fleet import make_fleet, plugged
 
@@ -39,19 +39,6 @@ def door(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     for module in (moving, rebalances):
         monkeypatch.setattr(module, "ClusterDoor", lambda _cluster: found)
     return found
-
-
-@pytest.fixture()
-def operator() -> Api:
-    member = make_member()
-    member.user.is_staff = True
-    member.user.save()
-    return Api.of(member, ["operator"])
-
-
-@pytest.fixture()
-def outsider() -> Member:
-    return make_member()
 
 
 def third(cluster: Cluster) -> Broker:

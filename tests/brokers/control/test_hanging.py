@@ -20,7 +20,7 @@ from instances.models import Instance
 from instances.ports import BrokerSilence
 from tenants.actors import system_actor
 from tenants.errors import Conflict
-from tenants.models import AuditEntry, User
+from tenants.models import AuditEntry
 from tests.support.api_cases import Api, assert_problem, make_member, make_tenant
 from tests.support.fake_transactions import FakeClusterTransactions
 from tests.support.fleet import make_fleet, make_running, place, plugged
@@ -189,13 +189,6 @@ def test_an_orphan_is_aborted_once_and_only_as_it_was_seen(
 
 
 # --- the panel and REST -----------------------------------------------------------------------------------------------
-
-
-@pytest.fixture()
-def panel() -> Client:
-    client = Client()
-    client.force_login(User.objects.create_superuser("ops@example.com", "a long enough passphrase"))
-    return client
 
 
 def test_the_panel_shows_and_aborts(

@@ -16,8 +16,8 @@ from brokers.choices import ProcessState, WantedState
 from brokers.models import Broker, Cluster, Placement
 from brokers.seed import seed_fleet
 from instances.models import Instance
-from tenants.models import Member, User
-from tests.support.api_cases import Api, assert_problem, make_member, make_tenant
+from tenants.models import Member
+from tests.support.api_cases import Api, assert_problem, make_tenant
 from tests.support.fleet import make_fleet, make_running, place
 
 pytestmark = pytest.mark.django_db
@@ -28,19 +28,6 @@ LISTS = ("clusters", "hosts", "brokers", "placements")
 @pytest.fixture()
 def cluster(tmp_path: Path) -> Cluster:
     return make_fleet(tmp_path)
-
-
-@pytest.fixture()
-def operator() -> Api:
-    member = make_member()
-    member.user.is_staff = True
-    member.user.save()
-    return Api.of(member, ["operator"])
-
-
-@pytest.fixture()
-def outsider() -> Member:
-    return make_member()
 
 
 @pytest.mark.parametrize("what", LISTS)
@@ -133,12 +120,6 @@ def test_the_pipeline_gets_the_internal_listeners_and_a_password_that_is_not_pri
 
 class TestPanel:
     """The operator's pages open, and their actions do what services do."""
-
-    @pytest.fixture()
-    def panel(self) -> Client:
-        client = Client()
-        client.force_login(User.objects.create_superuser("ops@example.com", "a long enough passphrase"))
-        return client
 
     @pytest.mark.parametrize(
         "page",

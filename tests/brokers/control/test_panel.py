@@ -18,7 +18,6 @@ from brokers.models import Broker, Cluster, Rebalance, RollingRestart
 from instances import ports
 from instances.ports import BrokerSilence
 from tenants.actors import system_actor
-from tenants.models import User
 from tests.support.api_cases import make_member, make_user
 from tests.support.fake_cluster import FakeCluster, carry_out, settled_on
 from tests.support.fleet import make_fleet, plugged
@@ -63,13 +62,6 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
     monkeypatch.setattr(maps, "_ask", lambda found: ask_all(observe.targets_of_cluster(found), ""))
     return known
-
-
-@pytest.fixture()
-def panel() -> Client:
-    client = Client()
-    client.force_login(User.objects.create_superuser("ops@example.com", "a long enough passphrase"))
-    return client
 
 
 def third(cluster: Cluster) -> Broker:
