@@ -145,6 +145,7 @@ class MarkerLink:
                 self._enqueue(leader, order, partition)
             else:
                 homeless.append(partition)
+        self._late.difference_update(gone)
         if gone or not order.owed:
             self._done(order, gone)
         if homeless:
