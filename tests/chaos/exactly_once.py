@@ -18,7 +18,6 @@ from typing import Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from brokers.engine.coordinators.partitioning import partition_of
 from tests.chaos import replicas
 from tests.chaos.faults import Faults, Say, last
 from tests.chaos.transform import FATAL, connection, transformed
@@ -32,7 +31,6 @@ PARTITIONS: Final = 4
 APPLICATIONS: Final = 3
 GROUP: Final = "transformers"
 SOURCE, SINK = "numbers", "transformed"
-STATE_PARTITIONS: Final = 50
 STATE_TOPICS: Final = ("__consumer_offsets", "__transaction_state")
 PAUSED_S: Final = (2.0, 25.0)
 CATCH_UP_S: Final = 180.0
@@ -182,10 +180,7 @@ class ExactlyOnce:
         """The broker that looks after the group, or after one of the transactions."""
         topic = self._rolls.choice(STATE_TOPICS)
         name = GROUP if topic == STATE_TOPICS[0] else self._rolls.choice(self._applications.names())
-        index = partition_of(f"{self._instance.id}.{name}", STATE_PARTITIONS)
-        state = replicas.states_of(self._cluster).get((topic, index))
-        brokers = {broker.settings.broker_id: broker for broker in self._cluster.brokers}
-        return None if state is None else brokers.get(state.leader)
+        return replicas.coordinator_of(self._cluster, topic, f"{self._instance.id}.{name}")
 
     def _until_caught_up(self) -> None:
         def caught_up() -> bool:

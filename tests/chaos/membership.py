@@ -12,15 +12,18 @@ from typing import Final
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from brokers.engine.coordinators.settings import GROUPS_TOPIC
+from tests.chaos import replicas
 from tests.chaos.faults import Faults, Say, last
 from tests.chaos.workload import Workload
 from tests.interop.groups import Group, ends_of
 from tests.support.engine import EngineCluster, TestInstance
 from tests.support.waiting import eventually
 
-VERBS: Final = ("member", "add", "leave", "pause-member", "kill")
+VERBS: Final = ("member", "add", "leave", "pause-member", "kill", "coordinator")
 CLIENTS: Final = ("confluent-kafka", "confluent-kafka", "aiokafka", "kafka-python")
 TOPIC, PARTITIONS = "read", 6
+GROUP: Final = "readers"
 MEMBERS_MIN, MEMBERS_MAX = 2, 5
 PAUSED_S: Final = (1.0, 12.0)
 CATCH_UP_S: Final = 180.0
@@ -32,11 +35,11 @@ class Membership:
     def __init__(
         self, cluster: EngineCluster, instance: TestInstance, rolls: random.Random, say: Say, *, records_per_s: int
     ) -> None:
-        self._instance, self._rolls, self._say = instance, rolls, say
+        self._cluster, self._instance, self._rolls, self._say = cluster, instance, rolls, say
         admin = AdminClient({"bootstrap.servers": instance.bootstrap})
         admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3)])[TOPIC].result(30)
         self._load = Workload(instance.bootstrap, TOPIC, PARTITIONS, idempotent=True, records_per_s=records_per_s)
-        self._group = Group(instance.bootstrap, "readers", TOPIC, PARTITIONS, cluster.directory / "members")
+        self._group = Group(instance.bootstrap, GROUP, TOPIC, PARTITIONS, cluster.directory / "members")
 
     def run(self, seconds: float, verbs: list[str], faults: Faults, between_s: tuple[float, float]) -> bool:
         self._load.start()
@@ -75,6 +78,9 @@ class Membership:
         alive = self._group.alive
         if verb == "kill":
             faults.kill()
+        elif verb == "coordinator":
+            group = f"{self._instance.id}.{GROUP}"
+            faults.kill(replicas.coordinator_of(self._cluster, GROUPS_TOPIC, group), verb)
         elif len(alive) < MEMBERS_MIN or (verb == "add" and len(alive) < MEMBERS_MAX):
             self._add()
         else:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from brokers.contract import paths
 from brokers.contract.documents import PartitionStateDocument, TopicDocument
+from brokers.engine.coordinators.partitioning import partition_of
 from brokers.engine.records import batch as layout
-from tests.support.engine import EngineCluster
+from tests.support.engine import BrokerProcess, EngineCluster
 
 
 def topics_of(cluster: EngineCluster) -> dict[str, TopicDocument]:
@@ -41,6 +42,16 @@ def all_in_sync(cluster: EngineCluster) -> bool:
 def leaders_of(cluster: EngineCluster) -> dict[str, int]:
     """Leader epoch of every partition, as `topic-partition`."""
     return {f"{name}-{index}": state.leader_epoch for (name, index), state in states_of(cluster).items()}
+
+
+def coordinator_of(cluster: EngineCluster, state_topic: str, internal_id: str) -> BrokerProcess | None:
+    """Who looks after a group or a transactional id."""
+    topic = topics_of(cluster).get(state_topic)
+    if topic is None:
+        return None
+    state = states_of(cluster).get((state_topic, partition_of(internal_id, len(topic.assignment))))
+    brokers = {broker.settings.broker_id: broker for broker in cluster.brokers}
+    return None if state is None else brokers.get(state.leader)
 
 
 def stored_batches(directory: Path, end_offset: int) -> list[tuple[int, bytes]]:
