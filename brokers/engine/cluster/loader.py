@@ -25,6 +25,8 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 TOPIC_ID_BYTES = 16
+# Attempts to see a topic and its states of one moment.
+READINGS_MAX = 3
 _ZERO_TOPIC_ID = bytes(TOPIC_ID_BYTES)
 
 
@@ -100,7 +102,25 @@ async def read_topics(
 ) -> dict[str, TopicImage | None]:
     """Every named topic as it is stored, None when it is not; `known` is what a malformed document leaves standing, and
     where partitions come from that nobody wrote since.
+
+    A document and the states are read one after the other, and a move may end in between: who is in sync by the state
+    is then no replica by the document. Whoever led with such a picture would not wait for that one; so both are read
+    again. Writers keep them in step, each change of both is one transaction.
     """
+    found = await _read_once(tree, names, known)
+    for _ in range(READINGS_MAX - 1):
+        mixed = [name for name, topic in found.items() if topic is not None and not all(map(_fits, topic.partitions))]
+        if not mixed:
+            break
+        found |= await _read_once(tree, mixed, known)
+    return found
+
+
+def _fits(partition: PartitionImage) -> bool:
+    return partition.isr is partition.replicas or set(partition.isr) <= set(partition.replicas)
+
+
+async def _read_once(tree: Tree, names: Sequence[str], known: Mapping[str, TopicImage]) -> dict[str, TopicImage | None]:
     owned = [name for name in names if naming.split_internal(name)[0] is not None]
     # One flight for all four documents: each flight costs a round trip, and a topic waits for it to appear.
     nodes = await tree.get_many(
