@@ -9,6 +9,7 @@ from tenants.views import entry, ledger, palette, people, preferences
 urlpatterns = [
     path("", entry.home, name="home"),
     path("accounts/signup/", entry.sign_up, name="page-sign-up"),
+    path("accounts/email/", entry.no_page),
     path("join/<str:secret>/", entry.join, name="page-join"),
     path("preferences/", preferences.set_preferences, name="page-preferences"),
     path("tenant/", preferences.choose_tenant, name="page-choose-tenant"),

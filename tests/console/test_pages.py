@@ -99,8 +99,17 @@ def test_unknown_pages_of_an_instance_are_not_found(ida: Client, instance: Insta
     assert ida.get("/instances/'%20or%201=1/").status_code == 404
 
 
-@pytest.mark.parametrize("page", ["account_email", "account_inactive", "account_reauthenticate"])
+@pytest.mark.parametrize("page", ["account_inactive", "account_reauthenticate"])
 def test_pages_of_the_sign_in_library_look_like_ours(ida: Client, page: str) -> None:
     shown = ida.get(reverse(page)).content.decode()
     assert "· Penstock</title>" in shown
     assert 'class="entry-card"' in shown
+
+
+def test_an_e_mail_address_is_not_changed_behind_the_audit_log(ida: Client, owner: Member) -> None:
+    before = owner.user.email
+    for body in ({"action_add": "", "email": "x@example.com"}, {"action_primary": "", "email": "x@example.com"}):
+        assert ida.post("/accounts/email/", body).status_code == 404
+    assert ida.get("/accounts/email/").status_code == 404
+    owner.user.refresh_from_db()
+    assert owner.user.email == before
