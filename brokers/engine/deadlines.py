@@ -26,7 +26,8 @@ class Deadlines:
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
         self._loop = loop
         self._clock = clock
-        self._by_tick: dict[int, set[Waiting]] = {}
+        # In the order in which they came: a set would have another one in every process.
+        self._by_tick: dict[int, dict[Waiting, None]] = {}
         self._next_tick = 0
         self._timer: asyncio.TimerHandle | None = None
 
@@ -36,9 +37,9 @@ class Deadlines:
         tick = (now_ms + delay_ms) // TICK_MS + 1
         together = self._by_tick.get(tick)
         if together is not None:
-            together.add(waiting)
+            together[waiting] = None
             return tick
-        self._by_tick[tick] = {waiting}
+        self._by_tick[tick] = {waiting: None}
         if self._timer is None or tick < self._next_tick:
             self._wake_at(tick, now_ms)
         return tick
@@ -47,7 +48,7 @@ class Deadlines:
         """Harmless when it is over."""
         together = self._by_tick.get(tick)
         if together is not None:
-            together.discard(waiting)
+            together.pop(waiting, None)
 
     def _wake_at(self, tick: int, now_ms: int) -> None:
         if self._timer is not None:
@@ -65,11 +66,13 @@ class Deadlines:
                     break
                 together = by_tick[tick]
                 while together:
-                    together.pop().expire()
+                    first = next(iter(together))
+                    del together[first]
+                    first.expire()
                 del by_tick[tick]
         finally:
             # What expires may have added something, and set the timer.
             if by_tick:
-                first = min(by_tick)
-                if self._timer is None or first < self._next_tick:
-                    self._wake_at(first, now_ms)
+                next_tick = min(by_tick)
+                if self._timer is None or next_tick < self._next_tick:
+                    self._wake_at(next_tick, now_ms)

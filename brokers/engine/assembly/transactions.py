@@ -110,8 +110,12 @@ class Transactions:
         assert isinstance(effect, SendMarkers)
         self.link.send(index, effect)
 
-    def _report(self, index: int, sent: SendMarkers, partitions: Collection[Partition]) -> bool:
-        """Whether the transaction still waits for these markers."""
+    def _report(self, index: int, sent: SendMarkers, partitions: Collection[Partition]) -> bool | None:
+        """Whether the transaction still waits for these markers. None while its shard answers nobody: it may be asked
+        again without having been loaded anew, and would send nothing a second time.
+        """
+        if self.runtime.is_silent(index):
+            return None
         ticket = Ticket(lambda code: False, lambda reply: None)
         reply = self.runtime.perform_at(
             index, lambda machine, now, _: machine.markers_written(sent, partitions, now), ticket

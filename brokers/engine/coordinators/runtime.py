@@ -79,6 +79,11 @@ class Runtime(Generic[M]):
         shard = self._shards.get(self.partition_of(id))
         return NOT_COORDINATOR if shard is None else shard.refusal()
 
+    def is_silent(self, index: int) -> bool:
+        """Coordinated here by what is known, and answering nobody: it loads, or the leadership is in doubt."""
+        shard = self._shards.get(index)
+        return shard is not None and shard.refusal() != 0
+
     def shards(self) -> Iterator[Shard[M]]:
         """Those that are led here, also while they load."""
         return iter(tuple(self._shards.values()))

@@ -82,7 +82,9 @@ _Way = tuple[int, bool]
 
 class MarkerLink:
     """`report(shard, markers, partitions)` hands back what is done, perhaps nothing, and answers whether it is still
-    wanted here; if not, whoever coordinates the transaction sends its markers.
+    wanted here; if not, whoever coordinates the transaction sends its markers. None: nobody can take it at the moment,
+    and whether somebody else coordinates by now is not known. What was done then is told once more, and so is its
+    partition: until it is reported the transaction is not over, and a marker that comes twice does no harm.
 
     `image` answers the current picture, `late_brokers` has connections beside those of `brokers`. Everything runs on
     the loop's thread, and nothing is reported from inside `send`.
@@ -96,7 +98,7 @@ class MarkerLink:
         brokers: Brokers,
         late_brokers: Brokers,
         write_here: WriteHere,
-        report: Callable[[int, SendMarkers, Collection[Partition]], bool],
+        report: Callable[[int, SendMarkers, Collection[Partition]], bool | None],
         spawn: Callable[[Coroutine[Any, Any, None]], object],
         call_later: CallLater,
     ) -> None:
@@ -162,7 +164,7 @@ class MarkerLink:
     def _again(self, order: _Order, partitions: Collection[Partition]) -> None:
         if order.dropped:
             return
-        if not self._report(order.shard, order.markers, ()):
+        if self._report(order.shard, order.markers, ()) is False:
             self._forget(order)
             return
         delay_ms = order.retry_ms
@@ -266,6 +268,9 @@ class MarkerLink:
 
     def _done(self, order: _Order, partitions: Collection[Partition]) -> None:
         wanted = self._report(order.shard, order.markers, partitions)
+        if wanted is None:
+            self._again(order, partitions)
+            return
         order.owed.difference_update(partitions)
         if not wanted or not order.owed:
             self._forget(order)
