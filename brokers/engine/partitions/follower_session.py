@@ -116,6 +116,9 @@ class FollowerSession:
         line = self.lines.get(key)
         if line is None:
             line = self.lines[key] = FollowedLine(self, key, wanted)
+        elif line.wanted[1] != wanted[1]:
+            # It follows in another leader epoch, and may have passed over what it was told in the one before.
+            line.told_high_watermark = line.told_start_offset = NOT_TOLD
         line.wanted = wanted
         if isinstance(found, int):
             self._leave(line)
