@@ -59,13 +59,15 @@ def sample(cluster_id: str, lags: Lags, now_ms: int) -> int:
     cache.set(key, taken[-1] if taken else ids[-1], CURSOR_KEPT_S)
     shown = [one for one in taken if all(plain_topic(place.topic) for place in committed.get(one, ()))]
     ends = lags.ends({place.place for one in shown for place in committed.get(one, ())})
+    ends_of: dict[str | None, dict[Partition, int]] = defaultdict(dict)
+    for place, end in ends.items():
+        ends_of[split_internal(place[0])[0]][place] = end
     for instance_id, groups in _by_instance(shown).items():
-        mine = {place: end for place, end in ends.items() if split_internal(place[0])[0] == instance_id}
         found = {
             group: _told({one.place: one.offset for one in committed.get(internal, ())})
             for group, internal in groups.items()
         }
-        lag_history.note(instance_id, found, _told(mine), now_ms)
+        lag_history.note(instance_id, found, _told(ends_of[instance_id]), now_ms)
     return len(taken)
 
 

@@ -49,6 +49,9 @@ class Deadlines:
         together = self._by_tick.get(tick)
         if together is not None:
             together.pop(waiting, None)
+            if not together:
+                # Most deadlines are half a minute away and never come: what is left is what waits.
+                del self._by_tick[tick]
 
     def _wake_at(self, tick: int, now_ms: int) -> None:
         if self._timer is not None:
@@ -64,12 +67,10 @@ class Deadlines:
             for tick in sorted(by_tick):
                 if tick * TICK_MS > now_ms:
                     break
-                together = by_tick[tick]
-                while together:
+                while together := by_tick.get(tick):  # what expires may drop others of its tick
                     first = next(iter(together))
-                    del together[first]
+                    self.drop(first, tick)
                     first.expire()
-                del by_tick[tick]
         finally:
             # What expires may have added something, and set the timer.
             if by_tick:

@@ -19,7 +19,9 @@ from tests.support.engine import EngineCluster
 pytestmark = [
     pytest.mark.system,
     pytest.mark.timeout(300),
-    pytest.mark.skipif(not os.environ.get("PENSTOCK_CHAOS_PLANTED"), reason="half a minute each"),
+    pytest.mark.skipif(
+        not os.environ.get("PENSTOCK_CHAOS_PLANTED"), reason="half a minute each: PENSTOCK_CHAOS_PLANTED=1 runs them"
+    ),
 ]
 
 SECONDS = float(os.environ.get("PENSTOCK_CHAOS_PLANTED_SECONDS", "12"))

@@ -26,7 +26,9 @@ def test_a_broker_of_its_own_answers_as_apache_kafka_did(kafka_address_apart: Ad
         _compare(script, kafka_address_apart)
 
 
-@pytest.mark.skipif(not os.environ.get("PENSTOCK_DIFFERENTIAL_LONG"), reason="a minute each")
+@pytest.mark.skipif(
+    not os.environ.get("PENSTOCK_DIFFERENTIAL_LONG"), reason="a minute each: PENSTOCK_DIFFERENTIAL_LONG=1 runs them"
+)
 @pytest.mark.parametrize("script", sorted(LONG))
 def test_our_broker_answers_after_a_long_time_as_apache_kafka_did(script: str, kafka_address: Address) -> None:
     _compare(script, kafka_address)

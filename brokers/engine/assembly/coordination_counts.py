@@ -26,7 +26,6 @@ from brokers.engine.telemetry.metrics import Sample
 _STATUS_AT: Final = 16  # the byte of a transaction's value that is its state
 _VERSION_AT: Final = slice(0, 2)
 _GROUP_KEY: Final = GROUP_KEY_VERSION.to_bytes(2, "big")
-_OPEN: Final = frozenset({State.ONGOING})
 # A transaction that is open for longer than its time-out and this much more hangs: a round should have ended it.
 OVERDUE_AFTER_MS: Final = 60_000
 
@@ -91,8 +90,7 @@ class CountedTransactions(TransactionMachine):
     def replay(self, key: bytes, value: bytes | None, offset: int, producer_id: int) -> None:
         super().replay(key, value, offset, producer_id)
         state = value[_STATUS_AT] if value is not None and len(value) > _STATUS_AT else State.DEAD
-        if state in _OPEN:
-            assert value is not None
+        if state == State.ONGOING and value is not None:
             self._began(bytes(key), value)
             return
         self.ends_ms.pop(bytes(key), None)
