@@ -5,9 +5,13 @@ What a scrape may cost is bounded: beyond the limits the largest topics and lags
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
 
 from instances.limits import BYTES_PER_GB, BYTES_PER_MB, METRIC_LAGS_MAX, METRIC_RATE_OVER_S, METRIC_TOPICS_MAX
 from instances.ports import Throttles, TopicSizes, Traffic
@@ -16,7 +20,6 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 MS_PER_S = 1_000
 
 Key = TypeVar("Key")
-Labels = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,25 +35,22 @@ class Figures:
     lags_age_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """A gauge with its samples."""
-
-    name: str
-    help: str
-    samples: tuple[tuple[Labels, float], ...]
-
-
 def render(figures: Figures) -> str:
     """The exposition, version 0.0.4."""
-    lines: list[str] = []
-    for metric in _metrics(figures):
-        lines += [f"# HELP {metric.name} {metric.help}", f"# TYPE {metric.name} gauge"]
-        lines += [f"{metric.name}{_labelled(labels)} {_number(value)}" for labels, value in metric.samples]
-    return "\n".join(lines) + "\n"
+    registry = CollectorRegistry()
+    registry.register(_Told(figures))
+    return generate_latest(registry).decode()
 
 
-def _metrics(figures: Figures) -> Iterator[Metric]:
+class _Told(Collector):
+    def __init__(self, figures: Figures) -> None:
+        self._figures = figures
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        return _metrics(self._figures)
+
+
+def _metrics(figures: Figures) -> Iterator[GaugeMetricFamily]:
     produced, consumed = rates(figures.traffic)
     limit = figures.bandwidth_mb_s * BYTES_PER_MB
     active = [entry for entry in figures.throttles.entries if entry.active]
@@ -68,14 +68,11 @@ def _metrics(figures: Figures) -> Iterator[Metric]:
     yield _one("penstock_instance_throttle_delay_ms", "Mean delay where it is longest, now.", longest)
     text = "Brokers that did not answer: the figures are without them."
     yield _one("penstock_instance_silent_brokers", text, len(figures.traffic.silent))
-    yield Metric("penstock_topic_size_bytes", "Bytes at the leaders.", tuple(_by_topic(sizes)))
+    yield _by_topic("penstock_topic_size_bytes", "Bytes at the leaders.", sizes)
     messages = {topic: figures.sizes.topics[topic][1] for topic in sizes}
-    yield Metric("penstock_topic_messages", "Offsets between start and high watermark.", tuple(_by_topic(messages)))
-    yield Metric(
-        "penstock_group_lag_messages",
-        "Messages between what a group committed and the end, summed over a topic's partitions.",
-        tuple(((("group", group), ("topic", topic)), lag) for (group, topic), lag in sorted(lags.items())),
-    )
+    yield _by_topic("penstock_topic_messages", "Offsets between start and high watermark.", messages)
+    text = "Messages between what a group committed and the end, summed over a topic's partitions."
+    yield _labelled("penstock_group_lag_messages", text, ("group", "topic"), lags)
     yield _one("penstock_group_lag_age_seconds", "How old the oldest of these lags is.", figures.lags_age_s)
     left_out = len(figures.sizes.topics) - len(sizes) + len(figures.lags) - len(lags)
     yield _one("penstock_metrics_left_out", "Topics and lags beyond the limits of a scrape.", left_out)
@@ -92,27 +89,20 @@ def rates(traffic: Traffic) -> tuple[float, float]:
     )
 
 
-def _one(name: str, text: str, value: float) -> Metric:
-    return Metric(name, text, (((), value),))
+def _one(name: str, text: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, text, value=value)
+
+
+def _by_topic(name: str, text: str, values: Mapping[str, int]) -> GaugeMetricFamily:
+    return _labelled(name, text, ("topic",), {(topic,): value for topic, value in values.items()})
+
+
+def _labelled(name: str, text: str, labels: Sequence[str], values: Mapping[Key, int]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, text, labels=labels)
+    for names, value in sorted(values.items()):
+        family.add_metric(names, value)
+    return family
 
 
 def _largest(found: Mapping[Key, int], most: int) -> dict[Key, int]:
     return dict(sorted(found.items(), key=lambda pair: (-pair[1], str(pair[0])))[:most])
-
-
-def _by_topic(found: Mapping[str, int]) -> Iterable[tuple[Labels, float]]:
-    return (((("topic", topic),), value) for topic, value in sorted(found.items()))
-
-
-def _labelled(labels: Labels) -> str:
-    if not labels:
-        return ""
-    return "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in labels) + "}"
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
-
-
-def _number(value: float) -> str:
-    return str(int(value)) if value == int(value) else f"{value:.3f}"

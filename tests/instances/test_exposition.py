@@ -86,7 +86,7 @@ def test_a_scrape_tells_lags_that_nobody_looked_at_and_only_to_who_may_see_group
     answer = Api.of(owner).get(at, Accept="text/plain;version=0.0.4")
     assert answer.status_code == 200
     assert answer["Content-Type"] == exposition.CONTENT_TYPE
-    assert 'penstock_group_lag_messages{group="etl",topic="orders"} 10' in answer.content.decode()
+    assert 'penstock_group_lag_messages{group="etl",topic="orders"} 10.0' in answer.content.decode()
     blind = Api.of(owner, ROLE_SCOPES[Role.OWNER] - {Scope.GROUPS_READ}).get(at)
     assert blind.status_code == 200
     assert "etl" not in blind.content.decode()
