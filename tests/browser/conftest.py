@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from config.environment import BASE_DIR
 
@@ -17,6 +17,10 @@ FLAGS = (
     "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update",
     "--disable-sync",
 )  # fmt: skip
+
+# Deadlines, not waits: a machine that runs two other products meanwhile draws a page in seconds.
+SEEN_WITHIN_MS = 30_000
+MARK_WHEN_LOADED = 'addEventListener("load", () => document.documentElement.setAttribute("data-loaded", ""));'
 
 OpenPage = Callable[..., Page]
 
@@ -30,6 +34,7 @@ def chromium() -> Iterator[Browser]:
     executable = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if executable is None:
         pytest.skip("there is no Chromium on this machine")
+    expect.set_options(timeout=SEEN_WITHIN_MS)
     # Playwright runs an event loop in this thread; Django must be told that its calls are ours and in order.
     with pytest.MonkeyPatch.context() as patch, sync_playwright() as playwright:
         patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
@@ -54,7 +59,9 @@ def open_page(chromium: Browser) -> Iterator[OpenPage]:
         )
         context.grant_permissions(["clipboard-read", "clipboard-write"])
         contexts.append(context)
+        context.add_init_script(MARK_WHEN_LOADED)
         page = context.new_page()
+        act_on_loaded_pages(page)
         page.on("pageerror", lambda error: complaints.append(f"{page.url}: {error}"))
         page.on("console", lambda line: complaints.append(line.text) if "Content Security" in line.text else None)
         return page
@@ -65,8 +72,13 @@ def open_page(chromium: Browser) -> Iterator[OpenPage]:
     assert not complaints
 
 
+def act_on_loaded_pages(page: Page) -> None:
+    """Clicks, input and expectations wait for the load of what a link led to, whose scripts may run after it is seen."""
+    page.add_locator_handler(page.locator("html:not([data-loaded])"), lambda: page.wait_for_load_state("load"))
+
+
 def press(page: Page, key: str) -> None:
-    """A key, once the page listens: what is seen may be there before the scripts run."""
+    """A key, once the page listens: no handler waits for the keyboard's sake."""
     page.wait_for_load_state("load")
     page.keyboard.press(key)
 

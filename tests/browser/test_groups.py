@@ -54,8 +54,7 @@ def test_lag_comes_live_and_names_the_worst_partition(
     page = open_page(theme=theme)
     log_in(page, live_server)
     page.goto(f"{live_server.url}/instances/{crowded.pk}/")
-    page.wait_for_selector(".chart-note")
-    page.keyboard.press("g")
+    press(page, "g")
     page.keyboard.press("g")
     page.wait_for_url(re.compile("/groups/$"))
     etl = page.locator("tr", has_text="etl").first

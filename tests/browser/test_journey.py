@@ -45,7 +45,9 @@ def buy_instance(page: Page, name: str) -> None:
 
 
 def shown_snippet(page: Page, language: str) -> str:
-    page.get_by_role("tab", name=language, exact=True).click()
+    tab = page.get_by_role("tab", name=language, exact=True)
+    tab.click()
+    expect(tab).to_have_attribute("aria-selected", "true")
     return page.locator("[role=tabpanel]:visible pre").inner_text()
 
 
