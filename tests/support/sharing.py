@@ -18,8 +18,7 @@ AFTER_OTHERS = "test_usage"
 
 def group_of(item: pytest.Item) -> str:
     """The product and Spark are started by one worker each; any other module stays together, or its chunks."""
-    fixtures: tuple[str, ...] = tuple(getattr(item, "fixturenames", ()))
-    if "stack" in fixtures or item.get_closest_marker("system") or item.get_closest_marker("browser"):
+    if "stack" in getattr(item, "fixturenames", ()):
         return PRODUCT
     if "pipeline" in item.path.parts:
         return SPARK
