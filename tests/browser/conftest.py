@@ -73,7 +73,7 @@ def open_page(chromium: Browser) -> Iterator[OpenPage]:
 
 
 def act_on_loaded_pages(page: Page) -> None:
-    """Clicks, input and expectations wait for the load of what a link led to, whose scripts may run after it is seen."""
+    """Clicks, input and expectations wait for the load of what a link led to: its scripts may run after it is seen."""
     page.add_locator_handler(page.locator("html:not([data-loaded])"), lambda: page.wait_for_load_state("load"))
 
 
