@@ -5,7 +5,7 @@ What a scrape may cost is bounded: beyond the limits the largest topics and lags
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -72,7 +72,7 @@ def _metrics(figures: Figures) -> Iterator[GaugeMetricFamily]:
     messages = {topic: figures.sizes.topics[topic][1] for topic in sizes}
     yield _by_topic("penstock_topic_messages", "Offsets between start and high watermark.", messages)
     text = "Messages between what a group committed and the end, summed over a topic's partitions."
-    yield _labelled("penstock_group_lag_messages", text, ("group", "topic"), lags)
+    yield _labelled("penstock_group_lag_messages", text, ("group", "topic"), sorted(lags.items()))
     yield _one("penstock_group_lag_age_seconds", "How old the oldest of these lags is.", figures.lags_age_s)
     left_out = len(figures.sizes.topics) - len(sizes) + len(figures.lags) - len(lags)
     yield _one("penstock_metrics_left_out", "Topics and lags beyond the limits of a scrape.", left_out)
@@ -94,12 +94,14 @@ def _one(name: str, text: str, value: float) -> GaugeMetricFamily:
 
 
 def _by_topic(name: str, text: str, values: Mapping[str, int]) -> GaugeMetricFamily:
-    return _labelled(name, text, ("topic",), {(topic,): value for topic, value in values.items()})
+    return _labelled(name, text, ("topic",), [((topic,), value) for topic, value in sorted(values.items())])
 
 
-def _labelled(name: str, text: str, labels: Sequence[str], values: Mapping[Key, int]) -> GaugeMetricFamily:
+def _labelled(
+    name: str, text: str, labels: Sequence[str], values: Iterable[tuple[Sequence[str], int]]
+) -> GaugeMetricFamily:
     family = GaugeMetricFamily(name, text, labels=labels)
-    for names, value in sorted(values.items()):
+    for names, value in values:
         family.add_metric(names, value)
     return family
 
