@@ -10,13 +10,14 @@ from brokers.engine.handlers.context import Engine
 from brokers.engine.handlers.owing import Owing
 from brokers.engine.handlers.produce_detail import encode as encode_detailed
 from brokers.engine.handlers.settling import Verdicts, when_settled
-from brokers.engine.handlers.verifying import Entitled, entitle
+from brokers.engine.handlers.verifying import Entitled, Topics, entitle, nothing_allowed
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.results import AppendResult
 from brokers.engine.partitions.transactions import UNNAMED
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode, downgraded
 from brokers.engine.protocol.hot import decode_produce, encode_produce_response
+from brokers.engine.records.validation import claims_transaction
 from brokers.engine.throttling.charging import charge
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ def produce(
         entitled = entitle(session, client, version, transactional_id, topics, buffer, start, end, again)
         if entitled is None:
             return
+    elif entitled is None and _is_unnamed(buffer, topics):
+        entitled = nothing_allowed(topics, int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
     now_ms = engine.clock.now_ms()
     if now_ms - engine.pulse.beaten_ms > engine.pulse.pause_ms_max:
         engine.pulse.beat(now_ms)
@@ -112,6 +115,19 @@ def produce(
         session.channel.respond(frame, delay_ms)
     else:
         session.channel.respond(encode_produce_response(version, correlation_id, answers, delay_ms), delay_ms)
+
+
+def _is_unnamed(buffer: memoryview, topics: Topics) -> bool:
+    """Whether one of several partitions is given a batch of a transaction that nobody names: REC-44 refuses all of
+    them. One alone is refused by its append.
+    """
+    if len(topics) == 1 and len(topics[0][1]) == 1:
+        return False
+    for _, wanted in topics:
+        for _, start, end in wanted:
+            if start >= 0 and claims_transaction(buffer[start:end]):
+                return True
+    return False
 
 
 def _produce_kept(

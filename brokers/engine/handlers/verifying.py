@@ -56,6 +56,15 @@ class Entitled:
         self.refusals[place] = (place[1], code, -1, -1, -1, message)
 
 
+def nothing_allowed(topics: Topics, code: int) -> Entitled:
+    """The whole request is refused: also what would be right alone is not appended."""
+    entitled = Entitled()
+    for name, wanted in topics:
+        for index, _, _ in wanted:
+            entitled.refuse((name, index), code)
+    return entitled
+
+
 def entitle(
     session: Session,
     client: Client,
@@ -93,10 +102,7 @@ def entitle(
                 entitled.guards[name, index] = guard
                 asked[name, index] = partition
     if len(producers) > 1:
-        for name, wanted in topics:
-            for index, _, _ in wanted:
-                entitled.refuse((name, index), int(ErrorCode.INVALID_PRODUCER_ID_MAPPING))
-        return entitled
+        return nothing_allowed(topics, int(ErrorCode.INVALID_PRODUCER_ID_MAPPING))
     if not asked:
         return entitled
     internal_id = session.view().namespace.internal_id(transactional_id)

@@ -175,7 +175,7 @@ def _in_bounds(timestamp: int, rules: BatchRules, now_ms: int) -> bool:
 
 
 def claims_transaction(records: memoryview) -> bool:
-    """Whether the first batch says it is transactional; the caller answers 53 if the request has no transactional id
+    """Whether the first batch says it is transactional; a request without a transactional id is refused whole for it
     (REC-44).
     """
     return (

@@ -72,6 +72,21 @@ async def test_wrong_produces_get_their_code_and_change_nothing(
     assert (await fetch(house.mine, "orders")).high_watermark == 0
 
 
+async def test_a_batch_of_a_transaction_that_nobody_names_refuses_the_whole_request(house: House) -> None:
+    """REC-44: what is right alone is not appended either, wherever it stands in the request."""
+    await house.topic()
+    await house.topic("clicks")
+    unnamed = batch(b"b", attributes=TRANSACTIONAL, producer_id=7, producer_epoch=0, base_sequence=0)
+    request = produce_request("orders", batch(b"a"))
+    request.topic_data += produce_request("clicks", unnamed).topic_data
+
+    answer = await house.mine.call(ApiKey.PRODUCE, 9, request)
+
+    codes = [topic.partition_responses[0].error_code for topic in answer.responses]
+    assert codes == [ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED] * 2
+    assert (await fetch(house.mine, "orders")).high_watermark == 0
+
+
 async def test_an_exact_repeat_is_answered_with_its_first_offset_and_stored_once(house: House) -> None:
     await house.topic()
     repeated = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
