@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from typing import Any
 
@@ -41,6 +42,12 @@ def _clean(key: str, value: Any) -> Any:
     return value
 
 
+def without_traceback(record: logging.LogRecord) -> bool:
+    """A filter for what strangers cause: the line tells what they sent, a traceback only our own way to it."""
+    record.exc_info = None
+    return True
+
+
 def logging_settings(*, level: str, as_json: bool) -> dict[str, Any]:
     """The `LOGGING` dictionary: standard and structlog loggers end in the same line format on stderr."""
     before: list[Any] = [
@@ -70,10 +77,12 @@ def logging_settings(*, level: str, as_json: bool) -> dict[str, Any]:
                 "processors": [*after, renderer],
             }
         },
+        "filters": {"without_traceback": {"()": lambda: without_traceback}},
         "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
         "root": {"handlers": ["stderr"], "level": level},
         "loggers": {
             "django.server": {"handlers": ["stderr"], "level": level, "propagate": False},
+            "django.security.DisallowedHost": {"filters": ["without_traceback"]},
             "kazoo": {"level": "WARNING"},
             "kafka": {"level": "WARNING"},
             "celery.beat": {"level": "WARNING"},

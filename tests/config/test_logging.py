@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from django.test import Client
 
 from config.logging import REDACTED, redact
 
@@ -34,3 +35,12 @@ def test_credentials_inside_texts_are_blanked(text: str, secret: str) -> None:
 def test_other_values_stay_as_they_are() -> None:
     event = {"event": "instance running", "instance": "ins-7k2m9qxa", "took_ms": 812}
     assert redact(None, "info", event) == event
+
+
+def test_a_foreign_host_header_is_one_line_without_a_traceback(
+    client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert client.get("/", headers={"host": "elsewhere.example"}).status_code == 400
+    lines = [record for record in caplog.records if record.name == "django.security.DisallowedHost"]
+    assert lines
+    assert [line.exc_info for line in lines] == [None] * len(lines)

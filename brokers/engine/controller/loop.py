@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence, Set
 import structlog
 
 from brokers.engine.cluster.current import CurrentImage
-from brokers.engine.cluster.errors import ClusterError, ControllerMoved, StoreUnavailable
+from brokers.engine.cluster.errors import ClusterError, Conflict, ControllerMoved, StoreUnavailable
 from brokers.engine.cluster.image import ClusterImage
 from brokers.engine.cluster.store import ClusterStore
 from brokers.engine.cluster.terms import ControllerTerm, StateWrite
@@ -211,6 +211,10 @@ class ControllerLoop:
             await work
         except ControllerMoved:
             raise
+        except Conflict as overtaken:
+            # Somebody else wrote meanwhile; what is left to do is decided from what they wrote.
+            log.info("topic_overtaken", topic=topic, reason=str(overtaken))
+            return TopicSettled(topic, succeeded=False)
         except (ClusterError, TreeError) as error:
             log.warning("topic_not_settled", topic=topic, reason=str(error))
             return TopicSettled(topic, succeeded=False)
