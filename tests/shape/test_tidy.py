@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -44,61 +45,91 @@ def name_of(file: Path) -> str:
     return file.relative_to(BASE_DIR).as_posix()
 
 
-def trees() -> Iterator[tuple[str, str, ast.Module]]:
-    for file in python_files():
-        text = file.read_text(encoding="utf-8")
-        yield name_of(file), text, ast.parse(text)
+@dataclass(frozen=True)
+class Survey:
+    """What one reading of a file tells all these tests."""
+
+    name: str
+    text: str
+    says_what_it_is: bool
+    function_lines: list[tuple[str, int]]
+    sleeps_outside_loops: list[int]
 
 
-def functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield node
+@cache
+def surveys() -> list[Survey]:
+    return [survey(name_of(file), file.read_text(encoding="utf-8")) for file in python_files()]
+
+
+def survey(name: str, text: str) -> Survey:
+    tree = ast.parse(text)
+    return Survey(
+        name=name,
+        text=text,
+        says_what_it_is=not text.strip() or ast.get_docstring(tree) is not None,
+        function_lines=[
+            (node.name, (node.end_lineno or node.lineno) - node.lineno + 1)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        ],
+        sleeps_outside_loops=sleeps_outside_loops(tree) if "time.sleep" in text else [],
+    )
+
+
+def sleeps_outside_loops(tree: ast.Module) -> list[int]:
+    loops = [node for node in ast.walk(tree) if isinstance(node, ast.While | ast.For | ast.AsyncFor)]
+    inside = {id(call) for loop in loops for call in ast.walk(loop)}
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and id(node) not in inside]
+    return [call.lineno for call in calls if ast.unparse(call.func) == "time.sleep"]
 
 
 def test_no_file_is_too_long() -> None:
-    too_long = {
-        name: lines for name, text, _ in trees() if (lines := text.count("\n")) > LONG_FILES.get(name, FILE_LINES_MAX)
-    }
+    lengths = {file.name: file.text.count("\n") for file in surveys()}
+    too_long = {name: lines for name, lines in lengths.items() if lines > LONG_FILES.get(name, FILE_LINES_MAX)}
     assert not too_long, f"split these by reason to exist (limit {FILE_LINES_MAX} lines): {too_long}"
 
 
 def test_no_function_is_too_long() -> None:
     too_long = {}
-    for name, _, tree in trees():
-        for function in functions(tree):
-            lines = (function.end_lineno or function.lineno) - function.lineno + 1
-            place = f"{name}:{function.name}"
-            usual = SCENARIO_LINES_MAX if name.startswith("tests/") else FUNCTION_LINES_MAX
+    for file in surveys():
+        usual = SCENARIO_LINES_MAX if file.name.startswith("tests/") else FUNCTION_LINES_MAX
+        for function, lines in file.function_lines:
+            place = f"{file.name}:{function}"
             if lines > LONG_FUNCTIONS.get(place, usual):
                 too_long[place] = lines
     assert not too_long, f"split these (limit {FUNCTION_LINES_MAX} lines): {too_long}"
 
 
 def test_every_module_says_what_it_is() -> None:
-    silent = [name for name, text, tree in trees() if text.strip() and not ast.get_docstring(tree)]
+    silent = [file.name for file in surveys() if not file.says_what_it_is]
     assert not silent, f"modules without a docstring: {silent}"
 
 
 def test_nothing_is_left_for_later() -> None:
-    found = {name: match.group(0) for name, text, _ in trees() if name != SELF and (match := LEFTOVERS.search(text))}
+    others = [file for file in surveys() if file.name != SELF]
+    found = {file.name: match.group(0) for file in others if (match := LEFTOVERS.search(file.text))}
     assert not found, f"finish or delete: {found}"
 
 
 def test_tests_wait_on_conditions_instead_of_sleeping() -> None:
     """A sleep is only for polling: inside a loop that has a deadline (see tests/support/waiting.py)."""
-    sleeping = []
-    for name, _, tree in trees():
-        if not name.startswith("tests/") or name.startswith("tests/support/"):
-            continue
-        loops = [node for node in ast.walk(tree) if isinstance(node, ast.While | ast.For | ast.AsyncFor)]
-        inside = {id(call) for loop in loops for call in ast.walk(loop)}
-        sleeping += [
-            f"{name}:{call.lineno}"
-            for call in ast.walk(tree)
-            if isinstance(call, ast.Call) and ast.unparse(call.func) == "time.sleep" and id(call) not in inside
-        ]
+    files = [
+        file for file in surveys() if file.name.startswith("tests/") and not file.name.startswith("tests/support/")
+    ]
+    sleeping = [f"{file.name}:{line}" for file in files for line in file.sleeps_outside_loops]
     assert not sleeping, f"wait on a condition with a deadline: {sleeping}"
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("time.sleep(1)", [1]),
+        ("while not done():\n    time.sleep(0.1)", []),
+        ("for _ in ():\n  pass\ntime.sleep(1)", [3]),
+    ],
+)
+def test_a_sleep_is_seen_where_nothing_is_polled(text: str, lines: list[int]) -> None:
+    assert survey("tests/x.py", text).sleeps_outside_loops == lines
 
 
 def test_every_room_of_the_engine_is_on_the_map() -> None:

@@ -44,19 +44,17 @@ def produce(
     end: int,
     entitled: Entitled | None = None,
 ) -> None:
-    """`buffer[start:end]` is the frame; the records are appended out of it before this returns, unless the coordinator
-    of their transaction is asked first.
-    """
+    """`buffer[start:end]` is the frame; its records are appended before this ends, or a coordinator is asked first."""
     engine = session.engine
     transactional_id, acks, timeout_ms, topics = decode_produce(buffer, body, end, version)
     client = session.client(client_id)
-    if transactional_id is not None and entitled is None:
+    if transactional_id is None:
+        entitled = _unnamed(buffer, topics)
+    elif entitled is None:
         again = partial(_produce_kept, session, version, correlation_id, client_id, body - start)
         entitled = entitle(session, client, version, transactional_id, topics, buffer, start, end, again)
         if entitled is None:
             return
-    elif entitled is None and _is_unnamed(buffer, topics):
-        entitled = nothing_allowed(topics, int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
     now_ms = engine.clock.now_ms()
     if now_ms - engine.pulse.beaten_ms > engine.pulse.pause_ms_max:
         engine.pulse.beat(now_ms)
@@ -117,17 +115,17 @@ def produce(
         session.channel.respond(encode_produce_response(version, correlation_id, answers, delay_ms), delay_ms)
 
 
-def _is_unnamed(buffer: memoryview, topics: Topics) -> bool:
-    """Whether one of several partitions is given a batch of a transaction that nobody names: REC-44 refuses all of
-    them. One alone is refused by its append.
+def _unnamed(buffer: memoryview, topics: Topics) -> Entitled | None:
+    """The refusal of a request with several partitions, one of which is given a batch of a transaction that nobody
+    names: REC-44 is for all of them. A partition alone is refused by its append.
     """
     if len(topics) == 1 and len(topics[0][1]) == 1:
-        return False
+        return None
     for _, wanted in topics:
         for _, start, end in wanted:
             if start >= 0 and claims_transaction(buffer[start:end]):
-                return True
-    return False
+                return nothing_allowed(topics, int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+    return None
 
 
 def _produce_kept(
