@@ -43,7 +43,9 @@ class Tree:
         return other
 
     def apply(self, op: Op) -> None:
-        if op.kind == CREATE:
+        if op.kind == WRITE:
+            self.put(op.node, op.position, op.data)
+        elif op.kind == CREATE:
             self.files.setdefault(op.child, bytearray())
             self._entries(op.node)[op.name] = op.child
         elif op.kind == MKDIR:
@@ -57,8 +59,6 @@ class Tree:
                 self._entries(op.target_node)[op.target] = moved
         elif op.kind == TRUNCATE:
             self.resize(op.node, op.position)
-        elif op.kind == WRITE:
-            self.put(op.node, op.position, op.data)
 
     def _entries(self, node: int) -> dict[str, int]:
         """Of a directory, which may itself not have a name that is durable."""

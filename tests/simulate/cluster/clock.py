@@ -9,6 +9,7 @@ from asyncio import events
 from collections import deque
 from collections.abc import Callable
 from heapq import heappop, heappush
+from itertools import count
 from typing import Any, Final
 
 US_PER_MS: Final = 1_000
@@ -63,20 +64,17 @@ class World:
         self.now_us = 0
         self.turn: ProcessLoop | None = None
         self._coming: list[tuple[int, int, Handle]] = []
-        self._asked = 0
+        self._numbers = count(1)
         self._ready: deque[Handle] = deque()
+        # A call that is made as soon as the present one is over.
+        self.soon: Callable[[Handle], object] = self._ready.append
 
     @property
     def now_ms(self) -> int:
         return self.now_us // US_PER_MS
 
-    def soon(self, handle: Handle) -> Handle:
-        self._ready.append(handle)
-        return handle
-
     def at(self, due_us: int, handle: Handle) -> Handle:
-        self._asked += 1
-        heappush(self._coming, (due_us, self._asked, handle))
+        heappush(self._coming, (due_us, next(self._numbers), handle))
         return handle
 
     def after(self, delay_us: int, call: Callable[..., object], *arguments: Any) -> Handle:
@@ -94,7 +92,8 @@ class World:
         self.now_us = end_us
 
     def _run_until(self, end_us: int) -> None:
-        ready, coming, take = self._ready, self._coming, self._take
+        """Most of a run is spent here, so nothing of the usual case is a function of its own."""
+        ready, coming = self._ready, self._coming
         calls = 0
         while True:
             if ready:
@@ -102,39 +101,38 @@ class World:
                 if calls > CALLS_AT_ONCE_MAX:
                     raise Livelock(f"{calls} calls at {self.now_ms} ms, the next ones {[_told(one) for one in ready]}")
                 handle = ready.popleft()
-                if handle.call is not None:
-                    take(handle, handle.call)
+                call = handle.call
+                if call is None:
+                    continue
             elif coming and coming[0][0] <= end_us:
                 due_us, _, handle = heappop(coming)
-                if handle.call is not None:
-                    if due_us > self.now_us:
-                        self.now_us = due_us
-                        calls = 0
-                    take(handle, handle.call)
+                call = handle.call
+                if call is None:
+                    continue
+                if due_us > self.now_us:
+                    self.now_us = due_us
+                    calls = 0
             else:
                 break
-
-    def _take(self, handle: Handle, call: Callable[..., object]) -> None:
-        """One call, unless its process is paused or over."""
-        loop = handle.loop
-        if loop is not self.turn:
-            self.turn = loop
-            if loop is not None:
-                events._set_running_loop(loop)
-        if loop is None:
-            call(*handle.arguments)
-        elif loop.is_paused and not loop.is_over:
-            loop.held.append(handle)
-        elif not loop.is_over:
-            loop.has_run = True
-            try:
+            loop = handle.loop
+            if loop is not self.turn:
+                self.turn = loop
+                if loop is not None:
+                    events._set_running_loop(loop)
+            if loop is None:
                 call(*handle.arguments)
-            except Killed:
-                loop.is_dying = True
-            if loop.is_dying:
-                # Also when a task kept `Killed` for itself.
-                self.turn = None
-                loop.on_death()
+            elif loop.is_still:
+                loop.hold(handle)
+            else:
+                loop.has_run = True
+                try:
+                    call(*handle.arguments)
+                except Killed:
+                    loop.is_dying = True
+                if loop.is_dying:
+                    # Also when a task kept `Killed` for itself.
+                    self.turn = None
+                    loop.on_death()
 
 
 def _told(handle: Handle) -> str:
@@ -156,11 +154,14 @@ class ProcessLoop(asyncio.AbstractEventLoop):
     def __init__(self, world: World, name: str, disk: Any = None, on_death: Callable[[], object] = _nothing) -> None:
         self._world = world
         self._soon = world.soon
+        self._at = world.at
         self.name = name
         self.disk = disk
         self.on_death = on_death
         self.is_over = False
         self.is_paused = False
+        # One of both.
+        self.is_still = False
         self.is_dying = False
         self.has_run = True
         self.held: list[Handle] = []
@@ -169,23 +170,29 @@ class ProcessLoop(asyncio.AbstractEventLoop):
     # -- whether it runs -----------------------------------------------------------------------------------------------
 
     def pause(self) -> None:
-        self.is_paused = True
+        self.is_paused = self.is_still = True
 
     def resume(self, *, messages_first: bool) -> None:
         """What was held comes now: in its order, or first what lies in the sockets and then what is overdue."""
         self.is_paused = False
+        self.is_still = self.is_over
         held, self.held = self.held, []
         if messages_first:
             held.sort(key=lambda handle: not handle.is_message)
         for handle in held:
             self._world.soon(handle)
 
+    def hold(self, handle: Handle) -> None:
+        """A call whose time came while the process stands still."""
+        if not self.is_over:
+            self.held.append(handle)
+
     def end(self) -> None:
-        self.is_over = True
+        self.is_over = self.is_still = True
         self.held.clear()
 
     def message_at(self, due_us: int, call: Callable[..., object], *arguments: Any) -> Handle:
-        return self._world.at(due_us, Message(self, call, arguments))
+        return self._at(due_us, Message(self, call, arguments))
 
     # -- what asyncio asks of a loop -----------------------------------------------------------------------------------
 
@@ -193,16 +200,18 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         return self._world.now_us / US_PER_S
 
     def call_soon(self, callback: Callable[..., object], *args: Any, context: Any = None) -> Any:  # type: ignore[override]
-        return self._soon(Handle(self, callback, args))
+        handle = Handle(self, callback, args)
+        self._soon(handle)
+        return handle
 
     def call_later(self, delay: float, callback: Callable[..., object], *args: Any, context: Any = None) -> Any:  # type: ignore[override]
         due_us = self._world.now_us + max(0, round(delay * US_PER_S))
-        return self._world.at(due_us, Handle(self, callback, args))
+        return self._at(due_us, Handle(self, callback, args))
 
     def call_at(self, when: float, callback: Callable[..., object], *args: Any, context: Any = None) -> Any:  # type: ignore[override]
         # Never early: who finds that its time has not come would ask for the same time again.
         due_us = max(self._world.now_us, int(when * US_PER_S) + 1)
-        return self._world.at(due_us, Handle(self, callback, args))
+        return self._at(due_us, Handle(self, callback, args))
 
     def create_future(self) -> asyncio.Future[Any]:
         return asyncio.Future(loop=self)

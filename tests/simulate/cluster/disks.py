@@ -43,6 +43,14 @@ class ProcessDisk(Disk):
         return f"inode {node}"
 
     def _do(self, op: Op, act: Callable[[], Any]) -> Any:
+        self._may(op)
+        answer = act()
+        self.tree.apply(op)
+        self.ops.append(op)
+        return answer
+
+    def _may(self, op: Op) -> None:
+        """Raises what comes of this operation instead."""
         if self.is_dead:
             raise Killed
         if self.dies_in is not None:
@@ -51,7 +59,6 @@ class ProcessDisk(Disk):
                 self._die()
         if self.fails and op.kind == SYNC:
             raise OSError(errno.EIO, "simulated")
-        return super()._do(op, act)
 
     def _write(self, real: Real, fd: int, data: Any) -> int:
         if self.dies_in == 0 and len(data) > 1 and fd in self._nodes and not self.is_dead:

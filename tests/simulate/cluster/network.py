@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable
 from typing import Any, Final
 
-from tests.simulate.cluster.clock import US_PER_MS, Handle, ProcessLoop, World
+from tests.simulate.cluster.clock import US_PER_MS, Handle, Message, ProcessLoop, World
 
 # Where a process is: brokers by their id, ZooKeeper, the clients.
 Place = int
@@ -91,7 +91,7 @@ class Way:
         self.is_closed = False
 
     def send(self, message: Any) -> None:
-        if self._waiting or self.ends in self._network.cut:
+        if self._waiting or (self._network.cut and self.ends in self._network.cut):
             self._waiting.append(message)
         else:
             self._post(message)
@@ -106,7 +106,7 @@ class Way:
         if self._loop is None:
             world.at(due_us, Handle(None, self._arrive, (message,)))
         else:
-            self._loop.message_at(due_us, self._arrive, message)
+            world.at(due_us, Message(self._loop, self._arrive, (message,)))
 
     def _arrive(self, message: Any) -> None:
         if not self.is_closed:
