@@ -68,22 +68,41 @@ def main() -> int:
     parser.add_argument("--part", choices=sorted(PARTS), default="log")
     parser.add_argument("--seed", type=int, default=None, help="of the first run; drawn and printed if it is not given")
     parser.add_argument("--steps", type=int, default=STEPS)
+    parser.add_argument("--go-on", action="store_true", help="behind a seed that fails; all are named at the end")
     options = parser.parse_args()
     seed = random.randrange(1 << 32) if options.seed is None else options.seed
     print(f"{options.part}: {options.steps} steps from seed {seed}", flush=True)
+    failed = _run_from(seed, options)
+    if failed:
+        print(f"promises broken by {len(failed)} seeds: {' '.join(map(str, failed))}")
+    return 1 if failed else 0
+
+
+def _run_from(first_seed: int, options: argparse.Namespace) -> list[int]:
+    """Seeds one after the other until the steps are taken; answers those that failed."""
     steps_of_run = STEPS_OF_RUN[options.part]
-    started_s, taken = time.monotonic(), 0
+    began_s, began_cpu_s = time.monotonic(), time.process_time()
+    failed: list[int] = []
+    taken, seed = 0, first_seed
     while taken < options.steps:
+        steps = min(steps_of_run, options.steps - taken)
         try:
-            taken += simulate(options.part, seed, min(steps_of_run, options.steps - taken))
+            simulate(options.part, seed, steps)
         except Exception as failure:
+            failed.append(seed)
             print(f"seed {seed} fails: {type(failure).__name__}: {failure}", *failure.__notes__, sep="\n")
-            print(f"again: make simulate PART={options.part} SEED={seed} STEPS={steps_of_run}")
-            return 1
+            print(f"again: make simulate PART={options.part} SEED={seed} STEPS={steps_of_run}", flush=True)
+            if not options.go_on:
+                return failed
+        taken += steps
         seed += 1
-    took_s = time.monotonic() - started_s
-    print(f"{taken} steps, {taken / took_s:.0f} a second, every promise kept")
-    return 0
+    took_s, took_cpu_s = time.monotonic() - began_s, time.process_time() - began_cpu_s
+    kept = "" if failed else ", every promise kept"
+    print(
+        f"{seed - first_seed} seeds, {taken} steps, {taken / took_s:.0f} a second, "
+        f"{taken / took_cpu_s:.0f} a second of CPU{kept}"
+    )
+    return failed
 
 
 if __name__ == "__main__":
