@@ -16,6 +16,7 @@ CONFIG_CHANGES = "/config/changes"
 DELETE_TOPICS = "/admin/delete_topics"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 CONSUMERS = "/consumers"
+BROKER_CONFIGS = "/config/brokers"
 INSTANCES = "/ckafka/instances"
 INSTANCE_ACKS = "/ckafka/acks"
 INSTANCE_PORTS = "/ckafka/ports"
@@ -38,7 +39,7 @@ PERSISTENT_AT_START = (
     "/config/topics",
     "/config/clients",
     "/config/users",
-    "/config/brokers",
+    BROKER_CONFIGS,
     "/config/ips",
     INSTANCES,
     INSTANCE_ACKS,
@@ -74,6 +75,15 @@ def partition_state(internal_name: str, index: int) -> str:
 
 def topic_config(internal_name: str) -> str:
     return f"/config/topics/{internal_name}"
+
+
+def broker_config_entity(broker_id: int | None) -> str:
+    """Below `/config`: what operators set for one running broker, or (None) for all of them (ZK-13)."""
+    return f"brokers/{DEFAULT_ENTITY if broker_id is None else broker_id}"
+
+
+def broker_config(broker_id: int | None) -> str:
+    return f"/config/{broker_config_entity(broker_id)}"
 
 
 def topic_deletion(internal_name: str) -> str:

@@ -11,6 +11,7 @@ import structlog
 
 from brokers.contract.documents import BrokerDocument
 from brokers.engine import lifecycle
+from brokers.engine.assembly import dynamic
 from brokers.engine.assembly.admin import AdminPort
 from brokers.engine.assembly.cleaning import LogCleaning
 from brokers.engine.assembly.coordination import Coordination
@@ -48,6 +49,7 @@ from brokers.engine.replication.link import SocketLink
 from brokers.engine.replication.ports import LinkOwner
 from brokers.engine.replication.relays import Behalf
 from brokers.engine.storage.compaction import settings as cleaner_settings
+from brokers.engine.storage.compaction.settings import THREADS_MAX
 from brokers.engine.storage.directories import DirectoryRefused
 from brokers.engine.telemetry.admin_http import AdminServer
 from brokers.engine.throttling.books import Books
@@ -124,7 +126,8 @@ class Broker:
         self.listeners = Listeners(
             loop, _listener_limits(config), NetworkReports(self.clock.monotonic_ms), self.readers
         )
-        # The order of subscriptions is the order of dependence: what is led, what it may use, then who may come in.
+        # The order of subscriptions is the order of dependence: what is set, led, may be used, then who comes in.
+        self.dynamic = dynamic.DynamicSettings(config, self.engine)
         self.replication = Replication(
             config, self.engine, self.watcher, lambda: self.session.broker_epoch, self._connect
         )
@@ -216,6 +219,7 @@ class Broker:
         for topic, partition, reason in report.refused:
             log.error("log_not_opened", topic=topic, partition=partition, reason=reason)
         self.metering.keep()
+        dynamic.plug(self.dynamic, self.engine, self.replication, self.controller)
         try:
             await self.session.start()
         except ClusterError as error:
@@ -235,8 +239,9 @@ class Broker:
         cleaning = cleaner_settings.from_overrides(self.config.overrides)
         if cleaning.enabled:
             cleaner = LogCleaning(self.table, cleaning, self.clock.now_ms)
-            for _ in range(cleaning.threads):
-                periodic.keep(cleaner.run())
+            dynamic.plug_cleaning(self.dynamic, cleaner)
+            for number in range(THREADS_MAX):
+                periodic.keep(cleaner.run(number))
         periodic.aligned(USAGE_INTERVAL_MS, self.clock.now_ms, self.metering.report)
         self.disks.keep_going(periodic)
         periodic.every(SWEEP_INTERVAL_MS / 1000, self.listeners.sweep)

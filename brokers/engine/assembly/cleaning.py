@@ -42,10 +42,24 @@ class LogCleaning:
         self._now_ms = now_ms
         self._cleaner = Cleaner(table, settings)
         self._writing = asyncio.Lock()
+        self._changed = asyncio.Event()
 
-    async def run(self) -> None:
-        """Cleans whatever is due, then waits `log.cleaner.backoff.ms`, for ever."""
+    def use(self, settings: CleanerSettings) -> None:
+        """What is under way ends as it began."""
+        self._settings = settings
+        self._cleaner.use(settings)
+        # Whoever waits for a turn looks again.
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def run(self, number: int = 0) -> None:
+        """The thread of this number: cleans whatever is due, then waits `log.cleaner.backoff.ms`, for ever. It rests
+        while there shall be fewer (`log.cleaner.threads`).
+        """
         while True:
+            if number >= self._settings.threads:
+                await self._changed.wait()
+                continue
             work = self._plan()
             if work is not None:
                 await self._clean_all(work)

@@ -45,6 +45,7 @@ class Replication:
         def call_later(delay_ms: int, callback: Callable[[], object]) -> asyncio.TimerHandle:
             return loop.call_later(delay_ms / 1000, callback)
 
+        self.follower_throttle = ReplicationThrottle(config.follower_throttle_bytes_per_s)
         self.fetchers = Fetchers(
             broker_id=config.broker_id,
             broker_epoch=broker_epoch,
@@ -52,7 +53,7 @@ class Replication:
             clock=clock,
             connect=connect,
             call_later=call_later,
-            throttle=ReplicationThrottle(config.follower_throttle_bytes_per_s),
+            throttle=self.follower_throttle,
         )
         self.roles = Roles(
             broker_id=config.broker_id,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from brokers.contract.documents import InstanceDocument
+from brokers.engine.cluster.broker_configs import BrokerConfigs
 from brokers.engine.cluster.quota_image import QuotaImage
 
 NO_LEADER = -1
@@ -119,6 +120,7 @@ class ClusterImage:
     instances: Mapping[str, InstanceImage] = field(default_factory=dict)
     topics_by_id: Mapping[bytes, TopicImage] = field(default_factory=dict)
     quotas: QuotaImage = field(default_factory=QuotaImage)
+    broker_configs: BrokerConfigs = field(default_factory=BrokerConfigs)
     config_change: int = field(default=NO_CHANGE, compare=False)
 
     @cached_property
@@ -135,6 +137,7 @@ class ClusterImage:
         topics: Mapping[str, TopicImage | None] | None = None,
         instances: Mapping[str, InstanceDocument | None] | None = None,
         quotas: QuotaImage | None = None,
+        broker_configs: BrokerConfigs | None = None,
         config_change: int | None = None,
     ) -> ClusterImage:
         """The next picture. `topics` and `instances` name what changed, None meaning gone; `brokers` is the full
@@ -154,6 +157,7 @@ class ClusterImage:
             topics_by_id=next_by_id,
             instances=_apply_instances(self, next_topics, topics or {}, instances or {}),
             quotas=next_quotas.without(gone) if gone else next_quotas,
+            broker_configs=self.broker_configs if broker_configs is None else broker_configs,
             config_change=self.config_change if config_change is None else config_change,
         )
 

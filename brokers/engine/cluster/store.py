@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from brokers.contract.documents import BrokerDocument, InstanceAck
 from brokers.engine.cluster import (
+    broker_config_writes,
     client_quotas,
     controller_writes,
     election_writes,
@@ -134,6 +135,14 @@ class ClusterStore:
         A picture shows it as soon as its `config_change` has come to the one answered.
         """
         return await topic_admin.alter_config(self.tree, image, instance_id=instance_id, name=name, change=change)
+
+    # --- brokers ------------------------------------------------------------------------------------------------
+
+    async def alter_broker_config(
+        self, broker_id: int | None, change: broker_config_writes.Change
+    ) -> broker_config_writes.AlteredBrokerConfig:
+        """As `alter_topic_config`, for what operators set for one running broker, or for all of them (None)."""
+        return await broker_config_writes.alter(self.tree, broker_id, change)
 
     # --- where replicas are and who leads ------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 import structlog
 
 from brokers.contract import documents, paths
-from brokers.engine.cluster import changes, loader
+from brokers.engine.cluster import broker_config_loader, changes, loader
 from brokers.engine.cluster.current import CurrentImage
 from brokers.engine.cluster.errors import StoreUnavailable
 from brokers.engine.cluster.image import NO_CHANGE, ClusterImage
@@ -25,6 +25,8 @@ from brokers.engine.cluster.tree import Node, Tree
 log = structlog.get_logger(__name__)
 
 RETRY_DELAY_S = 0.5
+# Both logs speak of `brokers/<id>`: the one of registrations, the other of what operators set. This is the other's.
+_BROKER_CONFIG = "config/brokers/"
 
 
 class Part(enum.Enum):
@@ -128,6 +130,10 @@ class ClusterWatcher:
         instances = [name for kind, name in _split(entities) if kind == "instances"]
         quota_paths = [path for path in entities if path.startswith(("users/", "clients/"))]
         quotas = await loader.read_quotas(self._tree, quota_paths) if quota_paths else {}
+        configured = broker_config_loader.ids_of(
+            path.removeprefix(_BROKER_CONFIG) for path in entities if path.startswith(_BROKER_CONFIG)
+        )
+        broker_configs = await broker_config_loader.read(self._tree, configured) if configured else {}
         self._current.publish(
             image.with_changes(
                 controller_id=controller,
@@ -136,6 +142,7 @@ class ClusterWatcher:
                 topics=await loader.read_topics(self._tree, topics, image.topics) if topics else None,
                 instances=await loader.read_instances(self._tree, instances) if instances else None,
                 quotas=image.quotas.with_changes(quotas) if quotas else None,
+                broker_configs=image.broker_configs.with_changes(broker_configs) if broker_configs else None,
                 config_change=config_change,
             )
         )
@@ -157,6 +164,8 @@ class ClusterWatcher:
             if id in before.instances:
                 instances[id] = before.instances[id].document
         quotas = await loader.read_quotas(self._tree, await loader.list_quota_entities(self._tree))
+        configured = broker_config_loader.ids_of(await self._tree.children(paths.BROKER_CONFIGS) or [])
+        broker_configs = await broker_config_loader.read(self._tree, configured)
         return ClusterImage(before.cluster_id).with_changes(
             controller_id=controller,
             controller_epoch=epoch,
@@ -164,6 +173,7 @@ class ClusterWatcher:
             topics=topics,
             instances=instances,
             quotas=QuotaImage().with_changes(quotas),
+            broker_configs=before.broker_configs.only(configured).with_changes(broker_configs),
             config_change=config_change,
         )
 
@@ -198,9 +208,14 @@ def _named_entities(part: Part, path: str, node: Node) -> list[str]:
     try:
         if part is Part.CHANGES:
             return loader.understand(path, node, documents.change_from_json)
-        return [loader.understand(path, node, documents.config_change_from_json)]
+        return [loader.understand(path, node, _config_entity)]
     except loader.Malformed:
         return []
+
+
+def _config_entity(raw: bytes) -> str:
+    entity = documents.config_change_from_json(raw)
+    return f"config/{entity}" if entity.startswith("brokers/") else entity
 
 
 def _split(entities: Iterable[str]) -> list[tuple[str, str]]:

@@ -24,6 +24,7 @@ from brokers.engine.controller.events import (
     Instruction,
     LookAgain,
     PictureChanged,
+    PolicyChanged,
     StatesWritten,
     TopicSettled,
     WriteStates,
@@ -48,6 +49,9 @@ def decide(state: ControllerState, event: Event) -> Decision:
             return replace(state, term=None, awaited={}, busy=frozenset()), []
         case PictureChanged(image):
             return _picture_changed(state, image)
+        case PolicyChanged(policy):
+            state = replace(state, policy=policy)
+            return (state, []) if state.term is None else _decide_topics(state, state.image.topics.values(), "policy")
         case StatesWritten(written, lost):
             return _states_written(state, written, lost)
         case TopicSettled(topic, succeeded):

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from brokers.engine.cluster.image import ClusterImage, TopicImage
 from brokers.engine.cluster.terms import ControllerTerm, StateWrite
+from brokers.engine.controller.policy import Policy
 
 # --- events ---------------------------------------------------------------------------------------------------------
 
@@ -33,6 +34,13 @@ class PictureChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class PolicyChanged:
+    """Operators chose otherwise: what waited for lack of a choice may be decided."""
+
+    policy: Policy
+
+
+@dataclass(frozen=True, slots=True)
 class StatesWritten:
     """`written` maps to the version each state node has now; `lost` were overtaken by somebody else's write."""
 
@@ -53,7 +61,7 @@ class BalanceDue:
     """Time to look whether leaders are where they should be (REP-31)."""
 
 
-Event = Elected | Deposed | PictureChanged | StatesWritten | TopicSettled | BalanceDue
+Event = Elected | Deposed | PictureChanged | PolicyChanged | StatesWritten | TopicSettled | BalanceDue
 
 # --- instructions ---------------------------------------------------------------------------------------------------
 

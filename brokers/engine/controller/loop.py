@@ -34,6 +34,7 @@ from brokers.engine.controller.events import (
     Instruction,
     LookAgain,
     PictureChanged,
+    PolicyChanged,
     StatesWritten,
     TopicSettled,
     WriteStates,
@@ -63,6 +64,7 @@ class ControllerLoop:
         policy: Policy = DEFAULT,
     ) -> None:
         self.state = ControllerState(broker_id=broker_id, image=current.image, policy=policy)
+        self._policy = policy
         self._store = store
         self._watcher = watcher
         self._current = current
@@ -73,6 +75,11 @@ class ControllerLoop:
         self._wake = asyncio.Event()
         self._wake.set()
         current.subscribe(self._on_picture)
+
+    def use_policy(self, policy: Policy) -> None:
+        """Operators chose otherwise: decided on from the next step on."""
+        self._policy = policy
+        self._wake.set()
 
     @property
     def is_controller(self) -> bool:
@@ -118,6 +125,8 @@ class ControllerLoop:
         elif term is not None and is_over(term, image):
             await self._carry(Deposed(f"broker {image.controller_id} holds epoch {image.controller_epoch}"))
         await self._carry(PictureChanged(image))
+        if self.state.policy != self._policy:
+            await self._carry(PolicyChanged(self._policy))
         if self.state.term is None and should_stand(image, self.state.broker_id, unsure=self._unsure):
             elected = await self._stand()
             if elected is not None:

@@ -1,4 +1,4 @@
-"""AlterConfigs and IncrementalAlterConfigs of topics. The brokers' own settings are the operator's.
+"""AlterConfigs and IncrementalAlterConfigs of topics. The brokers' own settings are the operator's (`broker_configs`).
 
 Of the older call what is given is all that is set: every other key goes back to its default, but for what the operator
 set on a topic, which is not a tenant's to take away.
@@ -12,6 +12,8 @@ from typing import TypeVar
 
 from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.cluster.image import TopicImage
+from brokers.engine.handlers import broker_configs
+from brokers.engine.handlers.config_changes import APPEND, DELETE, SET, SUBTRACT, listed
 from brokers.engine.handlers.configs import BROKER, RESOURCES_MAX, check_kind, find_topic
 from brokers.engine.handlers.context import Call
 from brokers.engine.handlers.own_writes import until_seen
@@ -31,8 +33,6 @@ from brokers.engine.protocol.messages.configs import (
     IncrementalAlterConfigsResponse,
 )
 
-SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
-
 AnyResource = TypeVar("AnyResource", AlterConfigsResource, IncrementalAlterConfigsResource)
 AnyAnswer = TypeVar("AnyAnswer", AlterConfigsResourceResponse, IncrementalAlterConfigsResourceResponse)
 Change = Callable[[dict[str, str]], dict[str, str]]
@@ -40,7 +40,13 @@ Change = Callable[[dict[str, str]], dict[str, str]]
 
 async def alter_configs(call: Call, request: AlterConfigsRequest) -> AlterConfigsResponse:
     async def replace(resource: AlterConfigsResource) -> int | None:
-        topic = _checked(call, resource, lacks_value=any(config.value is None for config in resource.configs))
+        _check(call, resource, lacks_value=any(config.value is None for config in resource.configs))
+        if resource.resource_type == BROKER:
+            given = {config.name: config.value or "" for config in resource.configs}
+            return await broker_configs.replace(
+                call, resource.resource_name, given, validate_only=request.validate_only
+            )
+        topic = _topic(call, resource)
         change = _replacement(call, {config.name: config.value for config in resource.configs})
         return await _write(call, resource.resource_name, topic, change, validate_only=request.validate_only)
 
@@ -54,7 +60,12 @@ async def incremental_alter_configs(
 ) -> IncrementalAlterConfigsResponse:
     async def alter(resource: IncrementalAlterConfigsResource) -> int | None:
         lacks_value = any(each.value is None and each.config_operation != DELETE for each in resource.configs)
-        topic = _checked(call, resource, lacks_value=lacks_value)
+        _check(call, resource, lacks_value=lacks_value)
+        if resource.resource_type == BROKER:
+            return await broker_configs.alter(
+                call, resource.resource_name, resource.configs, validate_only=request.validate_only
+            )
+        topic = _topic(call, resource)
 
         def change(present: dict[str, str]) -> dict[str, str]:
             is_operator = call.view.instance_id is None
@@ -99,16 +110,18 @@ async def _each(
     return answers
 
 
-def _checked(
-    call: Call, resource: AlterConfigsResource | IncrementalAlterConfigsResource, *, lacks_value: bool
-) -> TopicImage:
-    """The topic that is to be altered. Checked in the order in which Kafka does; raises Wrong."""
-    if resource.resource_type == BROKER:
+def _check(call: Call, resource: AlterConfigsResource | IncrementalAlterConfigsResource, *, lacks_value: bool) -> None:
+    """What any kind of resource has to keep to, in the order in which Kafka looks; raises Wrong."""
+    if resource.resource_type == BROKER and call.view.instance_id is not None:
         raise Wrong(ErrorCode.POLICY_VIOLATION, "Broker settings are the operator's.")
     if len({config.name for config in resource.configs}) != len(resource.configs):
         raise Wrong(ErrorCode.INVALID_REQUEST, "A configuration is given twice.")
     if lacks_value:
         raise Wrong(ErrorCode.INVALID_REQUEST, "A configuration is given without a value.")
+
+
+def _topic(call: Call, resource: AlterConfigsResource | IncrementalAlterConfigsResource) -> TopicImage:
+    """The topic that is to be altered; raises Wrong."""
     check_kind(resource.resource_type)
     if not resource.resource_name:
         raise Wrong(ErrorCode.INVALID_REQUEST, "Topics have no defaults of their own that could be changed.")
@@ -196,10 +209,4 @@ def _listed(after: dict[str, str], defaults: Mapping[str, str], change: Incremen
     if setting is not None and setting.type is not ValueType.LIST:
         raise Wrong(ErrorCode.INVALID_CONFIG, f"{change.name} is not a list.")
     present = after.get(change.name, defaults.get(change.name, setting.default if setting else ""))
-    words = [word for word in present.split(",") if word]
-    given = [word.strip() for word in (change.value or "").split(",") if word.strip()]
-    if change.config_operation == APPEND:
-        words += [word for word in given if word not in words]
-    else:
-        words = [word for word in words if word not in given]
-    return topic_config.check_value(change.name, ",".join(words))
+    return topic_config.check_value(change.name, listed(present, change))

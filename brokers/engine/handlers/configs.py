@@ -1,4 +1,6 @@
-"""DescribeConfigs of topics, and of brokers as far as it concerns a tenant's topics."""
+"""DescribeConfigs of topics, and of brokers as far as it concerns a tenant's topics; operators see all of a broker
+(`broker_configs`).
+"""
 
 from __future__ import annotations
 
@@ -6,11 +8,14 @@ from typing import Final
 
 from brokers.engine.access.authorizer import Operation, decide
 from brokers.engine.cluster.image import TopicImage
+from brokers.engine.handlers import broker_configs
+from brokers.engine.handlers.broker_configs import DOCUMENTED_FROM
+from brokers.engine.handlers.broker_settings import SETTINGS as BROKER_SETTINGS
 from brokers.engine.handlers.context import Call
 from brokers.engine.handlers.topics import Wrong
 from brokers.engine.partitions import topic_config
 from brokers.engine.partitions.topic_config import ConfigSource, DescribedSetting
-from brokers.engine.partitions.topic_settings import ValueType
+from brokers.engine.partitions.topic_settings import Setting, ValueType
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.configs import (
     DescribeConfigsRequest,
@@ -25,7 +30,6 @@ from instances.naming import is_valid_topic_name
 TOPIC, BROKER = 2, 4
 RESOURCES_MAX: Final = 1_000
 BROKER_TEXT: Final = "Set by the operator or with the instance; topics may have a value of their own."
-_DOCUMENTED_FROM: Final = 3
 
 
 def describe_configs(call: Call, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
@@ -39,10 +43,13 @@ def _describe(call: Call, request: DescribeConfigsRequest, resource: DescribeCon
     code, message = 0, None
     try:
         if resource.resource_type == BROKER:
-            _check_broker(call, resource.resource_name)
             wanted = set(resource.configuration_keys or ())
-            # The defaults that all brokers share have no entry of their own.
-            lines = broker_lines(call, request) if resource.resource_name else []
+            if call.view.instance_id is None:
+                lines = broker_configs.described(call, request, resource.resource_name)
+            else:
+                _check_broker(call, resource.resource_name)
+                # What all brokers share has no entry of its own for a tenant.
+                lines = broker_lines(call, request) if resource.resource_name else []
             configs = [line for line in lines if not wanted or line.name in wanted]
         else:
             check_kind(resource.resource_type)
@@ -88,29 +95,39 @@ def find_topic(call: Call, name: str) -> TopicImage:
 
 
 def _line(call: Call, request: DescribeConfigsRequest, line: DescribedSetting) -> DescribeConfigsResourceResult:
-    setting = line.setting
-    synonyms = []
-    if request.include_synonyms:
-        defaults = call.engine.topic_defaults
-        if line.source is ConfigSource.TOPIC:
-            synonyms.append(_synonym(setting.name, line.value, ConfigSource.TOPIC))
-        if setting.name in defaults:
-            synonyms.append(_synonym(setting.broker_key, defaults[setting.name], ConfigSource.STATIC_BROKER))
-        if not setting.default_elsewhere:
-            synonyms.append(_synonym(setting.broker_key, setting.default, ConfigSource.DEFAULT))
+    setting, source = line.setting, line.source
+    beneath = _beneath(call, setting)
+    if source is not ConfigSource.TOPIC and beneath:
+        source = ConfigSource(beneath[0].source)
+    own = [_synonym(setting.name, line.value, source)] if source is ConfigSource.TOPIC else []
     return DescribeConfigsResourceResult(
         name=setting.name,
         value=line.value,
         read_only=setting.read_only,
-        is_default=line.source is ConfigSource.DEFAULT,
-        config_source=int(line.source),
+        is_default=source is ConfigSource.DEFAULT,
+        config_source=int(source),
         is_sensitive=False,
-        synonyms=synonyms,
+        synonyms=[*own, *beneath] if request.include_synonyms else [],
         config_type=int(setting.type),
         documentation=(
-            setting.documentation if request.include_documentation and call.version >= _DOCUMENTED_FROM else None
+            setting.documentation if request.include_documentation and call.version >= DOCUMENTED_FROM else None
         ),
     )
+
+
+def _beneath(call: Call, setting: Setting) -> list[DescribeConfigsSynonym]:
+    """What holds where a topic says nothing. A tenant sees that the operator set something; since when, and whether for
+    one broker or for all, is the operator's to know.
+    """
+    if call.view.instance_id is None and setting.broker_key in BROKER_SETTINGS:
+        return broker_configs.synonyms(call.engine.broker_layers.origins(BROKER_SETTINGS[setting.broker_key]))
+    defaults = call.engine.topic_defaults
+    found = []
+    if setting.name in defaults:
+        found.append(_synonym(setting.broker_key, defaults[setting.name], ConfigSource.STATIC_BROKER))
+    if not setting.default_elsewhere:
+        found.append(_synonym(setting.broker_key, setting.default, ConfigSource.DEFAULT))
+    return found
 
 
 def broker_lines(call: Call, request: DescribeConfigsRequest) -> list[DescribeConfigsResourceResult]:
@@ -147,7 +164,7 @@ def _broker_line(
         is_sensitive=False,
         synonyms=[_synonym(name, value, source)] if request.include_synonyms else [],
         config_type=int(kind),
-        documentation=BROKER_TEXT if request.include_documentation and call.version >= _DOCUMENTED_FROM else None,
+        documentation=BROKER_TEXT if request.include_documentation and call.version >= DOCUMENTED_FROM else None,
     )
 
 

@@ -21,7 +21,9 @@ from brokers.engine.cluster.store import ClusterStore
 from brokers.engine.coordinators.runtime import Runtime
 from brokers.engine.coordinators.settings import CoordinatorSettings, from_overrides
 from brokers.engine.deadlines import Deadlines
+from brokers.engine.handlers.broker_settings import BrokerLayers
 from brokers.engine.handlers.durable_starts import DurableStarts
+from brokers.engine.partitions.confirming import Confirmations
 from brokers.engine.partitions.follower_session import FollowerSession
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import PartitionTable
@@ -115,6 +117,10 @@ class Totals:
     delays: int = 0
 
 
+def _anything_goes(_effective: Mapping[str, str]) -> None:
+    """Before the assembly has plugged in who takes settings over."""
+
+
 def _nobody_to_tell(partition: Partition) -> None:
     """Before the assembly has plugged in who writes ISRs."""
 
@@ -144,12 +150,17 @@ class Engine:
     # Each follower's fetches from this broker, by its id.
     followers: dict[int, FollowerSession] = field(default_factory=dict)
     sessions_made: int = 0
+    # Who must know that this broker still leads, and waits for its followers to say so.
+    confirmations: Confirmations = field(default_factory=Confirmations)
     # What this leader sends to replicas that their topics want to be copied slowly.
     replication_throttle: ReplicationThrottle = field(default_factory=ReplicationThrottle)
     # Whoever appends for a client looks here first.
     pulse: Pulse = field(default_factory=lambda: Pulse(0, NEVER_MS))
     # Told of a partition led here when a follower outside of its ISR has everything.
     may_join_isr: Callable[[Partition], object] = _nobody_to_tell
+    # What is set for this broker, and what of it cannot be in force together: raises SettingsWrong.
+    broker_layers: BrokerLayers = field(default_factory=BrokerLayers)
+    check_settings: Callable[[Mapping[str, str]], object] = _anything_goes
     coordination: CoordinatorSettings = field(default_factory=lambda: from_overrides({}))
     # What this broker coordinates; None until the assembly has plugged it in.
     groups: Runtime[Any] | None = None

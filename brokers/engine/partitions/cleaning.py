@@ -88,6 +88,10 @@ class Cleaner:
         for root in {partition.log.root for partition in table if not partition.offline}:
             self._load(root)
 
+    def use(self, settings: CleanerSettings) -> None:
+        """From the next run on."""
+        self._settings = settings
+
     def _load(self, root: Path) -> None:
         try:
             found = checkpoints.read_offsets(root / CHECKPOINT, root)

@@ -5,7 +5,8 @@ The table is the only one that creates, deletes or re-roles a partition.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import structlog
@@ -217,6 +218,13 @@ class PartitionTable(HeldLogs):
             self.directory_failed(failure)
             return
         self._remove_later([renamed], root.path, partition.config.file_delete_delay_ms, now_ms)
+
+    def use_defaults(self, defaults: Mapping[str, str], config_of: Callable[[str], Mapping[str, str]]) -> None:
+        """What topics without a word of their own go by, from the next batch on; `config_of` is a topic's own word."""
+        self.settings = replace(self.settings, defaults=defaults)
+        self._configs.clear()
+        for (topic, _), partition in self._partitions.items():
+            _configure(partition, self._config(config_of(topic)))
 
     def update_config(self, topic: str, config: Mapping[str, str]) -> None:
         """The topic's own settings changed; effective from the next batch."""

@@ -33,6 +33,8 @@ class ConfigSource(IntEnum):
     """As DescribeConfigs numbers them."""
 
     TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
 
@@ -84,6 +86,11 @@ _FORMS: dict[ValueType, Callable[[str], str]] = {
 }
 
 
+def formed(kind: ValueType, value: str) -> str:
+    """The value as it is kept. Raises ValueError for one that is none of its kind."""
+    return _FORMS[kind](value.strip())
+
+
 def check_writable(name: str, *, operator: bool = False) -> None:
     """Raises InvalidTopicConfig for a key that only the operator may touch."""
     if not operator and name in SETTINGS and SETTINGS[name].read_only:
@@ -100,7 +107,7 @@ def check_value(name: str, value: str | None, *, operator: bool = False) -> str:
         raise InvalidTopicConfig(f"Invalid value for configuration {name}: null or too long")
     value = value.strip()
     try:
-        value = _FORMS[setting.type](value)
+        value = formed(setting.type, value)
         acceptable = setting.accepts(value)
     except ValueError:
         raise InvalidTopicConfig(

@@ -221,3 +221,26 @@ def test_a_run_that_is_cancelled_leaves_nothing_behind(tmp_path: Path) -> None:
     assert _contents(partition) == before
     assert table.cleaned.failures == 0
     table.close()
+
+
+async def test_a_thread_rests_until_there_shall_be_so_many(tmp_path: Path) -> None:
+    """`log.cleaner.threads` while the broker runs, and a back-off that is another at once for who rested."""
+
+    class Looking(LogCleaning):
+        looked = 0
+
+        def _plan(self) -> Work | None:
+            self.looked += 1
+            return None
+
+    runner = Looking(opened(tmp_path), CleanerSettings(backoff_ms=1), Clock())
+    second = asyncio.create_task(runner.run(1))
+    await asyncio.sleep(0)
+    assert runner.looked == 0
+
+    async with asyncio.timeout(DEADLINE_S):
+        runner.use(CleanerSettings(threads=2, backoff_ms=1))
+        while runner.looked < 2:  # noqa: ASYNC110 (a fake that nobody tells of)
+            await asyncio.sleep(0)
+    second.cancel()
+    await asyncio.gather(second, return_exceptions=True)

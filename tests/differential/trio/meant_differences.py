@@ -14,6 +14,11 @@ DECIDED = "an outcome that is decided is told at once, not once every partition 
 WRONG_BROKER_FIRST = "who asks the wrong broker is told so, whatever else is wrong"
 ANY_BROKER = "every broker carries out what its operator asks for, the controller or not (decision 64)"
 
+RATES_ARE_SETTINGS = (
+    "rates of throttled replicas can be changed: they are not shown as read-only, nor without a default"
+)
+HONOURED = "a key that brokers do not go by is refused, instead of kept and shown without its value"
+
 
 def expected(script: str, label: str, recorded: Any) -> Any:
     """What our brokers should answer: the recorded answer, or what we mean to say instead."""
@@ -66,6 +71,20 @@ def _unknown_election(answer: Any) -> Any:
     return answer
 
 
+def _as_settings(answer: Any) -> Any:
+    """The lines of rates, of the one broker and of all."""
+    for whose, lines in answer.items():
+        for name, line in lines.items():
+            if name.endswith(".replication.throttled.rate"):
+                line[1] = False
+                line[4] += [[name, str(2**63 - 1), 5]] if whose == "A" else []
+    return answer
+
+
+def _refused(answer: Any) -> Any:
+    return [[42, *line[1:]] for line in answer]
+
+
 DIFFERENCES: tuple[Difference, ...] = (
     *(
         Difference("creation", f"create v*: {what}", AT_ONCE, _not_made)
@@ -101,5 +120,7 @@ DIFFERENCES: tuple[Difference, ...] = (
         "a version without an error for the whole answer has it for every partition, instead of nothing at all",
         lambda _: {"topics": [{"name": "trio.elsewhere", "partitions": [{"committed_offset": -1, "error_code": 16}]}]},
     ),
+    Difference("broker_configs", "*, then", RATES_ARE_SETTINGS, _as_settings),
+    Difference("broker_configs", "an unknown key*, only checked", HONOURED, _refused),
     Difference("reassignments", "list: at another broker", ANY_BROKER, lambda _: {}),
 )

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from brokers.contract import documents, paths
 from brokers.contract.documents import InstanceTopicDocument, PartitionStateDocument
 from brokers.engine.cluster import changes, errors
+from brokers.engine.cluster.broker_configs import BrokerConfigs
 from brokers.engine.cluster.current import CurrentImage
 from brokers.engine.cluster.image import ClusterImage
 from brokers.engine.cluster.quota_image import QuotaEntity
-from brokers.engine.cluster.tree import Create, Set
-from brokers.engine.cluster.watcher import ClusterWatcher
+from brokers.engine.cluster.tree import Create, Delete, Set
+from brokers.engine.cluster.watcher import ClusterWatcher, Part
 from tests.support.cluster import CLUSTER_ID, Member, instance_document, is_settled
 from tests.support.fake_store import FakeEnsemble
 
@@ -45,7 +46,9 @@ maybe_names = st.none() | st.sampled_from(["alice", "<default>", "用户", "a/b"
 @st.composite
 def steps(draw: st.DrawFn) -> Step:
     instance_id, name = draw(instances), draw(names)
-    kind = draw(st.sampled_from(["create", "delete", "grow", "config", "quota", "instance", "allow", "suspend"]))
+    kind = draw(
+        st.sampled_from(["create", "delete", "grow", "config", "quota", "instance", "allow", "suspend", "broker"])
+    )
     amount = draw(st.integers(1, 4))
     user, client = draw(maybe_names), draw(maybe_names)
     has_user = draw(st.booleans())
@@ -62,6 +65,9 @@ def steps(draw: st.DrawFn) -> Step:
             return await store.alter_topic_config(
                 image, instance_id=instance_id, name=name, change=lambda config: {**config, "retention.ms": str(amount)}
             )
+        if kind == "broker":
+            broker_id = None if has_user else amount
+            return await store.alter_broker_config(broker_id, lambda config: {**config, f"key{len(name)}": str(amount)})
         if kind == "quota":
             entity = QuotaEntity(has_user, user if has_user else None, True, client)
             limit = None if amount == 1 else float(amount)
@@ -197,6 +203,37 @@ async def test_a_malformed_document_changes_nothing_and_stops_nobody(path: str, 
     assert after.instances[INSTANCES[0]].document == before.instances[INSTANCES[0]].document
     await publish(member, INSTANCES[1])
     await member.until(lambda image: INSTANCES[1] in image.instances)
+    await member.stop()
+    assert member.fatal == []
+
+
+@pytest.mark.parametrize("body", [b"{", b"[]", b"\xff", b"null"])
+async def test_what_is_set_for_brokers_stays_in_force_while_its_document_makes_no_sense(body: bytes) -> None:
+    """QUO-75, also at the start of a session."""
+    ensemble = FakeEnsemble()
+    member = Member(ensemble.connect(), broker_id=1, controls=False)
+    await member.start()
+    await member.store.alter_broker_config(None, lambda _: {"a": "1"})
+    await member.store.alter_broker_config(1, lambda _: {"b": "2"})
+    known = BrokerConfigs({"a": "1"}, {1: {"b": "2"}})
+    await member.until(lambda image: image.broker_configs == known)
+    registered = member.image.brokers
+    for id in (None, 1):
+        await member.tree.commit(
+            [Set(paths.broker_config(id), body, None), changes.config_changed(paths.broker_config_entity(id))]
+        )
+    await member.tree.commit([Create(f"{paths.BROKER_CONFIGS}/one", b"{}")])
+    await quiet()
+    assert member.image.broker_configs == known
+    assert member.image.brokers is registered, "the log of settings says nothing of who is registered"
+    member.watcher.mark(Part.EVERYTHING)
+    await quiet()
+    assert member.image.broker_configs == known
+    await member.store.alter_broker_config(1, lambda config: {**config, "c": "3"})
+    await member.until(lambda image: image.broker_configs.own(1) == {"c": "3"})
+    await member.tree.commit([Delete(paths.broker_config(None), None)])
+    member.watcher.mark(Part.EVERYTHING)
+    await member.until(lambda image: image.broker_configs.of_all == {})
     await member.stop()
     assert member.fatal == []
 

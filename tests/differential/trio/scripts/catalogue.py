@@ -7,6 +7,7 @@ from typing import Final
 
 from tests.differential.trio.play import TrioPlayer
 from tests.differential.trio.scripts import (
+    broker_configs,
     creation,
     elections,
     elsewhere,
@@ -19,6 +20,7 @@ from tests.differential.trio.scripts import (
 )
 
 SCRIPTS: Final[dict[str, Callable[[TrioPlayer], None]]] = {
+    "broker_configs": broker_configs.script,
     "creation": creation.script,
     "elections": elections.script,
     "elsewhere": elsewhere.script,

@@ -1,0 +1,167 @@
+"""Settings that change while the broker runs: what the picture says of them is handed to whoever goes by it (QUO-60).
+
+Subscribed before everybody else, so that a picture's partitions are made with its settings. A value that cannot be is
+logged and ignored (QUO-75), and so are values that cannot be together: what was in force before stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import structlog
+
+from brokers.engine.assembly.cleaning import LogCleaning
+from brokers.engine.assembly.replication import Replication
+from brokers.engine.cluster.image import ClusterImage
+from brokers.engine.config import EngineConfig
+from brokers.engine.controller import policy
+from brokers.engine.controller.loop import ControllerLoop
+from brokers.engine.coordinators import settings as coordinator_settings
+from brokers.engine.errors import SettingsWrong
+from brokers.engine.handlers import broker_settings
+from brokers.engine.handlers.broker_setting_list import FOLLOWER_RATE, LEADER_RATE
+from brokers.engine.handlers.broker_settings import BrokerLayers
+from brokers.engine.handlers.context import Engine
+from brokers.engine.partitions.topic_config import topic_defaults
+from brokers.engine.storage.compaction import settings as cleaner_settings
+from brokers.engine.throttling.replication import UNLIMITED
+
+log = structlog.get_logger(__name__)
+
+Effective = Mapping[str, str]
+
+
+class _Taker:
+    """`apply` is called with what `parse` makes of the settings whenever that is something else than before."""
+
+    def __init__(self, parse: Callable[[Effective], Any], apply: Callable[[Any], object], present: Effective) -> None:
+        self.parse = parse
+        self._apply = apply
+        self._present = parse(present)
+
+    def take(self, effective: Effective) -> None:
+        """Raises SettingsWrong."""
+        wanted = self.parse(effective)
+        if wanted != self._present:
+            self._present = wanted
+            self._apply(wanted)
+
+
+class DynamicSettings:
+    """Keeps `engine.broker_layers` in step with the picture."""
+
+    def __init__(self, config: EngineConfig, engine: Engine) -> None:
+        self._engine = engine
+        self._broker_id = config.broker_id
+        self._takers: list[_Taker] = []
+        self._ignored: dict[str, str] = {}
+        engine.broker_layers = BrokerLayers(static=_static(config))
+        engine.check_settings = self.check
+        engine.current.subscribe(self._on_image)
+
+    def give(self, parse: Callable[[Effective], Any], apply: Callable[[Any], object]) -> None:
+        """`parse` raises SettingsWrong for what cannot be together; what it makes of the static settings is what is in
+        force so far.
+        """
+        layers = self._engine.broker_layers
+        taker = _Taker(parse, apply, layers.static)
+        self._takers.append(taker)
+        _hand(taker, layers.effective)
+
+    def check(self, effective: Effective) -> None:
+        """Raises SettingsWrong for settings that somebody could not go by, unless that is no worse than it is: who
+        puts one thing right need not put all right.
+        """
+        present = self._engine.broker_layers.effective
+        for taker in self._takers:
+            fault = _fault(taker, effective)
+            if fault is not None and fault != _fault(taker, present):
+                raise SettingsWrong(fault)
+
+    def _on_image(self, before: ClusterImage, after: ClusterImage) -> None:
+        if after.broker_configs is before.broker_configs:
+            return
+        configs, layers = after.broker_configs, self._engine.broker_layers
+        ignored: dict[str, str] = {}
+        own = self._usable("own", configs.own(self._broker_id), ignored)
+        of_all = self._usable("all", configs.of_all, ignored)
+        self._ignored = ignored
+        if (own, of_all) == (layers.own, layers.of_all):
+            return
+        was = layers.effective
+        layers = self._engine.broker_layers = replace(layers, own=own, of_all=of_all)
+        effective = layers.effective
+        changed = [key for key in {*was, *effective} if was.get(key) != effective.get(key)]
+        log.info("broker_settings_changed", values={key: effective.get(key) for key in sorted(changed)})
+        for taker in self._takers:
+            _hand(taker, effective)
+
+    def _usable(self, whose: str, values: Effective, ignored: dict[str, str]) -> dict[str, str]:
+        kept, reasons = broker_settings.usable(values)
+        for key, reason in reasons.items():
+            ignored[f"{whose}/{key}"] = reason
+            if self._ignored.get(f"{whose}/{key}") != reason:
+                log.warning("broker_setting_ignored", key=key, of=whose, reason=reason)
+        return kept
+
+
+def _fault(taker: _Taker, effective: Effective) -> str | None:
+    """Why these cannot be together, None if they can."""
+    try:
+        taker.parse(effective)
+    except SettingsWrong as error:
+        return str(error)
+    return None
+
+
+def _hand(taker: _Taker, effective: Effective) -> None:
+    try:
+        taker.take(effective)
+    except SettingsWrong as error:
+        log.warning("broker_settings_kept", reason=str(error))
+
+
+def _static(config: EngineConfig) -> dict[str, str]:
+    """With what the broker was started, under the names that operators know."""
+    found = dict(config.overrides)
+    found["broker.id"] = str(config.broker_id)
+    found["log.dirs"] = ",".join(str(directory) for directory in config.data_dirs)
+    if config.rack is not None:
+        found["broker.rack"] = config.rack
+    return found
+
+
+# --- who goes by what -------------------------------------------------------------------------------------------------
+
+_RATES: Final = (LEADER_RATE, FOLLOWER_RATE)
+
+
+def plug(dynamic: DynamicSettings, engine: Engine, replication: Replication, controller: ControllerLoop) -> None:
+    """Everybody but the cleaner, which runs only where it is enabled."""
+
+    def use_defaults(defaults: dict[str, str]) -> None:
+        topics = engine.current.image.topics
+        engine.topic_defaults = defaults
+        engine.table.use_defaults(defaults, lambda name: topics[name].config if name in topics else {})
+
+    def use_rates(rates: tuple[int, int]) -> None:
+        """On the throttles there are: what was copied lately counts against what holds from here on (QUO-7)."""
+        engine.replication_throttle.limit_bytes_per_s, replication.follower_throttle.limit_bytes_per_s = rates
+
+    def use_verification(is_on: bool) -> None:
+        settings = engine.coordination
+        engine.coordination = replace(settings, transactions=replace(settings.transactions, verifies_partitions=is_on))
+
+    dynamic.give(topic_defaults, use_defaults)
+    dynamic.give(lambda effective: tuple(int(effective.get(key, UNLIMITED)) for key in _RATES), use_rates)
+    dynamic.give(policy.from_overrides, controller.use_policy)
+    dynamic.give(
+        lambda effective: coordinator_settings.from_overrides(effective).transactions.verifies_partitions,
+        use_verification,
+    )
+
+
+def plug_cleaning(dynamic: DynamicSettings, cleaning: LogCleaning) -> None:
+    dynamic.give(cleaner_settings.from_overrides, cleaning.use)

@@ -1,0 +1,48 @@
+"""Reads what operators set for running brokers. What cannot be understood is logged and left out (QUO-75)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import structlog
+
+from brokers.contract import documents, paths
+from brokers.engine.cluster import loader
+from brokers.engine.cluster.broker_configs import usable
+from brokers.engine.cluster.tree import Tree
+
+log = structlog.get_logger(__name__)
+
+
+def ids_of(names: Iterable[str]) -> list[int | None]:
+    """The brokers, None for all, that documents below `/config/brokers` with these names are about."""
+    ids: list[int | None] = []
+    for name in names:
+        if name == paths.DEFAULT_ENTITY:
+            ids.append(None)
+        elif name.isdecimal() and str(int(name)) == name:
+            ids.append(int(name))
+        else:
+            log.warning("document_ignored", path=f"{paths.BROKER_CONFIGS}/{name}", reason="not a broker id")
+    return ids
+
+
+async def read(tree: Tree, ids: Sequence[int | None]) -> dict[int | None, Mapping[str, str]]:
+    """What is set for these brokers. A document that is gone is empty; a malformed one is left out, so that what was
+    known before stays in force.
+    """
+    nodes = await tree.get_many([paths.broker_config(id) for id in ids])
+    found: dict[int | None, Mapping[str, str]] = {}
+    for id, node in zip(ids, nodes, strict=True):
+        path = paths.broker_config(id)
+        if node is None or not node.data:
+            found[id] = {}
+            continue
+        try:
+            config = loader.understand(path, node, documents.config_from_json)
+        except loader.Malformed:
+            continue
+        found[id] = usable(config)
+        for key in config.keys() - found[id].keys():
+            log.warning("broker_setting_ignored", path=path, key=key, reason="not a text")
+    return found
