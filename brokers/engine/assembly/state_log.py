@@ -11,6 +11,7 @@ from brokers.engine.coordinators.ports import LogUnreadable, Stored
 from brokers.engine.handlers.cold import pull
 from brokers.engine.handlers.context import Engine
 from brokers.engine.handlers.settling import verdict
+from brokers.engine.partitions.confirming import Confirmation, leads_alone
 from brokers.engine.partitions.partition import LOG_END, Partition
 from brokers.engine.partitions.waiting import ProduceWait
 from brokers.engine.protocol.errors import ErrorCode
@@ -67,6 +68,19 @@ class PartitionLog:
 
         wait.watch(partition, last_offset)
         return wait
+
+    @property
+    def leads_alone(self) -> bool:
+        return leads_alone(self._partition)
+
+    def when_confirmed(self, settled: Callable[[int], None]) -> Confirmation:
+        loop = self._engine.loop
+
+        def tell() -> None:
+            settled(0 if question.is_confirmed and self.is_led else int(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+
+        question = self._engine.confirmations.ask(self._partition, lambda: loop.call_soon(tell))
+        return question
 
     async def read(self, offset: int) -> tuple[Sequence[Stored], int]:
         # Others have their turn before, never between finding the end and saying so.

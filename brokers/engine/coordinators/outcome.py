@@ -51,13 +51,16 @@ class Outcome:
     `answers` are `(ticket, reply)` of parked calls, `timers` are `(key, monotonic deadline in ms, None to cancel)`,
     `effects` are for the runtime's `carry_out`. `refused(code)` is decided instead when the append is refused: nothing
     was replayed then. `late(code)` makes the reply when the commit takes too long; the records stay in the log and
-    count. `reads` is the offset of the last record that the reply tells of: it leaves when that one is committed.
+    count. `reads` is the offset of the last record that the reply tells of: it leaves when that one is committed. With
+    `is_read` the reply tells what is in records, and leaves when it is known as well that nobody else coordinated when
+    it was made (decision 76).
     """
 
     __slots__ = (
         "answers",
         "effects",
         "guard",
+        "is_read",
         "late",
         "producer_epoch",
         "producer_id",
@@ -79,6 +82,7 @@ class Outcome:
         refused: Callable[[int], Outcome] | None = None,
         late: Callable[[int], Any] | None = None,
         reads: int = NO_RECORD,
+        is_read: bool = False,
         producer_id: int = NO_PRODUCER,
         producer_epoch: int = -1,
         guard: int = UNGUARDED,
@@ -91,6 +95,7 @@ class Outcome:
         self.refused = refused or _not_expected
         self.late = late
         self.reads = reads
+        self.is_read = is_read
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
         self.guard = guard

@@ -47,6 +47,15 @@ class StateLog(Protocol):
     def when_committed(self, last_offset: int, settled: Callable[[int], None]) -> Commit:
         """Calls `settled` once with 0, or with the error code of a lost leadership; never from inside of `append`."""
 
+    @property
+    def leads_alone(self) -> bool:
+        """Nobody else can have begun to lead."""
+
+    def when_confirmed(self, settled: Callable[[int], None]) -> Commit:
+        """Calls `settled` once: with 0 when it is known that nobody else led when this was called, or with the error
+        code of a lost leadership; never from inside of this.
+        """
+
     async def read(self, offset: int) -> tuple[Sequence[Stored], int]:
         """The next batches from `offset` on and where to go on; no batch means the end of the log.
 

@@ -21,6 +21,8 @@ LOAD_IN_PROGRESS: Final = 14
 NOT_COORDINATOR: Final = 16
 # A deadline may come this much late; many of them then share one turn of the loop.
 ALARM_GRAIN_MS: Final = 20
+# Who only asks is told to ask again by then; whoever writes is given `commit_timeout_ms`.
+READ_MS_MAX: Final = 2_000
 
 M = TypeVar("M", bound=Machine)
 
@@ -112,7 +114,7 @@ class Shard(Generic[M]):
         if outcome.timers:
             self._set_alarm()
         needs = self.last_offset if outcome.records else outcome.reads
-        if needs >= self.log.high_watermark:
+        if needs >= self.log.high_watermark or (outcome.is_read and not self.log.leads_alone):
             self._hold(outcome, ticket, needs)
             return PARKED
         self.release(outcome)
@@ -193,21 +195,30 @@ class Shard(Generic[M]):
 
 
 class _Held:
-    """One outcome on its way to being committed."""
+    """One outcome on its way to being committed, or known to be what is."""
 
-    __slots__ = ("_commit", "_deadline", "_outcome", "_shard", "_ticket")
+    __slots__ = ("_deadline", "_missing", "_outcome", "_shard", "_ticket", "_waits")
 
     def __init__(self, shard: Shard[Any], outcome: Outcome, ticket: Ticket | None) -> None:
         self._shard = shard
         self._outcome = outcome
         self._ticket = ticket
-        self._commit: Commit | None = None
+        self._waits: list[Commit] = []
+        self._missing = 0
         self._deadline: Cancel | None = None
 
     def wait(self, surroundings: Surroundings, last_offset: int) -> None:
-        self._commit = self._shard.log.when_committed(last_offset, self._settled)
+        log = self._shard.log
+        if last_offset >= log.high_watermark:
+            self._waits.append(log.when_committed(last_offset, self._settled))
+        if self._outcome.is_read and not log.leads_alone:
+            self._waits.append(log.when_confirmed(self._confirmed))
+        self._missing = len(self._waits)
         if self._ticket is not None:
-            self._deadline = surroundings.call_later(surroundings.commit_timeout_ms, self._late)
+            wait_ms = surroundings.commit_timeout_ms
+            if not self._outcome.records:
+                wait_ms = min(wait_ms, READ_MS_MAX)
+            self._deadline = surroundings.call_later(wait_ms, self._late)
 
     def _late(self) -> None:
         """The caller is told that it is not known; the record is in the log, and what it causes is still to come."""
@@ -223,12 +234,21 @@ class _Held:
         ticket.deliver(ticket.failure(REQUEST_TIMED_OUT) if late is None else late(REQUEST_TIMED_OUT))
 
     def _settled(self, code: int) -> None:
-        self._commit = None
         if code:
             self.drop()
             self._shard.lost()
-            return
-        if not self._end():
+        else:
+            self._go_on()
+
+    def _confirmed(self, code: int) -> None:
+        if code:
+            self.drop()
+        else:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        self._missing -= 1
+        if self._missing or not self._end():
             return
         self._shard.release(self._outcome)
         if self._ticket is not None:
@@ -248,8 +268,9 @@ class _Held:
         """False if it has ended before."""
         if not self._shard.forget(self):
             return False
-        if self._commit is not None:
-            self._commit.cancel()
+        for wait in self._waits:
+            wait.cancel()
+        self._waits = []
         if self._deadline is not None:
             self._deadline.cancel()
         return True

@@ -100,6 +100,7 @@ def _session(engine: Engine, frame: FetchFrame) -> FollowerSession | int:
 def _take_in(session: Session, fetches: FollowerSession, frame: FetchFrame) -> None:
     engine = session.engine
     now_ms = fetches.fetched_ms = engine.clock.monotonic_ms()
+    fetches.came(not frame.topics and not frame.forgotten)
     if frame.forgotten:
         for topic_id, indexes in frame.forgotten:
             for index in indexes:
@@ -112,6 +113,8 @@ def _take_in(session: Session, fetches: FollowerSession, frame: FetchFrame) -> N
             found = partition if partition is not None else _find(engine, session, topic_id, line[0])
             if fetches.asks(key, line, found, now_ms) and not isinstance(found, int):
                 engine.may_join_isr(found)
+    if engine.confirmations.is_waiting:
+        engine.confirmations.look()
 
 
 def _find(engine: Engine, session: Session, topic_id: bytes, index: int) -> Partition | int:
@@ -137,7 +140,8 @@ def _serve(
 ) -> None:
     """Answers with what there is, or waits: for the disk, or (`may_park`) for an append."""
     engine = session.engine
-    if may_park and frame.max_wait_ms > 0 and not fetches.has_ready:
+    may_park = may_park and frame.max_wait_ms > 0 and not fetches.is_owed
+    if may_park and not fetches.has_ready:
         again = partial(_serve, session, version, correlation_id, frame, fetches, False, 0)
         ParkedFollower(session, again, frame.max_wait_ms, fetches)
         return
@@ -148,7 +152,7 @@ def _serve(
         again = partial(_serve, session, version, correlation_id, frame, fetches, False, round_number + 1)
         pull_then(session, reading.missing, again)
         return
-    if may_park and frame.max_wait_ms > 0 and not reading.is_urgent:
+    if may_park and not reading.is_urgent:
         again = partial(_serve, session, version, correlation_id, frame, fetches, False, 0)
         ParkedFollower(session, again, frame.max_wait_ms, fetches)
         return
@@ -156,6 +160,7 @@ def _serve(
         partition = line.partition
         if partition is not None and line.key not in reading.diverging:
             reading.add(line, _without_records(line, partition))
+    fetches.answered(engine.confirmations.asked)
     if fetches.id == NO_SESSION:
         fetches.close()
     answers = list(reading.lines.items())

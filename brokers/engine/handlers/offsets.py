@@ -38,6 +38,10 @@ LEGACY_VERSION: Final = 0
 # From these versions on the answer has an error code for all of it, and a request may name several groups.
 ONE_ERROR_FROM: Final = 2
 MANY_GROUPS_FROM: Final = 8
+# aiokafka asks in versions up to this one and looks for errors in partitions alone. An answer without lines is to it
+# that nothing was committed, and it would start over at one end of the log.
+ERRORS_IN_LINES_UNTIL: Final = 3
+_ASK_AGAIN: Final = (int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), int(ErrorCode.NOT_COORDINATOR))
 GROUPS_PER_REQUEST_MAX: Final = 10_000
 
 # Topics as the client calls them, with the partitions it wants; None: all there are.
@@ -136,8 +140,9 @@ async def _fetch_later(call: Call, asked: _Asked, reply: Awaitable[tuple[int, Fo
 
 
 def _fetched(call: Call, asked: _Asked, error: int, found: Found) -> OffsetFetchResponse:
-    """A client of the first version looks for the error in each of its partitions."""
-    if error and call.version < ONE_ERROR_FROM:
+    """A client of the first version looks for the error in each of its partitions, and some later ones do."""
+    is_in_lines = call.version < ONE_ERROR_FROM or (call.version <= ERRORS_IN_LINES_UNTIL and error in _ASK_AGAIN)
+    if error and is_in_lines:
         found = [
             (name, [Fetched(index, NO_OFFSET, -1, "", error) for index in indexes])
             for name, indexes in asked.wanted or ()

@@ -28,12 +28,15 @@ Key = tuple[bytes, int]
 
 
 class FollowedLine(Wait):
-    """One partition of a session, where the follower stands by its last word. `code` is why it cannot be served."""
+    """One partition of a session, where the follower stands by its last word. `code` is why it cannot be served,
+    `owed` the newest question about it that was put to the follower.
+    """
 
     __slots__ = (
         "code",
         "diverging",
         "key",
+        "owed",
         "partition",
         "session",
         "state",
@@ -49,6 +52,7 @@ class FollowedLine(Wait):
         self.wanted = wanted
         self.partition: Partition | None = None
         self.state = IDLE
+        self.owed = 0
         self.code = 0
         self.diverging: tuple[int, int] | None = None
         self.told_high_watermark = NOT_TOLD
@@ -79,16 +83,22 @@ class FollowedLine(Wait):
 
 
 class FollowerSession:
-    """Of one follower's connection. `fetched_ms` is when it asked last."""
+    """Of one follower's connection. `fetched_ms` is when it asked last. Of the questions that `confirming` numbers,
+    `heard` is the newest that its last request was certainly sent after, `owed` the newest that waits for it.
+    """
 
     __slots__ = (
         "_moved",
         "_ready",
+        "_told",
+        "_told_before",
         "_wake",
         "epoch",
         "fetched_ms",
+        "heard",
         "id",
         "lines",
+        "owed",
         "replica",
         "replica_epoch",
     )
@@ -103,11 +113,27 @@ class FollowerSession:
         self._ready: deque[FollowedLine] = deque()
         self._moved: dict[FollowedLine, None] = {}
         self._wake: Callable[[], object] | None = None
+        self.heard = 0
+        self.owed = 0
+        # The newest question when its last request was answered, and when the one before was.
+        self._told = 0
+        self._told_before = 0
 
     def nobody(self) -> None:
         """Lines wake nobody by themselves."""
 
     # -- what the follower says ---------------------------------------------------------------------------------------
+
+    def came(self, is_empty: bool) -> None:
+        """A request. One that names something may have overtaken one that waited here, and so have been sent before the
+        last answer arrived; but never before the one before that, as two at most are under way (`replication.fetcher`).
+        """
+        self.heard = self._told if is_empty else self._told_before
+
+    def answered(self, question: int) -> None:
+        """Its request is, after so many questions were put."""
+        self._told_before = self._told
+        self._told = question
 
     def asks(self, key: Key, wanted: Wanted, found: Partition | int, now_ms: int) -> bool:
         """The follower stands here; `found` is the partition, or the error of asking for it. Whether it may join the
@@ -214,6 +240,16 @@ class FollowerSession:
 
     def leave_alone(self) -> None:
         self._wake = None
+
+    def owes(self, question: int) -> None:
+        """The follower is to ask again: the request that waits is answered, and the next ones until this is heard."""
+        if question > self.owed and question > self.heard:
+            self.owed = question
+            self.hasten()
+
+    @property
+    def is_owed(self) -> bool:
+        return self.owed > self.heard
 
     @property
     def has_ready(self) -> bool:

@@ -176,10 +176,12 @@ class FetchPlan:
         return Round(self._session_id, epoch, lines, forgotten)
 
     def has_news(self, now_ms: int) -> bool:
-        """Whether something is to be asked for that no request under way asks for."""
+        """Whether something is to be asked for that no request under way asks for. A request that is sent for it names
+        something: the leader takes one that does not for sent when nothing else was under way.
+        """
         if self._retries:
             self._retry(now_ms)
-        return self._has_news
+        return self._has_news and bool(self._changed or self._gone)
 
     @property
     def is_holding_back(self) -> bool:

@@ -30,6 +30,7 @@ log = structlog.get_logger(__name__)
 WAIT_MS: Final = 500
 # A leader that answers nothing for so long is not waiting for records any more.
 ANSWER_MS_MAX: Final = 10_000
+# The leader relies on it (`partitions.follower_session`).
 REQUESTS_MAX: Final = 2
 
 _SESSION_ERRORS: Final = frozenset(

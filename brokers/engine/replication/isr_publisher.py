@@ -20,6 +20,7 @@ from brokers.engine.cluster.image import BrokerInfo, ClusterImage, PartitionImag
 from brokers.engine.cluster.lives import is_same_life, isr_epochs
 from brokers.engine.cluster.store import ClusterStore
 from brokers.engine.cluster.terms import StateWrite
+from brokers.engine.partitions.confirming import owing
 from brokers.engine.partitions.isr import REPLICA_LAG_MS_MAX, lagging
 from brokers.engine.partitions.leadership import Leadership
 from brokers.engine.partitions.partition import Partition
@@ -86,7 +87,7 @@ class IsrPublisher:
                 continue
             for follower in leadership.followers.values():
                 follower.judge(now_ms, self.lag_ms_max)
-            if self._laggards(partition, leadership, now_ms) or leadership.candidates(partition.high_watermark):
+            if self._laggards(partition, leadership, now_ms) or _candidates(partition, leadership):
                 self.consider(partition)
             # Somebody who no longer keeps up does not hold the high watermark back any more.
             partition.advance_high_watermark()
@@ -141,6 +142,7 @@ class IsrPublisher:
             partition.log_end_offset,
             now_ms,
             self.lag_ms_max,
+            owing(partition),
         )
 
     def _plan(self) -> None:
@@ -172,7 +174,7 @@ class IsrPublisher:
             return partition.isr, {}
         gone = self._laggards(partition, leadership, now_ms)
         joined: dict[int, int] = {}
-        for replica in leadership.candidates(partition.high_watermark):
+        for replica in _candidates(partition, leadership):
             broker, epoch = brokers.get(replica), leadership.followers[replica].broker_epoch
             # Who fetched in another life than the one we know of has to do so again.
             if broker is not None and not broker.stopping and epoch in (broker.epoch, UNKNOWN_EPOCH):
@@ -205,6 +207,12 @@ class IsrPublisher:
                 before=partition.isr,
                 after=write.document.isr,
             )
+
+
+def _candidates(partition: Partition, leadership: Leadership) -> list[int]:
+    """Who stays away although it was asked to come is none, whatever it had."""
+    silent = owing(partition)
+    return [replica for replica in leadership.candidates(partition.high_watermark) if replica not in silent]
 
 
 def _with_isr(

@@ -75,11 +75,11 @@ class Draft:
 
     # -- the outcome ---------------------------------------------------------------------------------------------------
 
-    def outcome(self, reply: Any = None, *, reads: int = NO_RECORD) -> Outcome:
+    def outcome(self, reply: Any = None, *, reads: int = NO_RECORD, is_read: bool = False) -> Outcome:
         """`reply` PARKED: the call waits, unless it is among those that are answered."""
         reply = self._own(reply)
         if self._emptied is None:
-            return Outcome(reply, answers=self._answers, timers=self._timers, reads=reads)
+            return Outcome(reply, answers=self._answers, timers=self._timers, reads=reads, is_read=is_read)
         group, record = self._emptied
 
         def unrecorded(code: int) -> Outcome:

@@ -70,7 +70,7 @@ class GroupMachine:
         """A group that nobody knows is Dead, which is no error (GRP-29)."""
         group = self.groups.get(group_id)
         reply = DescribeReply(0, State.DEAD.value) if group is None else describing.describe(group)
-        return Outcome(reply, reads=self.groups.recorded_at(group_id))
+        return Outcome(reply, reads=self.groups.recorded_at(group_id), is_read=True)
 
     def listed(self, instance_id: str | None) -> list[ListedGroup]:
         """The groups of an instance; None: of everybody."""

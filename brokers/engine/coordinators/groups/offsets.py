@@ -332,7 +332,7 @@ class ShardOffsets:
             if unstable is not None:
                 lines = [_unstable(line) if unstable.is_pending(topic, line.partition) else line for line in lines]
             reply.append((topic, lines))
-        return Outcome(reply, reads=self.groups.committed_at(group_id))
+        return Outcome(reply, reads=self.groups.committed_at(group_id), is_read=True)
 
 
 def _unstable(line: Fetched) -> Fetched:

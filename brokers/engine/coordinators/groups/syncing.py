@@ -30,7 +30,7 @@ def sync(settings: GroupSettings, draft: Draft, group: Group | None, request: Sy
             draft.disarm(SYNC, group)
     if group.state is State.STABLE:
         draft.expect(group, member, member.session_timeout_ms)
-        return draft.outcome(_given(group, member.assignment), reads=group.recorded_at)
+        return draft.outcome(_given(group, member.assignment), reads=group.recorded_at, is_read=True)
     draft.answer(member.sync_ticket, sync_refused(ErrorCode.REBALANCE_IN_PROGRESS))
     member.sync_ticket = draft.ticket
     if member.member_id != group.leader:

@@ -43,8 +43,10 @@ class FakeLog:
         self.refuses = 0
         self.unreadable = False
         self.batches: list[Stored] = []
+        self.leads_alone = True
         self._at_once = at_once
         self._waiting: list[FakeCommit] = []
+        self._asking: list[FakeCommit] = []
 
     @property
     def end_offset(self) -> int:
@@ -71,6 +73,17 @@ class FakeLog:
         commit = FakeCommit(last_offset, settled)
         self._waiting.append(commit)
         return commit
+
+    def when_confirmed(self, settled: Callable[[int], None]) -> FakeCommit:
+        question = FakeCommit(-1, settled)
+        self._asking.append(question)
+        return question
+
+    def confirm(self, code: int = 0) -> None:
+        asking, self._asking = self._asking, []
+        for question in asking:
+            if not question.cancelled:
+                question.settled(code)
 
     def commits(self, at_once: bool) -> None:
         """From here on."""
@@ -206,7 +219,7 @@ class Counter:
         )
 
     def get(self, key: bytes) -> Outcome:
-        return Outcome(self.values.get(key), reads=self.offsets[-1] if self.offsets else NO_RECORD)
+        return Outcome(self.values.get(key), reads=self.offsets[-1] if self.offsets else NO_RECORD, is_read=True)
 
     def park(self, ticket: Ticket) -> Outcome:
         self.parked.append(ticket)

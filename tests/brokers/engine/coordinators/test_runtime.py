@@ -8,7 +8,7 @@ import pytest
 
 from brokers.engine.coordinators.outcome import PARKED
 from brokers.engine.coordinators.runtime import RELOAD_DELAY_MS, Runtime
-from brokers.engine.coordinators.shard import LOAD_IN_PROGRESS, NOT_COORDINATOR, REQUEST_TIMED_OUT
+from brokers.engine.coordinators.shard import LOAD_IN_PROGRESS, NOT_COORDINATOR, READ_MS_MAX, REQUEST_TIMED_OUT
 from tests.brokers.engine.coordinators.fakes import Call, Counter, FakeLog, FakeLoop
 
 TIMEOUT_MS = 5_000
@@ -255,3 +255,72 @@ def test_a_client_that_went_away_is_not_answered(house: House) -> None:
 def test_a_topic_that_does_not_exist_has_no_coordinator(house: House) -> None:
     house.runtime.partitions = 0
     assert house.get() == ("failed", NOT_COORDINATOR)
+
+
+def test_a_read_waits_until_it_is_known_that_nobody_else_coordinates(house: House) -> None:
+    """Decision 76: what is committed here may be behind what is committed elsewhere."""
+    house.lead()
+    house.log.leads_alone = False
+    call = Call()
+
+    assert house.get(call) is PARKED
+    house.log.confirm()
+
+    assert call.replies == [None]
+
+
+def test_a_read_of_what_was_just_written_waits_for_both_at_a_time(house: House) -> None:
+    house.lead()
+    house.log.leads_alone = False
+    house.put(b"1")
+    first, second = Call(), Call()
+    house.get(first)
+    house.log.replicate()
+    assert first.replies == []
+    house.log.confirm()
+    house.put(b"2")
+    house.get(second)
+    house.log.confirm()
+    assert second.replies == []
+    house.log.replicate()
+
+    assert (first.replies, second.replies) == ([b"1"], [b"2"])
+
+
+def test_a_read_that_nobody_confirms_is_to_be_asked_again(house: House) -> None:
+    """And not a time-out, for which clients give up; nor that somebody else coordinates, which nobody knows."""
+    house.lead()
+    house.log.leads_alone = False
+    call = Call()
+    house.get(call)
+
+    house.loop.advance(READ_MS_MAX)
+    assert call.replies == [("failed", LOAD_IN_PROGRESS)]
+    house.log.confirm()
+
+    assert call.replies == [("failed", LOAD_IN_PROGRESS)]
+
+
+def test_a_read_at_a_coordinator_that_was_deposed_is_sent_elsewhere(house: House) -> None:
+    house.lead()
+    house.log.leads_alone = False
+    machine = house.machine
+    call = Call()
+    house.get(call)
+
+    house.log.confirm(6)
+
+    assert call.replies == [("failed", NOT_COORDINATOR)]
+    assert house.machine is machine, "no record is in doubt"
+
+
+def test_who_decides_waits_for_its_record_alone(house: House) -> None:
+    """A record that is committed was committed here."""
+    house.lead()
+    house.log.leads_alone = False
+    call = Call()
+    house.put(b"1", call)
+
+    house.log.replicate()
+
+    assert call.replies == ["put"]

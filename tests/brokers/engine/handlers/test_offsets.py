@@ -281,3 +281,14 @@ async def test_before_there_is_a_coordinator_nobody_answers(house: House) -> Non
     # Nobody has asked for one.
     assert await commit(house.mine, {ORDERS: 5}) == {ORDERS: ErrorCode.NOT_COORDINATOR}
     assert (await fetch(house.mine, {"orders": [0]}))[0] == ErrorCode.NOT_COORDINATOR
+
+
+async def test_a_client_that_looks_in_its_partitions_alone_does_not_take_a_refusal_for_nothing(house: House) -> None:
+    """aiokafka, which would start over at one end of the log."""
+    await house.topic("orders")
+
+    for version in (1, 2, 3):
+        error, lines = await fetch(house.mine, {"orders": [0]}, version=version)
+        assert lines[ORDERS].error_code == ErrorCode.NOT_COORDINATOR
+        assert error == (0 if version == 1 else ErrorCode.NOT_COORDINATOR)
+    assert (await fetch(house.mine, {"orders": [0]}, version=4))[1] == {}

@@ -1,0 +1,121 @@
+"""Whether this broker still leads: asked of every follower in sync, because any of them may lead by now and commit
+without us (decision 76).
+
+A follower that became the leader, or heard of one, has stopped fetching from us before it did anything in the later
+epoch. So once each of them has said, after the question was put, that it follows in our epoch, nothing was committed
+elsewhere before the question. Questions are numbered; a session knows the newest one that its last request was
+certainly sent after. Pure: who waits is called, and what answers followers sooner is a session's.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from brokers.engine.partitions.follower_session import IDLE, FollowedLine
+from brokers.engine.partitions.leadership import Leadership
+from brokers.engine.partitions.partition import Partition
+from brokers.engine.partitions.waiting import Wait
+
+
+class Confirmation(Wait):
+    """One question about one partition. `is_confirmed` says how it ended."""
+
+    __slots__ = ("is_confirmed", "number")
+
+    def __init__(self, wake: Callable[[], object], number: int) -> None:
+        super().__init__(wake)
+        self.number = number
+        self.is_confirmed = False
+
+    def watch(self, partition: Partition) -> None:
+        """A leadership that ends is the end of it."""
+        self._register(partition)
+
+    def confirm(self) -> None:
+        self.is_confirmed = True
+        self.end()
+
+
+class Confirmations:
+    """Of everything that is led here. `asked` is the number of the last question, from 1 on."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self._waiting: dict[Partition, deque[Confirmation]] = {}
+
+    @property
+    def is_waiting(self) -> bool:
+        return bool(self._waiting)
+
+    def ask(self, partition: Partition, wake: Callable[[], object]) -> Confirmation:
+        """Has `wake` called when it is known that nobody else led `partition` when this was called, or when the
+        leadership is lost; perhaps at once. Followers that wait here for records are answered, to ask again.
+        """
+        self.asked += 1
+        question = Confirmation(wake, self.asked)
+        question.watch(partition)
+        self._waiting.setdefault(partition, deque()).append(question)
+        self._look_at(partition)
+        return question
+
+    def look(self) -> None:
+        """Call it when a follower has said something, or when somebody else is in sync."""
+        for partition in tuple(self._waiting):
+            self._look_at(partition)
+
+    def _look_at(self, partition: Partition) -> None:
+        waiting = self._waiting[partition]
+        leadership = partition.leadership
+        sure = self.asked if leadership is None else _sure(partition, leadership, self.asked)
+        while waiting and (waiting[0].done or waiting[0].number <= sure):
+            question = waiting.popleft()
+            if not question.done:
+                question.confirm()
+        if not waiting:
+            del self._waiting[partition]
+        elif leadership is not None:
+            newest = waiting[-1].number
+            for line in sorted(_lines(partition, leadership), key=_replica):
+                if line.session.replica in leadership.in_sync:
+                    if line.state == IDLE:
+                        leadership.followers[line.session.replica].caught_up(line.session.fetched_ms)
+                    line.owed = newest
+                    line.session.owes(newest)
+
+
+def leads_alone(partition: Partition) -> bool:
+    """No other replica is in sync: nobody can be made leader without us."""
+    leadership = partition.leadership
+    return leadership is None or not any(replica in leadership.in_sync for replica in leadership.followers)
+
+
+def owing(partition: Partition) -> frozenset[int]:
+    """Followers that were asked and have not come since: whoever stays away for too long is not in sync, although it
+    had everything when it came last. Else nobody could be told anything while nothing is written.
+    """
+    leadership = partition.leadership
+    if leadership is None:
+        return frozenset()
+    return frozenset(line.session.replica for line in _lines(partition, leadership) if line.owed > line.session.heard)
+
+
+def _sure(partition: Partition, leadership: Leadership, sure: int) -> int:
+    """The newest question that all in sync have answered, `sure` if there are none."""
+    lines = list(_lines(partition, leadership))
+    for replica in leadership.followers:
+        if replica in leadership.in_sync:
+            heard = max((line.session.heard for line in lines if line.session.replica == replica), default=0)
+            sure = min(sure, heard)
+    return sure
+
+
+def _lines(partition: Partition, leadership: Leadership) -> Iterator[FollowedLine]:
+    """Of those who follow in the epoch in which this broker leads."""
+    for line in leadership.fetches:
+        if isinstance(line, FollowedLine) and not line.code and line.wanted[1] == partition.leader_epoch:
+            yield line
+
+
+def _replica(line: FollowedLine) -> int:
+    return line.session.replica
