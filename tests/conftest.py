@@ -13,6 +13,9 @@ from brokers.native import finder
 if os.environ.setdefault(finder.SWITCH, finder.OFF) != finder.OFF and not finder.install():
     raise SystemExit("PENSTOCK_NATIVE is set, but the modules are not compiled from these sources: make native")
 
+# Java here lives for a minute: what its second compiler spends on making Spark fast never comes back.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+
 import dj_database_url
 import pytest
 from django.conf import settings
