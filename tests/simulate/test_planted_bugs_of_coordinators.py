@@ -14,7 +14,12 @@ from tests.simulate.coordinators.planted import PLANTED
 
 SEEDS_MAX = 200
 # The first seed that finds it, searched from 0 (PENSTOCK_PLANTED_FROM=0 searches again): the way there is long.
-FIRST_SEEDS: Final = {"forget_pending_offsets": 15, "take_markers_of_zombies": 5, "ignore_generation": 5}
+FIRST_SEEDS: Final = {
+    "forget_pending_offsets": 15,
+    "take_markers_of_zombies": 5,
+    "ignore_generation": 5,
+    "tell_unconfirmed_positions": 39,
+}
 # What has to happen for a mistake to show, where that is rare: more of it, and less of what ends it.
 LEANINGS: Final = {
     "take_markers_of_zombies": {
@@ -24,7 +29,19 @@ LEANINGS: Final = {
         "compaction": 0,
         "power_cut": 0,
         "fsync_error": 0,
-    }
+    },
+    "tell_unconfirmed_positions": {
+        "one_way_partition": 25,
+        "session_expiry": 12,
+        "mend": 8,
+        "crash": 1,
+        "torn_write": 0,
+        "compaction": 0,
+        "power_cut": 0,
+        "fsync_error": 0,
+        "clock_jump": 0,
+        "producer_dies": 0,
+    },
 }
 
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import pytest
 
+from brokers.engine.assembly.state_log import PartitionLog
 from brokers.engine.coordinators import runtime
 from brokers.engine.coordinators.groups import offsets
 from brokers.engine.coordinators.groups.checking import check_member
@@ -76,6 +77,11 @@ def show_open_transactions(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Partition, "last_stable_offset", property(lambda partition: partition.high_watermark))
 
 
+def tell_unconfirmed_positions(patch: pytest.MonkeyPatch) -> None:
+    """What is committed is told by whoever thinks that it coordinates."""
+    patch.setattr(PartitionLog, "leads_alone", True)
+
+
 PLANTED: Final[Mapping[str, Plant]] = {
     plant.__name__: plant
     for plant in (
@@ -85,5 +91,6 @@ PLANTED: Final[Mapping[str, Plant]] = {
         ignore_generation,
         send_markers_once,
         show_open_transactions,
+        tell_unconfirmed_positions,
     )
 }
