@@ -323,12 +323,13 @@ class Fetcher:
         if self._is_throttled(followed):
             now_ms = self._world.clock.monotonic_ms()
             self._world.throttle.record(count, now_ms)
-            delay_ms = self._world.throttle.delay_ms(now_ms)
+            delay_ms = self._held_back_ms(followed)
             if delay_ms:
                 self.plan.hold_back(followed, now_ms + delay_ms)
 
     def _held_back_ms(self, followed: Followed) -> int:
-        if not self._is_throttled(followed):
+        # Who is in sync is never held up: clients wait for it.
+        if not self._is_throttled(followed) or self._world.broker_id in followed.partition.isr:
             return 0
         return self._world.throttle.delay_ms(self._world.clock.monotonic_ms())
 

@@ -318,3 +318,23 @@ def test_a_throttled_partition_is_left_out_while_too_much_came_and_the_others_ar
     assert [asked[0] for _, _, _, request in link.sent for asked in _lines(request)] == [0]
     world.fetchers.close()
     world.table.close()
+
+
+def test_who_is_in_sync_is_charged_and_never_held_up(tmp_path: Path) -> None:
+    """QUO-61: clients wait for it; a copy that has arrived must not fall out again while others are on their way."""
+    records = batches(0, 20)
+    world = SteppedWorld(tmp_path, limit_bytes_per_s=len(records) // 2)
+    arrived = world.follow(0, follower_replication_throttled_replicas="*")
+    copied = world.follow(1, follower_replication_throttled_replicas="*")
+    arrived.isr = (LEADER, ME)
+    link = world.come_up(SESSION)
+    link.answer(fetched(line(0, records), session_id=SESSION))
+    assert link.asked() == [(0, 5, 20, 5)]
+    link.answer(fetched(line(1, records), session_id=SESSION))
+    assert (arrived.log_end_offset, copied.log_end_offset) == (20, 20)
+    assert link.request.forgotten_topics_data[0].partitions == [1]
+    world.pass_ms(1_990)
+    link.answer(fetched(line(0, batches(20, 5)), session_id=SESSION))
+    assert (arrived.log_end_offset, link.asked()) == (25, [(0, 5, 25, 5)])
+    world.fetchers.close()
+    world.table.close()
