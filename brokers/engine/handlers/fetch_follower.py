@@ -11,7 +11,7 @@ from brokers.engine.handlers.cold import ROUNDS_MAX, Missing, pull_then
 from brokers.engine.handlers.context import Engine
 from brokers.engine.handlers.fetch_odd import Diverging, Line, diverged
 from brokers.engine.handlers.parking import ParkedFollower
-from brokers.engine.partitions.follower_session import FollowedLine, FollowerSession
+from brokers.engine.partitions.follower_session import NOT_TOLD, FollowedLine, FollowerSession
 from brokers.engine.partitions.partition import LOG_END, NO_EPOCH, Partition
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.hot import FetchFrame, encode_fetch_response
@@ -186,6 +186,8 @@ def _read(engine: Engine, fetches: FollowerSession, limit_bytes: int, wait: bool
             reading.is_urgent = True
             reading.diverging[line.key] = line.diverging
             reading.add(line, _without_records(line, partition))
+            # It goes back, and takes nothing else in.
+            line.told_high_watermark = line.told_start_offset = NOT_TOLD
         else:
             is_throttled = partition.config.leader_throttled is not None and _is_throttled(engine, fetches, partition)
             if is_throttled and _is_held_back(engine, fetches, line):

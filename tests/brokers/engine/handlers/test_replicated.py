@@ -191,6 +191,20 @@ async def test_a_follower_is_told_where_its_log_leaves_the_leaders(trio: Trio) -
     assert (line.error_code, line.diverging_epoch.epoch, line.diverging_epoch.end_offset) == (0, 0, 1)
 
 
+async def test_a_follower_that_went_back_is_told_what_is_committed(trio: Trio) -> None:
+    """REP-7: of an answer that sends it back it takes nothing else in."""
+    topic_id = await trio.topic()
+    client, replica = trio.clients[trio.leader()], trio.followers()[0]
+    await produce(client, "orders", batch(b"a"), acks=-1)
+    trio.stop_following(replica)
+    sent_back = await ask(client, topic_id, 4, replica=replica, last_fetched_epoch=0)
+
+    known = {"session_id": sent_back.session_id, "session_epoch": 1}
+    answer = await ask(client, topic_id, 1, replica=replica, last_fetched_epoch=0, **known)
+
+    assert [line.high_watermark for topic in answer.responses for line in topic.partitions] == [1]
+
+
 async def test_deleted_records_are_gone_everywhere_before_it_is_said(trio: Trio) -> None:
     """LOG-46."""
     await trio.topic()
