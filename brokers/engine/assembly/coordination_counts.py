@@ -50,27 +50,18 @@ class CountedGroups(GroupMachine):
         super().__init__(*args)
         self._counts = counts
         self._is_live = False
-        self._generations: dict[str, int] = {}
 
     def replay(self, key: bytes, value: bytes | None, offset: int, producer_id: int) -> None:
+        if self._is_live:
+            if key[_VERSION_AT] != _GROUP_KEY:
+                self._counts.offsets_committed += value is not None
+            else:
+                # In another state it is a static member under another id, or that nobody is left.
+                group = self.groups.get(bytes(key[4:]).decode("utf-8", "replace"))
+                self._counts.rebalances += group is not None and group.state is GroupState.COMPLETING
         super().replay(key, value, offset, producer_id)
-        if not self._is_live:
-            return
-        if key[_VERSION_AT] != _GROUP_KEY:
-            self._counts.offsets_committed += value is not None
-        else:
-            self._note(bytes(key[4:]).decode("utf-8", "replace"))
-
-    def _note(self, group_id: str) -> None:
-        group = self.groups.get(group_id)
-        if group is None:
-            self._generations.pop(group_id, None)
-        elif group.generation != self._generations.get(group_id, 0):
-            self._generations[group_id] = group.generation
-            self._counts.rebalances += bool(group.members)
 
     def loaded(self, now: Now) -> Outcome:
-        self._generations = {group.id: group.generation for group in self.groups}
         self._is_live = True
         self._counts.loads += 1
         return super().loaded(now)

@@ -66,6 +66,20 @@ def test_a_rebalance_is_counted_when_its_generation_begins_and_a_commit_by_parti
     assert (told_now["groups Stable"], told_now["groups Empty"], told_now["group_members"]) == (1, 1, 1)
 
 
+def test_a_static_member_that_comes_back_and_a_group_that_empties_are_no_rebalances() -> None:
+    shard = CountedShard()
+    member = Member(shard, instance="i1")
+    settle(member)
+    assert shard.counts.rebalances == 1
+    again = Member(shard, instance="i1")
+    again.take(again.join())
+    assert again.id != member.id
+    again.leave()
+    assert (shard.counts.rebalances, shard.counts.offsets_committed) == (1, 0)
+    settle(Member(shard))
+    assert shard.counts.rebalances == 2
+
+
 def test_who_takes_over_counts_its_own_and_not_what_was_before() -> None:
     shard = CountedShard()
     settle(Member(shard))
