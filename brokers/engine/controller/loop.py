@@ -121,6 +121,9 @@ class ControllerLoop:
         """Events that a decision's own instructions cause come before the next picture."""
         term = self.state.term
         if term is not None and self._session_id() != self._term_session:
+            # A vote that was under way when the session ended may have been cast by the next one: then the office is
+            # ours still, and nobody else will stand for it.
+            self._unsure = True
             await self._carry(Deposed("the session ended"))
         elif term is not None and is_over(term, image):
             await self._carry(Deposed(f"broker {image.controller_id} holds epoch {image.controller_epoch}"))

@@ -154,3 +154,19 @@ async def test_a_paused_controller_changes_nothing_when_it_resumes() -> None:
     for member in (first, second):
         await member.stop()
         assert member.fatal == []
+
+
+async def test_an_office_that_the_next_session_was_voted_into_is_taken_up() -> None:
+    """CTL-1: the vote was asked for in a session that ended, and cast in the next. While that one lives nobody else can
+    be elected.
+    """
+    ensemble = FakeEnsemble()
+    first = Member(ensemble.connect(), broker_id=1)
+    ended = iter([first.tree.session_id + 1_000])
+    first.controller._session_id = lambda: next(ended, first.tree.session_id)
+    await first.start()
+    await first.until(lambda image: image.controller_id == 1)
+    await first.publish_instance(INSTANCE, [1])
+    await first.create_topic(INSTANCE, "kept", partitions=2)
+    assert first.controller.is_controller
+    await first.stop()
