@@ -1,0 +1,129 @@
+"""What it takes to be told one's position: OffsetFetch on three real brokers with three replicas, beside OffsetCommit.
+
+    python -m benchmarks.positions [--clients 1,16] [--seconds 5] [--groups 50]
+
+Each client has a connection of its own to its group's coordinator and asks again as soon as it is answered. The clients
+share one process, and that shares the cores with the brokers: times are an upper bound. CPU is that of all brokers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from benchmarks import environment
+from benchmarks.groups import coordinators
+from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestTopic,
+)
+from config.embedded.java import find_java
+from config.embedded.process import free_port, wait_until
+from config.embedded.zookeeper import EmbeddedZooKeeper
+from tests.support.engine import EngineCluster
+from tests.support.wire import WireClient
+
+BROKERS: Final = 3
+TOPIC: Final = "orders"
+RETRIES_MAX: Final = 200
+
+
+def commit(group: str) -> tuple[ApiKey, int, Any]:
+    line = OffsetCommitRequestPartition(partition_index=0, committed_offset=7, committed_metadata="")
+    topics = [OffsetCommitRequestTopic(TOPIC, [line])]
+    return ApiKey.OFFSET_COMMIT, 7, OffsetCommitRequest(group_id=group, topics=topics)
+
+
+def fetch(group: str) -> tuple[ApiKey, int, Any]:
+    return ApiKey.OFFSET_FETCH, 7, OffsetFetchRequest(group_id=group, topics=[OffsetFetchRequestTopic(TOPIC, [0])])
+
+
+def error_of(answer: Any) -> int:
+    line = answer.topics[0].partitions[0] if answer.topics else answer
+    return int(line.error_code or getattr(answer, "error_code", 0))
+
+
+async def ready(client: WireClient, group: str) -> None:
+    for _ in range(RETRIES_MAX):
+        if not error_of(await client.call(*commit(group))):
+            return
+        await asyncio.sleep(0.1)
+    raise SystemExit(f"{group} has no coordinator")
+
+
+async def asks(client: WireClient, asked: tuple[ApiKey, int, Any], until_s: float, took_ms: list[float]) -> None:
+    while (began_s := time.perf_counter()) < until_s:
+        answer = await client.call(*asked)
+        took_ms.append((time.perf_counter() - began_s) * 1_000)
+        assert not error_of(answer), answer
+
+
+async def measure(bootstrap: str, pids: list[int], given: argparse.Namespace) -> None:
+    names = [f"g{number}" for number in range(given.groups)]
+    ports = await coordinators(bootstrap, names)
+    brokers = [psutil.Process(pid) for pid in pids]
+    for number in (int(text) for text in given.clients.split(",")):
+        clients = [
+            (names[i % len(names)], await WireClient.connect(ports[names[i % len(names)]])) for i in range(number)
+        ]
+        for group, client in clients:
+            await ready(client, group)
+        for what in (commit, fetch):
+            took_ms: list[float] = []
+            cpu_s = _cpu_s(brokers)
+            until_s = time.perf_counter() + given.seconds
+            await asyncio.gather(*(asks(client, what(group), until_s, took_ms) for group, client in clients))
+            took_ms.sort()
+            p50, p99 = (took_ms[int(len(took_ms) * share)] for share in (0.5, 0.99))
+            cpu_us = (_cpu_s(brokers) - cpu_s) * 1e6 / len(took_ms)
+            print(
+                f"{number:3} clients, {what.__name__:6}: p50 {p50:6.2f} ms, p99 {p99:6.2f} ms, "
+                f"{len(took_ms) / given.seconds:6.0f} a second, {cpu_us:5.0f} us of the brokers each",
+                flush=True,
+            )
+        for _, client in clients:
+            await client.close()
+
+
+def _cpu_s(processes: list[psutil.Process]) -> float:
+    return sum(sum(process.cpu_times()[:2]) for process in processes)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--clients", default="1,16")
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--groups", type=int, default=50)
+    given = parser.parse_args()
+    print(environment.line())
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as scratch:
+        home = Path(scratch)
+        zookeeper = EmbeddedZooKeeper(
+            home / "zookeeper", port=free_port(), java=find_java(home / "java"), log_file=home / "zookeeper.log"
+        )
+        zookeeper.start()
+        try:
+            wait_until(zookeeper.is_ready, child=zookeeper.child, timeout_s=60)
+            with EngineCluster(zookeeper.address, home / "brokers", size=BROKERS) as cluster:
+                instance = cluster.create_instance("ins-bench000")
+                admin = AdminClient({"bootstrap.servers": instance.bootstrap})
+                admin.create_topics([NewTopic(TOPIC, 1, BROKERS)])[TOPIC].result(60)
+                pids = [broker.pid for broker in cluster.brokers]
+                asyncio.run(measure(instance.bootstrap.split(",")[0], pids, given))
+        finally:
+            zookeeper.child.stop()
+
+
+if __name__ == "__main__":
+    main()
