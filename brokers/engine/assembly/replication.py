@@ -53,6 +53,7 @@ class Replication:
             clock=clock,
             connect=connect,
             call_later=call_later,
+            keep_starts=engine.starts.keep,
             throttle=self.follower_throttle,
         )
         self.roles = Roles(

@@ -73,10 +73,10 @@ def _delete(
     partition = call.engine.table.get(topic.name, index)
     if partition is None:
         return _refused(line, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    error, low_watermark, has_moved = delete_before(partition, line.offset)
+    error, low_watermark = delete_before(partition, line.offset)
     result = DeleteRecordsPartitionResult(partition_index=index, low_watermark=low_watermark, error_code=error)
-    # Moved already by a request that is still being written is as good as moved by this one.
-    if has_moved or (not error and not call.engine.starts.idle):
+    # Whoever moved it: another request, or this broker while it followed.
+    if not error and partition.log.kept_start_offset < low_watermark:
         done.append((partition, result))
     if not error and partition.leadership is not None:
         followed.append((partition, result))

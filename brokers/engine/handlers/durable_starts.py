@@ -24,10 +24,13 @@ class DurableStarts:
         self._next: asyncio.Task[None] | None = None
         self._roots: set[Path] = set()
 
-    @property
-    def idle(self) -> bool:
-        """Nothing is being written: every start that a request was told is on disk."""
-        return self._next is None and (self._running is None or self._running.done())
+    def keep(self, root: Path, then: Callable[[], object]) -> None:
+        """As `kept`; calls back."""
+        self._spawn(self._keep(root, then))
+
+    async def _keep(self, root: Path, then: Callable[[], object]) -> None:
+        await self.kept([root])
+        then()
 
     async def kept(self, roots: Iterable[Path]) -> None:
         """Returns when the start offsets of the logs in `roots`, as they are at the call, are on disk or the root is

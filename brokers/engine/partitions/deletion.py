@@ -19,11 +19,10 @@ NO_LOW_WATERMARK: Final = -1
 
 
 class DeletedRecords(NamedTuple):
-    """`low_watermark`: the first offset that is left. `moved`: the start is another than before and must be kept."""
+    """`low_watermark`: the first offset that is left; it must be on disk before anybody is told."""
 
     error_code: int
     low_watermark: int = NO_LOW_WATERMARK
-    moved: bool = False
 
 
 def delete_before(partition: Partition, offset: int) -> DeletedRecords:
@@ -43,7 +42,6 @@ def delete_before(partition: Partition, offset: int) -> DeletedRecords:
     if not 0 <= wanted <= partition.high_watermark:
         return DeletedRecords(verdicts.OFFSET_OUT_OF_RANGE)
     log = partition.log
-    before = log.log_start_offset
     try:
         log.advance_start(wanted)
     except StorageFailed as failure:
@@ -52,4 +50,4 @@ def delete_before(partition: Partition, offset: int) -> DeletedRecords:
     if partition.leadership is not None:
         for fetch in tuple(partition.leadership.fetches):
             fetch.on_start(partition)
-    return DeletedRecords(verdicts.NONE, log.log_start_offset, log.log_start_offset > before)
+    return DeletedRecords(verdicts.NONE, log.log_start_offset)

@@ -75,5 +75,6 @@ class FlushBatch:
         """Recovery points move; failed roots are given up."""
         for job in self.jobs:
             job.finish()
+        self._starts.finish()
         for failure in self._failures:
             self._storage_failed(failure)

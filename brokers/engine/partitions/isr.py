@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from brokers.engine.partitions.progress import FollowerProgress
+from brokers.engine.partitions.progress import UNKNOWN_OFFSET, FollowerProgress
 
 # `replica.lag.time.max.ms`
 REPLICA_LAG_MS_MAX = 30_000
@@ -37,6 +37,15 @@ def lagging(
     )
 
 
-def may_join(follower: FollowerProgress, high_watermark: int, epoch_start_offset: int) -> bool:
-    """Whether a follower outside the ISR has everything committed and everything older than this leadership."""
-    return follower.end_offset >= high_watermark and follower.end_offset >= epoch_start_offset
+def may_join(
+    follower: FollowerProgress, high_watermark: int, epoch_start_offset: int, start_offset: int = UNKNOWN_OFFSET
+) -> bool:
+    """Whether a follower outside the ISR has everything committed and everything older than this leadership, and holds
+    nothing below `start_offset`, where the leader's log starts: as the next leader it would bring deleted records back
+    (LOG-46).
+    """
+    return (
+        follower.end_offset >= high_watermark
+        and follower.end_offset >= epoch_start_offset
+        and follower.start_offset >= start_offset
+    )

@@ -8,7 +8,7 @@ from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Final
 
 from brokers.engine.partitions.isr import may_join
-from brokers.engine.partitions.progress import FollowerProgress
+from brokers.engine.partitions.progress import UNKNOWN_OFFSET, FollowerProgress
 
 if TYPE_CHECKING:
     from brokers.engine.partitions.waiting import ProduceWait, Wait
@@ -77,12 +77,12 @@ class Leadership:
         proposed = self.proposed
         self.in_sync = self.isr if proposed is None else tuple({*self.isr, *proposed})
 
-    def candidates(self, high_watermark: int) -> list[int]:
+    def candidates(self, high_watermark: int, start_offset: int = UNKNOWN_OFFSET) -> list[int]:
         """Followers outside of the ISR that have what it takes (REP-23); whether they live is the caller's to know."""
         return [
             replica
             for replica, follower in self.followers.items()
-            if replica not in self.isr and may_join(follower, high_watermark, self.epoch_start_offset)
+            if replica not in self.isr and may_join(follower, high_watermark, self.epoch_start_offset, start_offset)
         ]
 
     # -- how far ------------------------------------------------------------------------------------------------------

@@ -194,7 +194,9 @@ class Partition:
         if deleted and self.waits:
             for wait in tuple(self.waits):
                 wait.on_progress(self)
-        return replica not in leadership.in_sync and replica in leadership.candidates(self.high_watermark)
+        return replica not in leadership.in_sync and replica in leadership.candidates(
+            self.high_watermark, self.log.log_start_offset
+        )
 
     def propose_isr(self, isr: tuple[int, ...] | None) -> None:
         """This leader writes `isr` to the documents; None when they have been read since (REP-24)."""

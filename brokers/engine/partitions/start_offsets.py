@@ -14,6 +14,7 @@ from brokers.engine.partitions.partition import Partition
 from brokers.engine.storage import checkpoints
 from brokers.engine.storage.checkpoints import PartitionKey
 from brokers.engine.storage.files import StorageFailed
+from brokers.engine.storage.log import Log
 
 
 class StartOffsets:
@@ -28,11 +29,13 @@ class StartOffsets:
         """What the files of `roots` have to say at this moment. Only logs that start above their first segment."""
         self._planned += 1
         offsets: dict[Path, dict[PartitionKey, int]] = {root: {} for root in roots}
+        logs: list[tuple[Log, int]] = []
         for partition in partitions:
             log = partition.log
             if log.root in offsets and log.log_start_offset > log.segments[0].base_offset:
                 offsets[log.root][partition.topic, partition.index] = log.log_start_offset
-        return StartOffsetsPlan(self, self._planned, offsets)
+                logs.append((log, log.log_start_offset))
+        return StartOffsetsPlan(self, self._planned, offsets, logs)
 
     def write(self, number: int, root: Path, offsets: dict[PartitionKey, int]) -> None:
         with self._lock:
@@ -42,16 +45,31 @@ class StartOffsets:
 
 
 class StartOffsetsPlan:
-    """The content of the files as of its planning."""
+    """The content of the files as of its planning. `finish` in the table's thread, once what could be is written."""
 
-    def __init__(self, files: StartOffsets, number: int, offsets: dict[Path, dict[PartitionKey, int]]) -> None:
+    def __init__(
+        self,
+        files: StartOffsets,
+        number: int,
+        offsets: dict[Path, dict[PartitionKey, int]],
+        logs: Sequence[tuple[Log, int]],
+    ) -> None:
         self._files = files
         self._number = number
         self._offsets = offsets
+        self._logs = logs
+        self._written: set[Path] = set()
 
     def write(self, root: Path) -> None:
         """Durably, unless a later plan was faster. Raises StorageFailed."""
         self._files.write(self._number, root, self._offsets[root])
+        self._written.add(root)
+
+    def finish(self) -> None:
+        """The logs may say what is kept of them."""
+        for log, offset in self._logs:
+            if log.root in self._written:
+                log.start_kept(offset)
 
 
 class StartOffsetsBatch:
@@ -74,5 +92,6 @@ class StartOffsetsBatch:
 
     def finish(self) -> None:
         """Roots that could not be written are given up."""
+        self._plan.finish()
         for failure in self._failures:
             self._storage_failed(failure)

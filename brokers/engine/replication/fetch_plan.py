@@ -68,7 +68,8 @@ class Followed:
             partition.leader_epoch,
             log.log_end_offset,
             log.epochs.latest,
-            log.log_start_offset,
+            # What a crash would undo is not deleted yet (LOG-46).
+            log.kept_start_offset,
         )
         return self.asked
 
@@ -238,6 +239,11 @@ class FetchPlan:
             self._active[key] = followed
         else:
             self._changed[key] = followed
+
+    def tell(self, followed: Followed) -> None:
+        """The leader is to hear of it before anything comes of it: a request under way is overtaken."""
+        if self._active.get(followed.key) is followed:
+            self._activate(followed)
 
     def resume(self, followed: Followed) -> None:
         """What held it back is mended."""

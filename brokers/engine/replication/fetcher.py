@@ -18,6 +18,7 @@ from brokers.engine.partitions.partition import Partition
 from brokers.engine.protocol.errors import ErrorCode, MalformedRequest
 from brokers.engine.protocol.hot_replica_fetch import FetchedLine, ReplicaFetchEncoder, decode_replica_fetch
 from brokers.engine.replication.fetch_plan import FIRST_EPOCH, FetchPlan, Followed, Key, retry_delay_ms
+from brokers.engine.replication.kept_starts import KeptStarts
 from brokers.engine.replication.offsets_query import OffsetsQuery
 from brokers.engine.replication.ports import Link, Timer
 from brokers.engine.replication.surroundings import Surroundings
@@ -59,6 +60,7 @@ class Fetcher:
     def __init__(self, leader: int, world: Surroundings) -> None:
         self.leader = leader
         self.plan = FetchPlan(self._held_back_ms)
+        self._starts = KeptStarts(world.keep_starts, self.plan, self._wake_soon)
         self.error = "not connected"
         self._world = world
         self._broker: BrokerInfo | None = None
@@ -80,7 +82,8 @@ class Fetcher:
     def follow(self, partition: Partition) -> None:
         if self.plan.follow(partition):
             self._out_of_range.pop((partition.topic_id, partition.index), None)
-            self._wake_at(0)
+            self._wake_soon()
+        self._starts.see_to(self.plan.followed[partition.topic_id, partition.index])
 
     def unfollow(self, key: Key) -> None:
         self.plan.unfollow(key)
@@ -141,6 +144,9 @@ class Fetcher:
         self._timer_ms = due_ms
         delay_ms = due_ms - self._world.clock.monotonic_ms() if due_ms else 0
         self._timer = self._world.call_later(max(delay_ms, 0), self._on_time)
+
+    def _wake_soon(self) -> None:
+        self._wake_at(0)
 
     def _on_time(self) -> None:
         self._timer = None
@@ -315,6 +321,7 @@ class Fetcher:
         followed.leader_high_watermark = high_watermark
         if count or partition.log.log_start_offset != start_before:
             self.plan.moved(followed)
+            self._starts.see_to(followed)
             if count and partition.config.follower_throttled is not None:
                 self._charge(followed, count)
 

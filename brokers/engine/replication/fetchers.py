@@ -14,6 +14,7 @@ from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import PartitionTable
 from brokers.engine.replication.fetch_plan import UNKNOWN, Key
 from brokers.engine.replication.fetcher import Fetcher
+from brokers.engine.replication.kept_starts import KeepStarts
 from brokers.engine.replication.ports import CallLater, Connect
 from brokers.engine.replication.surroundings import Surroundings
 from brokers.engine.throttling.replication import ReplicationThrottle
@@ -52,6 +53,7 @@ class Fetchers:
         clock: Clock,
         connect: Connect,
         call_later: CallLater,
+        keep_starts: KeepStarts,
         throttle: ReplicationThrottle | None = None,
     ) -> None:
         """`throttle` is the follower's of this broker; without one nothing is held back."""
@@ -63,6 +65,7 @@ class Fetchers:
             connect=connect,
             call_later=call_later,
             throttle=throttle or ReplicationThrottle(),
+            keep_starts=keep_starts,
         )
         self._brokers: Mapping[int, BrokerInfo] = {}
         self._fetchers: dict[int, Fetcher] = {}

@@ -212,7 +212,11 @@ class IsrPublisher:
 def _candidates(partition: Partition, leadership: Leadership) -> list[int]:
     """Who stays away although it was asked to come is none, whatever it had."""
     silent = owing(partition)
-    return [replica for replica in leadership.candidates(partition.high_watermark) if replica not in silent]
+    return [
+        replica
+        for replica in leadership.candidates(partition.high_watermark, partition.log_start_offset)
+        if replica not in silent
+    ]
 
 
 def _with_isr(

@@ -9,6 +9,7 @@ from typing import Final
 from brokers.engine.clock import Clock
 from brokers.engine.partitions.table import PartitionTable
 from brokers.engine.protocol.hot_replica_fetch import ReplicaFetchEncoder
+from brokers.engine.replication.kept_starts import KeepStarts
 from brokers.engine.replication.ports import CallLater, Connect
 from brokers.engine.throttling.replication import ReplicationThrottle
 
@@ -29,6 +30,7 @@ class Surroundings:
     connect: Connect
     call_later: CallLater
     throttle: ReplicationThrottle
+    keep_starts: KeepStarts
 
     @property
     def client_id(self) -> str:

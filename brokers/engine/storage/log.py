@@ -45,6 +45,7 @@ class Log:
         "files",
         "has_aborts",
         "index",
+        "kept_start_offset",
         "log_end_offset",
         "log_start_offset",
         "producers",
@@ -74,6 +75,8 @@ class Log:
         self.segments = segments
         self.active = segments[-1]
         self.log_start_offset = segments[0].base_offset
+        # Where it starts at least after a crash; what lies between the two is still to be written down.
+        self.kept_start_offset = self.log_start_offset
         self.log_end_offset = self.active.base_offset
         self.recovery_point = self.log_end_offset
         self.trims = 0  # deletions of segments that a power cut may still undo
@@ -270,8 +273,14 @@ class Log:
             self.log_start_offset = offset
             self.epochs.truncate_start(offset)
 
+    def start_kept(self, offset: int) -> None:
+        """It is on disk that the log starts there, or above."""
+        self.kept_start_offset = max(self.kept_start_offset, min(offset, self.log_start_offset))
+
     def _drop(self, gone: list[Segment], kept: list[Segment]) -> list[str]:
         self.segments = kept
+        if kept:
+            self.start_kept(kept[0].base_offset)
         self.trims += 1
         self._forget_positions()
         renamed = []
@@ -322,6 +331,7 @@ class Log:
             offset = found[1].base_offset
         self.log_end_offset = offset
         self.log_start_offset = min(self.log_start_offset, offset)
+        self.kept_start_offset = min(self.kept_start_offset, offset)
         self.recovery_point = min(self.recovery_point, offset)
         self.epochs.truncate_end(offset)
         return renamed

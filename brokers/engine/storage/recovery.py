@@ -99,7 +99,7 @@ def load_log(
     log.recovery_point = log.log_end_offset if trusted else min(recovery_point, log.log_end_offset)
     if log.log_end_offset < start_offset:
         _restart_at(log, start_offset, now_ms)
-    log.log_start_offset = max(log.segments[0].base_offset, start_offset)
+    log.log_start_offset = log.kept_start_offset = max(log.segments[0].base_offset, start_offset)
     log.epochs.truncate_end(log.log_end_offset + 1)
     log.epochs.truncate_start(log.log_start_offset)
     log.has_aborts = bool(aborting)

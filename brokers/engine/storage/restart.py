@@ -25,7 +25,7 @@ def restart_log(log: Log, offset: int, now_ms: int) -> list[str]:
     segment.create_file()
     log.segments = [segment]
     log.active = segment
-    log.log_start_offset = log.log_end_offset = log.recovery_point = offset
+    log.log_start_offset = log.kept_start_offset = log.log_end_offset = log.recovery_point = offset
     log.producers.clear(offset)
     log.epochs.clear()
     return [path for path in gone if not path.endswith(SNAPSHOT_SUFFIX)]

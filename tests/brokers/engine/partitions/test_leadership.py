@@ -56,6 +56,15 @@ def test_nobody_waits_for_who_is_dead_or_stops_to_come_back() -> None:
     assert made.committed(10) == 7
 
 
+def test_who_still_holds_deleted_records_does_not_come_into_the_isr() -> None:
+    """LOG-46: somebody was told that they are gone while it was away."""
+    made = leadership(isr=(1, 2))
+    made.followers[3].fetched(10, 0, 10, 5_000)
+    assert made.candidates(10, start_offset=4) == []
+    made.followers[3].fetched(10, 4, 10, 5_000)
+    assert made.candidates(10, start_offset=4) == [3]
+
+
 def test_an_epoch_begins_with_nothing_known() -> None:
     """REP-26."""
     made = leadership()

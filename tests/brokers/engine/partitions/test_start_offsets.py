@@ -44,7 +44,7 @@ def test_a_start_that_was_answered_survives(tmp_path: Path, clean: bool) -> None
     produce(table, "t", 0, size=5_000, times=10)
     partition = table.get("t", 0)
     assert partition is not None
-    assert delete_before(partition, 6) == (0, 6, True)
+    assert delete_before(partition, 6) == (0, 6)
     keep_starts(table)
     table.close() if clean else crash(table)
 

@@ -102,6 +102,8 @@ class SteppedWorld:
         self.table.recover(NOW_MS)
         self.links: list[HandLink] = []
         self._timers: list[StepTimer] = []
+        # What is to be told that the logs' starts are on disk; None: it is told at once.
+        self.starts_to_keep: list[Callable[[], object]] | None = None
         self.fetchers = Fetchers(
             broker_id=ME,
             broker_epoch=lambda: MY_EPOCH,
@@ -109,6 +111,7 @@ class SteppedWorld:
             clock=self.clock,
             connect=self._connect,
             call_later=self._call_later,
+            keep_starts=self._keep_starts,
             throttle=ReplicationThrottle(limit_bytes_per_s),
         )
         self.fetchers.on_brokers({LEADER: broker_info(LEADER)})
@@ -116,6 +119,18 @@ class SteppedWorld:
     def _connect(self, broker: BrokerInfo, owner: LinkOwner) -> HandLink:
         self.links.append(HandLink(broker, owner))
         return self.links[-1]
+
+    def _keep_starts(self, root: Path, then: Callable[[], object]) -> None:
+        if self.starts_to_keep is None:
+            write_starts(self.table, then)
+        else:
+            self.starts_to_keep.append(then)
+
+    def starts_are_kept(self) -> None:
+        """What was to be written is."""
+        waiting, self.starts_to_keep = self.starts_to_keep or [], []
+        for then in waiting:
+            write_starts(self.table, then)
 
     def _call_later(self, delay_ms: int, call: Callable[[], object]) -> StepTimer:
         timer = StepTimer(self.clock.passed_ms + delay_ms, call)
@@ -158,6 +173,13 @@ class SteppedWorld:
 
     def error_of(self, index: int = 0) -> str:
         return next(state.error for state in self.fetchers.states() if state.index == index)
+
+
+def write_starts(table: PartitionTable, then: Callable[[], object]) -> None:
+    batch = table.plan_start_offsets(table.settings.roots)
+    batch.run()
+    batch.finish()
+    then()
 
 
 def broker_info(broker_id: int, epoch: int = 9) -> BrokerInfo:

@@ -28,7 +28,7 @@ from brokers.engine.records.builder import Record, build_batch
 from brokers.engine.replication.fetchers import Fetchers
 from brokers.engine.replication.ports import LinkOwner
 
-from .stepped_world import NOW_MS, TOPIC_ID, SteppedClock, StepTimer, broker_info, fetched, line
+from .stepped_world import NOW_MS, TOPIC_ID, SteppedClock, StepTimer, broker_info, fetched, line, write_starts
 
 BROKERS = (1, 2, 3)
 EXAMPLES = int(os.environ.get("PENSTOCK_CONVERGENCE_EXAMPLES", "25"))
@@ -86,6 +86,7 @@ class Replica:
             clock=self.clock,
             connect=self._connect,
             call_later=self._call_later,
+            keep_starts=lambda root, then: write_starts(self.table, then),
         )
         self.fetchers.on_brokers({broker: broker_info(broker) for broker in BROKERS})
 

@@ -1,0 +1,80 @@
+"""A follower's log starts for its leader where it starts after a crash, too (LOG-46)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.brokers.engine.replication.stepped_world import HandLink, SteppedWorld, batches, fetched, line
+
+SESSION = 7
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[SteppedWorld]:
+    found = SteppedWorld(tmp_path)
+    found.starts_to_keep = []
+    yield found
+    found.fetchers.close()
+    found.table.close()
+
+
+def told(link: HandLink) -> list[int]:
+    """The starts that the latest request says."""
+    return [line.log_start_offset for topic in link.sent[-1][3].topics for line in topic.partitions]
+
+
+def test_the_leader_hears_of_a_start_when_it_is_on_disk(world: SteppedWorld) -> None:
+    partition = world.follow()
+    link = world.come_up(SESSION)
+    link.answer(fetched(line(records=batches(0, 3, 3), high_watermark=6), session_id=SESSION))
+    link.answer(fetched(line(high_watermark=6, start_offset=4), session_id=SESSION))
+    assert (partition.log_start_offset, told(link)) == (4, [0])
+
+    world.starts_are_kept()
+    world.pass_ms(0)
+    assert len(link.sent) == 2, "the request that waits at the leader is overtaken"
+    assert told(link) == [4]
+
+
+def test_a_start_that_moves_while_another_is_written_is_written_next(world: SteppedWorld) -> None:
+    world.follow()
+    link = world.come_up(SESSION)
+    link.answer(fetched(line(records=batches(0, 3, 3), high_watermark=6), session_id=SESSION))
+    link.answer(fetched(line(high_watermark=6, start_offset=2), session_id=SESSION))
+    (first,) = world.starts_to_keep or ()
+    link.answer(fetched(line(high_watermark=6, start_offset=5), session_id=SESSION))
+    world.starts_to_keep = []
+    first()
+    assert len(world.starts_to_keep) == 1
+    world.starts_are_kept()
+    world.pass_ms(0)
+    assert told(link) == [5]
+
+
+def test_what_was_still_being_written_when_another_leader_came_is_told_to_that_one(world: SteppedWorld) -> None:
+    world.follow()
+    link = world.come_up(SESSION)
+    link.answer(fetched(line(records=batches(0, 3, 3), high_watermark=6), session_id=SESSION))
+    link.answer(fetched(line(high_watermark=6, start_offset=4), session_id=SESSION))
+    world.follow(leader_epoch=6)
+    world.pass_ms(0)
+    assert told(link) == [0]
+    world.starts_are_kept()
+    link.answer(fetched(session_id=SESSION))
+    world.pass_ms(0)
+    assert told(link) == [4]
+
+
+def test_a_follower_that_begins_within_a_batch_says_so_when_that_is_on_disk(world: SteppedWorld) -> None:
+    """Its file begins with the batch, its log in the middle of it."""
+    partition = world.follow()
+    link = world.come_up(SESSION)
+    world.table.restart_at(partition, 4, world.clock.now_ms())
+    link.answer(fetched(line(records=batches(3, 3), high_watermark=6, start_offset=4), session_id=SESSION))
+    assert (partition.log_start_offset, partition.log.segments[0].base_offset, told(link)) == (4, 3, [3])
+    world.starts_are_kept()
+    world.pass_ms(0)
+    assert told(link) == [4]
