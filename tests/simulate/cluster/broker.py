@@ -127,6 +127,8 @@ class Process:
         self.is_silent = False
         self.is_over = False
         self.has_stopped = False
+        # Asked to stop: what it leads goes to others, and it to nobody's help.
+        self.is_leaving = False
         self.fatal: str | None = None
         self.connections: dict[Accepted, None] = {}
         self._tasks: list[asyncio.Task[Any]] = []
@@ -272,6 +274,7 @@ class Process:
 
     def stop(self) -> None:
         """SIGTERM."""
+        self.is_leaving = True
         self.loop.call_soon(self.keep, self._stop())
 
     async def _stop(self) -> None:

@@ -114,14 +114,30 @@ class Checkers:
             raise BrokenPromise(
                 f"{who} has the high watermark of {index} at {high_watermark}, behind its end {end_offset}"
             )
+        start_offset = partition.log_start_offset
+        if not start_offset <= min(high_watermark, self.promises.starts_max[index]):
+            raise BrokenPromise(
+                f"{who} starts {index} at {start_offset}, which nobody gave up "
+                f"(below {self.promises.starts_max[index]}, high watermark {high_watermark})"
+            )
         isr, replicas = partition.isr, partition.replicas
         if isr != replicas and not set(isr) <= set(replicas):
             raise BrokenPromise(f"{who} has {isr} in sync of {replicas}")
         seen.high_watermark = high_watermark
         if partition.is_leader:
             self._leads(index, partition.leader_epoch, process.id, "claims")
+            self._check_start(index, partition, start_offset, who)
+        seen.compared = max(seen.compared, start_offset)
         if seen.compared < high_watermark:
             self._compare(process, index, partition, seen, high_watermark, who)
+
+    def _check_start(self, index: int, partition: Partition, start_offset: int, who: str) -> None:
+        """Whoever leads, and is not just the last to hear that it does no more, has what is deleted deleted."""
+        least, told = self.promises.starts_min[index]
+        if start_offset < least and partition.leader_epoch == self._stated[index].leader_epoch:
+            raise BrokenPromise(
+                f"{who} leads {index} in epoch {partition.leader_epoch} from {start_offset} on, {told} was told {least}"
+            )
 
     def _compare(self, process: Process, index: int, partition: Partition, seen: Seen, until: int, who: str) -> None:
         promises = self.promises
@@ -179,11 +195,16 @@ class Checkers:
         """With nobody writing and everybody in sync, all logs are one, committed to its end."""
         for index in range(self._partitions):
             state = self._stated[index]
+            starts = set()
             for id in state.isr:
                 process = hosts[id].process
                 assert process is not None
                 partition: Any = process.table.get(TOPIC, index)
-                held = self.read(process, partition, partition.log_start_offset, partition.log_end_offset)
-                if held != self.promises.committed[index]:
+                start_offset = partition.log_start_offset
+                starts.add(start_offset)
+                held = self.read(process, partition, start_offset, partition.log_end_offset)
+                if held != [one for one in self.promises.committed[index] if one.last_offset >= start_offset]:
                     raise BrokenPromise(f"b{id} holds another log of {index} than was committed")
+            if len(starts) > 1:
+                raise BrokenPromise(f"the logs of {index} start at {sorted(starts)}")
         self.promises.nothing_open()

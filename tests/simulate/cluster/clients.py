@@ -47,6 +47,8 @@ RETRIED: Final = frozenset(
         ErrorCode.FENCED_LEADER_EPOCH,
         ErrorCode.UNKNOWN_LEADER_EPOCH,
         ErrorCode.OFFSET_NOT_AVAILABLE,
+        # Of a leader that is behind; a reader whose records are not deleted may ask again, and so may who deletes.
+        ErrorCode.OFFSET_OUT_OF_RANGE,
         # Of a leader that was deposed and does not know it: it lacks what the next one has.
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     }
@@ -244,6 +246,9 @@ class Consumer(Client):
         _, body = decode_response_header(ApiKey.FETCH, FETCH_VERSION, buffer, start, end)
         answer: Any = decode_response(ApiKey.FETCH, FETCH_VERSION, buffer, body, end)
         line = answer.responses[0].partitions[0]
+        if line.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and self.position < self._promises.starts_max[self.index]:
+            self.tell(f"{self.name} does not find {self.index}:{self.position}")
+            self.position = self._promises.starts_max[self.index]
         if line.error_code:
             self.hang_up()
             self.refused(line.error_code)

@@ -5,9 +5,10 @@ order in which it was asked for.
 from __future__ import annotations
 
 import asyncio
+import inspect
 from asyncio import events
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
 from itertools import count
 from typing import Any, Final
@@ -72,6 +73,10 @@ class World:
     @property
     def now_ms(self) -> int:
         return self.now_us // US_PER_MS
+
+    def waiting(self) -> Iterable[Handle]:
+        """Calls that are about to be made."""
+        return tuple(self._ready)
 
     def at(self, due_us: int, handle: Handle) -> Handle:
         heappush(self._coming, (due_us, next(self._numbers), handle))
@@ -140,6 +145,14 @@ def _told(handle: Handle) -> str:
     return repr(task.get_coro() if isinstance(task, asyncio.Task) else handle.call)
 
 
+def _never_begun(handle: Handle) -> None:
+    """The first step of a task that will not come: nobody is to wonder later why it was not awaited."""
+    task = getattr(handle.call, "__self__", None)
+    work = task.get_coro() if isinstance(task, asyncio.Task) else None
+    if inspect.iscoroutine(work) and inspect.getcoroutinestate(work) == inspect.CORO_CREATED:
+        work.close()
+
+
 def _nothing() -> None:
     """Most processes have no disk that ends them."""
 
@@ -184,11 +197,16 @@ class ProcessLoop(asyncio.AbstractEventLoop):
 
     def hold(self, handle: Handle) -> None:
         """A call whose time came while the process stands still."""
-        if not self.is_over:
+        if self.is_over:
+            _never_begun(handle)
+        else:
             self.held.append(handle)
 
     def end(self) -> None:
         self.is_over = self.is_still = True
+        for handle in (*self._world.waiting(), *self.held):
+            if handle.loop is self:
+                _never_begun(handle)
         self.held.clear()
 
     def message_at(self, due_us: int, call: Callable[..., object], *arguments: Any) -> Handle:

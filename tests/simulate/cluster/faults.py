@@ -70,6 +70,8 @@ class Faults:
         run = self._run
         if self._is_lossy() or run.network.cut or run.ensemble.is_down or not run.all_registered():
             return None
+        if any(host.process is not None and host.process.is_leaving for host in run.hosts.values()):
+            return None
         if any(len(state.isr) < 2 or state.leader < 0 for state in run.states().values()):
             return None
         if any(not run.is_same_life(state) for state in run.states().values()):

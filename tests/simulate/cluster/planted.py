@@ -8,10 +8,12 @@ from typing import Any, Final
 import pytest
 
 from brokers.engine.handlers import produce
-from brokers.engine.partitions import follower_session
+from brokers.engine.partitions import follower_session, leadership
+from brokers.engine.partitions.isr import may_join
 from brokers.engine.partitions.leadership import Leadership
 from brokers.engine.partitions.partition import NO_EPOCH, Partition
 from brokers.engine.replication.fetch_plan import Followed
+from brokers.engine.replication.kept_starts import KeptStarts
 
 Plant = Callable[[pytest.MonkeyPatch], object]
 
@@ -48,6 +50,25 @@ def act_on_stale_isr(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Leadership, "_count", count)
 
 
+def tell_starts_early(patch: pytest.MonkeyPatch) -> None:
+    """A follower says that it has deleted records when a crash may still bring them back."""
+    patch.setattr(KeptStarts, "see_to", lambda starts, followed: None)
+    wanted = Followed.wanted
+
+    def told(followed: Followed) -> Any:
+        followed.partition.log.start_kept(followed.partition.log.log_start_offset)
+        return wanted(followed)
+
+    patch.setattr(Followed, "wanted", told)
+
+
+def join_with_deleted_records(patch: pytest.MonkeyPatch) -> None:
+    """Whoever has all that is committed comes into the ISR, also with what was deleted meanwhile."""
+    patch.setattr(
+        leadership, "may_join", lambda follower, end, epoch_start, start: may_join(follower, end, epoch_start)
+    )
+
+
 PLANTED: Final[Mapping[str, Plant]] = {
     plant.__name__: plant
     for plant in (
@@ -56,5 +77,7 @@ PLANTED: Final[Mapping[str, Plant]] = {
         high_watermark_from_leader,
         ignore_leader_epoch,
         act_on_stale_isr,
+        tell_starts_early,
+        join_with_deleted_records,
     )
 }

@@ -6,9 +6,12 @@ on nothing else may ever be found at its offsets.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tests.simulate.cluster.records import Held
+
+# Behind all offsets.
+NOWHERE: Final = 1 << 62
 
 
 class BrokenPromise(AssertionError):
@@ -29,6 +32,11 @@ class Promises:
         self._expected: list[dict[int, Expected]] = [{} for _ in range(partitions)]
         self._sent: list[set[int]] = [set() for _ in range(partitions)]
         self._next_sequence: dict[tuple[int, int], int] = {}
+        self._last_offset: dict[tuple[int, int], int] = {}
+        # Where a log may start at most, because somebody asked for it; and where it has to start at least, with who was
+        # told so.
+        self.starts_max = [0] * partitions
+        self.starts_min = [(0, "nobody")] * partitions
         self.acknowledgements = 0
 
     def end(self, index: int) -> int:
@@ -37,6 +45,16 @@ class Promises:
 
     def sent(self, index: int, crc: int) -> None:
         self._sent[index].add(crc)
+
+    def given_up(self, index: int, offset: int) -> None:
+        """Somebody asks for everything below to be deleted; whether and when that is done is open."""
+        self.starts_max[index] = max(self.starts_max[index], offset)
+
+    def gone(self, index: int, offset: int, who: str) -> None:
+        """Somebody was told that everything below is deleted."""
+        if offset > self.starts_max[index]:
+            raise BrokenPromise(f"{who} is told that {index} starts at {offset}; nobody gave up so much")
+        self.starts_min[index] = max(self.starts_min[index], (offset, who))
 
     def acknowledged(self, index: int, base_offset: int, crc: int, who: str) -> None:
         """To a producer that asked for all."""
@@ -77,11 +95,16 @@ class Promises:
         if held.producer_id >= 0:
             key = (index, held.producer_id)
             following = self._next_sequence.get(key, 0)
-            if held.base_sequence != following:
+            if held.base_sequence != following and not self._is_forgotten(key):
                 raise BrokenPromise(f"{who} holds {held} at {index}, #{following} comes next: twice, or out of order")
             self._next_sequence[key] = held.base_sequence + held.last_offset - held.base_offset + 1
+            self._last_offset[key] = held.last_offset
         self.committed[index].append(held)
         self._at[index][held.base_offset] = held
+
+    def _is_forgotten(self, key: tuple[int, int]) -> bool:
+        """Of whom no record is left nobody knows what it sent; then every sequence number is the next (KIP-360)."""
+        return self._last_offset.get(key, NOWHERE) < self.starts_max[key[0]]
 
     def confirm(self, index: int, held: Held, who: str) -> None:
         """Somebody holds this below its high watermark, and below what is committed."""

@@ -10,11 +10,12 @@ from brokers.engine.protocol.codec import encode_request
 from brokers.engine.protocol.headers import encode_request_frame
 from brokers.engine.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from brokers.engine.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from brokers.engine.protocol.messages.topics import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from brokers.engine.records import batch as layout
 from brokers.engine.records.builder import Record, build_batch
 
 TOPIC = "orders"
-PRODUCE_VERSION, FETCH_VERSION = 9, 12
+PRODUCE_VERSION, FETCH_VERSION, DELETE_RECORDS_VERSION = 9, 12, 2
 
 
 class Held(NamedTuple):
@@ -78,3 +79,10 @@ def fetch_frame(correlation_id: int, index: int, offset: int, leader_epoch: int)
     request = FetchRequest(replica_id=-1, max_wait_ms=0, min_bytes=1, max_bytes=1 << 20, topics=[topic])
     body = encode_request(ApiKey.FETCH, FETCH_VERSION, request)
     return encode_request_frame(ApiKey.FETCH, FETCH_VERSION, correlation_id, "consumer", body)
+
+
+def delete_records_frame(correlation_id: int, index: int, offset: int, timeout_ms: int) -> bytes:
+    topic = DeleteRecordsTopic(name=TOPIC, partitions=[DeleteRecordsPartition(partition_index=index, offset=offset)])
+    request = DeleteRecordsRequest(topics=[topic], timeout_ms=timeout_ms)
+    body = encode_request(ApiKey.DELETE_RECORDS, DELETE_RECORDS_VERSION, request)
+    return encode_request_frame(ApiKey.DELETE_RECORDS, DELETE_RECORDS_VERSION, correlation_id, "deleter", body)

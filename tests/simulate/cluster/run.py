@@ -9,6 +9,7 @@ from brokers.contract.documents import PartitionStateDocument
 from tests.simulate.cluster import faults
 from tests.simulate.cluster.checkers import Checkers
 from tests.simulate.cluster.clients import Consumer, Producer
+from tests.simulate.cluster.deleters import Deleter
 from tests.simulate.cluster.promises import Promises
 from tests.simulate.cluster.records import TOPIC
 from tests.simulate.cluster.stage import BOOT_MS_MAX, Stage
@@ -20,6 +21,10 @@ MIN_INSYNC: Final = (2, 2, 2, 1)
 PRODUCERS: Final = ((-1, True), (-1, True), (-1, False), (1, False), (0, False))
 # How often a step is a client's.
 CLIENTS_SHARE: Final = 0.85
+PRODUCERS_SHARE: Final = 0.85
+# How often a client's step is that of somebody who deletes records. In most runs nobody does: what is deleted is not
+# compared any more.
+DELETERS_SHARES: Final = (0.0, 0.0, 0.02)
 
 
 class ClusterRun(Stage):
@@ -44,6 +49,8 @@ class ClusterRun(Stage):
             for index in range(PARTITIONS)
         ]
         self.consumers = [Consumer(index, self.around, self.promises, self.tell) for index in range(PARTITIONS)]
+        self.deleters = [Deleter(index, self.around, self.promises, self.tell) for index in range(PARTITIONS)]
+        self._deleters_share = self.dice.choice(DELETERS_SHARES)
         self._verbs, self._weights = list(faults.WEIGHTS), list(faults.WEIGHTS.values())
 
     def _boot(self) -> None:
@@ -58,8 +65,11 @@ class ClusterRun(Stage):
         dice = self.dice
         self.steps += 1
         if dice.random() < CLIENTS_SHARE:
-            if dice.random() < 0.85:
+            die = dice.random()
+            if die < PRODUCERS_SHARE:
                 dice.choice(self.producers).produce(dice)
+            elif die >= 1 - self._deleters_share:
+                dice.choice(self.deleters).delete(dice)
             else:
                 dice.choice(self.consumers).consume()
         else:
@@ -82,9 +92,9 @@ class ClusterRun(Stage):
     def _unsettled(self) -> str:
         if not self.all_registered():
             return "not everybody is registered"
-        for producer in self.producers:
-            if producer.is_busy:
-                return f"{producer.name} is not answered"
+        for client in (*self.producers, *self.deleters):
+            if client.is_busy:
+                return f"{client.name} is not answered"
         told = (self.unsettled_partition(TOPIC, index, state) for index, state in self.states().items())
         return next((reason for reason in told if reason), "")
 

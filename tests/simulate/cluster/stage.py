@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import random
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -76,8 +77,11 @@ class Stage(ABC):
         structlog.configure(
             processors=[self._hear], wrapper_class=structlog.BoundLogger, cache_logger_on_first_use=False
         )
+        # A process that is killed had calls that it had not begun with.
+        self._warnings = warnings.catch_warnings()
+        self._warnings.__enter__()
+        warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
         self.disks.__enter__()
-
         self._order = InOrder()
 
     def close(self) -> None:
@@ -85,6 +89,7 @@ class Stage(ABC):
         for host in self.hosts.values():
             host.end("the run is over")
         self.disks.__exit__()
+        self._warnings.__exit__(None, None, None)
         structlog.configure(**self._logging)
         if self._collects:
             gc.enable()

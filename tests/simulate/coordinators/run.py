@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
@@ -87,10 +86,6 @@ class CoordinatorsRun(Stage):
 
     def open(self) -> None:
         super().open()
-        # A process that is killed had calls that it had not begun with.
-        self._warnings = warnings.catch_warnings()
-        self._warnings.__enter__()
-        warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
         self._uuid4 = joining.uuid4
         dice = self.dice
         joining.uuid4 = lambda: UUID(int=dice.getrandbits(128))
@@ -100,7 +95,6 @@ class CoordinatorsRun(Stage):
         for machine in self.machines():
             machine.kill(silently=True)
         super().close()
-        self._warnings.__exit__(None, None, None)
 
     def _boot(self) -> None:
         ids = list(self.hosts)
