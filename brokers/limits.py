@@ -72,6 +72,9 @@ MOVES_PER_BROKER = 10
 MOVES_PER_BROKER_MAX = 100
 MOVES_BEGUN_AT_ONCE = 100
 MOVES_PER_PLAN_MAX = 20_000
+# How fast an operator may let a broker copy, in MB/s. A request sets as many topics to that pace.
+COPY_MB_S_MAX = 10_000
+PACED_TOPICS_AT_ONCE = 100
 # The task that carries moves and restarts forward looks so often, while there is something to do.
 WORK_LOOK_EVERY_S = 0.2
 WORK_ROUND_S = 0.8

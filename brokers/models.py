@@ -215,6 +215,10 @@ class Rebalance(Versioned):
     homes = models.JSONField(_("homes of instances"), default=list)
     shares = models.JSONField(_("before and after"), default=dict)
     moves_at_once = models.PositiveSmallIntegerField(_("moves at a time per broker"), default=MOVES_PER_BROKER)
+    copy_mb_s = models.PositiveIntegerField(_("copy at most, MB/s"), null=True, blank=True)
+    pace = models.JSONField(
+        default=dict, editable=False, help_text="What `brokers.copy_pace` has set, and what was there before."
+    )
     planned_by = models.CharField(_("planned by"), max_length=254)
     started_at = models.DateTimeField(_("started"), null=True, blank=True, editable=False)
     ended_at = models.DateTimeField(_("ended"), null=True, blank=True, editable=False)

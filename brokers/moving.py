@@ -13,7 +13,7 @@ import structlog
 from django.db.models import Max
 from django.utils import timezone
 
-from brokers import homes, members, picture, ports, services
+from brokers import copy_pace, homes, members, picture, ports, services
 from brokers.choices import MoveState, ProcessState, RebalanceKind, RebalanceState, RebalanceStep, WantedState
 from brokers.dataplane.cluster import ClusterDoor, ClusterView, Ongoing
 from brokers.limits import MOVES_BEGUN_AT_ONCE
@@ -190,9 +190,11 @@ def _moves(row: Rebalance, *, measure: bool) -> bool:
             begin_max=MOVES_BEGUN_AT_ONCE,
         )
         chosen = _still_there(door, [by_key[move.key] for move in begun])
+    copy_pace.settle(row, {move.topic for move in (*still, *chosen) if _as_move(row, move).adding})
     _begin(row, door, chosen, targets)
     if still or waiting or row.state == RebalanceState.PAUSED:
         return False
+    copy_pace.lift(row)
     note(row, step=RebalanceStep.LEAVING)
     return True
 

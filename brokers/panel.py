@@ -22,7 +22,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from brokers import maps, members, rebalances, rolling, selectors
 from brokers.choices import MoveState
-from brokers.limits import BROKER_BANDWIDTH_MB_S, BROKER_STORAGE_GB
+from brokers.limits import BROKER_BANDWIDTH_MB_S, BROKER_STORAGE_GB, COPY_MB_S_MAX
 from brokers.models import Cluster, Host, Rebalance, RollingRestart
 from tenants.errors import DomainError
 from tenants.operator import acting_operator
@@ -70,6 +70,10 @@ class BrokerForm(forms.Form):
         field = self.fields["host"]
         assert isinstance(field, forms.ModelChoiceField)
         field.queryset = selectors.hosts()
+
+
+class PaceForm(forms.Form):
+    copy_mb_s = forms.IntegerField(required=False, min_value=1, max_value=COPY_MB_S_MAX)
 
 
 def page(view: View) -> View:
@@ -229,6 +233,8 @@ def rebalance(request: HttpRequest, rebalance_id: str) -> HttpResponse:
         "moves": Paginator(rows.order_by("position", "id"), MOVES_PER_PAGE).get_page(request.GET.get("page")),
         "states": MoveState.choices,
         "state": wanted,
+        "is_paced": row.state == "planned" or row.is_under_way,
+        "pace_max": COPY_MB_S_MAX,
         "may_undo": row.state in rebalances.UNDOABLE
         and not (row.removes and row.step in rebalances.POINTS_OF_NO_RETURN),
     }
@@ -260,6 +266,29 @@ def act_on_rebalance(request: HttpRequest, rebalance_id: str, act: str) -> HttpR
         messages.error(request, _("Type the number of the broker that will be removed."))
     else:
         attempt(request, lambda: service(acting=acting_operator(request), rebalance=row), "")
+    return redirect("admin:brokers_rebalance_change", row.pk)
+
+
+@page
+@require_POST
+def limit_copies(request: HttpRequest, rebalance_id: str) -> HttpResponse:
+    """How fast it copies from here on; nothing is as fast as it can."""
+    row = get_object_or_404(selectors.rebalances(), pk=rebalance_id)
+    form = PaceForm(request.POST)
+    if not form.is_valid():
+        messages.error(request, _("Give whole MB/s from 1 to %(most)s, or nothing.") % {"most": f"{COPY_MB_S_MAX:,}"})
+    else:
+        wanted = form.cleaned_data["copy_mb_s"]
+        told = (
+            _("Each broker copies at most %(limit)s MB/s for this.") % {"limit": f"{wanted:,}"}
+            if wanted is not None
+            else _("Brokers copy as fast as they can.")
+        )
+        attempt(
+            request,
+            lambda: rebalances.limit_copies(acting=acting_operator(request), rebalance=row, copy_mb_s=wanted),
+            told,
+        )
     return redirect("admin:brokers_rebalance_change", row.pk)
 
 
@@ -305,5 +334,6 @@ def rebalance_urls() -> list[URLPattern]:
     """Below /operator/brokers/rebalance/."""
     return [
         path("<str:rebalance_id>/change/", rebalance, name="brokers_rebalance_change"),
+        path("<str:rebalance_id>/pace/", limit_copies, name="brokers_rebalance_pace"),
         path("<str:rebalance_id>/act/<str:act>/", act_on_rebalance, name="brokers_rebalance_act"),
     ]

@@ -10,14 +10,14 @@ from django.utils import timezone
 from brokers import picture
 from brokers.choices import MoveState, RebalanceKind, RebalanceState, RebalanceStep
 from brokers.dataplane.cluster import ClusterDoor
-from brokers.limits import MOVES_PER_BROKER, MOVES_PER_PLAN_MAX
+from brokers.limits import COPY_MB_S_MAX, MOVES_PER_BROKER, MOVES_PER_PLAN_MAX
 from brokers.models import Broker, Cluster, Rebalance, ReplicaMove, RollingRestart
 from brokers.move_plans import balance_plan, drain_plan
 from brokers.moves import Fleet, Plan, shares
 from tenants import access, audit
 from tenants.actors import Actor
 from tenants.choices import Scope
-from tenants.errors import Conflict, FieldError
+from tenants.errors import Conflict, FieldError, Invalid
 
 OBSTACLES_TOLD_MAX = 20
 UNDOABLE = (RebalanceState.RUNNING, RebalanceState.PAUSED, RebalanceState.DONE)
@@ -27,7 +27,12 @@ POINTS_OF_NO_RETURN = (RebalanceStep.STOPPING, RebalanceStep.RELEASING)
 
 @transaction.atomic
 def plan_drain(
-    *, acting: Actor, broker: Broker, removes: bool = False, moves_at_once: int = MOVES_PER_BROKER
+    *,
+    acting: Actor,
+    broker: Broker,
+    removes: bool = False,
+    moves_at_once: int = MOVES_PER_BROKER,
+    copy_mb_s: int | None = None,
 ) -> Rebalance:
     """What it takes to empty a broker; nothing moves before `start`.
 
@@ -46,6 +51,7 @@ def plan_drain(
             broker=broker,
             removes=removes,
             moves_at_once=moves_at_once,
+            copy_mb_s=copy_mb_s,
             planned_by=acting.label,
         ),
         fleet,
@@ -54,7 +60,9 @@ def plan_drain(
 
 
 @transaction.atomic
-def plan_balance(*, acting: Actor, cluster: Cluster, moves_at_once: int = MOVES_PER_BROKER) -> Rebalance:
+def plan_balance(
+    *, acting: Actor, cluster: Cluster, moves_at_once: int = MOVES_PER_BROKER, copy_mb_s: int | None = None
+) -> Rebalance:
     """What it takes to give all brokers even shares; nothing moves before `start`.
 
     Raises `Conflict` (`balanced`) when there is nothing to gain.
@@ -64,7 +72,13 @@ def plan_balance(*, acting: Actor, cluster: Cluster, moves_at_once: int = MOVES_
     plan = balance_plan(fleet, moves_max=MOVES_PER_PLAN_MAX)
     if not plan.moves:
         raise Conflict("The brokers are even: nothing to move.", code="balanced")
-    row = Rebalance(cluster=cluster, kind=RebalanceKind.BALANCE, moves_at_once=moves_at_once, planned_by=acting.label)
+    row = Rebalance(
+        cluster=cluster,
+        kind=RebalanceKind.BALANCE,
+        moves_at_once=moves_at_once,
+        copy_mb_s=copy_mb_s,
+        planned_by=acting.label,
+    )
     return _keep(acting, row, fleet, plan)
 
 
@@ -166,6 +180,22 @@ def undo(*, acting: Actor, rebalance: Rebalance) -> Rebalance:
         state=MoveState.UNDONE, ended_at=timezone.now()
     )
     return _saved(acting, found, ["state", "step", "ended_at", "trouble"], "rebalance.undone")
+
+
+@transaction.atomic
+def limit_copies(*, acting: Actor, rebalance: Rebalance, copy_mb_s: int | None) -> Rebalance:
+    """What each broker may send and receive for it, None for as fast as it can; also while it runs (QUO-60)."""
+    access.require(acting, Scope.OPERATOR)
+    found = _locked(rebalance)
+    _require(found, RebalanceState.PLANNED, RebalanceState.RUNNING, RebalanceState.PAUSED, RebalanceState.UNDOING)
+    if copy_mb_s is not None and not 1 <= copy_mb_s <= COPY_MB_S_MAX:
+        raise Invalid.at("/copy_mb_s", f"A whole number from 1 to {COPY_MB_S_MAX:,}, or nothing.")
+    before = found.copy_mb_s
+    if copy_mb_s != before:
+        found.copy_mb_s = copy_mb_s
+        found.save_changes(["copy_mb_s"])
+        audit.record(acting, "rebalance.limited", found, {"copy_mb_s": before}, {"copy_mb_s": copy_mb_s})
+    return found
 
 
 @transaction.atomic

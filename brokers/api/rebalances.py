@@ -11,7 +11,7 @@ from rest_framework.response import Response
 
 from brokers import rebalances, selectors
 from brokers.choices import MoveState, RebalanceKind
-from brokers.limits import MOVES_PER_BROKER, MOVES_PER_BROKER_MAX
+from brokers.limits import COPY_MB_S_MAX, MOVES_PER_BROKER, MOVES_PER_BROKER_MAX
 from brokers.models import Rebalance, ReplicaMove
 from tenants.access import fetch
 from tenants.api.base import API_ROOT, ApiView, endpoint
@@ -19,6 +19,17 @@ from tenants.api.strict import Choice, Flag, Integer, StrictSerializer, Text
 from tenants.choices import Scope
 from tenants.errors import Invalid
 from tenants.ids import ID_CHARS_MAX
+
+
+def _copy_mb_s(**more: Any) -> Integer:
+    return Integer(
+        required=False,
+        allow_null=True,
+        min_value=1,
+        max_value=COPY_MB_S_MAX,
+        help_text="What each broker may send and receive for it, in MB/s; null is no limit.",
+        **more,
+    )
 
 
 class RebalanceIn(StrictSerializer):
@@ -35,6 +46,11 @@ class RebalanceIn(StrictSerializer):
         default=MOVES_PER_BROKER,
         help_text="Partitions that one broker receives at a time.",
     )
+    copy_mb_s = _copy_mb_s(default=None)
+
+
+class RebalancePatch(StrictSerializer):
+    copy_mb_s = _copy_mb_s()
 
 
 class ProgressOut(serializers.Serializer):
@@ -66,7 +82,7 @@ class RebalanceOut(serializers.ModelSerializer[Rebalance]):
         model = Rebalance
         fields = (
             "id", "cluster_id", "kind", "broker_id", "remove_broker", "state", "step", "waits_for", "moves_at_once",
-            "progress", "homes", "shares", "planned_by", "created_at", "started_at", "ended_at",
+            "copy_mb_s", "progress", "homes", "shares", "planned_by", "created_at", "started_at", "ended_at",
         )  # fmt: skip
 
     @extend_schema_field(ProgressOut)
@@ -114,10 +130,13 @@ class RebalanceCollection(ApiView):
                 broker=found,
                 removes=self.body.get("remove_broker", False),
                 moves_at_once=at_once,
+                copy_mb_s=self.body["copy_mb_s"],
             )
         else:
             cluster = fetch(selectors.clusters(), pk=self._named("cluster_id"))
-            made = rebalances.plan_balance(acting=self.actor, cluster=cluster, moves_at_once=at_once)
+            made = rebalances.plan_balance(
+                acting=self.actor, cluster=cluster, moves_at_once=at_once, copy_mb_s=self.body["copy_mb_s"]
+            )
         return self.one(made, RebalanceOut, status=201, location=f"{API_ROOT}/operator/rebalances/{made.pk}")
 
     def _named(self, field: str) -> str:
@@ -134,6 +153,20 @@ class RebalanceResource(ApiView):
     def get(self, request: Request, rebalance_id: str) -> Response:
         """Read a rebalance: the plan, and how far it is."""
         return self.one(fetch(selectors.rebalances(), pk=rebalance_id), RebalanceOut)
+
+    @endpoint(
+        "update_rebalance", Scope.OPERATOR, body=RebalancePatch, returns=RebalanceOut, match=True, errors=(404, 409)
+    )
+    def patch(self, request: Request, rebalance_id: str) -> Response:
+        """Let it copy faster or slower, also while it runs.
+
+        A plan that is under way takes it over within a second, and what is being copied with it.
+        """
+        found = fetch(selectors.rebalances(), pk=rebalance_id)
+        self.require_match(found)
+        if "copy_mb_s" in self.body:
+            found = rebalances.limit_copies(acting=self.actor, rebalance=found, copy_mb_s=self.body["copy_mb_s"])
+        return self.one(found, RebalanceOut)
 
 
 class RebalanceMoves(ApiView):

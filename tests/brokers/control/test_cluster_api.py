@@ -202,6 +202,26 @@ def test_a_drain_is_planned_started_and_followed(cluster: Cluster, operator: Api
     assert {"rebalance.planned", "rebalance.started", "rebalance.ended", "broker.removed"} <= actions
 
 
+def test_how_fast_it_copies_is_planned_and_changed(cluster: Cluster, operator: Api, door: FakeCluster) -> None:
+    body = {"kind": "drain", "broker_id": third(cluster).pk}
+    assert operator.post("/operator/rebalances?dry_run=true", body).json()["copy_mb_s"] is None
+    made = operator.post("/operator/rebalances", {**body, "copy_mb_s": 20})
+    assert made.json()["copy_mb_s"] == 20
+    at = f"/operator/rebalances/{made.json()['id']}"
+    assert operator.patch(f"{at}?dry_run=true", {"copy_mb_s": 5}).json()["copy_mb_s"] == 5
+    assert operator.get(at).json()["copy_mb_s"] == 20
+    changed = operator.patch(at, {"copy_mb_s": 30})
+    assert (changed.status_code, changed.json()["copy_mb_s"]) == (200, 30)
+    assert operator.patch(at, {}).json()["copy_mb_s"] == 30
+    assert operator.patch(at, {"copy_mb_s": None}).json()["copy_mb_s"] is None
+    for odd in (0, 10_001, "5", 1.5):
+        assert assert_problem(operator.patch(at, {"copy_mb_s": odd}), 400)["errors"][0]["pointer"] == "/copy_mb_s"
+    entries = AuditEntry.objects.filter(action="rebalance.limited").values_list("before", "after")
+    assert ({"copy_mb_s": 30}, {"copy_mb_s": None}) in list(entries)
+    operator.post(f"{at}/discard")
+    assert_problem(operator.patch(at, {"copy_mb_s": 5}), 409, "wrong_state")
+
+
 def test_levelling_is_planned_and_undone(cluster: Cluster, operator: Api, door: FakeCluster) -> None:
     assert_problem(operator.post("/operator/rebalances", {"kind": "balance"}), 400)
     assert_problem(operator.post("/operator/rebalances", {"kind": "drain"}), 400)

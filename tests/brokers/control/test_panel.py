@@ -144,6 +144,21 @@ def test_a_drain_is_looked_at_started_paused_and_undone(panel: Client, cluster: 
     assert "The rebalance is undone." in post(panel, "brokers_rebalance_act", row.pk, "pause")
 
 
+def test_a_rebalance_is_let_copy_faster_and_slower(panel: Client, cluster: Cluster, door: FakeCluster) -> None:
+    post(panel, "brokers_plan_drain", third(cluster).pk)
+    row = Rebalance.objects.get()
+    assert 'name="copy_mb_s"' in shown(panel, "brokers_rebalance_change", row.pk)
+    page = post(panel, "brokers_rebalance_pace", row.pk, copy_mb_s="1500")
+    assert "at most 1,500 MB/s" in page and "each broker 1,500 MB/s" in page and 'value="1500"' in page
+    assert "whole MB/s from 1 to 10,000" in post(panel, "brokers_rebalance_pace", row.pk, copy_mb_s="0")
+    row.refresh_from_db()
+    assert row.copy_mb_s == 1_500
+    assert "as fast as they can" in post(panel, "brokers_rebalance_pace", row.pk, copy_mb_s="")
+    post(panel, "brokers_rebalance_act", row.pk, "discard")
+    assert "The rebalance is discarded." in post(panel, "brokers_rebalance_pace", row.pk, copy_mb_s="5")
+    assert 'name="copy_mb_s"' not in shown(panel, "brokers_rebalance_change", row.pk)
+
+
 def test_removing_a_broker_asks_for_its_number(panel: Client, cluster: Cluster, door: FakeCluster) -> None:
     post(panel, "brokers_plan_drain", third(cluster).pk, removes="yes")
     row = Rebalance.objects.get()

@@ -13,16 +13,18 @@ from kafka.protocol.producer.produce import ProduceRequest
 from kafka.record.memory_records import MemoryRecordsBuilder
 
 from brokers import hanging
+from brokers.copy_pace import RATES, REPLICAS
 from brokers.dataplane import door
 from brokers.dataplane.groups import Groups
 from brokers.dataplane.probe import PRODUCE_VERSION
+from brokers.dataplane.settings import SettingsDoor
 from brokers.dataplane.topics import TIMEOUT_MS, TopicDoor
 from brokers.dataplane.transactions import ClusterTransactions, Transactions
 from brokers.models import Cluster
 from instances.group_ports import DEAD, EARLIEST, LATEST, Committed, GroupList
 from instances.models import Instance
 from tenants.actors import system_actor
-from tenants.errors import Conflict, NotFound
+from tenants.errors import Conflict, Invalid, NotFound
 from tests.support.api_cases import make_tenant
 from tests.support.engine import EngineCluster
 from tests.support.fleet import make_fleet, make_running, place
@@ -217,3 +219,22 @@ def leave_behind() -> None:
     )
     answer = door.ask_as_instance(INSTANCE_ID, request, broker=1)
     assert answer.responses[0].partition_responses[0].error_code == 0
+
+
+def test_settings_of_all_brokers_and_of_topics_are_set_read_and_taken_away(bootstrap: str, cluster: Cluster) -> None:
+    """QUO-60: what a rebalance needs for its pace."""
+    settings, inside, gone = SettingsDoor(cluster), f"{INSTANCE_ID}.{TOPIC}", f"{INSTANCE_ID}.gone"
+    assert settings.of_all_brokers(RATES) == {}
+    assert settings.of_topics([inside, gone], REPLICAS) == {inside: {}}
+
+    settings.set_for_all_brokers(dict.fromkeys(RATES, "5000000"))
+    settings.set_for_topics({inside: dict.fromkeys(REPLICAS, "*"), gone: dict.fromkeys(REPLICAS, "*")})
+    assert settings.of_all_brokers(RATES[:1]) == {RATES[0]: "5000000"}
+    assert settings.of_topics([inside], REPLICAS) == {inside: dict.fromkeys(REPLICAS, "*")}
+
+    settings.set_for_all_brokers(dict.fromkeys(RATES))
+    settings.set_for_topics({inside: dict.fromkeys(REPLICAS)})
+    assert settings.of_all_brokers(RATES) == {}
+    assert settings.of_topics([inside], REPLICAS) == {inside: {}}
+    with pytest.raises(Invalid, match="dynamically"):
+        settings.set_for_all_brokers({"broker.id": "7"})

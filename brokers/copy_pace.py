@@ -1,0 +1,87 @@
+"""How fast a rebalance copies: while it moves replicas, its topics' are copied at its pace; then all is as it was.
+
+What was there before is written down in `Rebalance.pace` before anything is changed, so whoever carries it out may die
+between any two lines: the next look goes on, and what is given back is what was there (QUO-60).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import structlog
+
+from brokers.dataplane.settings import SettingsDoor
+from brokers.limits import PACED_TOPICS_AT_ONCE
+from brokers.models import Rebalance
+from instances.limits import BYTES_PER_MB
+
+log = structlog.get_logger(__name__)
+
+RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+REPLICAS = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
+# Replicas in sync are never held up, so all of a topic may be named: only what has to catch up is meant.
+ALL_REPLICAS = "*"
+
+
+def settle(row: Rebalance, topics: Iterable[str]) -> None:
+    """Call before partitions of `topics` begin to be copied, and at each look while they are. Raises `DomainError`."""
+    if row.copy_mb_s is None:
+        lift(row)
+        return
+    door = SettingsDoor(row.cluster)
+    _use_rate(row, door, row.copy_mb_s * BYTES_PER_MB)
+    _name(row, door, sorted(set(topics) - row.pace["topics"].keys()))
+    _set(row, door)
+
+
+def lift(row: Rebalance) -> None:
+    """What was there before is there again. Raises `DomainError`."""
+    if not row.pace:
+        return
+    door, topics = SettingsDoor(row.cluster), row.pace["topics"]
+    while topics:
+        some = sorted(topics)[:PACED_TOPICS_AT_ONCE]
+        door.set_for_topics({name: {key: topics[name]["before"].get(key) for key in REPLICAS} for name in some})
+        for name in some:
+            del topics[name]
+        _keep(row)
+    door.set_for_all_brokers({key: row.pace["before"].get(key) for key in RATES})
+    row.pace = {}
+    _keep(row)
+    log.info("rebalance.pace_lifted", rebalance_id=row.pk)
+
+
+def _use_rate(row: Rebalance, door: SettingsDoor, bytes_per_s: int) -> None:
+    if not row.pace:
+        row.pace = {"before": door.of_all_brokers(RATES), "rate": None, "topics": {}}
+        _keep(row)
+    if row.pace["rate"] != bytes_per_s:
+        door.set_for_all_brokers(dict.fromkeys(RATES, str(bytes_per_s)))
+        row.pace["rate"] = bytes_per_s
+        _keep(row)
+        log.info("rebalance.paced", rebalance_id=row.pk, bytes_per_s=bytes_per_s)
+
+
+def _name(row: Rebalance, door: SettingsDoor, topics: list[str]) -> None:
+    """Notes what there was of topics that are not paced yet."""
+    for at in range(0, len(topics), PACED_TOPICS_AT_ONCE):
+        found = door.of_topics(topics[at : at + PACED_TOPICS_AT_ONCE], REPLICAS)
+        noted: dict[str, Any] = {name: {"before": before, "is_set": False} for name, before in found.items()}
+        row.pace["topics"] |= noted
+        _keep(row)
+
+
+def _set(row: Rebalance, door: SettingsDoor) -> None:
+    due = sorted(name for name, one in row.pace["topics"].items() if not one["is_set"])
+    for at in range(0, len(due), PACED_TOPICS_AT_ONCE):
+        some = due[at : at + PACED_TOPICS_AT_ONCE]
+        door.set_for_topics({name: dict.fromkeys(REPLICAS, ALL_REPLICAS) for name in some})
+        for name in some:
+            row.pace["topics"][name]["is_set"] = True
+        _keep(row)
+
+
+def _keep(row: Rebalance) -> None:
+    """Past the row's version: it is nothing that an operator wants."""
+    Rebalance.objects.filter(pk=row.pk).update(pace=row.pace)

@@ -1,0 +1,93 @@
+"""Settings that operators keep on topics and on all brokers alike, under internal names.
+
+As the cluster's own user by DescribeConfigs and IncrementalAlterConfigs (QUO-60).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from kafka.protocol.admin.configs import DescribeConfigsRequest, IncrementalAlterConfigsRequest
+
+from brokers.dataplane.door import ask_as_cluster, require_ok
+from brokers.dataplane.topics import (
+    ALTER_CONFIGS_VERSION,
+    DELETE,
+    DESCRIBE_CONFIGS_VERSION,
+    SET,
+    TOPIC_CONFIG_SOURCE,
+    TOPIC_RESOURCE,
+)
+from brokers.models import Cluster
+
+BROKER_RESOURCE = 4
+# The resource that stands for all brokers.
+ALL_BROKERS = ""
+OF_ALL_BROKERS_SOURCE = 3
+UNKNOWN_TOPIC = 3
+
+# A value of None takes it away.
+Changes = Mapping[str, str | None]
+
+
+class SettingsDoor:
+    """All calls raise `tenants.errors.Unavailable` when no broker answers, and what a refusal means otherwise."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def of_all_brokers(self, keys: Collection[str]) -> dict[str, str]:
+        """What is set for all brokers, by key."""
+        (found,) = self._described(BROKER_RESOURCE, [ALL_BROKERS], keys, OF_ALL_BROKERS_SOURCE).values()
+        return found
+
+    def of_topics(self, topics: Iterable[str], keys: Collection[str]) -> dict[str, dict[str, str]]:
+        """What topics set themselves, by topic and key; without those that are gone."""
+        return self._described(TOPIC_RESOURCE, list(topics), keys, TOPIC_CONFIG_SOURCE)
+
+    def set_for_all_brokers(self, changes: Changes) -> None:
+        self._alter(BROKER_RESOURCE, {ALL_BROKERS: changes})
+
+    def set_for_topics(self, changes: Mapping[str, Changes]) -> None:
+        """Those that are gone are passed over."""
+        self._alter(TOPIC_RESOURCE, changes)
+
+    def _described(self, kind: int, names: list[str], keys: Collection[str], source: int) -> dict[str, dict[str, str]]:
+        resource = DescribeConfigsRequest.DescribeConfigsResource
+        request = DescribeConfigsRequest(
+            resources=[resource(resource_type=kind, resource_name=n, configuration_keys=list(keys)) for n in names],
+            include_synonyms=False,
+            include_documentation=False,
+            version=DESCRIBE_CONFIGS_VERSION,
+        )
+        found = {}
+        for result in ask_as_cluster(self._cluster, request).results:
+            if _is_gone(kind, result):
+                continue
+            require_ok(result.error_code, result.error_message)
+            lines = (line for line in result.configs if line.config_source == source)
+            found[result.resource_name] = {line.name: line.value for line in lines}
+        return found
+
+    def _alter(self, kind: int, changes: Mapping[str, Changes]) -> None:
+        resource = IncrementalAlterConfigsRequest.AlterConfigsResource
+        wanted = [
+            resource(
+                resource_type=kind,
+                resource_name=name,
+                configs=[
+                    resource.AlterableConfig(name=key, config_operation=DELETE if to is None else SET, value=to)
+                    for key, to in values.items()
+                ],
+            )
+            for name, values in changes.items()
+        ]
+        request = IncrementalAlterConfigsRequest(resources=wanted, validate_only=False, version=ALTER_CONFIGS_VERSION)
+        for result in ask_as_cluster(self._cluster, request).responses:
+            if not _is_gone(kind, result):
+                require_ok(result.error_code, result.error_message)
+
+
+def _is_gone(kind: int, result: Any) -> bool:
+    return kind == TOPIC_RESOURCE and bool(result.error_code == UNKNOWN_TOPIC)

@@ -1,0 +1,216 @@
+"""A rebalance copies at its pace, whatever dies in the middle, and what was set before is set again afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from brokers import copy_pace, moving, rebalances, work
+from brokers.choices import ProcessState, RebalanceState
+from brokers.contract.usage import USAGE_TOPIC
+from brokers.copy_pace import RATES, REPLICAS
+from brokers.limits import PACED_TOPICS_AT_ONCE
+from brokers.models import Broker, Cluster, Rebalance
+from brokers.moves import PartitionKey
+from instances import ports
+from tenants.actors import Actor, system_actor
+from tenants.errors import Unavailable
+from tests.support.fake_cluster import FakeCluster, brokers_confirm, carry_out, settled_on
+from tests.support.fleet import make_fleet, plugged
+
+pytestmark = pytest.mark.django_db
+
+Changes = Mapping[str, str | None]
+OLD_RATE, OLD_LIST = {RATES[0]: "777"}, {REPLICAS[1]: "0:2"}
+
+
+@dataclass
+class FakeSettings:
+    """`brokers.dataplane.settings.SettingsDoor` in memory. Whoever calls it is gone every so many times (`dies_every`,
+    0: never), with what was asked for done if `is_done_first`.
+    """
+
+    shared: dict[str, str] = field(default_factory=dict)
+    topics: dict[str, dict[str, str]] = field(default_factory=dict)
+    dies_every: int = 0
+    is_done_first: bool = False
+    calls: int = 0
+
+    def of_all_brokers(self, keys: Collection[str]) -> dict[str, str]:
+        self._call()
+        return {key: value for key, value in self.shared.items() if key in keys}
+
+    def of_topics(self, topics: Iterable[str], keys: Collection[str]) -> dict[str, dict[str, str]]:
+        self._call()
+        return {name: dict(self.topics[name]) for name in topics if name in self.topics}
+
+    def set_for_all_brokers(self, changes: Changes) -> None:
+        self._call(lambda: _apply(self.shared, changes))
+
+    def set_for_topics(self, changes: Mapping[str, Changes]) -> None:
+        assert len(changes) <= PACED_TOPICS_AT_ONCE
+        self._call(lambda: [_apply(self.topics[name], one) for name, one in changes.items() if name in self.topics])
+
+    def _call(self, act: object = None) -> None:
+        self.calls += 1
+        dies = self.dies_every and self.calls % self.dies_every == 0
+        if callable(act) and (self.is_done_first or not dies):
+            act()
+        if dies:
+            raise Unavailable("killed here")
+
+
+def _apply(values: dict[str, str], changes: Changes) -> None:
+    for key, value in changes.items():
+        if value is None:
+            values.pop(key, None)
+        else:
+            values[key] = value
+
+
+class Watching(FakeCluster):
+    """Notes which copies begin without being paced; `settings` None: they need not be."""
+
+    settings: FakeSettings | None = None
+    rates: set[str]
+    unpaced: list[PartitionKey]
+
+    def reassign(self, targets: Mapping[PartitionKey, Sequence[int] | None]) -> dict[PartitionKey, str]:
+        for (topic, index), target in targets.items():
+            copies = target is not None and set(target) - set(self.replicas.get((topic, index), target))
+            if copies and self.settings is not None:
+                self.rates |= {self.settings.shared.get(key, "") for key in RATES}
+                if any(self.settings.topics[topic].get(key) != "*" for key in REPLICAS):
+                    self.unpaced.append((topic, index))
+        return super().reassign(targets)
+
+
+@pytest.fixture()
+def acting() -> Actor:
+    return system_actor("test")
+
+
+@pytest.fixture()
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    found = make_fleet(tmp_path, brokers=4)
+    found.brokers.update(process_state=ProcessState.RUNNING)
+    with plugged(ports.reconcile, lambda _instance_id: None):
+        yield found
+
+
+@pytest.fixture()
+def settings_door(monkeypatch: pytest.MonkeyPatch) -> FakeSettings:
+    found = FakeSettings(shared={**OLD_RATE, "message.max.bytes": "5"})
+    monkeypatch.setattr(copy_pace, "SettingsDoor", lambda _cluster: found)
+    return found
+
+
+@pytest.fixture()
+def door(cluster: Cluster, settings_door: FakeSettings, monkeypatch: pytest.MonkeyPatch) -> Watching:
+    instance = settled_on(cluster, 1, 2, 3)
+    found = Watching(brokers={1, 2, 3, 4})
+    for name in ("orders", "clicks"):
+        found.add(f"{instance.pk}.{name}", *((1 + i % 3, 1 + (i + 1) % 3) for i in range(6)))
+    found.add(USAGE_TOPIC, (1,), (2,), (3,), (4,))
+    settings_door.topics = {topic: {"retention.ms": "1"} for topic, _ in found.replicas}
+    settings_door.topics[f"{instance.pk}.clicks"] |= OLD_LIST
+    found.settings, found.rates, found.unpaced = settings_door, set(), []
+    for module in (moving, rebalances):
+        monkeypatch.setattr(module, "ClusterDoor", lambda _cluster: found)
+    return found
+
+
+def begun(cluster: Cluster, acting: Actor, copy_mb_s: int | None) -> Rebalance:
+    third = Broker.objects.get(cluster=cluster, number=3)
+    row = rebalances.plan_drain(acting=acting, broker=third, moves_at_once=2, copy_mb_s=copy_mb_s)
+    return rebalances.start(acting=acting, rebalance=row)
+
+
+def all_is_as_it_was(settings_door: FakeSettings, door: FakeCluster) -> bool:
+    lists = {name: {key: one[key] for key in REPLICAS if key in one} for name, one in settings_door.topics.items()}
+    wanted = {name: OLD_LIST if name.endswith(".clicks") else {} for name in lists}
+    untouched = all(one["retention.ms"] == "1" for one in settings_door.topics.values())
+    return untouched and lists == wanted and settings_door.shared == {**OLD_RATE, "message.max.bytes": "5"}
+
+
+@pytest.mark.parametrize("is_done_first", [False, True])
+@pytest.mark.parametrize("dies_every", [2, 3])
+def test_wherever_it_dies_nothing_is_copied_unpaced_and_all_is_given_back(
+    cluster: Cluster, door: Watching, settings_door: FakeSettings, acting: Actor, dies_every: int, is_done_first: bool
+) -> None:
+    settings_door.dies_every, settings_door.is_done_first = dies_every, is_done_first
+    row = carry_out(door, begun(cluster, acting, 20), most=2)
+
+    assert row.state == RebalanceState.DONE and row.pace == {}
+    assert (door.unpaced, door.rates) == ([], {"20000000"})
+    assert all_is_as_it_was(settings_door, door)
+    assert settings_door.calls > 8, "it died more than once"
+
+
+def test_a_rebalance_without_a_pace_sets_nothing(
+    cluster: Cluster, door: Watching, settings_door: FakeSettings, acting: Actor
+) -> None:
+    door.settings = None
+    carry_out(door, begun(cluster, acting, None))
+
+    assert settings_door.calls == 0
+
+
+def test_the_pace_is_changed_and_taken_off_while_copies_run(
+    cluster: Cluster, door: Watching, settings_door: FakeSettings, acting: Actor
+) -> None:
+    row = begun(cluster, acting, 20)
+    while not door.moving:
+        work.look()
+        brokers_confirm()
+    assert settings_door.shared[RATES[0]] == settings_door.shared[RATES[1]] == "20000000"
+    rebalances.limit_copies(acting=acting, rebalance=row, copy_mb_s=50)
+    work.look()
+    assert settings_door.shared[RATES[1]] == "50000000"
+    rebalances.pause(acting=acting, rebalance=row)
+    rebalances.limit_copies(acting=acting, rebalance=row, copy_mb_s=None)
+    work.look()
+    assert all_is_as_it_was(settings_door, door), "also while it is paused"
+    rebalances.limit_copies(acting=acting, rebalance=row, copy_mb_s=10)
+    work.look()
+    assert settings_door.shared[RATES[0]] == "10000000"
+    rebalances.resume(acting=acting, rebalance=row)
+    carry_out(door, row)
+    assert all_is_as_it_was(settings_door, door)
+
+
+def test_what_is_undone_goes_back_at_the_pace(
+    cluster: Cluster, door: Watching, settings_door: FakeSettings, acting: Actor
+) -> None:
+    row = begun(cluster, acting, 20)
+    before = dict(door.replicas)
+    while not door.moving:
+        work.look()
+        brokers_confirm()
+    door.catch_up(2)
+    work.look()
+    rebalances.undo(acting=acting, rebalance=row)
+    assert carry_out(door, row, most=2).state == RebalanceState.UNDONE
+    assert door.replicas == before
+    assert (door.unpaced, door.rates) == ([], {"20000000"})
+    assert all_is_as_it_was(settings_door, door)
+
+
+def test_a_topic_that_is_deleted_on_the_way_keeps_nothing_from_its_end(
+    cluster: Cluster, door: Watching, settings_door: FakeSettings, acting: Actor
+) -> None:
+    row = begun(cluster, acting, 20)
+    while not door.moving:
+        work.look()
+        brokers_confirm()
+    gone = next(topic for topic, _ in door.moving)
+    door.replicas = {key: held for key, held in door.replicas.items() if key[0] != gone}
+    door.moving = {key: one for key, one in door.moving.items() if key[0] != gone}
+    del settings_door.topics[gone]
+    door.settings = None
+
+    assert carry_out(door, row).state == RebalanceState.DONE
+    assert all_is_as_it_was(settings_door, door)
