@@ -8,8 +8,7 @@ from typing import Any, Final
 import pytest
 
 from brokers.engine.handlers import produce
-from brokers.engine.partitions import follower_session, leadership
-from brokers.engine.partitions.isr import may_join
+from brokers.engine.partitions import follower_session
 from brokers.engine.partitions.leadership import Leadership
 from brokers.engine.partitions.partition import NO_EPOCH, Partition
 from brokers.engine.replication.fetch_plan import Followed
@@ -62,13 +61,6 @@ def tell_starts_early(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Followed, "wanted", told)
 
 
-def join_with_deleted_records(patch: pytest.MonkeyPatch) -> None:
-    """Whoever has all that is committed comes into the ISR, also with what was deleted meanwhile."""
-    patch.setattr(
-        leadership, "may_join", lambda follower, end, epoch_start, start: may_join(follower, end, epoch_start)
-    )
-
-
 PLANTED: Final[Mapping[str, Plant]] = {
     plant.__name__: plant
     for plant in (
@@ -78,6 +70,5 @@ PLANTED: Final[Mapping[str, Plant]] = {
         ignore_leader_epoch,
         act_on_stale_isr,
         tell_starts_early,
-        join_with_deleted_records,
     )
 }
