@@ -12,10 +12,13 @@ from typing import Any
 import pytest
 
 from brokers.contract.process import CLUSTER_USER
+from brokers.engine.cluster.terms import StateWrite
 from brokers.engine.coordinators.settings import GROUPS_TOPIC
 from brokers.engine.handlers.coordinators import GROUP, make_ready
 from brokers.engine.partitions.partition import Partition
-from tests.brokers.engine.handlers.offsets_asking import commit, coordinator_ready, offsets_of
+from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.replication.isr_publisher import given_away
+from tests.brokers.engine.handlers.offsets_asking import commit, coordinator_ready, fetch, offsets_of
 from tests.brokers.engine.handlers.trio import Trio, ask, running_trio
 from tests.support.wire import WireClient
 
@@ -25,7 +28,12 @@ LONG_MS = 60_000
 
 @pytest.fixture
 async def trio(tmp_path: Path) -> AsyncIterator[Trio]:
-    settings = {"offsets_topic_num_partitions": "1", "offsets_topic_replication_factor": "3"}
+    settings = {
+        "offsets_topic_num_partitions": "1",
+        "offsets_topic_replication_factor": "3",
+        # Who asks is told to ask again by then.
+        "offsets_commit_timeout_ms": "1500",
+    }
     async with running_trio(tmp_path, **settings) as running:
         await running.topic()
         yield running
@@ -125,3 +133,38 @@ async def test_who_falls_out_of_sync_keeps_nobody_waiting(trio: Trio) -> None:
 
     assert found == {ORDERS: 5}
     assert trio.replica(GROUPS_TOPIC, trio.leader(GROUPS_TOPIC)).isr == (trio.leader(GROUPS_TOPIC),)
+
+
+async def test_positions_are_told_while_zookeeper_is_away(trio: Trio) -> None:
+    client = await committed(trio)
+    for one in trio.brokers.values():
+        one.ensemble.suspend(one.tree)
+
+    assert await offsets_of(client, {"orders": [0]}) == {ORDERS: 5}
+
+    for one in trio.brokers.values():
+        one.ensemble.resume(one.tree)
+
+
+async def test_a_coordinator_that_was_deposed_and_has_not_heard_of_it_tells_no_position(trio: Trio) -> None:
+    client = await committed(trio)
+    old = trio.leader(GROUPS_TOPIC)
+    other = trio.brokers[trio.followers(GROUPS_TOPIC)[0]].broker
+    deaf = trio.brokers[old]
+    deaf.ensemble.suspend(deaf.tree)
+    shown = other.current.image.topics[GROUPS_TOPIC].partitions[0]
+    document = given_away(shown, old, other.current.image.brokers)
+    assert document is not None
+    await other.engine.store.write_isrs([StateWrite(GROUPS_TOPIC, 0, document, shown.version)])
+    successor = trio.clients[document.leader]
+    await coordinator_ready(successor)
+    assert await commit(successor, {ORDERS: 6}) == {ORDERS: 0}
+
+    assert trio.replica(GROUPS_TOPIC, old).is_leader, "by what it knows"
+    error, lines = await fetch(client, {"orders": [0]})
+
+    assert (error, lines) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, {})
+    assert await offsets_of(successor, {"orders": [0]}) == {ORDERS: 6}
+    deaf.ensemble.resume(deaf.tree)
+    await trio.until(lambda: not trio.replica(GROUPS_TOPIC, old).is_leader)
+    assert (await fetch(client, {"orders": [0]}))[0] == ErrorCode.NOT_COORDINATOR
