@@ -161,6 +161,8 @@ class FollowerSession:
             ):
                 code = verdicts.OFFSET_OUT_OF_RANGE
         if code:
+            # Not held on to: it may be deleted here and made again before the follower asks the next time (REP-32).
+            self._leave(line)
             self._refuse(line, code)
             return False
         line.code = 0
