@@ -24,6 +24,14 @@ class CorruptFetch(Exception):
     """What the leader answered cannot follow what is here; the message says why."""
 
 
+class LeftBehind(CorruptFetch):
+    """Everything here lies below the leader's start, which is within a batch: the log is to begin again there (REP-9).
+
+    Where one epoch followed the other within what is deleted the leader does not know, so nobody found that ours left
+    its log (LOG-46).
+    """
+
+
 def append_fetched(
     partition: Partition, records: memoryview, leader_high_watermark: int, leader_log_start_offset: int, now_ms: int
 ) -> int:
@@ -34,7 +42,7 @@ def append_fetched(
     appended_bytes = 0
     try:
         if len(records):
-            appended_bytes = _append(partition, records, now_ms)
+            appended_bytes = _append(partition, records, leader_log_start_offset, now_ms)
         end_offset = log.log_end_offset
         committed = leader_high_watermark if leader_high_watermark < end_offset else end_offset
         if committed > partition.high_watermark:
@@ -47,7 +55,7 @@ def append_fetched(
     return appended_bytes
 
 
-def _append(partition: Partition, records: memoryview, now_ms: int) -> int:
+def _append(partition: Partition, records: memoryview, leader_log_start_offset: int, now_ms: int) -> int:
     """Writes the good batches at the front of `records`, then complains of the first bad one."""
     log = partition.log
     batches: list[FollowedBatch] = []
@@ -72,6 +80,8 @@ def _append(partition: Partition, records: memoryview, now_ms: int) -> int:
             # The leader's log starts within this batch (LOG-46), and so does this one: its file begins with the batch.
             _begin_within(partition, base_offset, now_ms)
         elif base_offset < expected:
+            if not batches and leader_log_start_offset >= expected:
+                raise LeftBehind(f"all below {expected}, where the leader's log starts")
             fault = f"a batch at offset {base_offset} where {expected} or more was expected"
             break
         if leader_epoch < epoch or leader_epoch > partition.leader_epoch:

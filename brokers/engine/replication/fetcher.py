@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import structlog
 
 from brokers.engine.cluster.image import BrokerInfo
-from brokers.engine.partitions.following import CorruptFetch
+from brokers.engine.partitions.following import CorruptFetch, LeftBehind
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.protocol.errors import ErrorCode, MalformedRequest
 from brokers.engine.protocol.hot_replica_fetch import FetchedLine, ReplicaFetchEncoder, decode_replica_fetch
@@ -95,16 +95,7 @@ class Fetcher:
         if known == broker:
             return
         self._broker = broker
-        if (
-            known is not None
-            and broker is not None
-            and (known.epoch, known.host, known.port)
-            == (
-                broker.epoch,
-                broker.host,
-                broker.port,
-            )
-        ):
+        if known is not None and broker is not None and _place(known) == _place(broker):
             return
         self.close()
         self._failures = self._paused_until_ms = 0
@@ -311,6 +302,10 @@ class Fetcher:
                     return
             start_before = partition.log.log_start_offset
             count = partition.append_fetched(buffer[first:last], high_watermark, start_offset, now_ms)
+        except LeftBehind:
+            # Nothing here is worth keeping, as if the log ended before the leader's begins.
+            self._on_error(followed, ErrorCode.OFFSET_OUT_OF_RANGE)
+            return
         except CorruptFetch as fault:
             log.error("fetched_records_refused", topic=partition.topic, partition=index, reason=str(fault))
             self.plan.failed(followed, str(fault), self._world.clock.monotonic_ms())
@@ -389,6 +384,10 @@ class Fetcher:
         """Its partition is offline from here on (the table was told): nothing is asked for it any more."""
         self.plan.unfollow(followed.key)
         followed.error = str(failure)
+
+
+def _place(broker: BrokerInfo) -> tuple[int, str, int]:
+    return broker.epoch, broker.host, broker.port
 
 
 def _name(error: int) -> str:

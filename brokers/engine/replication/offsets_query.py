@@ -60,9 +60,11 @@ class OffsetsQuery:
                 one = self._followed.get(key)
                 if one is None or line.error_code:
                     continue
-                own_end_offset = one.partition.log_end_offset
+                log = one.partition.log
+                own_end_offset = log.log_end_offset
                 if self._end_offsets is not None:
-                    yield one, after_out_of_range(own_end_offset, line.offset, self._end_offsets[key])
+                    end_offset, is_empty = self._end_offsets[key], not log.size_bytes
+                    yield one, after_out_of_range(own_end_offset, line.offset, end_offset, is_empty=is_empty)
                 elif line.offset < own_end_offset:
                     yield one, OutOfRange(truncate_to=line.offset)
                 else:

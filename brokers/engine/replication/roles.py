@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from itertools import islice
+from typing import Final, Protocol
 
 import structlog
 
@@ -15,6 +16,9 @@ from brokers.engine.storage.files import StorageFailed
 
 log = structlog.get_logger(__name__)
 
+# A log to be made takes some tenths of a millisecond: beyond so many, other tenants' requests have their turn between.
+MADE_AT_ONCE: Final = 25
+
 
 class Following(Protocol):
     """Who fetches from leaders; `fetchers.Fetchers` fits."""
@@ -25,7 +29,10 @@ class Following(Protocol):
 
 
 class Roles:
-    """Subscribed to the picture before anybody who serves from it. `leaders` counts the partitions led here."""
+    """Subscribed to the picture before anybody who serves from it. `leaders` counts the partitions led here.
+
+    Of very many partitions that a tenant creates at once most are made by `make_some`, which `wake` asks to be called.
+    """
 
     def __init__(
         self,
@@ -35,19 +42,27 @@ class Roles:
         fetchers: Following,
         now_ms: Callable[[], int],
         monotonic_ms: Callable[[], int],
+        wake: Callable[[], object] | None = None,
     ) -> None:
+        """Without `wake` everything is made at once."""
         self.leaders = 0
         self._broker_id = broker_id
         self._table = table
         self._fetchers = fetchers
         self._now_ms = now_ms
         self._monotonic_ms = monotonic_ms
+        self._wake = wake
         self._is_first = True
+        self._image: ClusterImage | None = None
+        # To be made, in this order; how many the present picture has had made.
+        self._awaited: dict[tuple[str, int], None] = {}
+        self._made = 0
         self._me: BrokerInfo | None = None
         # Led by what was known before this process stood still.
         self._doubted: set[tuple[str, int]] = set()
 
     def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
+        self._image, self._made = after, 0
         if before.brokers is not after.brokers or self._is_first:
             self._fetchers.on_brokers(after.brokers)
         was_me = self._me
@@ -66,6 +81,21 @@ class Roles:
                 if name not in after.topics:
                     self._drop(gone)
         self._is_first = False
+        self._look_back()
+        if self._awaited and self._wake is not None:
+            self._wake()
+
+    def make_some(self) -> bool:
+        """Makes some of the partitions that are awaited; whether there are more."""
+        for name, index in list(islice(self._awaited, MADE_AT_ONCE)):
+            del self._awaited[name, index]
+            topic = None if self._image is None else self._image.topics.get(name)
+            if topic is not None and index < len(topic.partitions):
+                self._take(topic, topic.partitions[index], self._table.get(name, index))
+        self._look_back()
+        return bool(self._awaited)
+
+    def _look_back(self) -> None:
         while self._table.set_aside:
             topic_name, index, directory = self._table.set_aside.pop()
             log.error("log_of_another_topic_set_aside", topic=topic_name, partition=index, directory=directory)
@@ -77,6 +107,8 @@ class Roles:
             if partition.is_leader and len(partition.replicas) > 1:
                 self._doubted.add((partition.topic, partition.index))
                 self._table.resign(partition.topic, partition.index)
+        self._doubted.update(self._awaited)
+        self._awaited.clear()
 
     def trust(self, image: ClusterImage) -> None:
         """`image` was read after the last doubt."""
@@ -95,9 +127,24 @@ class Roles:
             held = self._table.get(topic.name, wanted.index)
             if held is not None and known == wanted and before is not None and before.deleting == topic.deleting:
                 continue
-            self._take(topic, wanted, held)
+            if held is not None or not self._is_for_later(topic, wanted):
+                self._take(topic, wanted, held)
         if before is not None and before.config != topic.config:
             self._table.update_config(topic.name, topic.config)
+
+    def _is_for_later(self, topic: TopicImage, wanted: PartitionImage) -> bool:
+        """Of a partition that is not here. The cluster's own topics are waited for by whoever is told of the picture
+        next.
+        """
+        if self._wake is None or self._is_first or topic.instance_id is None:
+            return False
+        if topic.deleting or wanted.version is None or self._broker_id not in wanted.replicas:
+            return False
+        if self._made < MADE_AT_ONCE:
+            self._made += 1
+            return False
+        self._awaited[topic.name, wanted.index] = None
+        return True
 
     def _take(self, topic: TopicImage, wanted: PartitionImage, held: Partition | None) -> None:
         try:

@@ -29,10 +29,14 @@ class OutOfRange(NamedTuple):
     restart_at: int | None = None
 
 
-def after_out_of_range(end_offset: int, leader_start_offset: int, leader_end_offset: int) -> OutOfRange:
-    """REP-9. Neither: the leader moved on since it refused, and holds what is asked for next."""
+def after_out_of_range(
+    end_offset: int, leader_start_offset: int, leader_end_offset: int, *, is_empty: bool = True
+) -> OutOfRange:
+    """REP-9. Neither: the leader moved on since it refused, and holds what is asked for next. Of a log that ends where
+    the leader's begins nothing is worth keeping.
+    """
     if leader_end_offset < end_offset:
         return OutOfRange(truncate_to=leader_end_offset)
-    if leader_start_offset > end_offset:
+    if leader_start_offset > end_offset or (leader_start_offset == end_offset and not is_empty):
         return OutOfRange(restart_at=leader_start_offset)
     return OutOfRange()

@@ -143,6 +143,23 @@ def test_a_log_that_ends_before_the_leaders_begins_is_begun_again(world: Stepped
     assert partition.high_watermark == 51
 
 
+def test_a_log_that_ends_within_the_leaders_first_batch_is_begun_again(world: SteppedWorld) -> None:
+    """LOG-46: where the two parted lies below the leader's start, so the leader cannot say."""
+    partition = world.follow()
+    link = world.come_up()
+    link.answer(fetched(line(records=batches(0, 4, leader_epoch=4))))
+    within = line(records=batches(3, 3, leader_epoch=5), high_watermark=6, start_offset=4)
+    link.answer(fetched(within))
+    while link.sent[0][0] != ApiKey.LIST_OFFSETS:
+        link.answer(fetched())
+        world.pass_ms(100)
+    link.answer(offsets(0, 6))
+    link.answer(offsets(0, 4))
+    assert link.asked() == [(0, 5, 4, -1)]
+    link.answer(fetched(within))
+    assert (partition.log_start_offset, partition.log_end_offset, partition.high_watermark) == (4, 6, 6)
+
+
 def test_an_offset_that_the_leader_holds_after_all_is_asked_for_again_later(world: SteppedWorld) -> None:
     world.follow()
     link = world.come_up()

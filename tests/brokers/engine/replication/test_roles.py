@@ -11,7 +11,7 @@ import pytest
 from brokers.engine.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
-from brokers.engine.replication.roles import Roles
+from brokers.engine.replication.roles import MADE_AT_ONCE, Roles
 
 NAME = "ins-aaaaaaaa.orders"
 
@@ -267,3 +267,81 @@ def test_a_topic_that_is_being_deleted_is_neither_led_nor_followed(table: Partit
         _follow(_roles(table, followed), empty, there, going)
 
         assert (followed, _led(table)) == ({}, [])
+
+
+class Crowd:
+    """A tenant's topic with many partitions, of which most are to be made later."""
+
+    def __init__(self, table: PartitionTable, partitions: int) -> None:
+        self.woken = 0
+        self.table = table
+        self.followed = Followed()
+        self.roles = Roles(
+            broker_id=1, table=table, fetchers=self.followed, now_ms=lambda: 0, monotonic_ms=lambda: 0, wake=self.wake
+        )
+        self.topic = replace(_topic(*[1] * partitions), instance_id="ins-aaaaaaaa")
+        self.empty = ClusterImage("c")
+        self.image = self.empty.with_changes(topics={NAME: self.topic})
+        _follow(self.roles, self.empty, self.image)
+
+    def wake(self) -> None:
+        self.woken += 1
+
+
+def test_very_many_partitions_are_made_in_turns(table: PartitionTable) -> None:
+    crowd = Crowd(table, 2 * MADE_AT_ONCE + 3)
+    assert (len(_led(table)), crowd.woken) == (MADE_AT_ONCE, 1)
+
+    assert crowd.roles.make_some()
+    assert len(_led(table)) == 2 * MADE_AT_ONCE
+    assert not crowd.roles.make_some()
+    assert _led(table) == list(range(2 * MADE_AT_ONCE + 3))
+    assert crowd.roles.leaders == len(_led(table))
+
+
+def test_few_partitions_and_the_clusters_own_are_made_at_once(table: PartitionTable) -> None:
+    assert Crowd(table, MADE_AT_ONCE).woken == 0
+    own = ClusterImage("c").with_changes(topics={"__own": _topic(*[1] * 60, name="__own")})
+    roles = Crowd(table, 1).roles
+
+    roles.on_image(ClusterImage("c"), own)
+
+    assert len([partition for partition in table if partition.topic == "__own"]) == 60
+
+
+def test_what_is_still_to_be_made_is_made_as_the_latest_picture_says(table: PartitionTable) -> None:
+    crowd = Crowd(table, MADE_AT_ONCE + 2)
+    moved = list(crowd.topic.partitions)
+    moved[-1] = replace(moved[-1], replicas=(1, 2), isr=(1, 2), leader=2, leader_epoch=7)
+    moved[-2] = replace(moved[-2], leader_epoch=3)
+    crowd.roles.on_image(
+        crowd.image, crowd.image.with_changes(topics={NAME: replace(crowd.topic, partitions=tuple(moved))})
+    )
+
+    crowd.roles.make_some()
+
+    made = table.get(NAME, MADE_AT_ONCE)
+    assert made is not None
+    assert made.leader_epoch == 3
+    assert crowd.followed == {(NAME, MADE_AT_ONCE + 1): (2, 7)}
+
+
+def test_what_is_deleted_meanwhile_is_not_made(table: PartitionTable) -> None:
+    crowd = Crowd(table, MADE_AT_ONCE + 2)
+
+    crowd.roles.on_image(crowd.image, crowd.image.with_changes(topics={NAME: None}))
+
+    assert not crowd.roles.make_some()
+    assert list(table) == []
+
+
+def test_what_is_still_to_be_made_is_in_doubt_with_the_rest(table: PartitionTable) -> None:
+    """CTL-4: somebody else may lead it by now."""
+    crowd = Crowd(table, MADE_AT_ONCE + 2)
+
+    crowd.roles.doubt()
+
+    assert not crowd.roles.make_some()
+    assert len(list(table)) == MADE_AT_ONCE
+    crowd.roles.trust(crowd.image)
+    assert len(_led(table)) == MADE_AT_ONCE + 2

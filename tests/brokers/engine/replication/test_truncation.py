@@ -76,4 +76,7 @@ def test_an_offset_out_of_range_is_settled_by_both_ends_of_the_leaders_log() -> 
     """REP-9."""
     assert after_out_of_range(10, leader_start_offset=0, leader_end_offset=7) == OutOfRange(truncate_to=7)
     assert after_out_of_range(10, leader_start_offset=12, leader_end_offset=20) == OutOfRange(restart_at=12)
+    assert after_out_of_range(10, leader_start_offset=10, leader_end_offset=20) == OutOfRange()
+    left_behind = after_out_of_range(10, leader_start_offset=10, leader_end_offset=20, is_empty=False)
+    assert left_behind == OutOfRange(restart_at=10)
     assert after_out_of_range(10, leader_start_offset=3, leader_end_offset=10) == OutOfRange()
