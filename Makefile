@@ -78,4 +78,4 @@ chaos: setup-dev
 	@$(BIN)/python -m tests.chaos $(CHAOS)
 
 simulate: setup-dev
-	@$(BIN)/python -m tests.simulate --steps $(STEPS) $(if $(PART),--part $(PART)) $(if $(SEED),--seed $(SEED))
+	@$(BIN)/python -m tests.simulate --steps $(STEPS) $(if $(PART),--part $(PART)) $(if $(SEED),--seed $(SEED)) $(SIMULATE)
