@@ -69,7 +69,7 @@ def test_settings_of_one_broker_and_of_all_are_set_shown_and_taken_away(place: P
     assert "broker.id=2" in place.configs("--entity-name", "2", "--describe", "--all")
     place.configs("--entity-name", "2", "--alter", "--delete-config", "log.retention.ms")
     assert "log.retention.ms=200000" in place.configs("--entity-name", "2", "--describe", "--all")
-    refused = place.configs("--entity-name", "1", "--alter", "--add-config", "num.partitions=3", expected_code=1)
+    refused = place.configs("--entity-name", "1", "--alter", "--add-config", "max.connections=3", expected_code=1)
     assert "Cannot update these configs dynamically" in refused
     place.configs("--entity-default", "--alter", "--delete-config", "log.retention.ms,log.cleaner.threads")
     assert place.stored("<default>") == {}
