@@ -56,12 +56,15 @@ class Replication:
             keep_starts=engine.starts.keep,
             throttle=self.follower_throttle,
         )
+        # Partitions wait to be made.
+        self._awaited = asyncio.Event()
         self.roles = Roles(
             broker_id=config.broker_id,
             table=engine.table,
             fetchers=self.fetchers,
             now_ms=clock.now_ms,
             monotonic_ms=clock.monotonic_ms,
+            wake=self._awaited.set,
         )
         self.publisher = IsrPublisher(
             broker_id=config.broker_id,
@@ -98,7 +101,15 @@ class Replication:
     def _beat(self) -> None:
         self._pulse.beat(self._now_ms())
 
+    async def _make_awaited(self) -> None:
+        while True:
+            await self._awaited.wait()
+            if not self.roles.make_some():
+                self._awaited.clear()
+            await asyncio.sleep(0)
+
     def keep_going(self, periodic: Periodic) -> None:
+        periodic.keep(self._make_awaited())
         periodic.every(BEAT_INTERVAL_S, self._beat)
         periodic.keep(self.publisher.run())
         periodic.every(self.publisher.lag_ms_max / CHECKS_PER_LAG / 1000, self.publisher.check)
