@@ -25,6 +25,8 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 TOPIC_ID_BYTES = 16
+# Of a topic with so many partitions it is asked first which of them have a state: just created none has.
+MANY_PARTITIONS = 50
 # Attempts to see a topic and its states of one moment.
 READINGS_MAX = 3
 _ZERO_TOPIC_ID = bytes(TOPIC_ID_BYTES)
@@ -144,7 +146,7 @@ async def _read_once(tree: Tree, names: Sequence[str], known: Mapping[str, Topic
                 parsed[name] = understand(paths.topic(name), node, _topic_document)
             except Malformed:
                 result[name] = known.get(name)
-    wanted = [(name, index) for name, document in parsed.items() for index in sorted(document.assignment)]
+    wanted = await _with_states(tree, {name: sorted(document.assignment) for name, document in parsed.items()}, known)
     state_nodes = await tree.get_many([paths.partition_state(name, index) for name, index in wanted])
     states = dict(zip(wanted, state_nodes, strict=True))
     for position, name in enumerate(names):
@@ -165,6 +167,29 @@ async def _read_once(tree: Tree, names: Sequence[str], known: Mapping[str, Topic
         except Malformed:
             result[name] = known.get(name)
     return result
+
+
+async def _with_states(
+    tree: Tree, indexes: Mapping[str, Sequence[int]], known: Mapping[str, TopicImage]
+) -> list[tuple[str, int]]:
+    """The partitions of these topics whose states are to be read. A state that comes meanwhile is announced."""
+    large = [
+        name
+        for name, all_of_it in indexes.items()
+        if len(all_of_it) >= MANY_PARTITIONS and (name not in known or not known[name].has_leaders)
+    ]
+    written = {
+        name: set(children or ())
+        for name, children in zip(
+            large, await tree.children_many([paths.partitions(name) for name in large]) if large else (), strict=True
+        )
+    }
+    return [
+        (name, index)
+        for name, all_of_it in indexes.items()
+        for index in all_of_it
+        if name not in written or str(index) in written[name]
+    ]
 
 
 async def read_instances(tree: Tree, ids: Sequence[str]) -> dict[str, InstanceDocument | None]:
@@ -287,7 +312,7 @@ def _topic(
         instance_id=instance_id,
         topic_id=understand(paths.topic(name), node, lambda _raw: _topic_id(document.topic_id)),
         partitions=tuple(
-            _partition(name, index, document, states[name, index], before[index] if index < len(before) else None)
+            _partition(name, index, document, states.get((name, index)), before[index] if index < len(before) else None)
             for index in range(len(document.assignment))
         ),
         config=config,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from brokers.contract import paths
 from brokers.contract.documents import PartitionStateDocument, TopicDocument
-from brokers.engine.cluster.loader import read_topics
+from brokers.engine.cluster.loader import MANY_PARTITIONS, read_topics
 from brokers.engine.cluster.tree import Create, Node, Set
 from tests.support.fake_store import FakeEnsemble, FakeTree
 
@@ -97,3 +97,37 @@ async def test_a_partition_with_other_replicas_keeps_its_state() -> None:
     assert after == (await read_topics(tree, [TOPIC], {}))[TOPIC]
     assert after is not None
     assert after.partitions[0].replicas == (1, 2, 3)
+
+
+class Listening:
+    """A tree that remembers which states it was asked for."""
+
+    def __init__(self, tree: FakeTree) -> None:
+        self._tree = tree
+        self.asked: list[str] = []
+
+    async def get_many(self, wanted: Sequence[str]) -> list[Node | None]:
+        self.asked += [path for path in wanted if path.endswith("/state")]
+        return await self._tree.get_many(wanted)
+
+    async def children_many(self, wanted: Sequence[str]) -> list[list[str] | None]:
+        return await self._tree.children_many(wanted)
+
+
+async def test_of_very_many_partitions_only_those_with_a_state_are_read() -> None:
+    tree = FakeEnsemble().connect()
+    assignment = dict.fromkeys(range(MANY_PARTITIONS), (1, 2))
+    body = TopicDocument(topic_id="", assignment=assignment).to_json()
+    await tree.commit([Create("/brokers", b""), Create(paths.TOPICS, b""), Create(paths.topic(TOPIC), body)])
+    listening = Listening(tree)
+
+    created = (await read_topics(listening, [TOPIC], {}))[TOPIC]  # type: ignore[arg-type]
+
+    assert created is not None
+    assert (len(created.partitions), listening.asked) == (MANY_PARTITIONS, [])
+    above = [paths.partitions(TOPIC), paths.partition(TOPIC, 7)]
+    await tree.commit([*(Create(path, b"") for path in above), Create(paths.partition_state(TOPIC, 7), state(2, 1, 2))])
+    led = (await read_topics(listening, [TOPIC], {TOPIC: created}))[TOPIC]  # type: ignore[arg-type]
+    assert led is not None
+    assert listening.asked == [paths.partition_state(TOPIC, 7)]
+    assert [partition.index for partition in led.partitions if partition.leader == 2] == [7]
