@@ -155,3 +155,20 @@ def test_a_rolling_restart_stands_on_the_map_and_is_cancelled_there(
     page.get_by_role("button", name="Cancel").click()
     expect(page.get_by_text("Now: broker 2.")).to_have_count(0)
     assert rolling.RollingRestart.objects.get().state == "cancelled"
+
+
+def test_a_pace_that_is_being_typed_survives_what_comes_meanwhile(
+    live_server: LiveServer, cluster: Cluster, draining: str, open_page: OpenPage
+) -> None:
+    page = open_page()
+    signed_in(page, live_server)
+    page.goto(f"{live_server.url}/operator/brokers/rebalance/{draining}/change/")
+    field = page.get_by_label("Each broker copies at most")
+    field.press_sequentially("25")
+    for _ in range(2):
+        with page.expect_response(lambda answer: f"/rebalance/{draining}/" in answer.url, timeout=60_000):
+            pass
+    expect(field).to_have_value("25")
+    expect(field).to_be_focused()
+    page.get_by_role("button", name="Set").click()
+    expect(page.get_by_text("Each broker copies at most 25 MB/s for this.")).to_be_visible()
