@@ -22,10 +22,12 @@ from brokers.engine.controller.events import (
     Instruction,
     LookAgain,
     PictureChanged,
+    PolicyChanged,
     StatesWritten,
     TopicSettled,
     WriteStates,
 )
+from brokers.engine.controller.policy import UNCLEAN_KEY, Policy
 from brokers.engine.controller.state import ControllerState
 from brokers.engine.controller.system_topics import USAGE_CONFIG
 
@@ -172,6 +174,23 @@ def test_unclean_election_happens_only_where_the_topic_allows_it() -> None:
     documents = {write.key: write.document for write in order.writes}
     assert documents["careful", 0] == wanted(-1, 1, 3, epochs=(-1,))
     assert documents["daring", 0] == wanted(1, 1, 1)
+
+
+def test_what_waits_for_its_last_leader_is_led_as_soon_as_operators_allow_it() -> None:
+    """REP-28: what a running controller is told goes for all topics that say nothing themselves."""
+    waiting = led(0, (3, 1), -1, isr=(3,))
+    silent, careful = topic("silent", waiting), replace(topic("careful", waiting), config={UNCLEAN_KEY: "false"})
+    state = ControllerState(broker_id=1, image=picture(silent, careful, brokers=(1, 2)), term=TERM)
+
+    def leaders(policy: Policy) -> dict[str, int]:
+        _, instructions = decide(state, PolicyChanged(policy))
+        writes = [write for order in instructions if isinstance(order, WriteStates) for write in order.writes]
+        return {write.topic: write.document.leader for write in writes if write.document.leader > 0}
+
+    allowed = Policy(unclean_allowed=True)
+    assert (leaders(Policy()), leaders(allowed)) == ({}, {"silent": 1})
+    idle, nothing = decide(ControllerState(broker_id=1, image=state.image), PolicyChanged(allowed))
+    assert (idle.policy, nothing) == (allowed, []), "who holds no office decides nothing"
 
 
 def test_a_marked_topic_is_removed_once_and_gets_no_more_leaders() -> None:
