@@ -71,11 +71,14 @@ def _workers() -> list[psutil.Process]:
     return [child for child in psutil.Process().children() if cleaning.WORKER in child.cmdline()]
 
 
+NICENESS_MAX = 19  # whoever runs the tests may be nice already
+
+
 def test_the_process_takes_what_the_others_leave() -> None:
     worker = subprocess.Popen([sys.executable, "-m", cleaning.WORKER], stdin=subprocess.PIPE, cwd=cleaning.SOURCES)
     try:
         eventually(lambda: os.getsid(worker.pid) == worker.pid, within_s=DEADLINE_S, what="a session of its own")
-        assert psutil.Process(worker.pid).nice() == NICENESS
+        assert psutil.Process(worker.pid).nice() == min(os.nice(0) + NICENESS, NICENESS_MAX)
         group = Path(f"/proc/{worker.pid}/autogroup")
         if group.exists():
             eventually(lambda: f"nice {NICENESS}\n" in group.read_text(), within_s=DEADLINE_S, what="a nice session")
