@@ -12,7 +12,7 @@ from brokers.engine.storage import checkpoints
 from brokers.engine.storage.checkpoints import PartitionKey
 from brokers.engine.storage.directories import FoundPartition, LogRoot, write_topic_id
 from brokers.engine.storage.files import OpenFiles, StorageFailed
-from brokers.engine.storage.log import Log
+from brokers.engine.storage.log import NO_HOLE, Log
 from brokers.engine.storage.old_formats import OldFormat
 from brokers.engine.storage.recovery import create_log, load_log
 
@@ -39,6 +39,7 @@ class RootLoader:
         self._recovery_points = checkpoints.known_offsets(root.path, checkpoints.RECOVERY_POINTS)
         self._start_offsets = checkpoints.known_offsets(root.path, checkpoints.LOG_START_OFFSETS)
         self._high_watermarks = checkpoints.known_offsets(root.path, checkpoints.HIGH_WATERMARKS)
+        self._cleaned = checkpoints.known_offsets(root.path, checkpoints.CLEANED_OFFSETS)
         self._dense_from = checkpoints.dense_from(root.path, self._recovery_points)
         self.checkpointed = self._recovery_points.keys() | self._start_offsets.keys()
         self.has_fallen = False
@@ -74,6 +75,9 @@ class RootLoader:
         report.truncated_bytes += loaded.truncated_bytes
         report.scanned_bytes += loaded.scanned_bytes
         report.rewritten_segments += loaded.rewritten_segments
+        if key in self._recovery_points or key in self._cleaned:
+            # It was checked already, or the cleaner's holes cannot be told from others.
+            log.hole_offset = NO_HOLE
         partition = self._partition(found, log)
         checkpointed = self._high_watermarks.get(key, 0)
         partition.high_watermark = min(max(checkpointed, log.log_start_offset), log.log_end_offset)

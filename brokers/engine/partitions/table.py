@@ -17,6 +17,7 @@ from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.topic_config import TopicConfig
 from brokers.engine.storage.directories import NO_TOPIC_ID
 from brokers.engine.storage.files import StorageFailed
+from brokers.engine.storage.log import NO_HOLE
 from brokers.engine.storage.recovery import create_log, truncate_log
 from brokers.engine.storage.restart import restart_log
 
@@ -67,6 +68,7 @@ class PartitionTable(HeldLogs):
         if partition.offline:
             return partition
         me = self.settings.broker_id
+        partition.log.hole_offset = NO_HOLE
         try:
             partition.become_leader(leader_epoch, replicas or (me,), isr or (me,), me, monotonic_ms)
         except StorageFailed as failure:
@@ -93,7 +95,23 @@ class PartitionTable(HeldLogs):
         """Follows `leader` (-1: nobody, for the time being), as `become_leader` in everything else."""
         partition = self._hold(topic, index, topic_id, config, now_ms, known)
         partition.become_follower(leader_epoch, replicas, isr, leader)
+        if partition.log.hole_offset != NO_HOLE:
+            self._close_hole(partition, now_ms)
         return partition
+
+    def _close_hole(self, partition: Partition, now_ms: int) -> None:
+        """A power cut before the first checkpoint may have taken what lies before something that it left. Only cleaning
+        makes holes otherwise; what comes behind this one is fetched anew.
+        """
+        log = partition.log
+        hole_offset, log.hole_offset = log.hole_offset, NO_HOLE
+        if partition.offline or partition.config.batch_rules.compacted or hole_offset < log.log_start_offset:
+            return
+        logger.error(
+            "records_missing", topic=partition.topic, partition=partition.index, offset=hole_offset,
+            end_offset=log.log_end_offset,
+        )  # fmt: skip
+        self.truncate(partition, hole_offset, now_ms)
 
     def truncate(self, partition: Partition, offset: int, now_ms: int, *, unclean: bool = False) -> None:
         """Removes every batch of a follower that holds `offset` or more: its leader never had it (REP-15, REP-16).

@@ -21,6 +21,7 @@ from brokers.engine.storage.segment import IndexLimits, Segment
 RELATIVE_OFFSET_MAX: Final = 2**31 - 1
 # Batch positions remembered per log, twice: consumers at the tail find theirs without a scan.
 POSITIONS_MAX: Final = 64
+NO_HOLE: Final = -1
 
 
 class LogConfig(NamedTuple):
@@ -44,6 +45,7 @@ class Log:
         "epochs",
         "files",
         "has_aborts",
+        "hole_offset",
         "index",
         "kept_start_offset",
         "log_end_offset",
@@ -82,6 +84,8 @@ class Log:
         self.trims = 0  # deletions of segments that a power cut may still undo
         self.epochs = LeaderEpochs(directory, root)
         self.producers = ProducerState()
+        # The first offset that recovery missed without knowing whether a cleaner or a power cut took it.
+        self.hole_offset = NO_HOLE
         self.has_aborts = False  # some segment may list aborted transactions
         self._positions: dict[int, int] = {}
         self._old_positions: dict[int, int] = {}

@@ -17,7 +17,7 @@ from brokers.engine.records import batch as layout
 from brokers.engine.records.batch import BatchHeader
 from brokers.engine.storage.compaction import swap
 from brokers.engine.storage.files import OpenFiles, storage_errors, sync_directory
-from brokers.engine.storage.log import RELATIVE_OFFSET_MAX, Log, LogConfig
+from brokers.engine.storage.log import NO_HOLE, RELATIVE_OFFSET_MAX, Log, LogConfig
 from brokers.engine.storage.old_formats import refuse_old_message
 from brokers.engine.storage.producer_state import (
     SNAPSHOT_SUFFIX,
@@ -245,6 +245,7 @@ def _recover(log: Log, recovery_point: int, dense_from: int, has_epochs: bool) -
             _cut_off(log, later, good_bytes, end)
             break
         if later:
+            _note_hole(log, end, later[0].base_offset)
             segment.finish()
     believed = log.segments[min(first, len(log.segments) - 1)].base_offset if has_epochs else 0
     log.epochs.replay(epochs, believed, end)
@@ -302,6 +303,7 @@ def _rebuild(
             break
         if max(next_offset, dense_from) < header.base_offset:
             break
+        _note_hole(log, next_offset, header.base_offset)
         if position == 0:
             segment.first_timestamp = header.max_timestamp
         segment.account(position, header.size_bytes, header.last_offset, header.max_timestamp, log.config.index_limits)
@@ -310,6 +312,11 @@ def _rebuild(
         has_markers = has_markers or header.is_control
         next_offset, good_bytes = header.next_offset, position + header.size_bytes
     return next_offset, good_bytes, has_markers
+
+
+def _note_hole(log: Log, next_offset: int, found_offset: int) -> None:
+    if next_offset < found_offset and log.hole_offset == NO_HOLE:
+        log.hole_offset = next_offset
 
 
 def _intact(segment: Segment, position: int, header: BatchHeader) -> bool:

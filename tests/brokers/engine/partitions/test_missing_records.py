@@ -1,0 +1,58 @@
+"""What a power cut took from the middle of a log that no checkpoint knew yet (LOG-36, LOG-39)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from brokers.engine.partitions.partition import Partition
+from tests.brokers.engine.partitions.test_start_offsets import crash, led
+from tests.brokers.engine.partitions.test_table import NOW_MS, opened, produce
+
+
+def follower_after_a_hole(directory: Path, **config: str) -> Partition:
+    """Ten batches in segments of three; of the first segment the last batch is gone."""
+    table = led(opened(directory))
+    produce(table, "t", 0, size=5_000, times=10)
+    partition = table.get("t", 0)
+    assert partition is not None
+    first, second = partition.log.segments[:2]
+    _, last = list(first.headers(0))[-1]
+    path, size_bytes = first.file.path, first.size_bytes - last.size_bytes
+    hole_offset = last.base_offset
+    assert second.base_offset == hole_offset + 1
+    crash(table)
+    os.truncate(path, size_bytes)
+
+    table = opened(directory)
+    found = table.become_follower(
+        "t", 0, b"1" * 16, 1, {name.replace("_", "."): value for name, value in config.items()},
+        leader=2, replicas=(1, 2), isr=(2,), now_ms=NOW_MS,
+    )  # fmt: skip
+    assert hole_offset == 2
+    table.close()
+    return found
+
+
+def test_a_follower_fetches_anew_what_lies_behind_missing_records(tmp_path: Path) -> None:
+    found = follower_after_a_hole(tmp_path)
+    assert (found.log_start_offset, found.high_watermark, found.log_end_offset) == (0, 0, 2)
+
+
+def test_a_log_that_may_have_been_cleaned_keeps_its_holes(tmp_path: Path) -> None:
+    assert follower_after_a_hole(tmp_path, cleanup_policy="compact").log_end_offset == 10
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+def test_a_log_without_a_hole_is_left_alone(tmp_path: Path, policy: str) -> None:
+    table = led(opened(tmp_path))
+    produce(table, "t", 0, size=5_000, times=10)
+    crash(table)
+    table = opened(tmp_path)
+    found = table.become_follower(
+        "t", 0, b"1" * 16, 1, {"cleanup.policy": policy}, leader=2, replicas=(1, 2), isr=(2,), now_ms=NOW_MS
+    )
+    assert found.log_end_offset == 10
+    table.close()
