@@ -39,7 +39,7 @@ from tests.simulate.cluster.zookeeper import SESSION_TIMEOUT_MS, Ensemble, Sessi
 
 CLUSTER_ID: Final = "simulated"
 LAG_MS_MAX: Final = 500
-MAINTENANCE_S: Final = 5.0
+MAINTENANCE_S: Final = 2.0
 FLUSH_S: Final = 7.0
 HAND_OVER_S: Final = 1.0
 FRAME_BYTES_MAX: Final = 1 << 20
@@ -146,7 +146,13 @@ class Process:
         loop, clock = self.loop, self.clock
         self.tree = SessionTree(self.around.ensemble, self.id, loop)
         self.table = PartitionTable(
-            StorageSettings(roots=(self.host.disk.top / "data",), broker_id=self.id, cluster_id=CLUSTER_ID)
+            StorageSettings(
+                roots=(self.host.disk.top / "data",),
+                broker_id=self.id,
+                cluster_id=CLUSTER_ID,
+                # With every maintenance.
+                retention_interval_ms=0,
+            )
         )
         self.store = ClusterStore(
             self.tree, place=Placer(dice.randrange), now_ms=clock.now_ms, random_bytes=dice.randbytes

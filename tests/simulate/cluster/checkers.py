@@ -115,11 +115,13 @@ class Checkers:
                 f"{who} has the high watermark of {index} at {high_watermark}, behind its end {end_offset}"
             )
         start_offset = partition.log_start_offset
-        if not start_offset <= min(high_watermark, self.promises.starts_max[index]):
+        if not start_offset <= min(high_watermark, self.promises.start_max(index)):
             raise BrokenPromise(
                 f"{who} starts {index} at {start_offset}, which nobody gave up "
-                f"(below {self.promises.starts_max[index]}, high watermark {high_watermark})"
+                f"(below {self.promises.start_max(index)}, high watermark {high_watermark})"
             )
+        starts_seen = self.promises.starts_seen
+        starts_seen[index] = max(starts_seen[index], start_offset)
         isr, replicas = partition.isr, partition.replicas
         if isr != replicas and not set(isr) <= set(replicas):
             raise BrokenPromise(f"{who} has {isr} in sync of {replicas}")
@@ -205,6 +207,6 @@ class Checkers:
                 held = self.read(process, partition, start_offset, partition.log_end_offset)
                 if held != [one for one in self.promises.committed[index] if one.last_offset >= start_offset]:
                     raise BrokenPromise(f"b{id} holds another log of {index} than was committed")
-            if len(starts) > 1:
+            if len(starts) > 1 and self.promises.is_kept:
                 raise BrokenPromise(f"the logs of {index} start at {sorted(starts)}")
         self.promises.nothing_open()

@@ -246,9 +246,9 @@ class Consumer(Client):
         _, body = decode_response_header(ApiKey.FETCH, FETCH_VERSION, buffer, start, end)
         answer: Any = decode_response(ApiKey.FETCH, FETCH_VERSION, buffer, body, end)
         line = answer.responses[0].partitions[0]
-        if line.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and self.position < self._promises.starts_max[self.index]:
+        if line.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and self.position < self._promises.start_max(self.index):
             self.tell(f"{self.name} does not find {self.index}:{self.position}")
-            self.position = self._promises.starts_max[self.index]
+            self.position = self._promises.start_max(self.index)
         if line.error_code:
             self.hang_up()
             self.refused(line.error_code)

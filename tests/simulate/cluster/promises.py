@@ -35,9 +35,13 @@ class Promises:
         self._last_offset: dict[tuple[int, int], int] = {}
         # Where a log may start at most, because somebody asked for it; and where it has to start at least, with who was
         # told so.
-        self.starts_max = [0] * partitions
+        self._starts_max = [0] * partitions
         self.starts_min = [(0, "nobody")] * partitions
         self.acknowledgements = 0
+        # The highest start of any log so far.
+        self.starts_seen = [0] * partitions
+        # Without it whatever is committed may go when it is old.
+        self.is_kept = True
 
     def end(self, index: int) -> int:
         committed = self.committed[index]
@@ -46,13 +50,17 @@ class Promises:
     def sent(self, index: int, crc: int) -> None:
         self._sent[index].add(crc)
 
+    def start_max(self, index: int) -> int:
+        """Where a log starts at most."""
+        return self._starts_max[index] if self.is_kept else self.end(index)
+
     def given_up(self, index: int, offset: int) -> None:
         """Somebody asks for everything below to be deleted; whether and when that is done is open."""
-        self.starts_max[index] = max(self.starts_max[index], offset)
+        self._starts_max[index] = max(self._starts_max[index], offset)
 
     def gone(self, index: int, offset: int, who: str) -> None:
         """Somebody was told that everything below is deleted."""
-        if offset > self.starts_max[index]:
+        if offset > self.start_max(index):
             raise BrokenPromise(f"{who} is told that {index} starts at {offset}; nobody gave up so much")
         self.starts_min[index] = max(self.starts_min[index], (offset, who))
 
@@ -104,7 +112,7 @@ class Promises:
 
     def _is_forgotten(self, key: tuple[int, int]) -> bool:
         """Of whom no record is left nobody knows what it sent; then every sequence number is the next (KIP-360)."""
-        return self._last_offset.get(key, NOWHERE) < self.starts_max[key[0]]
+        return self._last_offset.get(key, NOWHERE) < self.starts_seen[key[0]]
 
     def confirm(self, index: int, held: Held, who: str) -> None:
         """Somebody holds this below its high watermark, and below what is committed."""

@@ -25,10 +25,15 @@ PRODUCERS_SHARE: Final = 0.85
 # How often a client's step is that of somebody who deletes records. In most runs nobody does: what is deleted is not
 # compared any more.
 DELETERS_SHARES: Final = (0.0, 0.0, 0.02)
+# How much each replica keeps of a log, -1 for all: five segments, or so little that nothing is left of what a broker
+# has that was away.
+RETENTION_BYTES: Final = (-1, -1, -1, -1, 7_500, 2_000)
 
 
 class ClusterRun(Stage):
     """`step` raises BrokenPromise."""
+
+    segments_are_small = True
 
     def __init__(self, seed: int, home: Path) -> None:
         super().__init__(seed)
@@ -56,7 +61,10 @@ class ClusterRun(Stage):
     def _boot(self) -> None:
         dice, ids = self.dice, list(self.hosts)
         assignment = {index: tuple(dice.sample(ids, 3)) for index in range(PARTITIONS)}
-        self.create(TOPIC, assignment, {"min.insync.replicas": str(dice.choice(MIN_INSYNC)), "segment.bytes": "1500"})
+        retention_bytes = dice.choice(RETENTION_BYTES)
+        self.promises.is_kept = retention_bytes < 0
+        config = {"min.insync.replicas": str(dice.choice(MIN_INSYNC)), "segment.bytes": "1500"}
+        self.create(TOPIC, assignment, config | {"retention.bytes": str(retention_bytes)})
         self.until(lambda: len(self.states()) == PARTITIONS, BOOT_MS_MAX, "the topic is led")
 
     # -- steps ---------------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ import structlog
 from brokers.contract import paths
 from brokers.contract.documents import PartitionStateDocument
 from brokers.engine.coordinators.settings import CoordinatorSettings
+from brokers.engine.partitions import topic_config
 from tests.simulate.cluster.broker import Host, Process, Surroundings
 from tests.simulate.cluster.clock import US_PER_MS, World
 from tests.simulate.cluster.disks import Disks
@@ -68,6 +69,9 @@ class Stage(ABC):
     # knows the leader's epochs (KIP-279), and what it lets go is not the last word about anything.
     compacted: Collection[str] = ()
 
+    # A run writes some kilobytes, and its logs are to have several segments all the same.
+    segments_are_small = False
+
     # -- what a run takes from the process -----------------------------------------------------------------------------
 
     def open(self) -> None:
@@ -83,9 +87,13 @@ class Stage(ABC):
         warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
         self.disks.__enter__()
         self._order = InOrder()
+        self._rolled_bytes_min = topic_config.ROLLED_BYTES_MIN
+        if self.segments_are_small:
+            topic_config.ROLLED_BYTES_MIN = 1
 
     def close(self) -> None:
         self._order.close()
+        topic_config.ROLLED_BYTES_MIN = self._rolled_bytes_min
         for host in self.hosts.values():
             host.end("the run is over")
         self.disks.__exit__()
