@@ -11,9 +11,9 @@ from brokers.engine.coordinators.ports import LogUnreadable, Stored
 from brokers.engine.handlers.cold import pull
 from brokers.engine.handlers.context import Engine
 from brokers.engine.handlers.settling import verdict
-from brokers.engine.partitions.confirming import Confirmation, leads_alone
+from brokers.engine.partitions.confirming import leads_alone
 from brokers.engine.partitions.partition import LOG_END, Partition
-from brokers.engine.partitions.waiting import ProduceWait
+from brokers.engine.partitions.waiting import Confirmation, ProduceWait
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.records import batch as layout
 from brokers.engine.records.compression import Oversized, Undecodable

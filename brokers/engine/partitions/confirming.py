@@ -15,26 +15,7 @@ from collections.abc import Callable, Iterator
 from brokers.engine.partitions.follower_session import IDLE, FollowedLine
 from brokers.engine.partitions.leadership import Leadership
 from brokers.engine.partitions.partition import Partition
-from brokers.engine.partitions.waiting import Wait
-
-
-class Confirmation(Wait):
-    """One question about one partition. `is_confirmed` says how it ended."""
-
-    __slots__ = ("is_confirmed", "number")
-
-    def __init__(self, wake: Callable[[], object], number: int) -> None:
-        super().__init__(wake)
-        self.number = number
-        self.is_confirmed = False
-
-    def watch(self, partition: Partition) -> None:
-        """A leadership that ends is the end of it."""
-        self._register(partition)
-
-    def confirm(self) -> None:
-        self.is_confirmed = True
-        self.end()
+from brokers.engine.partitions.waiting import Confirmation
 
 
 class Confirmations:

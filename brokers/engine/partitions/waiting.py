@@ -186,3 +186,22 @@ class DeletionWait(Wait):
     def on_progress(self, partition: Partition) -> None:
         if partition.low_watermark >= self.offset:
             self.end()
+
+
+class Confirmation(Wait):
+    """One question whether a partition is still led here (`confirming`). `is_confirmed` says how it ended."""
+
+    __slots__ = ("is_confirmed", "number")
+
+    def __init__(self, wake: Callable[[], object], number: int) -> None:
+        super().__init__(wake)
+        self.number = number
+        self.is_confirmed = False
+
+    def watch(self, partition: Partition) -> None:
+        """A leadership that ends is the end of it."""
+        self._register(partition)
+
+    def confirm(self) -> None:
+        self.is_confirmed = True
+        self.end()
