@@ -84,6 +84,7 @@ def load_log(
     rewritten = rewrite_old_segments(directory, root, bases, config.index_limits[0])
     segments = _segments(directory, root, files, bases, aborting, start_offset, now_ms)
     log = Log(directory, root, topic, index, files, config, segments)
+    log.kept_start_offset = max(log.kept_start_offset, start_offset)
     # A crash may have come between moving the start in this file and moving it for good.
     has_epochs = log.epochs.load() and log.epochs.entries[0][1] <= max(segments[0].base_offset, start_offset)
     trusted = clean and all(indexes_trusted(segment) for segment in segments)
@@ -315,8 +316,9 @@ def _rebuild(
 
 
 def _note_hole(log: Log, next_offset: int, found_offset: int) -> None:
-    if next_offset < found_offset and log.hole_offset == NO_HOLE:
-        log.hole_offset = next_offset
+    start_offset = log.kept_start_offset
+    if max(next_offset, start_offset) < found_offset and log.hole_offset == NO_HOLE:
+        log.hole_offset = max(next_offset, start_offset)
 
 
 def _intact(segment: Segment, position: int, header: BatchHeader) -> bool:

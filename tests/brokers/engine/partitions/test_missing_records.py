@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from brokers.engine.partitions.partition import Partition
+from brokers.engine.storage import checkpoints
 from tests.brokers.engine.partitions.test_start_offsets import crash, led
 from tests.brokers.engine.partitions.test_table import NOW_MS, opened, produce
 
 
-def follower_after_a_hole(directory: Path, **config: str) -> Partition:
+def follower_after_a_hole(directory: Path, start_offset: int = 0, **config: str) -> Partition:
     """Ten batches in segments of three; of the first segment the last batch is gone."""
     table = led(opened(directory))
     produce(table, "t", 0, size=5_000, times=10)
@@ -25,6 +26,8 @@ def follower_after_a_hole(directory: Path, **config: str) -> Partition:
     assert second.base_offset == hole_offset + 1
     crash(table)
     os.truncate(path, size_bytes)
+    if start_offset:
+        checkpoints.write_offsets(directory / checkpoints.LOG_START_OFFSETS, {("t", 0): start_offset}, directory)
 
     table = opened(directory)
     found = table.become_follower(
@@ -39,6 +42,11 @@ def follower_after_a_hole(directory: Path, **config: str) -> Partition:
 def test_a_follower_fetches_anew_what_lies_behind_missing_records(tmp_path: Path) -> None:
     found = follower_after_a_hole(tmp_path)
     assert (found.log_start_offset, found.high_watermark, found.log_end_offset) == (0, 0, 2)
+
+
+def test_what_is_missing_below_the_logs_start_is_not_missed(tmp_path: Path) -> None:
+    found = follower_after_a_hole(tmp_path, start_offset=3)
+    assert (found.log_start_offset, found.log_end_offset) == (3, 10)
 
 
 def test_a_log_that_may_have_been_cleaned_keeps_its_holes(tmp_path: Path) -> None:
