@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from brokers.native.modules import MODULES, source_of
+from brokers.native.modules import MODULES, ROOT, source_of
 
 CASES = {
     "for i in range(count): count = 3": True,
@@ -71,3 +71,41 @@ def test_the_suspicions_are_the_right_ones(code: str) -> None:
 def test_no_compiled_module_says_what_the_compiler_misunderstands() -> None:
     found = {name: list(suspicions(ast.parse(source_of(name).read_text()))) for name in MODULES}
     assert {name: lines for name, lines in found.items() if lines} == {}
+
+
+# Classes of these kinds are plain Python also where their module is compiled.
+_PLAIN = {"NamedTuple", "Protocol", "Enum", "IntEnum", "Exception", "TypedDict"}
+
+
+def _classes(tree: ast.Module) -> dict[str, set[str]]:
+    """By name, with the names of their bases."""
+    return {
+        node.name: {base.id for base in node.bases if isinstance(base, ast.Name)}
+        for node in tree.body
+        if isinstance(node, ast.ClassDef)
+    }
+
+
+def test_no_plain_class_inherits_from_a_compiled_one() -> None:
+    """It would be refused when it is made, and so only where there is a compiler."""
+    compiled = {
+        (name, made)
+        for name in MODULES
+        for made, bases in _classes(ast.parse(source_of(name).read_text())).items()
+        if not bases & _PLAIN
+    }
+    own = {source_of(name) for name in MODULES}
+    heirs = []
+    for path in sorted((ROOT / "brokers").rglob("*.py")):
+        if path in own:
+            continue
+        tree = ast.parse(path.read_text())
+        imported = {
+            alias.asname or alias.name
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+            if (node.module, alias.name) in compiled
+        }
+        heirs += [f"{path}: {name}" for name, bases in _classes(tree).items() if bases & imported]
+    assert heirs == []
