@@ -95,7 +95,8 @@ class PartitionTable(HeldLogs):
         """Follows `leader` (-1: nobody, for the time being), as `become_leader` in everything else."""
         partition = self._hold(topic, index, topic_id, config, now_ms, known)
         partition.become_follower(leader_epoch, replicas, isr, leader)
-        if partition.log.hole_offset != NO_HOLE:
+        # Without a leader it may be this broker that is going to lead: then the holes are all that was left.
+        if partition.log.hole_offset != NO_HOLE and leader >= 0:
             self._close_hole(partition, now_ms)
         return partition
 

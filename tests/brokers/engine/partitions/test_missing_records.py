@@ -13,7 +13,7 @@ from tests.brokers.engine.partitions.test_start_offsets import crash, led
 from tests.brokers.engine.partitions.test_table import NOW_MS, opened, produce
 
 
-def follower_after_a_hole(directory: Path, start_offset: int = 0, **config: str) -> Partition:
+def follower_after_a_hole(directory: Path, start_offset: int = 0, leader: int = 2, **config: str) -> Partition:
     """Ten batches in segments of three; of the first segment the last batch is gone."""
     table = led(opened(directory))
     produce(table, "t", 0, size=5_000, times=10)
@@ -32,7 +32,7 @@ def follower_after_a_hole(directory: Path, start_offset: int = 0, **config: str)
     table = opened(directory)
     found = table.become_follower(
         "t", 0, b"1" * 16, 1, {name.replace("_", "."): value for name, value in config.items()},
-        leader=2, replicas=(1, 2), isr=(2,), now_ms=NOW_MS,
+        leader=leader, replicas=(1, 2), isr=(2,), now_ms=NOW_MS,
     )  # fmt: skip
     assert hole_offset == 2
     table.close()
@@ -42,6 +42,11 @@ def follower_after_a_hole(directory: Path, start_offset: int = 0, **config: str)
 def test_a_follower_fetches_anew_what_lies_behind_missing_records(tmp_path: Path) -> None:
     found = follower_after_a_hole(tmp_path)
     assert (found.log_start_offset, found.high_watermark, found.log_end_offset) == (0, 0, 2)
+
+
+def test_as_long_as_nobody_leads_nothing_is_given_up(tmp_path: Path) -> None:
+    """It may be this one that leads next, with what is left."""
+    assert follower_after_a_hole(tmp_path, leader=-1).log_end_offset == 10
 
 
 def test_what_is_missing_below_the_logs_start_is_not_missed(tmp_path: Path) -> None:
