@@ -1,7 +1,8 @@
-"""Our broker for the scripts: one process with one instance, and no topic in it that the scripts do not make."""
+"""Our broker for the scripts: one process, with an instance for each of them, in which there is nothing else."""
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,7 +17,7 @@ from tests.differential.record import SETTINGS as SETTINGS_RECORDED
 from tests.differential.record import SETTINGS_APART
 from tests.support.engine import HOST, EngineCluster
 
-INSTANCE = "ins-differen"
+INSTANCES = (f"ins-{number:08d}" for number in itertools.count(1))
 # Apache Kafka's own default.
 SETTINGS = InstanceSettings(default_partitions=1)
 # As Apache Kafka was started for the recording (`record.SETTINGS`).
@@ -24,16 +25,16 @@ OVERRIDES = dict(SETTINGS_RECORDED)
 
 
 @pytest.fixture(scope="session")
-def kafka_address(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Address]:
+def shared_broker(zookeeper_address: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineCluster]:
+    with EngineCluster(zookeeper_address, tmp_path_factory.mktemp("differential"), overrides=OVERRIDES) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def kafka_address(request: pytest.FixtureRequest) -> Address:
     """The broker to ask; `PENSTOCK_DIFFERENTIAL=host:port` names a running one with a fresh instance instead."""
     given = os.environ.get("PENSTOCK_DIFFERENTIAL")
-    if given:
-        yield address(given)
-        return
-    zookeeper_address: str = request.getfixturevalue("zookeeper_address")
-    home = tmp_path_factory.mktemp("differential")
-    with EngineCluster(zookeeper_address, home, overrides=OVERRIDES) as cluster:
-        yield _served(cluster)
+    return address(given) if given else _served(request.getfixturevalue("shared_broker"))
 
 
 @pytest.fixture
@@ -44,10 +45,11 @@ def kafka_address_apart(zookeeper_address: str, tmp_path: Path) -> Iterator[Addr
 
 
 def _served(cluster: EngineCluster) -> Address:
-    tenant = address(cluster.create_instance(INSTANCE, settings=SETTINGS).bootstrap)
+    instance = cluster.create_instance(next(INSTANCES), settings=SETTINGS)
+    tenant = address(instance.bootstrap)
     (broker,) = cluster.brokers
     inside = Address(HOST, broker.settings.internal_port), (CLUSTER_USER, broker.secret)
-    return replace(tenant, inside=inside, prefix=f"{INSTANCE}.")
+    return replace(tenant, inside=inside, prefix=f"{instance.id}.")
 
 
 def address(bootstrap: str) -> Address:

@@ -13,6 +13,10 @@ NOBODYS_TRANSACTION = "a transactional batch of no producer would be part of a t
 EACH_VERIFIED = "a transaction asked for twice is answered for what was asked each time"
 ANSWERED = "a question about nothing is answered; a client would wait for ever"
 TOLD_IN_EACH = "a version without an error for the whole answer has it for every partition, instead of nothing at all"
+TOLD_IN_EACH_AS_WELL = (
+    "an error to ask again for stands in every partition as well: one client looks there alone, and would begin anew "
+    "(decision 76)"
+)
 PENDING_IS_WANTED = (
     "what an open transaction is about to replace is not taken away, nor its own offset with it (GRP-26)"
 )
@@ -109,6 +113,7 @@ def _whole_batches(answer: Any) -> Any:
 
 COORDINATING: tuple[Difference, ...] = (
     Difference("first_coordinators", "fetch v1", TOLD_IN_EACH, _told_in_each),
+    Difference("first_coordinators", "fetch v2", TOLD_IN_EACH_AS_WELL, lambda answer: answer | _told_in_each(answer)),
     Difference("offset_expiry", "pending: left", PENDING_IS_WANTED, _pending_left),
     Difference("offset_expiry", "pending: left, stable", PENDING_IS_WANTED, _pending_left_unstable),
     Difference("refused_markers", "commit: ended again with abort", DECIDED, lambda _: {"error_code": 48}),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.differential.difference import ONE_ERROR_CODE, Difference
+from tests.differential.meant_coordinating import TOLD_IN_EACH, TOLD_IN_EACH_AS_WELL
 from tests.differential.meant_differences import applied
 
 AT_ONCE = "an assignment that cannot be is refused at once, instead of made as far as it goes (observed-3.9.1)"
@@ -23,6 +24,10 @@ HONOURED = "a key that brokers do not go by is refused, instead of kept and show
 def expected(script: str, label: str, recorded: Any) -> Any:
     """What our brokers should answer: the recorded answer, or what we mean to say instead."""
     return applied(DIFFERENCES, script, label, recorded)
+
+
+def _told_in_each(_: Any) -> Any:
+    return {"topics": [{"name": "trio.elsewhere", "partitions": [{"committed_offset": -1, "error_code": 16}]}]}
 
 
 def _not_made(answer: Any) -> Any:
@@ -117,8 +122,14 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         "elsewhere",
         "fetch v1",
-        "a version without an error for the whole answer has it for every partition, instead of nothing at all",
-        lambda _: {"topics": [{"name": "trio.elsewhere", "partitions": [{"committed_offset": -1, "error_code": 16}]}]},
+        TOLD_IN_EACH,
+        _told_in_each,
+    ),
+    *(
+        Difference(
+            "elsewhere", f"fetch v{version}", TOLD_IN_EACH_AS_WELL, lambda answer: answer | _told_in_each(answer)
+        )
+        for version in (2, 3)
     ),
     Difference("broker_configs", "*, then", RATES_ARE_SETTINGS, _as_settings),
     Difference("broker_configs", "an unknown key*, only checked", HONOURED, _refused),
