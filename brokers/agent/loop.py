@@ -23,10 +23,11 @@ from brokers import services
 from brokers.agent.channel import CHANNEL
 from brokers.agent.defaults import cluster_defaults
 from brokers.agent.process import BeforeExec, BrokerProcess
+from brokers.agent.successor import Successor
 from brokers.agent.supervision import Act, Seen, decide, failures_after_end
 from brokers.choices import ProcessState, WantedState
 from brokers.contract.process import BrokerProcessSettings
-from brokers.limits import AGENT_POLL_S, AGENT_STOP_TIMEOUT_S
+from brokers.limits import AGENT_POLL_S, AGENT_STAND_BY_TIMEOUT_S, AGENT_STOP_TIMEOUT_S, AGENT_WATCH_S
 from brokers.models import Broker, Host
 from brokers.zookeeper import ensemble_of
 
@@ -40,6 +41,11 @@ def engine_command(settings_file: Path) -> Sequence[str]:
     return (sys.executable, "-m", "brokers.engine", "--settings", str(settings_file))
 
 
+def standing_engine_command(settings_file: Path) -> Sequence[str]:
+    """The same, for a process that waits for another one to end."""
+    return (*engine_command(settings_file), "--stand-by")
+
+
 @dataclass(slots=True, kw_only=True)
 class Charge:
     """One broker in the agent's care; instants in monotonic seconds."""
@@ -51,11 +57,16 @@ class Charge:
     done_restarts: int = 0
     is_stopping: bool = False
     stop_by_s: float = 0.0
+    # Of a restart, from before the process is asked to stop until it has stopped.
+    successor: Successor | None = None
+    stand_by_until_s: float = 0.0
     told: ProcessState | None = field(default=None)
 
 
 class Agent:
-    """Keeps the broker processes of one host as they are wanted."""
+    """Keeps the broker processes of one host as they are wanted. Without a `standing_command_for`, a restart starts
+    the next process when the one before has ended.
+    """
 
     def __init__(
         self,
@@ -63,12 +74,14 @@ class Agent:
         *,
         run_dir: Path | None = None,
         command_for: CommandFor = engine_command,
+        standing_command_for: CommandFor | None = None,
         before_exec: BeforeExec | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._host_name = host_name
         self._run_dir = run_dir or settings.STATE_DIR / "agent"
         self._command_for = command_for
+        self._standing_command_for = standing_command_for
         self._before_exec = before_exec
         self._clock = clock
         self._charges: dict[str, Charge] = {}
@@ -95,6 +108,8 @@ class Agent:
 
     def stop_all(self) -> None:
         """End every process politely, all at once, and the stubborn ones by force."""
+        for charge in self._charges.values():
+            _dismiss(charge)
         running = [charge for charge in self._charges.values() if charge.process.is_running]
         for charge in running:
             charge.process.ask_to_stop()
@@ -135,9 +150,12 @@ class Agent:
         if act is Act.START:
             self._start(broker, charge)
         elif act is Act.STOP:
-            self._stop(broker, charge, now_s)
-        elif act is Act.WAIT:
-            self._tell(broker.pk, charge, ProcessState.BACKING_OFF, process_pid=None)
+            if charge.is_stopping or self._has_successor(broker, charge, now_s):
+                self._stop(broker, charge, now_s)
+        else:
+            _dismiss(charge)
+            if act is Act.WAIT:
+                self._tell(broker.pk, charge, ProcessState.BACKING_OFF, process_pid=None)
 
     def _take_charge(self, broker: Broker) -> Charge:
         directory = self._run_dir / broker.cluster_id / str(broker.number)
@@ -158,7 +176,12 @@ class Agent:
         directory = charge.process.directory
         directory.mkdir(parents=True, exist_ok=True)
         process_settings(broker).write(directory / "settings.json")
-        charge.process.start()
+        if charge.successor is not None and charge.successor.is_alive:
+            charge.process.succeed(charge.successor)
+            charge.successor = None
+        else:
+            _dismiss(charge)
+            charge.process.start()
         charge.started_at_s = self._clock()
         charge.done_restarts = broker.restart_generation
         charge.is_stopping = False
@@ -170,6 +193,19 @@ class Agent:
             process_pid=charge.process.pid,
             process_restart_generation=broker.restart_generation,
         )
+
+    def _has_successor(self, broker: Broker, charge: Charge, now_s: float) -> bool:
+        """Whether all is ready for the process to be stopped: for a restart another one stands by, or took too long."""
+        if broker.wanted != WantedState.RUNNING or self._standing_command_for is None:
+            _dismiss(charge)
+            return True
+        if charge.successor is None:
+            settings_file = charge.process.directory / "settings.json"
+            charge.successor = charge.process.prepare(self._standing_command_for(settings_file))
+            charge.stand_by_until_s = now_s + AGENT_STAND_BY_TIMEOUT_S
+            log.info("broker.successor", broker_id=broker.number, pid=charge.successor.child.pid)
+        successor = charge.successor
+        return successor.is_ready or not successor.is_alive or now_s >= charge.stand_by_until_s
 
     def _stop(self, broker: Broker, charge: Charge, now_s: float) -> None:
         if not charge.is_stopping:
@@ -215,7 +251,10 @@ class Agent:
             log.warning("agent.no_database", reason=type(error).__name__)
 
     def _sleep(self) -> None:
-        """Until somebody calls, or the poll is due."""
+        """Until somebody calls, a process that is about to do something has done it, or the poll is due."""
+        if any(charge.is_stopping or charge.successor for charge in self._charges.values()):
+            self._watch()
+            return
         try:
             connection.ensure_connection()
             raw = connection.connection
@@ -229,6 +268,27 @@ class Agent:
             log.warning("agent.no_database", reason=type(error).__name__)
             connection.close()
             time.sleep(AGENT_POLL_S)
+
+    def _watch(self) -> None:
+        """The calls of others wait in PostgreSQL meanwhile."""
+        until_s = self._clock() + AGENT_POLL_S
+        while self._clock() < until_s and not any(map(_has_news, self._charges.values())):
+            time.sleep(AGENT_WATCH_S)
+
+
+def _has_news(charge: Charge) -> bool:
+    """Whether what the agent waits for has happened to a process."""
+    if charge.is_stopping:
+        return not charge.process.is_running
+    successor = charge.successor
+    return successor is not None and (successor.is_ready or not successor.is_alive)
+
+
+def _dismiss(charge: Charge) -> None:
+    """There is nothing to succeed to any more."""
+    successor, charge.successor = charge.successor, None
+    if successor is not None:
+        successor.end()
 
 
 def process_settings(broker: Broker) -> BrokerProcessSettings:

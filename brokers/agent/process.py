@@ -13,9 +13,11 @@ import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 import psutil
 
+from brokers.agent.successor import Successor
 from brokers.limits import AGENT_LOG_BYTES_MAX
 
 LOG_TAIL_BYTES = 2_048
@@ -65,11 +67,8 @@ class BrokerProcess:
 
     def start(self) -> None:
         """Start it, in a session of its own, with its log appended to."""
-        self.directory.mkdir(parents=True, exist_ok=True)
-        if self.log_file.exists() and self.log_file.stat().st_size > AGENT_LOG_BYTES_MAX:
-            self.log_file.rename(self.log_file.with_suffix(".log.old"))
-        with self.log_file.open("ab") as log:
-            self._child = subprocess.Popen(
+        with self._log() as log:
+            child = subprocess.Popen(
                 list(self.command),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -77,9 +76,33 @@ class BrokerProcess:
                 start_new_session=True,
                 preexec_fn=self.before_exec,
             )
-        self._adopted = None
-        started_at = psutil.Process(self._child.pid).create_time()
-        self.pid_file.write_text(json.dumps({"pid": self._child.pid, "started_at": started_at}), encoding="ascii")
+        self._own(child)
+
+    def prepare(self, command: Sequence[str]) -> Successor:
+        """Another process that gets ready beside this one."""
+        with self._log() as log:
+            return Successor(command, log, self.before_exec)
+
+    def succeed(self, successor: Successor) -> None:
+        """The successor is the process, once the one before has ended. It is written down before it is called, so that
+        the next agent finds it if this one dies in between.
+        """
+        self._own(successor.child)
+        successor.call()
+
+    def _log(self) -> IO[bytes]:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        if self.log_file.exists() and self.log_file.stat().st_size > AGENT_LOG_BYTES_MAX:
+            self.log_file.rename(self.log_file.with_suffix(".log.old"))
+        return self.log_file.open("ab")
+
+    def _own(self, child: subprocess.Popen[bytes]) -> None:
+        self._child, self._adopted = child, None
+        try:
+            started_at = psutil.Process(child.pid).create_time()
+        except psutil.NoSuchProcess:
+            return  # it ended while it stood by, which is noticed next
+        self.pid_file.write_text(json.dumps({"pid": child.pid, "started_at": started_at}), encoding="ascii")
 
     def exit_code(self) -> int | None:
         """None while it runs; else how it ended (0 for an adopted one, whose code nobody can know)."""

@@ -1,4 +1,6 @@
-"""The settings file of one broker process: written by the agent, read by `python -m brokers.engine --settings FILE`."""
+"""What agent and broker process say to each other: the settings file, written by the agent and read by
+`python -m brokers.engine --settings FILE`, and the two words of a process that stands by (`--stand-by`).
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,10 @@ from pathlib import Path
 # sees exactly what that instance's owner sees; this one sees the cluster under internal names (usage pipeline,
 # operators).
 CLUSTER_USER = "penstock"
+
+# Over the standard input of a process that waits for its predecessor to end: what it says, and what it is told then.
+STANDS_BY = b"stands by\n"
+CALLED = b"go on\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ def main() -> int:
         prog="python -m brokers.engine", description="A Kafka-protocol broker. Stops cleanly on SIGTERM."
     )
     parser.add_argument("--settings", required=True, type=Path, metavar="FILE", help="settings, written by the agent")
+    parser.add_argument("--stand-by", action="store_true", help="get ready, then wait for the word on standard input")
     arguments = parser.parse_args()
 
     # Only now, so that --help costs nothing, and the compiled modules come before their sources.
@@ -22,6 +23,11 @@ def main() -> int:
     from brokers.engine import lifecycle
     from brokers.engine.errors import EngineError
 
+    if arguments.stand_by:
+        from brokers.engine.assembly import broker
+
+        if not lifecycle.is_called():
+            return 0
     try:
         config = configuration.read(arguments.settings)
         from brokers.engine.assembly import broker

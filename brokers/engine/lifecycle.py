@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import resource
 import signal
 from collections.abc import Awaitable, Callable, Coroutine
@@ -13,11 +14,29 @@ from typing import Any, Final
 
 import structlog
 
+from brokers.contract.process import CALLED, STANDS_BY
+
 log = structlog.get_logger(__name__)
 
 STOP_TIMEOUT_S: Final = 5.0
 GC_ALLOCATIONS: Final = 20_000
 _STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+_STANDARD_INPUT: Final = 0
+
+
+def is_called() -> bool:
+    """For a process that was started while the one before it still serves (decision 68): says over standard input,
+    which is a socket, that it stands by, and waits. False when whoever started it ended, or changed its mind.
+    """
+    try:
+        os.write(_STANDARD_INPUT, STANDS_BY)
+        word = os.read(_STANDARD_INPUT, len(CALLED))
+    except OSError:
+        return False
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, _STANDARD_INPUT)
+    os.close(nothing)
+    return word == CALLED
 
 
 def run(main: Callable[[], Coroutine[Any, Any, int]]) -> int:

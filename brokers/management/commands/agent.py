@@ -8,7 +8,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from brokers.agent.loop import Agent
+from brokers.agent.loop import Agent, standing_engine_command
 from brokers.seed import FIRST_HOST
 
 
@@ -20,7 +20,7 @@ class Command(BaseCommand):
         parser.add_argument("--host", default=FIRST_HOST, help="Name of the host, as the operator registered it.")
 
     def handle(self, *args: Any, host: str, **options: Any) -> None:
-        agent = Agent(host)
+        agent = Agent(host, standing_command_for=standing_engine_command)
 
         def stop(_signal: int, _frame: object) -> None:
             agent.must_stop = True
