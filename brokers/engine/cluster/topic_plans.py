@@ -95,7 +95,7 @@ def plan_creation(
         count, factor = _with_defaults(image, instance_id, partitions, replication_factor)
         _check_count(count)
         _check_factor(factor, len(brokers), replication_factor_max)
-        chosen = place(brokers, partitions=count, replication_factor=factor)
+        chosen = place(_staying(image, brokers, factor), partitions=count, replication_factor=factor)
     _check_count(len(chosen))
     _check_factor(len(chosen[0]), len(brokers), replication_factor_max)
     _check_room(image, instance_id, len(chosen), beside)
@@ -119,6 +119,15 @@ def eligible_brokers(image: ClusterImage, instance_id: str | None) -> dict[int, 
     document = instance.document if instance is not None else None
     hosts = document.ports.keys() - set(document.leaving) if document is not None else set()
     return {broker.id: broker.rack for broker in image.brokers.values() if broker.id in hosts}
+
+
+def _staying(image: ClusterImage, brokers: dict[int, str | None], factor: int) -> dict[int, str | None]:
+    """Those that do not stop, so that what is created during a restart begins whole; all of them where the others are
+    too few, or in too few racks, to hold `factor` replicas as well (decision 67).
+    """
+    staying = {id: rack for id, rack in brokers.items() if not image.brokers[id].stopping}
+    racks_wanted = min(factor, len(set(brokers.values())))
+    return staying if len(staying) >= factor and len(set(staying.values())) >= racks_wanted else brokers
 
 
 def find_topic(image: ClusterImage, instance_id: str | None, name: str) -> TopicImage:
@@ -253,7 +262,7 @@ def plan_growth(
     factor = len(present.assignment[0])
     if assignment is None:
         return place(
-            brokers,
+            _staying(image, brokers, factor),
             partitions=total - count,
             replication_factor=factor,
             first_id=count,

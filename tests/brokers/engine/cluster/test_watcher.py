@@ -108,7 +108,7 @@ async def allow(member: Member, instance_id: str, name: str, address: str) -> No
     await member.tree.commit([write, changes.topics_changed([topic.name])])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(steps(), st.booleans()), max_size=20))
 def test_any_sequence_of_writes_ends_in_the_picture_of_a_fresh_load(plan: list[tuple[Step, bool]]) -> None:
     async def play() -> None:
