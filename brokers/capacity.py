@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from fractions import Fraction
 
 from django.db.models import Count
 
@@ -22,16 +23,16 @@ def rooms(clusters: Iterable[Cluster], *, besides: Instance | None = None) -> li
 
 def _room(cluster: Cluster, besides: Instance | None) -> placement.ClusterRoom:
     leases = PortLease.objects.filter(broker__cluster=cluster)
-    sold_bandwidth: dict[str, float] = defaultdict(float)
-    sold_storage: dict[str, float] = defaultdict(float)
+    sold_bandwidth: dict[str, Fraction] = defaultdict(Fraction)
+    sold_storage: dict[str, Fraction] = defaultdict(Fraction)
     spread = dict(leases.values("instance_id").annotate(brokers=Count("id")).values_list("instance_id", "brokers"))
     sizes = {row.instance_id: row for row in Placement.objects.filter(cluster=cluster)}
     for instance_id, broker_id in leases.values_list("instance_id", "broker_id"):
         size = sizes.get(instance_id)
         if size is None or (besides is not None and instance_id == besides.pk):
             continue
-        sold_bandwidth[broker_id] += size.bandwidth_mb_s / spread[instance_id]
-        sold_storage[broker_id] += size.storage_gb / spread[instance_id]
+        sold_bandwidth[broker_id] += Fraction(size.bandwidth_mb_s, spread[instance_id])
+        sold_storage[broker_id] += Fraction(size.storage_gb, spread[instance_id])
     brokers = cluster.brokers.filter(wanted=WantedState.RUNNING)
     return placement.ClusterRoom(
         id=cluster.pk,
@@ -77,8 +78,8 @@ class Room:
         share = max(1, len(lives_on))
         for broker in rooms([cluster], besides=instance)[0].brokers:
             grows = bandwidth_mb_s > found.bandwidth_mb_s or storage_gb > found.storage_gb
-            lacks = broker.free_bandwidth_mb_s < bandwidth_mb_s / share or broker.free_storage_gb < storage_gb / share
-            if broker.id in lives_on and grows and lacks:
+            has_room = placement.takes(broker, Fraction(bandwidth_mb_s, share), Fraction(storage_gb, share))
+            if broker.id in lives_on and grows and not has_room:
                 raise Conflict(
                     f"The brokers of this instance have no room for {bandwidth_mb_s} MB/s and {storage_gb} GB.",
                     code="no_room",

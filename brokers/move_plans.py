@@ -19,8 +19,9 @@ SHIFT_MAX = 0.75
 
 
 class _Ledger:
-    """What each broker would hold if the moves decided so far were done. A replica weighs 1 and its share of the
-    bytes: an average partition weighs 2, so that neither many small ones nor a few large ones pile up.
+    """What each broker would hold if the moves decided so far were done. A replica weighs one `unit` and its share of
+    the bytes: an average partition weighs two, so that neither many small ones nor a few large ones pile up. In whole
+    numbers: rounded, two brokers could both look the fuller one and pass a partition to and fro for ever.
     """
 
     def __init__(self, fleet: Fleet) -> None:
@@ -28,10 +29,10 @@ class _Ledger:
         self.takers = frozenset(id for id, broker in fleet.brokers.items() if broker.takes)
         self.replicas = {partition.key: partition.replicas for partition in fleet.partitions}
         self.homes = {owner: set(brokers) for owner, brokers in fleet.homes.items()}
-        sizes = [partition.size_bytes for partition in fleet.partitions]
-        mean = sum(sizes) / len(sizes) if sizes else 0.0
-        self.weight = {one.key: 1.0 + (one.size_bytes / mean if mean else 0.0) for one in fleet.partitions}
-        self.load: dict[int, float] = defaultdict(float)
+        count = len(fleet.partitions)
+        self.unit = max(1, sum(partition.size_bytes for partition in fleet.partitions))
+        self.weight = {one.key: self.unit + one.size_bytes * count for one in fleet.partitions}
+        self.load: dict[int, int] = defaultdict(int)
         self.leaders: Counter[int] = Counter()
         for key, replicas in self.replicas.items():
             self.leaders.update(replicas[:1])
@@ -146,7 +147,7 @@ def _without(ledger: _Ledger, partition: Held, broker: int) -> tuple[int, ...] |
         return None
     kept = present if is_handed_over else tuple(replica for replica in present if replica != broker)
 
-    def cost(candidate: int) -> tuple[int, float, int]:
+    def cost(candidate: int) -> tuple[int, int, int]:
         return -ledger.racks((*kept, candidate)), ledger.load[candidate], candidate
 
     chosen = min(spare, key=cost)
@@ -184,7 +185,7 @@ def balance_plan(fleet: Fleet, *, moves_max: int) -> Plan:
 
 def _is_uneven(ledger: _Ledger, heavy: int, light: int) -> bool:
     loads = [ledger.load[broker] for broker in ledger.takers]
-    return ledger.load[heavy] - ledger.load[light] > max(1.0, SPREAD_MIN * sum(loads) / len(loads))
+    return ledger.load[heavy] - ledger.load[light] > max(ledger.unit, SPREAD_MIN * sum(loads) / len(loads))
 
 
 def _by_load(ledger: _Ledger) -> list[int]:
@@ -212,7 +213,7 @@ def _shift_instance(ledger: _Ledger, moved: set[PartitionKey], rehomings: dict[s
         if is_stranger and weight <= SHIFT_MAX * gap and len(moved | {one.key for one in held}) <= moves_max:
             targets = {one.key: _swapped(ledger, one, heavy, light) for one in held}
             if all(targets.values()):
-                fitting.append((abs(weight - gap / 2), owner, targets))
+                fitting.append((abs(2 * weight - gap), owner, targets))
     if not fitting:
         return False
     _, owner, targets = min(fitting, key=lambda one: one[:2])
@@ -232,7 +233,7 @@ def _extend_instance(ledger: _Ledger, rehomings: dict[str, Rehoming]) -> bool:
     if len(order) < 2 or not _is_uneven(ledger, order[-1], order[0]):
         return False
     heavy, light = order[-1], order[0]
-    weights: dict[str, float] = defaultdict(float)
+    weights: dict[str, int] = defaultdict(int)
     shifted = {one.owner for one in rehomings.values() if one.leaving}
     for partition in ledger.fleet.partitions:
         owner, replicas = partition.owner, ledger.replicas[partition.key]
@@ -273,7 +274,7 @@ def _best_shift(ledger: _Ledger, held: Mapping[int, Sequence[Held]]) -> tuple[He
                 break  # the others are fuller still
             gap = ledger.load[heavy] - ledger.load[light]
             fitting = sorted(
-                (abs(ledger.weight[one.key] - gap / 2), one.key, one)
+                (abs(2 * ledger.weight[one.key] - gap), one.key, one)
                 for one in held[heavy]
                 if ledger.weight[one.key] < gap and light in ledger.may_hold(one)
             )

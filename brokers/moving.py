@@ -320,10 +320,14 @@ def _releasing(row: Rebalance) -> bool:
     door = ClusterDoor(row.cluster)
     fleet = picture.take(row.cluster, door, sizes=False)
     if any(broker.number in one.replicas for one in fleet.partitions):
-        moves = release_plan(fleet, broker.number).moves
+        ongoing = door.reassignments()
+        settled = replace(fleet, partitions=[one for one in fleet.partitions if one.key not in ongoing])
+        # Besides what it kept to the end: what was made on it just before its registration ended.
+        further = drain_plan(settled, broker.number)
+        moves = (*release_plan(settled, broker.number).moves, *further.moves)
         refused = door.reassign({move.key: move.target for move in moves})
-        reason = next(iter(refused.values()), "The other brokers take over what they have copied.")
-        note(row, trouble=reason)
+        reasons = (*refused.values(), *(f"{one.topic or one.owner}: {one.detail}" for one in further.obstacles))
+        note(row, trouble=next(iter(reasons), "The other brokers take over what they have copied."))
         return False
     members.remove_broker(acting=system_actor(ACTOR), broker=broker)
     return _finish(row)

@@ -2,13 +2,14 @@
 
 The cluster where it fits with the smallest bandwidth left over (best fit: large gaps stay for large instances), ties by
 id. On it, the brokers with the most free bandwidth: at least `brokers_min` (where there are so many), more when the
-share of one broker would not fit otherwise.
+share of one broker would not fit otherwise. Shares are fractions: the last third of a broker can be sold too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,8 +18,8 @@ class BrokerRoom:
 
     id: str
     number: int
-    free_bandwidth_mb_s: float
-    free_storage_gb: float
+    free_bandwidth_mb_s: Fraction
+    free_storage_gb: Fraction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,8 +31,8 @@ class ClusterRoom:
     brokers_min: int
 
     @property
-    def free_bandwidth_mb_s(self) -> float:
-        return sum(max(0.0, broker.free_bandwidth_mb_s) for broker in self.brokers)
+    def free_bandwidth_mb_s(self) -> Fraction:
+        return sum((max(Fraction(), broker.free_bandwidth_mb_s) for broker in self.brokers), start=Fraction())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,10 +41,10 @@ class Choice:
 
     cluster_id: str
     broker_ids: tuple[str, ...]
-    left_bandwidth_mb_s: float
+    left_bandwidth_mb_s: Fraction
 
 
-def choose(clusters: Sequence[ClusterRoom], *, bandwidth_mb_s: float, storage_gb: float) -> Choice | None:
+def choose(clusters: Sequence[ClusterRoom], *, bandwidth_mb_s: int, storage_gb: int) -> Choice | None:
     """The best fit, or None when no cluster has room and a further one is needed."""
     choices: list[Choice] = []
     for cluster in clusters:
@@ -59,31 +60,31 @@ def choose(clusters: Sequence[ClusterRoom], *, bandwidth_mb_s: float, storage_gb
     return min(choices, key=lambda choice: (choice.left_bandwidth_mb_s, choice.cluster_id), default=None)
 
 
-def brokers_for(cluster: ClusterRoom, *, bandwidth_mb_s: float, storage_gb: float) -> tuple[BrokerRoom, ...]:
+def brokers_for(cluster: ClusterRoom, *, bandwidth_mb_s: int, storage_gb: int) -> tuple[BrokerRoom, ...]:
     """The fewest brokers (not under the minimum) that each take an equal share; empty when even all are too few."""
     by_room = sorted(cluster.brokers, key=lambda broker: (-broker.free_bandwidth_mb_s, broker.number))
     fewest = min(cluster.brokers_min, len(by_room))
     for count in range(max(1, fewest), len(by_room) + 1):
-        chosen = _fitting(by_room, count, bandwidth_mb_s / count, storage_gb / count)
+        chosen = _fitting(by_room, count, Fraction(bandwidth_mb_s, count), Fraction(storage_gb, count))
         if len(chosen) == count:
             return tuple(sorted(chosen, key=lambda broker: broker.number))
     return ()
 
 
+def takes(broker: BrokerRoom, bandwidth_share: Fraction, storage_share: Fraction) -> bool:
+    """Whether it has so much left of both."""
+    return broker.free_bandwidth_mb_s >= bandwidth_share and broker.free_storage_gb >= storage_share
+
+
 def _fitting(
-    by_room: Sequence[BrokerRoom], count: int, bandwidth_share: float, storage_share: float
+    by_room: Sequence[BrokerRoom], count: int, bandwidth_share: Fraction, storage_share: Fraction
 ) -> list[BrokerRoom]:
-    fitting = [
-        broker
-        for broker in by_room
-        if broker.free_bandwidth_mb_s >= bandwidth_share and broker.free_storage_gb >= storage_share
-    ]
-    return fitting[:count]
+    return [broker for broker in by_room if takes(broker, bandwidth_share, storage_share)][:count]
 
 
-def largest_bandwidth_mb_s(clusters: Sequence[ClusterRoom], *, storage_gb: float) -> int:
+def largest_bandwidth_mb_s(clusters: Sequence[ClusterRoom], *, storage_gb: int) -> int:
     """The largest whole MB/s that would be placed with this storage, so that a refusal can say it; 0 = nothing."""
-    low, high = 0, int(max((cluster.free_bandwidth_mb_s for cluster in clusters), default=0.0))
+    low, high = 0, int(max((cluster.free_bandwidth_mb_s for cluster in clusters), default=Fraction()))
     while low < high:
         middle = (low + high + 1) // 2
         if choose(clusters, bandwidth_mb_s=middle, storage_gb=storage_gb) is None:

@@ -150,6 +150,12 @@ def test_an_even_fleet_has_nothing_to_move() -> None:
     assert balance_plan(found, moves_max=MOVES_MAX) == Plan()
 
 
+def test_a_partition_that_would_only_change_places_stays() -> None:
+    """It weighs as much as all that one broker holds more than the other; rounded, it would go to and fro for ever."""
+    found = fleet(2, held(0, 2, size_bytes=7), held(1, 1, 2, size_bytes=34), homes={"i": [1, 2]})
+    assert balance_plan(found, moves_max=MOVES_MAX) == Plan()
+
+
 # --- any fleet --------------------------------------------------------------------------------------------------------
 
 
@@ -203,7 +209,7 @@ def check(found: Fleet, plan: Plan) -> None:
         assert not plan.moves and not plan.rehomings
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(fleets(), st.data())
 def test_a_drain_leaves_nothing_behind_or_says_what_has_no_place(found: Fleet, data: st.DataObject) -> None:
     broker = data.draw(st.sampled_from(sorted(found.brokers)))
@@ -218,7 +224,7 @@ def test_a_drain_leaves_nothing_behind_or_says_what_has_no_place(found: Fleet, d
         assert all(broker not in one.arriving for one in plan.rehomings)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(fleets(), st.integers(0, 30))
 def test_levelling_never_makes_brokers_less_even_or_costs_a_rack(found: Fleet, moves_max: int) -> None:
     plan = balance_plan(found, moves_max=moves_max)
@@ -241,7 +247,7 @@ def test_levelling_never_makes_brokers_less_even_or_costs_a_rack(found: Fleet, m
     assert unevenness(plan.moves) <= unevenness(()) + 1e-6
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(fleets(), st.integers(1, 3), st.integers(1, 10), st.data())
 def test_moves_are_bounded_at_every_moment_and_all_get_their_turn(
     found: Fleet, per_broker_max: int, begin_max: int, data: st.DataObject

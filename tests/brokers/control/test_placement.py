@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from brokers.placement import BrokerRoom, ClusterRoom, brokers_for, choose, largest_bandwidth_mb_s
 
-PLENTY = 1_000_000.0
+PLENTY = 1_000_000
 
 
-def cluster(name: str, *free: float, brokers_min: int = 3, storage: float = PLENTY) -> ClusterRoom:
+def cluster(name: str, *free: float, brokers_min: int = 3, storage: int = PLENTY) -> ClusterRoom:
     rooms = tuple(
-        BrokerRoom(id=f"{name}-{number}", number=number, free_bandwidth_mb_s=mb_s, free_storage_gb=storage)
+        BrokerRoom(
+            id=f"{name}-{number}", number=number, free_bandwidth_mb_s=Fraction(mb_s), free_storage_gb=Fraction(storage)
+        )
         for number, mb_s in enumerate(free, 1)
     )
     return ClusterRoom(id=name, brokers=rooms, brokers_min=brokers_min)
@@ -54,7 +58,7 @@ def test_two_thousand_fit_three_brokers_of_a_thousand_and_not_a_second_time() ->
 
 
 def test_storage_counts_as_much_as_bandwidth() -> None:
-    assert choose([cluster("a", 100.0, storage=5.0, brokers_min=1)], bandwidth_mb_s=1, storage_gb=6) is None
+    assert choose([cluster("a", 100.0, storage=5, brokers_min=1)], bandwidth_mb_s=1, storage_gb=6) is None
 
 
 def test_a_full_broker_is_passed_over() -> None:
@@ -73,13 +77,13 @@ fleets = st.lists(st.lists(st.floats(-50, 2_000, allow_nan=False), max_size=6), 
 )
 
 
-@given(fleets, st.floats(0.1, 4_000))
-def test_a_chosen_broker_always_has_room_for_its_share(clusters: list[ClusterRoom], bandwidth_mb_s: float) -> None:
+@given(fleets, st.integers(1, 4_000))
+def test_a_chosen_broker_always_has_room_for_its_share(clusters: list[ClusterRoom], bandwidth_mb_s: int) -> None:
     chosen = choose(clusters, bandwidth_mb_s=bandwidth_mb_s, storage_gb=1)
     if chosen is None:
         return
     home = next(one for one in clusters if one.id == chosen.cluster_id)
-    share = bandwidth_mb_s / len(chosen.broker_ids)
+    share = Fraction(bandwidth_mb_s, len(chosen.broker_ids))
     rooms = {broker.id: broker for broker in home.brokers}
     assert all(rooms[broker_id].free_bandwidth_mb_s >= share for broker_id in chosen.broker_ids)
     assert len(chosen.broker_ids) >= min(3, len(home.brokers))
@@ -93,7 +97,7 @@ def test_what_a_refusal_names_as_fitting_fits_and_one_more_does_not(clusters: li
     assert choose(clusters, bandwidth_mb_s=largest + 1, storage_gb=1) is None
 
 
-@given(fleets, st.floats(0.1, 4_000))
-def test_the_order_in_which_clusters_are_told_changes_nothing(clusters: list[ClusterRoom], mb_s: float) -> None:
+@given(fleets, st.integers(1, 4_000))
+def test_the_order_in_which_clusters_are_told_changes_nothing(clusters: list[ClusterRoom], mb_s: int) -> None:
     forwards = choose(clusters, bandwidth_mb_s=mb_s, storage_gb=1)
     assert forwards == choose(clusters[::-1], bandwidth_mb_s=mb_s, storage_gb=1)
