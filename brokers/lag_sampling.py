@@ -1,9 +1,10 @@
 """Lags of groups, sampled whether somebody looks or not: pages show their trend at once, and alerts have a figure.
 
 One round looks at so many groups and partitions of each cluster and goes on where the round before stopped, so that a
-large cluster is sampled less often instead of at a greater cost. Where it stopped is in the cache: losing that costs
-nothing but the order. Passed over are groups of too many partitions, and those of topics whose names are so long that
-the cluster knows a hash of them: they are sampled while somebody looks, as the instance's owner.
+large cluster is sampled less often instead of at a greater cost; its groups are listed once for several rounds. Groups
+of very many partitions have a queue of their own, whose cost is spread over the rounds behind each of them. Topics with
+names so long that the cluster knows a hash of them are named by asking as their owner, for some instances a round.
+Where a round stopped is in the cache: losing that costs nothing but the order.
 """
 
 from __future__ import annotations
@@ -11,12 +12,20 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from django.core.cache import cache
 
 from brokers.dataplane.lags import ClusterLags
-from brokers.limits import LAG_GROUPS_PER_ROUND_MAX, LAG_PARTITIONS_PER_ROUND_MAX
+from brokers.limits import (
+    LAG_GROUPS_LISTED_MAX,
+    LAG_GROUPS_PER_ROUND_MAX,
+    LAG_LARGE_GROUP_PARTITIONS_MAX,
+    LAG_LARGE_GROUPS_MAX,
+    LAG_OWNERS_PER_ROUND_MAX,
+    LAG_PARTITIONS_PER_ROUND_MAX,
+)
 from brokers.models import Cluster
 from instances import lag_history
 from instances.group_ports import Committed, Partition
@@ -26,7 +35,7 @@ from tenants.errors import DomainError
 
 logger = logging.getLogger(__name__)
 
-CURSOR_KEPT_S = 3_600
+PROGRESS_KEPT_S = 3_600
 
 
 class Lags(Protocol):
@@ -34,7 +43,21 @@ class Lags(Protocol):
 
     def group_ids(self) -> list[str]: ...
     def committed(self, ids: Sequence[str]) -> Mapping[str, tuple[Committed, ...]]: ...
+    def named(self, instance_id: str, groups: Sequence[str]) -> Mapping[str, str]: ...
     def ends(self, places: set[Partition]) -> Mapping[Partition, int]: ...
+
+
+@dataclass(slots=True)
+class Progress:
+    """Where the rounds of a cluster are. `due` are ids of the last list that were not looked at since, `after` is the
+    last that was. `large` are groups that no round has room for; `credit` is how many partitions may be asked for them,
+    below 0 after one that took more than a round's.
+    """
+
+    after: str = ""
+    due: list[str] = field(default_factory=list)
+    large: list[str] = field(default_factory=list)
+    credit: int = 0
 
 
 def sample_all(now_ms: int) -> int:
@@ -50,46 +73,106 @@ def sample_all(now_ms: int) -> int:
 
 def sample(cluster_id: str, lags: Lags, now_ms: int) -> int:
     """A round over one cluster."""
-    key = f"lags:{cluster_id}:cursor"
-    ids = next_ids(lags.group_ids(), cache.get(key, ""))
-    if not ids:
-        return 0
-    committed = lags.committed(ids)
-    taken = within_limits(ids, committed)
-    cache.set(key, taken[-1] if taken else ids[-1], CURSOR_KEPT_S)
-    shown = [one for one in taken if all(plain_topic(place.topic) for place in committed.get(one, ()))]
-    ends = lags.ends({place.place for one in shown for place in committed.get(one, ())})
-    ends_of: dict[str | None, dict[Partition, int]] = defaultdict(dict)
-    for place, end in ends.items():
-        ends_of[split_internal(place[0])[0]][place] = end
-    for instance_id, groups in _by_instance(shown).items():
-        found = {
-            group: _told({one.place: one.offset for one in committed.get(internal, ())})
-            for group, internal in groups.items()
-        }
-        lag_history.note(instance_id, found, _told(ends_of[instance_id]), now_ms)
+    key = f"lags:{cluster_id}:progress"
+    progress = Progress(*cache.get(key, ()))
+    count = _sample_due(lags, progress, now_ms) + _sample_large(lags, progress, now_ms)
+    cache.set(key, (progress.after, progress.due, progress.large, progress.credit), PROGRESS_KEPT_S)
+    return count
+
+
+def _sample_due(lags: Lags, progress: Progress, now_ms: int) -> int:
+    if len(progress.due) < LAG_GROUPS_PER_ROUND_MAX:
+        progress.due = next_ids(lags.group_ids(), progress.after)
+    # A large group is not asked for all it has only to be passed over again.
+    large = set(progress.large)
+    turn = progress.due[:LAG_GROUPS_PER_ROUND_MAX]
+    ids = [one for one in turn if one not in large]
+    committed = lags.committed(ids) if ids else {}
+    taken, passed = within_limits(ids, committed)
+    progress.large += [one for one in passed if len(committed[one]) <= LAG_LARGE_GROUP_PARTITIONS_MAX]
+    del progress.large[LAG_LARGE_GROUPS_MAX:]
+    looked_at = len(taken) + len(passed)
+    done = len(turn) if looked_at == len(ids) else turn.index(ids[looked_at])
+    if done:
+        progress.after = turn[done - 1]
+        del progress.due[:done]
+    _note(lags, {one: committed.get(one, ()) for one in taken}, now_ms)
     return len(taken)
 
 
+def _sample_large(lags: Lags, progress: Progress, now_ms: int) -> int:
+    """The next large group, when the one before is paid for. It keeps its turn for as long as it is large."""
+    progress.credit = min(progress.credit + LAG_PARTITIONS_PER_ROUND_MAX, LAG_PARTITIONS_PER_ROUND_MAX)
+    if progress.credit <= 0 or not progress.large:
+        return 0
+    one = progress.large.pop(0)
+    offsets = lags.committed([one]).get(one, ())
+    progress.credit -= len(offsets)
+    if not LAG_PARTITIONS_PER_GROUP_MAX < len(offsets) <= LAG_LARGE_GROUP_PARTITIONS_MAX:
+        return 0
+    progress.large.append(one)
+    _note(lags, {one: offsets}, now_ms)
+    return 1
+
+
 def next_ids(ids: Sequence[str], after: str) -> list[str]:
-    """As many as a round takes, behind `after` and round again from the first. `ids` are in order. Pure."""
+    """Those behind `after` and round again from the first, as many as are remembered. `ids` are in order. Pure."""
     later = [one for one in ids if one > after]
-    return [*later, *(one for one in ids if one <= after)][:LAG_GROUPS_PER_ROUND_MAX]
+    return [*later, *(one for one in ids if one <= after)][:LAG_GROUPS_LISTED_MAX]
 
 
-def within_limits(ids: Sequence[str], committed: Mapping[str, Sequence[Committed]]) -> list[str]:
-    """The first groups whose partitions a round may ask for; one that is too large for any is passed over. Pure."""
+def within_limits(ids: Sequence[str], committed: Mapping[str, Sequence[Committed]]) -> tuple[list[str], list[str]]:
+    """The first groups that a round may ask for, and those among them that are too large for any. Pure."""
     taken: list[str] = []
+    passed: list[str] = []
     partitions = 0
+    owners: set[str | None] = set()
     for one in ids:
-        size = len(committed.get(one, ()))
-        if size > LAG_PARTITIONS_PER_GROUP_MAX:
+        offsets = committed.get(one, ())
+        if len(offsets) > LAG_PARTITIONS_PER_GROUP_MAX:
+            passed.append(one)
             continue
-        partitions += size
-        if partitions > LAG_PARTITIONS_PER_ROUND_MAX:
+        partitions += len(offsets)
+        if _is_hashed(offsets):
+            owners.add(split_internal(one)[0])
+        if partitions > LAG_PARTITIONS_PER_ROUND_MAX or len(owners) > LAG_OWNERS_PER_ROUND_MAX:
             break
         taken.append(one)
-    return taken
+    return taken, passed
+
+
+def _is_hashed(offsets: Sequence[Committed]) -> bool:
+    return any(plain_topic(place.topic) is None for place in offsets)
+
+
+def _note(lags: Lags, committed: Mapping[str, Sequence[Committed]], now_ms: int) -> None:
+    """Samples of these groups, by internal id and topic. One with a topic whose name nobody tells has none."""
+    names = _names(lags, committed)
+    shown = {one: offsets for one, offsets in committed.items() if all(place.topic in names for place in offsets)}
+    ends_of: dict[str | None, dict[Partition, int]] = defaultdict(dict)
+    places = sorted({place.place for offsets in shown.values() for place in offsets})
+    for at in range(0, len(places), LAG_PARTITIONS_PER_ROUND_MAX):
+        for place, end in lags.ends(set(places[at : at + LAG_PARTITIONS_PER_ROUND_MAX])).items():
+            ends_of[split_internal(place[0])[0]][names[place[0]], place[1]] = end
+    for instance_id, groups in _by_instance(list(shown)).items():
+        found = {
+            group: {(names[one.topic], one.partition): one.offset for one in shown[internal]}
+            for group, internal in groups.items()
+        }
+        lag_history.note(instance_id, found, ends_of[instance_id], now_ms)
+
+
+def _names(lags: Lags, committed: Mapping[str, Sequence[Committed]]) -> dict[str, str]:
+    """Internal topic -> the name its tenant knows."""
+    names: dict[str, str] = {}
+    for topic in {place.topic for offsets in committed.values() for place in offsets}:
+        plain = plain_topic(topic)
+        if plain is not None:
+            names[topic] = plain
+    hashed = [one for one, offsets in committed.items() if _is_hashed(offsets)]
+    for instance_id, groups in _by_instance(hashed).items():
+        names.update(lags.named(instance_id, list(groups)))
+    return names
 
 
 def _by_instance(internal_ids: Sequence[str]) -> dict[str, dict[str, str]]:
@@ -100,8 +183,3 @@ def _by_instance(internal_ids: Sequence[str]) -> dict[str, dict[str, str]]:
         assert instance_id is not None
         found[instance_id][group] = one
     return found
-
-
-def _told(offsets: Mapping[Partition, int]) -> dict[Partition, int]:
-    """The same under the tenant's names."""
-    return {(split_internal(topic)[1], index): offset for (topic, index), offset in offsets.items()}

@@ -48,6 +48,13 @@ GROUPS_CACHE_S = 2
 # Lags are sampled without anybody looking: of each cluster, a round asks for so many groups and partitions.
 LAG_GROUPS_PER_ROUND_MAX = 500
 LAG_PARTITIONS_PER_ROUND_MAX = 5_000
+# Names that only the owner is told, of so many instances a round.
+LAG_OWNERS_PER_ROUND_MAX = 5
+# A list of groups serves until it is worked through, if it is longer than a round.
+LAG_GROUPS_LISTED_MAX = 20_000
+# Large groups come one after the other, each as long after the one before as it had rounds' partitions.
+LAG_LARGE_GROUPS_MAX = 200
+LAG_LARGE_GROUP_PARTITIONS_MAX = 100_000
 
 OBSERVE_CONNECT_TIMEOUT_S = 0.3
 OBSERVE_ANSWER_TIMEOUT_S = 0.7
@@ -61,6 +68,9 @@ BROKER_LATE_S = 3 * OBSERVE_EVERY_S
 
 AGENT_POLL_S = 0.5
 AGENT_STOP_TIMEOUT_S = 8.0
+# While something is about to happen to a process; and how long its successor may take to stand by.
+AGENT_WATCH_S = 0.01
+AGENT_STAND_BY_TIMEOUT_S = 20.0
 AGENT_BACKOFF_MIN_S = 0.25
 AGENT_BACKOFF_MAX_S = 30.0
 AGENT_STABLE_AFTER_S = 30.0

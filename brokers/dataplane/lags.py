@@ -13,7 +13,7 @@ from brokers.dataplane.groups import LIST_GROUPS_VERSION
 from brokers.dataplane.scatter import by_target, scatter, targets
 from brokers.models import Cluster
 from instances.group_ports import LATEST, Committed, Partition
-from instances.naming import split_internal
+from instances.naming import internal_topic, split_internal
 
 
 class ClusterLags:
@@ -43,6 +43,14 @@ class ClusterLags:
             for group in answer.groups
             if not group.error_code
         }
+
+    def named(self, instance_id: str, groups: Sequence[str]) -> Mapping[str, str]:
+        """Internal topic -> the name its tenant knows, of what these groups of one instance have committed."""
+        homes = coordinators.by_broker(coordinators.of_instance(self._cluster, instance_id, GROUP, groups))
+        requests = {number: offsets.fetch_request(names) for number, names in homes.items()}
+        answers = scatter(by_target(targets(self._cluster, instance_id), requests)).answers
+        names = {topic.name for _, answer in answers for group in answer.groups for topic in group.topics}
+        return {internal_topic(instance_id, name): name for name in names}
 
     def ends(self, places: Iterable[Partition]) -> Mapping[Partition, int]:
         """The ends of logs, by internal names."""

@@ -29,12 +29,21 @@ class FakeLags:
             self.found.setdefault(internal_scoped(instance, group), []).append(one)
         self.asked: list[set[Partition]] = []
         self.deaf: set[Partition] = set()
+        self.listed = 0
+        self.owners: list[tuple[str, list[str]]] = []
+        self.silent = False
+        self._names = {internal_topic(instance, topic): topic for instance, _, topic, _ in offsets}
 
     def group_ids(self) -> list[str]:
+        self.listed += 1
         return sorted(self.found)
 
     def committed(self, ids: Sequence[str]) -> Mapping[str, tuple[Committed, ...]]:
         return {one: tuple(self.found[one]) for one in ids}
+
+    def named(self, instance_id: str, groups: Sequence[str]) -> Mapping[str, str]:
+        self.owners.append((instance_id, list(groups)))
+        return {} if self.silent else self._names
 
     def ends(self, places: set[Partition]) -> Mapping[Partition, int]:
         self.asked.append(places)
@@ -75,10 +84,25 @@ def test_a_lag_with_a_partition_nobody_answers_for_is_not_told_too_small() -> No
     assert latest(ONE) == {"well": {"orders": 10}}
 
 
-def test_a_topic_that_the_cluster_knows_by_a_hash_is_never_told_under_it() -> None:
+def test_a_topic_that_the_cluster_knows_by_a_hash_is_told_under_its_owners_name_or_not_at_all() -> None:
     lags = FakeLags({(ONE, "etl", LONG, 0): 40, (ONE, "well", "orders", 0): 90})
+    lags.silent = True
     lag_sampling.sample("cl-1", lags, NOW_MS)
     assert latest(ONE) == {"well": {"orders": 10}}
+
+    lags.silent = False
+    lag_sampling.sample("cl-1", lags, NOW_MS)
+    assert latest(ONE) == {"well": {"orders": 10}, "etl": {LONG: 60}}
+    assert lags.owners == [(ONE, ["etl"])] * 2
+
+
+def test_a_round_asks_as_so_many_owners(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lag_sampling, "LAG_OWNERS_PER_ROUND_MAX", 1)
+    lags = FakeLags({(ONE, "a", LONG, 0): 40, (ONE, "b", LONG, 0): 50, (OTHER, "c", LONG, 0): 60})
+    assert lag_sampling.sample("cl-1", lags, NOW_MS) == 2
+    assert lag_sampling.sample("cl-1", lags, NOW_MS) == 1
+    assert lags.owners == [(ONE, ["a", "b"]), (OTHER, ["c"])]
+    assert (latest(ONE), latest(OTHER)) == ({"a": {LONG: 60}, "b": {LONG: 50}}, {"c": {LONG: 40}})
 
 
 def test_a_round_goes_on_where_the_one_before_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,6 +113,42 @@ def test_a_round_goes_on_where_the_one_before_stopped(monkeypatch: pytest.Monkey
         lag_sampling.sample("cl-1", lags, NOW_MS)
         seen.append(sorted(index for _, index in lags.asked[-1]))
     assert seen == [[0, 1], [2, 3], [0, 4]]
+    assert lags.listed == 2, "the first list serves for two rounds"
+
+
+def test_large_groups_have_their_turn_and_no_more_than_a_rounds_partitions_are_asked_for_them_in_the_mean(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lag_sampling, "LAG_PARTITIONS_PER_GROUP_MAX", 2)
+    monkeypatch.setattr(lag_sampling, "LAG_PARTITIONS_PER_ROUND_MAX", 3)
+    lags = FakeLags(
+        {(ONE, "big", "orders", at): 40 for at in range(7)}
+        | {(ONE, "large", "clicks", at): 90 for at in range(3)}
+        | {(ONE, "small", "sales", 0): 99}
+    )
+    seen = [lag_sampling.sample("cl-1", lags, NOW_MS + at) for at in range(7)]
+    told = latest(ONE)
+    assert told == {"big": {"orders": 7 * 60}, "large": {"clicks": 3 * 10}, "small": {"sales": 1}}
+    # big costs 7: nothing is left for the second round. small is looked at in each.
+    assert seen == [2, 1, 2, 2, 1, 2, 2]
+    assert max(len(places) for places in lags.asked) <= 3
+
+
+def test_a_large_group_that_shrank_is_one_of_many_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lag_sampling, "LAG_PARTITIONS_PER_GROUP_MAX", 2)
+    lags = FakeLags({(ONE, "big", "orders", at): 40 for at in range(3)})
+    assert lag_sampling.sample("cl-1", lags, NOW_MS) == 1
+    del lags.found[f"{ONE}.big"][1:]
+    assert [lag_sampling.sample("cl-1", lags, NOW_MS) for _ in range(2)] == [0, 1]
+    assert latest(ONE) == {"big": {"orders": 60}}
+
+
+def test_what_is_too_large_for_any_sample_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lag_sampling, "LAG_PARTITIONS_PER_GROUP_MAX", 2)
+    monkeypatch.setattr(lag_sampling, "LAG_LARGE_GROUP_PARTITIONS_MAX", 4)
+    lags = FakeLags({(ONE, "huge", "orders", at): 40 for at in range(5)} | {(ONE, "small", "sales", 0): 99})
+    assert [lag_sampling.sample("cl-1", lags, NOW_MS) for _ in range(2)] == [1, 1]
+    assert latest(ONE) == {"small": {"sales": 1}}
 
 
 def test_a_round_asks_for_so_many_partitions_and_passes_over_what_is_too_large_for_any(
@@ -97,7 +157,10 @@ def test_a_round_asks_for_so_many_partitions_and_passes_over_what_is_too_large_f
     monkeypatch.setattr(lag_sampling, "LAG_PARTITIONS_PER_ROUND_MAX", 5)
     one = Committed(topic=f"{ONE}.orders", partition=0, offset=0)
     sizes = {"a": 3, "b": LAG_PARTITIONS_PER_GROUP_MAX + 1, "c": 2, "d": 1}
-    assert within_limits(sorted(sizes), {name: (one,) * size for name, size in sizes.items()}) == ["a", "c"]
+    assert within_limits(sorted(sizes), {name: (one,) * size for name, size in sizes.items()}) == (
+        ["a", "c"],
+        ["b"],
+    )
 
 
 @pytest.mark.parametrize(("after", "expected"), [("", "abc"), ("a", "bca"), ("bb", "cab"), ("z", "abc")])
