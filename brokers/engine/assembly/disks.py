@@ -11,12 +11,15 @@ import structlog
 
 from brokers.engine.lifecycle import Periodic
 from brokers.engine.partitions.flush import FlushBatch
+from brokers.engine.partitions.offset_files import HighWatermarksBatch
 from brokers.engine.partitions.table import NoUsableDirectory, PartitionTable
 
 log = structlog.get_logger(__name__)
 
 MAINTENANCE_INTERVAL_S: Final = 5.0
 FLUSH_INTERVAL_S: Final = 30.0
+# `replica.high.watermark.checkpoint.interval.ms`
+HIGH_WATERMARK_INTERVAL_S: Final = 5.0
 # How exactly `flush.messages` and `flush.ms` are kept.
 FLUSH_DUE_INTERVAL_S: Final = 1.0
 
@@ -35,6 +38,7 @@ class Disks:
         periodic.every(MAINTENANCE_INTERVAL_S, self.maintain)
         periodic.every(MAINTENANCE_INTERVAL_S, self._remove)
         periodic.every(FLUSH_INTERVAL_S, lambda: self._flush(self._table.plan_flush))
+        periodic.every(HIGH_WATERMARK_INTERVAL_S, lambda: self._flush(self._table.plan_high_watermarks))
         periodic.every(FLUSH_DUE_INTERVAL_S, lambda: self._flush(lambda: self._table.plan_due_flush(self._now_ms())))
 
     def maintain(self) -> None:
@@ -47,8 +51,8 @@ class Disks:
         except NoUsableDirectory as failure:
             self._fail(f"no log directory is left: {failure}")
 
-    async def _flush(self, plan: Callable[[], FlushBatch | None]) -> None:
-        # One at a time: both kinds write the same checkpoints.
+    async def _flush(self, plan: Callable[[], FlushBatch | HighWatermarksBatch | None]) -> None:
+        # One at a time: all kinds write the same checkpoints.
         async with self._flushing:
             batch = plan()
             if batch is not None:

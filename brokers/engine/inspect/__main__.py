@@ -19,6 +19,13 @@ from brokers.engine.storage.files import StorageFailed
 FINE, FAULTY, IMPOSSIBLE = 0, 1, 2
 
 
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"{text} is below 0")
+    return number
+
+
 def parser() -> argparse.ArgumentParser:
     """The command line, the same through `manage.py log`."""
     top = argparse.ArgumentParser(prog="log", description="Look inside Kafka log directories.")
@@ -31,8 +38,8 @@ def parser() -> argparse.ArgumentParser:
         one.add_argument("--json", action="store_true", help="one JSON object a line")
     shown.add_argument("--records", action="store_true", help="the records of every batch as well")
     shown.add_argument("--indexes", action="store_true", help="every entry of the indexes as well")
-    shown.add_argument("--from-offset", type=int, default=0, help="skip batches that end before this offset")
-    shown.add_argument("--limit", type=int, help="at most so many batches of each partition")
+    shown.add_argument("--from-offset", type=_count, default=0, help="skip batches that end before this offset")
+    shown.add_argument("--limit", type=_count, help="at most so many batches of each partition")
     checked.add_argument("--quick", action="store_true", help="checksums and order alone: do not look into records")
     checked.add_argument("--compacted", action="store_true", help="gaps between offsets are no fault")
     mended.add_argument("--yes", action="store_true", help="write; without it nothing is changed")

@@ -10,9 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from brokers.engine.storage.directories import LOCK_FILE, META_FILE
+from brokers.engine.storage.directories import LOCK_FILE, META_FILE, PARTITION_METADATA_FILE
+from brokers.engine.storage.leader_epochs import FILE_NAME as EPOCHS_FILE
 
 PARTITION_DIRECTORY: Final = re.compile(r"^(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<index>\d{1,10})$")
+
+
+_SEGMENT_FILE: Final = re.compile(r"^\d{20}\.")
+_STATE_FILES: Final = frozenset({PARTITION_METADATA_FILE, EPOCHS_FILE})
 
 
 class NoLog(Exception):
@@ -45,12 +50,14 @@ def find(directory: Path) -> Logs:
     """The partitions at `directory`. Raises NoLog."""
     directory = directory.absolute()
     if not directory.is_dir():
-        raise NoLog(f"{directory} is no directory")
+        hint = "; name the directory it lies in" if directory.is_file() else ""
+        raise NoLog(f"{directory} is no directory{hint}")
     match = PARTITION_DIRECTORY.match(directory.name)
-    within = _partitions(directory)
-    if match and not within and not (directory / META_FILE).exists():
+    is_root = (directory / META_FILE).exists()
+    within = [found for found in _partitions(directory) if is_root or _may_be_log(found.path)]
+    if match and not within and not is_root and _may_be_log(directory):
         return Logs(directory.parent, [PartitionDirectory(directory, match["topic"], int(match["index"]))], False)
-    if not within and not (directory / META_FILE).exists():
+    if not within and not is_root:
         raise NoLog(f"{directory} is neither a partition's directory (<topic>-<number>) nor one that holds such")
     return Logs(directory, within, True)
 
@@ -62,6 +69,14 @@ def _partitions(root: Path) -> list[PartitionDirectory]:
         if match and entry.is_dir():
             found.append(PartitionDirectory(entry, match["topic"], int(match["index"])))
     return found
+
+
+def _may_be_log(directory: Path) -> bool:
+    """Many a directory is called like a partition, and `recover` writes: one that is not in a broker's root must hold
+    a file of a log, or nothing.
+    """
+    names = [entry.name for entry in directory.iterdir()]
+    return not names or any(name in _STATE_FILES or _SEGMENT_FILE.match(name) for name in names)
 
 
 @contextlib.contextmanager

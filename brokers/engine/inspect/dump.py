@@ -47,7 +47,10 @@ def rows(logs: Logs, wanted: Wanted) -> Iterator[Row]:
     if logs.whole:
         yield from _root_rows(logs.root)
     for partition in logs.partitions:
-        yield from _partition_rows(partition, wanted)
+        try:
+            yield from _partition_rows(partition, wanted)
+        except FileNotFoundError as missing:  # a running broker deletes, rolls and renames
+            yield {KIND: "gone", "partition": partition.name, "file": Path(str(missing.filename)).name}
 
 
 def _root_rows(root: Path) -> Iterator[Row]:
@@ -55,7 +58,7 @@ def _root_rows(root: Path) -> Iterator[Row]:
     yield {
         KIND: "directory",
         "path": str(root),
-        "meta": escaped(meta.read_bytes()) if meta.exists() else None,
+        "meta": _named(meta, "="),
         "stopped_cleanly": (root / CLEAN_SHUTDOWN_FILE).exists(),
     }
     for name in CHECKPOINTS:
@@ -66,6 +69,25 @@ def _root_rows(root: Path) -> Iterator[Row]:
             yield {KIND: "unreadable", "file": name, "why": str(error)}
 
 
+def _named(file: Path, separator: str) -> Value:
+    """The file's lines by their names; the content as it is if they have none, None without a file."""
+    if not file.exists():
+        return None
+    content = file.read_bytes()
+    lines = [line for line in escaped(content.replace(b"\n", b"\0")).split("\\x00") if line and line[:1] != "#"]
+    if not all(separator in line for line in lines):
+        return escaped(content)
+    named: dict[str, Value] = {}
+    for line in lines:
+        name, value = line.split(separator, 1)
+        named[name] = value
+    return named
+
+
+def _number(text: str) -> int | str:
+    return int(text) if text.isascii() and text.removeprefix("-").isdecimal() else text
+
+
 def _partition_rows(partition: PartitionDirectory, wanted: Wanted) -> Iterator[Row]:
     directory = partition.path
     bases, others = segment_files(directory)
@@ -73,20 +95,21 @@ def _partition_rows(partition: PartitionDirectory, wanted: Wanted) -> Iterator[R
     yield {
         KIND: "partition",
         "partition": partition.name,
-        "metadata": escaped(metadata.read_bytes()) if metadata.exists() else None,
+        "metadata": _named(metadata, ": "),
         "segments": len(bases.get(LOG_SUFFIX, [])),
         "other_files": [*others],
     }
     try:
         for epoch, start in checkpoints.parse_lines(directory / leader_epochs.FILE_NAME, 2, directory):
-            yield {KIND: "leader_epoch", "epoch": epoch, "start_offset": start}
+            yield {KIND: "leader_epoch", "epoch": _number(epoch), "start_offset": _number(start)}
     except checkpoints.Unreadable as error:
         yield {KIND: "unreadable", "file": leader_epochs.FILE_NAME, "why": str(error)}
     for offset in bases.get(SNAPSHOT_SUFFIX, []):
         yield from _snapshot_rows(directory, offset)
     left = wanted.limit
     starts = bases.get(LOG_SUFFIX, [])
-    for base, following in zip(starts, [*starts[1:], None], strict=True):
+    for number, base in enumerate(starts):
+        following = starts[number + 1] if number + 1 < len(starts) else None
         if following is not None and following <= wanted.from_offset:
             continue
         if left is not None and left <= 0:

@@ -18,7 +18,7 @@ from brokers.engine.storage.files import OpenFiles
 from brokers.engine.storage.flushing import FlushJob
 from brokers.engine.storage.log import RELATIVE_OFFSET_MAX, Log, LogConfig
 from brokers.engine.storage.old_formats import OldFormat, old_message_at, refuse_old_message
-from brokers.engine.storage.recovery import DEBRIS, NOWHERE, first_checked, indexes_trusted, load_log, out_of_range
+from brokers.engine.storage.recovery import DEBRIS, NOWHERE, first_checked, load_log, out_of_range
 from brokers.engine.storage.segment import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -26,6 +26,7 @@ from brokers.engine.storage.segment import (
     TRANSACTION_INDEX_SUFFIX,
     Segment,
 )
+from brokers.engine.storage.trust import indexes_trusted
 
 _LISTS: Final = (checkpoints.RECOVERY_POINTS, checkpoints.HIGH_WATERMARKS)
 
@@ -126,7 +127,7 @@ def _foresee(partition: PartitionDirectory, marks: Marks, emit: Emit) -> Outcome
             checked += size
             continue
         if number < first:
-            if _trusted(directory, base, size):
+            if _trusted(directory, base, size, marks.dense_from is not None):
                 end = segments[number + 1]
                 continue
             change("rebuild", segment_path(directory, base, INDEX_SUFFIX).name, "an index is missing or contradicts")
@@ -153,10 +154,10 @@ def _foresee(partition: PartitionDirectory, marks: Marks, emit: Emit) -> Outcome
     return Outcome(end, truncated, checked, change.number)
 
 
-def _trusted(directory: Path, base: int, size: int) -> bool:
+def _trusted(directory: Path, base: int, size: int, is_dense: bool) -> bool:
     segment = Segment(str(directory), directory.parent, base, OpenFiles(), now_ms=0, size_bytes=size)
     try:
-        return indexes_trusted(segment)
+        return indexes_trusted(segment, is_dense)
     finally:
         segment.file.close()
 

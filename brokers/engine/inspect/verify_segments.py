@@ -20,8 +20,10 @@ from brokers.engine.inspect.verify_transactions import Ended, check_entries
 from brokers.engine.records.builder import records_block
 from brokers.engine.records.compression import Oversized, Undecodable
 from brokers.engine.records.walk import Malformed, check_fields
+from brokers.engine.storage import rewriting
 from brokers.engine.storage.indexes import Aborted
 from brokers.engine.storage.log import RELATIVE_OFFSET_MAX
+from brokers.engine.storage.old_formats import OldFormat, old_message_at
 from brokers.engine.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX
 
 
@@ -69,6 +71,8 @@ class SegmentCheck:
                 self.findings.fault(self.file, f"offsets {expected} to {self.base - 1} are missing before it")
         for found in batches(path):
             if isinstance(found, Unreadable):
+                if found.position == 0 and old_message_at(str(path), 0) is not None:
+                    return self._old_messages(path, next_offset)
                 what = f"{found.reason}; {found.size_bytes} bytes from here on are unreadable"
                 self.findings.fault(self.file, what, position=found.position, offset=next_offset)
                 break
@@ -88,6 +92,16 @@ class SegmentCheck:
         self._check_time_index()
         self._check_transaction_index(producers.transactions.first_offset or 0)
         return next_offset
+
+    def _old_messages(self, path: Path, next_offset: int) -> int:
+        """A segment as Kafka wrote it before 0.11; its indexes go with it."""
+        try:
+            end = rewriting.end_offset(str(path))
+        except OldFormat as damage:
+            self.findings.fault(self.file, str(damage), offset=next_offset)
+            return next_offset
+        self.findings.note(self.file, "holds intact messages of an old format; the next start rewrites them")
+        return max(end, next_offset)
 
     def _check(self, batch: Batch, next_offset: int) -> None:
         header = batch.header

@@ -72,10 +72,16 @@ class EpochCheck:
         if not self.entries:
             self._fault("knows no epoch, but batches carry some" if self._present else "is missing", header.base_offset)
             return
-        at = bisect_right(self.entries, header.base_offset, key=lambda entry: entry[1]) - 1
+        # The log may start within a batch, and its first epoch with it.
+        is_within = header.base_offset < self.log_start_offset <= header.last_offset
+        offset = self.log_start_offset if is_within else header.base_offset
+        at = bisect_right(self.entries, offset, key=lambda entry: entry[1]) - 1
         if at < 0:
             if header.last_offset >= self.log_start_offset:
                 self._fault(f"begins only at offset {self.entries[0][1]}", header.base_offset)
+            return
+        if self.entries[bisect_right(self.entries, header.last_offset, key=lambda entry: entry[1]) - 1][1] > offset:
+            self._fault("an epoch begins within the batch", header.base_offset)
         elif self.entries[at][0] != header.leader_epoch:
             what = f"leader epoch {header.leader_epoch}, the checkpoint says {self.entries[at][0]}"
             self.findings.fault(file, what, position=position, offset=header.base_offset)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from brokers.engine.partitions.offset_files import OffsetFile, Offsets
 from brokers.engine.partitions.partition import Partition
+from brokers.engine.partitions.recovery_points import RecoveryPoints
 from brokers.engine.partitions.start_offsets import StartOffsetsPlan
-from brokers.engine.storage import checkpoints
 from brokers.engine.storage.files import StorageFailed
 from brokers.engine.storage.flushing import FlushJob
-
-Offsets = dict[tuple[str, int], int]
 
 
 class FlushBatch:
@@ -22,7 +21,9 @@ class FlushBatch:
         partitions: Sequence[Partition],
         dirty: Sequence[Partition],
         roots: Sequence[Path],
+        recovery_points: RecoveryPoints,
         starts: StartOffsetsPlan,
+        high_watermarks: OffsetFile,
         storage_failed: Callable[[StorageFailed], None],
         *,
         closing: bool = False,
@@ -40,14 +41,18 @@ class FlushBatch:
                 self._failures.append(failure)
         # Recovery points are written as they will be once the fsyncs of this round have succeeded.
         self._recovery_points: dict[Path, Offsets] = {root: {} for root in roots}
+        self._recovery_file, self._recovery_number = recovery_points.file, recovery_points.file.number()
         self._starts = starts
         self._high_watermarks: dict[Path, Offsets] = {root: {} for root in roots}
+        self._watermark_file, self._watermark_number = high_watermarks, high_watermarks.number()
         for partition in partitions:
             log = partition.log
             key = (partition.topic, partition.index)
             if log.root not in self._recovery_points:
                 continue
-            self._recovery_points[log.root][key] = log.log_end_offset if partition in flushed else log.recovery_point
+            point = log.log_end_offset if partition in flushed else log.recovery_point
+            if recovery_points.may_name(key, point):
+                self._recovery_points[log.root][key] = point
             self._high_watermarks[log.root][key] = partition.high_watermark
 
     def run(self) -> None:
@@ -65,9 +70,9 @@ class FlushBatch:
             if root in failed:
                 continue
             try:
-                checkpoints.write_offsets(root / checkpoints.RECOVERY_POINTS, self._recovery_points[root], root)
+                self._recovery_file.write(self._recovery_number, root, self._recovery_points[root])
                 self._starts.write(root)
-                checkpoints.write_offsets(root / checkpoints.HIGH_WATERMARKS, self._high_watermarks[root], root)
+                self._watermark_file.write(self._watermark_number, root, self._high_watermarks[root])
             except StorageFailed as failure:
                 self._failures.append(failure)
 

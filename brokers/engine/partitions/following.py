@@ -6,7 +6,8 @@ damaged over the wire or from the leader's disk must not be stored, and the lead
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from struct import Struct
+from typing import TYPE_CHECKING, Final
 
 from brokers.engine.records import batch as layout
 from brokers.engine.storage.files import StorageFailed
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from brokers.engine.partitions.partition import Partition
 
 _UNPACK = layout.HEADER.unpack_from
+# Base offset, length, and after 11 other bytes the last offset's delta.
+_PLACE: Final = Struct(">qi11xi")
 
 
 class CorruptFetch(Exception):
@@ -104,6 +107,18 @@ def _append(partition: Partition, records: memoryview, leader_log_start_offset: 
     if not batches:
         raise CorruptFetch(f"{end} bytes without a whole batch")
     return position
+
+
+def has_holes(records: memoryview, expected: int) -> bool:
+    """Whether offsets are missing from `expected` on in these whole batches: the leader's log was cleaned."""
+    position, end = 0, len(records)
+    while position < end:
+        base_offset, length, last_delta = _PLACE.unpack_from(records, position)
+        if base_offset > expected:
+            return True
+        expected = base_offset + last_delta + 1
+        position += length + layout.LOG_OVERHEAD_BYTES
+    return False
 
 
 def _begin_within(partition: Partition, base_offset: int, now_ms: int) -> None:

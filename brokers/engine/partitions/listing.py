@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from brokers.engine.partitions import damage
 from brokers.engine.partitions.results import ListedOffset
 from brokers.engine.records import verdicts
 from brokers.engine.storage.files import NotCached, StorageFailed
 from brokers.engine.storage.log import Log
 from brokers.engine.storage.lookups import FoundRecord, first_at_or_after, greatest_timestamp
+from brokers.engine.storage.segment import DamagedSegment
 
 if TYPE_CHECKING:
     from brokers.engine.partitions.partition import Partition
@@ -48,6 +50,8 @@ def list_offsets(
     except StorageFailed as failure:
         partition.storage_failed(failure)
         return ListedOffset(verdicts.KAFKA_STORAGE_ERROR)
+    except DamagedSegment as found_damage:
+        return ListedOffset(damage.met(partition.log, found_damage, partition.log.log_start_offset))
     if found is None:
         return ListedOffset(verdicts.NONE)
     return ListedOffset(

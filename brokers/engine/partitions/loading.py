@@ -36,10 +36,12 @@ class RootLoader:
         self._config = config
         self._storage_failed = storage_failed
         self._now_ms = now_ms
-        self._recovery_points = checkpoints.known_offsets(root.path, checkpoints.RECOVERY_POINTS)
-        self._start_offsets = checkpoints.known_offsets(root.path, checkpoints.LOG_START_OFFSETS)
-        self._high_watermarks = checkpoints.known_offsets(root.path, checkpoints.HIGH_WATERMARKS)
-        self._cleaned = checkpoints.known_offsets(root.path, checkpoints.CLEANED_OFFSETS)
+        self._unreadable: dict[str, str] = {}
+        unreadable = self._unreadable
+        self._recovery_points = checkpoints.known_offsets(root.path, checkpoints.RECOVERY_POINTS, unreadable)
+        self._start_offsets = checkpoints.known_offsets(root.path, checkpoints.LOG_START_OFFSETS, unreadable)
+        self._high_watermarks = checkpoints.known_offsets(root.path, checkpoints.HIGH_WATERMARKS, unreadable)
+        self._cleaned = checkpoints.known_offsets(root.path, checkpoints.CLEANED_OFFSETS, unreadable)
         self._dense_from = checkpoints.dense_from(root.path, self._recovery_points)
         self.checkpointed = self._recovery_points.keys() | self._start_offsets.keys()
         self.has_fallen = False
@@ -48,7 +50,13 @@ class RootLoader:
         """Every partition found. One whose log cannot be opened is offline, and its files stay as they are. Raises
         StorageFailed.
         """
-        for found in self._root.scan():
+        report.unreadable.update(self._unreadable)
+        held = self._root.scan()
+        if self._root.clean:
+            # A crash may have come between a deletion and the next writing of these files, a clean stop may not.
+            for topic, number in sorted(self.checkpointed - {(found.topic, found.partition) for found in held}):
+                report.unreadable[str(self._root.path)] = f"checkpoints name {topic}-{number}, which is not there"
+        for found in held:
             key = (found.topic, found.partition)
             try:
                 yield key, self._open(found, key, report)
@@ -75,6 +83,7 @@ class RootLoader:
         report.truncated_bytes += loaded.truncated_bytes
         report.scanned_bytes += loaded.scanned_bytes
         report.rewritten_segments += loaded.rewritten_segments
+        report.damages += ((found.topic, found.partition, damage) for damage in loaded.damages)
         if key in self._recovery_points or key in self._cleaned:
             # It was checked already, or the cleaner's holes cannot be told from others.
             log.hole_offset = NO_HOLE

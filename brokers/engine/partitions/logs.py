@@ -13,7 +13,9 @@ from typing import Final
 from brokers.engine.partitions.flush import FlushBatch
 from brokers.engine.partitions.flush_due import FlushDue
 from brokers.engine.partitions.loading import RootLoader
+from brokers.engine.partitions.offset_files import HighWatermarks, HighWatermarksBatch
 from brokers.engine.partitions.partition import Partition
+from brokers.engine.partitions.recovery_points import RecoveryPoints
 from brokers.engine.partitions.removals import RemovalBatch, Removals
 from brokers.engine.partitions.reports import DirectoryState, RecoveryReport
 from brokers.engine.partitions.start_offsets import StartOffsets, StartOffsetsBatch
@@ -22,6 +24,7 @@ from brokers.engine.storage.compaction.totals import CleanerTotals
 from brokers.engine.storage.directories import LogRoot
 from brokers.engine.storage.files import OPEN_FILES_MAX, OpenFiles, StorageFailed
 from brokers.engine.storage.flushing import needs_flush, settled
+from brokers.engine.storage.log import NO_HOLE
 
 FLUSHED_LOGS_MAX: Final = 64
 CONFIGS_CACHED_MAX: Final = 4_096
@@ -60,6 +63,8 @@ class HeldLogs:
         self._next_expiry_ms = 0
         self._flush_from = 0
         self._starts = StartOffsets(settings.roots)
+        self._recovery_points = RecoveryPoints(settings.roots)
+        self._high_watermarks = HighWatermarks(settings.roots)
         self._due = FlushDue()
         # (topic, partition, directory) of logs that say that they are of another topic; whoever tells of it empties it.
         self.set_aside: list[tuple[str, int, str]] = []
@@ -100,6 +105,11 @@ class HeldLogs:
         for key, partition in loader.load(report):
             self._outdated.discard(key)
             self._partitions[key] = partition
+            log = partition.log
+            if log.hole_offset != NO_HOLE:
+                self._recovery_points.has_holes(key, log.log_end_offset)
+                # The high watermark may have reached the disk before what lay below it.
+                partition.high_watermark = min(partition.high_watermark, max(log.hole_offset, log.log_start_offset))
         if loader.has_fallen:
             self.checkpoint_recovery_points()
 
@@ -250,7 +260,34 @@ class HeldLogs:
     def _flush_batch(self, partitions: list[Partition], dirty: list[Partition], *, closing: bool = False) -> FlushBatch:
         roots = [root.path for root in self._online()]
         starts = self._starts.plan(partitions, roots)
-        return FlushBatch(partitions, dirty, roots, starts, self.directory_failed, closing=closing)
+        self._high_watermarks.written_by_another()
+        return FlushBatch(
+            partitions,
+            dirty,
+            roots,
+            self._recovery_points,
+            starts,
+            self._high_watermarks.file,
+            self.directory_failed,
+            closing=closing,
+        )
+
+    def note_holes(self, partition: Partition) -> None:
+        """Its leader's log had been cleaned, and what was just appended has offsets missing: until it is flushed, the
+        file of recovery points does not name it, or a start would take the rest for something that a power cut left.
+        Call before the leader hears how far this log has come.
+        """
+        log = partition.log
+        if self._recovery_points.has_holes((partition.topic, partition.index), log.log_end_offset):
+            try:
+                self._recovery_points.write(log.root, self._partitions)
+            except StorageFailed as failure:
+                self.directory_failed(failure)
+
+    def plan_high_watermarks(self) -> HighWatermarksBatch | None:
+        """Those that moved since the last time, None if none did. Call every few seconds, and use it like a flush."""
+        moved = self._high_watermarks.plan(self._partitions.items(), [root.path for root in self._online()])
+        return HighWatermarksBatch(self._high_watermarks.file, moved, self.directory_failed) if moved else None
 
     def checkpoint_recovery_points(self) -> None:
         """At once, because what the files say of some log is too much: a start would believe that more is on disk, or

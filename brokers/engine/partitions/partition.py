@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from brokers.engine.partitions import following, listing, transactions
+from brokers.engine.partitions import damage, following, listing, transactions
 from brokers.engine.partitions.isr import effective_minimum
 from brokers.engine.partitions.leadership import Leadership
 from brokers.engine.partitions.results import AppendResult, ListedOffset, ReadResult
@@ -22,6 +22,7 @@ from brokers.engine.records.validation import CheckedBatch, check_batch, check_s
 from brokers.engine.storage.files import NotCached, StorageFailed
 from brokers.engine.storage.log import Log
 from brokers.engine.storage.producer_state import CachedBatch
+from brokers.engine.storage.segment import DamagedSegment
 from brokers.engine.storage.transactions import take_transactional
 
 # A request that does not say which leader epoch it believes in (LOG-32).
@@ -351,6 +352,8 @@ class Partition:
         except StorageFailed as failure:
             self.storage_failed(failure)
             return ReadResult(verdicts.KAFKA_STORAGE_ERROR)
+        except DamagedSegment as found_damage:
+            return ReadResult(damage.met(log, found_damage, fetch_offset))
         return ReadResult(0, self.high_watermark, self.last_stable_offset, log.log_start_offset, found)
 
     def list_offsets(

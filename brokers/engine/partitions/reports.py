@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from brokers.engine.storage.trust import Damage
+
 
 @dataclass(slots=True)
 class RecoveryReport:
@@ -19,6 +21,10 @@ class RecoveryReport:
     rewritten_segments: int = 0
     # (topic, partition, why): logs that were not opened.
     refused: list[tuple[str, int, str]] = field(default_factory=list)
+    # (topic, partition, what): files that were wrong, and were cut or made again.
+    damages: list[tuple[str, int, Damage]] = field(default_factory=list)
+    # Checkpoint files that were left out, and why.
+    unreadable: dict[str, str] = field(default_factory=dict)
 
 
 class DirectoryState(NamedTuple):

@@ -1,15 +1,14 @@
 """Where logs start, kept in `log-start-offset-checkpoint` of each root (LOG-6, LOG-7).
 
-Two writers take turns, the round of flushes and a DeleteRecords that must not be forgotten. Both plan in the table's
-thread and write in another, so a plan may come to be written after one that was made later: the later one stays.
+Two writers take turns, the round of flushes and a DeleteRecords that must not be forgotten.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from threading import Lock
 
+from brokers.engine.partitions.offset_files import OffsetFile
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.storage import checkpoints
 from brokers.engine.storage.checkpoints import PartitionKey
@@ -21,27 +20,20 @@ class StartOffsets:
     """The files of all roots. `plan` belongs to the table's thread; what it answers may be written in any."""
 
     def __init__(self, roots: Sequence[Path]) -> None:
-        self._lock = Lock()
-        self._planned = 0
-        self._written = dict.fromkeys(roots, 0)
+        self._file = OffsetFile(checkpoints.LOG_START_OFFSETS, roots)
 
     def plan(self, partitions: Iterable[Partition], roots: Iterable[Path]) -> StartOffsetsPlan:
-        """What the files of `roots` have to say at this moment. Only logs that start above their first segment."""
-        self._planned += 1
+        """What the files of `roots` have to say at this moment. Only logs that start above their first segment, or that
+        would after a power cut which undoes deletions.
+        """
         offsets: dict[Path, dict[PartitionKey, int]] = {root: {} for root in roots}
         logs: list[tuple[Log, int]] = []
         for partition in partitions:
             log = partition.log
-            if log.root in offsets and log.log_start_offset > log.segments[0].base_offset:
+            if log.root in offsets and (log.trims or log.log_start_offset > log.segments[0].base_offset):
                 offsets[log.root][partition.topic, partition.index] = log.log_start_offset
                 logs.append((log, log.log_start_offset))
-        return StartOffsetsPlan(self, self._planned, offsets, logs)
-
-    def write(self, number: int, root: Path, offsets: dict[PartitionKey, int]) -> None:
-        with self._lock:
-            if number > self._written[root]:
-                checkpoints.write_offsets(root / checkpoints.LOG_START_OFFSETS, offsets, root)
-                self._written[root] = number
+        return StartOffsetsPlan(self._file, offsets, logs)
 
 
 class StartOffsetsPlan:
@@ -49,20 +41,19 @@ class StartOffsetsPlan:
 
     def __init__(
         self,
-        files: StartOffsets,
-        number: int,
+        file: OffsetFile,
         offsets: dict[Path, dict[PartitionKey, int]],
         logs: Sequence[tuple[Log, int]],
     ) -> None:
-        self._files = files
-        self._number = number
+        self._file = file
+        self._number = file.number()
         self._offsets = offsets
         self._logs = logs
         self._written: set[Path] = set()
 
     def write(self, root: Path) -> None:
         """Durably, unless a later plan was faster. Raises StorageFailed."""
-        self._files.write(self._number, root, self._offsets[root])
+        self._file.write(self._number, root, self._offsets[root])
         self._written.add(root)
 
     def finish(self) -> None:

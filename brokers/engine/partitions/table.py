@@ -223,6 +223,7 @@ class PartitionTable(HeldLogs):
             return
         partition.resign()
         self._outdated.add((topic, index))
+        self._recovery_points.forget((topic, index))
         root = self._root_of(partition)
         for segment in partition.log.segments:
             segment.file.retire()

@@ -105,17 +105,23 @@ def check_value(name: str, value: str | None, *, operator: bool = False) -> str:
     check_writable(name, operator=operator)
     if value is None or len(value) > CONFIG_VALUE_CHARS_MAX:
         raise InvalidTopicConfig(f"Invalid value for configuration {name}: null or too long")
-    value = value.strip()
     try:
-        value = formed(setting.type, value)
-        acceptable = setting.accepts(value)
+        return accepted(name, setting.type, setting.accepts, value.strip())
+    except ValueError as error:
+        raise InvalidTopicConfig(str(error)) from None
+
+
+def accepted(name: str, value_type: ValueType, accepts: Callable[[str], bool], value: str) -> str:
+    """The value as it is kept. Raises ValueError with a reason for the client."""
+    try:
+        kept = formed(value_type, value)
+        is_acceptable = accepts(kept)
     except ValueError:
-        raise InvalidTopicConfig(
-            f"Invalid value {value} for configuration {name}: Not a value of type {setting.type.name}"
-        ) from None
-    if not acceptable:
-        raise InvalidTopicConfig(f"Invalid value {value} for configuration {name}")
-    return value
+        reason = f"Not a value of type {value_type.name}"
+        raise ValueError(f"Invalid value {value} for configuration {name}: {reason}") from None
+    if not is_acceptable:
+        raise ValueError(f"Invalid value {kept} for configuration {name}")
+    return kept
 
 
 def check_config(config: Mapping[str, str | None], *, operator: bool = False) -> dict[str, str]:

@@ -26,7 +26,7 @@ from brokers.engine.records.message_set import (
 )
 from brokers.engine.records.old_codecs import CODEC_MAX, deflate_old
 from brokers.engine.records.rejections import WRONG_TIMES, BatchRejected
-from brokers.engine.records.walk import walk
+from brokers.engine.records.walk import Malformed, walk
 
 # Of a read up to this size everything is converted, however much it grows.
 CHUNK_BYTES: Final = 128 * 1024
@@ -162,12 +162,18 @@ def from_batches(data: bytes, magic: int, first_offset: int) -> bytes:
     """The record batches in `data` as messages of format `magic` (0 or 1), for a reader that asked for `first_offset`.
 
     At least one batch with records is converted, and not much more than `data` is long. Headers, producers and control
-    batches are lost. Raises UnsupportedCodec if the first is behind zstd; further on the answer ends before it.
-    Raises compression.Undecodable, compression.Oversized or walk.Malformed for what is no batch.
+    batches are lost. Raises UnsupportedCodec if the first is behind zstd; further on the answer ends before it, as it
+    does before a batch whose checksum does not hold: its messages would go out under good ones. Raises
+    compression.Undecodable, compression.Oversized or walk.Malformed for what is no batch.
     """
     out = bytearray()
     for position, header in layout.scan_headers(data):
         if position >= CHUNK_BYTES and len(out) >= len(data):
+            break
+        batch = data[position : position + header.size_bytes]
+        if layout.checksum(batch) != header.crc:
+            if not out:
+                raise Malformed("the checksum of a batch does not hold")
             break
         if header.is_control:
             continue
@@ -175,7 +181,7 @@ def from_batches(data: bytes, magic: int, first_offset: int) -> bytes:
             if not out:
                 raise UnsupportedCodec("zstd has no place in message formats 0 and 1")
             break
-        out += _as_messages(data[position : position + header.size_bytes], header, magic, first_offset)
+        out += _as_messages(batch, header, magic, first_offset)
     return bytes(out)
 
 

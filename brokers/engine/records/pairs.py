@@ -13,11 +13,13 @@ from brokers.engine.wire.varints import MalformedVarint
 
 
 def read_pairs(data: bytes | memoryview) -> list[tuple[int, bytes | None, bytes | None]]:
-    """(offset, key, value) of every record of the one batch that fills `data`.
+    """(offset, key, value) of every record of the one batch that fills `data`, whose checksum must hold.
 
     Raises walk.Malformed, compression.Undecodable or Oversized.
     """
     header = layout.read_header(data)
+    if layout.checksum(data) != header.crc:
+        raise Malformed("the checksum does not hold")
     block = records_block(data)
     try:
         return _pairs(block, header.record_count, header.base_offset)

@@ -51,11 +51,15 @@ def read_offsets(path: Path, root: Path) -> dict[PartitionKey, int]:
         raise Unreadable(str(error)) from None
 
 
-def known_offsets(root: Path, name: str) -> dict[PartitionKey, int]:
-    """A checkpoint file of a root; an unreadable one counts as empty, which only costs a longer recovery (LOG-6)."""
+def known_offsets(root: Path, name: str, unreadable: dict[str, str]) -> dict[PartitionKey, int]:
+    """A checkpoint file of a root; an unreadable one counts as empty (LOG-6), and `unreadable` then says why by path.
+
+    Empty recovery points cost a longer recovery; without start offsets, deleted records are there again.
+    """
     try:
         return read_offsets(root / name, root)
-    except Unreadable:
+    except Unreadable as fault:
+        unreadable[str(root / name)] = str(fault)
         return {}
 
 

@@ -76,7 +76,7 @@ class LogRoot:
     def _claim(self, broker_id: int, cluster_id: str) -> None:
         file = self.path / META_FILE
         with storage_errors(self.path):
-            text = file.read_text() if file.exists() else ""
+            text = file.read_text(errors="replace") if file.exists() else ""
         if not text:
             content = f"version=0\nbroker.id={broker_id}\ncluster.id={cluster_id}\n"
             write_atomically(file, content.encode(), self.path)

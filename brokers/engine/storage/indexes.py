@@ -131,6 +131,14 @@ class _Index:
         self._is_cut = False
         self.synced = durable
 
+    def make_file(self) -> None:
+        """An index without entries has its file all the same once its segment is closed: without one Kafka, and whoever
+        looks, takes it for lost.
+        """
+        if not os.path.exists(self.path):  # noqa: PTH110
+            with storage_errors(self.root):
+                os.close(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644))
+
     def unload(self) -> None:
         """Forgets the entries of a closed segment; the next use reads the file again."""
         if self._entries is not None and self._stored_bytes == len(self._entries) and not self._is_cut:

@@ -18,12 +18,39 @@ FILE_NAME: Final = "leader-epoch-checkpoint"
 UNDEFINED: Final = (-1, -1)
 
 
+def never_falling(batches: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Of (epoch, base offset) of each batch, each epoch where it begins, and none that falls.
+
+    Epochs of a log never fall, and a batch's is under no checksum: where one does, a bit of those has flipped that are
+    told by fewer batches.
+    """
+    runs: list[tuple[int, int, int]] = []  # and by how many batches
+    rising: list[tuple[int, int, int]] = []
+    for epoch, base_offset in batches:
+        if runs and runs[-1][0] == epoch:
+            runs[-1] = (epoch, runs[-1][1], runs[-1][2] + 1)
+        else:
+            runs.append((epoch, base_offset, 1))
+    for epoch, base_offset, count in runs:
+        above = len(rising)
+        while above and rising[above - 1][0] > epoch:
+            above -= 1
+        if sum(told for _, _, told in rising[above:]) > count:
+            continue
+        del rising[above:]
+        if rising and rising[-1][0] == epoch:
+            base_offset, count = rising[-1][1], rising[-1][2] + count
+            rising.pop()
+        rising.append((epoch, base_offset, count))
+    return [(epoch, base_offset) for epoch, base_offset, _ in rising]
+
+
 class LeaderEpochs:
     """The cache of one partition. Saved before a batch that it tells of is written; a lost file is rebuilt from the
     batches.
     """
 
-    __slots__ = ("_directory", "_root", "entries", "saves", "unsaved")
+    __slots__ = ("_directory", "_root", "entries", "is_damaged", "saves", "unsaved")
 
     def __init__(self, directory: str, root: Path) -> None:
         self._directory = directory
@@ -31,6 +58,7 @@ class LeaderEpochs:
         self.entries: list[tuple[int, int]] = []
         self.saves = 0  # since the log was opened
         self.unsaved = False
+        self.is_damaged = False  # what the file held when it was loaded was no list of epochs
 
     @property
     def path(self) -> str:
@@ -66,7 +94,7 @@ class LeaderEpochs:
         """
         told = self.entries
         self.entries = [entry for entry in told if entry[1] < start_offset]
-        for epoch, base_offset in batches:
+        for epoch, base_offset in never_falling(batches):
             if epoch > self.latest:
                 self._enter(epoch, base_offset)
         for epoch, start in told:
@@ -128,6 +156,8 @@ class LeaderEpochs:
             entries = [(int(epoch), int(start)) for epoch, start in rows]
         except (Unreadable, ValueError):
             entries = []
+            self.is_damaged = True
         increasing = all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(entries))
         self.entries = entries if increasing else []
+        self.is_damaged |= not increasing
         return bool(self.entries)

@@ -16,7 +16,7 @@ from brokers.engine.storage.files import FileSlice, OpenFiles, sync_directory
 from brokers.engine.storage.leader_epochs import LeaderEpochs
 from brokers.engine.storage.producer_state import ProducerState, save_snapshot, snapshot_path
 from brokers.engine.storage.retention import RetentionRules, SegmentFacts, deletable
-from brokers.engine.storage.segment import IndexLimits, Segment
+from brokers.engine.storage.segment import DamagedSegment, IndexLimits, Segment
 
 RELATIVE_OFFSET_MAX: Final = 2**31 - 1
 # Batch positions remembered per log, twice: consumers at the tail find theirs without a scan.
@@ -41,6 +41,7 @@ class Log:
         "_positions",
         "active",
         "config",
+        "damage_told",
         "directory",
         "epochs",
         "files",
@@ -86,6 +87,7 @@ class Log:
         self.producers = ProducerState()
         # The first offset that recovery missed without knowing whether a cleaner or a power cut took it.
         self.hole_offset = NO_HOLE
+        self.damage_told = ""  # the last that readers met
         self.has_aborts = False  # some segment may list aborted transactions
         self._positions: dict[int, int] = {}
         self._old_positions: dict[int, int] = {}
@@ -157,7 +159,7 @@ class Log:
         24).
 
         None if there is nothing readable, or if the first batch is larger than `max_bytes` and not `min_one_batch`.
-        Unless it may `wait` for the disk it raises NotCached rather than do so.
+        Unless it may `wait` for the disk it raises NotCached rather than do so. Raises DamagedSegment.
         """
         if offset >= limit_offset or (max_bytes <= 0 and not min_one_batch):
             return None
@@ -178,7 +180,9 @@ class Log:
         return FileSlice(segment.file, position, end - position) if end > position else None
 
     def position_of(self, offset: int, wait: bool = True) -> tuple[int, int] | None:
-        """(segment number, position) of the first batch whose last offset is >= `offset`, None at the log's end."""
+        """(segment number, position) of the first batch whose last offset is >= `offset`, None at the log's end. Raises
+        DamagedSegment: what lies behind damage is not there to be skipped.
+        """
         at, segment = self._segment_for(offset)
         position = self._positions.get(offset)
         if position is None:
@@ -191,6 +195,7 @@ class Log:
                 if segment.base_offset <= offset:  # a position is remembered within the segment that the offset names
                     self.remember(offset, found[0])
                 return at, found[0]
+            segment.check_chain(offset, wait)
             at += 1  # the offset fell into a gap at this segment's end: the next one starts above it
             if at >= len(self.segments):
                 return None
@@ -198,10 +203,13 @@ class Log:
 
     def bytes_between(self, start_offset: int, end_offset: int) -> int:
         """How many bytes the batches between two offsets take, up to the end of the segment in which they begin."""
-        start = self.position_of(start_offset)
+        try:
+            start = self.position_of(start_offset)
+            end = None if end_offset >= self.log_end_offset else self.position_of(end_offset)
+        except DamagedSegment:
+            return 0  # who reads there is told
         if start is None:
             return 0
-        end = None if end_offset >= self.log_end_offset else self.position_of(end_offset)
         until = self.segments[start[0]].size_bytes if end is None or end[0] != start[0] else end[1]
         return until - start[1]
 
@@ -233,6 +241,8 @@ class Log:
                 self.remember(header.base_offset, at)
                 return at
             boundary = at + header.size_bytes
+        if boundary == position:
+            raise DamagedSegment(segment.file.path, position)
         return boundary
 
     @staticmethod

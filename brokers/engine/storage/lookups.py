@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from brokers.engine.records import batch as layout
 from brokers.engine.records.batch import BatchHeader
 from brokers.engine.records.builder import read_records
 from brokers.engine.records.compression import Oversized, Undecodable
 from brokers.engine.records.walk import Malformed
 from brokers.engine.storage.log import Log
-from brokers.engine.storage.segment import Segment
+from brokers.engine.storage.segment import DamagedSegment, Segment
 
 
 class FoundRecord(NamedTuple):
@@ -21,18 +22,22 @@ class FoundRecord(NamedTuple):
 def first_at_or_after(log: Log, timestamp_ms: int, wait: bool = True) -> FoundRecord | None:
     """The first record with a timestamp >= `timestamp_ms` and an offset >= the log start, None if there is none.
 
-    Unless they may `wait` for the disk, the lookups raise NotCached rather than do so.
+    Unless they may `wait` for the disk, the lookups raise NotCached rather than do so. Raises DamagedSegment where the
+    search cannot go on.
     """
     for segment in log.segments:
         if segment.size_bytes == 0 or segment.largest_timestamp() < timestamp_ms:
             continue
-        start = _start(segment, timestamp_ms, log.log_start_offset, wait)
+        end = start = _start(segment, timestamp_ms, log.log_start_offset, wait)
         for position, header in segment.headers(start, None, wait):
+            end = position + header.size_bytes
             if header.max_timestamp < timestamp_ms or header.last_offset < log.log_start_offset:
                 continue
             for found in _records(segment, position, header, wait):
                 if found.timestamp_ms >= timestamp_ms and found.offset >= log.log_start_offset:
                     return found
+        if end < segment.size_bytes:
+            raise DamagedSegment(segment.file.path, end)
     return None
 
 
@@ -67,9 +72,11 @@ def greatest_timestamp(log: Log, wait: bool = True) -> FoundRecord | None:
 
 
 def _records(segment: Segment, position: int, header: BatchHeader, wait: bool) -> list[FoundRecord]:
-    """The batch's records as (timestamp, offset, epoch). A batch with rotten fields answers by its header."""
+    """The batch's records as (timestamp, offset, epoch). A rotten batch answers by its header."""
     data = segment.batch_at(position, header.size_bytes, wait)
     try:
+        if layout.checksum(data) != header.crc:
+            raise Malformed("the checksum does not hold")
         return [FoundRecord(record.timestamp_ms, offset, header.leader_epoch) for offset, record in read_records(data)]
     except (Malformed, Undecodable, Oversized):
         return [FoundRecord(header.max_timestamp, header.base_offset, header.leader_epoch)]

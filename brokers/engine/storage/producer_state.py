@@ -59,10 +59,12 @@ class ProducerState:
     which of theirs are open, `verifications` which of them the coordinator is being asked about.
     """
 
-    __slots__ = ("end_offset", "producers", "snapshot_offset", "transactions", "verifications")
+    __slots__ = ("_idle", "end_offset", "producers", "snapshot_offset", "transactions", "verifications")
 
     def __init__(self) -> None:
         self.producers: dict[int, ProducerEntry] = {}
+        # Who has no open transaction, in the order in which they came to have none: the first makes room for others.
+        self._idle: dict[int, None] = {}
         self.transactions = OpenTransactions()
         self.verifications = Verifications()
         self.end_offset = 0
@@ -110,6 +112,11 @@ class ProducerState:
     def has_open_transaction(self, producer_id: int) -> bool:
         return self.transactions.first_offset_of(producer_id) >= 0
 
+    def coordinator_epoch_of(self, producer_id: int) -> int:
+        """Of the last marker that ended a transaction of this producer; -1 if there is none."""
+        entry = self.producers.get(producer_id)
+        return -1 if entry is None else entry.coordinator_epoch
+
     def check_epoch(self, producer_id: int, epoch: int) -> int:
         """What is asked of a batch that has no sequence (TXN-14): 0, or 47."""
         entry = self.producers.get(producer_id)
@@ -132,20 +139,18 @@ class ProducerState:
             if len(self.producers) >= PRODUCERS_MAX:
                 self._make_room()
             entry = self.producers[producer_id] = ProducerEntry(epoch)
+            self._idle[producer_id] = None
         elif entry.epoch != epoch:
             entry.epoch = epoch
             entry.batches.clear()
         return entry
 
     def _make_room(self) -> None:
-        """Forgets the producer that was seen first, but nobody whose transaction is open: those go to the end."""
-        producers = self.producers
-        for _ in range(len(producers)):
-            producer_id = next(iter(producers))
-            entry = producers.pop(producer_id)
-            if entry.transaction_first_offset < 0:
-                return
-            producers[producer_id] = entry
+        """Forgets one producer, but nobody whose transaction is open."""
+        producer_id = next(iter(self._idle), -1)
+        if producer_id >= 0:
+            del self._idle[producer_id]
+            del self.producers[producer_id]
 
     def update(
         self, producer_id: int, epoch: int, first_sequence: int, last_delta: int, last_offset: int, timestamp_ms: int
@@ -166,6 +171,7 @@ class ProducerState:
         entry = self.producers[producer_id]
         if entry.transaction_first_offset < 0:
             entry.transaction_first_offset = last_offset - last_delta
+            self._idle.pop(producer_id, None)
             self.transactions.begin(producer_id, last_offset - last_delta)
         self.verifications.settle(producer_id)
 
@@ -175,7 +181,9 @@ class ProducerState:
         """Takes in a marker; answers where the transaction began that it ended, -1 if none was open."""
         entry = self._entry(producer_id, epoch)
         entry.coordinator_epoch = coordinator_epoch
-        entry.transaction_first_offset = -1
+        if entry.transaction_first_offset >= 0:
+            entry.transaction_first_offset = -1
+            self._idle[producer_id] = None
         entry.last_timestamp_ms = timestamp_ms
         self.verifications.settle(producer_id)
         return self.transactions.end(producer_id, marker_offset)
@@ -183,17 +191,18 @@ class ProducerState:
     def expire(self, now_ms: int, after_ms: int = PRODUCER_EXPIRATION_MS) -> int:
         """Forgets idle producers without an open transaction (IDE-11); returns how many."""
         self.verifications.expire(now_ms, after_ms)
+        producers = self.producers
         gone = [
-            producer_id
-            for producer_id, entry in self.producers.items()
-            if entry.transaction_first_offset < 0 and now_ms - entry.last_timestamp_ms >= after_ms
+            producer_id for producer_id in self._idle if now_ms - producers[producer_id].last_timestamp_ms >= after_ms
         ]
         for producer_id in gone:
-            del self.producers[producer_id]
+            del self._idle[producer_id]
+            del producers[producer_id]
         return len(gone)
 
     def clear(self, end_offset: int) -> None:
         self.producers.clear()
+        self._idle.clear()
         self.transactions.clear()
         self.verifications.clear()
         self.end_offset = self.snapshot_offset = end_offset
@@ -201,9 +210,10 @@ class ProducerState:
     # -- the snapshot -------------------------------------------------------------------------------------------------
 
     def to_bytes(self) -> bytes:
-        """The snapshot file's content."""
+        """The snapshot file's content: who has an open transaction, then the others in the order of `_idle`."""
         out = bytearray(_HEAD.pack(SNAPSHOT_VERSION, 0, len(self.producers)))
-        for producer_id, entry in self.producers.items():
+        for producer_id in [known for known in self.producers if known not in self._idle] + list(self._idle):
+            entry = self.producers[producer_id]
             last = entry.batches[-1] if entry.batches else CachedBatch(-1, -1, -1, 0, entry.last_timestamp_ms)
             out += _ENTRY.pack(
                 producer_id,
@@ -240,6 +250,8 @@ class ProducerState:
             entry.transaction_first_offset = open_from
             if open_from >= 0:
                 opened.append((open_from, producer_id))
+            else:
+                self._idle[producer_id] = None
             if last_offset >= 0:
                 first = sequence - delta if sequence >= 0 else NO_SEQUENCE
                 first = first if first >= 0 or sequence < 0 else first + 2**31

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 from brokers.engine.records import batch as layout
 from brokers.engine.records.batch import BatchHeader
+from brokers.engine.storage.checkpoints import LOG_START_OFFSETS
 from brokers.engine.storage.compaction import swap
 from brokers.engine.storage.files import OpenFiles, storage_errors, sync_directory
 from brokers.engine.storage.log import NO_HOLE, RELATIVE_OFFSET_MAX, Log, LogConfig
@@ -35,21 +36,24 @@ from brokers.engine.storage.segment import (
     Segment,
 )
 from brokers.engine.storage.transactions import take_in
+from brokers.engine.storage.trust import Damage, epochs_contradicted, wrong_index
 
 _SEGMENT_FILE: Final = re.compile(r"^(\d{20})(\.[a-z]+)$")
 DEBRIS: Final = (DELETED_SUFFIX, ".cleaned", ".tmp")
 NOWHERE: Final = 1 << 63
+INDEX_MADE_AGAIN: Final = "contradicts the log, or is missing; made again"
 
 
 class LoadReport(NamedTuple):
-    """What opening a log took: bytes cut off its end, bytes read to check them, whether it was trusted, and segments of
-    an old message format that were rewritten.
+    """What opening a log took: bytes cut off its end, bytes read to check them, whether it was trusted, segments of an
+    old message format that were rewritten, and what was wrong.
     """
 
     truncated_bytes: int
     scanned_bytes: int
     clean: bool
     rewritten_segments: int = 0
+    damages: tuple[Damage, ...] = ()
 
 
 def create_log(
@@ -87,18 +91,23 @@ def load_log(
     log.kept_start_offset = max(log.kept_start_offset, start_offset)
     # A crash may have come between moving the start in this file and moving it for good.
     has_epochs = log.epochs.load() and log.epochs.entries[0][1] <= max(segments[0].base_offset, start_offset)
-    trusted = clean and all(indexes_trusted(segment) for segment in segments)
-    end = _end_of(log.active) if trusted else None
+    damages: list[Damage] = []
+    if log.epochs.is_damaged:
+        damages.append(Damage(log.epochs.path, -1, -1, "is unreadable; made again"))
+    trusted = clean and _is_whole(log, start_offset, recovery_point, dense_from is not None, damages)
     truncated = scanned = 0
     unlisted: list[int] = []
-    if end is not None:
-        log.log_end_offset = end
-    else:
-        trusted = False
+    if not trusted:
+        has_epochs = has_epochs and not any(damage.file == log.epochs.path for damage in damages)
         dense_from = NOWHERE if dense_from is None else dense_from
-        truncated, scanned, unlisted = _recover(log, recovery_point, dense_from, has_epochs)
+        truncated, scanned, unlisted = _recover(log, recovery_point, dense_from, has_epochs, damages)
+    elif log.log_end_offset < start_offset and log.log_end_offset == recovery_point:
+        # It cannot have been stopped like that: nothing is lost, so the start is what is wrong.
+        damages.append(_bad_start(log, start_offset))
+        start_offset = log.kept_start_offset = segments[0].base_offset
     log.recovery_point = log.log_end_offset if trusted else min(recovery_point, log.log_end_offset)
     if log.log_end_offset < start_offset:
+        damages.append(_bad_start(log, start_offset))
         _restart_at(log, start_offset, now_ms)
     log.log_start_offset = log.kept_start_offset = max(log.segments[0].base_offset, start_offset)
     log.epochs.truncate_end(log.log_end_offset + 1)
@@ -109,7 +118,8 @@ def load_log(
     _replay_producers(log, unlisted)
     for segment in log.segments:
         segment.rest() if segment is not log.active else segment.file.close()
-    return log, LoadReport(truncated, scanned, trusted, rewritten)
+    found = {damage.file: damage for damage in damages}
+    return log, LoadReport(truncated, scanned, trusted, rewritten, tuple(found.values()))
 
 
 def _segments(
@@ -157,39 +167,32 @@ def _segment_files(directory: str) -> dict[str, set[int]]:
     return found
 
 
-def indexes_trusted(segment: Segment) -> bool:
-    """Takes over a segment's indexes as they lie on disk; False if they are missing or contradict the log (LOG-14).
+def _is_whole(log: Log, start_offset: int, recovery_point: int, is_dense: bool, damages: list[Damage]) -> bool:
+    """Whether nothing of what a clean stop left contradicts the rest; then the log has its end.
 
-    Kafka looks at the last entries' numbers alone. Here the last entry of each index must also name a batch of the log
-    as it is: of the positions depend which offsets an append gets, and of the times what retention deletes.
+    A recovery point of 0 says nothing: whoever made the directory may have left no list of them.
     """
-    if not segment.size_bytes:
-        for index in segment.indexes():
-            index.reset()
-        return True
-    present = os.path.exists(segment.time_index.path)  # noqa: PTH110
-    if not present or not segment.offset_index.sane(segment.size_bytes) or not segment.time_index.sane():
+    for segment in log.segments:
+        if path := wrong_index(segment, is_dense):
+            damages.append(Damage(path, -1, segment.base_offset, INDEX_MADE_AGAIN))
+            return False
+    end = _end_of(log.active)
+    if end is None:
+        return False  # recovery says where
+    log.log_end_offset = end
+    if recovery_point not in (0, end):
+        what = f"the log ends there, but was stopped at {recovery_point}"
+        damages.append(Damage(log.active.file.path, -1, end, what))
         return False
-    if segment.aborted is not None and not segment.aborted.sane(segment.base_offset + RELATIVE_OFFSET_MAX + 1):
+    if epochs_contradicted(log, max(log.segments[0].base_offset, start_offset)):
+        damages.append(Damage(log.epochs.path, -1, -1, "contradicts the batches, or is missing; made again"))
         return False
-    last = segment.offset_index.last
-    latest = segment.time_index.last
-    if last is not None:
-        header = next((header for _, header in segment.headers(last.position)), None)
-        if header is None or not segment.base_offset <= header.base_offset <= last.offset:
-            return False
-    if not len(segment.time_index):
-        # Then no record may carry a time.
-        if segment.load_first_timestamp() >= 0:
-            return False
-    else:
-        found = segment.locate(latest.offset)
-        if found is None or found[1].max_timestamp != latest.timestamp_ms:
-            return False
-    segment.max_timestamp, segment.max_timestamp_offset = latest
-    segment.indexed_timestamp = segment.max_timestamp
-    segment.bytes_since_entry = segment.size_bytes - segment.offset_index.last_position()
     return True
+
+
+def _bad_start(log: Log, start_offset: int) -> Damage:
+    path = str(log.root / LOG_START_OFFSETS)
+    return Damage(path, -1, start_offset, f"names this start of a log that ends at {log.log_end_offset}")
 
 
 def _end_of(segment: Segment) -> int | None:
@@ -213,9 +216,11 @@ def first_checked(bases: list[int], recovery_point: int) -> int:
     return max(bisect_left(bases, recovery_point) - 1, 0)
 
 
-def _recover(log: Log, recovery_point: int, dense_from: int, has_epochs: bool) -> tuple[int, int, list[int]]:
+def _recover(
+    log: Log, recovery_point: int, dense_from: int, has_epochs: bool, damages: list[Damage]
+) -> tuple[int, int, list[int]]:
     """Checks the segments from the recovery point's on; answers (bytes cut off, bytes read, bases of segments in which
-    transactions end and whose aborted ones are to be listed again).
+    transactions end and whose aborted ones are to be listed again). What is cut off is added to `damages`.
 
     The leader epochs of what is checked are its batches'; without a file that tells of any (`has_epochs`), all are.
     """
@@ -225,11 +230,14 @@ def _recover(log: Log, recovery_point: int, dense_from: int, has_epochs: bool) -
     epochs: list[tuple[int, int]] = []
     unlisted: list[int] = []
     for number, segment in enumerate(log.segments):
-        if number < first and indexes_trusted(segment):
+        wrong = wrong_index(segment, dense_from < NOWHERE) if number < first else ""
+        if number < first and not wrong:
             if not has_epochs:
                 epochs += ((header.leader_epoch, header.base_offset) for _, header in segment.headers(0))
             end = log.segments[number + 1].base_offset
             continue
+        if wrong:
+            damages.append(Damage(wrong, -1, segment.base_offset, INDEX_MADE_AGAIN))
         end, good_bytes, has_markers = _rebuild(log, segment, limit_of(log.segments, number), dense_from, epochs)
         if has_markers:
             unlisted.append(segment.base_offset)
@@ -241,6 +249,8 @@ def _recover(log: Log, recovery_point: int, dense_from: int, has_epochs: bool) -
         has_hole = bool(later) and max(end, dense_from) < later[0].base_offset
         if good_bytes < segment.size_bytes or has_hole:
             truncated += segment.size_bytes - good_bytes + sum(other.size_bytes for other in later)
+            what = "no intact batch follows" if good_bytes < segment.size_bytes else "offsets are missing"
+            damages.append(Damage(segment.file.path, good_bytes, end, f"{what}; {truncated} bytes cut off"))
             log.segments = log.segments[: number + 1]
             log.active = segment
             _cut_off(log, later, good_bytes, end)
@@ -308,8 +318,7 @@ def _rebuild(
         if position == 0:
             segment.first_timestamp = header.max_timestamp
         segment.account(position, header.size_bytes, header.last_offset, header.max_timestamp, log.config.index_limits)
-        if not epochs or header.leader_epoch != epochs[-1][0]:
-            epochs.append((header.leader_epoch, header.base_offset))
+        epochs.append((header.leader_epoch, header.base_offset))
         has_markers = has_markers or header.is_control
         next_offset, good_bytes = header.next_offset, position + header.size_bytes
     return next_offset, good_bytes, has_markers

@@ -34,6 +34,15 @@ def base_name(base_offset: int) -> str:
     return f"{base_offset:020d}"
 
 
+class DamagedSegment(Exception):
+    """Reading met bytes that are no batch where one must begin: in which file, at which byte."""
+
+    def __init__(self, path: str, position: int) -> None:
+        super().__init__(f"{path}: no batch begins at byte {position}")
+        self.path = path
+        self.position = position
+
+
 class Segment:
     """`size_bytes` is the length of the log file; positions are byte positions in it. `aborted` is None unless some
     transaction was aborted here.
@@ -162,6 +171,8 @@ class Segment:
             size = header.size_bytes
             if header.magic != layout.MAGIC or size < layout.HEADER_BYTES or position + size > end:
                 return
+            if header.last_offset_delta < 0:  # whoever looks for an offset would pass it by
+                return
             yield position, header
             position += size
 
@@ -186,6 +197,19 @@ class Segment:
             if header.last_offset >= offset:
                 return position, header
         return None
+
+    def check_chain(self, offset: int, wait: bool = True) -> None:
+        """That no batch holds `offset` or more is because there is none, not because something is in the way. Raises
+        DamagedSegment.
+        """
+        end = 0
+        for start in (self.offset_index.lookup(offset), 0):
+            end = start
+            for position, header in self.headers(start, None, wait):
+                end = position + header.size_bytes
+            if end == self.size_bytes:
+                return
+        raise DamagedSegment(self.file.path, end)
 
     def batch_at(self, position: int, size: int, wait: bool = True) -> bytes:
         return read_at(self.file, position, size, wait)
@@ -212,6 +236,8 @@ class Segment:
             self.time_index.add(self.max_timestamp, self.max_timestamp_offset)
         for index in self.indexes():
             index.store()
+        if not len(self.offset_index):
+            self.offset_index.make_file()
 
     def rest(self) -> None:
         """Closed and idle: lets go of the descriptor and of the indexes' memory."""

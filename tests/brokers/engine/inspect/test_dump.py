@@ -7,13 +7,15 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from brokers.engine.inspect import dump
 from brokers.engine.inspect.__main__ import main
 from brokers.engine.inspect.rows import escaped
 from brokers.native.modules import ROOT
-from tests.brokers.engine.inspect.sample import BATCHES, build, run
+from tests.brokers.engine.inspect.sample import BATCHES, append, build, lead, run, table
 
 
 def test_everything_in_a_partition_is_shown(tmp_path: Path) -> None:
@@ -32,7 +34,7 @@ def test_everything_in_a_partition_is_shown(tmp_path: Path) -> None:
     assert [row["offset"] for row in records] == list(range(sum(1 + number % 3 for number in range(BATCHES))))
     assert records[0]["key"] == "k0"
     assert records[0]["headers"] == [["trace", "\\x00\\xff"]]
-    assert [row["epoch"] for row in rows if row["row"] == "leader_epoch"] == ["3", "10"]
+    assert [row["epoch"] for row in rows if row["row"] == "leader_epoch"] == [3, 10]
 
 
 def test_a_whole_directory_shows_its_checkpoints_first(tmp_path: Path) -> None:
@@ -84,3 +86,27 @@ def test_the_management_command_hands_over_and_ends_with_the_same_code(tmp_path:
         )
         assert done.returncode == code, done
         assert directory.name in done.stdout
+
+
+def test_partitions_that_hold_nothing_yet_and_files_that_go_meanwhile_end_no_dump(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = table(tmp_path)
+    for index in (0, 1):
+        lead(held, 0, index)
+    append(lead(held, 0, 1), 0)
+    code, rows = run("dump", tmp_path)
+    assert (code, [row["segments"] for row in rows if row["row"] == "partition"]) == (0, [0, 1])
+    log_file = tmp_path / "orders-1" / f"{0:020d}.log"
+    listed = dump.segment_files
+
+    def deleting(directory: Path) -> Any:
+        found = listed(directory)
+        if directory == log_file.parent:
+            log_file.unlink()
+        return found
+
+    monkeypatch.setattr(dump, "segment_files", deleting)
+    code, rows = run("dump", tmp_path)
+    assert (code, rows[-1]) == (0, {"row": "gone", "partition": "orders-1", "file": log_file.name})
+    held.close()

@@ -42,7 +42,7 @@ def test_a_torn_end_is_told_and_cut(crashed: Path, tmp_path: Path) -> None:
     assert run("recover", root)[0] == 0, "nothing is left to do"
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.data())
 def test_what_is_foretold_is_what_happens(crashed: Path, data: st.DataObject) -> None:
     """Any file of the partition cut, flipped or removed."""

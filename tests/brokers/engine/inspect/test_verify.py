@@ -14,8 +14,10 @@ from brokers.engine.inspect.verify import verify_partition
 from brokers.engine.inspect.verify_segments import Rules
 from brokers.engine.inspect.verify_state import check_topic_id
 from brokers.engine.records.batch import scan_headers
+from brokers.engine.records.message_set import encode_message
 from brokers.engine.storage.leader_epochs import FILE_NAME as EPOCHS
 from tests.brokers.engine.inspect.sample import build, content, findings, lead, run, table
+from tests.simulate.log import SimulatedLog
 
 
 @pytest.mark.parametrize("arguments", [(), ("--quick",)])
@@ -181,3 +183,38 @@ def test_a_directory_that_a_broker_holds_is_left_alone(tmp_path: Path, capsys: p
         assert "running broker" in capsys.readouterr().err
     assert run("dump", tmp_path / "data")[0] == 0
     held.close()
+
+
+def test_a_log_that_starts_within_a_batch_and_has_no_index_entries_is_right(tmp_path: Path) -> None:
+    """As DeleteRecords leaves it, and a clean stop of a broker that has written little (LOG-9, LOG-46)."""
+    written = SimulatedLog(tmp_path)
+    written.append(3)
+    written.delete_records(2)
+    written.table.close()
+    assert (tmp_path / "t-0" / "00000000000000000000.index").read_bytes() == b""
+    code, rows = run("verify", tmp_path)
+    assert (code, findings(rows), findings(rows, "note")) == (0, [], [])
+
+
+@pytest.mark.parametrize("act", ["dump", "verify", "recover"])
+def test_a_directory_that_is_only_called_like_a_partition_is_left_alone(
+    tmp_path: Path, act: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "polkit-1" / "rules.d").mkdir(parents=True)
+    for place in (tmp_path, tmp_path / "polkit-1"):
+        assert run(act, place, *(["--yes"] if act == "recover" else [])) == (2, [])
+        assert "neither a partition's directory" in capsys.readouterr().err
+    assert [path.name for path in (tmp_path / "polkit-1").iterdir()] == ["rules.d"]
+
+
+def test_a_segment_of_an_old_format_is_no_fault_unless_it_is_damaged(tmp_path: Path) -> None:
+    file = tmp_path / "orders-0" / f"{0:020d}.log"
+    file.parent.mkdir()
+    content = encode_message(0, 0, -1, b"k", b"a") + encode_message(1, 1, 1_700_000_000_000, b"k", b"b")
+    file.write_bytes(content)
+    code, rows = run("verify", tmp_path)
+    assert (code, findings(rows)) == (0, [])
+    assert any("old format" in row["what"] for row in findings(rows, "note"))
+    file.write_bytes(content[:-1] + b"c")
+    code, rows = run("verify", tmp_path)
+    assert (code, len(findings(rows))) == (1, 1)

@@ -262,5 +262,5 @@ class CleanedPartition(RuleBasedStateMachine):
 
 TestCleanedPartition = CleanedPartition.TestCase
 TestCleanedPartition.settings = settings(
-    max_examples=EXAMPLES, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=EXAMPLES, stateful_step_count=40, suppress_health_check=list(HealthCheck)
 )

@@ -11,6 +11,7 @@ from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.producers import known_producers
 from brokers.engine.partitions.table import PartitionTable
 from brokers.engine.partitions.waiting import CommittedFetchWait
+from brokers.engine.records import batch as layout
 from brokers.engine.records import verdicts
 from brokers.engine.records.builder import Record, build_batch
 from brokers.engine.storage.producer_state import PRODUCER_EXPIRATION_MS, PRODUCERS_MAX, ProducerState
@@ -103,6 +104,27 @@ def test_latest_is_the_last_stable_offset_for_readers_of_committed_data(partitio
     by_time = [partition.list_offsets(NOW_MS, isolation=isolation, version=5).offset for isolation in (0, 1)]
     late = [partition.list_offsets(-3, isolation=isolation, version=7).offset for isolation in (0, 1)]
     assert (latest, by_time, late) == ([3, 2], [0, 0], [0, 0])
+
+
+def test_who_reads_what_is_not_committed_gets_everything_and_the_markers(replicated: Partition) -> None:
+    """TXN-22: open and aborted records too, up to the high watermark; markers are the client's to hide."""
+    write(replicated, 7, 0, b"aborted")
+    end(replicated, 7, committed=False)
+    write(replicated, 8, 0, b"open")
+    write(replicated, 9, 0, b"not replicated")
+    fetched(replicated, 3)
+
+    found = replicated.read(0, 1 << 20, min_one_batch=True)
+
+    assert found.slice is not None
+    headers = [header for _, header in layout.scan_headers(found.slice.read())]
+    found.slice.release()
+    assert (replicated.high_watermark, replicated.last_stable_offset) == (3, 2)
+    assert [(header.base_offset, header.producer_id, header.is_control) for header in headers] == [
+        (0, 7, False),
+        (1, 7, True),
+        (2, 8, False),
+    ]
 
 
 # -- what was aborted --------------------------------------------------------------------------------------------------
@@ -259,6 +281,25 @@ def test_nobody_with_an_open_transaction_is_forgotten_for_room() -> None:
     assert state.has_open_transaction(1)
     state.expire(NOW_MS + PRODUCER_EXPIRATION_MS)
     assert list(state.producers) == [1]
+
+
+def test_who_ended_a_transaction_last_is_forgotten_last() -> None:
+    """Also by who comes to it with a snapshot."""
+    state = ProducerState()
+    for producer_id in range(1, PRODUCERS_MAX + 1):
+        state.update_in_transaction(producer_id, 0, 0, 0, producer_id, NOW_MS)
+    state.update(PRODUCERS_MAX + 1, 0, 0, 0, 0, NOW_MS)
+    assert len(state.producers) == PRODUCERS_MAX + 1, "nobody could go"
+    for producer_id in (3, 1, 2):
+        state.end_transaction(producer_id, 0, 0, PRODUCERS_MAX + 10, NOW_MS)
+    successor = ProducerState()
+    assert successor.restore(state.to_bytes(), 7)
+
+    for one in (state, successor):
+        gone = set(one.producers)
+        for added in range(3):
+            one.update_in_transaction(PRODUCERS_MAX + 2 + added, 0, 0, 0, added, NOW_MS)
+        assert gone - set(one.producers) == {PRODUCERS_MAX + 1, 3, 1}
 
 
 def test_a_snapshot_brings_open_transactions_back_in_their_order() -> None:

@@ -274,7 +274,7 @@ VERBS = ("send", "arrive", "answer", "receive", "hear_of_another", "ask")
 
 
 @given(st.lists(st.sampled_from(VERBS), max_size=40))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_nobody_is_told_that_we_lead_after_a_follower_heard_of_another(verbs: list[str]) -> None:
     """However slow the way is. And who is not deposed is told so in the end."""
     with some_table() as table:

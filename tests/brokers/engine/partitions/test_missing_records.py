@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.storage import checkpoints
@@ -13,7 +15,9 @@ from tests.brokers.engine.partitions.test_start_offsets import crash, led
 from tests.brokers.engine.partitions.test_table import NOW_MS, opened, produce
 
 
-def follower_after_a_hole(directory: Path, start_offset: int = 0, leader: int = 2, **config: str) -> Partition:
+def follower_after_a_hole(
+    directory: Path, start_offset: int = 0, leader: int = 2, high_watermark: int = 0, **config: str
+) -> Partition:
     """Ten batches in segments of three; of the first segment the last batch is gone."""
     table = led(opened(directory))
     produce(table, "t", 0, size=5_000, times=10)
@@ -28,6 +32,9 @@ def follower_after_a_hole(directory: Path, start_offset: int = 0, leader: int = 
     os.truncate(path, size_bytes)
     if start_offset:
         checkpoints.write_offsets(directory / checkpoints.LOG_START_OFFSETS, {("t", 0): start_offset}, directory)
+
+    if high_watermark:
+        checkpoints.write_offsets(directory / checkpoints.HIGH_WATERMARKS, {("t", 0): high_watermark}, directory)
 
     table = opened(directory)
     found = table.become_follower(
@@ -56,6 +63,17 @@ def test_what_is_missing_below_the_logs_start_is_not_missed(tmp_path: Path) -> N
 
 def test_a_log_that_may_have_been_cleaned_keeps_its_holes(tmp_path: Path) -> None:
     assert follower_after_a_hole(tmp_path, cleanup_policy="compact").log_end_offset == 10
+
+
+def test_a_high_watermark_that_reached_the_disk_before_the_records_ends_at_the_hole(tmp_path: Path) -> None:
+    """It is written every few seconds, records when it is their turn: nothing committed is given up here."""
+    with capture_logs() as said:
+        found = follower_after_a_hole(tmp_path, high_watermark=10)
+    assert (found.high_watermark, found.log_end_offset) == (2, 2)
+    assert [line["event"] for line in said if line["log_level"] == "error"] == ["records_missing"]
+    shutil.rmtree(tmp_path)
+    awaited = follower_after_a_hole(tmp_path, high_watermark=10, leader=-1)
+    assert (awaited.high_watermark, awaited.log_end_offset) == (2, 10)
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact"])

@@ -227,3 +227,16 @@ def test_a_failing_disk_is_a_storage_error_for_everything_on_it(
     assert woken == [1]
     assert list(table.offline_directories) == [tmp_path]
     assert partition.log_end_offset == 3
+
+
+def test_sequences_count_whatever_a_producer_waits_for_and_each_partition_has_its_own(
+    table: PartitionTable, partition: Partition
+) -> None:
+    """IDE-3, IDE-13: that acks=all goes with them is the clients' affair."""
+    other = table.become_leader(partition.topic, 1, TOPIC_ID, 3, {}, now_ms=NOW_MS)
+    for one in (partition, other):
+        for acks, sequence in ((1, 0), (-1, 2)):
+            for _ in range(2):
+                records = batch(2, producer_id=9, producer_epoch=0, base_sequence=sequence)
+                assert produce(one, records, acks=acks).base_offset == sequence
+        assert one.log_end_offset == 4

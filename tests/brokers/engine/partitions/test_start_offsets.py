@@ -130,7 +130,7 @@ STEP = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(steps=st.lists(STEP, max_size=12))
 def test_whatever_happens_the_start_is_the_highest_that_was_answered(steps: list[tuple[str, int]]) -> None:
     """Against two numbers, start and end. What was flushed or is read after a crash of the process is all there."""

@@ -198,7 +198,7 @@ class Model:
             assert set(must) <= set(given)
 
 
-@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+@settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck), database=None)
 @given(steps=st.lists(st.tuples(st.integers(0, 200), st.integers(0, 200)), min_size=30, max_size=80))
 def test_a_partition_agrees_with_the_model_of_its_transactions(steps: list[tuple[int, int]]) -> None:
     home = Path(tempfile.mkdtemp(prefix="transactions", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))

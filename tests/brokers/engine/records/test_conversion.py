@@ -96,6 +96,19 @@ def test_old_readers_get_what_comes_before_zstd() -> None:
         from_batches(zstd + readable, 1, 0)
 
 
+@pytest.mark.parametrize("codec", [NONE, GZIP])
+def test_no_flipped_bit_of_a_stored_batch_reaches_an_old_reader_under_a_good_checksum(codec: int) -> None:
+    good = bytes(build_batch([Record(TIME_MS, b"k", b"good")], codec=codec))
+    stored = build_batch([Record(TIME_MS, b"k", b"good"), Record(TIME_MS, None, b"also")], base_offset=1, codec=codec)
+    for at in range(layout.CRC_AT, len(stored)):
+        damaged = bytearray(stored)
+        damaged[at] ^= 1 << at % 8
+        for magic in (0, 1):
+            with pytest.raises((Malformed, Undecodable)):
+                from_batches(bytes(damaged), magic, 1)
+            assert from_batches(good + bytes(damaged), magic, 0) == from_batches(good, magic, 0)
+
+
 def test_an_answer_does_not_grow_far_beyond_what_was_read() -> None:
     piece = bytes(build_batch([Record(0, None, b"")] * 2_000))
     data = b"".join(bytes(build_batch([Record(0, None, b"")] * 2_000, base_offset=2_000 * at)) for at in range(30))
@@ -176,6 +189,7 @@ def test_no_stored_bytes_make_a_reader_fail_in_another_way(
         length = len(data) - layout.LOG_OVERHEAD_BYTES
         fields = (0, length, 0, layout.MAGIC, 0, codec, 0, time_ms, time_ms, -1, -1, -1, 1)
         layout.HEADER.pack_into(data, 0, *fields)
+        layout.seal(data)
         try:
             from_batches(bytes(data), magic, 0)
         except (Malformed, Undecodable, Oversized):
@@ -185,6 +199,7 @@ def test_no_stored_bytes_make_a_reader_fail_in_another_way(
 def test_times_that_run_over_are_told_as_other_readers_tell_them() -> None:
     data = bytearray(build_batch([Record(0, None, b"a"), Record(5, None, b"b")]))
     layout.HEADER.pack_into(data, 0, *layout.read_header(data)._replace(base_timestamp=2**63 - 2))
+    layout.seal(data)
     assert [m.timestamp_ms for m in read_set(from_batches(bytes(data), 1, 0))] == [2**63 - 2, -(2**63) + 3]
 
 

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from brokers.engine.records import batch as layout
 from brokers.engine.records.builder import Record, build_batch, read_records
-from brokers.engine.records.compression import GZIP, NONE
+from brokers.engine.records.compression import GZIP, NONE, Undecodable
 from brokers.engine.records.pairs import read_pairs
 from brokers.engine.records.walk import Malformed
 
@@ -29,12 +30,23 @@ def test_the_pairs_are_those_of_the_records(written: list[Record], base_offset: 
 
 
 @given(st.lists(records, min_size=1, max_size=3), st.data())
-def test_damaged_records_are_refused_or_read_but_never_past_their_end(
+def test_a_coordinator_reads_nothing_out_of_a_damaged_batch(written: list[Record], data: st.DataObject) -> None:
+    """Or an offset that a group never committed would be told as its own."""
+    batch = build_batch(written)
+    at = data.draw(st.integers(layout.CRC_AT, len(batch) - 1))
+    batch[at] ^= data.draw(st.integers(1, 255))
+    with pytest.raises((Malformed, Undecodable)):
+        read_pairs(bytes(batch))
+
+
+@given(st.lists(records, min_size=1, max_size=3), st.data())
+def test_damaged_records_under_a_good_checksum_are_refused_or_read_but_never_past_their_end(
     written: list[Record], data: st.DataObject
 ) -> None:
     batch = build_batch(written)
     at = data.draw(st.integers(61, len(batch) - 1))
     batch[at] ^= data.draw(st.integers(1, 255))
+    layout.seal(batch)
 
     try:
         found = read_pairs(bytes(batch))
@@ -47,5 +59,6 @@ def test_a_batch_that_ends_too_early_or_too_late_is_refused() -> None:
     batch = build_batch([Record(0, b"k", b"v"), Record(0, b"k", b"w")])
     for count in (1, 3):
         batch[57:61] = count.to_bytes(4, "big")
+        layout.seal(batch)
         with pytest.raises(Malformed):
             read_pairs(bytes(batch))

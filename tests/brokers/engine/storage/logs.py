@@ -39,6 +39,7 @@ def reopen(
 def append(log: Log, records: list[Record], *, epoch: int = 0, codec: int = 0) -> int:
     """Appends the records as one batch; answers the base offset."""
     data = memoryview(build_batch(records, codec=codec))
+    log.epochs.assign(epoch, log.log_end_offset)
     return log.append(data, len(records) - 1, max(r.timestamp_ms for r in records), epoch, NOW_MS)
 
 

@@ -124,7 +124,7 @@ class Modelled:
         where = (str(self.directory), self.directory.parent, "t", 0, FILES, CONFIG)
         self.log, report = load_log(
             *where,
-            recovery_point=self.recovery_point,
+            recovery_point=len(self.records) if is_clean else self.recovery_point,
             start_offset=self.start,
             clean=is_clean,
             now_ms=NOW_MS,
@@ -153,7 +153,7 @@ class Modelled:
             segment.file.close()
 
 
-@settings(max_examples=EXAMPLES_WANTED, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+@settings(max_examples=EXAMPLES_WANTED, suppress_health_check=list(HealthCheck), database=None)
 @given(st.binary(min_size=4, max_size=2 * STEPS_MAX))
 def test_any_run_of_a_log_equals_a_list(program: bytes) -> None:
     note(program.hex(" ", 2))

@@ -57,7 +57,7 @@ def test_a_flipped_bit_in_the_tail_ends_the_log_before_that_batch(tmp_path: Path
         assert len(read_all(again)) == 3
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(1, 8), st.integers(0, 200)), min_size=1, max_size=25), st.data())
 def test_a_file_cut_anywhere_leaves_a_prefix(shape: list[tuple[int, int]], data: st.DataObject) -> None:
     """Cuts any segment at any byte: what lies before the damage survives, offsets stay monotone."""

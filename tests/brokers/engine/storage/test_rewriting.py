@@ -91,7 +91,7 @@ def segments(draw: st.DrawFn) -> tuple[int, list[tuple[int, Stored]]]:
 
 
 @given(given_=segments(), clean=st.booleans())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_offsets_times_keys_and_values_stay(tmp_path_factory: Any, given_: Any, clean: bool) -> None:
     root = tmp_path_factory.mktemp("log")
     magic, content = given_

@@ -58,7 +58,7 @@ def test_an_entry_stays_for_the_run_that_takes_the_data_and_goes_with_the_next(t
     assert kept == [b"1", b"2"]
 
     log.close()
-    again, _ = reopen(tmp_path / "t-0", clean=True, recovery_point=6)
+    again, _ = reopen(tmp_path / "t-0", clean=True, recovery_point=7)
     assert (listed(again), again.has_aborts) == (listed(log), True)
 
     clean(again, now_ms=NOW_MS, first_dirty=6)

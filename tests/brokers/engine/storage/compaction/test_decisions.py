@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from brokers.engine.errors import SettingsWrong
@@ -34,7 +34,6 @@ def test_an_entry_of_the_offset_map_takes_24_bytes() -> None:
     assert int(slots_of(128 * 1024**2) * 0.9) == 5_033_164
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(st.binary(max_size=3) | st.binary(min_size=64, max_size=65), st.integers(0, 2**62)), max_size=80
@@ -60,7 +59,6 @@ def test_the_offset_map_is_a_dictionary_until_it_is_full(
     assert sorted(offsets.offsets()) == sorted(expected.values())
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 9), st.integers(1, 3)), min_size=1, max_size=60),
     st.integers(0, 40),
@@ -89,7 +87,6 @@ def test_a_batch_is_passed_over_only_if_nothing_in_it_lives(
     assert found.any_of(end, end + 5), "what was not mapped stays"
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(

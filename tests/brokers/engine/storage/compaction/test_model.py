@@ -223,6 +223,4 @@ class CompactedLog(RuleBasedStateMachine):
 
 
 TestCompactedLog = CompactedLog.TestCase
-TestCompactedLog.settings = settings(
-    max_examples=150, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
-)
+TestCompactedLog.settings = settings(max_examples=150, stateful_step_count=30, suppress_health_check=list(HealthCheck))
