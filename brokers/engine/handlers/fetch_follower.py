@@ -192,7 +192,8 @@ def _read(engine: Engine, fetches: FollowerSession, limit_bytes: int, wait: bool
             is_throttled = partition.config.leader_throttled is not None and _is_throttled(engine, fetches, partition)
             if is_throttled and _is_held_back(engine, fetches, line):
                 continue
-            length = _read_records(reading, fetches, line, partition, remaining, wait)
+            room_bytes = min(remaining, engine.replication_throttle.chunk_bytes) if is_throttled else remaining
+            length = _read_records(reading, fetches, line, partition, room_bytes, is_throttled, wait)
             if length < 0:
                 break
             remaining -= length
@@ -204,14 +205,20 @@ def _read(engine: Engine, fetches: FollowerSession, limit_bytes: int, wait: bool
 
 
 def _read_records(
-    reading: Round, fetches: FollowerSession, line: FollowedLine, partition: Partition, room_bytes: int, wait: bool
+    reading: Round,
+    fetches: FollowerSession,
+    line: FollowedLine,
+    partition: Partition,
+    room_bytes: int,
+    one_batch: bool,
+    wait: bool,
 ) -> int:
-    """Bytes read, -1 if there is no room for the next batch."""
+    """Bytes read, -1 if there is no room for the next batch. `one_batch`: there always is."""
     index, leader_epoch, offset, _, _, bytes_max = line.wanted
     code, high_watermark, stable_offset, start_offset, records, cold = partition.read(
         offset,
         bytes_max if bytes_max < room_bytes else room_bytes,
-        min_one_batch=not reading.has_records,
+        min_one_batch=one_batch or not reading.has_records,
         isolation=LOG_END,
         current_leader_epoch=leader_epoch if leader_epoch >= 0 else NO_EPOCH,
         wait=wait,

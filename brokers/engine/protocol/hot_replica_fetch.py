@@ -22,8 +22,8 @@ NO_OFFSET: Final = -1
 # What one answer may list; a broker asks for as many partitions as it follows.
 PARTITIONS_MAX: Final = 1_000_000
 
-# Topic id, partition, leader epoch, offset to fetch from, epoch of the last batch held, log start offset.
-WantedLine = tuple[bytes, int, int, int, int, int]
+# Topic id, partition, leader epoch, offset to fetch from, epoch of the last batch held, log start offset, most bytes.
+WantedLine = tuple[bytes, int, int, int, int, int, int]
 # Topic id, partition.
 ForgottenLine = tuple[bytes, int]
 # Topic id, partition, error, high watermark, log start offset, diverging epoch and its end offset (-1: none), where
@@ -75,11 +75,9 @@ class ReplicaFetchEncoder:
         replica_epoch: int,
         min_bytes: int,
         response_bytes_max: int,
-        partition_bytes_max: int,
     ) -> None:
         name = client_id.encode()
         self._name_bytes = len(name)
-        self._partition_bytes_max = partition_bytes_max
         self._name = name + _NO_TAGS
         self._min_bytes = min_bytes
         self._response_bytes_max = response_bytes_max
@@ -98,12 +96,10 @@ class ReplicaFetchEncoder:
     ) -> bytes:
         """A whole request frame. Neighbouring lines of one topic are written as one topic."""
         if len(lines) == 1:
-            topic_id, index, epoch, offset, last_epoch, start_offset = lines[0]
-            wanted = _ONE_WANTED.pack(
-                2, topic_id, 2, index, epoch, offset, last_epoch, start_offset, self._partition_bytes_max
-            )
+            topic_id, index, epoch, offset, last_epoch, start_offset, bytes_max = lines[0]
+            wanted = _ONE_WANTED.pack(2, topic_id, 2, index, epoch, offset, last_epoch, start_offset, bytes_max)
         else:
-            wanted = self._topics(lines)
+            wanted = _topics(lines)
         body = b"".join(
             (
                 self._name,
@@ -116,22 +112,23 @@ class ReplicaFetchEncoder:
         size_bytes = _START.size - _INT.size + len(body)
         return _START.pack(size_bytes, API_KEY, VERSION, correlation_id, self._name_bytes) + body
 
-    def _topics(self, lines: Sequence[WantedLine]) -> bytes:
-        pieces: list[bytes] = []
-        count = 0
-        at = 0
-        while at < len(lines):
-            topic_id = lines[at][0]
-            until = at + 1
-            while until < len(lines) and lines[until][0] == topic_id:
-                until += 1
-            pieces.append(topic_id + encode_unsigned(until - at + 1))
-            for _, index, epoch, offset, last_epoch, start_offset in lines[at:until]:
-                pieces.append(_WANTED.pack(index, epoch, offset, last_epoch, start_offset, self._partition_bytes_max))
-            pieces.append(_NO_TAGS)
-            count += 1
-            at = until
-        return encode_unsigned(count + 1) + b"".join(pieces)
+
+def _topics(lines: Sequence[WantedLine]) -> bytes:
+    pieces: list[bytes] = []
+    count = 0
+    at = 0
+    while at < len(lines):
+        topic_id = lines[at][0]
+        until = at + 1
+        while until < len(lines) and lines[until][0] == topic_id:
+            until += 1
+        pieces.append(topic_id + encode_unsigned(until - at + 1))
+        for _, index, epoch, offset, last_epoch, start_offset, bytes_max in lines[at:until]:
+            pieces.append(_WANTED.pack(index, epoch, offset, last_epoch, start_offset, bytes_max))
+        pieces.append(_NO_TAGS)
+        count += 1
+        at = until
+    return encode_unsigned(count + 1) + b"".join(pieces)
 
 
 def _forgotten(lines: Sequence[ForgottenLine]) -> bytes:

@@ -18,6 +18,9 @@ RETRY_MS_FIRST: Final = 25
 # `replica.fetch.backoff.ms`
 RETRY_MS_MAX: Final = 1_000
 
+# `replica.fetch.max.bytes`
+PARTITION_BYTES_MAX: Final = 1_048_576
+
 NO_SESSION: Final = 0
 FIRST_EPOCH: Final = 0
 _EPOCH_MAX: Final = 2**31 - 1
@@ -59,7 +62,7 @@ class Followed:
             return UNKNOWN
         return max(0, self.leader_high_watermark - self.partition.log_end_offset)
 
-    def wanted(self) -> WantedLine:
+    def wanted(self, bytes_max: int) -> WantedLine:
         partition = self.partition
         log = partition.log
         self.asked = (
@@ -70,6 +73,7 @@ class Followed:
             log.epochs.latest,
             # What a crash would undo is not deleted yet (LOG-46).
             log.kept_start_offset,
+            bytes_max,
         )
         return self.asked
 
@@ -90,10 +94,17 @@ class Round(NamedTuple):
 class FetchPlan:
     """Of one leader. Invariant: what is `followed` is either active or waits for its time."""
 
-    def __init__(self, held_back_ms: Callable[[Followed], int] = lambda followed: 0) -> None:
-        """`held_back_ms` says for how long one is not to be asked for although its time has come (QUO-61)."""
+    def __init__(
+        self,
+        held_back_ms: Callable[[Followed], int] = lambda followed: 0,
+        bytes_max: Callable[[Followed], int] = lambda followed: PARTITION_BYTES_MAX,
+    ) -> None:
+        """`held_back_ms` says for how long one is not to be asked for although its time has come, `bytes_max` how much
+        to ask for of one that may be throttled (QUO-61).
+        """
         self.followed: dict[Key, Followed] = {}
         self._held_back_ms = held_back_ms
+        self._bytes_max = bytes_max
         self._active: dict[Key, Followed] = {}
         self._retries: list[tuple[int, int, Followed]] = []
         self._retries_made = 0
@@ -157,14 +168,14 @@ class FetchPlan:
             return None
         self._has_news = False
         if self._session_id == NO_SESSION:
-            lines = [followed.wanted() for followed in self._active.values()]
+            lines = [self._wanted(followed) for followed in self._active.values()]
             self._held = set(self._active)
             self._changed.clear()
             self._gone.clear()
             return Round(NO_SESSION, FIRST_EPOCH, lines, [])
         lines = []
         if self._changed:
-            lines = [followed.wanted() for followed in self._changed.values()]
+            lines = [self._wanted(followed) for followed in self._changed.values()]
             self._held.update(self._changed)
             self._changed = {}
         forgotten: list[ForgottenLine] = []
@@ -175,6 +186,10 @@ class FetchPlan:
         epoch = self._session_epoch
         self._session_epoch = next_epoch(epoch)
         return Round(self._session_id, epoch, lines, forgotten)
+
+    def _wanted(self, followed: Followed) -> WantedLine:
+        may_be_throttled = followed.partition.config.follower_throttled is not None
+        return followed.wanted(self._bytes_max(followed) if may_be_throttled else PARTITION_BYTES_MAX)
 
     def has_news(self, now_ms: int) -> bool:
         """Whether something is to be asked for that no request under way asks for. A request that is sent for it names

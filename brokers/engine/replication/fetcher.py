@@ -13,13 +13,14 @@ from typing import Final, NamedTuple
 import structlog
 
 from brokers.engine.cluster.image import BrokerInfo
-from brokers.engine.partitions.following import CorruptFetch, LeftBehind
+from brokers.engine.partitions.following import CorruptFetch, LeftBehind, has_holes
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.protocol.errors import ErrorCode, MalformedRequest
 from brokers.engine.protocol.hot_replica_fetch import FetchedLine, ReplicaFetchEncoder, decode_replica_fetch
 from brokers.engine.replication.fetch_plan import FIRST_EPOCH, FetchPlan, Followed, Key, retry_delay_ms
 from brokers.engine.replication.kept_starts import KeptStarts
 from brokers.engine.replication.offsets_query import OffsetsQuery
+from brokers.engine.replication.pace import Pace
 from brokers.engine.replication.ports import Link, Timer
 from brokers.engine.replication.surroundings import Surroundings
 from brokers.engine.replication.truncation import UNDEFINED, truncation_offset
@@ -59,7 +60,8 @@ class Fetcher:
 
     def __init__(self, leader: int, world: Surroundings) -> None:
         self.leader = leader
-        self.plan = FetchPlan(self._held_back_ms)
+        self._pace = Pace(world)
+        self.plan = FetchPlan(self._pace.held_back_ms, self._pace.bytes_max)
         self._starts = KeptStarts(world.keep_starts, self.plan, self._wake_soon)
         self.error = "not connected"
         self._world = world
@@ -300,7 +302,7 @@ class Fetcher:
                 if base_offset < partition.log.log_end_offset:
                     self.plan.moved(followed)  # asked for before the answer that brought the same
                     return
-            start_before = partition.log.log_start_offset
+            start_before, end_before = partition.log.log_start_offset, partition.log.log_end_offset
             count = partition.append_fetched(buffer[first:last], high_watermark, start_offset, now_ms)
         except LeftBehind:
             # Nothing here is worth keeping, as if the log ended before the leader's begins.
@@ -313,35 +315,17 @@ class Fetcher:
         except StorageFailed as failure:
             self._lost_its_disk(followed, failure)
             return
+        if count and partition.config.compaction is not None and has_holes(buffer[first : first + count], end_before):
+            self._world.table.note_holes(partition)
         followed.leader_high_watermark = high_watermark
         if count or partition.log.log_start_offset != start_before:
             self.plan.moved(followed)
             self._starts.see_to(followed)
             if count and partition.config.follower_throttled is not None:
-                self._charge(followed, count)
-
-    def _charge(self, followed: Followed, count: int) -> None:
-        """A throttled partition is left out while more came than is allowed (QUO-61)."""
-        if self._is_throttled(followed):
-            now_ms = self._world.clock.monotonic_ms()
-            self._world.throttle.record(count, now_ms)
-            delay_ms = self._held_back_ms(followed)
-            if delay_ms:
-                self.plan.hold_back(followed, now_ms + delay_ms)
-
-    def _held_back_ms(self, followed: Followed) -> int:
-        # Who is in sync is never held up: clients wait for it.
-        if not self._is_throttled(followed) or self._world.broker_id in followed.partition.isr:
-            return 0
-        return self._world.throttle.delay_ms(self._world.clock.monotonic_ms())
-
-    def _is_throttled(self, followed: Followed) -> bool:
-        throttled = followed.partition.config.follower_throttled
-        return (
-            throttled is not None
-            and self._world.throttle.is_limited
-            and throttled.holds(followed.partition.index, self._world.broker_id)
-        )
+                # It is left out while more came than is allowed (QUO-61).
+                delay_ms = self._pace.came(followed, count)
+                if delay_ms:
+                    self.plan.hold_back(followed, self._world.clock.monotonic_ms() + delay_ms)
 
     def _truncate(self, followed: Followed, leader_epoch: int, leader_end_offset: int, now_ms: int) -> None:
         partition = followed.partition

@@ -13,9 +13,8 @@ from brokers.engine.replication.kept_starts import KeepStarts
 from brokers.engine.replication.ports import CallLater, Connect
 from brokers.engine.throttling.replication import ReplicationThrottle
 
-# `replica.fetch.min.bytes`, `replica.fetch.max.bytes`, `replica.fetch.response.max.bytes`
+# `replica.fetch.min.bytes`, `replica.fetch.response.max.bytes`
 BYTES_MIN: Final = 1
-PARTITION_BYTES_MAX: Final = 1_048_576
 RESPONSE_BYTES_MAX: Final = 10_485_760
 
 
@@ -44,5 +43,4 @@ class Surroundings:
             replica_epoch=broker_epoch,
             min_bytes=BYTES_MIN,
             response_bytes_max=RESPONSE_BYTES_MAX,
-            partition_bytes_max=PARTITION_BYTES_MAX,
         )

@@ -2,6 +2,9 @@
 
 A leader answers such a replica with nothing, a follower leaves it out of its requests, for as long as more was copied
 than the limit allows. Only bytes of throttled replicas count, so that what keeps up with its leader is never held up.
+
+Batches are copied whole and may be larger than what a low limit allows in all the windows together. What was copied
+too much is owed until it is paid for by waiting, also when its window is long past.
 """
 
 from __future__ import annotations
@@ -14,6 +17,8 @@ WINDOWS: Final = 11
 UNLIMITED: Final = 2**63 - 1
 # Nobody is told to come back later than this: by then the rate may be another.
 DELAY_MS_MAX: Final = 1_000
+# What one replica may be given in one go; a larger batch is given alone.
+CHUNKS_PER_S: Final = 2
 
 
 class ReplicationThrottle:
@@ -21,31 +26,60 @@ class ReplicationThrottle:
     (QUO-62).
     """
 
-    __slots__ = ("_samples", "_total", "limit_bytes_per_s")
+    __slots__ = ("_limit", "_owed", "_samples", "_total")
 
     def __init__(self, limit_bytes_per_s: int = UNLIMITED) -> None:
-        self.limit_bytes_per_s = limit_bytes_per_s
-        # Start of each window, and the bytes in it.
+        self._limit = limit_bytes_per_s
+        # Start of each window, the bytes in it, and how many of them are owed until they are paid for.
         self._samples: deque[list[int]] = deque()
         self._total = 0
+        # Of windows before the oldest sample.
+        self._owed = 0
+
+    @property
+    def limit_bytes_per_s(self) -> int:
+        return self._limit
+
+    @limit_bytes_per_s.setter
+    def limit_bytes_per_s(self, limit: int) -> None:
+        """What lies in the windows counts against another limit at once (QUO-7). What is owed for longer takes no
+        longer to pay for than it did: a lower limit does not make hours of the seconds before it.
+        """
+        before, self._limit = self._limit, limit
+        if limit < before:
+            self._owed = self._owed * limit // before
+            for sample in self._samples:
+                sample[2] = sample[2] * limit // before
 
     @property
     def is_limited(self) -> bool:
-        return self.limit_bytes_per_s < UNLIMITED
+        return self._limit < UNLIMITED
+
+    @property
+    def chunk_bytes(self) -> int:
+        """How much of one replica to copy in one go."""
+        return max(1, self._limit // CHUNKS_PER_S)
 
     def record(self, count: int, now_ms: int) -> None:
         """`count` bytes of throttled replicas were copied."""
         samples = self._samples
         if not samples or now_ms - samples[-1][0] >= WINDOW_MS:
-            samples.append([now_ms, 0])
-        samples[-1][1] += count
+            samples.append([now_ms, 0, 0])
+        newest = samples[-1]
+        newest[1] += count
+        newest[2] += count
         self._total += count
         self._purge(now_ms)
 
     def _purge(self, now_ms: int) -> None:
         samples = self._samples
         while samples and now_ms - samples[0][0] >= WINDOWS * WINDOW_MS:
-            self._total -= samples.popleft()[1]
+            began_ms, count, owed = samples.popleft()
+            self._total -= count
+            until_ms = samples[0][0] if samples else now_ms
+            self._owed = max(0, self._owed + owed - self._limit * (until_ms - began_ms) // 1_000)
+            if self._owed and not samples:
+                samples.append([now_ms, 0, 0])
 
     def delay_ms(self, now_ms: int) -> int:
         """How long to copy nothing more; 0 while the rate is within the limit."""
@@ -53,7 +87,7 @@ class ReplicationThrottle:
         if not self._samples or not self.is_limited:
             return 0
         elapsed_ms = max(now_ms - self._samples[0][0], WINDOW_MS)
-        excess_ms = -(-self._total * 1_000 // max(self.limit_bytes_per_s, 1)) - elapsed_ms
+        excess_ms = -(-(self._total + self._owed) * 1_000 // max(self._limit, 1)) - elapsed_ms
         return min(excess_ms, DELAY_MS_MAX) if excess_ms > 0 else 0
 
     def is_exceeded(self, now_ms: int) -> bool:

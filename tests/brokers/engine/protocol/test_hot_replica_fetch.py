@@ -34,11 +34,11 @@ from .strategies import messages
 INT32 = st.integers(-(1 << 31), (1 << 31) - 1)
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 TOPIC_IDS = st.one_of(st.sampled_from([b"a" * 16, b"b" * 16]), st.binary(min_size=16, max_size=16))
-WANTED = st.lists(st.tuples(TOPIC_IDS, INT32, INT32, INT64, INT32, INT64), max_size=6)
+WANTED = st.lists(st.tuples(TOPIC_IDS, INT32, INT32, INT64, INT32, INT64, INT32), max_size=6)
 FORGOTTEN = st.dictionaries(TOPIC_IDS, st.lists(INT32, min_size=1, max_size=3), max_size=3)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(INT32, INT32, INT32, WANTED, FORGOTTEN, st.text(max_size=20), INT32, INT64)
 def test_a_request_is_written_in_the_bytes_of_the_compiled_codec(
     correlation_id: int,
@@ -68,9 +68,9 @@ def test_a_request_is_written_in_the_bytes_of_the_compiled_codec(
                         fetch_offset=offset,
                         last_fetched_epoch=last_epoch,
                         log_start_offset=start_offset,
-                        partition_max_bytes=1_048_576,
+                        partition_max_bytes=bytes_max,
                     )
-                    for _, index, epoch, offset, last_epoch, start_offset in of_topic
+                    for _, index, epoch, offset, last_epoch, start_offset, bytes_max in of_topic
                 ],
             )
             for topic_id, of_topic in groupby(lines, key=lambda line: line[0])
@@ -90,13 +90,12 @@ def test_a_request_is_written_in_the_bytes_of_the_compiled_codec(
         replica_epoch=replica_epoch,
         min_bytes=1,
         response_bytes_max=10_485_760,
-        partition_bytes_max=1_048_576,
     )
     flat = [(topic_id, index) for topic_id, indexes in forgotten.items() for index in indexes]
     assert encoder.encode(correlation_id, 500, session_id, session_epoch, lines, flat) == expected
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(messages(FetchResponse, VERSION), INT32)
 def test_an_answer_is_read_as_the_compiled_codec_reads_it(response: Any, correlation_id: int) -> None:
     body = codec.encode_response(ApiKey.FETCH, VERSION, response)
@@ -128,7 +127,7 @@ def test_tagged_fields_in_the_header_are_passed_over() -> None:
     assert decode_replica_fetch(frame, 0, len(frame)) == FetchedFrame(5, 7, 70, 9, [])
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(messages(FetchResponse, VERSION), st.data())
 def test_a_cut_answer_is_malformed_and_nothing_worse(response: Any, data: st.DataObject) -> None:
     frame = encode_response_frame(ApiKey.FETCH, VERSION, 1, codec.encode_response(ApiKey.FETCH, VERSION, response))[4:]
@@ -137,7 +136,7 @@ def test_a_cut_answer_is_malformed_and_nothing_worse(response: Any, data: st.Dat
         decode_replica_fetch(frame[:cut], 0, cut)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(messages(FetchResponse, VERSION), st.data())
 def test_a_changed_byte_is_read_or_malformed_and_points_into_the_frame(response: Any, data: st.DataObject) -> None:
     frame = bytearray(

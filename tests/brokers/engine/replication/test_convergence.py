@@ -296,5 +296,5 @@ class Convergence(RuleBasedStateMachine):
 
 TestConvergence = Convergence.TestCase
 TestConvergence.settings = settings(
-    max_examples=EXAMPLES, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=EXAMPLES, stateful_step_count=30, suppress_health_check=list(HealthCheck)
 )

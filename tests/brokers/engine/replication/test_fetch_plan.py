@@ -72,7 +72,7 @@ class PlanAndLeader(RuleBasedStateMachine):
         else:
             assert wanted.session_epoch == self.session_epoch, "the leader would refuse this epoch"
         self.session_epoch = next_epoch(wanted.session_epoch)
-        for topic_id, index, _, offset, _, _ in wanted.lines:
+        for topic_id, index, _, offset, _, _, _ in wanted.lines:
             assert (topic_id, index) not in wanted.forgotten
             self.session[index] = offset
         for _, index in wanted.forgotten:
@@ -126,7 +126,7 @@ class PlanAndLeader(RuleBasedStateMachine):
 
 
 TestPlanAndLeader = PlanAndLeader.TestCase
-TestPlanAndLeader.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestPlanAndLeader.settings = settings(max_examples=60, stateful_step_count=40)
 
 
 def test_full_requests_begin_with_whoever_was_not_served_last() -> None:

@@ -15,6 +15,7 @@ from brokers.engine.protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from brokers.engine.replication.fetcher import ANSWER_MS_MAX
+from brokers.engine.storage import checkpoints
 
 from .stepped_world import LEADER, ME, MY_EPOCH, TOPIC_ID, SteppedWorld, batches, broker_info, fetched, line
 
@@ -333,6 +334,40 @@ def test_a_throttled_partition_is_left_out_while_too_much_came_and_the_others_ar
     assert link.asked() == []
     world.pass_ms(20)
     assert [asked[0] for _, _, _, request in link.sent for asked in _lines(request)] == [0]
+    world.fetchers.close()
+    world.table.close()
+
+
+def test_holes_that_are_followed_are_known_before_the_leader_hears_of_what_lies_behind_them(tmp_path: Path) -> None:
+    """LOG-36: a crash would otherwise take what this replica is in sync with by then."""
+    world = SteppedWorld(tmp_path)
+    partition = world.follow(0, cleanup_policy="compact")
+    link = world.come_up(SESSION)
+    link.answer(fetched(line(0, batches(0, 3)), session_id=SESSION))
+    flush = world.table.plan_flush()
+    flush.run()
+    flush.finish()
+    link.answer(fetched(line(0, batches(7, 3)), session_id=SESSION))
+    assert link.asked() == [(0, 5, 10, 5)]
+    assert partition.log.recovery_point == 3
+    root = partition.log.root
+    assert checkpoints.read_offsets(root / checkpoints.RECOVERY_POINTS, root) == {}
+    world.fetchers.close()
+    world.table.close()
+
+
+def test_of_a_throttled_partition_no_more_is_asked_for_than_half_a_second_allows(tmp_path: Path) -> None:
+    """QUO-61: so that a low rate holds over seconds as well; whoever is in sync, or not throttled, asks as always."""
+    world = SteppedWorld(tmp_path, limit_bytes_per_s=20_000)
+    world.follow(0, follower_replication_throttled_replicas=f"0:{ME}")
+    world.follow(1, follower_replication_throttled_replicas=f"0:{ME}")
+    arrived = world.follow(2, follower_replication_throttled_replicas="*")
+    arrived.isr = (LEADER, ME)
+    world.pass_ms(0)
+    world.link.owner.on_up()
+    topics = world.link.request.topics
+    asked_for = {line.partition: line.partition_max_bytes for topic in topics for line in topic.partitions}
+    assert asked_for == {0: 10_000, 1: 1 << 20, 2: 1 << 20}
     world.fetchers.close()
     world.table.close()
 

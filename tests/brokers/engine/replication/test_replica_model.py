@@ -122,7 +122,6 @@ def test_nothing_acknowledged_is_lost_whatever_happens_to_replicas() -> None:
         settings=settings(
             max_examples=EXAMPLES,
             stateful_step_count=60,
-            deadline=None,
             suppress_health_check=list(HealthCheck),
             phases=(Phase.generate,) if os.environ.get("PENSTOCK_REPLICA_NO_SHRINKING") else tuple(Phase),
         ),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from brokers.engine.partitions.throttled_replicas import is_list_of_replicas, parse
 from brokers.engine.throttling.replication import DELAY_MS_MAX, UNLIMITED, ReplicationThrottle
 
 MB = 1_000_000
+HALF_MINUTE_MS = 30_000
+# What followers ask for of one partition.
+CHUNK_BYTES_MAX = 1 << 20
 
 
 def test_a_burst_is_waited_off_at_the_limit() -> None:
@@ -29,10 +32,45 @@ def test_a_first_window_that_is_not_full_counts_as_a_whole_one() -> None:
     assert throttle.is_exceeded(5_010)
 
 
-def test_what_was_copied_long_ago_does_not_count() -> None:
-    throttle = ReplicationThrottle(1_000)
-    throttle.record(50 * MB, 0)
-    assert throttle.is_exceeded(10_999)
+def test_a_quiet_time_is_not_saved_up_for_longer_than_the_windows() -> None:
+    throttle = ReplicationThrottle(1 * MB)
+    throttle.record(1, 0)
+    throttle.record(11 * MB, 11_000)
+    assert throttle.is_exceeded(21_000)
+    assert not throttle.is_exceeded(22_000)
+
+
+def test_a_batch_larger_than_all_windows_allow_is_paid_for_to_the_end() -> None:
+    """A megabyte at 10 kB/s takes its 100 seconds, not those 11 that the rate is measured over."""
+    throttle = ReplicationThrottle(10_000)
+    throttle.record(1 * MB, 0)
+    assert all(throttle.is_exceeded(now_ms) for now_ms in range(0, 99_000, 500))
+    assert not throttle.is_exceeded(100_000)
+
+
+def test_a_higher_limit_is_in_force_at_once() -> None:
+    throttle = ReplicationThrottle(10_000)
+    throttle.record(1 * MB, 0)
+    assert throttle.is_exceeded(30_000)
+    throttle.limit_bytes_per_s = 10 * MB
+    assert not throttle.is_exceeded(30_000)
+
+
+def test_a_lower_limit_counts_what_is_in_the_windows_and_makes_no_hours_of_it() -> None:
+    """QUO-7: the windows' bytes against the limit of now; behind them nothing takes longer than it would have."""
+    throttle = ReplicationThrottle(100 * MB)
+    for second in range(10):
+        throttle.record(100 * MB, second * 1_000)
+    throttle.limit_bytes_per_s = 10_000
+    assert throttle.is_exceeded(10_000)
+    assert throttle.is_exceeded(19_000)
+    assert not throttle.is_exceeded(21_000)
+
+
+def test_copied_while_there_was_no_limit_is_owed_to_nobody() -> None:
+    throttle = ReplicationThrottle()
+    throttle.record(1_000 * MB, 0)
+    throttle.limit_bytes_per_s = 10_000
     assert not throttle.is_exceeded(11_000)
 
 
@@ -52,7 +90,35 @@ def test_whoever_waits_as_told_stays_at_the_limit(limit: int, pieces: list[int])
         throttle.record(piece, now_ms)
         copied += piece
         # One piece may begin while the rate is within the limit; a window of grace is QUO-62's.
-        assert copied - piece <= limit * (now_ms + 2_000) / 1_000 + MB * (now_ms // 11_000 + 1)
+        assert copied - piece <= limit * (now_ms + 1_000) / 1_000 + 1
+
+
+@given(
+    st.sampled_from([10_000, 33_000, 95_000, 250_000, 1 * MB, 7 * MB, 100 * MB]),
+    st.integers(100, 1 * MB),
+    st.lists(st.integers(0, 40), min_size=1, max_size=8),
+)
+@settings(max_examples=60)
+def test_the_mean_over_any_half_minute_is_the_limit(limit: int, batch: int, pauses_ms: list[int]) -> None:
+    """QUO-62, for who has always more to copy, batch by batch in chunks, and looks a little later than it was told."""
+    throttle = ReplicationThrottle(limit)
+    chunk = max(batch, min(CHUNK_BYTES_MAX, throttle.chunk_bytes) // batch * batch)
+    now_ms, copied = 0, [(0, 0)]
+    while now_ms < 3 * HALF_MINUTE_MS:
+        while delay_ms := throttle.delay_ms(now_ms):
+            now_ms += delay_ms + pauses_ms[len(copied) % len(pauses_ms)]
+        throttle.record(chunk, now_ms)
+        copied.append((now_ms, chunk))
+    # A window's grace at the begin, and what was given in one go at the end.
+    most = limit * (HALF_MINUTE_MS + 1_000) / 1_000 + chunk + 1
+    since, inside = 0, 0
+    for at_ms, count in copied:
+        inside += count
+        while copied[since][0] <= at_ms - HALF_MINUTE_MS:
+            inside -= copied[since][1]
+            since += 1
+        assert inside <= most
+    assert sum(count for _, count in copied) >= 0.95 * limit * now_ms / 1_000 - chunk
 
 
 def test_the_list_of_throttled_replicas_is_read_as_kafka_writes_it() -> None:
