@@ -218,6 +218,10 @@ class Broker:
         )
         for topic, partition, reason in report.refused:
             log.error("log_not_opened", topic=topic, partition=partition, reason=reason)
+        for topic, partition, damage in report.damages:
+            log.warning("log_damage_found", topic=topic, partition=partition, **damage._asdict())
+        for path, reason in report.unreadable.items():
+            log.error("checkpoint_unreadable", file=path, reason=reason)
         self.metering.keep()
         dynamic.plug(self.dynamic, self.engine, self.replication, self.controller)
         try:

@@ -15,7 +15,12 @@ from brokers.engine.coordinators.runtime import Loop, Runtime
 from brokers.engine.coordinators.ticket import Ticket
 from brokers.engine.coordinators.transactions.machine import TransactionMachine
 from brokers.engine.coordinators.transactions.metadata import Partition
-from brokers.engine.coordinators.transactions.replies import SendMarkers, coordinator_error
+from brokers.engine.coordinators.transactions.replies import (
+    NO_COORDINATOR,
+    SendMarkers,
+    Verified,
+    coordinator_error,
+)
 from brokers.engine.handlers import markers
 from brokers.engine.handlers.context import Engine
 from brokers.engine.handlers.coordinating import ask
@@ -36,6 +41,7 @@ TRIM_INTERVAL_S: Final = 1.0
 # A producer waits for this with its batch in hand.
 VERIFY_TIMEOUT_MS: Final = 5_000
 _VERIFY_VERSION: Final = 5
+_DEPOSED: Final = int(ErrorCode.NOT_COORDINATOR)
 
 
 class Transactions:
@@ -127,10 +133,27 @@ class Transactions:
     async def verify(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[Partition]
     ) -> dict[Partition, int]:
-        """`handlers.context.VerifyTransaction`: asks whoever coordinates the id."""
+        """`handlers.context.VerifyTransaction`: asks whoever coordinates the id, by what is known here or there."""
+        verified = await self._verified(transactional_id, producer_id, producer_epoch, partitions)
+        # A marker tells who wrote it. If that was a later coordinator than the one that answered, the transaction is
+        # over, and nobody would ever end it on this partition again (decision 76).
+        return {
+            place: _DEPOSED if code == ErrorCode.NONE and self._was_told_later(place, producer_id, verified) else code
+            for place, code in verified.codes.items()
+        }
+
+    def _was_told_later(self, place: Partition, producer_id: int, verified: Verified) -> bool:
+        partition = self._engine.table.get(*place)
+        if partition is None or verified.coordinator_epoch == NO_COORDINATOR:
+            return False
+        return partition.log.producers.coordinator_epoch_of(producer_id) > verified.coordinator_epoch
+
+    async def _verified(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[Partition]
+    ) -> Verified:
         leader = coordinator_of(self._engine, TRANSACTION, transactional_id)
         if leader == NO_LEADER:
-            return dict.fromkeys(partitions, int(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+            return Verified(dict.fromkeys(partitions, int(ErrorCode.COORDINATOR_NOT_AVAILABLE)))
         if leader == self._engine.broker_id:
             return await self._verify_here(transactional_id, producer_id, producer_epoch, partitions)
         request = _request(transactional_id, producer_id, producer_epoch, partitions)
@@ -139,20 +162,20 @@ class Transactions:
                 leader, ApiKey.ADD_PARTITIONS_TO_TXN, _VERIFY_VERSION, request, VERIFY_TIMEOUT_MS
             )
         except PeerUnavailable:
-            return dict.fromkeys(partitions, int(ErrorCode.NETWORK_EXCEPTION))
-        return _codes(response, partitions)
+            return Verified(dict.fromkeys(partitions, int(ErrorCode.NETWORK_EXCEPTION)))
+        return _read(response, partitions)
 
     async def _verify_here(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[Partition]
-    ) -> dict[Partition, int]:
+    ) -> Verified:
         def operation(machine: Any, _now: object, _ticket: object) -> Any:
             return machine.verify_partitions(transactional_id, producer_id, producer_epoch, partitions)
 
-        def failed(code: int) -> dict[Partition, int]:
-            return dict.fromkeys(partitions, coordinator_error(code))
+        def failed(code: int) -> Verified:
+            return Verified(dict.fromkeys(partitions, coordinator_error(code)))
 
         reply = ask(self._engine, self.runtime, transactional_id, operation, failed)
-        verified: dict[Partition, int] = await reply if isawaitable(reply) else reply
+        verified: Verified = await reply if isawaitable(reply) else reply
         return verified
 
 
@@ -168,15 +191,18 @@ def _request(
         producer_epoch=producer_epoch,
         verify_only=True,
         topics=[AddPartitionsToTxnTopic(name=name, partitions=indexes) for name, indexes in topics.items()],
+        wants_coordinator_epoch=True,
     )
     return AddPartitionsToTxnRequest(transactions=[transaction])
 
 
-def _codes(response: AddPartitionsToTxnResponse, partitions: Sequence[Partition]) -> dict[Partition, int]:
+def _read(response: AddPartitionsToTxnResponse, partitions: Sequence[Partition]) -> Verified:
     """A partition that is not answered for is not verified."""
     codes = dict.fromkeys(partitions, response.error_code or int(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+    coordinator_epoch = NO_COORDINATOR
     for transaction in response.results_by_transaction:
+        coordinator_epoch = transaction.coordinator_epoch
         for topic in transaction.topic_results:
             for line in topic.results_by_partition:
                 codes[topic.name, line.partition_index] = line.partition_error_code
-    return codes
+    return Verified(codes, coordinator_epoch)

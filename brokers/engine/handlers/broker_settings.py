@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from brokers.engine.handlers.broker_setting_list import CHANGEABLE, FIXED, Row
-from brokers.engine.partitions.topic_config import CONFIG_VALUE_CHARS_MAX, ConfigSource, formed
+from brokers.engine.partitions.topic_config import CONFIG_VALUE_CHARS_MAX, ConfigSource, accepted
 from brokers.engine.partitions.topic_settings import SETTINGS as TOPIC_SETTINGS
 from brokers.engine.partitions.topic_settings import Setting, ValueType
 
-_NO_LIMITS: Final[Callable[[str], bool]] = lambda value: True  # noqa: E731 (a default of a field)
+
+def _no_limits(_value: str) -> bool:
+    return True
 
 
 class InvalidBrokerSetting(ValueError):
@@ -33,7 +35,7 @@ class BrokerSetting:
     type: ValueType
     default: str | None
     documentation: str
-    accepts: Callable[[str], bool] = _NO_LIMITS
+    accepts: Callable[[str], bool] = _no_limits
     is_dynamic: bool = False
     falls_back: tuple[tuple[str, int], ...] = ()
 
@@ -64,7 +66,7 @@ def _of_topics(setting: Setting) -> BrokerSetting:
 
 
 def _of_row(row: Row, *, is_dynamic: bool) -> BrokerSetting:
-    return BrokerSetting(row.name, row.type, row.default, row.documentation, row.accepts or _NO_LIMITS, is_dynamic)
+    return BrokerSetting(row.name, row.type, row.default, row.documentation, row.accepts or _no_limits, is_dynamic)
 
 
 # Lists of replicas are a topic's alone.
@@ -94,15 +96,9 @@ def check(name: str, value: str) -> str:
     if len(value) > CONFIG_VALUE_CHARS_MAX:
         raise InvalidBrokerSetting(f"Invalid value for configuration {name}: too long")
     try:
-        kept = formed(setting.type, value)
-        acceptable = setting.accepts(kept)
-    except ValueError:
-        raise InvalidBrokerSetting(
-            f"Invalid value {value} for configuration {name}: Not a value of type {setting.type.name}"
-        ) from None
-    if not acceptable:
-        raise InvalidBrokerSetting(f"Invalid value {value} for configuration {name}")
-    return kept
+        return accepted(name, setting.type, setting.accepts, value)
+    except ValueError as error:
+        raise InvalidBrokerSetting(str(error)) from None
 
 
 def usable(values: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:

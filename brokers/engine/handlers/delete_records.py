@@ -75,8 +75,8 @@ def _delete(
         return _refused(line, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     error, low_watermark = delete_before(partition, line.offset)
     result = DeleteRecordsPartitionResult(partition_index=index, low_watermark=low_watermark, error_code=error)
-    # Whoever moved it: another request, or this broker while it followed.
-    if not error and partition.log.kept_start_offset < low_watermark:
+    # Whoever moved it: another request, or this broker while it followed. A power cut may undo what retention deleted.
+    if not error and (partition.log.kept_start_offset < low_watermark or partition.log.trims):
         done.append((partition, result))
     if not error and partition.leadership is not None:
         followed.append((partition, result))

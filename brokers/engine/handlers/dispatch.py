@@ -39,6 +39,7 @@ from brokers.engine.handlers import (
     versions,
 )
 from brokers.engine.handlers.context import Handler
+from brokers.engine.handlers.pieces import in_pieces
 from brokers.engine.protocol.apis import ADVERTISED_TENANT, FETCH_BATCHES_FROM, PRODUCE_BATCHES_FROM, ApiKey
 
 
@@ -102,4 +103,9 @@ _OURS: Final[Mapping[int, Handler]] = {
     int(ApiKey.ALTER_CLIENT_QUOTAS): quotas.alter_client_quotas,
 }
 
-HANDLERS: Final[Mapping[int, Handler]] = gateway.over(_OURS)
+_HERE_OR_ELSEWHERE: Final = gateway.over(_OURS)
+
+HANDLERS: Final[Mapping[int, Handler]] = {
+    **_HERE_OR_ELSEWHERE,
+    int(ApiKey.OFFSET_FETCH): in_pieces(_HERE_OR_ELSEWHERE[int(ApiKey.OFFSET_FETCH)], offsets.lines_fetched),
+}

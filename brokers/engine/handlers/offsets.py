@@ -7,12 +7,12 @@ ZooKeeper: `offsets_legacy`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 from typing import Any, Final
 
 from brokers.engine.access.authorizer import Operation, decide
 from brokers.engine.coordinators.groups.limits import GROUP_ID_BYTES_MAX
-from brokers.engine.coordinators.groups.offsets import NO_OFFSET, Commit, Fetched
+from brokers.engine.coordinators.groups.offsets import NO_OFFSET, Commit, Fetched, Positions
 from brokers.engine.handlers import offsets_legacy
 from brokers.engine.handlers.context import Call
 from brokers.engine.handlers.coordinating import ask
@@ -46,7 +46,7 @@ GROUPS_PER_REQUEST_MAX: Final = 10_000
 
 # Topics as the client calls them, with the partitions it wants; None: all there are.
 Wanted = Sequence[tuple[str, Sequence[int]]] | None
-Found = list[tuple[str, list[Fetched]]]
+Found = Sequence[tuple[str, Positions | list[Fetched]]]
 
 
 def id_refusal(internal_id: str) -> int:
@@ -147,16 +147,17 @@ def _fetched(call: Call, asked: _Asked, error: int, found: Found) -> OffsetFetch
             (name, [Fetched(index, NO_OFFSET, -1, "", error) for index in indexes])
             for name, indexes in asked.wanted or ()
         ]
-    return OffsetFetchResponse(
-        error_code=error,
-        topics=[
-            OffsetFetchResponseTopic(
-                name=name, partitions=[_line(OffsetFetchResponsePartition, line) for line in lines]
-            )
-            for name, lines in found
-        ],
-        groups=[],
-    )
+    topics = [
+        OffsetFetchResponseTopic(name=name, partitions=lined(OffsetFetchResponsePartition, lines))
+        for name, lines in found
+    ]
+    return OffsetFetchResponse(error_code=error, topics=topics, groups=[])
+
+
+def lines_fetched(response: OffsetFetchResponse) -> int:
+    """How long an answer is."""
+    lines = sum(len(topic.partitions) for topic in response.topics)
+    return lines + sum(len(topic.partitions) for group in response.groups for topic in group.topics)
 
 
 async def _fetch_groups(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
@@ -173,23 +174,39 @@ async def _fetch_groups(call: Call, request: OffsetFetchRequest) -> OffsetFetchR
     for group_id, reply in replies:
         error, found = next(late) if isinstance(reply, Awaitable) else reply
         topics = [
-            OffsetFetchResponseTopics(
-                name=name, partitions=[_line(OffsetFetchResponsePartitions, line) for line in lines]
-            )
+            OffsetFetchResponseTopics(name=name, partitions=lined(OffsetFetchResponsePartitions, lines))
             for name, lines in found
         ]
         groups.append(OffsetFetchResponseGroup(group_id=group_id, topics=topics, error_code=error))
     return OffsetFetchResponse(groups=groups, topics=[])
 
 
-def _line(of: Any, line: Fetched) -> Any:
-    return of(
-        partition_index=line.partition,
-        committed_offset=line.offset,
-        committed_leader_epoch=line.leader_epoch,
-        metadata=line.metadata,
-        error_code=line.error,
-    )
+class Lined:
+    """The lines of a topic as an encoder wants them, made when it comes to them: a group may have 100,000."""
+
+    __slots__ = ("_found", "_of")
+
+    def __init__(self, of: Any, found: Positions | list[Fetched]) -> None:
+        self._of, self._found = of, found
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def __iter__(self) -> Iterator[Any]:
+        of = self._of
+        for index, offset, leader_epoch, metadata, error in self._found:
+            yield of(
+                partition_index=index,
+                committed_offset=offset,
+                committed_leader_epoch=leader_epoch,
+                metadata=metadata,
+                error_code=error,
+            )
+
+
+def lined(of: Any, found: Positions | list[Fetched]) -> Any:
+    """Not the list that messages say they have; who encodes them takes it for one."""
+    return Lined(of, found)
 
 
 class _Asked:
@@ -238,13 +255,13 @@ class _Asked:
         topic = view.namespace.topics.get(name.encode())
         return 0 if topic is None else decide(view.state, topic, Operation.DESCRIBE, self._call.address)
 
-    def _shown(self, reply: int | Found) -> tuple[int, Found]:
+    def _shown(self, reply: int | list[tuple[str, Positions]]) -> tuple[int, Found]:
         if isinstance(reply, int):
             return reply, []
         if self.wanted is None:
             return 0, [(name, lines) for name, lines in self._all_shown(reply) if not self._refusal(name)]
         answered = iter(reply)
-        found = []
+        found: list[tuple[str, Positions | list[Fetched]]] = []
         for name, indexes in self.wanted:
             code = self._refusal(name)
             if code:
@@ -253,7 +270,7 @@ class _Asked:
                 found.append((name, next(answered)[1]))
         return 0, found
 
-    def _all_shown(self, reply: Found) -> Found:
+    def _all_shown(self, reply: list[tuple[str, Positions]]) -> list[tuple[str, Positions]]:
         """Under the names of the client. A hashed one whose topic is gone has none any more."""
         view = self._call.view
         found = []
@@ -273,12 +290,8 @@ async def _fetch_from_zookeeper(
 ) -> OffsetFetchResponse:
     internal_id = call.view.namespace.internal_id(group_id)
     found = await offsets_legacy.fetch(call, internal_id if group_id else "", wanted)
-    return OffsetFetchResponse(
-        topics=[
-            OffsetFetchResponseTopic(
-                name=name, partitions=[_line(OffsetFetchResponsePartition, line) for line in lines]
-            )
-            for name, lines in found
-        ],
-        groups=[],
-    )
+    topics = [
+        OffsetFetchResponseTopic(name=name, partitions=lined(OffsetFetchResponsePartition, lines))
+        for name, lines in found
+    ]
+    return OffsetFetchResponse(topics=topics, groups=[])

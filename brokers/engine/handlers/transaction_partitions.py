@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from brokers.engine.access.authorizer import Operation, decide
 from brokers.engine.coordinators.transactions.metadata import Partition
+from brokers.engine.coordinators.transactions.replies import NO_COORDINATOR, Verified
 from brokers.engine.handlers.context import Call
 from brokers.engine.handlers.transactions import asked, id_refusal
 from brokers.engine.protocol.errors import ErrorCode, downgraded
@@ -31,6 +32,13 @@ TRANSACTIONS_PER_REQUEST_MAX: Final = 10_000
 Named = tuple[str, int]
 
 
+class Answered(NamedTuple):
+    """An error code for each partition that was named, and who verified them."""
+
+    codes: dict[Named, int]
+    coordinator_epoch: int = NO_COORDINATOR
+
+
 async def add_partitions_to_txn(call: Call, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
     if call.version < BATCHED_FROM:
         transaction = AddPartitionsToTxnTransaction(
@@ -40,52 +48,54 @@ async def add_partitions_to_txn(call: Call, request: AddPartitionsToTxnRequest) 
             verify_only=False,
             topics=request.v3_and_below_topics,
         )
+        answered = await _answered(call, transaction)
         return AddPartitionsToTxnResponse(
-            results_by_topic_v3_and_below=_by_topic(call, transaction.topics, await _codes(call, transaction))
+            results_by_topic_v3_and_below=_by_topic(call, transaction.topics, answered.codes)
         )
     if call.view.instance_id is not None:
         return AddPartitionsToTxnResponse(error_code=int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
     if len(request.transactions) > TRANSACTIONS_PER_REQUEST_MAX:
         return AddPartitionsToTxnResponse(error_code=int(ErrorCode.INVALID_REQUEST))
-    found = await asyncio.gather(*(_codes(call, transaction) for transaction in request.transactions))
+    found = await asyncio.gather(*(_answered(call, transaction) for transaction in request.transactions))
     return AddPartitionsToTxnResponse(
         results_by_transaction=[
             AddPartitionsToTxnResult(
                 transactional_id=transaction.transactional_id,
-                topic_results=_by_topic(call, transaction.topics, codes),
+                topic_results=_by_topic(call, transaction.topics, answered.codes),
+                coordinator_epoch=answered.coordinator_epoch if transaction.wants_coordinator_epoch else NO_COORDINATOR,
             )
-            for transaction, codes in zip(request.transactions, found, strict=True)
+            for transaction, answered in zip(request.transactions, found, strict=True)
         ]
     )
 
 
-async def _codes(call: Call, transaction: AddPartitionsToTxnTransaction) -> dict[Named, int]:
-    """An error code for each partition that was named."""
+async def _answered(call: Call, transaction: AddPartitionsToTxnTransaction) -> Answered:
     named = dict.fromkeys(_named(transaction.topics))
     partitions, refused = _allowed(call, named)
     if refused:
         # All or nothing: what could have been added was not tried.
-        return {one: refused.get(one, int(ErrorCode.OPERATION_NOT_ATTEMPTED)) for one in named}
+        return Answered({one: refused.get(one, int(ErrorCode.OPERATION_NOT_ATTEMPTED)) for one in named})
     refusal = id_refusal(call, transaction.transactional_id)
     if refusal:
-        return dict.fromkeys(named, refusal)
+        return Answered(dict.fromkeys(named, refusal))
     internal_id = call.view.namespace.internal_id(transaction.transactional_id)
     producer_id, producer_epoch = transaction.producer_id, transaction.producer_epoch
     wanted = list(partitions.values())
     if transaction.verify_only:
-        verified: dict[Partition, int] = await asked(
+        verified: Verified = await asked(
             call,
             internal_id,
             lambda machine, now, _: machine.verify_partitions(internal_id, producer_id, producer_epoch, wanted),
-            lambda code: dict.fromkeys(wanted, code),
+            lambda code: Verified(dict.fromkeys(wanted, code)),
         )
-        return {one: verified[partition] for one, partition in partitions.items()}
+        codes = {one: verified.codes[partition] for one, partition in partitions.items()}
+        return Answered(codes, verified.coordinator_epoch)
 
     def operation(machine: Any, now: Any, _: object) -> Any:
         return machine.add_partitions(internal_id, producer_id, producer_epoch, wanted, now)
 
     code = await asked(call, internal_id, operation, int)
-    return dict.fromkeys(named, code)
+    return Answered(dict.fromkeys(named, code))
 
 
 def _named(topics: Iterable[AddPartitionsToTxnTopic]) -> Iterable[Named]:

@@ -6,11 +6,17 @@ broker's own client, tests, the differential player). Bodies only: headers are i
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Generator
+from typing import Any, NamedTuple
 
 from brokers.engine.protocol.apis import APIS
 from brokers.engine.protocol.compile_decode import Decoder, compile_decoder
-from brokers.engine.protocol.compile_encode import Encoder, compile_encoder
+from brokers.engine.protocol.compile_encode import (
+    Encoder,
+    PiecewiseEncoder,
+    compile_encoder,
+    compile_piecewise_encoder,
+)
 from brokers.engine.protocol.errors import UnsupportedApi
 from brokers.engine.protocol.registry import message_class
 
@@ -23,6 +29,7 @@ RESPONSE_ITEMS_MAX = 10_000_000
 _request_decoders: dict[tuple[int, int], Decoder] = {}
 _request_encoders: dict[tuple[int, int], Encoder] = {}
 _response_decoders: dict[tuple[int, int], Decoder] = {}
+_piecewise_encoders: dict[tuple[int, int], PiecewiseEncoder] = {}
 _response_encoders: dict[tuple[int, int], Encoder] = {}
 
 
@@ -40,13 +47,31 @@ def decode_request(api_key: int, version: int, buffer: bytes | bytearray | memor
     return decoder(buffer, offset, end)
 
 
+class Encoded(NamedTuple):
+    """A response that is encoded already."""
+
+    body: bytes
+
+
 def encode_response(api_key: int, version: int, message: Any) -> bytes:
     """The body of a response. Fields that the version does not have are left out."""
+    if type(message) is Encoded:
+        return message.body
     encoder = _response_encoders.get((api_key, version))
     if encoder is None:
         _check(api_key, version)
         encoder = compile_encoder(message_class(api_key, "response"), APIS[api_key], version)
         _response_encoders[api_key, version] = encoder
+    return encoder(message)
+
+
+def encode_response_in_pieces(api_key: int, version: int, message: Any) -> Generator[None, None, bytes]:
+    """The same, returned by a generator that stops after each piece of a long message."""
+    encoder = _piecewise_encoders.get((api_key, version))
+    if encoder is None:
+        _check(api_key, version)
+        encoder = compile_piecewise_encoder(message_class(api_key, "response"), APIS[api_key], version)
+        _piecewise_encoders[api_key, version] = encoder
     return encoder(message)
 
 

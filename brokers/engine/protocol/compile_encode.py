@@ -7,9 +7,9 @@ fit its field raises `struct.error`: our own fault, not a peer's.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from struct import pack
-from typing import Any
+from typing import Any, Final
 
 from brokers.engine.protocol.apis import Api
 from brokers.engine.protocol.fields import FIXED, FieldSpec
@@ -18,6 +18,10 @@ from brokers.engine.protocol.source import Source
 from brokers.engine.wire.varints import SHORT_UNSIGNED, encode_unsigned
 
 Encoder = Callable[[Any], bytes]
+# Stops now and then; returns the body.
+PiecewiseEncoder = Callable[[Any], Generator[None, None, bytes]]
+# What is written between two stops: fields, or runs of them.
+WRITES_PER_PIECE: Final = 4_000
 
 
 def compile_encoder(cls: type[Any], api: Api, version: int) -> Encoder:
@@ -26,10 +30,17 @@ def compile_encoder(cls: type[Any], api: Api, version: int) -> Encoder:
     return encoder
 
 
+def compile_piecewise_encoder(cls: type[Any], api: Api, version: int) -> PiecewiseEncoder:
+    """The same as a generator, for messages whose arrays are very long."""
+    encoder: PiecewiseEncoder = _EncoderWriter(version, version >= api.flexible_from, in_pieces=True).write(cls)
+    return encoder
+
+
 class _EncoderWriter:
-    def __init__(self, version: int, flexible: bool) -> None:
+    def __init__(self, version: int, flexible: bool, *, in_pieces: bool = False) -> None:
         self.version = version
         self.flexible = flexible
+        self.in_pieces = in_pieces
         self.source = Source({"pack": pack, "SHORT": SHORT_UNSIGNED, "unsigned": encode_unsigned, "join": b"".join})
         # Neighbouring fixed-width writes: (format letter, expression); the letter x writes a zero byte.
         self._run: list[tuple[str, str]] = []
@@ -40,9 +51,13 @@ class _EncoderWriter:
         with source.block("def encode(m):"):
             source.line("out = []")
             source.line("w_out = out.append")
+            if self.in_pieces:
+                source.line(f"stop = {WRITES_PER_PIECE}")
             self._struct(cls, "m")
             self._flush()
             source.line("return join(out)")
+            if self.in_pieces:
+                source.line("yield")
         return source.function("encode", f"{cls.__name__} v{self.version} encode")
 
     def _write(self, expression: str) -> None:
@@ -142,6 +157,10 @@ class _EncoderWriter:
             else:
                 self._field(item, value)
             self._flush()
+            if self.in_pieces:
+                with source.block("if len(out) > stop:"):
+                    source.line(f"stop = len(out) + {WRITES_PER_PIECE}")
+                    source.line("yield")
 
     def _tagged_section(self, known: list[Slot], variable: str) -> None:
         """Writes those tagged fields that differ from their default, in ascending order of tag."""

@@ -100,6 +100,10 @@ def fields_of(cls: type[Any]) -> list[tuple[str, FieldSpec, Any]]:
     ]
 
 
+# No field of Kafka's has a tag as high as this: these are for brokers of ours among themselves.
+OWN_TAGS_FROM: Final = 10_000
+
+
 def _scalar(kind: str) -> Callable[..., Any]:
     blank: Any = {"boolean": False, "float64": 0.0, "uuid": UUID_ZERO}.get(kind, 0)
 

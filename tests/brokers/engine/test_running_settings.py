@@ -30,7 +30,7 @@ LEADER, FOLLOWER = "leader.replication.throttled.rate", "follower.replication.th
 REPLICAS = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
 MB = 1_000_000
 TOTAL_BYTES = 16 * MB
-# A follower takes up to this much in one go, which is then paid for by waiting.
+# A follower takes at most this much in one go, which is then paid for by waiting.
 CHUNK_BYTES = 1 << 20
 SLOW, FAST = 500_000, 4 * MB
 TOPIC = "moved"

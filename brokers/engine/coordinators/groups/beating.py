@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from brokers.engine.coordinators.groups.checking import check_generation
+from brokers.engine.coordinators.groups.checking import FOR_GOOD, check_generation
 from brokers.engine.coordinators.groups.draft import Draft
 from brokers.engine.coordinators.groups.group import Group, State
 from brokers.engine.coordinators.groups.member import Member
@@ -32,7 +32,7 @@ def beat(group: Group | None, now: Now, generation: int, member_id: str, instanc
     if member is None or instance_id is not None or generation != group.generation:
         code = check_generation(group, generation, member_id, instance_id)
         if code:
-            return Outcome(code)
+            return Outcome(code, is_read=code in FOR_GOOD)
         member = group.members[member_id]
     reply = _REJOIN if group.state is State.PREPARING else _ALIVE
     deadline_ms = now.monotonic_ms + member.session_timeout_ms

@@ -12,6 +12,11 @@ _NONE: Final = int(ErrorCode.NONE)
 _UNKNOWN: Final = int(ErrorCode.UNKNOWN_MEMBER_ID)
 _FENCED: Final = int(ErrorCode.FENCED_INSTANCE_ID)
 _STALE: Final = int(ErrorCode.ILLEGAL_GENERATION)
+# For these a client gives up for good. Who was deposed may not know of the members there are by now, so they leave when
+# it is known that nobody else coordinated when they were decided (decision 76).
+FOR_GOOD: Final = frozenset(
+    {_FENCED, int(ErrorCode.INCONSISTENT_GROUP_PROTOCOL), int(ErrorCode.GROUP_MAX_SIZE_REACHED)}
+)
 
 
 def check_member(group: Group, member_id: str, instance_id: str | None) -> int:

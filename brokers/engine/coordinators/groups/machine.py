@@ -13,6 +13,7 @@ import structlog
 
 from brokers.engine.coordinators.groups import beating, describing, joining, leaving, rebalancing, syncing
 from brokers.engine.coordinators.groups.book import Groups
+from brokers.engine.coordinators.groups.checking import FOR_GOOD
 from brokers.engine.coordinators.groups.draft import JOIN, PENDING, SESSION, SYNC, Draft
 from brokers.engine.coordinators.groups.formats import (
     GroupKey,
@@ -33,7 +34,7 @@ from brokers.engine.coordinators.groups.replies import (
     join_refused,
     sync_refused,
 )
-from brokers.engine.coordinators.outcome import Now, Outcome
+from brokers.engine.coordinators.outcome import PARKED, Now, Outcome
 from brokers.engine.coordinators.settings import GroupSettings
 from brokers.engine.protocol.errors import ErrorCode
 
@@ -52,10 +53,10 @@ class GroupMachine:
     # -- calls ---------------------------------------------------------------------------------------------------------
 
     def join(self, now: Now, ticket: object, request: JoinRequest) -> Outcome:
-        return joining.join(self.groups, Draft(now, ticket), self.groups.get(request.group_id), request)
+        return _told(joining.join(self.groups, Draft(now, ticket), self.groups.get(request.group_id), request))
 
     def sync(self, now: Now, ticket: object, request: SyncRequest) -> Outcome:
-        return syncing.sync(self.settings, Draft(now, ticket), self.groups.get(request.group_id), request)
+        return _told(syncing.sync(self.settings, Draft(now, ticket), self.groups.get(request.group_id), request))
 
     def heartbeat(
         self, now: Now, group_id: str, generation: int, member_id: str, instance_id: str | None = None
@@ -157,6 +158,13 @@ class GroupMachine:
             answers += _waiting(group, ErrorCode.NOT_COORDINATOR)
             group.state = State.DEAD
         return answers
+
+
+def _told(outcome: Outcome) -> Outcome:
+    """A refusal that ends a client leaves as what is in records does."""
+    if outcome.reply is not PARKED and outcome.reply.error in FOR_GOOD:
+        outcome.is_read = True
+    return outcome
 
 
 def _waiting(group: Group, code: ErrorCode) -> list[tuple[object, Any]]:

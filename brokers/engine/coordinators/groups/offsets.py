@@ -6,13 +6,13 @@ codes and plain tuples; handlers know how they look in each version of the proto
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import structlog
 
 from brokers.engine.coordinators.groups.book import Groups
-from brokers.engine.coordinators.groups.checking import check_commit
+from brokers.engine.coordinators.groups.checking import FOR_GOOD, check_commit
 from brokers.engine.coordinators.groups.committed import ENTRY_BYTES, Committed, GroupOffsets
 from brokers.engine.coordinators.groups.draft import Draft
 from brokers.engine.coordinators.groups.formats import (
@@ -55,6 +55,7 @@ _OF_APPEND: Final[Mapping[int, ErrorCode]] = {
 }
 
 _NOTHING: Final[Mapping[int, Committed]] = {}
+_STABLE: Final[frozenset[int]] = frozenset()
 _NONE: Final = Committed(NO_OFFSET, NO_LEADER_EPOCH, "", NO_TIMESTAMP, NO_TIMESTAMP, -1)
 
 
@@ -77,6 +78,28 @@ class Fetched(NamedTuple):
     leader_epoch: int
     metadata: str
     error: int = 0
+
+
+class Positions:
+    """What was committed on one topic when somebody asked. A group may have 100,000 of them: entries never change, so
+    they are only taken here, and lines are made one by one by who answers.
+    """
+
+    __slots__ = ("_entries", "_partitions", "_unstable")
+
+    def __init__(self, partitions: Sequence[int], entries: Sequence[Committed], unstable: frozenset[int]) -> None:
+        self._partitions, self._entries, self._unstable = partitions, entries, unstable
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[Fetched]:
+        unstable = self._unstable
+        for index, entry in zip(self._partitions, self._entries, strict=True):
+            if index in unstable:
+                yield Fetched(index, NO_OFFSET, NO_LEADER_EPOCH, "", int(ErrorCode.UNSTABLE_OFFSET_COMMIT))
+            else:
+                yield Fetched(index, entry[0], entry[1], entry[2])
 
 
 class Producer(NamedTuple):
@@ -208,7 +231,7 @@ class ShardOffsets:
         group = self.groups.get(group_id)
         code = self._check_commit(group_id, group, generation, member_id, instance_id, transactional=False)
         if code:
-            return Outcome([code] * len(commits))
+            return Outcome([code] * len(commits), is_read=code in FOR_GOOD)
         timers: list[tuple[Hashable, int | None]] = []
         if group is not None and group.state is not State.EMPTY:
             # Who commits lives.
@@ -232,7 +255,7 @@ class ShardOffsets:
         group = self.groups.get(group_id)
         code = self._check_commit(group_id, group, generation, member_id, instance_id, transactional=True)
         if code:
-            return Outcome([code] * len(commits))
+            return Outcome([code] * len(commits), is_read=code in FOR_GOOD)
         return self._store(now, group_id, commits, DEFAULT_RETENTION_MS, producer=producer)
 
     def _check_commit(
@@ -320,7 +343,7 @@ class ShardOffsets:
     def fetch(
         self, group_id: str, wanted: Iterable[tuple[str, Sequence[int]]] | None, *, require_stable: bool
     ) -> Outcome:
-        """GRP-23: by topic what is committed; for None all there is. The reply is `[(topic, [Fetched])]`."""
+        """GRP-23: by topic what is committed; for None all there is. The reply is `[(topic, Positions)]`."""
         held = self.by_group.get(group_id)
         if wanted is None:
             wanted = () if held is None else ((topic, tuple(found)) for topic, found in held.topics.items())
@@ -328,12 +351,9 @@ class ShardOffsets:
         reply = []
         for topic, partitions in wanted:
             known: Mapping[int, Committed] = _NOTHING if held is None else held.topics.get(topic, _NOTHING)
-            lines = [Fetched(index, *known.get(index, _NONE)[:3]) for index in partitions]
+            entries = [known.get(index, _NONE) for index in partitions]
+            waiting = _STABLE
             if unstable is not None:
-                lines = [_unstable(line) if unstable.is_pending(topic, line.partition) else line for line in lines]
-            reply.append((topic, lines))
+                waiting = frozenset(index for index in partitions if unstable.is_pending(topic, index))
+            reply.append((topic, Positions(partitions, entries, waiting)))
         return Outcome(reply, reads=self.groups.committed_at(group_id), is_read=True)
-
-
-def _unstable(line: Fetched) -> Fetched:
-    return Fetched(line.partition, NO_OFFSET, NO_LEADER_EPOCH, "", int(ErrorCode.UNSTABLE_OFFSET_COMMIT))

@@ -11,7 +11,7 @@ from brokers.engine.coordinators.outcome import Now, Outcome
 from brokers.engine.coordinators.transactions import limits
 from brokers.engine.coordinators.transactions.book import Book, instance_of, record_of
 from brokers.engine.coordinators.transactions.metadata import Partition
-from brokers.engine.coordinators.transactions.replies import coordinator_error
+from brokers.engine.coordinators.transactions.replies import Verified, coordinator_error, final
 from brokers.engine.coordinators.transactions.states import DECIDED, State
 from brokers.engine.protocol.errors import ErrorCode
 
@@ -32,9 +32,9 @@ def add_partitions(
     if entry is not None and known is None:
         return Outcome(int(ErrorCode.CONCURRENT_TRANSACTIONS))
     if entry is None or known is None or known.producer_id != producer_id:
-        return Outcome(int(ErrorCode.INVALID_PRODUCER_ID_MAPPING))
+        return final(int(ErrorCode.INVALID_PRODUCER_ID_MAPPING))
     if known.producer_epoch != producer_epoch or known.is_nobodys:
-        return Outcome(int(ErrorCode.PRODUCER_FENCED))
+        return final(int(ErrorCode.PRODUCER_FENCED))
     if entry.pending or known.state in DECIDED:
         return Outcome(int(ErrorCode.CONCURRENT_TRANSACTIONS))
     if known.state is State.ONGOING and known.partitions.issuperset(partitions):
@@ -60,10 +60,11 @@ def add_partitions(
 def verify_partitions(
     book: Book, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Collection[Partition]
 ) -> Outcome:
-    """Answers an error code per partition; 120 where it is no part of the open transaction.
+    """Answers Verified; 120 where a partition is no part of the open transaction.
 
     A record that is on its way is not looked at: the producer does not know of it either, and a marker that comes in
-    between is found out where the batch is appended.
+    between is found out where the batch is appended. So is a marker of a coordinator that came after this one; only
+    what a producer would give up for is asked of the followers as well.
     """
     code = _NONE
     entry = book.entry(transactional_id)
@@ -76,7 +77,11 @@ def verify_partitions(
         code = int(ErrorCode.PRODUCER_FENCED)
     elif known.state in DECIDED:
         code = int(ErrorCode.CONCURRENT_TRANSACTIONS)
+    if code == ErrorCode.CONCURRENT_TRANSACTIONS:
+        return Outcome(Verified(dict.fromkeys(partitions, code), book.coordinator_epoch))
     if code or known is None:
-        return Outcome(dict.fromkeys(partitions, code))
+        return final(Verified(dict.fromkeys(partitions, code), book.coordinator_epoch))
     absent = int(ErrorCode.TRANSACTION_ABORTABLE)
-    return Outcome({partition: _NONE if partition in known.partitions else absent for partition in partitions})
+    codes = {partition: _NONE if partition in known.partitions else absent for partition in partitions}
+    verified = Verified(codes, book.coordinator_epoch)
+    return final(verified) if absent in codes.values() else Outcome(verified)

@@ -13,7 +13,7 @@ from brokers.engine.coordinators.transactions.metadata import (
     TransactionMetadata,
     first,
 )
-from brokers.engine.coordinators.transactions.replies import NEEDS_PRODUCER_ID, Initialised, coordinator_error
+from brokers.engine.coordinators.transactions.replies import NEEDS_PRODUCER_ID, Initialised, coordinator_error, final
 from brokers.engine.coordinators.transactions.states import DECIDED, State
 from brokers.engine.protocol.errors import ErrorCode
 
@@ -41,7 +41,7 @@ def init_producer_id(
     if entry.pending or known is None:
         return Outcome(Initialised(int(ErrorCode.CONCURRENT_TRANSACTIONS)))
     if expected is not None and not _is_plausible(expected, known, entry.previous):
-        return Outcome(Initialised(int(ErrorCode.PRODUCER_FENCED)))
+        return final(Initialised(int(ErrorCode.PRODUCER_FENCED)))
     if known.state in DECIDED:
         return Outcome(Initialised(int(ErrorCode.CONCURRENT_TRANSACTIONS)))
     if known.state is State.ONGOING:
@@ -83,7 +83,7 @@ def _again(
     is_current = expected_epoch == known.producer_epoch and expected is not None and expected[0] == known.producer_id
     if expected is not None and not is_current:
         if expected_epoch != entry.previous.producer_epoch:
-            return Outcome(Initialised(int(ErrorCode.PRODUCER_FENCED)))
+            return final(Initialised(int(ErrorCode.PRODUCER_FENCED)))
         # It asks for what it was given already, because the answer did not arrive.
         entry.previous_next = Previous(known.producer_id, entry.previous.producer_epoch)
         return _initialised(known.initialised(known.producer_id, known.producer_epoch, timeout_ms, now.wall_ms))

@@ -11,7 +11,7 @@ from brokers.engine.coordinators.transactions.entry import Entry
 from brokers.engine.coordinators.transactions.fencing import markers_of
 from brokers.engine.coordinators.transactions.limits import COMPLETION_RETRY_MS
 from brokers.engine.coordinators.transactions.metadata import Partition, TransactionMetadata
-from brokers.engine.coordinators.transactions.replies import SendMarkers, coordinator_error
+from brokers.engine.coordinators.transactions.replies import SendMarkers, coordinator_error, final
 from brokers.engine.coordinators.transactions.states import DECIDED, State
 from brokers.engine.protocol.errors import ErrorCode
 
@@ -37,14 +37,16 @@ def end(book: Book, transactional_id: str, producer_id: int, producer_epoch: int
     if entry is not None and known is None:
         return Outcome(int(ErrorCode.CONCURRENT_TRANSACTIONS))
     if entry is None or known is None or known.producer_id != producer_id:
-        return Outcome(int(ErrorCode.INVALID_PRODUCER_ID_MAPPING))
+        return final(int(ErrorCode.INVALID_PRODUCER_ID_MAPPING))
     if known.producer_epoch != producer_epoch:
-        return Outcome(int(ErrorCode.PRODUCER_FENCED))
+        return final(int(ErrorCode.PRODUCER_FENCED))
     if entry.pending:
         return Outcome(int(ErrorCode.CONCURRENT_TRANSACTIONS))
     if known.state is not State.ONGOING:
         code = _DECIDED_BEFORE.get((known.state, committed), ErrorCode.INVALID_TXN_STATE)
-        return _again(known) if code == ErrorCode.NONE else Outcome(int(code))
+        if code == ErrorCode.NONE:
+            return _again(known)
+        return final(int(code)) if code == ErrorCode.INVALID_TXN_STATE else Outcome(int(code))
     prepared = known.prepared(committed, now.wall_ms)
     return Outcome(
         int(ErrorCode.NONE),

@@ -80,7 +80,7 @@ class TransactionMachine:
     def verify_partitions(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Collection[Partition]
     ) -> Outcome:
-        """Answers an error code per partition (TXN-27)."""
+        """Answers replies.Verified (TXN-27)."""
         return adding.verify_partitions(self.book, transactional_id, producer_id, producer_epoch, partitions)
 
     def markers_written(self, sent: SendMarkers, partitions: Collection[Partition], now: Now) -> Outcome:

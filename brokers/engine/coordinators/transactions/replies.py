@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
+from brokers.engine.coordinators.outcome import Outcome
 from brokers.engine.coordinators.transactions.metadata import NO_EPOCH, NO_PRODUCER_ID, Partition
 from brokers.engine.protocol.errors import ErrorCode
+
+# Nobody answered, or somebody who does not say.
+NO_COORDINATOR: Final = -1
 
 
 class Initialised(NamedTuple):
@@ -40,6 +44,15 @@ class Listed(NamedTuple):
     state: str
 
 
+class Verified(NamedTuple):
+    """Whether partitions are part of an open transaction: an error code for each. Who knows of a marker of a later
+    coordinator must not believe that they are.
+    """
+
+    codes: Mapping[Partition, int]
+    coordinator_epoch: int = NO_COORDINATOR
+
+
 class SendMarkers(NamedTuple):
     """The effect of a decided transaction: each of `partitions` gets a marker (TXN-12). Who does it reports back by
     `TransactionMachine.markers_written`, also when there is no partition.
@@ -63,6 +76,13 @@ _RETRY_HERE: Final = frozenset(
 )
 _LOOK_ELSEWHERE: Final = frozenset({int(ErrorCode.NOT_LEADER_OR_FOLLOWER), int(ErrorCode.KAFKA_STORAGE_ERROR)})
 _TOO_LARGE: Final = frozenset({int(ErrorCode.MESSAGE_TOO_LARGE), int(ErrorCode.RECORD_LIST_TOO_LARGE)})
+
+
+def final(reply: Any) -> Outcome:
+    """A refusal for which a producer gives up for good. It leaves when it is known that nobody else coordinated when it
+    was made: who was deposed may not know of the producer, or of its epoch (decision 76).
+    """
+    return Outcome(reply, is_read=True)
 
 
 def coordinator_error(append_error: int) -> int:

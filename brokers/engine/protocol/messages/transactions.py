@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 from brokers.engine.protocol.apis import ApiKey
-from brokers.engine.protocol.fields import array, boolean, int16, int32, int64, request, response, struct, text
+from brokers.engine.protocol.fields import (
+    OWN_TAGS_FROM,
+    array,
+    boolean,
+    int16,
+    int32,
+    int64,
+    request,
+    response,
+    struct,
+    text,
+)
 
 
 # 2  flexible
@@ -40,6 +51,7 @@ class AddPartitionsToTxnTransaction:
     producer_epoch: int = int16(since=4)
     verify_only: bool = boolean(since=4)
     topics: list[AddPartitionsToTxnTopic] = array(AddPartitionsToTxnTopic, since=4)
+    wants_coordinator_epoch: bool = boolean(since=4, tag=OWN_TAGS_FROM)
 
 
 # 2  clients know the error PRODUCER_FENCED
@@ -67,10 +79,12 @@ class AddPartitionsToTxnTopicResult:
     results_by_partition: list[AddPartitionsToTxnPartitionResult] = array(AddPartitionsToTxnPartitionResult)
 
 
+# `coordinator_epoch` is our own: it tells a leader that asks for it who answered (decision 76).
 @struct
 class AddPartitionsToTxnResult:
     transactional_id: str = text(since=4)
     topic_results: list[AddPartitionsToTxnTopicResult] = array(AddPartitionsToTxnTopicResult, since=4)
+    coordinator_epoch: int = int32(since=4, tag=OWN_TAGS_FROM, default=-1)
 
 
 # 3  flexible

@@ -79,6 +79,11 @@ class FakeLog:
         self._asking.append(question)
         return question
 
+    @property
+    def asking(self) -> list[FakeCommit]:
+        """Questions whether this broker still leads, in order."""
+        return list(self._asking)
+
     def confirm(self, code: int = 0) -> None:
         asking, self._asking = self._asking, []
         for question in asking:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from brokers.engine.partitions import offset_files
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.topics import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
@@ -134,10 +135,10 @@ async def test_many_at_once_share_few_writes_and_all_are_kept(house: House, monk
 async def test_a_start_that_cannot_be_kept_is_a_failed_disk(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     await orders_of_four(house)
 
-    def full(path: Path, _offsets: object, root: Path) -> None:
+    def full(path: Path, _content: bytes, root: Path, *, durable: bool = True) -> None:
         raise StorageFailed(root, OSError(28, f"no space for {path.name}"))
 
-    monkeypatch.setattr(checkpoints, "write_offsets", full)
+    monkeypatch.setattr(offset_files, "write_atomically", full)
     answer = await delete(house.mine, 2)
     later = await produce(house.mine, "orders", batch(b"e"))
 

@@ -16,6 +16,7 @@ from brokers.engine.protocol.messages.groups import (
     DeleteGroupsRequest,
     DescribeGroupsRequest,
     HeartbeatRequest,
+    JoinGroupResponse,
     LeaveGroupRequest,
     MemberIdentity,
 )
@@ -113,15 +114,21 @@ async def test_a_member_of_a_group_that_is_coordinated_elsewhere_notices_nothing
     assert (await pair.client.call(ApiKey.LEAVE_GROUP, 5, leaving)).members[0].error_code == 0
 
 
+async def until_rebalancing(pair: Pair, joined: JoinGroupResponse) -> HeartbeatRequest:
+    """Somebody else waits in a join; returns the heartbeat that was told so."""
+    beat = HeartbeatRequest(group_id=pair.far, generation_id=1, member_id=joined.member_id)
+    async with asyncio.timeout(WAIT_S):
+        while (await pair.client.call(ApiKey.HEARTBEAT, 4, beat)).error_code != ErrorCode.REBALANCE_IN_PROGRESS:
+            pass
+    return beat
+
+
 async def test_who_waits_in_a_join_keeps_nobody_else_waiting(pair: Pair) -> None:
     leader = await join(pair.client, group_id=pair.far)
     await sync(pair.client, leader, group_id=pair.far)
     second = await pair.one.client(pair.one.broker.listeners.get(MINE).port, "second")
     waiting = asyncio.create_task(join(second, group_id=pair.far))
-    beat = HeartbeatRequest(group_id=pair.far, generation_id=1, member_id=leader.member_id)
-    async with asyncio.timeout(WAIT_S):
-        while (await pair.client.call(ApiKey.HEARTBEAT, 4, beat)).error_code != ErrorCode.REBALANCE_IN_PROGRESS:
-            pass
+    await until_rebalancing(pair, leader)
 
     again = await join(pair.client, group_id=pair.far, member_id=leader.member_id)
 
@@ -199,10 +206,7 @@ async def test_when_the_coordinator_is_gone_its_clients_look_for_the_next(pair: 
     await sync(pair.client, joined, group_id=far)
     second = await pair.one.client(pair.one.broker.listeners.get(MINE).port, "second")
     waiting = asyncio.create_task(join(second, group_id=far))
-    beat = HeartbeatRequest(group_id=far, generation_id=1, member_id=joined.member_id)
-    async with asyncio.timeout(WAIT_S):
-        while (await pair.client.call(ApiKey.HEARTBEAT, 4, beat)).error_code != ErrorCode.REBALANCE_IN_PROGRESS:
-            pass
+    beat = await until_rebalancing(pair, joined)
 
     await pair.two.broker.stop()
 
@@ -216,7 +220,8 @@ async def test_a_client_that_goes_away_while_it_waits_takes_its_way_with_it(pair
     relays: Any = pair.one.broker.relaying._relays
     second = await pair.one.client(pair.one.broker.listeners.get(MINE).port, "second")
     waiting = asyncio.create_task(join(second, group_id=pair.far))
-    await pair.one.until(lambda: relays.busy)
+    await until_rebalancing(pair, leader)
+    assert relays.busy == 1
     held = len(relays)
 
     waiting.cancel()

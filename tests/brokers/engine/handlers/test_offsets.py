@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 import pytest
 
 from brokers.contract import paths
 from brokers.contract.documents import InstanceTopicDocument, change_to_json
 from brokers.engine.cluster.tree import Create, Delete
-from brokers.engine.handlers import offsets, offsets_admin
+from brokers.engine.handlers import offsets, offsets_admin, pieces
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.offsets import (
@@ -58,6 +60,29 @@ async def test_all_offsets_are_fetched_under_the_clients_names(ready: House) -> 
 
     for version in range(2, 10):
         assert await offsets_of(ready.mine, None, version=version) == {ORDERS: 5, (long, 0): 6}
+
+
+async def test_a_long_answer_is_made_in_pieces_and_is_the_same(ready: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the pieces others have their turn: a group may have 100,000 offsets."""
+    for name in ("more", "most"):
+        await ready.topic(name, 5)
+    positions = {(name, index): 10 + index for name in ("more", "most") for index in range(5)}
+    await commit(ready.mine, positions)
+    taken = 0
+    encode = pieces.encode_response_in_pieces
+
+    def counted(api_key: int, version: int, response: object) -> Generator[None, None, bytes]:
+        nonlocal taken
+        taken += 1
+        return (yield from encode(api_key, version, response))
+
+    monkeypatch.setattr(pieces, "encode_response_in_pieces", counted)
+    for lines_at_once, in_pieces in ((10, 0), (9, 1)):
+        monkeypatch.setattr(pieces, "LINES_AT_ONCE_MAX", lines_at_once)
+        for version in range(2, 10):
+            taken = 0
+            assert await offsets_of(ready.mine, None, version=version) == positions
+            assert taken == in_pieces
 
 
 async def test_of_what_was_never_committed_nothing_is_known(ready: House) -> None:

@@ -144,6 +144,35 @@ async def test_a_leader_asks_the_coordinator_wherever_it_is(pair: Pair, leader: 
     assert set((await verify(producer.name, 99, 0, wanted)).values()) == {ErrorCode.INVALID_PRODUCER_ID_MAPPING}
 
 
+@pytest.mark.parametrize("leader", IDS)
+async def test_a_coordinator_is_not_believed_once_a_later_one_has_written_a_marker(pair: Pair, leader: int) -> None:
+    """It was deposed and does not know it: what it takes for open would never end here (decision 76)."""
+    await pair.create("orders", leader, leader)
+    producer = await pair.begin_at(1)
+    await producer.add(("orders", 0), ("orders", 1))
+    engine = pair.brokers[leader].broker.engine
+    runtime = engine.transactions
+    topic = engine.current.image.topics[TRANSACTIONS_TOPIC]
+    assert runtime is not None
+    epoch = topic.partitions[runtime.partition_of(producer.name)].leader_epoch
+    for index, coordinator_epoch in ((0, epoch), (1, epoch + 1)):
+        marker = WritableTxnMarker(
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            transaction_result=False,
+            topics=[WritableTxnMarkerTopic(name="orders", partition_indexes=[index])],
+            coordinator_epoch=coordinator_epoch,
+        )
+        request = WriteTxnMarkersRequest(markers=[marker])
+        answer = await pair.clients[leader].call(ApiKey.WRITE_TXN_MARKERS, 1, request)
+        assert answer.markers[0].topics[0].partitions[0].error_code == NONE
+
+    assert await pair.sent(producer, "orders", 1, leader) == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert await pair.stable_offset("orders", leader, 1) == 1
+    # What an earlier coordinator ended, or the same one, is what this one knows.
+    assert await pair.sent(producer, "orders", 0, leader) == NONE
+
+
 async def test_who_is_not_the_coordinator_says_so(pair: Pair) -> None:
     await pair.create("orders", 1)
     producer = await pair.begin_at(1)

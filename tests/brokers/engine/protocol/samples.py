@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 from brokers.engine.protocol.apis import APIS
-from brokers.engine.protocol.fields import FieldSpec
+from brokers.engine.protocol.fields import OWN_TAGS_FROM, FieldSpec
 from brokers.engine.protocol.layout import slots_of
 from brokers.engine.protocol.registry import message_class
 
@@ -36,6 +36,11 @@ def name_of(message: tuple[int, int, Direction]) -> str:
     return f"{APIS[api_key].key.name.lower()}-v{version}-{direction}"
 
 
+def _is_own(spec: FieldSpec) -> bool:
+    """No other codec knows it."""
+    return spec.tag is not None and spec.tag >= OWN_TAGS_FROM
+
+
 class _Maker:
     def __init__(self, version: int, variant: Variant) -> None:
         self.version = version
@@ -46,7 +51,7 @@ class _Maker:
         values = {
             slot.name: self.value(slot.name, slot.spec)
             for slot in slots_of(cls, self.version)
-            if slot.present and self.variant != "blank"
+            if slot.present and self.variant != "blank" and not _is_own(slot.spec)
         }
         return cls(**values)
 

@@ -45,7 +45,7 @@ def _produce_values(request: Any) -> Any:
     ]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.sampled_from(PRODUCE_VERSIONS), st.data())
 def test_a_produce_is_read_as_the_compiled_codec_reads_it(version: int, data: st.DataObject) -> None:
     request = data.draw(messages(ProduceRequest, version))
@@ -73,7 +73,7 @@ PRODUCED = st.lists(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.sampled_from(PRODUCE_VERSIONS), INT32, PRODUCED, INT32)
 def test_a_produce_is_answered_in_the_bytes_of_the_compiled_codec(
     version: int, correlation_id: int, topics: Any, throttle_time_ms: int
@@ -107,7 +107,7 @@ def test_a_produce_is_answered_in_the_bytes_of_the_compiled_codec(
     assert written == expected
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.sampled_from(FETCH_VERSIONS), st.data())
 def test_a_fetch_is_read_as_the_compiled_codec_reads_it(version: int, data: st.DataObject) -> None:
     request = data.draw(messages(FetchRequest, version))
@@ -176,7 +176,7 @@ def _partition_data(partition: Any, aborted: list[tuple[int, int]], read_committ
     )
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=600)
 @given(st.sampled_from(FETCH_VERSIONS), INT32, FETCHED, ERRORS, INT32, st.booleans(), st.data())
 def test_a_fetch_is_answered_in_the_bytes_of_the_compiled_codec(
     version: int,

@@ -60,14 +60,30 @@ def end_transaction(shard: Shard, *, committed: bool, producer: Producer = PRODU
     shard.runtime.marker_appended(0, producer.id, committed, offset)
 
 
+class _Read:
+    """A call whose replies are positions, with their lines."""
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+
+    @property
+    def replies(self) -> list[Any]:
+        return [
+            [(topic, list(lines)) for topic, lines in reply] if isinstance(reply, list) else reply
+            for reply in self._call.replies
+        ]
+
+
 def fetch(
     shard: Shard,
     wanted: Sequence[tuple[str, Sequence[int]]] | None = None,
     *,
     group: str = GROUP,
     require_stable: bool = False,
-) -> Call:
-    return shard.ask(lambda machine, now, _: machine.offsets.fetch(group, wanted, require_stable=require_stable), group)
+) -> _Read:
+    """Replies as `[(topic, [Fetched])]`."""
+    call = shard.ask(lambda machine, now, _: machine.offsets.fetch(group, wanted, require_stable=require_stable), group)
+    return _Read(call)
 
 
 def fetched(shard: Shard, partition: int = 0, topic: str = TOPIC, **more: Any) -> Fetched:

@@ -274,4 +274,4 @@ class Groups(RuleBasedStateMachine):
 
 
 TestGroups = Groups.TestCase
-TestGroups.settings = settings(max_examples=EXAMPLES, stateful_step_count=40, deadline=None)
+TestGroups.settings = settings(max_examples=EXAMPLES, stateful_step_count=40)

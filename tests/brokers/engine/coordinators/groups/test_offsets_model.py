@@ -210,4 +210,4 @@ class OffsetsModel(RuleBasedStateMachine):
 
 
 TestOffsetsModel = OffsetsModel.TestCase
-TestOffsetsModel.settings = settings(max_examples=EXAMPLES, stateful_step_count=25, deadline=None)
+TestOffsetsModel.settings = settings(max_examples=EXAMPLES, stateful_step_count=25)

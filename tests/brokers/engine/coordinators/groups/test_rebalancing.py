@@ -1,6 +1,11 @@
-"""The join phase: how long it lasts, and whom it ends with (GRP-9, GRP-10, GRP-11)."""
+"""The join phase: what begins it, how long it lasts, and whom it ends with (GRP-8 to GRP-11, GRP-17)."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import pytest
 
 from brokers.engine.coordinators.groups.formats import read_group_value
 from brokers.engine.coordinators.groups.group import State
@@ -216,3 +221,53 @@ def test_heartbeats_tell_members_of_a_rebalance_and_keep_them_in() -> None:
         assert two.beat() == REBALANCING
 
     assert len(shard.group().members) == 2
+
+
+# What may happen to a stable group of `one`, who leads, and `two`.
+REBALANCES: Final[dict[str, Callable[[Shard, Member, Member], object]]] = {
+    "somebody joins": lambda shard, one, two: Member(shard).join(),
+    "a follower leaves": lambda shard, one, two: two.leave(),
+    "the leader joins again": lambda shard, one, two: one.join(),
+    "the leader has other topics": lambda shard, one, two: one.join(protocols=[("range", b"other")]),
+    "a follower has other topics": lambda shard, one, two: two.join(protocols=[("range", b"other")]),
+    "a follower offers more": lambda shard, one, two: two.join(protocols=[("range", b"r"), ("sticky", b"s")]),
+}
+CALM: Final[dict[str, Callable[[Shard, Member, Member], object]]] = {
+    "a follower joins again as it was": lambda shard, one, two: two.join(),
+    "a member has no protocol in common": lambda shard, one, two: Member(shard, protocols=[("x", b"")]).join(),
+    "a member with an id nobody gave": lambda shard, one, two: Member(shard).join(member_id="nobody"),
+    "a heartbeat": lambda shard, one, two: two.beat(),
+    "a member asks for its assignment again": lambda shard, one, two: two.sync(),
+    "somebody leaves who is not in": lambda shard, one, two: Member(shard).leave(),
+}
+
+
+@pytest.mark.parametrize("what", [*REBALANCES, *CALM])
+def test_a_group_rebalances_when_its_members_change_and_not_otherwise(what: str) -> None:
+    """GRP-8, GRP-17."""
+    shard = Shard()
+    one, two = Member(shard), Member(shard)
+    settle(one, two)
+    assert one.leads
+
+    {**REBALANCES, **CALM}[what](shard, one, two)
+
+    rebalances = what in REBALANCES
+    assert shard.state is (State.PREPARING if rebalances else State.STABLE)
+    if what != "the leader joins again" and what != "the leader has other topics":
+        assert one.beat() == (REBALANCING if rebalances else 0)
+
+
+def test_a_member_that_is_not_heard_from_makes_the_group_rebalance() -> None:
+    """GRP-14, GRP-17."""
+    shard = Shard()
+    one, two = Member(shard), Member(shard)
+    settle(one, two)
+    shard.advance(SESSION_MS // 2)
+    assert one.beat() == 0
+
+    shard.advance(SESSION_MS // 2)
+
+    assert shard.state is State.PREPARING
+    assert one.beat() == REBALANCING
+    assert two.beat() == UNKNOWN

@@ -244,3 +244,24 @@ def _beat_until(shard: Shard, member: Member, for_ms: int) -> None:
     while shard.loop.now_ms < until_ms:
         member.beat()
         shard.advance(SESSION_MS // 2)
+
+
+def test_an_assignment_is_the_members_own_affair() -> None:
+    """GRP-16: not even that two of them have the same partition is the broker's to judge; who is no member gets
+    nothing.
+    """
+    shard = Shard()
+    one, two = Member(shard), Member(shard)
+    settle(one, two)
+    calls = {one: one.join(), two: two.join()}
+    for member, call in calls.items():
+        member.take(call)
+    garbage = bytes(range(256))
+
+    waiting = two.sync()
+    leading = one.sync({one.id: garbage, two.id: garbage, "nobody": b"x"})
+
+    assert given(leading) == given(waiting) == garbage
+    shard.reload()
+    assert [given(member.sync()) for member in (one, two)] == [garbage, garbage]
+    assert set(shard.group().members) == {one.id, two.id}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, Final
+
 import pytest
 
 from brokers.engine.coordinators.groups.offsets import Commit
@@ -127,3 +130,62 @@ def test_an_assignment_is_told_again_while_offsets_are_committed() -> None:
     commit(shard, Commit(TOPIC, 0, 6), member=member)
     (reply,) = member.sync().replies
     assert reply.error == 0
+
+
+FORMER: Final[dict[str, Any]] = {"generation": 1, "member_id": "former", "instance": "one"}
+# What a client gives up for, asked by a static member under an id that is not its own (any more), or by somebody else.
+REFUSED_FOR_GOOD: Final[dict[str, tuple[Callable[[Shard, Member], Call], ErrorCode]]] = {
+    "heartbeat": (
+        lambda shard, member: shard.ask(
+            lambda machine, now, _: machine.heartbeat(now, GROUP, 1, "former", member.instance)
+        ),
+        ErrorCode.FENCED_INSTANCE_ID,
+    ),
+    "sync": (lambda _, member: member.sync(member_id="former"), ErrorCode.FENCED_INSTANCE_ID),
+    "join": (lambda _, member: member.join(member_id="former"), ErrorCode.FENCED_INSTANCE_ID),
+    "commit": (
+        lambda shard, member: commit(shard, Commit(TOPIC, 0, 1), **FORMER),
+        ErrorCode.FENCED_INSTANCE_ID,
+    ),
+    "commit in a transaction": (
+        lambda shard, member: commit_in_transaction(shard, Commit(TOPIC, 0, 1), **FORMER),
+        ErrorCode.FENCED_INSTANCE_ID,
+    ),
+    "another protocol": (
+        lambda shard, _: Member(shard, protocols=[("other", b"")]).join(),
+        ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+    ),
+    "no seat": (lambda shard, _: Member(shard).join(), ErrorCode.GROUP_MAX_SIZE_REACHED),
+}
+
+
+@pytest.mark.parametrize("request_", REFUSED_FOR_GOOD)
+def test_what_a_client_gives_up_for_is_told_by_who_still_coordinates(request_: str) -> None:
+    """Who was deposed may not know of the members there are by now (decision 76)."""
+    ask, expected = REFUSED_FOR_GOOD[request_]
+    shard = Shard(members_max=1 if request_ == "no seat" else 9)
+    member = Member(shard, instance="one")
+    settle(member)
+    shard.log.leads_alone = False
+
+    confirmed, deposed = ask(shard, member), ask(shard, member)
+    assert confirmed.replies == deposed.replies == []
+    first, second = shard.log.asking
+    first.settled(0)
+    second.settled(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    (reply,) = confirmed.replies
+    code = reply[0] if isinstance(reply, list) else getattr(reply, "error", reply)
+    assert code == expected
+    assert deposed.replies == [("failed", ErrorCode.NOT_COORDINATOR)]
+
+
+def test_what_makes_a_member_join_again_is_told_at_once() -> None:
+    shard = Shard()
+    member = Member(shard)
+    settle(member)
+    shard.log.leads_alone = False
+
+    assert member.beat() == 0
+    assert member.beat(generation=9) == ErrorCode.ILLEGAL_GENERATION
+    assert member.beat(member_id="nobody") == ErrorCode.UNKNOWN_MEMBER_ID

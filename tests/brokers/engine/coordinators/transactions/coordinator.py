@@ -22,7 +22,7 @@ from brokers.engine.coordinators.settings import TRANSACTIONS_TOPIC, Transaction
 from brokers.engine.coordinators.transactions.formats import decode_key, decode_value
 from brokers.engine.coordinators.transactions.machine import TransactionMachine
 from brokers.engine.coordinators.transactions.metadata import Partition, TransactionMetadata
-from brokers.engine.coordinators.transactions.replies import NEEDS_PRODUCER_ID, Initialised, SendMarkers
+from brokers.engine.coordinators.transactions.replies import NEEDS_PRODUCER_ID, Initialised, SendMarkers, Verified
 from brokers.engine.coordinators.transactions.states import NAMES, State
 from tests.brokers.engine.coordinators.fakes import Call, FakeLog, FakeLoop
 
@@ -107,7 +107,9 @@ class Coordinator:
         return self.ask(lambda machine, now, _: machine.add_partitions(*producer, partitions, now))
 
     def verify(self, producer: Producer, *partitions: Partition) -> Any:
-        return self.ask(lambda machine, now, _: machine.verify_partitions(*producer, partitions))
+        """Error codes, or the Call that waits for replies.Verified."""
+        reply = self.ask(lambda machine, now, _: machine.verify_partitions(*producer, partitions))
+        return reply.codes if isinstance(reply, Verified) else reply
 
     def end(self, producer: Producer, committed: bool) -> Any:
         return self.ask(lambda machine, now, _: machine.end(*producer, committed, now))

@@ -40,6 +40,7 @@ def test_markers_carry_the_epoch_of_the_coordinator() -> None:
 
 
 def test_a_transaction_completes_with_its_last_marker_and_never_before() -> None:
+    """TXN-12, TXN-13, TXN-29: a partition whose leader does not answer keeps no other from its marker."""
     coordinator, producer = brought_to(State.PREPARE_COMMIT)
     (markers,) = coordinator.sent
 

@@ -117,3 +117,13 @@ def test_a_key_that_is_none_is_refused(key: bytes) -> None:
 def test_an_id_that_does_not_fit_into_a_key_is_refused() -> None:
     with pytest.raises(ValueError, match="32768 bytes"):
         encode_key("x" * 32_768)
+
+
+def test_states_have_kafkas_numbers_and_only_some_are_written() -> None:
+    """TXN-3, TXN-19."""
+    assert [state.name for state in State] == [
+        "EMPTY", "ONGOING", "PREPARE_COMMIT", "PREPARE_ABORT",
+        "COMPLETE_COMMIT", "COMPLETE_ABORT", "DEAD", "PREPARE_EPOCH_FENCE",
+    ]  # fmt: skip
+    assert [state.value for state in State] == list(range(8))
+    assert sorted(STORED) == [0, 1, 2, 3, 4, 5]

@@ -247,4 +247,4 @@ class Transactions(RuleBasedStateMachine):
 
 
 TestTransactions = Transactions.TestCase
-TestTransactions.settings = settings(max_examples=EXAMPLES, stateful_step_count=40, deadline=None)
+TestTransactions.settings = settings(max_examples=EXAMPLES, stateful_step_count=40)

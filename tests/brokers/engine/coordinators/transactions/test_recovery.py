@@ -4,6 +4,8 @@ TXN-19, DEC-16).
 
 from __future__ import annotations
 
+from typing import Final
+
 import pytest
 
 from brokers.engine.coordinators.transactions.states import State
@@ -110,6 +112,49 @@ def test_nobody_is_judged_by_what_a_new_leader_is_not_sure_of() -> None:
     assert successor.add(producer, A) == 0
     assert successor.verify(producer, A) == {A: 0}
     assert [one.state for one in successor.list()] == ["Ongoing"]
+
+
+REFUSED_FOR_GOOD: Final = {
+    "add with another epoch": lambda one, producer: one.add(producer._replace(producer_epoch=9), A),
+    "add as another producer": lambda one, producer: one.add(producer._replace(producer_id=9), A),
+    "add to an id that nobody uses": lambda one, producer: one.add(producer._replace(transactional_id="other"), A),
+    "end with another epoch": lambda one, producer: one.end(producer._replace(producer_epoch=9), True),
+    "end as another producer": lambda one, producer: one.end(producer._replace(producer_id=9), True),
+    "end what did not begin": lambda one, producer: one.end(producer, True),
+    "initialise as another producer": lambda one, _: one.initialise(expected=(9, 0)),
+    "initialise with another epoch": lambda one, producer: one.initialise(expected=(producer.producer_id, 9)),
+    "verify with another epoch": lambda one, producer: one.verify(producer._replace(producer_epoch=9), A),
+    "verify as another producer": lambda one, producer: one.verify(producer._replace(producer_id=9), A),
+    "verify what was not added": lambda one, producer: one.verify(producer, A),
+}
+
+
+@pytest.mark.parametrize("request_", REFUSED_FOR_GOOD)
+def test_what_a_producer_gives_up_for_is_told_by_who_still_coordinates(request_: str) -> None:
+    """Who was deposed may have missed a producer, an epoch or a transaction (decision 76)."""
+    coordinator, producer = brought_to(State.EMPTY)
+    coordinator.log.leads_alone = False
+
+    confirmed, deposed = (REFUSED_FOR_GOOD[request_](coordinator, producer) for _ in range(2))
+    assert confirmed.replies == deposed.replies == []
+    first, second = coordinator.log.asking
+    first.settled(0)
+    second.settled(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    assert confirmed.replies != [] and confirmed.replies != deposed.replies
+    assert deposed.replies == [("failed", ErrorCode.NOT_COORDINATOR)]
+
+
+def test_what_can_be_asked_again_is_told_at_once() -> None:
+    """So is that a transaction is open: the leader that asks knows of every marker, and who wrote it."""
+    coordinator, producer = brought_to(State.ONGOING)
+    coordinator.log.leads_alone = False
+
+    assert coordinator.verify(producer, A) == {A: 0}
+    assert coordinator.add(producer, A) == 0
+    assert coordinator.end(producer, committed=True) == 0
+    assert coordinator.verify(producer, A) == {A: ErrorCode.CONCURRENT_TRANSACTIONS}
+    assert coordinator.initialise(expected=producer.identity).error == ErrorCode.CONCURRENT_TRANSACTIONS
 
 
 def test_a_failover_in_the_middle_of_a_fence_leaves_the_zombie_fenced() -> None:

@@ -1,0 +1,55 @@
+"""What is encoded in pieces is what is encoded at once, and a long message takes many pieces."""
+
+from __future__ import annotations
+
+import pytest
+
+from brokers.engine.protocol.apis import APIS, ApiKey
+from brokers.engine.protocol.codec import Encoded, encode_response, encode_response_in_pieces
+from brokers.engine.protocol.compile_encode import WRITES_PER_PIECE
+from brokers.engine.protocol.messages.offsets import (
+    OffsetFetchResponse,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponseTopic,
+)
+
+from .samples import VARIANTS, sample
+
+# With nested arrays, and with tagged fields.
+KEYS = (ApiKey.OFFSET_FETCH, ApiKey.METADATA, ApiKey.PRODUCE, ApiKey.ADD_PARTITIONS_TO_TXN)
+
+
+def whole(api_key: int, version: int, message: object) -> tuple[int, bytes]:
+    """How often it stopped, and the body."""
+    pieces = encode_response_in_pieces(api_key, version, message)
+    stops = 0
+    while True:
+        try:
+            next(pieces)
+        except StopIteration as end:
+            return stops, end.value
+        stops += 1
+
+
+@pytest.mark.parametrize("key", KEYS, ids=lambda key: key.name.lower())
+def test_pieces_make_the_same_body(key: ApiKey) -> None:
+    for version in range(APIS[key].version_max + 1):
+        for variant in VARIANTS:
+            message = sample(key, version, "response", variant)
+            assert whole(key, version, message) == (0, encode_response(key, version, message))
+
+
+def test_a_long_message_takes_many_pieces() -> None:
+    lines = [OffsetFetchResponsePartition(partition_index=at, committed_offset=at, metadata="m") for at in range(9_000)]
+    topic = OffsetFetchResponseTopic(name="t", partitions=lines)
+    message = OffsetFetchResponse(topics=[topic, topic], groups=[])
+
+    stops, body = whole(ApiKey.OFFSET_FETCH, 5, message)
+
+    # A line is three writes: what is before its metadata, that, and what is behind it.
+    assert stops == 2 * 9_000 * 3 // (WRITES_PER_PIECE + 2)
+    assert body == encode_response(ApiKey.OFFSET_FETCH, 5, message)
+
+
+def test_what_is_encoded_is_left_as_it_is() -> None:
+    assert encode_response(ApiKey.OFFSET_FETCH, 5, Encoded(b"body")) == b"body"
