@@ -9,7 +9,7 @@ CHAOS ?=
 STEPS ?= 20000
 # Test processes beside each other; tests/support/sharing.py says what stays together.
 WORKERS ?= 2
-SIDE_BY_SIDE := --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder
+SIDE_BY_SIDE := --numprocesses $(WORKERS) --dist loadscope --no-loadscope-reorder --max-worker-restart 0
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-dev run test test-native check bench native simulate chaos

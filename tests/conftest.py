@@ -17,11 +17,16 @@ if os.environ.setdefault(finder.SWITCH, finder.OFF) != finder.OFF and not finder
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
 import dj_database_url
+import hypothesis
 import pytest
 from django.conf import settings
 from django.db import connections
 
 from config.embedded.postgres import EmbeddedPostgres
+
+# How long an example takes says how busy the machine is: whatever measures time is marked `quiet`.
+hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("untimed")
 
 pytest_plugins = ["tests.support.services", "tests.support.sharing", "tests.support.stack"]
 

@@ -79,7 +79,6 @@ def secret(owner: Member) -> str:
 @schema.parametrize()
 @settings(
     max_examples=EXAMPLES_PER_OPERATION,
-    deadline=None,
     derandomize=True,
     database=None,
     phases=(Phase.explicit, Phase.generate),

@@ -18,7 +18,7 @@ STEPS = STEPS_OF_RUN["cluster"]
 # that had come back in between was never seen again. 30313: who stood still between reading a topic and its states had
 # somebody in sync that was no replica; a leader would not have waited for that one. 25, 30: somebody who had told of a
 # deletion was killed before it was on disk, and led with the records back.
-ONCE_FAILED = (18, 24, 25, 30, 317, 30_313, 51_128)
+ONCE_FAILED = (18, 24, 25, 30, 317, 20_014, 20_057, 30_313, 51_128)
 # Somewhat less than a minute of CPU of the 2,000 that PENSTOCK_CLUSTER_SEEDS=2000 runs.
 SEEDS = seeds_wanted("PENSTOCK_CLUSTER_SEEDS", 75)
 FIRST_SEED = 10_000

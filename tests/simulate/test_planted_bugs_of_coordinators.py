@@ -16,9 +16,9 @@ SEEDS_MAX = 200
 # The first seed that finds it, searched from 0 (PENSTOCK_PLANTED_FROM=0 searches again): the way there is long.
 FIRST_SEEDS: Final = {
     "reply_before_commit": 4,
-    "forget_pending_offsets": 16,
-    "take_markers_of_zombies": 31,
-    "ignore_generation": 9,
+    "forget_pending_offsets": 26,
+    "take_markers_of_zombies": 77,
+    "ignore_generation": 47,
     "tell_unconfirmed_positions": 39,
 }
 # What has to happen for a mistake to show, where that is rare: more of it, and less of what ends it.

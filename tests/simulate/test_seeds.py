@@ -8,8 +8,9 @@ from brokers.engine.storage.flushing import FlushJob
 from tests.simulate.__main__ import simulate
 
 # 4: a truncation was undone by a power cut, beside what was written after it. 2: with the deletion of segments undone,
-# deleted records were served. 3: a kill while the start moved left batches without an epoch.
-ONCE_FAILED = (2, 3, 4)
+# deleted records were served. 3: a kill while the start moved left batches without an epoch. 1994689733: of records
+# deleted by request, below what retention had just deleted, nothing durable said so.
+ONCE_FAILED = (2, 3, 4, 1_994_689_733)
 STEPS = 300
 
 

@@ -12,8 +12,8 @@ from config.embedded.postgres import EmbeddedPostgres
 from config.embedded.process import free_port, wait_until
 from config.embedded.redis import EmbeddedRedis
 from config.embedded.zookeeper import EmbeddedZooKeeper
+from tests.support.own_zookeeper import START_TIMEOUT_S, own_zookeeper
 
-START_TIMEOUT_S = 60.0
 REDIS_PASSWORD = "tests-only"
 
 
@@ -32,12 +32,8 @@ def java(services_dir: Path) -> Java:
 @pytest.fixture(scope="session")
 def zookeeper_server(services_dir: Path, java: Java) -> Iterator[EmbeddedZooKeeper]:
     """A ZooKeeper that a test may stop and start again (and must leave running)."""
-    log_file = services_dir / "zookeeper.log"
-    server = EmbeddedZooKeeper(services_dir / "zookeeper", port=free_port(), java=java, log_file=log_file)
-    server.start()
-    wait_until(server.is_ready, child=server.child, timeout_s=START_TIMEOUT_S)
-    yield server
-    server.child.stop()
+    with own_zookeeper(services_dir, java) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

@@ -3,39 +3,64 @@
 from __future__ import annotations
 
 import os
+from pathlib import PurePosixPath
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler.loadscope import LoadScopeScheduling
 
 PRODUCT = "product"
 SPARK = "spark"
-# A parameter of tests that may be apart from the others of their module.
-CHUNK = "chunk"
 # The longest first, so that no worker is left with it when the others are done.
 ORDER = (PRODUCT, SPARK)
 # Of those of the product the last: by then it has started its Spark for what the others used.
 AFTER_OTHERS = "test_usage"
+PRODUCT_ROOMS = frozenset({"browser", "system"})
+# Others; who of tests/system starts a product of its own.
+WITH_THE_PRODUCT = ("interop/test_clients",)
+WITHOUT_THE_PRODUCT = ("system/test_stop",)
+# Modules that share nothing and are long: each test goes where there is room.
+APART = ("test_cluster_seeds", "test_coordinator_seeds")
 
 
-def group_of(item: pytest.Item) -> str:
-    """The product and Spark are started by one worker each; any other module stays together, or its chunks."""
-    if "stack" in getattr(item, "fixturenames", ()):
+def unit_of(node_id: str) -> str:
+    """What goes to one worker together with `node_id`, `tests/…/test_x.py::test_y[…]`: known by the path alone, for
+    whoever shares out the work has not loaded the tests.
+    """
+    path = PurePosixPath(node_id.partition("::")[0]).with_suffix("")
+    rooms, module = path.parts[:-1], "/".join(path.parts[-2:])
+    if module in WITH_THE_PRODUCT or (not PRODUCT_ROOMS.isdisjoint(rooms) and module not in WITHOUT_THE_PRODUCT):
         return PRODUCT
-    if "pipeline" in item.path.parts:
+    if "pipeline" in rooms:
         return SPARK
-    parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
-    if CHUNK in parameters:
-        return item.name
-    return item.path.stem if item.path.parent.name == "tests" else f"{item.path.parent.name}.{item.path.stem}"
+    return node_id if path.stem in APART else str(path)
+
+
+class UnitScheduling(LoadScopeScheduling):
+    """Units instead of modules. `--dist loadgroup` would do, did it not mark the tests where pytest does not look."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return unit_of(nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> UnitScheduling:
+    """Used whatever `--dist` says: no other way of sharing out would leave the product with one worker."""
+    return UnitScheduling(config, log)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Groups for pytest-xdist's `--dist loadgroup`, which keeps the order of collection."""
-    places = {name: place for place, name in enumerate(ORDER)}
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(group_of(item)))
+    """The order of the units is the order of collection."""
     if "PYTEST_XDIST_WORKER" in os.environ:
-        items.sort(key=lambda item: (places.get(group_of(item), len(places)), item.path.stem == AFTER_OTHERS))
+        places = {name: place for place, name in enumerate(ORDER)}
+        items.sort(key=lambda item: (places.get(unit_of(item.nodeid), len(places)), item.path.stem == AFTER_OTHERS))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Otherwise each worker would start a product."""
+    if "stack" in getattr(item, "fixturenames", ()) and unit_of(item.nodeid) != PRODUCT:
+        pytest.fail(f"{item.path.name} uses the product: name it in WITH_THE_PRODUCT of tests/support/sharing.py")
 
 
 def worker_share(candidates: range) -> range:

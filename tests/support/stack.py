@@ -109,6 +109,10 @@ class Stack:
         """Every process that belongs to this state directory."""
         return processes_of(self.state_dir)
 
+    def broker_processes(self) -> list[psutil.Process]:
+        """Those of them that serve as brokers."""
+        return [process for process in self.processes() if "brokers.engine" in words_of(process)]
+
     def log_tails(self, lines: int = 12) -> str:
         """The end of every log, for a failing test's report."""
         tails = []
@@ -136,6 +140,14 @@ def processes_of(state_dir: Path) -> list[psutil.Process]:
         if is_ours and process.status() != psutil.STATUS_ZOMBIE:
             found.append(process)
     return found
+
+
+def words_of(process: psutil.Process) -> list[str]:
+    """Its command line; nothing of one that has ended meanwhile."""
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
 
 
 def make_stack(folder: Path, *, brokers: int = 3, demo: bool = True) -> Stack:

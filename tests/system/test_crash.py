@@ -6,7 +6,6 @@ import threading
 import time
 from collections import defaultdict
 
-import psutil
 import pytest
 from confluent_kafka import Producer
 
@@ -21,10 +20,6 @@ PARTITIONS = 3
 KILLS = size_of_run("PENSTOCK_CRASH_KILLS", 1)
 # Long enough between kills for records to be acknowledged before, during and after.
 RECORDS_BETWEEN_KILLS = 3_000
-
-
-def broker_processes(stack: Stack) -> list[psutil.Process]:
-    return [process for process in stack.processes() if "brokers.engine" in process.cmdline()]
 
 
 def test_every_acknowledged_record_survives_kill_9_of_a_broker_under_load(stack: Stack) -> None:
@@ -69,11 +64,11 @@ def test_every_acknowledged_record_survives_kill_9_of_a_broker_under_load(stack:
         for _ in range(KILLS):
             reached = count[0] + RECORDS_BETWEEN_KILLS
             eventually(lambda reached=reached: count[0] >= reached, within_s=60, what="records before the kill")
-            victims = broker_processes(stack)
+            victims = stack.broker_processes()
             victims[-1].kill()
             alive = {process.pid for process in victims[:-1]}
             eventually(
-                lambda alive=alive: len({process.pid for process in broker_processes(stack)} - alive) == 1,
+                lambda alive=alive: len({process.pid for process in stack.broker_processes()} - alive) == 1,
                 within_s=60,
                 what="the agent to start the broker again",
             )

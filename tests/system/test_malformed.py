@@ -16,7 +16,6 @@ from brokers.engine.protocol.registry import message_class
 from tests.support.stack import Stack
 from tests.support.tenancy import addresses, demo_tenant, size_of_run
 from tests.system.attacks import requests, versions
-from tests.system.test_crash import broker_processes
 from tests.system.wire import Wire
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(3600)]
@@ -89,7 +88,7 @@ def seeds() -> list[bytes]:
 
 def test_mutated_frames_never_stop_the_broker_and_never_make_it_grow(stack: Stack, address: str) -> None:
     rng, frames = random.Random(20261121), seeds()
-    before = {process.pid: process.memory_info().rss for process in broker_processes(stack)}
+    before = {process.pid: process.memory_info().rss for process in stack.broker_processes()}
     sent = 0
     while sent < FRAMES:
         host, _, port = address.rpartition(":")

@@ -2,88 +2,33 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support.stack import Stack
+from tests.support.tenancy import size_of_run
 from tests.support.waiting import eventually
+from tests.system.fleet import QUIET, broker_process, program_process, traffic, watched
 from tests.system.operator import Operator
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
 
-PARTITIONS = {"op-pair": (9, 2), "op-wide": (6, 3), "op-solo": (3, 1)}
-QUIET = {"log_level": 0}
-PAUSE_S = 0.005
-WITHIN_S = 90.0
-PAUSE_S_MAX = 10.0
-
-
-@dataclass
-class Traffic:
-    """What a producer was told: (topic, partition, offset, key) of every acknowledgement, and every error."""
-
-    bootstrap: str
-    acknowledged: set[tuple[str, int, int, bytes]] = field(default_factory=set)
-    errors: list[str] = field(default_factory=list)
-    slowest_s: float = 0.0
-
-    def told(self, error: KafkaError | None, message: Message) -> None:
-        if error is not None:
-            self.errors.append(str(error))
-            return
-        self.slowest_s = max(self.slowest_s, message.latency() or 0.0)
-        self.acknowledged.add((message.topic(), message.partition(), message.offset(), message.key()))
-
-    def unread(self) -> set[tuple[str, int, int, bytes]]:
-        """What was acknowledged and cannot be read."""
-        consumer = Consumer(
-            {"bootstrap.servers": self.bootstrap, "group.id": "op", "auto.offset.reset": "earliest", **QUIET}
-        )
-        consumer.assign([TopicPartition(name, i, 0) for name, (count, _) in PARTITIONS.items() for i in range(count)])
-        missing = set(self.acknowledged)
-        deadline_s = time.monotonic() + WITHIN_S
-        while missing and time.monotonic() < deadline_s:
-            for message in consumer.consume(5_000, 0.5):
-                if message.error() is None:
-                    missing.discard((message.topic(), message.partition(), message.offset(), message.key()))
-        consumer.close()
-        return missing
-
-
-@contextmanager
-def traffic(bootstrap: str) -> Iterator[Traffic]:
-    """An idempotent producer with acks=all to every partition, until the block ends."""
-    found, must_stop = Traffic(bootstrap), threading.Event()
-
-    def run() -> None:
-        producer = Producer(
-            {"bootstrap.servers": bootstrap, "acks": "all", "enable.idempotence": True, "linger.ms": 5, **QUIET}
-        )
-        number = 0
-        while not must_stop.wait(PAUSE_S):
-            for name, (count, _) in PARTITIONS.items():
-                number += 1
-                producer.produce(
-                    name, b"x" * 200, str(number).encode(), partition=number % count, on_delivery=found.told
-                )
-            producer.poll(0)
-        producer.flush(WITHIN_S)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield found
-    finally:
-        must_stop.set()
-        thread.join()
+# Topic -> (partitions, copies). 18 partitions of three kinds; acceptance asks for 300.
+IN_THE_SUITE = 18
+SIXTHS = size_of_run("PENSTOCK_DRAIN_PARTITIONS", IN_THE_SUITE) // 6
+PARTITIONS = {"op-pair": (3 * SIXTHS, 2), "op-wide": (2 * SIXTHS, 3), "op-solo": (SIXTHS, 1)}
+WITHIN_S = 90.0 + SIXTHS
+# Hundreds of partitions on a machine of two cores that does other things too: what counts is that it goes on.
+PATIENCE = 1 if 6 * SIXTHS <= IN_THE_SUITE else 3
+PAUSE_S_MAX = 10.0 * PATIENCE
+# A broker that is killed is missed when its session ends, and its only copies when it is back.
+KILLED_S_MAX = 20.0 * PATIENCE
+AWAY_S_MAX = 3.0
+# How many moves a broker takes part in at a time: few enough that a drain lasts until everybody was killed.
+MOVES_AT_ONCE = 3
 
 
 @pytest.fixture(scope="module")
@@ -121,19 +66,61 @@ def is_whole(found: Any) -> bool:
 
 def carried_out(operator: Operator, body: dict[str, Any]) -> Any:
     """A rebalance from plan to end."""
-    row = operator.post("/operator/rebalances", body)
-    at = f"/operator/rebalances/{row['id']}"
-    operator.post(f"{at}/start")
-    eventually(lambda: operator.get(at)["state"] == "done", within_s=WITHIN_S, what=f"{body['kind']} to be done")
+    at = begun(operator, body)
+    ended(operator, at)
     return operator.get(at)
 
 
-def test_a_broker_joins_takes_its_share_and_goes_again_under_traffic(
+def begun(operator: Operator, body: dict[str, Any]) -> str:
+    row = operator.post("/operator/rebalances", body)
+    at = f"/operator/rebalances/{row['id']}"
+    operator.post(f"{at}/start")
+    return at
+
+
+def ended(operator: Operator, at: str) -> None:
+    eventually(lambda: operator.get(at)["state"] == "done", within_s=WITHIN_S, what=f"{at} to be done")
+
+
+def receiver_of(operator: Operator, at: str, drained: int) -> int:
+    """A broker that is to copy something from the one that is emptied, or does."""
+    moves = [move for state in ("running", "waiting") for move in operator.get(f"{at}/moves?state={state}")["items"]]
+    arriving = [set(move["target"]) - set(move["before"]) for move in moves if drained in move["before"]]
+    return min((min(one) for one in arriving if one), default=0)
+
+
+def killed_in_the_middle(stack: Stack, operator: Operator, at: str, drained: int) -> None:
+    """kill -9 of the broker that is emptied when a third is done, and of one that receives at two thirds; with more
+    partitions than in the suite also, half way, of who looks after the moves and of who looks after the processes.
+    """
+
+    def is_due(share: float) -> bool:
+        progress = operator.get(at)["progress"]
+        return bool(progress["done"] >= share * progress["total"])
+
+    receiver = receiver_of(operator, at, drained)
+    eventually(lambda: is_due(1 / 3), within_s=WITHIN_S, what="a third of the moves")
+    broker_process(stack, drained).kill()
+    if 6 * SIXTHS > IN_THE_SUITE:
+        eventually(lambda: is_due(1 / 2), within_s=WITHIN_S, what="half of the moves")
+        program_process(stack, "worker", "--beat").kill()
+        program_process(stack, "agent", "--host").kill()
+    eventually(lambda: is_due(2 / 3), within_s=WITHIN_S, what="two thirds of the moves")
+    receiver = receiver_of(operator, at, drained) or receiver
+    broker_process(stack, receiver).kill()
+    if 6 * SIXTHS > IN_THE_SUITE:
+        progress = operator.get(at)["progress"]
+        assert progress["done"] < progress["total"], "all was done before"
+
+
+def test_a_broker_joins_takes_its_share_and_goes_again_under_traffic_and_kills(
     stack: Stack, operator: Operator, cluster: str, topics: str
 ) -> None:
-    """REP-32, REP-33, CKA-47: no client sees an error, and every acknowledged record is where it was."""
+    """REP-32, REP-33, CKA-47: no client sees an error, and every acknowledged record is where it was, although the
+    broker that is emptied and one that takes over from it are killed in the middle.
+    """
     (host,) = operator.get("/operator/hosts")["items"]
-    with traffic(topics) as sent:
+    with traffic(topics, PARTITIONS) as sent:
         added = operator.post("/operator/brokers", {"cluster_id": cluster, "host_id": host["id"]})
         eventually(
             lambda: any(one["is_live"] and one["id"] == added["id"] for one in seen(operator, cluster)["brokers"]),
@@ -143,36 +130,48 @@ def test_a_broker_joins_takes_its_share_and_goes_again_under_traffic(
         levelled = carried_out(operator, {"kind": "balance", "cluster_id": cluster})
         assert levelled["progress"]["done"] == levelled["progress"]["total"] > 0
         shares = {one["number"]: one["replicas"] for one in seen(operator, cluster)["brokers"]}
-        assert shares[added["number"]] >= 3
-        removal = {"kind": "drain", "broker_id": added["id"], "remove_broker": True}
-        removed = carried_out(operator, removal)
+        assert shares[added["number"]] >= SIXTHS
+        assert sent.slowest_s < PAUSE_S_MAX
+        removal = {"kind": "drain", "broker_id": added["id"], "remove_broker": True, "moves_at_once": MOVES_AT_ONCE}
+        at = begun(operator, removal)
+        killed_in_the_middle(stack, operator, at, added["number"])
+        ended(operator, at)
+        removed = operator.get(at)
         assert removed["shares"]["after"][str(added["number"])]["replicas"] == 1  # its own usage, till it stops
     assert not sent.errors, sent.errors[:3]
     assert len(sent.acknowledged) > 100
-    assert sent.slowest_s < PAUSE_S_MAX
+    assert sent.slowest_s < KILLED_S_MAX
     assert not sent.unread()
     found = seen(operator, cluster)
     assert added["number"] not in [one["number"] for one in found["brokers"]]
-    assert is_whole(found) and not found["counts"]["moving"]
+    assert not found["counts"]["moving"]
+    eventually(lambda: is_whole(seen(operator, cluster)), within_s=WITHIN_S, what="the killed one to catch up")
     eventually(
-        lambda: len([p for p in stack.processes() if "brokers.engine" in " ".join(p.cmdline())]) == stack.brokers,
+        lambda: len(stack.broker_processes()) == stack.brokers,
         within_s=WITHIN_S,
         what="the removed broker's process to end",
     )
 
 
+def addresses(bootstrap: str) -> list[str]:
+    """Where the instance is served by now: a rebalance may have given it other ports."""
+    found = AdminClient({"bootstrap.servers": bootstrap, **QUIET}).list_topics(timeout=30).brokers
+    return [f"{one.host}:{one.port}" for one in found.values()]
+
+
 def test_a_rolling_restart_waits_for_every_replica_and_no_client_sees_an_error(
     operator: Operator, cluster: str, topics: str
 ) -> None:
-    """REP-34."""
+    """REP-34: each broker is away for three seconds at most, from its last answer to its next."""
     eventually(lambda: is_whole(seen(operator, cluster)), within_s=WITHIN_S, what="the cluster to be whole")
     before = {one["number"]: one["status"]["epoch"] for one in operator.get("/operator/brokers")["items"]}
-    with traffic(topics) as sent:
+    with traffic(topics, PARTITIONS) as sent, watched(addresses(topics)) as away:
         row = operator.post("/operator/rolling_restarts", {"cluster_id": cluster})
         at = f"/operator/rolling_restarts/{row['id']}"
         eventually(lambda: operator.get(at)["state"] == "done", within_s=WITHIN_S, what="the rolling restart")
     assert not sent.errors, sent.errors[:3]
-    assert sent.slowest_s < PAUSE_S_MAX * 2
+    assert sent.slowest_s < PAUSE_S_MAX
+    assert max(away.values()) <= AWAY_S_MAX, away
     assert not sent.unread()
     assert is_whole(seen(operator, cluster))
 

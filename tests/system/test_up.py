@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from config.environment import BASE_DIR
-from tests.support.stack import Stack, environment, free_port_base, make_stack
+from tests.support.stack import Stack, environment, free_port_base, make_stack, words_of
 
 pytestmark = pytest.mark.system
 READY_TARGET_S = 15.0
@@ -75,8 +75,8 @@ def test_no_program_shows_a_secret_on_its_command_line(stack: Stack) -> None:
     secrets = [file.read_text().strip() for file in (stack.state_dir / "secrets").iterdir() if file.suffix != ".json"]
     secrets += [stack.ready["tenant"]["token"], stack.ready["operator"]["password"]]
     for process in stack.processes():
-        words = " ".join(process.cmdline())
-        assert not [secret for secret in secrets if secret in words], process.name()
+        words = " ".join(words_of(process))
+        assert not [secret for secret in secrets if secret in words], process.pid
 
 
 def test_no_log_holds_a_secret(stack: Stack) -> None:

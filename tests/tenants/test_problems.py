@@ -197,7 +197,7 @@ _ANY_JSON = st.recursive(
 
 
 @given(body=_ANY_JSON | st.fixed_dictionaries({"name": _ANY_JSON, "scopes": _ANY_JSON}))
-@hypothesis_settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@hypothesis_settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_body_makes_the_api_crash_or_change_something(api: Api, body: Any) -> None:
     before = AuditEntry.objects.count()
     answer = api.post("/tokens", json.dumps(body))

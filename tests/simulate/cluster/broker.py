@@ -41,6 +41,7 @@ CLUSTER_ID: Final = "simulated"
 LAG_MS_MAX: Final = 500
 MAINTENANCE_S: Final = 2.0
 FLUSH_S: Final = 7.0
+HIGH_WATERMARK_S: Final = 1.5
 HAND_OVER_S: Final = 1.0
 FRAME_BYTES_MAX: Final = 1 << 20
 
@@ -254,6 +255,7 @@ class Process:
             self.coordination.keep_going(cast(Any, self))
         self.every(MAINTENANCE_S, self._maintain)
         self.every(FLUSH_S, self.flush)
+        self.every(HIGH_WATERMARK_S, self.keep_high_watermarks)
 
     def _ended_controller(self, task: asyncio.Task[Any]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -277,6 +279,12 @@ class Process:
         batch = self.table.plan_flush()
         batch.run()
         batch.finish()
+
+    def keep_high_watermarks(self) -> None:
+        batch = self.table.plan_high_watermarks()
+        if batch is not None:
+            batch.run()
+            batch.finish()
 
     def stop(self) -> None:
         """SIGTERM."""

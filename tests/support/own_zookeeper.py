@@ -1,0 +1,26 @@
+"""A ZooKeeper that goes when whoever wanted it is done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from config.embedded.java import Java, find_java
+from config.embedded.process import free_port, wait_until
+from config.embedded.zookeeper import EmbeddedZooKeeper
+
+START_TIMEOUT_S = 60.0
+
+
+@contextmanager
+def own_zookeeper(home: Path, java: Java | None = None) -> Iterator[EmbeddedZooKeeper]:
+    """It keeps its data and its log in `home`, and serves."""
+    java = java or find_java(home / "java")
+    server = EmbeddedZooKeeper(home / "zookeeper", port=free_port(), java=java, log_file=home / "zookeeper.log")
+    server.start()
+    try:
+        wait_until(server.is_ready, child=server.child, timeout_s=START_TIMEOUT_S)
+        yield server
+    finally:
+        server.child.stop()
