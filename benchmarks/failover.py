@@ -25,10 +25,8 @@ from kazoo.client import KazooClient
 from benchmarks import environment
 from brokers.contract import paths
 from brokers.contract.documents import PartitionStateDocument
-from config.embedded.java import find_java
-from config.embedded.process import free_port, wait_until
-from config.embedded.zookeeper import EmbeddedZooKeeper
 from tests.support.engine import BrokerProcess, EngineCluster, TestInstance, eventually
+from tests.support.own_zookeeper import own_zookeeper
 
 BROKERS: Final = 3
 PARTITIONS_PER_TOPIC: Final = 100
@@ -171,16 +169,9 @@ def main() -> None:
     print(environment.line())
     with tempfile.TemporaryDirectory(prefix="failover-") as scratch:
         home = Path(scratch)
-        server = EmbeddedZooKeeper(
-            home / "zookeeper", port=free_port(), java=find_java(home / "java"), log_file=home / "zookeeper.log"
-        )
-        server.start()
-        try:
-            wait_until(server.is_ready, child=server.child, timeout_s=60)
+        with own_zookeeper(home) as server:
             for partitions in (int(count) for count in given.partitions.split(",")):
                 run(server.address, home / f"brokers-{partitions}", partitions, given)
-        finally:
-            server.child.stop()
 
 
 if __name__ == "__main__":

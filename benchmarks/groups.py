@@ -32,10 +32,8 @@ from brokers.engine.protocol.messages.groups import (
     SyncGroupRequest,
     SyncGroupRequestAssignment,
 )
-from config.embedded.java import find_java
-from config.embedded.process import free_port, wait_until
-from config.embedded.zookeeper import EmbeddedZooKeeper
 from tests.support.engine import EngineCluster
+from tests.support.own_zookeeper import own_zookeeper
 from tests.support.wire import WireClient
 
 BROKERS: Final = 3
@@ -202,18 +200,13 @@ def main() -> None:
     print(environment.line())
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as scratch:
         home = Path(scratch)
-        zookeeper = EmbeddedZooKeeper(
-            home / "zookeeper", port=free_port(), java=find_java(home / "java"), log_file=home / "zookeeper.log"
-        )
-        zookeeper.start()
-        try:
-            wait_until(zookeeper.is_ready, child=zookeeper.child, timeout_s=60)
-            with EngineCluster(zookeeper.address, home / "brokers", size=BROKERS, overrides=OVERRIDES) as cluster:
-                instance = cluster.create_instance("ins-bench000")
-                pids = [broker.pid for broker in cluster.brokers]
-                print(json.dumps(asyncio.run(measure("penstock", instance.bootstrap.split(",")[0], pids, given))))
-        finally:
-            zookeeper.child.stop()
+        with (
+            own_zookeeper(home) as zookeeper,
+            EngineCluster(zookeeper.address, home / "brokers", size=BROKERS, overrides=OVERRIDES) as cluster,
+        ):
+            instance = cluster.create_instance("ins-bench000")
+            pids = [broker.pid for broker in cluster.brokers]
+            print(json.dumps(asyncio.run(measure("penstock", instance.bootstrap.split(",")[0], pids, given))))
     if given.peer:
         pids = [int(pid) for pid in given.peer_pids.split(",") if pid]
         print(json.dumps(asyncio.run(measure("peer", given.peer, pids, given))))

@@ -54,6 +54,7 @@ class Given:
     paused_s: tuple[float, float] = (5.0, 60.0)
     zookeeper_away_s: float = ZOOKEEPER_AWAY_S
     workload: str = "records"
+    who: membership.Who = membership.ANYBODY
 
 
 BEGAN_S = time.monotonic()
@@ -102,10 +103,15 @@ def run(given: Given, zookeeper: EmbeddedZooKeeper, directory: Path) -> bool:
 
 def _run_clients(given: Given, cluster: EngineCluster, rolls: random.Random) -> bool:
     """A workload of applications, whose verbs are its own."""
-    kind = exactly_once.ExactlyOnce if given.workload == "exactly-once" else membership.Membership
     with cluster:
         instance = cluster.create_instance("ins-chaos000")
-        workload = kind(cluster, instance, rolls, say, records_per_s=given.records_per_s)
+        workload: exactly_once.ExactlyOnce | membership.Membership
+        if given.workload == "exactly-once":
+            workload = exactly_once.ExactlyOnce(cluster, instance, rolls, say, records_per_s=given.records_per_s)
+        else:
+            workload = membership.Membership(
+                cluster, instance, rolls, say, records_per_s=given.records_per_s, who=given.who
+            )
         faults = Faults(cluster, rolls, say, between_s=given.between_s, away_s=given.away_s)
         holds = workload.run(given.seconds, list(given.verbs), faults, given.between_s)
         say(f"{faults.count} faults to brokers, {faults.controllers} of them to the controller")
@@ -222,6 +228,9 @@ def main() -> int:
     )
     parser.add_argument("--records-per-second", type=int, default=None, help="of all producers together")
     parser.add_argument("--between", type=float, nargs=2, default=(5.0, 15.0), help="seconds between two faults")
+    parser.add_argument("--client", action="append", choices=sorted(set(membership.CLIENTS)), help="group: of any kind")
+    parser.add_argument("--members", type=int, default=5, help="group: as many at once as the group grows to")
+    parser.add_argument("--strategy", default="range", help="group: how its members share partitions")
     parser.add_argument("--keep", type=Path, help="a directory for logs and data, which is kept")
     options = parser.parse_args()
     known = VERBS[options.workload]
@@ -237,6 +246,9 @@ def main() -> int:
         records_per_s=options.records_per_second or RECORDS_PER_S[options.workload],
         between_s=tuple(options.between),
         workload=options.workload,
+        who=membership.Who(
+            clients=options.client or membership.CLIENTS, members=options.members, strategy=options.strategy
+        ),
     )
     with tempfile.TemporaryDirectory(prefix="penstock-chaos-") as scratch:
         home = options.keep or Path(scratch)

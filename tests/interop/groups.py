@@ -11,11 +11,29 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from tests.interop.positions import Findings, Line, examine, parse
+from tests.interop.positions import TAKEN, Findings, Line, examine, parse, stopped_in_vain
 from tests.support.engine import ROOT
 from tests.support.waiting import eventually
 
 STOP_TIMEOUT_S = 30.0
+
+
+class _Diary:
+    """A diary that is still being written: what was read of it once is not read again."""
+
+    def __init__(self, file: Path) -> None:
+        self._file, self._at_bytes = file, 0
+        self._lines: list[Line] = []
+
+    def lines(self) -> list[Line]:
+        if self._file.exists():
+            with self._file.open("rb") as diary:
+                diary.seek(self._at_bytes)
+                more = diary.read()
+            whole = more[: more.rfind(b"\n") + 1]
+            self._at_bytes += len(whole)
+            self._lines += parse(whole.decode())
+        return self._lines
 
 
 class Group:
@@ -29,6 +47,7 @@ class Group:
         self._directory = directory
         directory.mkdir(parents=True, exist_ok=True)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._diaries: dict[str, _Diary] = {}
 
     def __enter__(self) -> Group:
         return self
@@ -68,8 +87,8 @@ class Group:
         return self._processes[member].wait(STOP_TIMEOUT_S)
 
     def lines(self, member: str) -> list[Line]:
-        diary = self._diary(member)
-        return parse(diary.read_text()) if diary.exists() else []
+        """What the member has written so far; do not change it."""
+        return self._diaries.setdefault(member, _Diary(self._diary(member))).lines()
 
     def log(self, member: str) -> str:
         return (self._directory / f"{member}.log").read_text()
@@ -80,9 +99,18 @@ class Group:
         for line in self.lines(member):
             if line.kind == "assigned":
                 held.add(line.partition)
-            elif line.kind == "revoked":
+            elif line.kind in TAKEN:
                 held.discard(line.partition)
         return held
+
+    def revoked(self, members: Iterable[str] | None = None) -> list[int]:
+        """The partitions that these members, all by default, had to stop, in order."""
+        among = self._processes if members is None else members
+        lines = sorted(line for member in among for line in self.lines(member) if line.kind == "revoked")
+        return [line.partition for line in lines]
+
+    def stopped_in_vain(self) -> list[str]:
+        return stopped_in_vain({member: self.lines(member) for member in self._processes})
 
     def until_shared_by(self, members: Iterable[str], within_s: float = 60.0) -> None:
         """Waits until these members, and each with something, have all partitions."""

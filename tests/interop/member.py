@@ -3,7 +3,7 @@
     python -m tests.interop.member --client confluent-kafka --bootstrap … --group … --topic … --diary FILE
 
 Reads, writes down what it read, commits, and writes that down; a line is `nanoseconds kind partition offset`, with the
-clock that all processes of a machine share. Kinds: `assigned` and `revoked` (offset -1), `read`, `sends` and
+clock that all processes of a machine share. Kinds: `assigned`, `revoked` and `lost` (offset -1), `read`, `sends` and
 `committed` (the offset to go on from), `refused` (a commit). SIGTERM leaves the group as its users do.
 """
 
@@ -75,7 +75,7 @@ def confluent_kafka(given: argparse.Namespace, diary: Diary, stop: Stop) -> None
         [given.topic],
         on_assign=lambda _, places: diary.note("assigned", [place.partition for place in places]),
         on_revoke=lambda _, places: diary.note("revoked", [place.partition for place in places]),
-        on_lost=lambda _, places: diary.note("revoked", [place.partition for place in places]),
+        on_lost=lambda _, places: diary.note("lost", [place.partition for place in places]),
     )
     while not stop.wanted:
         read = [(m.partition(), m.offset()) for m in consumer.consume(RECORDS_MAX, POLL_S) if m.error() is None]
@@ -95,7 +95,7 @@ def confluent_kafka(given: argparse.Namespace, diary: Diary, stop: Stop) -> None
 
 
 def kafka_python(given: argparse.Namespace, diary: Diary, stop: Stop) -> None:
-    from kafka import ConsumerRebalanceListener, KafkaConsumer, OffsetAndMetadata
+    from kafka import ConsumerRebalanceListener, KafkaConsumer, OffsetAndMetadata, TopicPartition
     from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
     from kafka.coordinator.assignors.range import RangePartitionAssignor
     from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
@@ -107,15 +107,18 @@ def kafka_python(given: argparse.Namespace, diary: Diary, stop: Stop) -> None:
         "cooperative-sticky": CooperativeStickyAssignor,
     }
 
+    fresh: set[TopicPartition] = set()
+
     class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
         def on_partitions_assigned(self, assigned: set) -> None:  # type: ignore[type-arg]
             diary.note("assigned", [place.partition for place in assigned])
+            fresh.update(assigned)
 
         def on_partitions_revoked(self, revoked: set) -> None:  # type: ignore[type-arg]
             diary.note("revoked", [place.partition for place in revoked])
 
         def on_partitions_lost(self, lost: set) -> None:  # type: ignore[type-arg]
-            diary.note("revoked", [place.partition for place in lost])
+            diary.note("lost", [place.partition for place in lost])
 
     consumer = KafkaConsumer(
         bootstrap_servers=given.bootstrap,
@@ -130,6 +133,14 @@ def kafka_python(given: argparse.Namespace, diary: Diary, stop: Stop) -> None:
     consumer.subscribe([given.topic], listener=Listener())
     while not stop.wanted:
         polled = consumer.poll(POLL_S * 1000, max_records=RECORDS_MAX)
+        if fresh:
+            # This client goes on where it was in a partition that it had before the rebalance, even if it has missed a
+            # generation in which somebody else had it (its SyncGroup was answered REBALANCE_IN_PROGRESS). Kafka's own
+            # forgets its position whenever it has to give everything back. So the group is asked for it.
+            for place in fresh & consumer.assignment():
+                consumer.seek(place, consumer.committed(place) or 0)
+            fresh.clear()
+            continue
         read = [(place.partition, message.offset) for place, messages in polled.items() for message in messages]
         if not read:
             continue

@@ -9,6 +9,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
+
+# Kinds of lines that end a member's time with a partition.
+TAKEN: Final = ("revoked", "lost")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -71,7 +75,7 @@ def _tenures(diaries: Mapping[str, Iterable[Line]]) -> dict[int, list[_Tenure]]:
             if line.kind == "assigned":
                 held[line.partition] = _Tenure(member, line.at_ns)
                 tenures[line.partition].append(held[line.partition])
-            elif line.kind == "revoked":
+            elif line.kind in TAKEN:
                 held.pop(line.partition, None)
             elif line.kind == "read" and line.partition in held:
                 held[line.partition].read.append(line)
@@ -136,3 +140,26 @@ def _examine_commits(found: Findings, partition: int, commits: list[_Commit]) ->
             at += 1
         if offset < furthest:
             found.went_back.append(f"{member}, partition {partition}: commits {offset} after {by} committed {furthest}")
+
+
+def stopped_in_vain(diaries: Mapping[str, Iterable[Line]]) -> list[str]:
+    """What a member was made to stop and was given again, although nobody had it in between, in words.
+
+    In a cooperative rebalance a member stops only what another one gets. This holds while nobody goes away in the
+    middle of a rebalance: what was on its way to one that died may well come back. What was `lost` is another matter,
+    its member was thought to be dead.
+    """
+    moves = sorted(
+        (line.at_ns, line.kind, line.partition, member)
+        for member, lines in diaries.items()
+        for line in lines
+        if line.kind in ("assigned", "revoked")
+    )
+    stopped: dict[int, str] = {}
+    found = []
+    for _, kind, partition, member in moves:
+        if kind == "revoked":
+            stopped[partition] = member
+        elif stopped.pop(partition, None) == member:
+            found.append(f"{member}: stopped partition {partition} and went on with it")
+    return found

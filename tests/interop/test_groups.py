@@ -28,19 +28,29 @@ CLIENTS = ("confluent-kafka", "kafka-python", "aiokafka")
 ALONE = CLIENTS if "PENSTOCK_INTEROP_MEMBERS" in os.environ else CLIENTS[:1]
 
 
+# aiokafka has no cooperative assignor.
+COOPERATIVE = CLIENTS[:2] if "PENSTOCK_INTEROP_MEMBERS" in os.environ else CLIENTS[:1]
+COOPERATING = max(3, MEMBERS)
+
+
 @pytest.fixture
 def topic(coordinating_bootstrap: str) -> str:
+    return created(coordinating_bootstrap, PARTITIONS)
+
+
+def created(bootstrap: str, partitions: int) -> str:
+    """A topic of its own."""
     name = f"groups-{uuid.uuid4().hex[:12]}"
-    admin = AdminClient({"bootstrap.servers": coordinating_bootstrap})
-    admin.create_topics([NewTopic(name, PARTITIONS, 3)])[name].result(30)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(name, partitions, 3)])[name].result(30)
     return name
 
 
 class Source:
     """Produces on all partitions in turn for as long as it is open."""
 
-    def __init__(self, bootstrap: str, topic: str) -> None:
-        self._topic = topic
+    def __init__(self, bootstrap: str, topic: str, partitions: int = PARTITIONS) -> None:
+        self._topic, self._partitions = topic, partitions
         self._producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 5, "log_level": 0})
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._send)
@@ -58,7 +68,7 @@ class Source:
         for number in itertools.count():
             if self._stop.wait(1 / RECORDS_PER_S):
                 return
-            self._producer.produce(self._topic, b"%d" % number, partition=number % PARTITIONS)
+            self._producer.produce(self._topic, b"%d" % number, partition=number % self._partitions)
             self._producer.poll(0)
 
 
@@ -98,19 +108,33 @@ def test_members_join_leave_die_and_stop_and_every_record_is_read(
         assert found.hold, found
 
 
-def test_a_cooperative_rebalance_stops_only_what_moves(coordinating_bootstrap: str, topic: str, tmp_path: Path) -> None:
-    with Group(coordinating_bootstrap, f"group-{topic}", topic, PARTITIONS, tmp_path, "cooperative-sticky") as group:
-        with Source(coordinating_bootstrap, topic):
-            first = group.add("confluent-kafka")
-            group.until_shared_by([first])
-            second = group.add("confluent-kafka")
-            group.until_shared_by([first, second])
-            moved = [line.partition for line in group.lines(first) if line.kind == "revoked"]
-            assert sorted(moved) == sorted(group.holds(second))
-            assert len(moved) == PARTITIONS // 2
-        ends = ends_of(coordinating_bootstrap, topic, PARTITIONS)
+@pytest.mark.parametrize("client", COOPERATIVE)
+def test_a_cooperative_rebalance_stops_only_what_moves(
+    client: str, coordinating_bootstrap: str, tmp_path: Path
+) -> None:
+    """Members come one by one, the last one leaves, and the one before is killed."""
+    partitions = max(PARTITIONS, COOPERATING)
+    topic = created(coordinating_bootstrap, partitions)
+    with Group(coordinating_bootstrap, f"group-{topic}", topic, partitions, tmp_path, "cooperative-sticky") as group:
+        with Source(coordinating_bootstrap, topic, partitions):
+            members: list[str] = []
+            for size in range(1, COOPERATING + 1):
+                before = len(group.revoked())
+                members.append(group.add(client))
+                group.until_shared_by(members)
+                moved = group.revoked()[before:]
+                assert sorted(moved) == (sorted(group.holds(members[-1])) if size > 1 else [])
+                assert len(moved) <= -(-partitions // size)
+            for go in (group.leave, group.kill):
+                gone = members.pop()
+                before = len(group.revoked(members))
+                go(gone)
+                group.until_shared_by(members)
+                assert len(group.revoked(members)) == before, "who stays goes on with all it has"
+        ends = ends_of(coordinating_bootstrap, topic, partitions)
         group.until_all_read(ends)
         assert group.findings(ends).hold
+        assert group.stopped_in_vain() == []
 
 
 def test_a_static_member_comes_back_without_a_rebalance(
