@@ -57,6 +57,7 @@ class Confirmations:
             del self._waiting[partition]
         elif leadership is not None:
             newest = waiting[-1].number
+            leadership.asked = True
             for line in sorted(_lines(partition, leadership), key=_replica):
                 if line.session.replica in leadership.in_sync:
                     if line.state == IDLE:
@@ -72,13 +73,17 @@ def leads_alone(partition: Partition) -> bool:
 
 
 def owing(partition: Partition) -> frozenset[int]:
-    """Followers that were asked and have not come since: whoever stays away for too long is not in sync, although it
-    had everything when it came last. Else nobody could be told anything while nothing is written.
+    """Followers that were asked and have not come since, or do not fetch in this epoch at all: whoever stays away for
+    too long is not in sync, although it had everything when it came last. Else nobody could be told anything while
+    nothing is written.
     """
     leadership = partition.leadership
-    if leadership is None:
+    if leadership is None or not leadership.asked:
         return frozenset()
-    return frozenset(line.session.replica for line in _lines(partition, leadership) if line.owed > line.session.heard)
+    lines = {line.session.replica: line for line in _lines(partition, leadership)}
+    silent = {replica for replica, line in lines.items() if line.owed > line.session.heard}
+    absent = (leadership.followers.keys() - lines.keys()).intersection(leadership.in_sync)
+    return frozenset(silent | absent)
 
 
 def _sure(partition: Partition, leadership: Leadership, sure: int) -> int:

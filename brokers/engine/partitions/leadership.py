@@ -29,6 +29,7 @@ class Leadership:
         "_produces",
         "_produces_made",
         "_sweep_at",
+        "asked",
         "away",
         "epoch_start_offset",
         "fetches",
@@ -46,6 +47,8 @@ class Leadership:
         self.away: frozenset[int] = frozenset()
         self.in_sync: tuple[int, ...] = ()
         self.epoch_start_offset = 0
+        # Whether any question was put to those in sync (`confirming`), in this epoch.
+        self.asked = False
         self.fetches: set[Wait] = set()
         self._produces: list[tuple[int, int, ProduceWait]] = []
         self._produces_made = 0
@@ -58,6 +61,7 @@ class Leadership:
         self.followers = {replica: FollowerProgress(caught_up_ms=now_ms if replica in isr else 0) for replica in others}
         self.epoch_start_offset = epoch_start_offset
         self.proposed = None
+        self.asked = False
         self.confirm(others, isr)
 
     def confirm(self, others: tuple[int, ...], isr: tuple[int, ...]) -> None:

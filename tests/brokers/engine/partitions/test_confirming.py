@@ -318,3 +318,24 @@ def test_who_was_asked_and_stays_away_falls_out_of_sync_although_it_had_everythi
     for _ in range(2):
         stage.followers[2].goes_round()
     assert laggards(90_000) == ()
+
+
+def test_who_never_came_in_this_epoch_falls_out_of_sync_when_it_is_asked(table: PartitionTable) -> None:
+    """It has no line that could owe an answer, and nothing was written that it could lack."""
+    stage = Stage(table)
+    stage.partition = lead(table, 1, 2, 3, leader_epoch=EPOCH + 1)
+    stage.followers[2].asks(names=True, leader_epoch=EPOCH + 1)
+    leadership = stage.partition.leadership
+    assert leadership is not None
+    assert owing(stage.partition) == frozenset(), "nobody was asked"
+
+    question = stage.ask()
+    for _ in range(3):
+        stage.followers[2].goes_round()
+
+    assert not question.done
+    assert owing(stage.partition) == {3}
+    leadership.followers[3].end_offset = stage.partition.log_end_offset
+    late_ms = NOW_MS + 1_000
+    leadership.followers[2].caught_up(late_ms)
+    assert lagging((1, 2, 3), 1, leadership.followers, 0, late_ms, 500, owing(stage.partition)) == (3,)
