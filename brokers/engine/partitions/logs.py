@@ -70,6 +70,8 @@ class HeldLogs:
         self.set_aside: list[tuple[str, int, str]] = []
         # Partitions of whose deletion the checkpoint files may not know.
         self._outdated: set[tuple[str, int]] = set()
+        # Roots whose file of recovery points still names logs in which holes were noted.
+        self._holed: set[Path] = set()
 
     def get(self, topic: str, index: int) -> Partition | None:
         return self._partitions.get((topic, index))
@@ -275,12 +277,17 @@ class HeldLogs:
     def note_holes(self, partition: Partition) -> None:
         """Its leader's log had been cleaned, and what was just appended has offsets missing: until it is flushed, the
         file of recovery points does not name it, or a start would take the rest for something that a power cut left.
-        Call before the leader hears how far this log has come.
+        Call `keep_holes` before the leader hears how far this log has come.
         """
         log = partition.log
         if self._recovery_points.has_holes((partition.topic, partition.index), log.log_end_offset):
+            self._holed.add(log.root)
+
+    def keep_holes(self) -> None:
+        """Writes what was noted, one file a root however many logs it is about."""
+        while self._holed:
             try:
-                self._recovery_points.write(log.root, self._partitions)
+                self._recovery_points.write(self._holed.pop(), self._partitions)
             except StorageFailed as failure:
                 self.directory_failed(failure)
 

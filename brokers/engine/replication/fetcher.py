@@ -263,8 +263,11 @@ class Fetcher:
         self.error = ""
         if lines:
             now_ms = self._world.clock.now_ms()
-            for line in lines:
-                self._on_line(line, buffer, now_ms, asked.overtook)
+            try:
+                for line in lines:
+                    self._on_line(line, buffer, now_ms, asked.overtook)
+            finally:
+                self._world.table.keep_holes()
 
     def _on_refused(self, error: int) -> None:
         """The whole request: a session that the leader does not know any more, or something worse."""

@@ -190,6 +190,8 @@ class Log:
         if position is not None:
             return at, position
         while True:
+            if segment.damaged and offset in segment.damaged:  # whoever is refused asks again and again
+                raise DamagedSegment(segment.file.path, segment.damaged[offset])
             found = segment.locate(offset, wait)
             if found is not None:
                 if segment.base_offset <= offset:  # a position is remembered within the segment that the offset names

@@ -23,6 +23,8 @@ TIME_INDEX_SUFFIX: Final = ".timeindex"
 TRANSACTION_INDEX_SUFFIX: Final = ".txnindex"
 DELETED_SUFFIX: Final = ".deleted"
 SCAN_CHUNK_BYTES: Final = 16 * 1024
+# Offsets behind damage that were asked for, whose readers are not worth another scan of the file.
+DAMAGED_REMEMBERED_MAX: Final = 128
 
 
 # (`index.interval.bytes`, `segment.index.bytes`)
@@ -53,6 +55,7 @@ class Segment:
         "base_offset",
         "bytes_since_entry",
         "created_ms",
+        "damaged",
         "file",
         "first_timestamp",
         "indexed_timestamp",
@@ -85,6 +88,8 @@ class Segment:
         self.size_bytes = size_bytes or 0
         self.bytes_since_entry = 0
         self.created_ms = now_ms
+        # Offset that was asked for -> where a batch should begin on the way to it and none does.
+        self.damaged: dict[int, int] = {}
         self.first_timestamp: int | None = None
         self.max_timestamp = -1
         self.max_timestamp_offset = base_offset
@@ -209,6 +214,9 @@ class Segment:
                 end = position + header.size_bytes
             if end == self.size_bytes:
                 return
+        if len(self.damaged) >= DAMAGED_REMEMBERED_MAX:
+            self.damaged.clear()
+        self.damaged[offset] = end
         raise DamagedSegment(self.file.path, end)
 
     def batch_at(self, position: int, size: int, wait: bool = True) -> bytes:
@@ -254,6 +262,7 @@ class Segment:
             os.ftruncate(fd, size_bytes)
             os.fsync(fd)
         self.size_bytes = size_bytes
+        self.damaged.clear()
         self.offset_index.truncate(next_offset)
         self.time_index.truncate(next_offset)
         if self.aborted is not None:

@@ -71,6 +71,22 @@ def test_a_reader_is_told_of_the_damage_not_led_past_it(log: SimulatedLog, tmp_p
     assert partition.high_watermark == 7
 
 
+def test_who_asks_again_behind_damage_costs_no_other_scan(log: SimulatedLog, tmp_path: Path) -> None:
+    """The file is not even looked at: it is not there any more."""
+    partition, file = log.partition, tmp_path / f"{TOPIC}-0" / f"{FIRST}.log"
+    flip(file, second_batch(partition) + LENGTH_AT + 1)
+    partition.log.rest()
+    for offset in (2, 3):
+        assert partition.read(offset, 1 << 20, min_one_batch=True).error_code == verdicts.CORRUPT_MESSAGE
+    partition.log.rest()
+    away = file.rename(file.with_suffix(".away"))
+    for offset in (3, 2):
+        assert partition.read(offset, 1 << 20, min_one_batch=True).error_code == verdicts.CORRUPT_MESSAGE
+    away.rename(file)
+    log.truncate(1)
+    assert not partition.log.segments[0].damaged, "what was cut off is written anew"
+
+
 def test_a_start_says_where_a_log_was_cut(log: SimulatedLog, tmp_path: Path) -> None:
     file = tmp_path / f"{TOPIC}-0" / f"{FIRST}.log"
     position = second_batch(log.partition)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from brokers.engine.partitions import offset_files
 from brokers.engine.partitions.following import has_holes
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import PartitionTable
@@ -38,6 +39,7 @@ def follow(table: PartitionTable, *offsets: int) -> Partition:
         partition.append_fetched(records, offset + 1, 0, NOW_MS)
         if has_holes(records, expected):
             table.note_holes(partition)
+    table.keep_holes()
     return partition
 
 
@@ -130,6 +132,29 @@ def test_a_topic_made_again_is_named_from_its_first_flush(tmp_path: Path) -> Non
     table.become_leader("t", 0, YOUNG, 0, {}, now_ms=NOW_MS)
     flush(table)
     assert named(tmp_path) == {("t", 0): 0}
+    table.close()
+
+
+def test_many_logs_with_holes_cost_one_write_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = opened(tmp_path)
+    followed = []
+    for index in range(50):
+        partition = table.become_follower(
+            "t", index, OLD, EPOCH, COMPACTED, leader=2, replicas=(1, 2), isr=(1, 2), now_ms=NOW_MS
+        )
+        partition.append_fetched(memoryview(batch(5)), 6, 0, NOW_MS)
+        followed.append(partition)
+    written: list[Path] = []
+    write = offset_files.write_atomically
+    monkeypatch.setattr(
+        offset_files, "write_atomically", lambda path, *rest, **how: (written.append(path), write(path, *rest, **how))
+    )
+    for partition in followed:
+        table.note_holes(partition)
+    table.keep_holes()
+    table.keep_holes()
+    assert written == [tmp_path / checkpoints.RECOVERY_POINTS]
+    assert named(tmp_path) == {}
     table.close()
 
 
