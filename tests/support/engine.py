@@ -266,7 +266,10 @@ class EngineCluster:
             acks = self._acks(instance_id)
             return sum(ack.generation == document.generation and ack.listening for ack in acks) == wanted
 
-        eventually(acknowledged, f"{instance_id} is acknowledged")
+        try:
+            eventually(acknowledged, f"{instance_id} is acknowledged")
+        except AssertionError as late:
+            raise AssertionError(f"{late}: {self._acks(instance_id)}") from None
         instance = self.instances[instance_id] = TestInstance(instance_id, document)
         return instance
 
