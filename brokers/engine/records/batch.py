@@ -31,6 +31,8 @@ CONTROL: Final = 0x20
 DELETE_HORIZON: Final = 0x40
 
 SEQUENCE_MAX: Final = 2**31 - 1
+LONG_MAX: Final = 2**63 - 1
+LONG_MIN: Final = -(2**63)
 
 HEADER: Final = Struct(">qiibIhiqqqhii")
 OFFSET_AND_LENGTH: Final = Struct(">qi")
@@ -98,6 +100,15 @@ def advance_sequence(sequence: int, by: int) -> int:
         return sequence
     sequence += by
     return sequence if sequence <= SEQUENCE_MAX else sequence - SEQUENCE_MAX - 1
+
+
+def wrapped(number: int) -> int:
+    """As 64-bit arithmetic has it: times that a producer made up may run over (REC-23), and every reader must tell the
+    same ones.
+    """
+    if LONG_MIN <= number <= LONG_MAX:
+        return number
+    return (number - LONG_MIN) % (LONG_MAX - LONG_MIN + 1) + LONG_MIN
 
 
 def checksum(batch: Buffer) -> int:

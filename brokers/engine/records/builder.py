@@ -93,7 +93,8 @@ def read_records(data: bytes | memoryview) -> list[tuple[int, Record]]:
     stamped = bool(header.attributes & layout.LOG_APPEND_TIME)
     found = []
     for walked in walk(block, header.record_count):
-        timestamp_ms = header.max_timestamp if stamped else header.base_timestamp + walked.timestamp_delta
+        created_ms = layout.wrapped(header.base_timestamp + walked.timestamp_delta)
+        timestamp_ms = header.max_timestamp if stamped else created_ms
         key = None if walked.key is None else block[slice(*walked.key)]
         value = None if walked.value is None else block[slice(*walked.value)]
         record = Record(timestamp_ms, key, value, tuple(read_headers(block, walked)))

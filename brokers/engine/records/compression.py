@@ -26,6 +26,11 @@ ZSTD_GUESS_BYTES_MIN: Final = 128 * 1024
 ZSTD_GUESS_RATIO: Final = 16
 ZSTD_WINDOW_BYTES_MAX: Final = 8 * 1024 * 1024
 
+# A member or a block that inflates to nothing costs time all the same. Writers put everything into one gzip member, and
+# 1 KB and more into a block of snappy.
+GZIP_MEMBERS_MAX: Final = 64
+SNAPPY_BLOCKS_MAX: Final = INFLATED_BYTES_MAX // 1024
+
 XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 XERIAL_HEADER: Final = XERIAL_MAGIC + Struct(">ii").pack(1, 1)
 XERIAL_BLOCK_BYTES: Final = 32 * 1024
@@ -68,6 +73,8 @@ def _gunzip(data: bytes | memoryview, bytes_max: int) -> bytes:
     total = 0
     rest: bytes | memoryview = data
     while len(rest):
+        if len(parts) >= GZIP_MEMBERS_MAX:
+            raise Oversized("gzip")
         member = zlib.decompressobj(wbits=31)
         part = member.decompress(rest, bytes_max - total + 1)
         total += len(part)
@@ -92,6 +99,8 @@ def _unsnap(data: bytes | memoryview, bytes_max: int) -> bytes:
     parts: list[bytes] = []
     total = 0
     while position < len(view):
+        if len(parts) >= SNAPPY_BLOCKS_MAX:
+            raise Oversized("snappy")
         if position + 4 > len(view):
             raise Undecodable("snappy block length is cut off")
         (length,) = _LENGTH.unpack_from(view, position)

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from brokers.engine.records import batch as layout
 from brokers.engine.records import verdicts
 from brokers.engine.records.builder import Record, encode_record, records_block
-from brokers.engine.records.compression import NONE, ZSTD, Oversized, deflate
+from brokers.engine.records.compression import INFLATED_BYTES_MAX, NONE, ZSTD, Oversized, deflate
 from brokers.engine.records.message_set import (
     NO_TIMESTAMP,
     Corrupt,
@@ -26,6 +26,7 @@ from brokers.engine.records.message_set import (
 )
 from brokers.engine.records.old_codecs import CODEC_MAX, deflate_old
 from brokers.engine.records.rejections import WRONG_TIMES, BatchRejected
+from brokers.engine.records.validation import RECORDS_PER_BATCH_MAX
 from brokers.engine.records.walk import Malformed, walk
 
 # Of a read up to this size everything is converted, however much it grows.
@@ -101,7 +102,7 @@ def stored_batch(messages: Sequence[Message], codec: int, attributes: int) -> by
         encode_record(
             Record(message.timestamp_ms, message.key, message.value),
             message.offset - base_offset,
-            message.timestamp_ms - base_ms,
+            layout.wrapped(message.timestamp_ms - base_ms),
         )
         for message in messages
     )
@@ -155,6 +156,8 @@ def _encoded(messages: Iterable[Message]) -> tuple[bytes, int, int, int]:
         max_ms = max(max_ms, timestamp_ms)
         block += encode_record(Record(timestamp_ms, message.key, message.value), count, timestamp_ms - base_ms)
         count += 1
+        if count > RECORDS_PER_BATCH_MAX:
+            raise Oversized("a message set of too many messages")
     return bytes(block), count, base_ms, max_ms
 
 
@@ -202,17 +205,15 @@ def _as_messages(batch: bytes, header: layout.BatchHeader, magic: int, first_off
         if base_offset < 0:
             base_offset = offset
         last_offset = offset
-        timestamp_ms = header.max_timestamp if stamped else _wrapped(header.base_timestamp + record.timestamp_delta)
+        created_ms = layout.wrapped(header.base_timestamp + record.timestamp_delta)
+        timestamp_ms = header.max_timestamp if stamped else created_ms
         max_ms = max(max_ms, timestamp_ms)
         key = None if record.key is None else block[record.key[0] : record.key[1]]
         value = None if record.value is None else block[record.value[0] : record.value[1]]
         inner_offset = offset - base_offset if magic and codec != NONE else offset
         out += encode_message(magic, inner_offset, timestamp_ms, key, value, flags)
+        if codec != NONE and len(out) > INFLATED_BYTES_MAX:
+            raise Oversized("a batch grows too far as messages")
     if codec == NONE or not out:
         return bytes(out)
     return encode_message(magic, last_offset, max_ms, None, deflate_old(codec, bytes(out), magic), flags | codec)
-
-
-def _wrapped(number: int) -> int:
-    """As 64-bit arithmetic has it: what producers made up is told as every other reader reads it."""
-    return (number + 2**63) % 2**64 - 2**63

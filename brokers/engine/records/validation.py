@@ -15,15 +15,17 @@ from brokers.engine.records.builder import NO_TIMESTAMP, recompress
 from brokers.engine.records.compression import ZSTD, Oversized, Undecodable, inflate
 from brokers.engine.records.legacy import first_entry
 from brokers.engine.records.rejections import BatchRejected, claimed_append_time, out_of_range, without_keys
-from brokers.engine.records.walk import Malformed, check_fields, hop, walk
+from brokers.engine.records.walk import Malformed, TooManyHeaders, check_fields, hop, stamps
 from brokers.engine.wire.checksum import crc32c
 
-LONG_MAX: Final = 2**63 - 1
+LONG_MAX: Final = layout.LONG_MAX
 PRODUCE_ZSTD_FROM: Final = 7
 CODECS_MAX: Final = ZSTD
 
 # Batches of up to this many records are decoded field by field as Kafka does it; longer ones by their lengths.
 WALKED_RECORDS_MAX: Final = 4
+# A batch of a megabyte holds less, uncompressed. Whoever reads one record by record on the loop, holds it no longer.
+RECORDS_PER_BATCH_MAX: Final = 262_144
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +105,8 @@ def check_batch(records: memoryview, size: int, rules: BatchRules, now_ms: int) 
         raise BatchRejected(verdicts.CORRUPT_MESSAGE, shape=True)
     if count <= 0 or last_delta + 1 != count or attributes & layout.CONTROL or (producer_id >= 0 and base_sequence < 0):
         raise BatchRejected(verdicts.INVALID_RECORD, shape=False)
+    if count > RECORDS_PER_BATCH_MAX:
+        raise BatchRejected(verdicts.MESSAGE_TOO_LARGE, shape=True)
     codec = attributes & layout.CODEC_MASK
     block = bytes(data[layout.HEADER_BYTES :]) if codec == 0 else _inflated(codec, data)
     true_max = max_timestamp
@@ -111,6 +115,8 @@ def check_batch(records: memoryview, size: int, rules: BatchRules, now_ms: int) 
             true_max = _check_records(block, count, base_timestamp, rules, now_ms)
         else:
             hop(block, count)
+    except TooManyHeaders:
+        raise BatchRejected(verdicts.MESSAGE_TOO_LARGE, shape=True) from None
     except Malformed:
         raise BatchRejected(verdicts.INVALID_RECORD, shape=False) from None
     claims_append_time = attributes & layout.LOG_APPEND_TIME
@@ -148,18 +154,24 @@ def _inflated(codec: int, data: memoryview) -> bytes:
 def _check_records(block: bytes, count: int, base_timestamp: int, rules: BatchRules, now_ms: int) -> int:
     """The full walk. Returns the true maximum timestamp; raises Malformed, or BatchRejected with record errors."""
     least, greatest, keyless = check_fields(block, count)
-    outermost = (base_timestamp + least, base_timestamp + greatest)
-    if rules.bounds_timestamps and not rules.log_append_time and not _all_in_bounds(outermost, rules, now_ms):
-        late = [
-            (index, base_timestamp + record.timestamp_delta)
-            for index, record in enumerate(walk(block, count))
-            if not _in_bounds(base_timestamp + record.timestamp_delta, rules, now_ms)
-        ]
+    earliest, latest = base_timestamp + least, base_timestamp + greatest
+    runs_over = earliest < layout.LONG_MIN or latest > LONG_MAX
+    if runs_over:
+        latest = max(_times(block, count, base_timestamp))
+    is_bounded = rules.bounds_timestamps and not rules.log_append_time
+    if is_bounded and (runs_over or not _all_in_bounds((earliest, latest), rules, now_ms)):
+        times = _times(block, count, base_timestamp)
+        late = [(index, time_ms) for index, time_ms in enumerate(times) if not _in_bounds(time_ms, rules, now_ms)]
         if late:
             raise out_of_range(late)
     if rules.compacted and keyless:
         raise without_keys(keyless)
-    return base_timestamp + greatest
+    return latest
+
+
+def _times(block: bytes, count: int, base_timestamp: int) -> list[int]:
+    """Of every record."""
+    return [layout.wrapped(base_timestamp + timestamp_delta) for _, timestamp_delta in stamps(block, count)]
 
 
 def _all_in_bounds(timestamps: tuple[int, int], rules: BatchRules, now_ms: int) -> bool:

@@ -18,12 +18,16 @@ PATIENCE_RECORDS_MAX: Final = 1_024  # hops between two looks when records come 
 RUN_WORTH_IT: Final = 8
 HOPS_FIRST: Final = 2
 HOPS_AFTER_A_SHORT_RUN: Final = 64
-HEADERS_PER_RECORD_MAX: Final = 65_536
+HEADERS_PER_BATCH_MAX: Final = 262_144
 RECORD_BYTES_MIN: Final = 7  # length, attributes, two deltas, key and value lengths, header count
 
 
 class Malformed(ValueError):
     """The bytes are no records: a length leads nowhere, a varint does not end, something is left over."""
+
+
+class TooManyHeaders(Malformed):
+    """More than `HEADERS_PER_BATCH_MAX`: a kilobyte that inflates to them would hold whoever looks at each for long."""
 
 
 class WalkedRecord(NamedTuple):
@@ -136,7 +140,7 @@ def _check_fields(data: bytes, count: int) -> tuple[int, int, list[int]]:
     """
     position = 0
     size = len(data)
-    least = greatest = 0
+    least = greatest = headers = 0
     keyless: list[int] = []
     for index in range(count):
         byte, second = data[position], data[position + 1]
@@ -183,7 +187,7 @@ def _check_fields(data: bytes, count: int) -> tuple[int, int, list[int]]:
         if data[position] == 0 and position + 1 == end:
             position = end
         else:
-            position = _skip_headers(data, position, end)
+            headers, position = _skip_headers(data, position, end, headers)
         if position != end:
             raise Malformed("the fields of a record do not fill it")
     if position != size:
@@ -216,16 +220,24 @@ def _skip(data: bytes, at: int, end: int) -> int:
     return start + length
 
 
-def _skip_headers(data: bytes, at: int, end: int) -> int:
-    headers, position = read_signed_int(data, at, end)
-    if not 0 <= headers <= HEADERS_PER_RECORD_MAX:
-        raise Malformed("a record has an impossible number of headers")
+def _skip_headers(data: bytes, at: int, end: int, before: int) -> tuple[int, int]:
+    """(number of headers with the `before` of earlier records, the position after them)."""
+    headers, position = _header_count(data, at, end, before)
     for _ in range(headers):
         name, position = _span(data, position, end)
         if name is None:
             raise Malformed("a header has no key")
         position = _skip(data, position, end)
-    return position
+    return before + headers, position
+
+
+def _header_count(data: bytes, at: int, end: int, before: int) -> tuple[int, int]:
+    headers, position = read_signed_int(data, at, end)
+    if not 0 <= headers <= end - position:
+        raise Malformed("a record has an impossible number of headers")
+    if before + headers > HEADERS_PER_BATCH_MAX:
+        raise TooManyHeaders("the records of a batch have too many headers")
+    return headers, position
 
 
 def walk(data: bytes, count: int) -> Iterator[WalkedRecord]:
@@ -237,7 +249,7 @@ def walk(data: bytes, count: int) -> Iterator[WalkedRecord]:
 
 
 def _walk(data: bytes, count: int) -> Iterator[WalkedRecord]:
-    position = 0
+    position = total = 0
     size = len(data)
     for _ in range(count):
         length, position = read_signed_int(data, position, size)
@@ -249,9 +261,8 @@ def _walk(data: bytes, count: int) -> Iterator[WalkedRecord]:
         key, position = _span(data, position, end)
         value, position = _span(data, position, end)
         headers_at = position
-        headers, position = read_signed_int(data, position, end)
-        if not 0 <= headers <= HEADERS_PER_RECORD_MAX:
-            raise Malformed("a record has an impossible number of headers")
+        headers, position = _header_count(data, position, end, total)
+        total += headers
         for _ in range(headers):
             name, position = _span(data, position, end)
             if name is None:
@@ -262,6 +273,24 @@ def _walk(data: bytes, count: int) -> Iterator[WalkedRecord]:
         yield WalkedRecord(offset_delta, timestamp_delta, key, value, headers_at, end)
     if position != size:
         raise Malformed("bytes are left over after the last record")
+
+
+def stamps(data: bytes, count: int) -> Iterator[tuple[int, int]]:
+    """(offset delta, timestamp delta) of every record; what comes after these is not looked at. Raises Malformed."""
+    position = 0
+    size = len(data)
+    try:
+        for _ in range(count):
+            length, position = read_integer(data, position, size)
+            end = position + length
+            if length < 0 or end > size:
+                raise Malformed("a record reaches past the end of its batch")
+            timestamp_delta, at = read_signed_long(data, position + 1, end)
+            offset_delta, _ = read_integer(data, at, end)
+            yield offset_delta, timestamp_delta
+            position = end
+    except (IndexError, MalformedVarint):
+        raise Malformed("a record is cut off") from None
 
 
 def read_headers(data: bytes, record: WalkedRecord) -> list[tuple[str, bytes | None]]:

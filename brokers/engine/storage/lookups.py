@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from brokers.engine.records import batch as layout
 from brokers.engine.records.batch import BatchHeader
-from brokers.engine.records.builder import read_records
+from brokers.engine.records.builder import records_block
 from brokers.engine.records.compression import Oversized, Undecodable
-from brokers.engine.records.walk import Malformed
+from brokers.engine.records.walk import Malformed, stamps
 from brokers.engine.storage.log import Log
 from brokers.engine.storage.segment import DamagedSegment, Segment
 
@@ -36,6 +37,9 @@ def first_at_or_after(log: Log, timestamp_ms: int, wait: bool = True) -> FoundRe
             for found in _records(segment, position, header, wait):
                 if found.timestamp_ms >= timestamp_ms and found.offset >= log.log_start_offset:
                     return found
+            if header.record_count and header.base_offset >= log.log_start_offset:
+                # Its producer made a greatest time up. Were it passed by, a log of such batches would be read whole.
+                return _by_header(header)
         if end < segment.size_bytes:
             raise DamagedSegment(segment.file.path, end)
     return None
@@ -71,12 +75,20 @@ def greatest_timestamp(log: Log, wait: bool = True) -> FoundRecord | None:
     return max(_records(segment, *found, wait), key=lambda record: (record.timestamp_ms, -record.offset), default=None)
 
 
-def _records(segment: Segment, position: int, header: BatchHeader, wait: bool) -> list[FoundRecord]:
-    """The batch's records as (timestamp, offset, epoch). A rotten batch answers by its header."""
+def _records(segment: Segment, position: int, header: BatchHeader, wait: bool) -> Iterator[FoundRecord]:
+    """The batch's records. Where a batch turns out to be rotten it answers by its header."""
     data = segment.batch_at(position, header.size_bytes, wait)
+    stamped = bool(header.attributes & layout.LOG_APPEND_TIME)
     try:
         if layout.checksum(data) != header.crc:
             raise Malformed("the checksum does not hold")
-        return [FoundRecord(record.timestamp_ms, offset, header.leader_epoch) for offset, record in read_records(data)]
+        for offset_delta, timestamp_delta in stamps(records_block(data), header.record_count):
+            created_ms = layout.wrapped(header.base_timestamp + timestamp_delta)
+            timestamp_ms = header.max_timestamp if stamped else created_ms
+            yield FoundRecord(timestamp_ms, header.base_offset + offset_delta, header.leader_epoch)
     except (Malformed, Undecodable, Oversized):
-        return [FoundRecord(header.max_timestamp, header.base_offset, header.leader_epoch)]
+        yield _by_header(header)
+
+
+def _by_header(header: BatchHeader) -> FoundRecord:
+    return FoundRecord(header.max_timestamp, header.base_offset, header.leader_epoch)

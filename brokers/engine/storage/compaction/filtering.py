@@ -70,7 +70,7 @@ def rewrite(
     if header.is_control:
         if not verdict.marker_served or horizon_of(header) is not None:
             return Rewritten(data, len(records), 0, 0, header.max_timestamp)
-        return _rebuilt(header, block, records, 0, now_ms + delete_retention_ms)
+        return _rebuilt(header, block, records, 0, _horizon(now_ms, delete_retention_ms))
     kept, keyless, markers = _living(records, header, offsets, now_ms)
     dropped = len(records) - len(kept)
     if not kept:
@@ -78,7 +78,7 @@ def rewrite(
     settles = markers and horizon_of(header) is None and header.last_offset <= offsets.latest_offset
     if not dropped and not settles:
         return Rewritten(data, len(kept), 0, 0, header.max_timestamp)
-    horizon = now_ms + delete_retention_ms if settles else None
+    horizon = _horizon(now_ms, delete_retention_ms) if settles else None
     return _rebuilt(header, block, kept, dropped, horizon)._replace(keyless=keyless)
 
 
@@ -124,7 +124,7 @@ def _rebuilt(header: BatchHeader, block: bytes, kept: list[Fields], dropped: int
     """The batch with the `kept` records of `block`, behind the same codec; with a `horizon`, that is settled."""
     stamped = bool(header.attributes & layout.LOG_APPEND_TIME)
     base = header.base_timestamp
-    largest = header.max_timestamp if stamped else base + max(record[1] for record in kept)
+    largest = header.max_timestamp if stamped else _largest(base, kept)
     attributes = header.attributes
     if horizon is None:
         content = b"".join([block[record[2] : record[4]] for record in kept])
@@ -132,13 +132,25 @@ def _rebuilt(header: BatchHeader, block: bytes, kept: list[Fields], dropped: int
         attributes |= layout.DELETE_HORIZON
         parts = []
         for record in kept:
-            timestamp_ms = header.max_timestamp if stamped else base + record[1]
-            body = b"\x00" + encode_signed(timestamp_ms - horizon) + block[record[3] : record[4]]
+            delta = layout.wrapped((header.max_timestamp if stamped else base + record[1]) - horizon)
+            body = b"\x00" + encode_signed(delta) + block[record[3] : record[4]]
             parts += [encode_signed(len(body)), body]
         content = b"".join(parts)
         base = horizon
     batch = _sealed(header, deflate(header.codec, content), attributes, base, largest, len(kept))
     return Rewritten(batch, len(kept), dropped, 0, largest)
+
+
+def _largest(base: int, kept: list[Fields]) -> int:
+    least, greatest = base + min(record[1] for record in kept), base + max(record[1] for record in kept)
+    if least >= layout.LONG_MIN and greatest <= layout.LONG_MAX:
+        return greatest
+    return max(layout.wrapped(base + record[1]) for record in kept)
+
+
+def _horizon(now_ms: int, delete_retention_ms: int) -> int:
+    """For ever is a retention too."""
+    return min(now_ms + delete_retention_ms, layout.LONG_MAX)
 
 
 def _sealed(
