@@ -193,6 +193,21 @@ def test_what_waits_for_its_last_leader_is_led_as_soon_as_operators_allow_it() -
     assert (idle.policy, nothing) == (allowed, []), "who holds no office decides nothing"
 
 
+def test_what_waits_for_its_last_leader_is_led_as_soon_as_its_topic_allows_it() -> None:
+    """REP-28: the topic's own word, changed under a running controller, changes nothing else."""
+    waiting = led(0, (3, 1), -1, isr=(3,))
+    before = picture(topic("daring", waiting), topic("careful", waiting), brokers=(1, 2))
+    state = ControllerState(broker_id=1, image=before, term=TERM)
+    daring = replace(before.topics["daring"], config={UNCLEAN_KEY: "true"})
+
+    state, instructions = decide(state, PictureChanged(before.with_changes(topics={**before.topics, "daring": daring})))
+
+    assert instructions == [WriteStates((StateWrite("daring", 0, wanted(1, 1, 1), 0),), "topics changed")]
+    withdrawn = before.with_changes(topics={**before.topics, "daring": topic("daring", waiting)})
+    forgotten = ControllerState(broker_id=1, image=state.image, term=TERM)
+    assert decide(forgotten, PictureChanged(withdrawn))[1] == []
+
+
 def test_a_marked_topic_is_removed_once_and_gets_no_more_leaders() -> None:
     """CTL-20."""
     marked = topic("t", PartitionImage(0, (2,)), deleting=True)
