@@ -34,8 +34,8 @@ from brokers.contract.documents import (
     config_to_json,
 )
 from brokers.contract.process import BrokerProcessSettings
-from config.embedded.process import free_port
 from tests.support.coordination import coordinator_overrides
+from tests.support.ports import unused_port
 
 ROOT = Path(__file__).resolve().parents[2]
 HOST = "127.0.0.1"
@@ -153,7 +153,7 @@ class EngineCluster:
     directory: Path
     size: int = 1
     overrides: dict[str, str] = field(default_factory=dict)
-    ports: Callable[[], int] = free_port
+    ports: Callable[[], int] = unused_port
     log_dirs: int = 1
     session_timeout_ms: int = 6_000
     # What the brokers run, with arguments of its own.

@@ -32,9 +32,9 @@ from brokers.engine.protocol.messages.topics import (
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from config.embedded.process import free_port
 from tests.support.coordination import coordinator_overrides
 from tests.support.fake_store import FakeEnsemble, FakeTree
+from tests.support.ports import unused_port
 from tests.support.wire import HOST, WireClient
 
 SECRET = "a-secret-for-tests"
@@ -54,8 +54,8 @@ def engine_config(directory: Path, broker_id: int, overrides: dict[str, str], lo
             data_dirs=tuple(str(directory / f"data{number or ''}") for number in range(log_dirs)),
             bind_host=HOST,
             internal_host=HOST,
-            internal_port=free_port(),
-            admin_port=free_port(),
+            internal_port=unused_port(),
+            admin_port=unused_port(),
             control_secret_file=str(secret_file),
             overrides=overrides,
         )
@@ -105,7 +105,7 @@ class InProcessBroker:
 
     async def create_instance(self, instance_id: str, **changes: Any) -> int:
         """Publishes the document and waits until the port is open. The port."""
-        port = free_port()
+        port = unused_port()
         document = InstanceDocument(
             generation=1,
             produce_bps=UNLIMITED_BPS,
