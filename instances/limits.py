@@ -18,7 +18,10 @@ PARTITIONS_PER_TOPIC_MAX = 10_000
 REPLICATION_FACTOR_MAX = 3
 TOPIC_CONFIGS_MAX = 50
 CONFIG_VALUE_CHARS_MAX = 1_000
+RETENTION_HOURS_MAX = (2**63 - 1) // 3_600_000  # retention.ms is a long
 ALLOW_LIST_ENTRIES_MAX = 512
+# Changes of one topic wait for each other, but no web thread waits long behind a broker that is slow.
+TOPIC_LOCK_WAIT_MS = 3_000
 ADDRESS_CHARS_MAX = 43  # the longest CIDR: 39 characters of IPv6 and /128
 
 # One reset moves at most so many offsets: its table is read by a person, and its audit row holds them all.

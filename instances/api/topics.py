@@ -70,8 +70,20 @@ class TopicResource(ApiView):
     def patch(self, request: Request, instance_id: str, name: str) -> Response:
         """Add partitions, change the configuration, or say from which addresses it may be used."""
         instance = access.instance(self.actor, instance_id)
+        services.hold_topic(instance, name)
         before = selectors.topic_detail(instance, name)
         self.require_match(before.etag)
+        if "allow_list" in self.body:  # first: it is rolled back where the brokers refuse the rest
+            lists = self.body["allow_list"]
+            services.set_allow_list(
+                acting=self.actor,
+                instance=instance,
+                topic=name,
+                produce=lists.get("produce", before.produce_ips),
+                consume=lists.get("consume", before.consume_ips),
+                at="/allow_list",
+                dry_run=self.dry_run,
+            )
         if "partitions" in self.body or "config" in self.body:
             services.update_topic(
                 acting=self.actor,
@@ -81,16 +93,6 @@ class TopicResource(ApiView):
                 config=self.body.get("config"),
                 dry_run=self.dry_run,
             )
-        if "allow_list" in self.body:
-            lists = self.body["allow_list"]
-            services.set_allow_list(
-                acting=self.actor,
-                instance=instance,
-                topic=name,
-                produce=lists.get("produce", before.produce_ips),
-                consume=lists.get("consume", before.consume_ips),
-                dry_run=self.dry_run,
-            )
         after = selectors.topic_detail(instance, name)
         return self.one(after, s.TopicOut, etag=after.etag)
 
@@ -98,6 +100,7 @@ class TopicResource(ApiView):
     def delete(self, request: Request, instance_id: str, name: str) -> Response:
         """Delete a topic and its messages."""
         instance = access.instance(self.actor, instance_id)
+        services.hold_topic(instance, name)
         self.require_match(selectors.topic_detail(instance, name).etag)
         services.delete_topic(acting=self.actor, instance=instance, name=name, dry_run=self.dry_run)
         return self.nothing()

@@ -1,6 +1,7 @@
 """Writes: one transaction, one audit row, the outside world on commit. `acting` is the actor."""
 
 from instances.services.changing import configure_instance, protect_instance, rename_instance, resize_instance
+from instances.services.common import hold_topic
 from instances.services.creating import create_instance, retry_instance
 from instances.services.ending import delete_instance, restore_instance, resume_instance, suspend_instance
 from instances.services.group_common import group_ref, offsets_of
@@ -18,6 +19,7 @@ __all__ = [
     "delete_offsets",
     "delete_topic",
     "group_ref",
+    "hold_topic",
     "offsets_of",
     "plan_reset",
     "protect_instance",

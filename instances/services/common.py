@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 
-from django.db import transaction
+from django.db import OperationalError, connection, transaction
 from django.utils import timezone
 
 from instances import ports
 from instances.choices import Reason
 from instances.lifecycle import Phase, require_move
+from instances.limits import TOPIC_LOCK_WAIT_MS
 from instances.models import Instance
+from tenants.errors import Conflict
 
 logger = logging.getLogger(__name__)
+
+# The wait is bounded for this lock alone.
+_LOCK_IN_TIME = """
+SELECT set_config('lock_timeout', %s, true), pg_advisory_xact_lock(%s), set_config('lock_timeout', '0', true)
+"""
 
 
 def move(instance: Instance, phase: Phase, reason: Reason | str = Reason.NONE) -> list[str]:
@@ -36,3 +44,20 @@ def reconcile_on_commit(instance: Instance, *, dry_run: bool = False) -> None:
         return
     instance_id = instance.pk
     transaction.on_commit(lambda: ports.reconcile.it(instance_id))
+
+
+def hold_topic(instance: Instance, name: str) -> None:
+    """Until the transaction ends, nobody else changes this topic by way of the control plane.
+
+    What is read after it and compared with an If-Match is what is then changed. Topics have no row to lock, and the
+    instance's is wanted by others while a broker takes its time. Raises `Conflict(already_in_progress)` when the one
+    before takes too long.
+    """
+    text = f"topic\n{instance.pk}\n{name}"
+    number = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big", signed=True)
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(_LOCK_IN_TIME, [str(TOPIC_LOCK_WAIT_MS), number])
+    except OperationalError as error:
+        detail = "Another change of this topic is being carried out."
+        raise Conflict(detail, code="already_in_progress", retry_after_s=1) from error

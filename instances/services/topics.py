@@ -12,7 +12,7 @@ from django.db import transaction
 from instances import allow_lists, ports
 from instances.access import require_reachable
 from instances.models import Instance, TopicAllowList
-from instances.services.common import reconcile_on_commit
+from instances.services.common import hold_topic, reconcile_on_commit
 from tenants import access, audit
 from tenants.actors import Actor
 from tenants.choices import Scope
@@ -60,6 +60,7 @@ def update_topic(
     """Add partitions (the number is the total) and set configs (None removes one). Raises what the broker refuses."""
     access.require(acting, Scope.TOPICS_WRITE)
     require_reachable(instance)
+    hold_topic(instance, name)
     found = ports.data_plane.it.topic(instance.pk, name)
     grows = partitions is not None and partitions != len(found.partitions)
     if grows and partitions is not None and partitions < len(found.partitions):
@@ -69,6 +70,8 @@ def update_topic(
     if not after:
         return
     audit.record(acting, "topic.changed", topic_ref(instance, name), before, after, tenant=instance.tenant)
+    if config and grows and partitions is not None:  # two calls, and what is refused shall have changed nothing
+        ports.data_plane.it.grow_topic(instance.pk, name, partitions, validate_only=True)
     if config:
         ports.data_plane.it.alter_topic_config(instance.pk, name, config, validate_only=dry_run)
     if grows and partitions is not None:
@@ -80,6 +83,7 @@ def delete_topic(*, acting: Actor, instance: Instance, name: str, dry_run: bool 
     """Delete a topic, its messages and its address lists. Raises `NotFound` for one that is not there."""
     access.require(acting, Scope.TOPICS_WRITE)
     require_reachable(instance)
+    hold_topic(instance, name)
     found = ports.data_plane.it.topic(instance.pk, name)
     before = {"partitions": len(found.partitions)}
     audit.record(acting, "topic.deleted", topic_ref(instance, name), before, None, tenant=instance.tenant)
@@ -98,19 +102,21 @@ def set_allow_list(
     topic: str,
     produce: Sequence[str],
     consume: Sequence[str],
+    at: str = "",
     dry_run: bool = False,
 ) -> TopicAllowList:
     """Say from which addresses (IPs or CIDRs) a topic may be produced to and consumed from; empty = from anywhere.
 
-    Brokers act on it within a second, on open connections too (CKA-12). Raises `Invalid` with a place for each wrong
-    address and `NotFound` for a topic that is not there.
+    Brokers act on it within a second, on open connections too (CKA-12). Raises `Invalid` with a place (below `at`) for
+    each wrong address and `NotFound` for a topic that is not there.
     """
     access.require(acting, Scope.TOPICS_WRITE)
     require_reachable(instance)
+    hold_topic(instance, topic)
     ports.data_plane.it.topic(instance.pk, topic)
     wanted = {
-        "produce_ips": allow_lists.normalised(produce, "/produce"),
-        "consume_ips": allow_lists.normalised(consume, "/consume"),
+        "produce_ips": allow_lists.normalised(produce, f"{at}/produce"),
+        "consume_ips": allow_lists.normalised(consume, f"{at}/consume"),
     }
     old = TopicAllowList.objects.select_for_update().filter(instance=instance, topic=topic).first()
     before = {"produce_ips": old.produce_ips, "consume_ips": old.consume_ips} if old else None

@@ -34,9 +34,13 @@ STATUS_WORDS: dict[int, tuple[str, str]] = {
     406: ("not_acceptable", "Answers are application/json"),
     411: ("length_required", "Send the body with a Content-Length"),
     413: ("body_too_large", "The request body is too large"),
+    414: ("uri_too_long", "The address is too long"),
     415: ("unsupported_media_type", "Send application/json"),
+    417: ("expectation_failed", "Nothing but 100-continue can be expected"),
     429: ("rate_limited", "Too many requests"),
+    431: ("headers_too_large", "The header fields are too large"),
     500: ("internal_error", "The service failed; the request id helps us find out why"),
+    501: ("not_implemented", "There is no such transfer coding here"),
     503: ("unavailable", "A part of the service does not answer"),
 }
 

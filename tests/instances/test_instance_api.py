@@ -243,7 +243,7 @@ def test_allow_lists_are_brought_into_one_form(api: Api, instance: Instance, dat
     shown = api.patch(at, {"allow_list": lists}).json()["allow_list"]
     assert shown == {"produce": ["10.0.0.0/8", "192.0.2.1"], "consume": ["2001:db8::/32"]}
     problem = assert_problem(api.patch(at, {"allow_list": {"produce": ["10.0.0.1", "10.1.2.3/8", "x"]}}), 400)
-    assert [error["pointer"] for error in problem["errors"]] == ["/produce/1", "/produce/2"]
+    assert [error["pointer"] for error in problem["errors"]] == ["/allow_list/produce/1", "/allow_list/produce/2"]
     too_many = [f"10.0.{number // 256}.{number % 256}" for number in range(limits.ALLOW_LIST_ENTRIES_MAX + 1)]
     assert_problem(api.patch(at, {"allow_list": {"produce": too_many}}), 400)
     assert api.get(at).json()["allow_list"] == shown

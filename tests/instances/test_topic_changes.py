@@ -1,0 +1,131 @@
+"""Changes of a topic: whole or not at all, one after the other, and only of the version that was read."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+
+from instances import services
+from instances.models import Instance
+from instances.services import common
+from tenants.errors import Conflict, QuotaExceeded
+from tenants.models import AuditEntry, Member
+from tests.support.api_cases import Api, assert_problem, make_member, make_token
+from tests.support.fake_data_plane import FakeDataPlane
+from tests.support.instances import make_instance
+
+TOO_MANY = 5_000
+
+
+class Refusing(FakeDataPlane):
+    """No topic gets 5,000 partitions, as where a plan is used up; what has been asked for is counted."""
+
+    def grow_topic(self, instance_id: str, name: str, partitions: int, *, validate_only: bool) -> None:
+        if partitions >= TOO_MANY:
+            raise QuotaExceeded("The plan has fewer partitions.")
+        super().grow_topic(instance_id, name, partitions, validate_only=validate_only)
+
+
+@pytest.fixture
+def refusing(data_plane: FakeDataPlane, monkeypatch: pytest.MonkeyPatch) -> FakeDataPlane:
+    from instances import ports
+
+    plane = Refusing()
+    monkeypatch.setattr(ports.data_plane, "_plugged", plane)
+    return plane
+
+
+@pytest.fixture
+def owner(db: None) -> Member:
+    return make_member()
+
+
+@pytest.fixture
+def instance(owner: Member) -> Instance:
+    return make_instance(owner.tenant)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"partitions": TOO_MANY}, {"partitions": 1}, {"allow_list": {"produce": ["10.0.0.1", "nowhere"]}}],
+)
+def test_a_change_that_is_refused_in_one_part_changes_nothing(
+    wrong: dict[str, Any], owner: Member, instance: Instance, refusing: FakeDataPlane
+) -> None:
+    refusing.add(instance.pk, "orders")
+    api, at = Api.of(owner), f"/instances/{instance.pk}/topics/orders"
+    before = api.get(at).json()
+    answer = api.patch(at, {"config": {"retention.ms": "1000"}, "allow_list": {"consume": ["10.0.0.9"]}} | wrong)
+    assert answer.status_code in (400, 403)
+    assert api.get(at).json() == before
+    assert not AuditEntry.objects.filter(action__in=("topic.changed", "allow_list.changed")).exists()
+
+
+def test_a_wrong_address_is_named_by_its_place_in_the_body(
+    owner: Member, instance: Instance, data_plane: FakeDataPlane
+) -> None:
+    data_plane.add(instance.pk, "orders")
+    wrong = {"allow_list": {"consume": ["10.0.0.1", "x"]}}
+    problem = assert_problem(Api.of(owner).patch(f"/instances/{instance.pk}/topics/orders", wrong), 400)
+    assert [error["pointer"] for error in problem["errors"]] == ["/allow_list/consume/1"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_changes_made_at_once_of_the_version_that_was_read_one_is_carried_out(
+    data_plane: FakeDataPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = make_member()
+    instance, token = make_instance(owner.tenant), make_token(owner)
+    data_plane.add(instance.pk, "orders")
+    at = f"/instances/{instance.pk}/topics/orders"
+    etag = Api(token).get(at)["ETag"]
+    both_have_read = threading.Barrier(2)
+    alter = FakeDataPlane.alter_topic_config
+
+    def slowly(self: FakeDataPlane, *args: Any, **options: Any) -> None:
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both_have_read.wait(0.5)  # both get here only where nobody waits for the other
+        alter(self, *args, **options)
+
+    monkeypatch.setattr(FakeDataPlane, "alter_topic_config", slowly)
+    statuses: list[int] = []
+
+    def change(value: str) -> None:
+        try:
+            statuses.append(Api(token).patch(at, {"config": {"retention.ms": value}}, If_Match=etag).status_code)
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=change, args=(value,)) for value in ("1000", "2000")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert sorted(statuses) == [200, 412]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_who_waits_too_long_for_a_topic_is_told_to_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(common, "TOPIC_LOCK_WAIT_MS", 50)
+    instance = make_instance(make_member().tenant)
+    told: list[Conflict] = []
+
+    def wait() -> None:
+        try:
+            with pytest.raises(Conflict) as refusal, transaction.atomic():
+                services.hold_topic(instance, "orders")
+            told.append(refusal.value)
+        finally:
+            connection.close()
+
+    with transaction.atomic():
+        services.hold_topic(instance, "orders")
+        services.hold_topic(instance, "orders")  # nobody waits for themselves
+        thread = threading.Thread(target=wait)
+        thread.start()
+        thread.join(20)
+    assert [(one.code, one.retry_after_s) for one in told] == [("already_in_progress", 1)]
