@@ -13,6 +13,7 @@ from config.supervisor.state import StateDirectory
 WEB_THREADS = 16
 WORKER_PROCESSES = 3
 WEB_STOP_S = 5.0
+REQUEST_LINE_BYTES_MAX = 8_190  # gunicorn's most; the longest name of a group, as %XX, and a page token need 6 kB
 WORKER_STOP_S = 15.0
 AGENT_STOP_S = 20.0
 # Long enough for a task in hand, short enough for Ctrl-C: every task may be run again.
@@ -30,7 +31,8 @@ def web(state: StateDirectory, environment: Mapping[str, str], *, http_port: int
         name="web",
         command=(
             sys.executable, "-m", "gunicorn", "config.wsgi:application", "--bind", f"127.0.0.1:{http_port}",
-            "--worker-class", "gthread", "--workers", "1", "--threads", str(WEB_THREADS),
+            "--worker-class", "config.web.Worker", "--workers", "1", "--threads", str(WEB_THREADS),
+            "--limit-request-line", str(REQUEST_LINE_BYTES_MAX),
             "--graceful-timeout", "2", "--keep-alive", "30", "--no-control-socket",
         ),
         log_file=state.log_file("web"),

@@ -1,0 +1,56 @@
+"""gunicorn's worker; what it refuses before Django has seen it is told as the API tells everything: as a problem."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from gunicorn import util
+from gunicorn.http import errors
+from gunicorn.workers.gthread import ThreadWorker
+
+# What the parser raises where the client is to blame; whatever it does not know is our own failure.
+_STATUSES: tuple[tuple[type[Exception], int], ...] = (
+    (errors.LimitRequestLine, 414),
+    (errors.LimitRequestHeaders, 431),
+    (errors.ExpectationFailed, 417),
+    (errors.UnsupportedTransferCoding, 501),
+    (errors.ForbiddenProxyRequest, 403),
+    (errors.ConfigurationProblem, 500),
+    (errors.InvalidHTTPVersion, 400),
+    (errors.ParseException, 400),
+)
+
+
+def status_of(error: BaseException) -> int:
+    """The status of a request that cannot be read; 500 for anything else."""
+    return next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)
+
+
+def refusal(status: int) -> bytes:
+    """A whole HTTP answer that closes the connection: what follows of such a request means nothing."""
+    from tenants.api.middleware import REQUEST_ID_HEADER, new_request_id  # Django is set up only in the worker
+    from tenants.api.problems import PROBLEM_TYPE, error_for_status, problem_body
+
+    error, request_id = error_for_status(status), new_request_id()
+    body = json.dumps(problem_body(status, error.code, error.title, "", request_id)).encode()
+    head = (
+        f"HTTP/1.1 {status} {error.title}\r\nConnection: close\r\nContent-Type: {PROBLEM_TYPE}\r\n"
+        f"Content-Length: {len(body)}\r\nCache-Control: no-store\r\n{REQUEST_ID_HEADER}: {request_id}\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+class Worker(ThreadWorker):
+    """Threads, and refusals that a program can read."""
+
+    def handle_error(self, req: Any, client: Any, addr: Any, exc: BaseException) -> None:
+        status = status_of(exc)
+        if status == 500:
+            self.log.exception("a request failed outside of Django")
+        else:
+            self.log.warning("a request cannot be read: %s", exc)
+        try:
+            util.write_nonblock(client, refusal(status))
+        except OSError:
+            self.log.debug("the client is gone")
