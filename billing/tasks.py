@@ -26,14 +26,25 @@ RUNS_PER_TASK_MAX = 20
 @shared_task(name="billing.run_usage_pipeline", queue=PIPELINE_QUEUE)
 def run_usage_pipeline() -> None:
     """Applies the usage of every cluster. Safe to run twice and at the same time: a cluster has one run at a time."""
+    close_old_connections()
+    apply_everywhere()
+
+
+def apply_everywhere() -> None:
+    """One cluster after the other; what is the matter with one keeps no other waiting."""
     # Imported where it is used: every worker loads this module, one of them runs Spark.
+    from confluent_kafka import KafkaException
+
     from billing.pipeline import job
     from billing.pipeline.sink import PipelineBusy
 
-    close_old_connections()
     for cluster in selectors.usage_sources():
         try:
             _catch_up(cluster)
+        except KafkaException as trouble:
+            # Brokers that do not answer are the world's trouble: the next run begins where this one did, and the other
+            # clusters' tenants do not wait for it.
+            log.warning("usage.unreachable", cluster_id=cluster.cluster_id, reason=str(trouble))
         except PipelineBusy:
             log.info("usage.busy", cluster_id=cluster.cluster_id)
         except job.UsageLost as lost:

@@ -1,0 +1,34 @@
+"""The task that applies usage: one cluster in trouble is nobody else's."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from billing import selectors, tasks
+from billing.pipeline.job import UsageLost
+from billing.pipeline.sink import PipelineBusy
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "trouble", [KafkaException(KafkaError(KafkaError._TIMED_OUT)), PipelineBusy("busy"), UsageLost("lost")]
+)
+def test_a_cluster_in_trouble_keeps_no_other_from_being_billed(
+    trouble: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worked_off: list[str] = []
+
+    def catch_up(cluster: Any) -> None:
+        if cluster.cluster_id == "cl-silent00":
+            raise trouble
+        worked_off.append(cluster.cluster_id)
+
+    sources = [SimpleNamespace(cluster_id=name) for name in ("cl-silent00", "cl-awake000")]
+    monkeypatch.setattr(selectors, "usage_sources", lambda: sources)
+    monkeypatch.setattr(tasks, "_catch_up", catch_up)
+    tasks.apply_everywhere()
+    assert worked_off == ["cl-awake000"]
