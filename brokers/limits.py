@@ -7,6 +7,7 @@ from django.conf import settings
 # What one broker can sell. Measured on one core (docs/PERFORMANCE.md); an operator may change it per broker.
 BROKER_BANDWIDTH_MB_S = int(getattr(settings, "BROKER_BANDWIDTH_MB_S", 1_000))
 BROKER_STORAGE_GB = int(getattr(settings, "BROKER_STORAGE_GB", 1_000))
+BROKER_CAPACITY_MAX = 1_000_000
 
 # CKA-47: an instance lives on at least this many brokers, where the cluster has them.
 BROKERS_PER_INSTANCE_MIN = 3

@@ -22,7 +22,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from brokers import maps, members, rebalances, rolling, selectors
 from brokers.choices import MoveState
-from brokers.limits import BROKER_BANDWIDTH_MB_S, BROKER_STORAGE_GB, COPY_MB_S_MAX
+from brokers.limits import BROKER_BANDWIDTH_MB_S, BROKER_CAPACITY_MAX, BROKER_STORAGE_GB, COPY_MB_S_MAX
 from brokers.models import Cluster, Host, Rebalance, RollingRestart
 from tenants.errors import DomainError
 from tenants.operator import acting_operator
@@ -32,6 +32,7 @@ View = Callable[..., HttpResponse]
 MOVES_PER_PAGE = 50
 MOVES_ON_MAP = 8
 PARTITIONS_PER_PAGE = 50
+BROKER_DIGITS = 9
 LOOKS = (
     ("under_replicated", gettext_lazy("Under-replicated")),
     ("offline", gettext_lazy("Without a leader")),
@@ -61,9 +62,11 @@ class BrokerForm(forms.Form):
         help_text=gettext_lazy("Absolute paths, one a line. Empty: beside the other brokers of the host."),
     )  # fmt: skip
     bandwidth_mb_s = forms.IntegerField(
-        label=gettext_lazy("Can sell, MB/s"), min_value=1, initial=BROKER_BANDWIDTH_MB_S
+        label=gettext_lazy("Can sell, MB/s"), min_value=1, max_value=BROKER_CAPACITY_MAX, initial=BROKER_BANDWIDTH_MB_S
     )
-    storage_gb = forms.IntegerField(label=gettext_lazy("Can sell, GB"), min_value=1, initial=BROKER_STORAGE_GB)
+    storage_gb = forms.IntegerField(
+        label=gettext_lazy("Can sell, GB"), min_value=1, max_value=BROKER_CAPACITY_MAX, initial=BROKER_STORAGE_GB
+    )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -158,7 +161,7 @@ def cluster_partitions(request: HttpRequest, cluster_id: str) -> HttpResponse:
         lambda: maps.partition_page(
             cluster,
             state=state if state in dict(LOOKS) else "all",
-            broker=int(named) if named.isdigit() else None,
+            broker=int(named) if named.isascii() and named.isdigit() and len(named) <= BROKER_DIGITS else None,
             after=after[:300],
             limit=PARTITIONS_PER_PAGE,
         ),

@@ -11,10 +11,12 @@ from instances.limits import (
     ADDRESS_CHARS_MAX,
     ALLOW_LIST_ENTRIES_MAX,
     CONFIG_VALUE_CHARS_MAX,
+    DEFAULT_PARTITIONS_MAX,
     NAME_CHARS_MAX,
     NAME_PATTERN,
     PARTITIONS_PER_TOPIC_MAX,
     REPLICATION_FACTOR_MAX,
+    RETENTION_HOURS_MAX,
 )
 from instances.models import TOPIC_CHARS_MAX
 from instances.naming import is_valid_topic_name
@@ -36,7 +38,7 @@ class NameForm(forms.Form):
 class AutoTopicsForm(forms.Form):
     auto_create_topics = forms.BooleanField(label=_("Create topics when a client first uses them"), required=False)
     default_partitions = forms.IntegerField(
-        label=_("Partitions of such a topic"), min_value=1, max_value=PARTITIONS_PER_TOPIC_MAX
+        label=_("Partitions of such a topic"), min_value=1, max_value=DEFAULT_PARTITIONS_MAX
     )
 
 
@@ -51,8 +53,9 @@ class TopicForm(forms.Form):
         help_text=_("Copies of each partition, on different brokers. With 2 or more it outlives the loss of a broker."),
     )  # fmt: skip
     retention_hours = forms.DecimalField(
-        label=_("Retention"), min_value=0, required=False, help_text=_("Empty: 168 h, the default. 0: unlimited.")
-    )
+        label=_("Retention"), min_value=0, max_value=RETENTION_HOURS_MAX, decimal_places=4, required=False,
+        help_text=_("Empty: 168 h, the default. 0: unlimited."),
+    )  # fmt: skip
 
     def __init__(self, *args: Any, brokers: int, **kwargs: Any) -> None:
         """`brokers` is how many the instance lives on: no partition has more copies than that."""

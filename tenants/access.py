@@ -87,6 +87,8 @@ def tenant_of(actor: Actor) -> Tenant:
 
 def fetch(rows: QuerySet[Row], *, lock: bool = False, **lookup: Any) -> Row:
     """The one row of a queryset already fenced to a tenant, or `NotFound`; `lock` takes its lock (in a transaction)."""
+    if any(isinstance(value, str) and "\x00" in value for value in lookup.values()):
+        raise NotFound  # PostgreSQL has no text with U+0000, so nothing is called that
     if lock:
         rows = rows.select_for_update(of=("self",))
     try:
@@ -97,13 +99,13 @@ def fetch(rows: QuerySet[Row], *, lock: bool = False, **lookup: Any) -> Row:
 
 def tenant(actor: Actor, tenant_id: str, *, lock: bool = False) -> Tenant:
     """A tenant the acting user belongs to; a token sees only its own."""
-    rows = Tenant.objects.filter(pk=tenant_id)
+    rows = Tenant.objects.all()
     if actor.kind is ActorKind.TOKEN:
         rows = rows.filter(pk=tenant_of(actor).pk)
     else:
         mine = Member.objects.filter(user=actor.user, removed_at=None).values("tenant")
         rows = rows.filter(pk__in=mine)
-    return fetch(rows, lock=lock)
+    return fetch(rows, lock=lock, pk=tenant_id)
 
 
 def own_tenant(actor: Actor, tenant_id: str, *, lock: bool = False) -> Tenant:

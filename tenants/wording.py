@@ -17,6 +17,7 @@ SENTENCES = (
     gettext_noop("A rolling restart of this cluster is under way."),
     gettext_noop("A topic never loses partitions."),
     gettext_noop("A tenant keeps at least one owner. Make somebody else owner first."),
+    gettext_noop("Another change of this topic is being carried out."),
     gettext_noop("Another of your instances has this name."),
     gettext_noop("Instances close their ports on brokers they have left."),
     gettext_noop("Instances open their ports on other brokers."),

@@ -11,7 +11,7 @@ from rest_framework.response import Response
 
 from brokers import members, selectors, services
 from brokers.choices import Health
-from brokers.limits import BROKER_BANDWIDTH_MB_S, BROKER_STORAGE_GB
+from brokers.limits import BROKER_BANDWIDTH_MB_S, BROKER_CAPACITY_MAX, BROKER_STORAGE_GB
 from brokers.models import Broker, Cluster, Host
 from tenants.access import fetch
 from tenants.api.base import API_ROOT, ApiView, endpoint
@@ -22,7 +22,6 @@ from tenants.ids import ID_CHARS_MAX
 PATH_CHARS_MAX = 500
 DIRECTORIES_MAX = 32
 RACK_CHARS_MAX = 64
-CAPACITY_MAX = 1_000_000
 
 
 class RoomOut(serializers.Serializer):
@@ -96,8 +95,8 @@ class BrokerIn(StrictSerializer):
         max_length=DIRECTORIES_MAX,
         help_text="Absolute paths on the host. Default: beside the other brokers of the host.",
     )
-    bandwidth_mb_s = Integer(required=False, min_value=1, max_value=CAPACITY_MAX, default=BROKER_BANDWIDTH_MB_S)
-    storage_gb = Integer(required=False, min_value=1, max_value=CAPACITY_MAX, default=BROKER_STORAGE_GB)
+    bandwidth_mb_s = Integer(required=False, min_value=1, max_value=BROKER_CAPACITY_MAX, default=BROKER_BANDWIDTH_MB_S)
+    storage_gb = Integer(required=False, min_value=1, max_value=BROKER_CAPACITY_MAX, default=BROKER_STORAGE_GB)
 
 
 class PlacementOut(serializers.Serializer):

@@ -20,7 +20,7 @@ from instances.selectors import TopicView
 from instances.views.common import instance_page, render_instance
 from tenants import access
 from tenants.choices import Scope
-from tenants.errors import DomainError
+from tenants.errors import Conflict, DomainError
 from tenants.forms import AuditFilterForm
 from tenants.limits import PAGE_SIZE_DEFAULT
 from tenants.views.base import add_errors, wording
@@ -181,6 +181,9 @@ def delete_page(request: HttpRequest, instance: Instance, name: str) -> HttpResp
 def sample_topic(request: HttpRequest, instance: Instance) -> HttpResponse:
     """The empty state's button: a topic with the instance's defaults, ready for the snippet."""
     access.require(request.actor, Scope.TOPICS_WRITE)  # type: ignore[attr-defined]
-    services.create_topic(acting=request.actor, instance=instance, name="orders")  # type: ignore[attr-defined]
-    messages.success(request, _("Topic %(topic)s created.") % {"topic": "orders"})
+    try:
+        services.create_topic(acting=request.actor, instance=instance, name="orders")  # type: ignore[attr-defined]
+        messages.success(request, _("Topic %(topic)s created.") % {"topic": "orders"})
+    except Conflict as error:  # a second click, or a client was quicker: the topic is there, which was the wish
+        messages.info(request, wording(error))
     return redirect(reverse("page-instance", args=[instance.pk]) + "#connect")

@@ -16,6 +16,7 @@ from django.contrib.auth.views import redirect_to_login
 from django.forms import Form
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.urls import NoReverseMatch, reverse
 from django.utils import timezone, translation
 from django.utils.translation import gettext as _
 
@@ -28,6 +29,7 @@ logger = logging.getLogger(__name__)
 
 Crumb = tuple[str, str | None]
 Arguments = ParamSpec("Arguments")
+INSTANCE_PAGE = "page-instance"
 
 
 def shell(request: HttpRequest, acting: Actor | None) -> dict[str, Any]:
@@ -114,8 +116,22 @@ def error_page(request: HttpRequest, error: DomainError, scope: str | None = Non
     }
     if request.headers.get("HX-Request"):
         return render(request, "console/parts/failed_part.html", context, status=error.http_status)
-    title = {404: _("Not found"), 403: _("Not allowed")}.get(error.http_status, _("Could not load"))
+    context["back"] = _instance_of(request) if error.http_status != 404 else ""
+    otherwise = _("Could not load") if error.http_status >= 500 else _("Not possible")
+    title = {404: _("Not found"), 403: _("Not allowed")}.get(error.http_status, otherwise)
     return render_page(request, "console/error.html", context, crumbs=[(title, None)], status=error.http_status)
+
+
+def _instance_of(request: HttpRequest) -> str:
+    """Where a page below an instance leads back to; nothing for other pages, and for that page itself."""
+    match = request.resolver_match
+    instance_id = match.kwargs.get("instance_id") if match else None
+    if match is None or instance_id is None or match.url_name == INSTANCE_PAGE:
+        return ""
+    try:
+        return reverse(INSTANCE_PAGE, args=[instance_id])
+    except NoReverseMatch:
+        return ""
 
 
 def wording(error: DomainError) -> str:

@@ -114,8 +114,9 @@ def test_partitions_are_shown_a_page_at_a_time(
     assert (asked["state"], asked["broker"], asked["after"], asked["limit"]) == ("offline", 2, "a/1", 50)
     assert "ins-00000000.orders / 7" in shown_page and "none" in shown_page
     assert "after=ins-00000000.orders%2F7" in shown_page
-    shown(panel, "brokers_cluster_partitions", cluster.pk, query="?state=odd&broker=x")
-    assert (asked["state"], asked["broker"]) == ("all", None)
+    for odd in ("x", "\u00b2", "9" * 5_000):
+        shown(panel, "brokers_cluster_partitions", cluster.pk, query=f"?state=odd&broker={odd}")
+        assert (asked["state"], asked["broker"]) == ("all", None)
 
 
 def test_a_broker_is_added_by_its_form(panel: Client, cluster: Cluster) -> None:
@@ -127,6 +128,8 @@ def test_a_broker_is_added_by_its_form(panel: Client, cluster: Cluster) -> None:
     assert cluster.brokers.get(number=5).rack == "b"
     page = post(panel, "brokers_broker_add_to", cluster.pk, **{**body, "data_dirs": "relative/path"})
     assert "An absolute path." in page
+    page = post(panel, "brokers_broker_add_to", cluster.pk, **{**body, "storage_gb": "9" * 20})
+    assert "less than or equal to 1000000" in page
     assert cluster.brokers.count() == 5
 
 
