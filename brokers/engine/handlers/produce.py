@@ -17,6 +17,7 @@ from brokers.engine.partitions.transactions import UNNAMED
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode, downgraded
 from brokers.engine.protocol.hot import decode_produce, encode_produce_response
+from brokers.engine.records.batch import ATTRIBUTES_AT, HEADER_BYTES, TRANSACTIONAL
 from brokers.engine.records.validation import claims_transaction
 from brokers.engine.throttling.charging import charge
 
@@ -116,11 +117,13 @@ def produce(
 
 
 def _unnamed(buffer: memoryview, topics: Topics) -> Entitled | None:
-    """The refusal of a request with several partitions, one of which is given a batch of a transaction that nobody
-    names: REC-44 is for all of them. A partition alone is refused by its append.
+    """The refusal of a request in which a partition is given a batch of a transaction that nobody names: REC-44 is for
+    all of them, and comes before whatever else is wrong.
     """
     if len(topics) == 1 and len(topics[0][1]) == 1:
-        return None
+        _, start, end = topics[0][1][0]
+        if end - start < HEADER_BYTES or not buffer[start + ATTRIBUTES_AT] & TRANSACTIONAL:
+            return None  # nearly every request
     for _, wanted in topics:
         for _, start, end in wanted:
             if start >= 0 and claims_transaction(buffer[start:end]):

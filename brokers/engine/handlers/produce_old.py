@@ -29,7 +29,7 @@ from brokers.engine.protocol.messages.produce import (
 from brokers.engine.records.batch import MAGIC
 from brokers.engine.records.conversion import OldSet, inspect, to_batch
 from brokers.engine.records.rejections import BatchRejected
-from brokers.engine.records.validation import PRODUCE_ZSTD_FROM
+from brokers.engine.records.validation import PRODUCE_ZSTD_FROM, claims_transaction
 from brokers.engine.throttling.charging import charge
 from brokers.engine.throttling.usage import UsageCounter
 
@@ -114,6 +114,10 @@ class _OldProduce:
             for topic in self.request.topic_data
         ]
         sets = [one for _, found in topics for one in found]
+        if any(one.records is not None and claims_transaction(memoryview(one.records)) for one in sets):
+            # Nobody can name a transaction in these versions, so none of the request is taken (REC-44).
+            for one in sets:
+                one.error = int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         await asyncio.to_thread(_convert, sets)
         self._append(topics)
 

@@ -1,11 +1,12 @@
 """The settings of a topic (spec N): names, types, defaults, what they mean and what they accept.
 
 A tenant may set every key listed here except the read-only ones, which would let one tenant cost the others their disk
-time. A key that the engine does not honour is not in the list.
+time. A key that the engine does not honour is not in the list, unless Apache Kafka does not either.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
@@ -54,6 +55,12 @@ def _at_least(low: int, high: int = LONG_MAX) -> Callable[[str], bool]:
 
 def _one_of(*words: str) -> Callable[[str], bool]:
     return lambda value: value in words
+
+
+# Of Apache Kafka, from the first that named one to the last with ZooKeeper.
+_VERSION: Final = re.compile(
+    r"(0\.(8\.[0-2]|9\.0|10\.[0-2]|11\.0)|1\.[01]|2\.[0-8]|3\.[0-9])(\.[0-9]+)*(-IV[0-9]+)?", re.ASCII
+)
 
 
 def _policies(value: str) -> bool:
@@ -178,6 +185,14 @@ SETTINGS: Final[dict[str, Setting]] = {
             "Whether clients from before message format 2 are answered in their own format, which costs the broker "
             "a conversion; `false` refuses them.",
             "log.message.downconversion.enable",
+        ),
+        Setting(
+            "message.format.version",
+            _STRING,
+            "3.0-IV1",
+            "Has no effect, as in Apache Kafka from 3.0 on: records are stored in message format 2 whatever it says.",
+            "log.message.format.version",
+            lambda value: _VERSION.fullmatch(value) is not None,
         ),
         Setting(
             "message.timestamp.after.max.ms",

@@ -23,6 +23,7 @@ ENTRY_LENGTH_MIN: Final = 14  # a v0 message without key and value (REC-7)
 CRC_AT: Final = 17
 CHECKED_FROM: Final = 21
 MAGIC_AT: Final = 16
+ATTRIBUTES_AT: Final = 22  # of its two bytes the one that is in use
 
 CODEC_MASK: Final = 0x07
 LOG_APPEND_TIME: Final = 0x08

@@ -152,7 +152,9 @@ def _inflated(codec: int, data: memoryview) -> bytes:
 
 
 def _check_records(block: bytes, count: int, base_timestamp: int, rules: BatchRules, now_ms: int) -> int:
-    """The full walk. Returns the true maximum timestamp; raises Malformed, or BatchRejected with record errors."""
+    """The full walk. Returns the true maximum timestamp, as Kafka does not below -1; raises Malformed, or BatchRejected
+    with record errors.
+    """
     least, greatest, keyless = check_fields(block, count)
     earliest, latest = base_timestamp + least, base_timestamp + greatest
     runs_over = earliest < layout.LONG_MIN or latest > LONG_MAX
@@ -166,7 +168,7 @@ def _check_records(block: bytes, count: int, base_timestamp: int, rules: BatchRu
             raise out_of_range(late)
     if rules.compacted and keyless:
         raise without_keys(keyless)
-    return latest
+    return max(latest, NO_TIMESTAMP)
 
 
 def _times(block: bytes, count: int, base_timestamp: int) -> list[int]:
@@ -190,6 +192,6 @@ def claims_transaction(records: memoryview) -> bool:
     """Whether the first batch says it is transactional; a request without a transactional id is refused whole for it
     (REC-44).
     """
-    return (
-        len(records) >= layout.HEADER_BYTES and bool(records[22] & layout.TRANSACTIONAL) and records[16] == layout.MAGIC
-    )
+    if len(records) < layout.HEADER_BYTES or records[layout.MAGIC_AT] != layout.MAGIC:
+        return False
+    return bool(records[layout.ATTRIBUTES_AT] & layout.TRANSACTIONAL)

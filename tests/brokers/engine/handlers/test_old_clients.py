@@ -135,6 +135,37 @@ async def test_wrong_sets_get_their_code_and_change_nothing(
     assert (await fetch(house.mine, "orders")).high_watermark == int(accepted)
 
 
+@pytest.mark.parametrize("version", PRODUCE_OLD)
+async def test_a_batch_of_a_transaction_refuses_the_old_messages_beside_it_too(house: House, version: int) -> None:
+    """REC-44: these versions cannot name one."""
+    await house.topic()
+    await house.topic("clicks")
+    unnamed = batch(b"b", attributes=layout.TRANSACTIONAL, producer_id=7, producer_epoch=0, base_sequence=0)
+    request = produce_request("orders", messages(b"a"))
+    request.topic_data += produce_request("clicks", unnamed).topic_data
+
+    answer = await house.mine.call(ApiKey.PRODUCE, version, request)
+
+    codes = [topic.partition_responses[0].error_code for topic in answer.responses]
+    assert codes == [ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED] * 2
+    assert (await fetch(house.mine, "orders")).high_watermark == 0
+
+
+@pytest.mark.parametrize("stored", ["0.9.0", "0.10.2", "2.8"])
+async def test_whatever_format_a_topic_names_format_2_is_stored(house: House, stored: str) -> None:
+    """REC-29, REC-53, LOG-29: as Apache Kafka 3.9 has it, so a producer with an id is refused nowhere."""
+    await house.topic(message_format_version=stored)
+
+    old = await produce(house.mine, "orders", messages(b"a", magic=0), version=2)
+    idempotent = await produce(
+        house.mine, "orders", batch(b"b", producer_id=7, producer_epoch=0, base_sequence=0), acks=-1
+    )
+
+    assert (old.error_code, idempotent.error_code, idempotent.base_offset) == (0, 0, 1)
+    data = (await fetch(house.mine, "orders")).records
+    assert [header.magic for _, header in layout.scan_headers(data)] == [2, 2]
+
+
 async def test_a_compacted_topic_wants_keys(house: House) -> None:
     """REC-55."""
     await house.topic(cleanup_policy="compact")

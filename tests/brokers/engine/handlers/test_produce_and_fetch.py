@@ -6,7 +6,7 @@ import pytest
 
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
-from brokers.engine.records.batch import TRANSACTIONAL
+from brokers.engine.records.batch import CONTROL, TRANSACTIONAL
 from tests.brokers.engine.handlers.conftest import House
 from tests.support.records import batch, fetch, fetch_request, produce, produce_request, values
 
@@ -64,6 +64,7 @@ async def test_a_failed_append_with_acks_zero_ends_the_connection(house: House) 
 async def test_wrong_produces_get_their_code_and_change_nothing(
     house: House, records: bytes | None, acks: int, code: ErrorCode
 ) -> None:
+    """REC-40, REC-42, REC-44, REC-48."""
     await house.topic()
 
     answer = await produce(house.mine, "orders", records, acks=acks)
@@ -84,6 +85,27 @@ async def test_a_batch_of_a_transaction_that_nobody_names_refuses_the_whole_requ
 
     codes = [topic.partition_responses[0].error_code for topic in answer.responses]
     assert codes == [ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED] * 2
+    assert (await fetch(house.mine, "orders")).high_watermark == 0
+
+
+@pytest.mark.parametrize(
+    ("records", "acks"),
+    [
+        (batch(b"a", attributes=TRANSACTIONAL | CONTROL, producer_id=7, producer_epoch=0, base_sequence=0), 1),
+        (batch(b"a", attributes=TRANSACTIONAL, producer_id=7, producer_epoch=0, base_sequence=0)[:-1] + b"?", 1),
+        (batch(b"a", attributes=TRANSACTIONAL, producer_id=7, producer_epoch=0, base_sequence=0), 2),
+    ],
+    ids=["a marker", "a wrong checksum", "wrong acks"],
+)
+async def test_that_nobody_names_the_transaction_is_told_before_what_else_is_wrong(
+    house: House, records: bytes, acks: int
+) -> None:
+    """REC-44."""
+    await house.topic()
+
+    answer = await produce(house.mine, "orders", records, acks=acks)
+
+    assert (answer.error_code, answer.log_start_offset) == (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1)
     assert (await fetch(house.mine, "orders")).high_watermark == 0
 
 

@@ -36,6 +36,9 @@ def test_every_default_is_acceptable_and_documented() -> None:
         ("min.cleanable.dirty.ratio", "0.25"),
         ("unclean.leader.election.enable", "true"),
         ("segment.bytes", "1048576"),
+        ("message.format.version", "0.9.0"),
+        ("message.format.version", "2.8-IV1"),
+        ("message.format.version", "3.9"),
     ],
 )
 def test_sound_values_are_accepted(name: str, value: str) -> None:
@@ -58,6 +61,9 @@ def test_sound_values_are_accepted(name: str, value: str) -> None:
         ("unclean.leader.election.enable", "maybe"),
         ("message.timestamp.type", "Mine"),
         ("flush.messages", "1"),
+        ("message.format.version", "nonsense"),
+        ("message.format.version", ""),
+        ("message.format.version", "0.7"),
     ],
 )
 def test_other_values_are_refused(name: str, value: str | None) -> None:

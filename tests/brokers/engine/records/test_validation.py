@@ -184,6 +184,14 @@ def test_a_wrong_maximum_timestamp_of_a_small_batch_is_corrected() -> None:
     assert layout.checksum(data) == layout.read_header(data).crc
 
 
+def test_times_before_any_time_have_none_for_their_greatest() -> None:
+    """REC-6, REC-21: as Kafka stores them; what each record says stays."""
+    data = build_batch([Record(-5, b"k", b"v"), Record(-7, b"k", b"v")])
+    checked = check(data)
+    assert layout.read_header(checked).max_timestamp == -1
+    assert [record.timestamp_ms for _, record in read_records(checked)] == [-5, -7]
+
+
 def test_a_forced_codec_is_applied() -> None:
     """REC-32."""
     data = check(three(), BatchRules(codec=ZSTD))
