@@ -185,7 +185,10 @@ class ExactlyOnce:
     def _until_caught_up(self) -> None:
         def caught_up() -> bool:
             self._applications.tend()
-            return self._committed() == self._ends(SOURCE)
+            try:
+                return self._committed() == self._ends(SOURCE)
+            except KafkaException as failure:  # a leader may change while the last broker comes back
+                raise AssertionError(str(failure)) from failure
 
         eventually(caught_up, within_s=CATCH_UP_S, what="the applications to transform everything")
 
