@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from benchmarks import load
 from tests.support.engine import ROOT, EngineCluster, TestInstance, eventually
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -187,3 +188,22 @@ def test_a_process_that_cannot_start_says_why_in_one_line(tmp_path: Path, settin
     assert ended.returncode == 2
     assert reason in ended.stderr
     assert len(ended.stderr.strip().splitlines()) == 1
+
+
+def test_the_benchmark_tells_how_fast_a_topic_of_three_partitions_is_written_and_read(
+    cluster: EngineCluster, instance: TestInstance
+) -> None:
+    """EFF-7: the figures themselves are in docs/PERFORMANCE.md."""
+    bench = load.Bench(
+        conf={"bootstrap.servers": instance.bootstrap},
+        server=load.Server([cluster.brokers[0].pid]),
+        gb=0.002,
+        acks="1",
+        replication_factor=1,
+    )
+
+    found = load.interleaved({"": bench}, ["b", "d"], rounds=1)[""]
+
+    written, read = (load.summary(name, found[name]) for name in ("b", "d"))
+    assert load.PARTITIONS == 3
+    assert written["mb_s"] > 0 and read["mb_s"] > 0, (written, read)

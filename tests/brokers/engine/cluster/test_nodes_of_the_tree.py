@@ -89,6 +89,18 @@ async def test_nodes_have_kafkas_names_and_contents(members: list[Member], ensem
         assert not child.startswith(("/isr_change_notification/", "/log_dir_event_notification/"))
 
 
+async def test_nobody_draws_a_broker_id(members: list[Member], ensemble: Recorded) -> None:
+    """ZK-7: whoever starts a broker gives it its id (decision 20), so the sequence is there and stays where it is."""
+    late = Member(ensemble.connect(), broker_id=1_001, controls=False)
+    await late.start()
+    await members[0].until(lambda image: 1_001 in image.brokers)
+
+    sequence = ensemble.nodes["/brokers/seqid"]
+    assert (sequence.data, sequence.version, sequence.owner) == (b"", 0, 0)
+    assert set(members[0].image.brokers) == {1, 2, 3, 1_001}
+    await late.stop()
+
+
 async def test_a_deletion_is_an_empty_marker_until_all_is_gone(members: list[Member], ensemble: Recorded) -> None:
     """ZK-16, CTL-16, CTL-20: and nothing of the topic is left then."""
     await members[0].store.delete_topic(members[0].image, instance_id=OURS, name="orders")

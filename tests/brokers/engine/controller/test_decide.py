@@ -82,6 +82,7 @@ def test_whoever_is_not_elected_orders_nothing() -> None:
 
 
 def test_a_settled_cluster_gives_a_fresh_controller_nothing_to_do() -> None:
+    """CTL-3."""
     assert elected(picture(topic("t", led(0, (1,), 1))))[1] == []
 
 
@@ -125,7 +126,7 @@ def test_a_write_that_lost_a_race_is_looked_at_again() -> None:
 
 
 def test_the_death_of_a_broker_is_one_write_for_all_it_led() -> None:
-    """CTL-8, CTL-9, REP-30."""
+    """CTL-8, CTL-9, REP-4, REP-30."""
     topics = (
         topic("one", led(0, (3,), 3)),
         topic("two", led(0, (3, 1), 3), led(1, (1, 3), 1), led(2, (1, 2), 1)),

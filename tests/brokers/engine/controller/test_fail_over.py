@@ -114,6 +114,7 @@ def leaders_are_right(image: ClusterImage) -> bool:
 
 @pytest.mark.parametrize("failure", FAILURES)
 async def test_the_day_ends_the_same_wherever_the_controller_fails(failure: str) -> None:
+    """CTL-3: the next one reads everything, elects for what is new or without a leader, and goes on with deletions."""
     stop_before = 0
     while True:
         stop_before += 1

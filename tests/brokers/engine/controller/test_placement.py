@@ -4,6 +4,7 @@ TST-8).
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 
 import pytest
@@ -101,6 +102,28 @@ def test_the_dice_are_thrown_for_the_first_broker_and_the_shift() -> None:
     thrown = iter([2, 3])
     placed = Placer(lambda below: next(thrown))(dict.fromkeys(range(5)), partitions=5, replication_factor=2)
     assert digits(placed) == "21 32 43 04 10"
+
+
+def test_placing_depends_on_what_is_handed_in_and_on_nothing_else() -> None:
+    """ASG-8: neither on what was placed before nor on dice of its own, and it leaves what it is given alone."""
+    brokers, racks = [4, 2, 9, 1, 7], {4: "a", 2: "b", 9: "a", 1: "c", 7: "b"}
+    size = {"partitions": 17, "replication_factor": 3}
+
+    def placed() -> list[dict[int, tuple[int, ...]]]:
+        return [
+            random_shift(brokers, **size, start=3, shift=2, first_id=5),
+            round_robin(brokers, **size, start=3, first_id=5),
+            rack_aware(racks, **size, start=3, shift=2, first_id=5),
+            Placer(no_randomness)(racks, **size, first_id=5),
+        ]
+
+    state, first = random.getstate(), placed()
+    random.seed(1)
+    seeded = random.getstate()
+    assert placed() == first
+    assert random.getstate() == seeded, "the dice of the process were not thrown"
+    random.setstate(state)
+    assert (brokers, racks) == ([4, 2, 9, 1, 7], {4: "a", 2: "b", 9: "a", 1: "c", 7: "b"})
 
 
 def test_racks_known_for_some_brokers_only_are_refused() -> None:

@@ -26,11 +26,16 @@ async def test_every_metadata_version_shows_my_topics_and_nobody_elses(house: Ho
 
 
 async def test_an_unknown_topic_is_made_when_client_and_owner_want_it(house: House) -> None:
+    """CTL-21; whether a topic may be made so is a setting of the instance, on unless its owner says otherwise."""
     first = await metadata_of(house.mine, "auto", auto_create=True)
     await house.broker.until(lambda: b"auto" in house.broker.broker.current.image.instances[MINE].topics)
 
     assert first.topics[0].error_code == ErrorCode.LEADER_NOT_AVAILABLE
-    assert (await metadata_of(house.mine, "auto")).topics[0].name == "auto"
+    made = (await metadata_of(house.mine, "auto")).topics[0]
+    defaults = InstanceSettings()
+    assert (made.error_code, made.name, len(made.partitions)) == (0, "auto", defaults.default_partitions)
+    invalid = await metadata_of(house.mine, "a/b", auto_create=True)
+    assert invalid.topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 async def test_nothing_is_made_when_the_client_or_the_owner_does_not_want_it(house: House) -> None:

@@ -1,4 +1,6 @@
-"""Version 0 of OffsetCommit and OffsetFetch: offsets in ZooKeeper, as consumers of before 0.8.2 (GRP-40, DEC-10)."""
+"""Version 0 of OffsetCommit and OffsetFetch: offsets in ZooKeeper, as consumers of before 0.8.2 (GRP-40, DEC-10,
+ZK-21).
+"""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def test_nobody_is_asked_when_verification_is_off_or_the_append_is_refused_anywa
 
 
 def test_a_producer_with_an_open_transaction_writes_nothing_outside_of_it(partition: Partition) -> None:
-    """TXN-15; a wrong sequence and an old epoch are told first."""
+    """TXN-15, REC-28, REC-59; a wrong sequence and an old epoch are told first."""
     write(partition, 7, 0, epoch=2)
     plain = [
         of_transaction(7, sequence, epoch=epoch, transactional=False) for sequence, epoch in ((1, 2), (5, 2), (1, 1))

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from kafka.record.legacy_records import LegacyRecordBatchBuilder as KafkaPythonBuilder
 from kafka.record.memory_records import MemoryRecords
 
+from brokers.engine.records.builder import Record, build_batch
 from brokers.engine.records.compression import GZIP, LZ4, NONE, SNAPPY, Undecodable, deflate
 from brokers.engine.records.message_set import Corrupt, Invalid, Message, encode_message, entries, read_set
 from brokers.engine.records.old_codecs import deflate_old, inflate_old
@@ -33,6 +34,25 @@ def test_messages_are_written_and_read_bit_by_bit() -> None:
     assert encode_message(0, 0, -1, b"k", b"v") == VEC_2
     assert encode_message(1, 0, TIME_MS, b"k", b"v") == VEC_3
     assert list(read_set(VEC_2 + VEC_3)) == [Message(0, -1, b"k", b"v"), Message(0, TIME_MS, b"k", b"v")]
+
+
+def test_entries_of_every_format_follow_each_other_and_name_it_in_the_same_byte() -> None:
+    """REC-1: offset, size and format are read before anything that differs between formats."""
+    written = [
+        encode_message(0, 5, -1, b"k", b"v" * 9),
+        encode_message(1, 2**40, TIME_MS, None, b"v"),
+        bytes(build_batch([Record(TIME_MS, b"k", b"v")] * 3, base_offset=2**41)),
+        encode_message(0, 2**42, -1, None, None),
+    ]
+    data = b"".join(written)
+
+    found = list(entries(data))
+
+    assert [(entry.offset, entry.magic) for entry in found] == [(5, 0), (2**40, 1), (2**41, 2), (2**42, 0)]
+    assert [data[entry.start : entry.end] for entry in found] == written
+    assert [data[entry.start + 16] for entry in found] == [0, 1, 2, 0]
+    assert [int.from_bytes(one[8:12], "big") for one in written] == [entry.size_bytes - 12 for entry in found]
+    assert list(entries(data[:-1])) == found[:-1], "a cut entry at the end is left out"
 
 
 @given(pairs, st.sampled_from([0, 1]), st.sampled_from(OLD_CODECS), st.integers(0, 2**40))

@@ -140,7 +140,7 @@ def fall_behind(world: Surroundings, replica: int = 3) -> None:
 
 
 async def test_who_fell_behind_is_taken_out_once_the_picture_shows_it(world: Surroundings) -> None:
-    """REP-22."""
+    """REP-22, REP-4: its session may well be alive."""
     fall_behind(world)
     await world.until_written(1)
 

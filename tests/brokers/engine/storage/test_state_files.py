@@ -70,6 +70,7 @@ def test_epochs_always_increase_in_both(tmp_path_factory: pytest.TempPathFactory
 
 
 def test_duplicates_of_the_last_five_batches_are_known_and_gaps_are_refused() -> None:
+    """REC-59: error 59 is answered no more, as in Apache Kafka; a producer that is not known may begin anywhere."""
     """IDE-5 to IDE-8."""
     state = ProducerState()
     assert state.check(1, 0, 77, 2) == 0, "an unknown producer may start anywhere"
