@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from brokers.engine.records import batch as layout
-from brokers.engine.records.compression import NONE, deflate, inflate
+from brokers.engine.records.compression import NONE, deflate, deflate_within, inflate
 from brokers.engine.records.walk import read_headers, walk
 from brokers.engine.wire.varints import encode_signed
 
@@ -102,10 +102,12 @@ def read_records(data: bytes | memoryview) -> list[tuple[int, Record]]:
     return found
 
 
-def recompress(data: memoryview | bytes, codec: int) -> bytearray:
-    """The same batch behind another codec (REC-32). Raises compression.Undecodable or Oversized."""
+def recompress(data: memoryview | bytes, codec: int, bytes_max: int) -> bytearray:
+    """The same batch behind another codec (REC-32), of at most `bytes_max`. Raises compression.Undecodable or
+    Oversized.
+    """
     header = layout.read_header(data)
-    payload = deflate(codec, records_block(data))
+    payload = deflate_within(codec, records_block(data), bytes_max - layout.HEADER_BYTES)
     out = bytearray(data[: layout.HEADER_BYTES])
     attributes = header.attributes & ~layout.CODEC_MASK | codec
     layout.OFFSET_AND_LENGTH.pack_into(

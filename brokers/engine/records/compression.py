@@ -24,6 +24,9 @@ INFLATED_BYTES_MAX: Final = 32 * 1024 * 1024
 # Streaming writers declare no size; a buffer of this guess holds nearly all that they send.
 ZSTD_GUESS_BYTES_MIN: Final = 128 * 1024
 ZSTD_GUESS_RATIO: Final = 16
+GZIP_LEVEL: Final = 6
+GZIP_WBITS: Final = 31  # zlib's word for the format of gzip
+DEFLATED_AT_ONCE_BYTES: Final = 256 * 1024
 ZSTD_WINDOW_BYTES_MAX: Final = 8 * 1024 * 1024
 
 # A member or a block that inflates to nothing costs time all the same. Writers put everything into one gzip member, and
@@ -68,6 +71,25 @@ def deflate(codec: int, data: bytes) -> bytes:
     return data if codec == NONE else _DEFLATE[codec](data)
 
 
+def deflate_within(codec: int, data: bytes, bytes_max: int) -> bytes:
+    """As `deflate`. Raises Oversized for more than `bytes_max`, and with gzip, which takes ten times as long as the
+    others, no later than that much came out.
+    """
+    if codec != GZIP:
+        packed = deflate(codec, data)
+    else:
+        packer = zlib.compressobj(level=GZIP_LEVEL, wbits=GZIP_WBITS)
+        out = bytearray()
+        for start in range(0, len(data), DEFLATED_AT_ONCE_BYTES):
+            out += packer.compress(memoryview(data)[start : start + DEFLATED_AT_ONCE_BYTES])
+            if len(out) > bytes_max:
+                raise Oversized("gzip")
+        packed = bytes(out) + packer.flush()
+    if len(packed) > bytes_max:
+        raise Oversized("a batch behind another codec")
+    return packed
+
+
 def _gunzip(data: bytes | memoryview, bytes_max: int) -> bytes:
     parts: list[bytes] = []
     total = 0
@@ -75,7 +97,7 @@ def _gunzip(data: bytes | memoryview, bytes_max: int) -> bytes:
     while len(rest):
         if len(parts) >= GZIP_MEMBERS_MAX:
             raise Oversized("gzip")
-        member = zlib.decompressobj(wbits=31)
+        member = zlib.decompressobj(wbits=GZIP_WBITS)
         part = member.decompress(rest, bytes_max - total + 1)
         total += len(part)
         if total > bytes_max:
@@ -182,7 +204,7 @@ def _zstd(data: bytes) -> bytes:
 
 
 def _gzip(data: bytes) -> bytes:
-    return gzip.compress(data, compresslevel=6, mtime=0)
+    return gzip.compress(data, compresslevel=GZIP_LEVEL, mtime=0)
 
 
 _INFLATE: dict[int, Callable[[Any, int], bytes]] = {GZIP: _gunzip, SNAPPY: _unsnap, LZ4: _unlz4, ZSTD: _unzstd}

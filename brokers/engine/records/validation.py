@@ -123,10 +123,11 @@ def check_batch(records: memoryview, size: int, rules: BatchRules, now_ms: int) 
     if claims_append_time and (rules.log_append_time or max_timestamp == NO_TIMESTAMP):
         raise claimed_append_time(count)
     if rules.codec is not None and rules.codec != codec:
-        data = memoryview(recompress(data, rules.codec))
+        try:
+            data = memoryview(recompress(data, rules.codec, rules.batch_bytes_max))
+        except Oversized:
+            raise BatchRejected(verdicts.MESSAGE_TOO_LARGE, shape=True) from None
         attributes = attributes & ~layout.CODEC_MASK | rules.codec
-        if len(data) > rules.batch_bytes_max:
-            raise BatchRejected(verdicts.MESSAGE_TOO_LARGE, shape=True)
     if len(data) > rules.segment_bytes:
         raise BatchRejected(verdicts.RECORD_LIST_TOO_LARGE, shape=True)
     if rules.log_append_time:

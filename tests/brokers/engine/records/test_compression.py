@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import random
+import zlib
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,7 +13,18 @@ from hypothesis import strategies as st
 from kafka import codec as kafka_python
 
 from brokers.engine.records import compression
-from brokers.engine.records.compression import GZIP, LZ4, SNAPPY, ZSTD, Oversized, Undecodable, deflate, inflate
+from brokers.engine.records.compression import (
+    GZIP,
+    LZ4,
+    NONE,
+    SNAPPY,
+    ZSTD,
+    Oversized,
+    Undecodable,
+    deflate,
+    deflate_within,
+    inflate,
+)
 
 CODECS = [GZIP, SNAPPY, LZ4, ZSTD]
 ENCODERS = {
@@ -64,6 +78,35 @@ def test_a_bomb_is_refused_before_it_unfolds(codec: int) -> None:
     with pytest.raises(Oversized):
         inflate(codec, packed, bytes_max=2_999_999)
     assert len(inflate(codec, packed, bytes_max=3_000_000)) == 3_000_000
+
+
+@pytest.mark.parametrize("codec", [NONE, *CODECS])
+@pytest.mark.parametrize("data", [b"", b"x", bytes(3_000_000), random.Random(5).randbytes(700_000)])
+def test_what_is_packed_within_a_limit_is_the_same_or_refused(codec: int, data: bytes) -> None:
+    """REC-32."""
+    packed = deflate(codec, data)
+    assert deflate_within(codec, data, len(packed)) == packed
+    with pytest.raises(Oversized):
+        deflate_within(codec, data, len(packed) - 1)
+
+
+def test_gzip_stops_where_the_limit_is_met(monkeypatch: pytest.MonkeyPatch) -> None:
+    """REC-32, REC-47: 32 MB that a producer put into one behind zstd would take a second of everybody's time."""
+    met: list[int] = []
+
+    class Counting:
+        def __init__(self, packer: Any) -> None:
+            self.packer = packer
+
+        def compress(self, piece: memoryview) -> bytes:
+            met.append(len(piece))
+            return bytes(self.packer.compress(piece))
+
+    real = zlib.compressobj
+    monkeypatch.setattr(zlib, "compressobj", lambda **given: Counting(real(**given)))
+    with pytest.raises(Oversized):
+        deflate_within(GZIP, random.Random(5).randbytes(1_000_000) * 30, 1_000_000)
+    assert sum(met) < 2_000_000
 
 
 def test_a_zstd_frame_without_a_declared_size_is_bounded_too() -> None:
