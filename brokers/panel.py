@@ -233,6 +233,7 @@ def rebalance(request: HttpRequest, rebalance_id: str) -> HttpResponse:
         "cluster": row.cluster,
         "progress": selectors.progress_of(row),
         "table": _before_and_after(row),
+        "keeps": row.broker is not None and not row.removes and _left_on(row, row.broker.number),
         "moves": Paginator(rows.order_by("position", "id"), MOVES_PER_PAGE).get_page(request.GET.get("page")),
         "states": MoveState.choices,
         "state": wanted,
@@ -243,6 +244,11 @@ def rebalance(request: HttpRequest, rebalance_id: str) -> HttpResponse:
     }
     template = "rebalance_part" if request.headers.get("HX-Request") else "rebalance"
     return show(request, template, row.title, context)
+
+
+def _left_on(row: Rebalance, number: int) -> int:
+    """Replicas that a plan leaves on a broker that it empties: only those pinned to it, while it runs."""
+    return int(row.shares.get("after", {}).get(str(number), {}).get("replicas", 0))
 
 
 def _before_and_after(row: Rebalance) -> list[dict[str, Any]]:

@@ -43,7 +43,7 @@ def purge(work: Work, publisher: Publisher | None) -> None:
         row.endpoints = {}
         row.conditions = []
         row.observed_generation = row.generation
-        row.save_changes(["endpoints", "conditions", "observed_generation", *move(row, Phase.DELETED, row.reason)])
+        row.save_changes(["endpoints", "conditions", "observed_generation", *move(row, Phase.DELETED)])
         for operation in operations.open_operations(row):
             operations.succeed(operation)
         audit.record(work.acting, "instance.purged", row, tenant=row.tenant)

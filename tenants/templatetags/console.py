@@ -175,6 +175,16 @@ def meter(value: float | None, limit: float | None, label: str, peak: float | No
 
 
 @register.simple_tag
+def progress(percent: float, label: str) -> SafeString:
+    """How far a work is: the end is no limit, so nothing warns of coming near it."""
+    return format_html(
+        '<span class="meter" role="progressbar" aria-valuenow="{}" aria-valuemin="0" aria-valuemax="100" '
+        'aria-label="{}"><svg aria-hidden="true"><rect class="now" width="{}%" height="6"/></svg></span>',
+        round(percent), label, f"{percent:.1f}",
+    )  # fmt: skip
+
+
+@register.simple_tag
 def instant(moment: datetime | None) -> SafeString | str:
     """Local time with seconds; UTC on hover."""
     if moment is None:

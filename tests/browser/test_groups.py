@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Page, expect
 from pytest_django.live_server_helper import LiveServer
 
-from instances import lag_history
+from instances import lag_history, ports
 from instances.models import Instance
 from tests.browser.accessibility import objections
 from tests.browser.conftest import OpenPage, press
@@ -22,6 +22,7 @@ from tests.support.fake_groups import FakeGroups, FakeTransactions, member
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
 TOPIC = "orders.created"
+LONG = "n" * 240  # a name without a place to break it
 
 
 @pytest.fixture
@@ -44,6 +45,11 @@ def crowded(instance: Instance, groups: FakeGroups, transactions: FakeTransactio
         lag_history.note_ends(instance.pk, "etl", ends, now_ms - age_s * 1_000)
     transactions.add(instance.pk, "settlement-7", ("clicks.raw", 3), (TOPIC, 2), started_ms=now_ms - 3_600_000)
     transactions.add(instance.pk, "loader", state="CompleteCommit", started_ms=-1)
+    groups.add(instance.pk, LONG, {(TOPIC, 0): 400})
+    transactions.add(instance.pk, LONG, (TOPIC, 0), started_ms=now_ms - 4_000)
+    ports.data_plane.it.create_topic(
+        instance.pk, LONG, partitions=1, replication_factor=1, config={}, validate_only=False
+    )
     return instance
 
 
@@ -121,6 +127,12 @@ PAGES = {
     "group-silent": "groups/one/?group=fraud-scores",
     "group-reset": "groups/reset/?group=etl",
     "group-delete": "groups/delete/?group=reports",
+    "group-long": f"groups/one/?group={LONG}",
+    "group-long-reset": f"groups/reset/?group={LONG}",
+    "group-long-delete": f"groups/delete/?group={LONG}",
+    "topic-long": f"topics/t/{LONG}/",
+    "topic-long-delete": f"topics/t/{LONG}/delete/",
+    "transaction-long": f"transactions/one/?id={LONG}",
     "transactions": "transactions/?state=all",
     "transaction": "transactions/one/?id=settlement-7",
 }

@@ -216,3 +216,24 @@ def test_who_may_only_look_cannot_act_and_a_tenant_sees_nothing(cluster: Cluster
     tenant.force_login(make_member().user)
     for name in ("brokers_cluster_map", "brokers_cluster_partitions", "brokers_broker_add_to"):
         assert tenant.get(reverse(f"admin:{name}", args=[cluster.pk])).status_code == 302
+
+
+def test_an_end_that_comes_near_is_no_warning(panel: Client, cluster: Cluster, door: FakeCluster) -> None:
+    post(panel, "brokers_plan_drain", third(cluster).pk)
+    row = Rebalance.objects.get()
+    post(panel, "brokers_rebalance_act", row.pk, "start")
+    row.moves.update(state="done")
+    for page in (shown(panel, "brokers_cluster_map", cluster.pk), shown(panel, "brokers_rebalance_change", row.pk)):
+        assert 'role="progressbar" aria-valuenow="100"' in page
+        assert "meter hot" not in page and "meter full" not in page
+    assert "keeps the partition of its own usage counters" in shown(panel, "brokers_rebalance_change", row.pk)
+
+
+def test_a_broker_that_is_starting_has_no_epoch_yet_and_one_is_one(
+    panel: Client, cluster: Cluster, answers: dict[str, Any]
+) -> None:
+    answers["brokers"][0] |= {"leaders": 1, "replicas": 1}
+    cluster.brokers.update(observed={"epoch": -1})
+    page = shown(panel, "brokers_cluster_map", cluster.pk)
+    assert "epoch -1" not in page
+    assert "<b>1</b> leader<" in page and "<b>1</b> replica<" in page

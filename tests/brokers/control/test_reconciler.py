@@ -260,7 +260,7 @@ def test_after_the_grace_period_nothing_of_it_is_left(
     assert instance.pk in sweep.needing_work(timezone.now())
     assert reconciler.reconcile(instance.pk) == "deleted for good"
     instance.refresh_from_db()
-    assert instance.current_phase is Phase.DELETED
+    assert (instance.current_phase, instance.reason) == (Phase.DELETED, "")  # "can be restored" no longer
     assert brokers.read(paths.instance(instance.pk)) is None
     assert brokers.read(paths.instance_acks(instance.pk)) is None
     assert all(brokers.read(paths.instance_port(number, port)) is None for number, port in leased)
