@@ -1,5 +1,6 @@
 """Penstock's command line: `manage.py up` starts the whole product, the rest are Django's and the apps' commands."""
 
+import importlib.util
 import os
 import sys
 
@@ -14,6 +15,10 @@ def main() -> int:
         print(f"Next step: make setup PYTHON=/path/to/python{wanted}", file=sys.stderr)
         return 2
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
+    if importlib.util.find_spec("psutil") is None or importlib.util.find_spec("django") is None:
+        print(f"Penstock's packages are not installed for {sys.executable}.", file=sys.stderr)
+        print("Next step: make setup, and then .venv/bin/python manage.py instead.", file=sys.stderr)
+        return 2
     if sys.argv[1:2] == ["up"] or sys.argv[1:2] == ["down"]:
         from config.supervisor.command import run
 

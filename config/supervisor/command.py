@@ -17,6 +17,7 @@ from config.embedded.process import StartFailed
 from config.environment import BASE_DIR
 from config.supervisor.options import DownOptions, UpOptions, parse
 from config.supervisor.progress import Progress
+from config.supervisor.ready import down_command
 from config.supervisor.signals import StopRequested, ignore_stop_signals, raise_on_stop_signals
 from config.supervisor.state import StateDirectory
 
@@ -115,7 +116,7 @@ def detach(options: UpOptions) -> int:
     if not ready_file.exists():
         _explain(StartFailed(f"Not ready within {DETACH_TIMEOUT_S:g} s.", f"See {log_file}."))
         return EXIT_FAILED
-    stop = f"{Path(sys.argv[0]).name} down --state-dir {options.state_dir}"
+    stop = down_command(options.state_dir)
     print(f"Runs in the background as process {process.pid}. Stop it with: {stop}")  # noqa: T201
     return EXIT_OK
 

@@ -97,6 +97,12 @@ class Ready:
         ]
 
 
+def down_command(state_dir: Path) -> str:
+    """What stops the product of a state directory, to be copied as it is."""
+    words = (_shown(Path(sys.executable)), _shown(BASE_DIR / "manage.py"), "down", "--state-dir", str(state_dir))
+    return shlex.join(words)
+
+
 def _shown(program: Path) -> str:
     """Relative when the reader stands in the clone, as after `make run`."""
     if Path.cwd() == BASE_DIR and program.is_relative_to(BASE_DIR):

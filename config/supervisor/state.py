@@ -14,6 +14,7 @@ import psutil
 from config.embedded.process import StartFailed, free_port
 from config.environment import SERVICES_FILE
 from config.supervisor.family import Family
+from config.supervisor.ready import down_command
 
 PORTS_FILE = "ports.json"
 LOCK_FILE = "supervisor.lock"
@@ -70,7 +71,7 @@ class StateDirectory:
             holder = self.holder()
             raise AlreadyRunning(
                 f"Penstock already runs on {self.root}" + (f" (process {holder})." if holder else "."),
-                f"Stop it with `manage.py down --state-dir {self.root}`, or choose another --state-dir.",
+                f"Stop it with `{down_command(self.root)}`, or choose another --state-dir.",
             ) from None
         stream.seek(0)
         stream.truncate()

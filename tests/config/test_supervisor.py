@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import socket
 import stat
 import subprocess
@@ -15,12 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from config.embedded.process import Child, StartFailed, free_port
+from config.environment import BASE_DIR
 from config.supervisor import preflight
 from config.supervisor.external import check as check_external
 from config.supervisor.family import RUN_VARIABLE, Family
 from config.supervisor.options import DownOptions, UpOptions, parse
 from config.supervisor.progress import Progress
-from config.supervisor.ready import DemoInstance, DemoTenant, Login, Ready
+from config.supervisor.ready import DemoInstance, DemoTenant, Login, Ready, down_command
 from config.supervisor.state import AlreadyRunning, StateDirectory, write_private_json
 from config.supervisor.watch import BACKOFF_FIRST_S, BACKOFF_MAX_S, HEALTHY_AFTER_S, Stage, Watch, next_backoff_s
 from tests.support.waiting import eventually
@@ -67,6 +69,21 @@ def test_a_second_start_on_the_same_state_is_refused_with_the_process(tmp_path: 
             state.lock()
         assert "manage.py down" in refusal.value.next_step
     assert state.holder() is None
+
+
+def test_a_python_without_our_packages_says_which_one_has_them() -> None:
+    command = [sys.executable, "-S", str(BASE_DIR / "manage.py"), "up", "--help"]
+    refused = subprocess.run(command, capture_output=True, text=True, timeout=30, env={}, check=False)
+    assert refused.returncode == 2
+    assert "Next step: make setup, and then .venv/bin/python manage.py" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def test_the_command_that_stops_it_can_be_copied_as_it_is(tmp_path: Path) -> None:
+    state_dir = tmp_path / "with a space"
+    words = shlex.split(down_command(state_dir))
+    stopped = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
+    assert stopped.stdout.strip() == f"Nothing runs on {state_dir}."
 
 
 def test_an_unwritable_state_directory_is_explained(tmp_path: Path) -> None:
