@@ -18,14 +18,13 @@ from brokers.engine.partitions.topic_settings import SETTINGS, Setting, ValueTyp
 from brokers.engine.records.compression import NAMES as CODECS
 from brokers.engine.records.validation import LONG_MAX, BatchRules
 from brokers.engine.storage.compaction.settings import CompactionRules
-from brokers.engine.storage.log import LogConfig
+from brokers.engine.storage.log import ROLLED_MS_MIN, LogConfig
 from brokers.engine.storage.retention import RetentionRules
 
 CONFIG_VALUE_CHARS_MAX: Final = 1_024
 
 # However small a tenant sets them, a log rolls no oftener than this: each segment costs files and a descriptor.
 ROLLED_BYTES_MIN: Final = 16 * 1024
-ROLLED_MS_MIN: Final = 1_000
 INDEX_BYTES_MIN: Final = 64 * 1024
 
 

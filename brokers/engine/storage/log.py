@@ -21,6 +21,8 @@ from brokers.engine.storage.segment import DamagedSegment, IndexLimits, Segment
 RELATIVE_OFFSET_MAX: Final = 2**31 - 1
 # Batch positions remembered per log, twice: consumers at the tail find theirs without a scan.
 POSITIONS_MAX: Final = 64
+# By time a log rolls no oftener than this, whatever times producers make up: each segment costs files.
+ROLLED_MS_MIN: Final = 1_000
 NO_HOLE: Final = -1
 
 
@@ -130,8 +132,11 @@ class Log:
         first = segment.first_timestamp
         if first is None:
             first = segment.load_first_timestamp()
-        waited_ms = max_timestamp - first if first >= 0 else now_ms - segment.created_ms
-        return waited_ms > config.segment_ms or segment.indexes_full
+        open_ms = now_ms - segment.created_ms
+        waited_ms = max_timestamp - first if first >= 0 else open_ms
+        if waited_ms > config.segment_ms and not 0 <= open_ms < ROLLED_MS_MIN:
+            return True
+        return segment.indexes_full
 
     def roll(self, now_ms: int) -> Segment:
         """Closes the active segment and opens the next at the log's end (LOG-17, LOG-18)."""

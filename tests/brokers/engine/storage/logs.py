@@ -36,11 +36,11 @@ def reopen(
     )
 
 
-def append(log: Log, records: list[Record], *, epoch: int = 0, codec: int = 0) -> int:
+def append(log: Log, records: list[Record], *, epoch: int = 0, codec: int = 0, now_ms: int = NOW_MS) -> int:
     """Appends the records as one batch; answers the base offset."""
     data = memoryview(build_batch(records, codec=codec))
     log.epochs.assign(epoch, log.log_end_offset)
-    return log.append(data, len(records) - 1, max(r.timestamp_ms for r in records), epoch, NOW_MS)
+    return log.append(data, len(records) - 1, max(r.timestamp_ms for r in records), epoch, now_ms)
 
 
 def values(count: int, *, size: int = 20, stamp_ms: int = NOW_MS) -> list[Record]:
