@@ -9,6 +9,7 @@ import pytest
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from brokers.engine.protocol.messages.produce import PartitionProduceData
 from brokers.engine.records import batch as layout
 from brokers.engine.records.builder import Record, read_records
 from brokers.engine.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
@@ -149,6 +150,30 @@ async def test_a_batch_of_a_transaction_refuses_the_old_messages_beside_it_too(h
     codes = [topic.partition_responses[0].error_code for topic in answer.responses]
     assert codes == [ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED] * 2
     assert (await fetch(house.mine, "orders")).high_watermark == 0
+
+
+@pytest.mark.parametrize("version", [0, 2, 3, 9])
+async def test_each_partition_of_a_request_may_have_a_format_of_its_own(house: House, version: int) -> None:
+    """REC-42, REC-49, REC-63: from version 3 on only format 2 is taken; what is refused keeps nothing from the others."""
+    old, older, wrapper = messages(b"a"), messages(b"b", magic=0), messages(b"c", codec=GZIP)
+    sent = [old, older, wrapper, batch(b"d"), old + older, batch(b"e") + old, old + batch(b"f"), wrapper + wrapper]
+    unknown = bytearray(old)
+    unknown[layout.MAGIC_AT] = 3
+    sent.append(bytes(unknown))
+    await house.topic(partitions=len(sent))
+    request = produce_request("orders", None)
+    request.topic_data[0].partition_data = [
+        PartitionProduceData(index=index, records=records) for index, records in enumerate(sent)
+    ]
+
+    answer = await house.mine.call(ApiKey.PRODUCE, version, request)
+
+    codes = [line.error_code for line in answer.responses[0].partition_responses]
+    invalid, corrupt = ErrorCode.INVALID_RECORD, ErrorCode.CORRUPT_MESSAGE
+    taken = [0, 0, 0, 0] if version < 3 else [invalid, invalid, invalid, 0]
+    assert codes == [*taken, invalid, invalid, invalid, invalid, corrupt]
+    ends = [(await fetch(house.mine, "orders", partition=index)).high_watermark for index in range(len(sent))]
+    assert ends == [int(code == 0) for code in codes]
 
 
 @pytest.mark.parametrize("stored", ["0.9.0", "0.10.2", "2.8"])
