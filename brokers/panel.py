@@ -26,6 +26,7 @@ from brokers.limits import BROKER_BANDWIDTH_MB_S, BROKER_CAPACITY_MAX, BROKER_ST
 from brokers.models import Cluster, Host, Rebalance, RollingRestart
 from tenants.errors import DomainError
 from tenants.operator import acting_operator
+from tenants.views.base import signed_out_part
 
 View = Callable[..., HttpResponse]
 
@@ -89,7 +90,14 @@ def page(view: View) -> View:
             raise PermissionDenied
         return view(request, *args, **kwargs)
 
-    return admin.site.admin_view(run)
+    guarded = admin.site.admin_view(run)
+
+    @functools.wraps(view)
+    def part_or_page(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        refused = None if admin.site.has_permission(request) else signed_out_part(request)
+        return refused or guarded(request, *args, **kwargs)
+
+    return part_or_page
 
 
 def show(request: HttpRequest, template: str, title: str, context: dict[str, Any]) -> HttpResponse:

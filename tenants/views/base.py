@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec
+from urllib.parse import urlsplit, urlunsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from django.contrib.auth.views import redirect_to_login
@@ -18,6 +19,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import NoReverseMatch, reverse
 from django.utils import timezone, translation
+from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import gettext as _
 
 from tenants import access, selectors
@@ -75,7 +77,7 @@ def console_page(
         @wraps(view)
         def guarded(request: HttpRequest, *args: Arguments.args, **kwargs: Arguments.kwargs) -> HttpResponse:
             if not request.user.is_authenticated:
-                return redirect_to_login(request.get_full_path())
+                return signed_out_part(request) or redirect_to_login(_onward(request))
             acting = actor_of(request)
             request.actor = acting  # type: ignore[attr-defined]
             with translation.override(request.user.language), timezone.override(_zone_of(request)):
@@ -94,6 +96,23 @@ def console_page(
         return guarded
 
     return decorate
+
+
+def signed_out_part(request: HttpRequest) -> HttpResponse | None:
+    """For a part of a page whose session has ended meanwhile: the whole page is asked for anew, and that leads to the
+    login and back. A redirect would put the login into the part. None for what is no part.
+    """
+    return HttpResponse(status=401, headers={"HX-Refresh": "true"}) if request.headers.get("HX-Request") else None
+
+
+def _onward(request: HttpRequest) -> str:
+    """Where a login leads back to: the page that was asked for, or the one whose form was sent."""
+    if request.method in ("GET", "HEAD"):
+        return request.get_full_path()
+    came_from = request.headers.get("Referer", "")
+    is_ours = url_has_allowed_host_and_scheme(came_from, {request.get_host()}, require_https=request.is_secure())
+    found = urlsplit(came_from)
+    return urlunsplit(("", "", found.path, found.query, "")) if is_ours and found.path else "/"
 
 
 def _zone_of(request: HttpRequest) -> ZoneInfo:

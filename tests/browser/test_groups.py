@@ -17,6 +17,7 @@ from tests.browser.accessibility import objections
 from tests.browser.conftest import OpenPage, press
 from tests.browser.test_pictures import assert_nothing_scrolls_sideways, log_in
 from tests.console.conftest import *  # noqa: F403  people, instance and brokers that answer from memory
+from tests.console.conftest import PASSWORD
 from tests.support.fake_groups import FakeGroups, FakeTransactions, member
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
@@ -118,6 +119,21 @@ def test_a_reset_shows_its_table_first_and_can_be_taken_back(
     press(page, "z")
     expect(page.locator(".toast")).to_contain_text("The earlier offsets are back.")
     assert groups.committed(crowded.pk, "nightly") == before
+
+
+def test_a_session_that_ends_meanwhile_leads_to_the_login_and_back(
+    live_server: LiveServer, crowded: Instance, open_page: OpenPage
+) -> None:
+    page = open_page()
+    log_in(page, live_server)
+    page.goto(f"{live_server.url}/instances/{crowded.pk}/groups/one/?group=etl")
+    expect(page.locator("svg.spark").first).to_be_visible()
+    page.context.clear_cookies()
+    page.wait_for_url(re.compile("/accounts/login/"))
+    page.fill("input[name=login]", "ida@halvorsen.example")
+    page.fill("input[name=password]", PASSWORD)
+    page.get_by_role("button", name="Log in").click()
+    page.wait_for_url(re.compile("/groups/one/\\?group=etl$"))
 
 
 PAGES = {

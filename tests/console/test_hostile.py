@@ -91,3 +91,28 @@ def test_what_a_phase_does_not_allow_is_not_told_as_a_failure_of_ours(ida: Clien
 def test_the_button_for_a_first_topic_may_be_pressed_twice(ida: Client, instance: Instance) -> None:
     at = reverse("page-topic-sample", args=[instance.pk])
     assert [ida.post(at).status_code for _ in range(2)] == [302, 302]
+
+
+@pytest.mark.parametrize("page", ["page-groups", "page-topics", "page-why", "page-groups-part", "page-transactions"])
+def test_a_part_without_a_session_is_never_the_login(page: str, client: Client, instance: Instance) -> None:
+    at = reverse(page, args=[instance.pk])
+    part = client.get(at, headers={"HX-Request": "true"})
+    assert (part.status_code, part["HX-Refresh"], part.content) == (401, "true", b"")
+    assert client.get(at).status_code == 302
+
+
+@pytest.mark.parametrize(
+    ("came_from", "onward"),
+    [
+        ("http://testserver/instances/?q=a", "/instances/%3Fq%3Da"),
+        ("http://elsewhere.example/instances/", "/"),
+        ("//elsewhere.example/", "/"),
+        ("", "/"),
+    ],
+)
+def test_a_form_sent_after_the_session_ended_leads_back_to_its_page(
+    came_from: str, onward: str, client: Client, instance: Instance
+) -> None:
+    answer = client.post(reverse("page-topic-sample", args=[instance.pk]), headers={"Referer": came_from})
+    assert answer.status_code == 302
+    assert answer["Location"].endswith(f"/accounts/login/?next={onward}")

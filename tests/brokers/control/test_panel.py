@@ -237,3 +237,10 @@ def test_a_broker_that_is_starting_has_no_epoch_yet_and_one_is_one(
     page = shown(panel, "brokers_cluster_map", cluster.pk)
     assert "epoch -1" not in page
     assert "<b>1</b> leader<" in page and "<b>1</b> replica<" in page
+
+
+def test_a_part_of_the_panel_without_a_session_is_never_the_login(client: Client, cluster: Cluster) -> None:
+    at = reverse("admin:brokers_cluster_map", args=[cluster.pk])
+    part = client.get(at, headers={"HX-Request": "true"})
+    assert (part.status_code, part["HX-Refresh"], part.content) == (401, "true", b"")
+    assert client.get(at).status_code == 302

@@ -21,6 +21,7 @@ class LivePart {
     const url = this.box.dataset.live || location.href;
     try {
       const answer = await fetch(url, { headers: { "HX-Request": "true" } });
+      if (answer.status === 401) return location.reload(); // signed out meanwhile: to the login, and back here
       const html = await answer.text();
       const isCurrent = url === (this.box.dataset.live || location.href);
       if (isCurrent && (answer.ok || !this.lastOkMs)) this.show(html);

@@ -16,6 +16,7 @@ export function startSteps() {
     }
     try {
       const answer = await fetch(panel.dataset.operation, { headers: { "HX-Request": "true" } });
+      if (answer.status === 401) return location.reload();
       if (!answer.ok) throw new Error(String(answer.status));
       show(await answer.text());
       period = PERIOD_MS;
