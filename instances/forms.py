@@ -99,14 +99,30 @@ class AllowListForm(forms.Form):
     )  # fmt: skip
 
 
-class QuotaForm(forms.Form):
-    """One entity and its two byte rates. Which entities and rates are allowed is the service's business."""
+class EntityForm(forms.Form):
+    """Whose quota is removed. A client of Kafka's may have set it, so its names are taken as they are."""
 
     KINDS = (("none", _("not named")), ("default", _("any (default)")), ("name", _("by name")))
 
-    user_kind = forms.ChoiceField(label=_("User"), choices=KINDS, initial="none")
+    user_kind = forms.ChoiceField(choices=KINDS)
+    user = forms.CharField(required=False, strip=False)
+    client_id_kind = forms.ChoiceField(choices=KINDS)
+    client_id = forms.CharField(required=False, strip=False)
+
+    def part(self, kind: str) -> EntityPart | None:
+        """The user or client id part of the entity, out of valid values: absent, the default, or a name."""
+        chosen = self.cleaned_data[f"{kind}_kind"]
+        if chosen == "none":
+            return None
+        return EntityPart(name=None if chosen == "default" else self.cleaned_data[kind])
+
+
+class QuotaForm(EntityForm):
+    """One entity and its two byte rates. Which entities and rates are allowed is the service's business."""
+
+    user_kind = forms.ChoiceField(label=_("User"), choices=EntityForm.KINDS, initial="none")
     user = forms.CharField(label=_("User name"), max_length=ENTITY_NAME_CHARS_MAX, required=False)
-    client_id_kind = forms.ChoiceField(label=_("Client"), choices=KINDS, initial="default")
+    client_id_kind = forms.ChoiceField(label=_("Client"), choices=EntityForm.KINDS, initial="default")
     client_id = forms.CharField(label=_("Client id"), max_length=ENTITY_NAME_CHARS_MAX, required=False)
     produce_mb_s = forms.DecimalField(label=_("Produce"), min_value=0, max_digits=12, decimal_places=6, required=False)
     consume_mb_s = forms.DecimalField(label=_("Consume"), min_value=0, max_digits=12, decimal_places=6, required=False)
@@ -121,13 +137,6 @@ class QuotaForm(forms.Form):
         if values.get("produce_mb_s") is None and values.get("consume_mb_s") is None and not self.errors:
             self.add_error("produce_mb_s", _("Give at least one limit."))
         return values
-
-    def part(self, kind: str) -> EntityPart | None:
-        """The user or client id part of the entity: absent, the default, or a name."""
-        chosen = self.cleaned_data.get(f"{kind}_kind")
-        if chosen not in ("default", "name"):
-            return None
-        return EntityPart(name=None if chosen == "default" else self.cleaned_data.get(kind))
 
 
 class ExplainForm(forms.Form):

@@ -9,7 +9,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods, require_POST
 
-from instances.forms import ExplainForm, QuotaForm
+from instances.forms import EntityForm, ExplainForm, QuotaForm
 from instances.lifecycle import REACHABLE
 from instances.limits import BYTES_PER_MB
 from instances.models import Instance
@@ -76,8 +76,10 @@ def quotas_page(request: HttpRequest, instance: Instance) -> HttpResponse:
 @require_POST
 def delete_quota(request: HttpRequest, instance: Instance) -> HttpResponse:
     """Remove what is set for one entity; its clients fall to the next level that applies."""
-    form = QuotaForm(request.POST)
-    form.is_valid()  # only the entity counts here; a quota without rates has nothing else
+    form = EntityForm(request.POST)
+    if not form.is_valid():
+        messages.error(request, _("There is no such quota."))
+        return redirect("page-quotas", instance.pk)
     user, client_id = form.part("user"), form.part("client_id")
     try:
         services.delete_quota(acting=request.actor, instance=instance, user=user, client_id=client_id)  # type: ignore[attr-defined]

@@ -11,7 +11,9 @@ from django.urls import reverse
 
 from instances.limits import DEFAULT_PARTITIONS_MAX
 from instances.models import Instance
+from quotas.ports import EntityPart
 from tenants.models import Member
+from tests.console.fakes import FakeQuotaDoor
 
 NUL = "\x00"
 
@@ -116,3 +118,31 @@ def test_a_form_sent_after_the_session_ended_leads_back_to_its_page(
     answer = client.post(reverse("page-topic-sample", args=[instance.pk]), headers={"Referer": came_from})
     assert answer.status_code == 302
     assert answer["Location"].endswith(f"/accounts/login/?next={onward}")
+
+
+@pytest.mark.parametrize("name", ["x" * 300, " spaces ", "", "\x07", "line\r\nfeed"])
+def test_removing_a_quota_of_an_odd_name_leaves_the_default_alone(
+    name: str, ida: Client, instance: Instance, quota_door: FakeQuotaDoor
+) -> None:
+    limits = {"producer_byte_rate": 1.0}
+    default = (EntityPart(name=None), None)
+    quota_door.found[instance.pk] = {default: dict(limits), (EntityPart(name=name), None): dict(limits)}
+    entity = {"user_kind": "name", "user": name, "client_id_kind": "none", "client_id": ""}
+    ida.post(reverse("page-quota-delete", args=[instance.pk]), entity)
+    assert quota_door.found[instance.pk] == {default: limits}
+
+
+def test_what_names_no_quota_removes_none(ida: Client, instance: Instance, quota_door: FakeQuotaDoor) -> None:
+    kept: dict[tuple[EntityPart | None, EntityPart | None], dict[str, float]]
+    kept = {(EntityPart(name=None), None): {"producer_byte_rate": 1.0}}
+    quota_door.found[instance.pk] = dict(kept)
+    at = reverse("page-quota-delete", args=[instance.pk])
+    for entity in ({}, {"user_kind": "name", "user": NUL, "client_id_kind": "none"}, {"user_kind": "all"}):
+        assert ida.post(at, entity).status_code == 302
+    assert quota_door.found[instance.pk] == kept
+
+
+def test_quotas_of_an_instance_nobody_can_ask_are_not_told_as_none(ida: Client, instance: Instance) -> None:
+    Instance.objects.filter(pk=instance.pk).update(phase="deleting")
+    page = ida.get(reverse("page-quotas", args=[instance.pk])).content.decode()
+    assert "No quota set" not in page and "The instance must run first." in page
