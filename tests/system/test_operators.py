@@ -131,6 +131,7 @@ def test_a_broker_joins_takes_its_share_and_goes_again_under_traffic_and_kills(
         assert levelled["progress"]["done"] == levelled["progress"]["total"] > 0
         shares = {one["number"]: one["replicas"] for one in seen(operator, cluster)["brokers"]}
         assert shares[added["number"]] >= SIXTHS
+        print(f"{shares[added['number']]} replicas on the broker that is to go")
         assert sent.slowest_s < PAUSE_S_MAX
         removal = {"kind": "drain", "broker_id": added["id"], "remove_broker": True, "moves_at_once": MOVES_AT_ONCE}
         at = begun(operator, removal)

@@ -5,7 +5,7 @@ Nothing here knows who leads. It all lives in one thread; only what batches `run
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -70,6 +70,8 @@ class HeldLogs:
         self.set_aside: list[tuple[str, int, str]] = []
         # Partitions of whose deletion the checkpoint files may not know.
         self._outdated: set[tuple[str, int]] = set()
+        # Called with each partition that follows and whose log retention let begin later: nobody else moves it.
+        self.on_start_moved: Callable[[Partition], object] = _nobody
         # Roots whose file of recovery points still names logs in which holes were noted.
         self._holed: set[Path] = set()
 
@@ -225,6 +227,8 @@ class HeldLogs:
                 self.directory_failed(failure)
                 continue
             self._remove_later(gone, partition.log.root, partition.config.file_delete_delay_ms, now_ms)
+            if gone and not partition.is_leader:
+                self.on_start_moved(partition)
 
     def remove_later(self, partition: Partition, paths: list[str], now_ms: int) -> None:
         """Unlinks files that a partition gave up, after its delete delay, so that running reads finish (LOG-44)."""
@@ -309,3 +313,7 @@ class HeldLogs:
         """The start offsets of the logs in `roots` as they are, to be durable at once (LOG-46). Used like a flush."""
         online = [root.path for root in self._online() if root.path in set(roots)]
         return StartOffsetsBatch(online, self._starts.plan(self._partitions.values(), online), self.directory_failed)
+
+
+def _nobody(_: Partition) -> None:
+    """Before something is followed."""

@@ -91,6 +91,12 @@ class Fetcher:
         self.plan.unfollow(key)
         self._out_of_range.pop(key, None)
 
+    def start_moved(self, key: Key) -> None:
+        """By retention here."""
+        followed = self.plan.followed.get(key)
+        if followed is not None:
+            self._starts.moved(followed)
+
     def on_broker(self, broker: BrokerInfo | None) -> None:
         """Where the leader is by the picture, None when it is not alive."""
         known = self._broker

@@ -70,6 +70,7 @@ class Fetchers:
         self._brokers: Mapping[int, BrokerInfo] = {}
         self._fetchers: dict[int, Fetcher] = {}
         self._leaders: dict[tuple[str, int], tuple[Partition, int, Key]] = {}
+        table.on_start_moved = self._start_moved
 
     def follow(self, partition: Partition) -> None:
         """Fetches from `partition.leader` in `partition.leader_epoch`. Again after either changed, or when the picture
@@ -89,6 +90,11 @@ class Fetchers:
         known = self._leaders.pop((topic, index), None)
         if known is not None and known[1] in self._fetchers:
             self._fetchers[known[1]].unfollow(known[2])
+
+    def _start_moved(self, partition: Partition) -> None:
+        known = self._leaders.get((partition.topic, partition.index))
+        if known is not None and known[1] in self._fetchers:
+            self._fetchers[known[1]].start_moved(known[2])
 
     def _fetcher(self, leader: int) -> Fetcher:
         fetcher = self._fetchers.get(leader)

@@ -32,6 +32,15 @@ class KeptStarts:
             self._under_way.add(followed.key)
             self._keep(log.root, partial(self._done, followed))
 
+    def moved(self, followed: Followed) -> None:
+        """Its log begins later, and no answer of the leader made it so: nothing else would tell the leader, which keeps
+        whoever begins before itself out of the ISR.
+        """
+        self.see_to(followed)
+        if followed.key not in self._under_way:
+            self._plan.tell(followed)
+            self._wake()
+
     def _done(self, followed: Followed) -> None:
         self._under_way.discard(followed.key)
         if followed.partition.offline:

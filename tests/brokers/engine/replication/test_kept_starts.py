@@ -78,3 +78,21 @@ def test_a_follower_that_begins_within_a_batch_says_so_when_that_is_on_disk(worl
     world.starts_are_kept()
     world.pass_ms(0)
     assert told(link) == [4]
+
+
+def test_the_leader_hears_of_what_retention_took_here_although_nothing_is_written(world: SteppedWorld) -> None:
+    """REP-23: it begins where the leader does, and may be in sync again."""
+    partition = world.follow(retention_bytes="1")
+    link = world.come_up(SESSION)
+    link.answer(fetched(line(records=batches(0, 3), high_watermark=3), session_id=SESSION))
+    partition.log.roll(world.clock.now_ms())
+    link.answer(fetched(line(records=batches(3, 3), high_watermark=6), session_id=SESSION))
+    assert len(link.sent) == 1
+
+    world.table.maintain(world.clock.now_ms())
+    world.starts_are_kept()
+    world.pass_ms(0)
+
+    assert partition.log_start_offset == 3
+    assert len(link.sent) == 2, "the request that waits at the leader is overtaken"
+    assert told(link) == [3]
