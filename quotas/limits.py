@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tenants.limits import Limit, register
 
-ENTITY_NAME_CHARS_MAX = 255
+ENTITY_NAME_CHARS_MAX = 1_024  # as the brokers take it from any client
 BYTE_RATE_MAX = 2**53  # bytes/s; the largest integer a JSON number and a Kafka double both hold exactly
 PERCENTAGE_MAX = 1_000_000.0
 MUTATION_RATE_MAX = 1_000_000.0

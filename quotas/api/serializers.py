@@ -53,10 +53,13 @@ class EffectiveQuery(StrictSerializer):
         required=False,
         default="ANONYMOUS",
         allow_blank=True,
+        trim_whitespace=False,
         max_length=ENTITY_NAME_CHARS_MAX,
         help_text="Clients that do not authenticate are ANONYMOUS.",
     )
-    client_id = serializers.CharField(required=False, default="", allow_blank=True, max_length=ENTITY_NAME_CHARS_MAX)
+    client_id = serializers.CharField(
+        required=False, default="", allow_blank=True, trim_whitespace=False, max_length=ENTITY_NAME_CHARS_MAX
+    )
 
 
 class EntityOut(serializers.Serializer):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -12,6 +14,7 @@ from tenants.api.base import ApiView, endpoint
 from tenants.choices import Scope
 
 DATA_PLANE_ERRORS = (409, 503)
+KEY_CHARS_MAX = 200
 
 
 class Quotas(ApiView):
@@ -78,4 +81,8 @@ class EffectiveQuota(ApiView):
 
 
 def _key(quota: ClientQuota) -> str:
-    return f"{selectors.level_of(quota)} {selectors.entity_name(quota.user, quota.client_id)}"
+    """By level, then name. A page token holds it: of a long name there is a part, and what tells it from others."""
+    name = selectors.entity_name(quota.user, quota.client_id)
+    if len(name) > KEY_CHARS_MAX:
+        name = f"{name[:KEY_CHARS_MAX]} {hashlib.sha256(name.encode()).hexdigest()}"
+    return f"{selectors.level_of(quota)} {name}"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from itertools import product
+from random import Random
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from hypothesis import given
@@ -172,3 +174,34 @@ def test_an_explanation_always_agrees_with_the_rule_it_explains(
         assert all(level.level > (effective.level or 9) for level in effective.levels if level.verdict == "weaker")
         if user == "u" and client_id == "c" and limits:
             assert effective.level is not None
+
+
+@pytest.mark.parametrize("name", ["c" * 1_024, "\U0001f30a" * 1_024, " lead", "a\nb"])
+def test_whatever_a_client_of_kafka_may_call_a_quota_can_be_explained_and_removed(
+    name: str, api: Api, instance: Instance, client_quotas: FakeQuotas
+) -> None:
+    part = EntityPart(name=name)
+    client_quotas.quotas[instance.pk, None, part] = {"producer_byte_rate": 5_000.0}
+    at = f"/instances/{instance.pk}/quotas"
+    asked = api.get(f"{at}/effective?client_id={quote(name)}").json()
+    assert asked["client_id"] == name
+    assert asked["quotas"][0]["limit"] == 5_000.0
+    assert api.delete(f"{at}?client_id={quote(name)}").status_code == 204
+    assert not client_quotas.quotas
+
+
+def test_pages_of_quotas_with_the_longest_names_follow_each_other(
+    api: Api, instance: Instance, client_quotas: FakeQuotas
+) -> None:
+    random = Random(1)
+    names = ["".join(random.choices("abc\u4e3b\U0001f30a", k=1_020)) for _ in range(4)]
+    names += [names[0] + "a", names[0] + "b"]
+    for name in names:
+        client_quotas.quotas[instance.pk, EntityPart(name=name), EntityPart(name=name)] = {"producer_byte_rate": 1.0}
+    found, token = [], ""
+    for _ in names:
+        page = api.get(f"/instances/{instance.pk}/quotas?page_size=1{token}").json()
+        found += [item["entity"]["user"] for item in page["items"]]
+        token = f"&page_token={page['next_page_token']}"
+    assert sorted(found) == sorted(names)
+    assert page["next_page_token"] is None
