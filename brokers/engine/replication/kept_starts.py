@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from brokers.engine.replication.fetch_plan import FetchPlan, Followed, Key
+from brokers.engine.replication.fetch_plan import FetchPlan, Followed
 
 # Writes where the logs of a directory start, and calls back when that is done.
 KeepStarts = Callable[[Path, Callable[[], object]], object]
@@ -23,13 +23,13 @@ class KeptStarts:
         self._keep = keep
         self._plan = plan
         self._wake = wake
-        self._under_way: set[Key] = set()
+        self._under_way: set[Followed] = set()
 
     def see_to(self, followed: Followed) -> None:
         """Call when its log's start may have moved."""
         log = followed.partition.log
-        if log.kept_start_offset < log.log_start_offset and followed.key not in self._under_way:
-            self._under_way.add(followed.key)
+        if log.kept_start_offset < log.log_start_offset and followed not in self._under_way:
+            self._under_way.add(followed)
             self._keep(log.root, partial(self._done, followed))
 
     def moved(self, followed: Followed) -> None:
@@ -37,13 +37,14 @@ class KeptStarts:
         whoever begins before itself out of the ISR.
         """
         self.see_to(followed)
-        if followed.key not in self._under_way:
+        if followed not in self._under_way:
             self._plan.tell(followed)
             self._wake()
 
     def _done(self, followed: Followed) -> None:
-        self._under_way.discard(followed.key)
-        if followed.partition.offline:
+        self._under_way.discard(followed)
+        # Of a log that is gone no file says anything, however often it is written.
+        if followed.partition.offline or self._plan.followed.get(followed.key) is not followed:
             return
         self._plan.tell(followed)
         self._wake()

@@ -96,3 +96,39 @@ def test_the_leader_hears_of_what_retention_took_here_although_nothing_is_writte
     assert partition.log_start_offset == 3
     assert len(link.sent) == 2, "the request that waits at the leader is overtaken"
     assert told(link) == [3]
+
+
+def test_nothing_is_kept_of_a_log_that_was_deleted_meanwhile(world: SteppedWorld) -> None:
+    """Its start is in no file any more, and would be written for ever."""
+    world.follow()
+    link = world.come_up(SESSION)
+    link.answer(fetched(line(records=batches(0, 3, 3), high_watermark=6), session_id=SESSION))
+    link.answer(fetched(line(high_watermark=6, start_offset=4), session_id=SESSION))
+    world.fetchers.unfollow("topic", 0)
+    world.table.delete("topic", 0, now_ms=world.clock.now_ms())
+
+    world.starts_are_kept()
+
+    assert world.starts_to_keep == []
+
+
+def test_who_comes_back_while_the_start_of_its_last_log_is_written_tells_its_own(world: SteppedWorld) -> None:
+    world.follow()
+    link = world.come_up(SESSION)
+    link.answer(fetched(line(records=batches(0, 3, 3), high_watermark=6), session_id=SESSION))
+    link.answer(fetched(line(high_watermark=6, start_offset=4), session_id=SESSION))
+    world.fetchers.unfollow("topic", 0)
+    world.table.delete("topic", 0, now_ms=world.clock.now_ms())
+    world.follow(1)
+    partition = world.follow()
+    world.pass_ms(0)
+    for _ in range(2):
+        link.answer(fetched(session_id=SESSION))
+    link.answer(fetched(line(records=batches(0, 3, 3), high_watermark=6, start_offset=5), session_id=SESSION))
+    assert partition.log_start_offset == 5
+
+    for _ in range(3):
+        world.starts_are_kept()
+    world.pass_ms(0)
+
+    assert told(link)[-1] == 5
