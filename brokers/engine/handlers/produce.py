@@ -18,7 +18,7 @@ from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode, downgraded
 from brokers.engine.protocol.hot import decode_produce, encode_produce_response
 from brokers.engine.records.batch import ATTRIBUTES_AT, HEADER_BYTES, TRANSACTIONAL
-from brokers.engine.records.validation import claims_transaction
+from brokers.engine.records.validation import INFLATED, INFLATED_PER_REQUEST_MAX, claims_transaction
 from brokers.engine.throttling.charging import charge
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 ACKS_ALL: Final = -1
 NULL_RECORDS: Final = "The record set is null."
+TOO_MUCH_INFLATED: Final = "The record sets of this request inflate to too much."
 # From this version on an answer can say which record was wrong, and from the other who leads instead.
 _RECORD_ERRORS_FROM: Final = 8
 _LEADERS_FROM: Final = 10
@@ -63,7 +64,7 @@ def produce(
     failed = False
     detailed: dict[tuple[bytes, int], AppendResult] = {}
     unsettled: list[tuple[Partition, int]] = []
-    accepted_bytes = 0
+    accepted_bytes, inflated_max = 0, INFLATED.bytes + INFLATED_PER_REQUEST_MAX
     for name, wanted in topics:
         route = client.produce_routes.get(name)
         if route is None:
@@ -73,9 +74,9 @@ def produce(
         lines: list[PartitionAnswer] = []
         for index, records_start, records_end in wanted:
             partition = route.partitions.get(index)
-            if partition is None or error or records_start < 0 or entitled is not None:
+            if partition is None or error or records_start < 0 or entitled or INFLATED.bytes > inflated_max:
                 refusal = None if entitled is None else entitled.refusals.get((name, index))
-                found = refusal or _odd_partition(engine, route, error, index, records_start)
+                found = refusal or _odd_partition(engine, route, error, index, records_start, inflated_max)
                 if isinstance(found, tuple):
                     failed = True
                     lines.append(found)
@@ -160,7 +161,7 @@ def _charged(session: Session, client: Client, accepted_bytes: int, frame_bytes:
 
 
 def _odd_partition(
-    engine: Engine, route: Route, error: int, index: int, records_start: int
+    engine: Engine, route: Route, error: int, index: int, records_start: int, inflated_max: int
 ) -> Partition | PartitionAnswer:
     """The partition at its first use, or the line of the answer that refuses it."""
     if error:
@@ -170,6 +171,8 @@ def _odd_partition(
         return index, found, -1, -1, -1, None
     if records_start < 0:
         return index, int(ErrorCode.INVALID_RECORD), -1, -1, -1, NULL_RECORDS
+    if INFLATED.bytes > inflated_max:
+        return index, int(ErrorCode.MESSAGE_TOO_LARGE), -1, -1, -1, TOO_MUCH_INFLATED
     return found
 
 

@@ -29,7 +29,12 @@ from brokers.engine.protocol.messages.produce import (
 from brokers.engine.records.batch import MAGIC
 from brokers.engine.records.conversion import OldSet, inspect, to_batch
 from brokers.engine.records.rejections import BatchRejected
-from brokers.engine.records.validation import PRODUCE_ZSTD_FROM, claims_transaction
+from brokers.engine.records.validation import (
+    INFLATED,
+    INFLATED_PER_REQUEST_MAX,
+    PRODUCE_ZSTD_FROM,
+    claims_transaction,
+)
 from brokers.engine.throttling.charging import charge
 from brokers.engine.throttling.usage import UsageCounter
 
@@ -159,10 +164,13 @@ class _OldProduce:
         unsettled: list[tuple[Line, Partition, int]] = []
         answers: list[TopicProduceResponse] = []
         accepted_bytes = 0
+        inflated_max = INFLATED.bytes + INFLATED_PER_REQUEST_MAX
         for name, sets in topics:
             topic_bytes = 0
             lines: list[Line] = []
             for one in sets:
+                if INFLATED.bytes > inflated_max:
+                    one.error = one.error or int(ErrorCode.MESSAGE_TOO_LARGE)
                 result = self._appended(one, now_ms)
                 code = downgraded(result.error_code, ApiKey.PRODUCE, self.version)
                 line = Line(

@@ -12,7 +12,7 @@ from typing import Final
 from brokers.engine.records import batch as layout
 from brokers.engine.records import verdicts
 from brokers.engine.records.builder import NO_TIMESTAMP, recompress
-from brokers.engine.records.compression import ZSTD, Oversized, Undecodable, inflate
+from brokers.engine.records.compression import INFLATED_BYTES_MAX, ZSTD, Oversized, Undecodable, inflate
 from brokers.engine.records.legacy import first_entry
 from brokers.engine.records.rejections import BatchRejected, claimed_append_time, out_of_range, without_keys
 from brokers.engine.records.walk import Malformed, TooManyHeaders, check_fields, hop, stamps
@@ -26,6 +26,23 @@ CODECS_MAX: Final = ZSTD
 WALKED_RECORDS_MAX: Final = 4
 # A batch of a megabyte holds less, uncompressed. Whoever reads one record by record on the loop, holds it no longer.
 RECORDS_PER_BATCH_MAX: Final = 262_144
+
+
+# A hundred megabytes of request can hold three thousand batches that inflate to 32 MB each: more than this is not
+# inflated in one go, which takes some 60 ms, and the rest of the request is too large.
+INFLATED_PER_REQUEST_MAX: Final = 4 * INFLATED_BYTES_MAX
+
+
+class Inflated:
+    """How many bytes were inflated to be checked, of all batches so far; what does not inflate counts for the most."""
+
+    __slots__ = ("bytes",)
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+
+INFLATED: Final = Inflated()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,12 +161,17 @@ def check_batch(records: memoryview, size: int, rules: BatchRules, now_ms: int) 
 def _inflated(codec: int, data: memoryview) -> bytes:
     if codec > CODECS_MAX:
         raise BatchRejected(verdicts.INVALID_RECORD, shape=True)
+    spent_bytes = INFLATED_BYTES_MAX
     try:
-        return inflate(codec, data[layout.HEADER_BYTES :])
+        block = inflate(codec, data[layout.HEADER_BYTES :])
+        spent_bytes = len(block)
+        return block
     except Undecodable:
         raise BatchRejected(verdicts.CORRUPT_MESSAGE, shape=True) from None
     except Oversized:
         raise BatchRejected(verdicts.MESSAGE_TOO_LARGE, shape=True) from None
+    finally:
+        INFLATED.bytes += spent_bytes
 
 
 def _check_records(block: bytes, count: int, base_timestamp: int, rules: BatchRules, now_ms: int) -> int:

@@ -21,7 +21,8 @@ from brokers.engine.storage.segment import DamagedSegment, IndexLimits, Segment
 RELATIVE_OFFSET_MAX: Final = 2**31 - 1
 # Batch positions remembered per log, twice: consumers at the tail find theirs without a scan.
 POSITIONS_MAX: Final = 64
-# By time a log rolls no oftener than this, whatever times producers make up: each segment costs files.
+# With so many segments a log rolls by time no oftener than this, whatever times producers make up: each costs files.
+ROLLED_RAPIDLY_MAX: Final = 64
 ROLLED_MS_MIN: Final = 1_000
 NO_HOLE: Final = -1
 
@@ -134,8 +135,9 @@ class Log:
             first = segment.load_first_timestamp()
         open_ms = now_ms - segment.created_ms
         waited_ms = max_timestamp - first if first >= 0 else open_ms
-        if waited_ms > config.segment_ms and not 0 <= open_ms < ROLLED_MS_MIN:
-            return True
+        if waited_ms > config.segment_ms:
+            is_rapid = 0 <= open_ms < ROLLED_MS_MIN and len(self.segments) >= ROLLED_RAPIDLY_MAX
+            return not is_rapid or segment.indexes_full
         return segment.indexes_full
 
     def roll(self, now_ms: int) -> Segment:

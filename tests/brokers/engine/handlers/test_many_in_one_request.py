@@ -11,7 +11,11 @@ from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.fetch import FetchPartition
 from brokers.engine.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from brokers.engine.records import batch as layout
+from brokers.engine.records.compression import GZIP, INFLATED_BYTES_MAX, deflate
+from brokers.engine.records.validation import INFLATED, INFLATED_PER_REQUEST_MAX
 from tests.brokers.engine.handlers.conftest import MINE, House
+from tests.brokers.engine.records.hostile import batch as batch_of
+from tests.brokers.engine.records.hostile import record
 from tests.support.records import FETCH_VERSION, PRODUCE_VERSION, batch, fetch, fetch_request, produce, values
 
 PARTITIONS = 6
@@ -119,6 +123,31 @@ async def test_each_partition_of_a_produce_is_answered_for_itself(house: House) 
     }
     kept = [values((await fetch(house.mine, "orders", partition=index)).records) for index in (0, 1, 2, 3, 5)]
     assert kept == [[b"good"], [b"before"], [b"before"], [], [b"good too"]]
+
+
+@pytest.mark.parametrize("version", [1, 9])
+@pytest.mark.parametrize("rotten", [False, True], ids=["sound", "rotten at the end"])
+async def test_what_a_request_inflates_to_has_a_limit(house: House, version: int, rotten: bool) -> None:
+    """REC-62: the loop of all tenants inflates it. What was sound before the limit stays."""
+    await house.topic(partitions=2)
+    packed = deflate(GZIP, record(b"k", bytes(INFLATED_BYTES_MAX - 1_000)))
+    bomb = bytes(batch_of(packed[:-4] + b"????" if rotten else packed, attributes=GZIP))
+    assert len(bomb) < 50_000
+    request = produce_to({"orders": {}})
+    sets = [PartitionProduceData(index=0, records=bomb) for _ in range(12)]
+    request.topic_data[0].partition_data = [*sets, PartitionProduceData(index=1, records=batch(b"x"))]
+    before = INFLATED.bytes
+
+    answer = await house.mine.call(ApiKey.PRODUCE, version, request)
+
+    assert INFLATED.bytes - before <= INFLATED_PER_REQUEST_MAX + INFLATED_BYTES_MAX
+    codes = [line.error_code for line in answer.responses[0].partition_responses]
+    looked_at = codes.index(ErrorCode.MESSAGE_TOO_LARGE)
+    assert 4 <= looked_at <= 5
+    assert set(codes[:looked_at]) == {ErrorCode.CORRUPT_MESSAGE if rotten else 0}
+    assert set(codes[looked_at:]) == {ErrorCode.MESSAGE_TOO_LARGE}
+    assert (await fetch(house.mine, "orders")).high_watermark == (0 if rotten else looked_at)
+    assert (await produce(house.mine, "orders", batch(b"x"), partition=1, version=version)).error_code == 0
 
 
 @pytest.mark.parametrize("version", range(12))

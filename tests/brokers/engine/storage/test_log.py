@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from brokers.engine.records.builder import Record
 from brokers.engine.storage.files import OpenFiles
 from brokers.engine.storage.flushing import FlushJob, needs_flush
-from brokers.engine.storage.log import ROLLED_MS_MIN, LogConfig
+from brokers.engine.storage.log import ROLLED_MS_MIN, ROLLED_RAPIDLY_MAX, LogConfig
 from brokers.engine.storage.lookups import first_at_or_after, greatest_timestamp
 from brokers.engine.storage.retention import RetentionRules
 from tests.brokers.engine.storage.logs import NOW_MS, append, new_log, read_all, reopen, values
@@ -102,7 +102,7 @@ def test_segments_roll_by_size_and_by_time(tmp_path: Path) -> None:
     append(log, values(1))
     append(log, values(1, stamp_ms=NOW_MS + 60_000))
     assert len(log.segments) == 1
-    append(log, values(1, stamp_ms=NOW_MS + 60_001), now_ms=NOW_MS + ROLLED_MS_MIN)
+    append(log, values(1, stamp_ms=NOW_MS + 60_001))
     assert [segment.base_offset for segment in log.segments] == [0, 2]
     append(log, values(1, size=850, stamp_ms=NOW_MS + 60_001))
     assert [segment.base_offset for segment in log.segments] == [0, 2, 3]
@@ -114,15 +114,18 @@ def test_segments_roll_by_size_and_by_time(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("clock_ms", [0, ROLLED_MS_MIN - 1])
 def test_times_that_a_producer_makes_up_do_not_make_a_segment_of_each_batch(tmp_path: Path, clock_ms: int) -> None:
-    """LOG-16: by time a log rolls once a second of the broker's own clock at most."""
+    """LOG-16: by time a log of many segments rolls once a second of the broker's own clock at most."""
     log = new_log(tmp_path / "t-0", LogConfig(segment_ms=60_000))
-    for day in range(50):
+    for day in range(ROLLED_RAPIDLY_MAX):
+        append(log, values(1, stamp_ms=NOW_MS + day * 86_400_000))
+    assert len(log.segments) == ROLLED_RAPIDLY_MAX, "as Kafka does it"
+    for day in range(ROLLED_RAPIDLY_MAX, ROLLED_RAPIDLY_MAX + 50):
         append(log, values(1, stamp_ms=NOW_MS + day * 86_400_000), now_ms=NOW_MS + clock_ms)
-    assert len(log.segments) == 1
-    append(log, values(1, stamp_ms=NOW_MS + 51 * 86_400_000), now_ms=NOW_MS + ROLLED_MS_MIN)
-    assert len(log.segments) == 2
-    append(log, values(1, stamp_ms=NOW_MS + 52 * 86_400_000), now_ms=NOW_MS - 3_600_000)
-    assert len(log.segments) == 3, "a clock that was set back holds nothing up"
+    assert len(log.segments) == ROLLED_RAPIDLY_MAX
+    append(log, values(1, stamp_ms=NOW_MS + 200 * 86_400_000), now_ms=NOW_MS + ROLLED_MS_MIN)
+    assert len(log.segments) == ROLLED_RAPIDLY_MAX + 1
+    append(log, values(1, stamp_ms=NOW_MS + 202 * 86_400_000), now_ms=NOW_MS - 3_600_000)
+    assert len(log.segments) == ROLLED_RAPIDLY_MAX + 2, "a clock that was set back holds nothing up"
 
 
 def test_a_full_index_rolls_the_segment(tmp_path: Path) -> None:
