@@ -2,76 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-import structlog
 from celery import shared_task
-from django.conf import settings
 from django.db import close_old_connections
 
-from billing import dsn, selectors
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from billing.pipeline.cluster import Cluster
-
-log = structlog.get_logger(__name__)
+from billing import catching_up
 
 PIPELINE_QUEUE = "pipeline"
-# A backlog is worked off in bounded runs; a task gives up its turn after this many.
-RUNS_PER_TASK_MAX = 20
 
 
 @shared_task(name="billing.run_usage_pipeline", queue=PIPELINE_QUEUE)
 def run_usage_pipeline() -> None:
     """Applies the usage of every cluster. Safe to run twice and at the same time: a cluster has one run at a time."""
     close_old_connections()
-    apply_everywhere()
-
-
-def apply_everywhere() -> None:
-    """One cluster after the other; what is the matter with one keeps no other waiting."""
-    # Imported where it is used: every worker loads this module, one of them runs Spark.
-    from confluent_kafka import KafkaException
-
-    from billing.pipeline import job
-    from billing.pipeline.sink import PipelineBusy
-
-    for cluster in selectors.usage_sources():
-        try:
-            _catch_up(cluster)
-        except KafkaException as trouble:
-            # Brokers that do not answer are the world's trouble: the next run begins where this one did, and the other
-            # clusters' tenants do not wait for it.
-            log.warning("usage.unreachable", cluster_id=cluster.cluster_id, reason=str(trouble))
-        except PipelineBusy:
-            log.info("usage.busy", cluster_id=cluster.cluster_id)
-        except job.UsageLost as lost:
-            # The other clusters' tenants are billed all the same; this one needs an operator (docs/OPERATIONS.md).
-            log.error("usage.lost", cluster_id=cluster.cluster_id, reason=str(lost))
-
-
-def _catch_up(cluster: Cluster) -> None:
-    from billing.pipeline import job
-
-    for _ in range(RUNS_PER_TASK_MAX):
-        report = job.run(_session, cluster, dsn.conninfo())
-        if report.records:
-            log.info(
-                "usage.applied",
-                cluster_id=cluster.cluster_id,
-                records=report.records,
-                minute_rows=report.minute_rows,
-                malformed=report.malformed,
-            )
-        if report.caught_up:
-            return
-
-
-def _session() -> SparkSession:
-    from billing.pipeline import spark
-
-    local_dir = settings.STATE_DIR / "spark"
-    local_dir.mkdir(parents=True, exist_ok=True)
-    return spark.session(master=settings.SPARK_MASTER, local_dir=str(local_dir))
+    catching_up.apply_everywhere()

@@ -1,4 +1,4 @@
-"""The task that applies usage: one cluster in trouble is nobody else's."""
+"""Working off usage: one cluster in trouble is nobody else's."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from billing import selectors, tasks
+from billing import catching_up, selectors
 from billing.pipeline.job import UsageLost
 from billing.pipeline.sink import PipelineBusy
 
@@ -29,6 +29,6 @@ def test_a_cluster_in_trouble_keeps_no_other_from_being_billed(
 
     sources = [SimpleNamespace(cluster_id=name) for name in ("cl-silent00", "cl-awake000")]
     monkeypatch.setattr(selectors, "usage_sources", lambda: sources)
-    monkeypatch.setattr(tasks, "_catch_up", catch_up)
-    tasks.apply_everywhere()
+    monkeypatch.setattr(catching_up, "_catch_up", catch_up)
+    catching_up.apply_everywhere()
     assert worked_off == ["cl-awake000"]
