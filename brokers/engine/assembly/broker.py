@@ -262,10 +262,12 @@ class Broker:
         self.ready_reasons.add("the broker is stopping")
         timeout_s = self.config.controlled_shutdown_timeout_ms / 1000
         await hand_over(self.session, self.current, self.config.broker_id, timeout_s)
+        # Out of every ISR: nobody waits for what it would still fetch.
+        self.replication.fetchers.close()
+        await self.disks.close_followed()
         self.coordination.close()
         self.relaying.close()
         self.listeners.close_all("the broker stops")
-        self.replication.fetchers.close()
         if self._controller_task is not None:
             self._controller_task.cancel()
             await asyncio.gather(self._controller_task, return_exceptions=True)

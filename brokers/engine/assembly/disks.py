@@ -22,6 +22,8 @@ FLUSH_INTERVAL_S: Final = 30.0
 HIGH_WATERMARK_INTERVAL_S: Final = 5.0
 # How exactly `flush.messages` and `flush.ms` are kept.
 FLUSH_DUE_INTERVAL_S: Final = 1.0
+# The rest waits until ports are closed.
+EARLY_CLOSE_S_MAX: Final = 10.0
 
 
 class Disks:
@@ -40,6 +42,17 @@ class Disks:
         periodic.every(FLUSH_INTERVAL_S, lambda: self._flush(self._table.plan_flush))
         periodic.every(HIGH_WATERMARK_INTERVAL_S, lambda: self._flush(self._table.plan_high_watermarks))
         periodic.every(FLUSH_DUE_INTERVAL_S, lambda: self._flush(lambda: self._table.plan_due_flush(self._now_ms())))
+
+    async def close_followed(self) -> None:
+        """What is not led here is closed and on disk, while ports still answer: hundreds of logs take seconds."""
+        until_s = asyncio.get_running_loop().time() + EARLY_CLOSE_S_MAX
+        async with self._flushing:
+            while asyncio.get_running_loop().time() < until_s:
+                batch = self._table.plan_early_close()
+                if batch is None:
+                    return
+                await asyncio.to_thread(batch.run)
+                batch.finish()
 
     def maintain(self) -> None:
         for directory, reason in self._table.offline_directories.items():

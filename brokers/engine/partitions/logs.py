@@ -70,6 +70,7 @@ class HeldLogs:
         self.set_aside: list[tuple[str, int, str]] = []
         # Partitions of whose deletion the checkpoint files may not know.
         self._outdated: set[tuple[str, int]] = set()
+        self._closed: set[Partition] = set()
         # Called with each partition that follows and whose log retention let begin later: nobody else moves it.
         self.on_start_moved: Callable[[Partition], object] = _nobody
         # Roots whose file of recovery points still names logs in which holes were noted.
@@ -121,11 +122,8 @@ class HeldLogs:
         """Clean stop: everything flushed, checkpoints and snapshots written, then the marker of it (LOG-34)."""
         for partition in self:
             partition.resign()
-            if not partition.offline:
-                try:
-                    partition.log.close()
-                except StorageFailed as failure:
-                    self.directory_failed(failure)
+            if not partition.offline and not self._is_closed(partition):
+                self._close(partition)
         self._flush_closed()
         for root in self._online():
             try:
@@ -134,6 +132,30 @@ class HeldLogs:
                 self.directory_failed(failure)
         for root in self._roots:
             root.unlock()
+
+    def plan_early_close(self, *, logs_max: int = FLUSHED_LOGS_MAX) -> FlushBatch | None:
+        """Closes some of the logs that are not led here, None when there are no more. Use it like a flush, once nothing
+        is followed any more: what is on disk already `close` need not wait for. A log that is written to all the same
+        is closed once more.
+        """
+        followed = [one for one in self if not (one.offline or one.is_leader or one in self._closed)]
+        chosen = followed[:logs_max]
+        if not chosen:
+            return None
+        for partition in chosen:
+            self._close(partition)
+        self._closed.update(chosen)
+        dirty = [one for one in chosen if not (one.offline or settled(one.log))]
+        return self._flush_batch([one for one in self if not one.offline], dirty, closing=True)
+
+    def _close(self, partition: Partition) -> None:
+        try:
+            partition.log.close()
+        except StorageFailed as failure:
+            self.directory_failed(failure)
+
+    def _is_closed(self, partition: Partition) -> bool:
+        return partition in self._closed and settled(partition.log)
 
     def _flush_closed(self) -> None:
         """Everything that is not on disk, some logs at a time: each takes descriptors."""

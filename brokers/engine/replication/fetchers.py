@@ -70,12 +70,15 @@ class Fetchers:
         self._brokers: Mapping[int, BrokerInfo] = {}
         self._fetchers: dict[int, Fetcher] = {}
         self._leaders: dict[tuple[str, int], tuple[Partition, int, Key]] = {}
+        self._is_closed = False
         table.on_start_moved = self._start_moved
 
     def follow(self, partition: Partition) -> None:
         """Fetches from `partition.leader` in `partition.leader_epoch`. Again after either changed, or when the picture
         says something else about it: an earlier failure is forgotten and it is asked for at once.
         """
+        if self._is_closed:
+            return
         name = (partition.topic, partition.index)
         leader, key = partition.leader, (partition.topic_id, partition.index)
         known = self._leaders.get(name)
@@ -136,7 +139,8 @@ class Fetchers:
             )
 
     def close(self) -> None:
-        """Ends every connection; nothing is appended any more."""
+        """Ends every connection; nothing is appended any more, whatever the picture says from here on."""
+        self._is_closed = True
         for fetcher in self._fetchers.values():
             fetcher.close()
         self._fetchers.clear()
