@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import cycle
 
 import psutil
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
@@ -69,13 +70,16 @@ def traffic(bootstrap: str, topics: Topics) -> Iterator[Traffic]:
         producer = Producer(
             {"bootstrap.servers": bootstrap, "acks": "all", "enable.idempotence": True, "linger.ms": 5, **QUIET}
         )
+        least = min(count for count, _ in topics.values())
+        # Each topic as often as it has partitions, so that all grow alike.
+        round_of = [name for name, (count, _) in topics.items() for _ in range(count // least)]
+        partitions = {name: cycle(range(count)) for name, (count, _) in topics.items()}
         number = 0
         while not must_stop.wait(PAUSE_S):
-            for name, (count, _) in topics.items():
+            for name in round_of:
                 number += 1
-                producer.produce(
-                    name, b"x" * 200, str(number).encode(), partition=number % count, on_delivery=found.told
-                )
+                partition = next(partitions[name])
+                producer.produce(name, b"x" * 200, str(number).encode(), partition=partition, on_delivery=found.told)
             producer.poll(0)
         producer.flush(WITHIN_S)
 
