@@ -78,8 +78,10 @@ class Roles:
                 self._apply(topic, None if self._is_first else known.get(name))
         if not self._is_first:
             for name, gone in before.topics.items():
-                if name not in after.topics:
-                    self._drop(gone)
+                there = after.topics.get(name)
+                # One made again under its name between two pictures may have fewer partitions.
+                if there is None or len(there.partitions) < len(gone.partitions):
+                    self._drop(gone, 0 if there is None else len(there.partitions))
         self._is_first = False
         self._look_back()
         if self._awaited and self._wake is not None:
@@ -218,8 +220,9 @@ class Roles:
         """Whether this broker may have held it before. A replica that is being added never did."""
         return (self._is_first or wanted.leader_epoch > 0) and self._broker_id not in wanted.adding
 
-    def _drop(self, topic: TopicImage) -> None:
-        for partition in topic.partitions:
+    def _drop(self, topic: TopicImage, first: int) -> None:
+        """Its partitions from `first` on."""
+        for partition in topic.partitions[first:]:
             self._fetchers.unfollow(topic.name, partition.index)
             self._table.delete(topic.name, partition.index, now_ms=self._now_ms())
 

@@ -107,6 +107,16 @@ def test_a_topic_made_anew_under_its_name_starts_empty(table: PartitionTable) ->
     assert partition.topic_id == b"2" * 16
 
 
+def test_a_topic_made_anew_with_fewer_partitions_leaves_none_of_the_others(table: PartitionTable) -> None:
+    """Nobody read a picture in which it was gone."""
+    empty, followed = ClusterImage("c"), Followed()
+    old = empty.with_changes(topics={NAME: _topic(1, 1, 2)})
+    _follow(_roles(table, followed), empty, old, old.with_changes(topics={NAME: _topic(1, topic_id=b"2" * 16)}))
+
+    assert [partition.index for partition in table] == [0]
+    assert not followed
+
+
 def test_changed_settings_reach_the_partition(table: PartitionTable) -> None:
     empty = ClusterImage("c")
     before = empty.with_changes(topics={NAME: _topic(1)})
