@@ -192,24 +192,27 @@ class TopicDocument:
     """`/brokers/topics/<t>` (ZK-10): partition index to replica ids; `topic_id` is base64url without padding.
 
     While a partition moves (REP-32) its replicas are the wanted ones followed by those that will go; `adding` and
-    `removing` name what differs from before and from after, and hold moving partitions only.
+    `removing` name what differs from before and from after, and hold moving partitions only. `identified`: there is a
+    node of its id (`paths.topic_identity`).
     """
 
     topic_id: str
     assignment: dict[int, tuple[int, ...]]
     adding: dict[int, tuple[int, ...]] = field(default_factory=dict)
     removing: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    identified: bool = False
 
     def to_json(self) -> bytes:
-        return _dump(
-            {
-                "version": 3,
-                "topic_id": self.topic_id,
-                "partitions": _lists_by_index(self.assignment),
-                "adding_replicas": _lists_by_index(self.adding),
-                "removing_replicas": _lists_by_index(self.removing),
-            }
-        )
+        body: dict[str, Any] = {
+            "version": 3,
+            "topic_id": self.topic_id,
+            "partitions": _lists_by_index(self.assignment),
+            "adding_replicas": _lists_by_index(self.adding),
+            "removing_replicas": _lists_by_index(self.removing),
+        }
+        if self.identified:
+            body["identified"] = True
+        return _dump(body)
 
     @classmethod
     def from_json(cls, raw: bytes) -> TopicDocument:
@@ -219,6 +222,7 @@ class TopicDocument:
             assignment=_tuples_by_index(body["partitions"]),
             adding=_tuples_by_index(body.get("adding_replicas") or {}),
             removing=_tuples_by_index(body.get("removing_replicas") or {}),
+            identified=bool(body.get("identified")),
         )
 
 

@@ -61,6 +61,11 @@ def topic(internal_name: str) -> str:
     return f"{TOPICS}/{internal_name}"
 
 
+def topic_identity(internal_name: str, topic_id: str) -> str:
+    """There as long as the topic with this id: whoever wrote by versions alone could hit the next one of its name."""
+    return f"{TOPICS}/{internal_name}/id_{topic_id}"
+
+
 def partitions(internal_name: str) -> str:
     return f"{TOPICS}/{internal_name}/partitions"
 

@@ -12,10 +12,11 @@ from brokers.contract import documents, paths
 from brokers.contract.documents import TopicDocument
 from brokers.engine.cluster import changes, errors
 from brokers.engine.cluster.image import TopicImage
-from brokers.engine.cluster.terms import ControllerTerm, StateWrite
+from brokers.engine.cluster.terms import ControllerTerm, StateWrite, operations_of
 from brokers.engine.cluster.topic_plans import encode_topic_id
 from brokers.engine.cluster.tree import (
     BadVersion,
+    Check,
     Create,
     Delete,
     NodeExists,
@@ -110,9 +111,7 @@ def _chunks(writes: Iterable[StateWrite], count_max: int) -> list[list[StateWrit
 
 
 async def _commit_states(tree: Tree, term: ControllerTerm, writes: Sequence[StateWrite]) -> None:
-    operations: list[Operation] = [term.guard]
-    for write in writes:
-        operations += write.operations()
+    operations: list[Operation] = [term.guard, *operations_of(writes)]
     operations.append(changes.topics_changed(dict.fromkeys(write.topic for write in writes)))
     await _commit_guarded(tree, operations)
 
@@ -131,10 +130,13 @@ async def finish_moves(tree: Tree, term: ControllerTerm, topic: TopicImage, writ
         },
         adding={partition.index: partition.adding for partition in moving if partition.adding},
         removing={partition.index: partition.removing for partition in moving if partition.removing},
+        identified=topic.identity is not None,
     )
-    operations: list[Operation] = [term.guard, Set(paths.topic(topic.name), document.to_json(), topic.version)]
-    for write in writes:
-        operations += write.operations()
+    operations: list[Operation] = [
+        term.guard,
+        Set(paths.topic(topic.name), document.to_json(), topic.version),
+        *operations_of(writes),
+    ]
     operations.append(changes.topics_changed([topic.name]))
     try:
         await _commit_guarded(tree, operations)
@@ -144,7 +146,19 @@ async def finish_moves(tree: Tree, term: ControllerTerm, topic: TopicImage, writ
 
 
 async def finish_deletion(tree: Tree, term: ControllerTerm, topic: TopicImage) -> None:
-    """Partitions go first in pieces, the topic and its marker last: interrupted anywhere, it can be run again."""
+    """Partitions go first in pieces, the topic and its marker last: interrupted anywhere, it can be run again.
+
+    Whoever was just elected may have a picture in which a topic is being deleted that is gone, and made again since. So
+    every transaction is held to the marker.
+
+    Raises:
+        errors.Conflict: the topic of that name is not marked.
+    """
+    marker = await tree.get(paths.topic_deletion(topic.name))
+    if marker is None:
+        await _commit_guarded(tree, [term.guard])
+        raise errors.Conflict(f"{topic.name} is not marked for deletion")
+    guards: list[Operation] = [term.guard, Check(paths.topic_deletion(topic.name), marker.version)]
     indexes = await tree.children(paths.partitions(topic.name)) or []
     states = await tree.children_many([f"{paths.partitions(topic.name)}/{index}" for index in indexes])
     removals: list[Operation] = []
@@ -153,9 +167,10 @@ async def finish_deletion(tree: Tree, term: ControllerTerm, topic: TopicImage) -
         removals += [Delete(f"{parent}/{child}", None) for child in children or ()]
         removals.append(Delete(parent, None))
     for start in range(0, len(removals), WRITES_PER_TRANSACTION_MAX):
-        await _commit_guarded(tree, [term.guard, *removals[start : start + WRITES_PER_TRANSACTION_MAX]])
+        await _commit_guarded(tree, [*guards, *removals[start : start + WRITES_PER_TRANSACTION_MAX]])
+    below = await tree.children(paths.topic(topic.name)) or []
     last = [
-        paths.partitions(topic.name),
+        *(f"{paths.topic(topic.name)}/{child}" for child in below),
         paths.topic(topic.name),
         paths.topic_config(topic.name),
         paths.topic_deletion(topic.name),
@@ -166,7 +181,7 @@ async def finish_deletion(tree: Tree, term: ControllerTerm, topic: TopicImage) -
         last.append(paths.instance_topic(instance_id, topic.name))
     present = await tree.get_many(last)
     found: Iterable[Operation] = (Delete(p, None) for p, node in zip(last, present, strict=True) if node is not None)
-    await _commit_guarded(tree, [term.guard, *found, changes.topics_changed([topic.name])])
+    await _commit_guarded(tree, [*guards, *found, changes.topics_changed([topic.name])])
 
 
 async def clean_changes(tree: Tree, created_before_ms: int) -> int:

@@ -14,7 +14,7 @@ from brokers.engine.cluster import changes, errors
 from brokers.engine.cluster.election_plans import ElectionType, plan_election
 from brokers.engine.cluster.image import ClusterImage
 from brokers.engine.cluster.stored_states import read_states
-from brokers.engine.cluster.terms import StateWrite
+from brokers.engine.cluster.terms import StateWrite, operations_of
 from brokers.engine.cluster.tree import Operation, Tree, TreeError
 
 # As the controller's: far below ZooKeeper's 1 MB frame.
@@ -70,7 +70,7 @@ async def _plan(
         except errors.Refused as refusal:
             planned.append(refusal)
         else:
-            planned.append(StateWrite(name, index, document, partition.version))
+            planned.append(StateWrite(name, index, document, partition.version, identity=image.topics[name].identity))
     return planned
 
 
@@ -92,7 +92,7 @@ async def _commit(tree: Tree, writes: Sequence[StateWrite]) -> set[Key]:
 
 
 async def _try(tree: Tree, writes: Sequence[StateWrite]) -> bool:
-    operations: list[Operation] = [operation for write in writes for operation in write.operations()]
+    operations: list[Operation] = operations_of(writes)
     operations.append(changes.topics_changed(dict.fromkeys(write.topic for write in writes)))
     try:
         await tree.commit(operations)

@@ -73,7 +73,8 @@ class TopicImage:
     """`name` is internal, `user_name` what the owner calls it (the same for topics of the cluster's own).
 
     `produce_ips` and `consume_ips` are the allow-lists of CKA-11, empty = everybody. `version` is of
-    `/brokers/topics/<t>`.
+    `/brokers/topics/<t>`; `identity` is the node that is there as long as this topic and no other one of its name, None
+    of a topic that was made without one.
     """
 
     name: str
@@ -86,6 +87,7 @@ class TopicImage:
     consume_ips: tuple[str, ...] = ()
     deleting: bool = False
     version: int = 0
+    identity: str | None = None
 
     @property
     def has_leaders(self) -> bool:

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Sequence
 
 from brokers.engine.cluster import changes
-from brokers.engine.cluster.terms import StateWrite
+from brokers.engine.cluster.terms import StateWrite, operations_of
 from brokers.engine.cluster.tree import Operation, Tree, TreeError
 
 # As the controller's: far below ZooKeeper's 1 MB frame.
@@ -39,7 +39,7 @@ async def write(tree: Tree, writes: Sequence[StateWrite]) -> list[StateWrite]:
 
 
 async def _try(tree: Tree, writes: Sequence[StateWrite]) -> bool:
-    operations: list[Operation] = [operation for one in writes for operation in one.operations()]
+    operations: list[Operation] = operations_of(writes)
     operations.append(changes.topics_changed(dict.fromkeys(one.topic for one in writes)))
     try:
         await tree.commit(operations)

@@ -320,6 +320,7 @@ def _topic(
         consume_ips=owner.consume_ips if owner is not None else (),
         deleting=deleting,
         version=node.version,
+        identity=paths.topic_identity(name, document.topic_id) if document.identified else None,
     )
 
 

@@ -21,7 +21,7 @@ from brokers.engine.cluster.reassignment_plans import (
     with_assignments,
 )
 from brokers.engine.cluster.stored_states import read_states
-from brokers.engine.cluster.terms import StateWrite
+from brokers.engine.cluster.terms import StateWrite, identity_checks, operations_of
 from brokers.engine.cluster.topic_plans import eligible_brokers
 from brokers.engine.cluster.tree import Operation, Set, Tree, TreeError
 
@@ -90,7 +90,8 @@ class _Move:
                 return outcomes
             operations: list[Operation] = [
                 Set(path, with_assignments(document, changed).to_json(), node.version),
-                *(operation for write in states for operation in write.operations()),
+                *identity_checks(self._name, document),
+                *operations_of(states),
                 changes.topics_changed([self._name]),
             ]
             try:

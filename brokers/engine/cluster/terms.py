@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from brokers.contract import paths
-from brokers.contract.documents import PartitionStateDocument
+from brokers.contract.documents import PartitionStateDocument, TopicDocument
 from brokers.engine.cluster.tree import Check, Create, Operation, Set
 
 # Chroot, `/brokers/topics/<t>/partitions/<p>/state` without the topic's name, and the headers of an operation.
@@ -28,13 +29,16 @@ class ControllerTerm:
 
 @dataclass(frozen=True, slots=True)
 class StateWrite:
-    """One partition state. `version` None creates the node; `opens_topic` marks the first state of a topic."""
+    """One partition state. `version` None creates the node; `opens_topic` marks the first state of a topic. `identity`
+    is that of the topic it is about (`TopicImage`): versions begin again with the next topic of the name.
+    """
 
     topic: str
     index: int
     document: PartitionStateDocument
     version: int | None
     opens_topic: bool = False
+    identity: str | None = None
 
     @property
     def key(self) -> tuple[str, int]:
@@ -43,7 +47,7 @@ class StateWrite:
     @property
     def bytes_max(self) -> int:
         """What it adds to a transaction at most: its paths, its state, its topic's name in the change node."""
-        nodes = 1 if self.version is not None else 3
+        nodes = 2 if self.version is not None else 4
         return nodes * (_PATH_BYTES_MAX + len(self.topic)) + _STATE_BYTES_MAX + len(self.topic)
 
     def operations(self) -> list[Operation]:
@@ -55,3 +59,16 @@ class StateWrite:
         if self.opens_topic:
             parents.insert(0, Create(paths.partitions(self.topic)))
         return [*parents, Create(path, body)]
+
+
+def identity_checks(name: str, document: TopicDocument) -> list[Operation]:
+    """Hold a transaction to the topic being the one of this document."""
+    return [Check(paths.topic_identity(name, document.topic_id), 0)] if document.identified else []
+
+
+def operations_of(writes: Iterable[StateWrite]) -> list[Operation]:
+    """All of them, held to their topics being the ones that they are about."""
+    writes = tuple(writes)
+    identities = dict.fromkeys(write.identity for write in writes)
+    checks = [Check(identity, 0) for identity in identities if identity is not None]
+    return [*checks, *(operation for write in writes for operation in write.operations())]

@@ -13,6 +13,7 @@ from brokers.contract import documents, paths
 from brokers.contract.documents import TopicDocument
 from brokers.engine.cluster import changes, errors
 from brokers.engine.cluster.image import ClusterImage, TopicImage
+from brokers.engine.cluster.terms import identity_checks
 from brokers.engine.cluster.topic_plans import CreatedTopic, Place, find_topic, plan_growth, unknown_topic
 from brokers.engine.cluster.tree import (
     BadVersion,
@@ -48,6 +49,7 @@ async def create(tree: Tree, plan: CreatedTopic) -> None:
         operations: list[Operation] = [
             Create(topic_path, plan.document.to_json()),
             Create(config_path, config_json),
+            Create(paths.topic_identity(plan.internal_name, plan.document.topic_id)),
             *await _name_operations(tree, plan),
             changes.topics_changed([plan.internal_name]),
         ]
@@ -89,6 +91,7 @@ async def _remove(tree: Tree, path: str) -> None:
 
 
 async def mark_for_deletion(tree: Tree, image: ClusterImage, *, instance_id: str | None, name: str) -> TopicImage:
+    """The topic that `image` shows, and no other one that was made under its name meanwhile."""
     topic = find_topic(image, instance_id, name)
     for _ in range(changes.COMPARE_AND_SET_ATTEMPTS_MAX):
         node = await tree.get(paths.topic(topic.name))
@@ -98,6 +101,7 @@ async def mark_for_deletion(tree: Tree, image: ClusterImage, *, instance_id: str
             await tree.commit(
                 [
                     Check(paths.topic(topic.name), node.version),
+                    *([] if topic.identity is None else [Check(topic.identity, 0)]),
                     Create(paths.topic_deletion(topic.name)),
                     changes.topics_changed([topic.name]),
                 ]
@@ -136,7 +140,13 @@ async def grow(
         grown = replace(present, assignment={**present.assignment, **added})
         if not validate_only:
             try:
-                await tree.commit([Set(path, grown.to_json(), node.version), changes.topics_changed([topic.name])])
+                await tree.commit(
+                    [
+                        Set(path, grown.to_json(), node.version),
+                        *identity_checks(topic.name, present),
+                        changes.topics_changed([topic.name]),
+                    ]
+                )
             except (BadVersion, NoNode):
                 continue
         return CreatedTopic(

@@ -58,7 +58,7 @@ class CreatedTopic:
 
     @property
     def document(self) -> TopicDocument:
-        return TopicDocument(topic_id=encode_topic_id(self.topic_id), assignment=dict(self.assignment))
+        return TopicDocument(topic_id=encode_topic_id(self.topic_id), assignment=dict(self.assignment), identified=True)
 
 
 def encode_topic_id(topic_id: bytes) -> str:

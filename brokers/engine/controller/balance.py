@@ -34,5 +34,7 @@ def preferred_writes(
         for topic, partition in missing:
             document = preferred_state(partition, around)
             if document is not None:
-                writes.append(StateWrite(topic.name, partition.index, document, partition.version))
+                writes.append(
+                    StateWrite(topic.name, partition.index, document, partition.version, identity=topic.identity)
+                )
     return writes

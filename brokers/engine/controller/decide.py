@@ -136,7 +136,7 @@ def _topic_writes(
         wanted = wanted_state(partition, around, unclean_allowed=unclean_allowed)
         if wanted is None:
             continue
-        write = StateWrite(topic.name, partition.index, wanted.document, partition.version)
+        write = StateWrite(topic.name, partition.index, wanted.document, partition.version, identity=topic.identity)
         if wanted.arrived:
             if len(arrived) < MOVES_FINISHED_AT_ONCE_MAX:
                 arrived.append(write)

@@ -161,7 +161,8 @@ class IsrPublisher:
                 document = None if isr == partition.isr else _with_isr(shown, isr, image.brokers, joined)
             if document is None:
                 continue
-            write = StateWrite(partition.topic, partition.index, document, shown.version)
+            identity = image.topics[partition.topic].identity
+            write = StateWrite(partition.topic, partition.index, document, shown.version, identity=identity)
             self._proposals[partition] = self._unsent[partition] = Proposal(partition, write)
             partition.propose_isr(isr)
 
