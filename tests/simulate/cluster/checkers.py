@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 from brokers.contract import paths
@@ -12,7 +13,7 @@ from tests.simulate.cluster.broker import Host, Process
 from tests.simulate.cluster.disks import Disks
 from tests.simulate.cluster.documents import state_of, topic_of
 from tests.simulate.cluster.promises import BrokenPromise, Promises
-from tests.simulate.cluster.records import TOPIC, Held, parse
+from tests.simulate.cluster.records import ORDERS, Held, Topic, parse
 from tests.simulate.cluster.zookeeper import Ensemble
 
 READ_BYTES: int = 1 << 16
@@ -30,23 +31,39 @@ class Seen:
 
 
 class Checkers:
-    """`look` after a step; raises BrokenPromise."""
+    """Of one topic, whatever else there is under its name. `look` after a step; raises BrokenPromise. `on_write` is to
+    hear of what is written into ZooKeeper.
+    """
 
-    def __init__(self, promises: Promises, ensemble: Ensemble, disks: Disks, partitions: int) -> None:
+    def __init__(
+        self, promises: Promises, ensemble: Ensemble, disks: Disks, partitions: int, topic: Topic = ORDERS
+    ) -> None:
         self.promises = promises
+        self.topic = topic
         self._ensemble = ensemble
         self._disks = disks
-        self._partitions = partitions
         self._leaders: dict[tuple[int, int], int] = {}
         self._stated: dict[int, PartitionStateDocument] = {}
         self._seen: dict[tuple[Process, int], Seen] = {}
-        self._broken: BrokenPromise | None = None
-        self._paths = {paths.partition_state(TOPIC, index): index for index in range(partitions)}
-        ensemble.tree.on_write = self._on_write
+        self.broken: BrokenPromise | None = None
+        self._paths: dict[str, int] = {}
+        self.partitions = 0
+        self.grow(partitions)
+
+    def grow(self, partitions: int) -> None:
+        self.partitions = partitions
+        self._paths = {paths.partition_state(self.topic.name, index): index for index in range(partitions)}
+
+    def held(self, process: Process, index: int) -> Partition | None:
+        """What a broker has of the topic, unless its disk is gone."""
+        partition = process.table.get(self.topic.name, index)
+        if partition is None or partition.offline or self.topic.id not in (None, partition.topic_id):
+            return None
+        return partition
 
     # -- ZooKeeper -----------------------------------------------------------------------------------------------------
 
-    def _on_write(self, path: str, data: bytes | None, session: int) -> None:
+    def on_write(self, path: str, data: bytes | None, session: int) -> None:
         index = self._paths.get(path)
         if index is None or data is None:
             return
@@ -55,12 +72,12 @@ class Checkers:
             self._check_state(index, state)
         except BrokenPromise as failure:
             # Told by the next look: this is in the middle of somebody's request.
-            self._broken = self._broken or failure
+            self.broken = self.broken or failure
         self._stated[index] = state
 
     def _check_state(self, index: int, state: PartitionStateDocument) -> None:
         before = self._stated.get(index)
-        node = self._ensemble.tree.read(paths.topic(TOPIC))
+        node = self._ensemble.tree.read(paths.topic(self.topic.name))
         replicas = topic_of(node.data).assignment[index] if node is not None else ()
         if not state.isr or not set(state.isr) <= set(replicas) or len(set(state.isr)) < len(state.isr):
             raise BrokenPromise(f"{index} is written in sync with {state.isr} of replicas {replicas}")
@@ -81,9 +98,12 @@ class Checkers:
 
     # -- brokers -------------------------------------------------------------------------------------------------------
 
-    def look(self, hosts: dict[int, Host]) -> None:
-        if self._broken is not None:
-            raise self._broken
+    def look(self, hosts: dict[int, Host], others: Sequence[Checkers] = ()) -> None:
+        """`others` look as well: at what came of the same turns."""
+        all_of_them = (self, *others)
+        for one in all_of_them:
+            if one.broken is not None:
+                raise one.broken
         for host in hosts.values():
             process = host.process
             if process is None or process.loop.is_paused:
@@ -94,11 +114,16 @@ class Checkers:
                 # It is as it was at the last look.
                 continue
             process.loop.has_run = False
-            for index in range(self._partitions):
-                partition = process.table.get(TOPIC, index)
-                if partition is not None and not partition.offline:
-                    self._look_at(process, index, partition)
-        self._look_at_isrs(hosts)
+            for one in all_of_them:
+                one.look_at(process)
+        for one in all_of_them:
+            one.look_at_isrs(hosts)
+
+    def look_at(self, process: Process) -> None:
+        for index in range(self.partitions):
+            partition = self.held(process, index)
+            if partition is not None:
+                self._look_at(process, index, partition)
 
     def _look_at(self, process: Process, index: int, partition: Partition) -> None:
         seen = self._seen.get((process, index))
@@ -172,7 +197,7 @@ class Checkers:
             self._disks.current = None
         return found
 
-    def _look_at_isrs(self, hosts: dict[int, Host]) -> None:
+    def look_at_isrs(self, hosts: dict[int, Host]) -> None:
         """Whoever is in sync, and lives as it did when that was written, holds everything that is committed."""
         for index, state in self._stated.items():
             end = self.promises.end(index)
@@ -182,8 +207,8 @@ class Checkers:
                 process = hosts[id].process
                 if process is None or process.session.broker_epoch != epoch or not process.is_listening:
                     continue
-                partition = process.table.get(TOPIC, index)
-                if partition is None or partition.offline:
+                partition = self.held(process, index)
+                if partition is None:
                     continue
                 if partition.log_end_offset < end:
                     raise BrokenPromise(
@@ -195,13 +220,13 @@ class Checkers:
 
     def equal_logs(self, hosts: dict[int, Host]) -> None:
         """With nobody writing and everybody in sync, all logs are one, committed to its end."""
-        for index in range(self._partitions):
+        for index in range(self.partitions):
             state = self._stated[index]
             starts = set()
             for id in state.isr:
                 process = hosts[id].process
                 assert process is not None
-                partition: Any = process.table.get(TOPIC, index)
+                partition: Any = self.held(process, index)
                 start_offset = partition.log_start_offset
                 starts.add(start_offset)
                 held = self.read(process, partition, start_offset, partition.log_end_offset)

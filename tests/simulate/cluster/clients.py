@@ -20,11 +20,12 @@ from tests.simulate.cluster.connections import Dialled
 from tests.simulate.cluster.network import CLIENTS
 from tests.simulate.cluster.promises import Promises
 from tests.simulate.cluster.records import (
-    FETCH_VERSION,
+    ORDERS,
     PRODUCE_VERSION,
-    TOPIC,
+    Topic,
     crc_of,
     fetch_frame,
+    fetch_version,
     made_batch,
     parse,
     produce_frame,
@@ -38,6 +39,8 @@ ACKS_ALL: Final = -1
 RETRIED: Final = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
         ErrorCode.LEADER_NOT_AVAILABLE,
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.REQUEST_TIMED_OUT,
@@ -58,12 +61,20 @@ RETRIED: Final = frozenset(
 class Client(ABC):
     """One connection at a time to who is thought to lead partition `index`, one request at a time."""
 
-    def __init__(self, name: str, index: int, around: Surroundings, tell: Callable[[str], object]) -> None:
+    def __init__(
+        self, name: str, index: int, around: Surroundings, tell: Callable[[str], object], topic: Topic = ORDERS
+    ) -> None:
         self.name = name
         self.index = index
         self.around = around
         self.tell = tell
+        self.topic = topic
         self.leader_epoch = -1
+        # Requests that were sent and not answered: they may lie somewhere, and be taken up late.
+        self.unanswered = 0
+        # Whoever answers the present request by the topic's name has the one with the id: he had it when it was sent.
+        self.is_known = True
+        self._target = -1
         self._link: Dialled | None = None
         self._is_up = False
         self._correlation_id = 0
@@ -87,6 +98,7 @@ class Client(ABC):
             self._again_later()
             return
         self._is_up = False
+        self._target = leader
         around = self.around
         self._link = Dialled(around.network, CLIENTS, None, leader, around.find, self, self.name)
 
@@ -96,8 +108,8 @@ class Client(ABC):
             return -1
         process = self.around.dice.choice(hosts).process
         assert process is not None
-        topic = process.current.image.topics.get(TOPIC)
-        if topic is None or self.index >= len(topic.partitions):
+        topic = process.current.image.topics.get(self.topic.name)
+        if topic is None or self.index >= len(topic.partitions) or self.topic.id not in (None, topic.topic_id):
             return -1
         partition = topic.partitions[self.index]
         if partition.leader_epoch < self.leader_epoch:
@@ -110,8 +122,21 @@ class Client(ABC):
         self._is_up = True
         if self._waits and self._link is not None:
             self._correlation_id += 1
+            self.is_known = self.topic.id is None or self._holds()
             self._link.send(self.frame(self._correlation_id))
+            self.unanswered += 1
             self.sent()
+
+    def _holds(self) -> bool:
+        process = self.around.find(self._target)
+        held = None if process is None else process.table.get(self.topic.name, self.index)
+        return held is not None and held.topic_id == self.topic.id
+
+    def stop(self) -> None:
+        """Asks no more."""
+        self._waits = False
+        self._attempt += 1
+        self.hang_up()
 
     def on_down(self, reason: str) -> None:
         self._link = None
@@ -141,6 +166,7 @@ class Client(ABC):
     def on_frame(self, buffer: memoryview, start: int, end: int) -> None:
         correlation_id = int.from_bytes(buffer[start : start + 4], "big")
         if self._waits and correlation_id == self._correlation_id:
+            self.unanswered -= 1
             self.answered(buffer, start, end)
 
     def refused(self, code: int) -> None:
@@ -180,8 +206,9 @@ class Producer(Client):
         around: Surroundings,
         promises: Promises,
         tell: Callable[[str], object],
+        topic: Topic = ORDERS,
     ) -> None:
-        super().__init__(f"p{number}", index, around, tell)
+        super().__init__(f"p{number}", index, around, tell, topic)
         self.acks = acks
         self.producer_id = 1_000 + number if is_idempotent else -1
         self._promises = promises
@@ -189,6 +216,8 @@ class Producer(Client):
         self._batch = b""
         self._crc = 0
         self._count = 0
+        # Batches of which a request may still be on its way.
+        self.strays: list[int] = []
 
     def produce(self, dice: random.Random) -> None:
         if self.is_busy:
@@ -201,10 +230,11 @@ class Producer(Client):
         self._promises.sent(self.index, self._crc)
         self._made += count
         self._count = count
+        self.unanswered = 0
         self.ask()
 
     def frame(self, correlation_id: int) -> bytes:
-        return produce_frame(correlation_id, self.index, self._batch, self.acks, SETTLE_MS_MAX)
+        return produce_frame(correlation_id, self.topic.name, self.index, self._batch, self.acks, SETTLE_MS_MAX)
 
     def sent(self) -> None:
         if not self.acks:
@@ -218,16 +248,33 @@ class Producer(Client):
             self.refused(line.error_code)
             return
         self.done()
-        if self.acks == ACKS_ALL:
+        self._look_for_strays()
+        if self.acks == ACKS_ALL and self.is_known:
             self.tell(f"{self.name} has {self._count} records acknowledged at {self.index}:{line.base_offset}")
             self._promises.acknowledged(self.index, line.base_offset, self._crc, self.name)
+
+    def stop(self) -> None:
+        if self.is_busy:
+            self._look_for_strays()
+        super().stop()
+
+    def _look_for_strays(self) -> None:
+        if self.unanswered:
+            self.strays.append(self._crc)
 
 
 class Consumer(Client):
     """Reads on where it stopped."""
 
-    def __init__(self, index: int, around: Surroundings, promises: Promises, tell: Callable[[str], object]) -> None:
-        super().__init__(f"c{index}", index, around, tell)
+    def __init__(
+        self,
+        index: int,
+        around: Surroundings,
+        promises: Promises,
+        tell: Callable[[str], object],
+        topic: Topic = ORDERS,
+    ) -> None:
+        super().__init__(f"c{index}", index, around, tell, topic)
         self.position = 0
         self._promises = promises
         self._asked_epoch = -1
@@ -240,11 +287,12 @@ class Consumer(Client):
             self.ask()
 
     def frame(self, correlation_id: int) -> bytes:
-        return fetch_frame(correlation_id, self.index, self.position, self.leader_epoch)
+        return fetch_frame(correlation_id, self.topic, self.index, self.position, self.leader_epoch)
 
     def answered(self, buffer: memoryview, start: int, end: int) -> None:
-        _, body = decode_response_header(ApiKey.FETCH, FETCH_VERSION, buffer, start, end)
-        answer: Any = decode_response(ApiKey.FETCH, FETCH_VERSION, buffer, body, end)
+        version = fetch_version(self.topic)
+        _, body = decode_response_header(ApiKey.FETCH, version, buffer, start, end)
+        answer: Any = decode_response(ApiKey.FETCH, version, buffer, body, end)
         line = answer.responses[0].partitions[0]
         if line.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and self.position < self._promises.start_max(self.index):
             self.tell(f"{self.name} does not find {self.index}:{self.position}")

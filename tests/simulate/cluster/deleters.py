@@ -12,7 +12,7 @@ from brokers.engine.protocol.headers import decode_response_header
 from tests.simulate.cluster.broker import Surroundings
 from tests.simulate.cluster.clients import Client
 from tests.simulate.cluster.promises import Promises
-from tests.simulate.cluster.records import DELETE_RECORDS_VERSION, delete_records_frame
+from tests.simulate.cluster.records import DELETE_RECORDS_VERSION, ORDERS, Topic, delete_records_frame
 
 # How long the leader may wait for its followers.
 FOLLOWERS_MS_MAX: Final = 600
@@ -23,24 +23,31 @@ RECORDS_MAX: Final = 30
 class Deleter(Client):
     """Asks again until it is told that everything below its offset is gone."""
 
-    def __init__(self, index: int, around: Surroundings, promises: Promises, tell: Callable[[str], object]) -> None:
-        super().__init__(f"d{index}", index, around, tell)
+    def __init__(
+        self,
+        index: int,
+        around: Surroundings,
+        promises: Promises,
+        tell: Callable[[str], object],
+        topic: Topic = ORDERS,
+    ) -> None:
+        super().__init__(f"d{index}", index, around, tell, topic)
+        self.offset = 0
         self._promises = promises
-        self._offset = 0
 
     def delete(self, dice: random.Random) -> None:
         if self.is_busy:
             return
         end = self._promises.end(self.index)
-        self._offset = min(end, self._offset + dice.randint(0, RECORDS_MAX))
-        self._promises.given_up(self.index, self._offset)
+        self.offset = min(end, self.offset + dice.randint(0, RECORDS_MAX))
+        self._promises.given_up(self.index, self.offset)
         self.ask()
 
     def sent(self) -> None:
         """The answer is what counts."""
 
     def frame(self, correlation_id: int) -> bytes:
-        return delete_records_frame(correlation_id, self.index, self._offset, FOLLOWERS_MS_MAX)
+        return delete_records_frame(correlation_id, self.topic.name, self.index, self.offset, FOLLOWERS_MS_MAX)
 
     def answered(self, buffer: memoryview, start: int, end: int) -> None:
         _, body = decode_response_header(ApiKey.DELETE_RECORDS, DELETE_RECORDS_VERSION, buffer, start, end)
@@ -51,4 +58,5 @@ class Deleter(Client):
             return
         self.done()
         self.tell(f"{self.name} is told that {self.index} starts at {line.low_watermark}")
-        self._promises.gone(self.index, line.low_watermark, self.name)
+        if self.is_known:
+            self._promises.gone(self.index, line.low_watermark, self.name)

@@ -68,7 +68,13 @@ class Faults:
     def _may_lose(self) -> Host | None:
         """Somebody whose every record others are in sync with, and nobody is in trouble."""
         run = self._run
-        if self._is_lossy() or run.network.cut or run.ensemble.is_down or not run.all_registered():
+        if (
+            not run.power_may_be_cut
+            or self._is_lossy()
+            or run.network.cut
+            or run.ensemble.is_down
+            or not run.all_registered()
+        ):
             return None
         if any(host.process is not None and host.process.is_leaving for host in run.hosts.values()):
             return None

@@ -7,10 +7,12 @@ from typing import Any, Final
 
 import pytest
 
+from brokers.engine.cluster import isr_writes
 from brokers.engine.handlers import produce
 from brokers.engine.partitions import follower_session
 from brokers.engine.partitions.leadership import Leadership
 from brokers.engine.partitions.partition import NO_EPOCH, Partition
+from brokers.engine.partitions.table import PartitionTable
 from brokers.engine.replication.fetch_plan import Followed
 from brokers.engine.replication.kept_starts import KeptStarts
 
@@ -61,6 +63,24 @@ def tell_starts_early(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Followed, "wanted", told)
 
 
+def keep_log_of_the_name(patch: pytest.MonkeyPatch) -> None:
+    """Who finds a log under the name of a topic takes it for the topic's, whatever id it has."""
+    hold = PartitionTable._hold
+
+    def held(table: PartitionTable, topic: str, index: int, topic_id: bytes, *rest: Any) -> Partition:
+        found = table.get(topic, index)
+        if found is not None:
+            found.topic_id = topic_id
+        return hold(table, topic, index, topic_id, *rest)
+
+    patch.setattr(PartitionTable, "_hold", held)
+
+
+def write_by_versions_alone(patch: pytest.MonkeyPatch) -> None:
+    """A leader writes its ISR over the state of whatever topic has its name and its version by now."""
+    patch.setattr(isr_writes, "operations_of", lambda writes: [one for write in writes for one in write.operations()])
+
+
 PLANTED: Final[Mapping[str, Plant]] = {
     plant.__name__: plant
     for plant in (
@@ -70,5 +90,7 @@ PLANTED: Final[Mapping[str, Plant]] = {
         ignore_leader_epoch,
         act_on_stale_isr,
         tell_starts_early,
+        keep_log_of_the_name,
+        write_by_versions_alone,
     )
 }

@@ -15,7 +15,18 @@ from brokers.engine.records import batch as layout
 from brokers.engine.records.builder import Record, build_batch
 
 TOPIC = "orders"
-PRODUCE_VERSION, FETCH_VERSION, DELETE_RECORDS_VERSION = 9, 12, 2
+# Version 13 asks for a topic by its id.
+PRODUCE_VERSION, FETCH_VERSION, FETCH_BY_ID_VERSION, DELETE_RECORDS_VERSION = 9, 12, 13, 2
+
+
+class Topic(NamedTuple):
+    """Of all that ever have this name the one with this id; without an id there is only one."""
+
+    name: str
+    id: bytes | None = None
+
+
+ORDERS = Topic(TOPIC)
 
 
 class Held(NamedTuple):
@@ -64,25 +75,31 @@ def crc_of(batch: bytes) -> int:
     return parse(batch)[0].crc
 
 
-def produce_frame(correlation_id: int, index: int, records: bytes, acks: int, timeout_ms: int) -> bytes:
+def produce_frame(correlation_id: int, topic: str, index: int, records: bytes, acks: int, timeout_ms: int) -> bytes:
     data = [PartitionProduceData(index=index, records=records)]
-    request = ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=[TopicProduceData(TOPIC, data)])
+    request = ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=[TopicProduceData(topic, data)])
     body = encode_request(ApiKey.PRODUCE, PRODUCE_VERSION, request)
     return encode_request_frame(ApiKey.PRODUCE, PRODUCE_VERSION, correlation_id, "producer", body)
 
 
-def fetch_frame(correlation_id: int, index: int, offset: int, leader_epoch: int) -> bytes:
+def fetch_frame(correlation_id: int, topic: Topic, index: int, offset: int, leader_epoch: int) -> bytes:
     wanted = FetchPartition(
         partition=index, fetch_offset=offset, current_leader_epoch=leader_epoch, partition_max_bytes=1 << 20
     )
-    topic = FetchTopic(topic=TOPIC, partitions=[wanted])
-    request = FetchRequest(replica_id=-1, max_wait_ms=0, min_bytes=1, max_bytes=1 << 20, topics=[topic])
-    body = encode_request(ApiKey.FETCH, FETCH_VERSION, request)
-    return encode_request_frame(ApiKey.FETCH, FETCH_VERSION, correlation_id, "consumer", body)
+    version = fetch_version(topic)
+    of_topic = FetchTopic(topic=topic.name) if topic.id is None else FetchTopic(topic_id=topic.id)
+    of_topic.partitions = [wanted]
+    request = FetchRequest(replica_id=-1, max_wait_ms=0, min_bytes=1, max_bytes=1 << 20, topics=[of_topic])
+    body = encode_request(ApiKey.FETCH, version, request)
+    return encode_request_frame(ApiKey.FETCH, version, correlation_id, "consumer", body)
 
 
-def delete_records_frame(correlation_id: int, index: int, offset: int, timeout_ms: int) -> bytes:
-    topic = DeleteRecordsTopic(name=TOPIC, partitions=[DeleteRecordsPartition(partition_index=index, offset=offset)])
-    request = DeleteRecordsRequest(topics=[topic], timeout_ms=timeout_ms)
+def fetch_version(topic: Topic) -> int:
+    return FETCH_VERSION if topic.id is None else FETCH_BY_ID_VERSION
+
+
+def delete_records_frame(correlation_id: int, topic: str, index: int, offset: int, timeout_ms: int) -> bytes:
+    wanted = DeleteRecordsPartition(partition_index=index, offset=offset)
+    request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=topic, partitions=[wanted])], timeout_ms=timeout_ms)
     body = encode_request(ApiKey.DELETE_RECORDS, DELETE_RECORDS_VERSION, request)
     return encode_request_frame(ApiKey.DELETE_RECORDS, DELETE_RECORDS_VERSION, correlation_id, "deleter", body)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from brokers.contract.documents import PartitionStateDocument
 from tests.simulate.cluster import faults
 from tests.simulate.cluster.checkers import Checkers
 from tests.simulate.cluster.clients import Consumer, Producer
+from tests.simulate.cluster.clock import US_PER_MS
+from tests.simulate.cluster.comings import SHARE, Comings
 from tests.simulate.cluster.deleters import Deleter
-from tests.simulate.cluster.promises import Promises
+from tests.simulate.cluster.promises import BrokenPromise, Promises
 from tests.simulate.cluster.records import TOPIC
 from tests.simulate.cluster.stage import BOOT_MS_MAX, Stage
 
@@ -28,6 +31,13 @@ DELETERS_SHARES: Final = (0.0, 0.0, 0.02)
 # How much each replica keeps of a log, -1 for all: five segments, or so little that nothing is left of what a broker
 # has that was away.
 RETENTION_BYTES: Final = (-1, -1, -1, -1, 7_500, 2_000)
+# How often a tenant's topics come and go as well.
+COMINGS_SHARE: Final = 1 / 3
+# In so much time of a cluster in which nobody asks for anything no more is written than this: into ZooKeeper, and
+# operations on a disk. A flush of everything and its checkpoints are part of it.
+QUIET_MS: Final = 4_000
+QUIET_TRANSACTIONS_MAX: Final = 4
+QUIET_OPERATIONS_MAX: Final = 120
 
 
 class ClusterRun(Stage):
@@ -39,6 +49,10 @@ class ClusterRun(Stage):
         super().__init__(seed)
         self.promises = Promises(PARTITIONS)
         self.checkers = Checkers(self.promises, self.ensemble, self.disks, PARTITIONS)
+        dice = random.Random(f"topics of {seed}")
+        self.comings = Comings(dice, self.around, self.tell) if dice.random() < COMINGS_SHARE else None
+        self.power_may_be_cut = self.comings is None or not self.comings.may_be_alone
+        self.ensemble.tree.on_write = self._on_write
         self.faults = faults.Faults(self)
         self.open()
         try:
@@ -65,14 +79,18 @@ class ClusterRun(Stage):
         self.promises.is_kept = retention_bytes < 0
         config = {"min.insync.replicas": str(dice.choice(MIN_INSYNC)), "segment.bytes": "1500"}
         self.create(TOPIC, assignment, config | {"retention.bytes": str(retention_bytes)})
-        self.until(lambda: len(self.states()) == PARTITIONS, BOOT_MS_MAX, "the topic is led")
+        self.until(lambda: len(self._states()) == PARTITIONS, BOOT_MS_MAX, "the topic is led")
+        if self.comings is not None:
+            self.comings.open(ids)
 
     # -- steps ---------------------------------------------------------------------------------------------------------
 
     def step(self) -> None:
         dice = self.dice
         self.steps += 1
-        if dice.random() < CLIENTS_SHARE:
+        if self.comings is not None and self.comings.dice.random() < SHARE:
+            self.comings.step()
+        elif dice.random() < CLIENTS_SHARE:
             die = dice.random()
             if die < PRODUCERS_SHARE:
                 dice.choice(self.producers).produce(dice)
@@ -85,7 +103,16 @@ class ClusterRun(Stage):
         self.go_on()
 
     def look(self) -> None:
-        self.checkers.look(self.hosts)
+        if self.comings is None:
+            self.checkers.look(self.hosts)
+        else:
+            self.comings.check()
+            self.checkers.look(self.hosts, [life.checkers for life in self.comings.lives.values()])
+
+    def _on_write(self, path: str, data: bytes | None, session: int) -> None:
+        self.checkers.on_write(path, data, session)
+        if self.comings is not None:
+            self.comings.on_write(path, data, session)
 
     def check(self) -> None:
         """Nothing that the steps do not check."""
@@ -94,8 +121,27 @@ class ClusterRun(Stage):
         """Everything is mended and everybody comes back: then all is in order again, in bounded time."""
         self.tell("** everything is mended")
         self.faults.heal()
+        if self.comings is not None:
+            self.comings.close()
         self.settle(self._unsettled)
         self.checkers.equal_logs(self.hosts)
+        if self.comings is not None:
+            for life in self.comings.lives.values():
+                life.checkers.equal_logs(self.hosts)
+            self._stay_quiet()
+
+    def _stay_quiet(self) -> None:
+        """Nobody writes the same thing for ever."""
+        disks = {host.id: host.disk for host in self.hosts.values()}
+        transactions, operations = self.ensemble.tree.zxid, {id: len(disk.ops) for id, disk in disks.items()}
+        self.world.run_for(QUIET_MS * US_PER_MS)
+        self.look()
+        if unsettled := self._unsettled():
+            raise BrokenPromise(f"out of order with nobody about: {unsettled}")
+        transactions = self.ensemble.tree.zxid - transactions
+        done = {id: len(disk.ops) - operations[id] for id, disk in disks.items()}
+        if transactions > QUIET_TRANSACTIONS_MAX or max(done.values()) > QUIET_OPERATIONS_MAX:
+            raise BrokenPromise(f"{transactions} transactions and {done} operations on disks with nobody about")
 
     def _unsettled(self) -> str:
         if not self.all_registered():
@@ -103,11 +149,20 @@ class ClusterRun(Stage):
         for client in (*self.producers, *self.deleters):
             if client.is_busy:
                 return f"{client.name} is not answered"
-        told = (self.unsettled_partition(TOPIC, index, state) for index, state in self.states().items())
-        return next((reason for reason in told if reason), "")
+        told = (self.unsettled_partition(TOPIC, index, state) for index, state in self._states().items())
+        if reason := next((reason for reason in told if reason), ""):
+            return reason
+        return "" if self.comings is None else self._unsettled_lives(self.comings)
+
+    def _unsettled_lives(self, comings: Comings) -> str:
+        told = (self.unsettled_partition(name, index, state) for (name, index), state in comings.states().items())
+        return comings.unsettled() or next((reason for reason in told if reason), "")
 
     def some_topic(self) -> str:
-        return TOPIC
+        return TOPIC if self.comings is None else self.comings.dice.choice([TOPIC, *self.comings.lives])
 
-    def states(self) -> dict[int, PartitionStateDocument]:
+    def states(self) -> dict[Any, PartitionStateDocument]:
+        return self._states() if self.comings is None else {**self._states(), **self.comings.states()}
+
+    def _states(self) -> dict[int, PartitionStateDocument]:
         return self.states_of(TOPIC, PARTITIONS)

@@ -69,6 +69,9 @@ class Stage(ABC):
     # knows the leader's epochs (KIP-279), and what it lets go is not the last word about anything.
     compacted: Collection[str] = ()
 
+    # Without it some machine may hold the only copy of something.
+    power_may_be_cut = True
+
     # A run writes some kilobytes, and its logs are to have several segments all the same.
     segments_are_small = False
 

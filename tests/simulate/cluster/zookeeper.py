@@ -93,6 +93,10 @@ class Ensemble:
         """As the server knows it."""
         return next((id for id, known in self._clients.items() if known is client), NO_SESSION)
 
+    def write(self, operations: Sequence[Operation]) -> None:
+        """By somebody who is no broker."""
+        self._commit(operations, NO_SESSION)
+
     def stop(self) -> None:
         self.is_down = True
         for session_id, connection in tuple(self._connections.items()):
