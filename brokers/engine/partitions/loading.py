@@ -10,8 +10,9 @@ from brokers.engine.partitions.reports import RecoveryReport
 from brokers.engine.partitions.topic_config import TopicConfig
 from brokers.engine.storage import checkpoints
 from brokers.engine.storage.checkpoints import PartitionKey
-from brokers.engine.storage.directories import FoundPartition, LogRoot, write_topic_id
+from brokers.engine.storage.directories import NO_TOPIC_ID, FoundPartition, LogRoot, write_topic_id
 from brokers.engine.storage.files import OpenFiles, StorageFailed
+from brokers.engine.storage.flushing import NEVER_FLUSHED
 from brokers.engine.storage.log import NO_HOLE, Log
 from brokers.engine.storage.old_formats import OldFormat
 from brokers.engine.storage.recovery import create_log, load_log
@@ -109,6 +110,15 @@ class RootLoader:
 
     def _partition(self, found: FoundPartition, log: Log) -> Partition:
         return Partition(log, found.topic_id, self._config, self._storage_failed)
+
+
+def is_left_by_power_cut(partition: Partition) -> bool:
+    """Whether a log does not say whose it is because it was never flushed: what is in it may be of an earlier topic of
+    its name, deleted while this broker was away. From the first flush on the id is on the disk.
+    """
+    log = partition.log
+    is_unflushed = log.recovery_point == NEVER_FLUSHED and log.log_end_offset > log.log_start_offset
+    return partition.topic_id == NO_TOPIC_ID and is_unflushed and not partition.offline
 
 
 def adopt(partition: Partition, topic_id: bytes) -> None:

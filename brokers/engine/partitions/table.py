@@ -11,7 +11,7 @@ from pathlib import Path
 
 import structlog
 
-from brokers.engine.partitions.loading import adopt
+from brokers.engine.partitions.loading import adopt, is_left_by_power_cut
 from brokers.engine.partitions.logs import HeldLogs, NoUsableDirectory, StorageSettings
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.topic_config import TopicConfig
@@ -168,7 +168,9 @@ class PartitionTable(HeldLogs):
     ) -> Partition:
         """The partition as it is here, or made; offline if its disk is."""
         partition = self._partitions.get((topic, index))
-        if partition is not None and partition.topic_id not in (topic_id, NO_TOPIC_ID):
+        if partition is not None and (
+            partition.topic_id not in (topic_id, NO_TOPIC_ID) or is_left_by_power_cut(partition)
+        ):
             # Of one that was held here the id came from the cluster. Of another its file says so, and may be damaged.
             self.delete(topic, index, now_ms=now_ms, keep=not partition.replicas)
             partition = None

@@ -70,6 +70,26 @@ def test_a_log_that_does_not_say_whose_it_is_is_taken_over_and_says_so_from_then
         table.close()
 
 
+def test_a_log_that_a_power_cut_left_without_its_id_is_nobodys(tmp_path: Path) -> None:
+    """It may be of a topic that was deleted and made again meanwhile. What was flushed has its id on the disk."""
+    for flushed in (False, True):
+        root = tmp_path / str(flushed)
+        table = opened(root)
+        table.become_leader("t", 0, TOPIC_ID, 0, {}, now_ms=NOW_MS)
+        produce(table, "t", 0, times=3)
+        if flushed:
+            batch = table.plan_flush()
+            batch.run()
+            batch.finish()
+        crash(table)
+        (root / "t-0" / "partition.metadata").write_bytes(b"")
+
+        table = opened(root)
+        assert table.become_leader("t", 0, OTHER_ID, 1, {}, now_ms=NOW_MS).log_end_offset == (3 if flushed else 0)
+        assert len(list(root.glob("t-0.*-stray"))) == (0 if flushed else 1)
+        table.close()
+
+
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("before", ["batches", "messages"])
