@@ -93,6 +93,15 @@ class RootLoader:
         partition.high_watermark = min(max(checkpointed, log.log_start_offset), log.log_end_offset)
         return partition
 
+    def is_left_by_power_cut(self, key: PartitionKey, partition: Partition) -> bool:
+        """Whether a log does not say whose it is because it was never flushed: what is in it may be of an earlier topic
+        of its name, deleted while this broker was away. From its first flush on, its id is on the disk.
+        """
+        has_records = partition.log.log_end_offset > partition.log.log_start_offset
+        was_flushed = self._recovery_points.get(key, NEVER_FLUSHED) != NEVER_FLUSHED or self._root.clean
+        is_nameless = partition.topic_id == NO_TOPIC_ID and not partition.offline
+        return is_nameless and has_records and not was_flushed and self._root.was_ours
+
     def _refused(self, found: FoundPartition) -> Partition:
         """It is there, and every call on it answers KAFKA_STORAGE_ERROR; nothing is written in its directory."""
         log = create_log(
@@ -110,15 +119,6 @@ class RootLoader:
 
     def _partition(self, found: FoundPartition, log: Log) -> Partition:
         return Partition(log, found.topic_id, self._config, self._storage_failed)
-
-
-def is_left_by_power_cut(partition: Partition) -> bool:
-    """Whether a log does not say whose it is because it was never flushed: what is in it may be of an earlier topic of
-    its name, deleted while this broker was away. From the first flush on the id is on the disk.
-    """
-    log = partition.log
-    is_unflushed = log.recovery_point == NEVER_FLUSHED and log.log_end_offset > log.log_start_offset
-    return partition.topic_id == NO_TOPIC_ID and is_unflushed and not partition.offline
 
 
 def adopt(partition: Partition, topic_id: bytes) -> None:

@@ -71,6 +71,8 @@ class HeldLogs:
         # Partitions of whose deletion the checkpoint files may not know.
         self._outdated: set[tuple[str, int]] = set()
         self._closed: set[Partition] = set()
+        # Logs that a power cut left without a word of whose they are.
+        self._nobodys: set[tuple[str, int]] = set()
         # Called with each partition that follows and whose log retention let begin later: nobody else moves it.
         self.on_start_moved: Callable[[Partition], object] = _nobody
         # Roots whose file of recovery points still names logs in which holes were noted.
@@ -110,6 +112,8 @@ class HeldLogs:
         for key, partition in loader.load(report):
             self._outdated.discard(key)
             self._partitions[key] = partition
+            if loader.is_left_by_power_cut(key, partition):
+                self._nobodys.add(key)
             log = partition.log
             if log.hole_offset != NO_HOLE:
                 self._recovery_points.has_holes(key, log.log_end_offset)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import structlog
 
-from brokers.engine.partitions.loading import adopt, is_left_by_power_cut
+from brokers.engine.partitions.loading import adopt
 from brokers.engine.partitions.logs import HeldLogs, NoUsableDirectory, StorageSettings
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.topic_config import TopicConfig
@@ -122,7 +122,7 @@ class PartitionTable(HeldLogs):
         StorageFailed.
         """
         log = partition.log
-        if offset < partition.high_watermark and not unclean:
+        if max(offset, log.log_start_offset) < partition.high_watermark and not unclean:
             logger.error(
                 "committed_records_truncated",
                 topic=partition.topic,
@@ -168,17 +168,21 @@ class PartitionTable(HeldLogs):
     ) -> Partition:
         """The partition as it is here, or made; offline if its disk is."""
         partition = self._partitions.get((topic, index))
-        if partition is not None and (
-            partition.topic_id not in (topic_id, NO_TOPIC_ID) or is_left_by_power_cut(partition)
-        ):
+        is_nobodys, start_offset = (topic, index) in self._nobodys, 0
+        if partition is not None and (is_nobodys or partition.topic_id not in (topic_id, NO_TOPIC_ID)):
             # Of one that was held here the id came from the cluster. Of another its file says so, and may be damaged.
             self.delete(topic, index, now_ms=now_ms, keep=not partition.replicas)
+            if is_nobodys:
+                # If it was this topic's after all, what was deleted from it stays deleted.
+                start_offset = partition.log.log_start_offset
             partition = None
         view = self._config(config)
         if partition is None:
             lost = next(iter(self.offline_directories), None) if known else None
             if lost is None:
                 partition = self._create(topic, index, topic_id, view, now_ms)
+                if start_offset:
+                    self.restart_at(partition, start_offset, now_ms)
             else:
                 partition = self._stand_in(lost, topic, index, topic_id, view, now_ms)
         _configure(partition, view)
@@ -225,6 +229,7 @@ class PartitionTable(HeldLogs):
             return
         partition.resign()
         self._outdated.add((topic, index))
+        self._nobodys.discard((topic, index))
         self._recovery_points.forget((topic, index))
         root = self._root_of(partition)
         for segment in partition.log.segments:

@@ -45,6 +45,8 @@ class LogRoot:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.clean = False
+        # Whether a broker of this kind had it before, which always wrote down of which topics its logs are.
+        self.was_ours = False
         self.partitions = 0
         self._lock_fd = -1
 
@@ -81,6 +83,7 @@ class LogRoot:
             content = f"version=0\nbroker.id={broker_id}\ncluster.id={cluster_id}\n"
             write_atomically(file, content.encode(), self.path)
             return
+        self.was_ours = not text.startswith("#")  # as Apache Kafka's begins
         known = dict(line.split("=", 1) for line in text.splitlines() if "=" in line and not line.startswith("#"))
         if known.get("broker.id") != str(broker_id) or known.get("cluster.id") != cluster_id:
             raise DirectoryRefused(

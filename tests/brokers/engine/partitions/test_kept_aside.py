@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from brokers.engine.partitions.deletion import delete_before
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
 from brokers.engine.records import verdicts
 from brokers.engine.records.builder import Record, build_batch
 from brokers.engine.records.message_set import encode_message
-from brokers.engine.storage.directories import NO_TOPIC_ID
+from brokers.engine.storage.directories import META_FILE, NO_TOPIC_ID
 from tests.brokers.engine.inspect.sample import run as inspect
-from tests.brokers.engine.partitions.test_start_offsets import crash
+from tests.brokers.engine.partitions.test_start_offsets import crash, keep_starts
 from tests.brokers.engine.partitions.test_table import NOW_MS, opened, produce
 
 TOPIC_ID, OTHER_ID = b"0123456789abcdef", b"0123456789abcdeg"
@@ -25,6 +26,12 @@ def produced(root: Path, topic: str = "t") -> bytes:
     produce(table, topic, 0, times=3)
     table.close()
     return (root / f"{topic}-0" / f"{0:020d}.log").read_bytes()
+
+
+def flush(table: PartitionTable) -> None:
+    batch = table.plan_flush()
+    batch.run()
+    batch.finish()
 
 
 def test_a_log_found_with_another_topic_id_is_set_aside_and_never_removed(tmp_path: Path) -> None:
@@ -78,9 +85,7 @@ def test_a_log_that_a_power_cut_left_without_its_id_is_nobodys(tmp_path: Path) -
         table.become_leader("t", 0, TOPIC_ID, 0, {}, now_ms=NOW_MS)
         produce(table, "t", 0, times=3)
         if flushed:
-            batch = table.plan_flush()
-            batch.run()
-            batch.finish()
+            flush(table)
         crash(table)
         (root / "t-0" / "partition.metadata").write_bytes(b"")
 
@@ -88,6 +93,39 @@ def test_a_log_that_a_power_cut_left_without_its_id_is_nobodys(tmp_path: Path) -
         assert table.become_leader("t", 0, OTHER_ID, 1, {}, now_ms=NOW_MS).log_end_offset == (3 if flushed else 0)
         assert len(list(root.glob("t-0.*-stray"))) == (0 if flushed else 1)
         table.close()
+
+
+def test_a_log_that_nobody_knows_begins_anew_where_it_began(tmp_path: Path) -> None:
+    """LOG-46: if it was the same topic's, what was deleted from it stays deleted."""
+    table = opened(tmp_path)
+    partition = table.become_leader("t", 0, TOPIC_ID, 0, {}, now_ms=NOW_MS)
+    produce(table, "t", 0, times=3)
+    assert delete_before(partition, 2).low_watermark == 2
+    keep_starts(table)
+    crash(table)
+    (tmp_path / "t-0" / "partition.metadata").unlink()
+
+    table = opened(tmp_path)
+    found = table.become_leader("t", 0, TOPIC_ID, 1, {}, now_ms=NOW_MS)
+    assert (found.log_start_offset, found.log_end_offset) == (2, 2)
+    table.close()
+    table = opened(tmp_path)
+    assert table.become_leader("t", 0, TOPIC_ID, 2, {}, now_ms=NOW_MS).log_start_offset == 2
+    table.close()
+
+
+def test_a_directory_from_before_there_were_ids_is_taken_over_though_nothing_of_it_was_flushed(tmp_path: Path) -> None:
+    table = opened(tmp_path)
+    table.become_leader("t", 0, TOPIC_ID, 0, {}, now_ms=NOW_MS)
+    produce(table, "t", 0, times=3)
+    crash(table)
+    (tmp_path / "t-0" / "partition.metadata").unlink()
+    meta = tmp_path / META_FILE
+    meta.write_text("#\n#Sun Nov 01 10:00:00 UTC 2020\n" + meta.read_text())
+
+    table = opened(tmp_path)
+    assert table.become_leader("t", 0, OTHER_ID, 1, {}, now_ms=NOW_MS).log_end_offset == 3
+    table.close()
 
 
 @pytest.mark.parametrize("magic", [0, 1])
