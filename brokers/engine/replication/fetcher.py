@@ -309,8 +309,9 @@ class Fetcher:
             if overtook and last - first >= _BASE_OFFSET.size:
                 (base_offset,) = _BASE_OFFSET.unpack_from(buffer, first)
                 if base_offset < partition.log.log_end_offset:
-                    self.plan.moved(followed)  # asked for before the answer that brought the same
-                    return
+                    # Asked for before the answer that brought the same; where the leader stands is not said again.
+                    self.plan.moved(followed)
+                    last = first
             start_before, end_before = partition.log.log_start_offset, partition.log.log_end_offset
             count = partition.append_fetched(buffer[first:last], high_watermark, start_offset, now_ms)
         except LeftBehind:

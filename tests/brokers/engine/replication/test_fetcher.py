@@ -104,6 +104,17 @@ def test_records_answered_twice_because_a_request_was_overtaken_are_appended_onc
     assert link.asked() == [(0, 5, 3, 5)]
 
 
+def test_where_the_leader_stands_counts_also_beside_records_that_are_there_already(world: SteppedWorld) -> None:
+    """REP-8: the leader takes it for told, and says it again only when it is another."""
+    partition = world.follow(0)
+    link = world.come_up(SESSION)
+    world.follow(1)
+    world.pass_ms(0)
+    link.answer(fetched(line(0, batches(0, 3), high_watermark=0), session_id=SESSION))
+    link.answer(fetched(line(0, batches(0, 3), high_watermark=3, start_offset=1), session_id=SESSION))
+    assert (partition.log_end_offset, partition.high_watermark, partition.log_start_offset) == (3, 3, 1)
+
+
 def test_a_log_that_left_the_leaders_is_cut_where_they_parted(world: SteppedWorld) -> None:
     """REP-15."""
     partition = world.follow(leader_epoch=7)
