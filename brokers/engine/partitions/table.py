@@ -64,7 +64,7 @@ class PartitionTable(HeldLogs):
 
         Raises StorageFailed when the disk of the (new) partition fails, NoUsableDirectory.
         """
-        partition = self._hold(topic, index, topic_id, config, now_ms, known)
+        partition = self._hold(topic, index, topic_id, config, now_ms, known, was_led=leader_epoch > 0)
         if partition.offline:
             return partition
         me = self.settings.broker_id
@@ -164,15 +164,25 @@ class PartitionTable(HeldLogs):
         self.remove_later(partition, gone, now_ms)
 
     def _hold(
-        self, topic: str, index: int, topic_id: bytes, config: Mapping[str, str], now_ms: int, known: bool
+        self,
+        topic: str,
+        index: int,
+        topic_id: bytes,
+        config: Mapping[str, str],
+        now_ms: int,
+        known: bool,
+        *,
+        was_led: bool = False,
     ) -> Partition:
-        """The partition as it is here, or made; offline if its disk is."""
+        """The partition as it is here, or made; offline if its disk is. `was_led`: by somebody in an earlier epoch, so
+        that the topic may be as old as a log that nobody knows.
+        """
         partition = self._partitions.get((topic, index))
         is_nobodys, start_offset = (topic, index) in self._nobodys, 0
         if partition is not None and (is_nobodys or partition.topic_id not in (topic_id, NO_TOPIC_ID)):
             # Of one that was held here the id came from the cluster. Of another its file says so, and may be damaged.
             self.delete(topic, index, now_ms=now_ms, keep=not partition.replicas)
-            if is_nobodys:
+            if is_nobodys and was_led:
                 # If it was this topic's after all, what was deleted from it stays deleted.
                 start_offset = partition.log.log_start_offset
             partition = None

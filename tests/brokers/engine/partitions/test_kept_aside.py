@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -105,12 +106,19 @@ def test_a_log_that_nobody_knows_begins_anew_where_it_began(tmp_path: Path) -> N
     crash(table)
     (tmp_path / "t-0" / "partition.metadata").unlink()
 
+    younger = tmp_path.with_name("younger")
+    shutil.copytree(tmp_path, younger)
+
     table = opened(tmp_path)
     found = table.become_leader("t", 0, TOPIC_ID, 1, {}, now_ms=NOW_MS)
     assert (found.log_start_offset, found.log_end_offset) == (2, 2)
     table.close()
     table = opened(tmp_path)
     assert table.become_leader("t", 0, TOPIC_ID, 2, {}, now_ms=NOW_MS).log_start_offset == 2
+    table.close()
+
+    table = opened(younger)
+    assert table.become_leader("t", 0, OTHER_ID, 0, {}, now_ms=NOW_MS).log_start_offset == 0, "it has had one epoch"
     table.close()
 
 

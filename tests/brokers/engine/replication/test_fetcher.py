@@ -83,38 +83,6 @@ def test_a_session_that_the_leader_forgot_is_opened_again(world: SteppedWorld) -
     assert (again.request.session_id, again.request.session_epoch) == (SESSION + 1, 1)
 
 
-def test_a_partition_followed_while_a_request_waits_overtakes_it(world: SteppedWorld) -> None:
-    world.follow(0)
-    link = world.come_up(SESSION)
-    world.follow(1)
-    assert len(link.sent) == 1
-    world.pass_ms(0)
-    assert [line.partition for topic in link.sent[1][3].topics for line in topic.partitions] == [1]
-
-
-def test_records_answered_twice_because_a_request_was_overtaken_are_appended_once(world: SteppedWorld) -> None:
-    partition = world.follow(0)
-    link = world.come_up(SESSION)
-    world.follow(1)
-    world.pass_ms(0)
-    link.answer(fetched(line(0, batches(0, 3)), session_id=SESSION))
-    link.answer(fetched(line(0, batches(0, 3)), session_id=SESSION))
-    assert partition.log_end_offset == 3
-    assert world.error_of(0) == ""
-    assert link.asked() == [(0, 5, 3, 5)]
-
-
-def test_where_the_leader_stands_counts_also_beside_records_that_are_there_already(world: SteppedWorld) -> None:
-    """REP-8: the leader takes it for told, and says it again only when it is another."""
-    partition = world.follow(0)
-    link = world.come_up(SESSION)
-    world.follow(1)
-    world.pass_ms(0)
-    link.answer(fetched(line(0, batches(0, 3), high_watermark=0), session_id=SESSION))
-    link.answer(fetched(line(0, batches(0, 3), high_watermark=3, start_offset=1), session_id=SESSION))
-    assert (partition.log_end_offset, partition.high_watermark, partition.log_start_offset) == (3, 3, 1)
-
-
 def test_a_log_that_left_the_leaders_is_cut_where_they_parted(world: SteppedWorld) -> None:
     """REP-15."""
     partition = world.follow(leader_epoch=7)
