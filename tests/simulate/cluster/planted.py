@@ -67,11 +67,11 @@ def keep_log_of_the_name(patch: pytest.MonkeyPatch) -> None:
     """Who finds a log under the name of a topic takes it for the topic's, whatever id it has."""
     hold = PartitionTable._hold
 
-    def held(table: PartitionTable, topic: str, index: int, topic_id: bytes, *rest: Any) -> Partition:
+    def held(table: PartitionTable, topic: str, index: int, topic_id: bytes, *rest: Any, **more: Any) -> Partition:
         found = table.get(topic, index)
         if found is not None:
             found.topic_id = topic_id
-        return hold(table, topic, index, topic_id, *rest)
+        return hold(table, topic, index, topic_id, *rest, **more)
 
     patch.setattr(PartitionTable, "_hold", held)
 
