@@ -70,6 +70,7 @@ class HeldLogs:
         self.set_aside: list[tuple[str, int, str]] = []
         # Partitions of whose deletion the checkpoint files may not know.
         self._outdated: set[tuple[str, int]] = set()
+        # By a stop, while the ports still answer.
         self._closed: set[Partition] = set()
         # Logs that a power cut left without a word of whose they are.
         self._nobodys: set[tuple[str, int]] = set()

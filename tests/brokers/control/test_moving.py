@@ -321,16 +321,22 @@ def test_a_broker_is_added_with_a_number_and_ports_of_its_own(cluster: Cluster, 
     assert members.add_broker(acting=acting, cluster=cluster, host=host).number == 6
 
 
-def test_what_was_made_on_a_broker_before_its_registration_ended_is_moved_off_it_as_well(
-    cluster: Cluster, door: FakeCluster, acting: Actor
-) -> None:
-    """After the last look for such things, a topic of the cluster's own was given replicas on it: it was killed."""
+def removed_until_it_stops(cluster: Cluster, door: FakeCluster, acting: Actor) -> Rebalance:
+    """The removal of broker 3, behind its last look for what the broker holds."""
     row = rebalances.plan_drain(acting=acting, broker=broker(cluster, 3), removes=True)
     rebalances.start(acting=acting, rebalance=row)
     while Rebalance.objects.get(pk=row.pk).step not in (RebalanceStep.STOPPING, RebalanceStep.RELEASING):
         work.look()
         brokers_confirm()
         door.catch_up()
+    return row
+
+
+def test_what_was_made_on_a_broker_before_its_registration_ended_is_moved_off_it_as_well(
+    cluster: Cluster, door: FakeCluster, acting: Actor
+) -> None:
+    """After the last look for such things, a topic of the cluster's own was given replicas on it: it was killed."""
+    row = removed_until_it_stops(cluster, door, acting)
     door.add("__consumer_offsets", (3, 1), (1, 2), (2, 3), (1, 3))
 
     carry_out(door, row)
@@ -344,12 +350,7 @@ def test_what_was_made_on_a_broker_before_its_registration_ended_is_moved_off_it
 def test_what_has_no_other_place_is_named_by_a_removal_that_waits_for_it(
     cluster: Cluster, door: FakeCluster, acting: Actor
 ) -> None:
-    row = rebalances.plan_drain(acting=acting, broker=broker(cluster, 3), removes=True)
-    rebalances.start(acting=acting, rebalance=row)
-    while Rebalance.objects.get(pk=row.pk).step not in (RebalanceStep.STOPPING, RebalanceStep.RELEASING):
-        work.look()
-        brokers_confirm()
-        door.catch_up()
+    row = removed_until_it_stops(cluster, door, acting)
     door.add("__consumer_offsets", (3, 1, 2, 4))
 
     with pytest.raises(AssertionError, match="not done: running releasing"):

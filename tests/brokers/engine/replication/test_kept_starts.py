@@ -26,11 +26,17 @@ def told(link: HandLink) -> list[int]:
     return [line.log_start_offset for topic in link.sent[-1][3].topics for line in topic.partitions]
 
 
-def test_the_leader_hears_of_a_start_when_it_is_on_disk(world: SteppedWorld) -> None:
-    partition = world.follow()
+def told_to_begin_at(world: SteppedWorld, start_offset: int) -> HandLink:
+    """Of six records in two batches the leader has given up those below."""
     link = world.come_up(SESSION)
     link.answer(fetched(line(records=batches(0, 3, 3), high_watermark=6), session_id=SESSION))
-    link.answer(fetched(line(high_watermark=6, start_offset=4), session_id=SESSION))
+    link.answer(fetched(line(high_watermark=6, start_offset=start_offset), session_id=SESSION))
+    return link
+
+
+def test_the_leader_hears_of_a_start_when_it_is_on_disk(world: SteppedWorld) -> None:
+    partition = world.follow()
+    link = told_to_begin_at(world, 4)
     assert (partition.log_start_offset, told(link)) == (4, [0])
 
     world.starts_are_kept()
@@ -41,9 +47,7 @@ def test_the_leader_hears_of_a_start_when_it_is_on_disk(world: SteppedWorld) -> 
 
 def test_a_start_that_moves_while_another_is_written_is_written_next(world: SteppedWorld) -> None:
     world.follow()
-    link = world.come_up(SESSION)
-    link.answer(fetched(line(records=batches(0, 3, 3), high_watermark=6), session_id=SESSION))
-    link.answer(fetched(line(high_watermark=6, start_offset=2), session_id=SESSION))
+    link = told_to_begin_at(world, 2)
     (first,) = world.starts_to_keep or ()
     link.answer(fetched(line(high_watermark=6, start_offset=5), session_id=SESSION))
     world.starts_to_keep = []
@@ -56,9 +60,7 @@ def test_a_start_that_moves_while_another_is_written_is_written_next(world: Step
 
 def test_what_was_still_being_written_when_another_leader_came_is_told_to_that_one(world: SteppedWorld) -> None:
     world.follow()
-    link = world.come_up(SESSION)
-    link.answer(fetched(line(records=batches(0, 3, 3), high_watermark=6), session_id=SESSION))
-    link.answer(fetched(line(high_watermark=6, start_offset=4), session_id=SESSION))
+    link = told_to_begin_at(world, 4)
     world.follow(leader_epoch=6)
     world.pass_ms(0)
     assert told(link) == [0]
@@ -101,9 +103,7 @@ def test_the_leader_hears_of_what_retention_took_here_although_nothing_is_writte
 def test_nothing_is_kept_of_a_log_that_was_deleted_meanwhile(world: SteppedWorld) -> None:
     """Its start is in no file any more, and would be written for ever."""
     world.follow()
-    link = world.come_up(SESSION)
-    link.answer(fetched(line(records=batches(0, 3, 3), high_watermark=6), session_id=SESSION))
-    link.answer(fetched(line(high_watermark=6, start_offset=4), session_id=SESSION))
+    told_to_begin_at(world, 4)
     world.fetchers.unfollow("topic", 0)
     world.table.delete("topic", 0, now_ms=world.clock.now_ms())
 
@@ -114,9 +114,7 @@ def test_nothing_is_kept_of_a_log_that_was_deleted_meanwhile(world: SteppedWorld
 
 def test_who_comes_back_while_the_start_of_its_last_log_is_written_tells_its_own(world: SteppedWorld) -> None:
     world.follow()
-    link = world.come_up(SESSION)
-    link.answer(fetched(line(records=batches(0, 3, 3), high_watermark=6), session_id=SESSION))
-    link.answer(fetched(line(high_watermark=6, start_offset=4), session_id=SESSION))
+    link = told_to_begin_at(world, 4)
     world.fetchers.unfollow("topic", 0)
     world.table.delete("topic", 0, now_ms=world.clock.now_ms())
     world.follow(1)
