@@ -1,4 +1,6 @@
-"""Which tests one worker keeps when `make test` runs several: those that share something that is dear to start."""
+"""How `make test` runs: which tests one worker keeps, those that share something that is dear to start; and which may
+fail once, those of real processes on a machine that others use as well (decision 78).
+"""
 
 from __future__ import annotations
 
@@ -21,6 +23,8 @@ WITH_THE_PRODUCT = ("interop/test_clients",)
 WITHOUT_THE_PRODUCT = ("system/test_stop",)
 # Modules that share nothing and are long: each test goes where there is room.
 APART = ("test_cluster_seeds", "test_coordinator_seeds")
+# What only tests of real brokers and of the whole product ask for.
+PROCESSES = frozenset({"zookeeper_address", "zookeeper_server", "stack"})
 
 
 def unit_of(node_id: str) -> str:
@@ -50,8 +54,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> UnitSch
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The order of the units is the order of collection."""
+    if config.getoption("max_suite_reruns") is not None:
+        for item in items:
+            if not PROCESSES.isdisjoint(getattr(item, "fixturenames", ())):
+                item.add_marker(pytest.mark.flaky(reruns=1))
     if "PYTEST_XDIST_WORKER" in os.environ:
         places = {name: place for place, name in enumerate(ORDER)}
         items.sort(key=lambda item: (places.get(unit_of(item.nodeid), len(places)), item.path.stem == AFTER_OTHERS))
