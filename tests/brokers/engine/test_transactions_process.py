@@ -212,7 +212,7 @@ def test_offsets_are_committed_with_the_transaction_or_not_at_all(instance: Test
     position = TopicPartition(topic, 0)
 
     def committed() -> int | None:
-        """None: who was asked has given the group to its preferred coordinator meanwhile; the client does not ask again."""
+        """None: its coordinator has moved, and the client does not ask the next one by itself."""
         try:
             return int(group.committed([position], TIMEOUT_S)[0].offset)
         except KafkaException as refused:
