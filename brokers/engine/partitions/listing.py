@@ -41,8 +41,11 @@ def list_offsets(
     if code:
         return ListedOffset(code)
     limit = partition.limit(isolation)
-    if partition.high_watermark < partition.epoch_start_offset and timestamp == LATEST and isolation != LOG_END:
-        return ListedOffset(verdicts.OFFSET_NOT_AVAILABLE if version >= NOT_AVAILABLE_FROM else LEADER_NOT_AVAILABLE)
+    # The leader before this one may have told clients of more than is known here to be committed (LOG-28).
+    lags = partition.high_watermark < partition.epoch_start_offset and isolation != LOG_END
+    not_yet = ListedOffset(verdicts.OFFSET_NOT_AVAILABLE if version >= NOT_AVAILABLE_FROM else LEADER_NOT_AVAILABLE)
+    if lags and timestamp == LATEST:
+        return not_yet
     try:
         found = find(partition.log, timestamp, limit, partition.leader_epoch, wait)
     except NotCached as missing:
@@ -53,7 +56,7 @@ def list_offsets(
     except DamagedSegment as found_damage:
         return ListedOffset(damage.met(partition.log, found_damage, partition.log.log_start_offset))
     if found is None:
-        return ListedOffset(verdicts.NONE)
+        return not_yet if lags else ListedOffset(verdicts.NONE)
     return ListedOffset(
         verdicts.NONE, found.timestamp_ms, found.offset, found.leader_epoch if version >= EPOCH_FROM else -1
     )
