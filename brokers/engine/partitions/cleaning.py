@@ -207,9 +207,13 @@ class Cleaner:
         partition = work.partition
         return not partition.offline and self._table.get(partition.topic, partition.index) is partition
 
+    def is_wanted(self, work: Work) -> bool:
+        """False also once the topic is not compacted any more: from then on every record counts."""
+        return self.is_current(work) and work.partition.config.compaction is not None
+
     def swap_in(self, work: Work, cleaned: Cleaned, now_ms: int) -> bool:
         """Puts one group into the live log. False if it no longer fits, and the run is to be given up (CMP-30)."""
-        if not self.is_current(work):
+        if not self.is_wanted(work):
             return False
         try:
             gone = swap.swap_in(work.partition.log, cleaned)

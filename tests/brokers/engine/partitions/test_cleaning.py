@@ -252,6 +252,28 @@ def test_nothing_is_swapped_into_a_log_that_was_deleted(tmp_path: Path) -> None:
     table.close()
 
 
+def test_a_run_ends_with_the_policy_that_asked_for_it(tmp_path: Path) -> None:
+    """CMP-30: from then on the tenant wants every record kept, whatever a run had still to do."""
+    table = opened(tmp_path)
+    partition = _lead(table, "t")
+    _produce(partition, 60)
+    cleaner = Cleaner(table, CleanerSettings())
+    work = cleaner.plan(NOW_MS)
+    assert work is not None
+    group = _prepare(cleaner, work)[0]
+    assert isinstance(group, Cleaned)
+    table.update_config("t", {**COMPACT, "cleanup.policy": "delete"})
+    assert not cleaner.swap_in(work, group, NOW_MS)
+    cleaner.given_up(work)
+    assert [offset for offset, _ in read_all(partition.log)] == list(range(60))
+    table.update_config("t", COMPACT)
+    again = cleaner.plan(NOW_MS)
+    assert again is not None
+    _do(cleaner, again)
+    assert partition.log.size_bytes < 60_000
+    table.close()
+
+
 def test_replaced_files_are_unlinked_after_the_delay(tmp_path: Path) -> None:
     table = opened(tmp_path)
     partition = _lead(table, "t")
