@@ -89,11 +89,8 @@ def _holding(segments: Sequence[SegmentFacts], offset: int) -> int:
 
 
 def _overdue(dirty: Sequence[SegmentFacts], before_ms: int) -> bool:
-    for segment in dirty:
-        first = segment.first_timestamp_ms() if segment.size_bytes else -1
-        if first >= 0:
-            return first < before_ms
-    return False
+    """Whether any of them began before that: producers' times need not grow, and one may lie in the future."""
+    return any(segment.size_bytes and 0 <= segment.first_timestamp_ms() < before_ms for segment in dirty)
 
 
 def filthiest(found: Iterable[tuple[Key, Range, CompactionRules]]) -> tuple[Key, Range, CompactionRules] | None:

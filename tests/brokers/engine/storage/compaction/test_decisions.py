@@ -153,6 +153,14 @@ def test_a_lag_keeps_young_segments_out_and_a_greatest_lag_forces_old_ones() -> 
     assert measure(segments, forced, first_dirty=10, stable_offset=99, now_ms=62).eligible(forced)
 
 
+def test_one_time_in_the_future_does_not_put_off_what_is_overdue_behind_it() -> None:
+    """CMP-14: producers' clocks differ, and the lag is a promise for every record."""
+    segments = [_segment(0, first_ms=9_999), _segment(10, first_ms=-1), _segment(20, first_ms=11), _segment(30)]
+    forced = CompactionRules(dirty_ratio_min=1.0, lag_ms_max=50)
+    assert measure(segments, forced, first_dirty=0, stable_offset=99, now_ms=62).eligible(forced)
+    assert not measure(segments, forced, first_dirty=0, stable_offset=99, now_ms=61).eligible(forced)
+
+
 def test_the_greatest_dirty_share_wins() -> None:
     rules = CompactionRules()
     clean, half, most = (
