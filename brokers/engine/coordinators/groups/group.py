@@ -236,11 +236,12 @@ class Group:
         self.offered.clear()
         self.metadata_bytes = self.awaiting = 0
         for told in record.members:
+            assert record.protocol is not None, "a group with members has chosen a protocol"
             member = known.get(told.member_id)
             if member is None:
-                assert record.protocol is not None, "a group with members has chosen a protocol"
                 member = Member.restored(told, record.protocol)
-            member.assignment = told.assignment
+            else:
+                member.restore(told, record.protocol)
             self.add(member)
         self.generation = record.generation
         self.protocol_type = record.protocol_type or None

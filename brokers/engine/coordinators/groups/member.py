@@ -72,6 +72,17 @@ class Member:
             assignment=record.assignment,
         )
 
+    def restore(self, record: MemberRecord, protocol: str) -> None:
+        """Becomes what a later record says. Live it offers what is in there, and more besides; at load it knows what
+        an earlier record held, and of that nothing counts.
+        """
+        self.assignment = record.assignment
+        self.rebalance_timeout_ms = record.rebalance_timeout_ms
+        self.session_timeout_ms = record.session_timeout_ms
+        if (protocol, record.subscription) not in self.protocols:
+            self.protocols = ((protocol, record.subscription),)
+            self.metadata_bytes = metadata_bytes(self.protocols)
+
     def recorded(self, protocol: str, assignment: bytes) -> MemberRecord:
         return MemberRecord(
             self.member_id,

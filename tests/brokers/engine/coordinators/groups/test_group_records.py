@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from brokers.engine.coordinators.groups import expiry
 from brokers.engine.coordinators.groups.formats import group_key
 from brokers.engine.coordinators.groups.group import State
 from brokers.engine.coordinators.outcome import Outcome, StateRecord
 from brokers.engine.coordinators.ports import Stored
 from tests.brokers.engine.coordinators.groups.members import GROUP, SESSION_MS, Member, Shard, error, settle
+from tests.brokers.engine.coordinators.groups.test_subscriptions import subscription
 
 NOT_COORDINATOR, UNKNOWN, REBALANCING = 16, 25, 27
 
@@ -70,6 +72,38 @@ def test_whoever_waits_is_told_that_somebody_else_coordinates() -> None:
     shard.runtime.resign(0)
 
     assert (error(joining), error(syncing)) == (NOT_COORDINATOR, NOT_COORDINATOR)
+
+
+def test_a_group_whose_members_came_to_choose_another_protocol_is_loaded_with_that_one() -> None:
+    shard = Shard()
+    eager = ("range", subscription("orders"))
+    stays = Member(shard, protocols=(("cooperative-sticky", subscription("orders")), eager))
+    leaves = Member(shard, protocols=(eager,))
+    settle(stays, leaves)
+    leaves.leave()
+    settle(stays)
+    assert shard.group().protocol == "cooperative-sticky"
+    before = shard.machine.describe(GROUP).reply
+
+    shard.reload()
+
+    assert shard.machine.describe(GROUP).reply == before
+    assert stays.beat() == 0
+
+
+def test_what_members_read_by_their_last_record_counts_after_a_load() -> None:
+    shard = Shard()
+    member = Member(shard, protocols=(("range", subscription("orders")),))
+    settle(member)
+    member.protocols = (("range", subscription("orders", "payments")),)
+    member.more = {"session_timeout_ms": 2 * SESSION_MS}
+    settle(member)
+
+    shard.reload()
+
+    assert expiry.subscribed(shard.group()) == {"ins-aaaaaaaa.orders", "ins-aaaaaaaa.payments"}
+    shard.advance(SESSION_MS)
+    assert member.beat() == 0
 
 
 def test_an_empty_group_is_empty_after_a_load() -> None:
