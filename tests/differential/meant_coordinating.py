@@ -23,6 +23,7 @@ PENDING_IS_WANTED = (
 DECIDED = "the other end than the one that is decided is refused at once, not once every partition knows (TXN-10)"
 ANSWERED_AGAIN = "who asks again for the last epoch is told it again, as for every other epoch (TXN-6)"
 NOBODYS_EPOCH = "the epoch that fences was given to nobody: who names it guesses (TXN-6)"
+EPOCH_AHEAD = "an epoch ahead of the open transaction is for its coordinator to judge, which fences it (decision 73)"
 NO_PRODUCER = "a marker of no producer ends no transaction and is refused, with a code that says so"
 
 
@@ -95,6 +96,11 @@ def _refused_batch(answer: Any) -> Any:
     return answer
 
 
+def _fenced_batch(answer: Any) -> Any:
+    answer["responses"][0]["partition_responses"] = [{"error_code": 47, "base_offset": -1}]
+    return answer
+
+
 def _share_groups(answer: Any) -> Any:
     answer["coordinators"][0]["error_code"] = 42
     return answer
@@ -159,6 +165,7 @@ COORDINATING: tuple[Difference, ...] = (
     Difference("transaction_partitions", "v[45]: no transactions", ANSWERED, lambda _: {}),
     Difference("transaction_partitions", "v[45]: verify a transaction twice", EACH_VERIFIED, _verified_apart),
     Difference("transaction_produce", "*: no producer id", NOBODYS_TRANSACTION, _refused_batch),
+    Difference("transaction_produce", "*: the epoch ahead where*", EPOCH_AHEAD, _fenced_batch),
     Difference(
         "transaction_fetch",
         "*: 300 bytes from 6, committed",

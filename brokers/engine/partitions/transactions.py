@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # What entitles a batch to open a transaction here. A guard of `begin_verification` is greater than all of these.
 OPEN: Final = 0
-"""Nothing: the producer's transaction must be open already."""
+"""Nothing: the producer's transaction must be open already, in this epoch."""
 EXEMPT: Final = -1
 """Nobody asks the coordinator (`transaction.partition.verification.enable` is off)."""
 UNNAMED: Final = -2
@@ -35,7 +35,7 @@ def begin_verification(partition: Partition, producer_id: int, epoch: int, seque
     if partition.offline or not partition.is_leader:
         return NOT_LED
     producers = partition.log.producers
-    if producers.has_open_transaction(producer_id):
+    if producers.has_open_transaction(producer_id, epoch):
         return OPEN
     return producers.verifications.begin(producer_id, epoch, sequence, now_ms)
 
@@ -60,12 +60,12 @@ def append_transactional(partition: Partition, checked: CheckedBatch, now_ms: in
             log.log_start_offset,
             last_offset=known.last_offset,
         )
-    is_open = producers.has_open_transaction(producer_id)
+    is_open = producers.has_open_transaction(producer_id, epoch)
     verifications = producers.verifications
     if not is_open and guard != EXEMPT and not verifications.holds(producer_id, guard):
         return AppendResult(verdicts.INVALID_TXN_STATE, log_start_offset=log.log_start_offset)
     code = producers.check_epoch(producer_id, epoch)
-    if not code and verifications.overtakes(producer_id, sequence):
+    if not code and verifications.overtakes(producer_id, epoch, sequence):
         code = verdicts.OUT_OF_ORDER_SEQUENCE_NUMBER
     if not code:
         verdict = producers.check(producer_id, epoch, sequence, last_delta, True)
@@ -93,7 +93,7 @@ def append_state(partition: Partition, batch: bytearray, now_ms: int, guard: int
         return AppendResult(verdicts.RECORD_LIST_TOO_LARGE)
     if producer_id >= 0:
         producers = log.producers
-        is_open = producers.has_open_transaction(producer_id)
+        is_open = producers.has_open_transaction(producer_id, epoch)
         begins = attributes & layout.TRANSACTIONAL and not is_open
         if begins and guard != EXEMPT and not producers.verifications.holds(producer_id, guard):
             return AppendResult(verdicts.INVALID_TXN_STATE, log_start_offset=log.log_start_offset)

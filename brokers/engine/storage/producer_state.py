@@ -109,8 +109,14 @@ class ProducerState:
                 return cached
         return None
 
-    def has_open_transaction(self, producer_id: int) -> bool:
-        return self.transactions.first_offset_of(producer_id) >= 0
+    def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
+        """Whether a batch of this epoch goes on with one. A later epoch than that of what is open is nobody's before
+        its coordinator says so: taken over unasked, no marker of the open transaction would be accepted any more.
+        """
+        if self.transactions.first_offset_of(producer_id) < 0:
+            return False
+        entry = self.producers.get(producer_id)
+        return entry is None or epoch <= entry.epoch
 
     def coordinator_epoch_of(self, producer_id: int) -> int:
         """Of the last marker that ended a transaction of this producer; -1 if there is none."""

@@ -58,10 +58,10 @@ class Verifications:
         found = self._by_producer.get(producer_id)
         return found is not None and found.guard == guard
 
-    def overtakes(self, producer_id: int, sequence: int) -> bool:
-        """Whether a batch of an earlier sequence was seen that is not in the log yet."""
+    def overtakes(self, producer_id: int, epoch: int, sequence: int) -> bool:
+        """Whether a batch of an earlier sequence of the same epoch was seen that is not in the log yet."""
         found = self._by_producer.get(producer_id)
-        return found is not None and sequence > found.lowest_sequence
+        return found is not None and epoch == found.epoch and sequence > found.lowest_sequence
 
     def settle(self, producer_id: int) -> None:
         """A batch of one of the producer's transactions is in the log."""

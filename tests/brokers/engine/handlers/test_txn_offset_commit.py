@@ -18,7 +18,7 @@ from brokers.engine.protocol.messages.transactions import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from tests.brokers.engine.handlers.conftest import House
+from tests.brokers.engine.handlers.conftest import MINE, THEIRS, House
 from tests.brokers.engine.handlers.offsets_asking import GROUP, commit, coordinator_ready, fetch, offsets_of
 from tests.support.wire import WireClient
 
@@ -175,6 +175,32 @@ async def test_another_producers_id_is_not_taken(house: House, producer: Produce
     nobodys = await producer.send_offset(10, transactional_id="nobody")
 
     assert wrong == nobodys == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+
+async def test_nobody_takes_over_the_open_transaction_of_another_tenant_by_guessing_its_id(
+    house: House, producer: Producer
+) -> None:
+    await producer.add_offsets()
+    assert await producer.send_offset(10) == 0
+    await house.broker.create_topic(house.theirs, "orders", 1)
+    stranger = Producer(house.theirs, "theirs")
+    await stranger.begin()
+    groups = [f"g{number}" for number in range(100)]
+    internal = [f"{THEIRS}.{group}" for group in groups]
+    runtime = house.broker.broker.engine.groups
+    assert runtime is not None
+    (beside, *_) = [
+        group
+        for group, id in zip(groups, internal, strict=True)
+        if runtime.partition_of(id) == runtime.partition_of(f"{MINE}.{GROUP}")
+    ]
+
+    taken = await stranger.send_offset(1, group=beside, producer_id=producer.id, producer_epoch=32_767)
+
+    assert taken == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert await producer.send_offset(11) == 0
+    await producer.end(committed=True)
+    assert await settled(house) == 11
 
 
 async def test_members_are_looked_at_where_the_version_names_them(house: House, producer: Producer) -> None:

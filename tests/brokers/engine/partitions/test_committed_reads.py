@@ -278,7 +278,7 @@ def test_nobody_with_an_open_transaction_is_forgotten_for_room() -> None:
     assert len(state.producers) == PRODUCERS_MAX
     assert {1, 4, last} <= state.producers.keys()
     assert not {2, 3} & state.producers.keys()
-    assert state.has_open_transaction(1)
+    assert state.has_open_transaction(1, 0)
     state.expire(NOW_MS + PRODUCER_EXPIRATION_MS)
     assert list(state.producers) == [1]
 

@@ -53,6 +53,26 @@ def test_a_guard_is_worth_nothing_after_a_marker(partition: Partition) -> None:
     assert append(partition, of_transaction(7, 0), later).error_code == 0
 
 
+def test_an_epoch_ahead_of_an_open_transaction_must_be_verified_or_no_marker_could_end_it(partition: Partition) -> None:
+    write(partition, 7, 0)
+    ahead = of_transaction(7, 0, epoch=9)
+    assert append(partition, ahead, transactions.OPEN).error_code == verdicts.INVALID_TXN_STATE
+    state = build_batch([Record(NOW_MS, b"k", b"v")], attributes=layout.TRANSACTIONAL, producer_id=7, producer_epoch=9)
+    assert partition.append_state(bytearray(state), NOW_MS, transactions.OPEN).error_code == verdicts.INVALID_TXN_STATE
+    assert verified(partition, 7, 0, epoch=9) > transactions.OPEN
+    assert append(partition, of_transaction(7, 1), transactions.OPEN).error_code == 0, "who is in it goes on"
+    assert end(partition, 7, committed=True).error_code == 0
+    assert partition.last_stable_offset == partition.log_end_offset
+
+
+def test_a_later_epoch_that_was_verified_goes_on_with_what_was_left_open(partition: Partition) -> None:
+    write(partition, 7, 0)
+    guard = verified(partition, 7, 0, epoch=1)
+    assert append(partition, of_transaction(7, 0, epoch=1), guard).error_code == 0
+    assert end(partition, 7, committed=False, epoch=1).error_code == 0
+    assert (partition.last_stable_offset, aborted(partition)) == (3, [(7, 0)])
+
+
 def test_requests_that_ask_together_share_a_guard_and_none_overtakes_the_first(partition: Partition) -> None:
     first, second = verified(partition, 7, 0), verified(partition, 7, 1)
     assert first == second
