@@ -41,7 +41,7 @@ def join(groups: Groups, draft: Draft, group: Group | None, request: JoinRequest
             return draft.outcome(join_refused(request.member_id, ErrorCode.POLICY_VIOLATION))
         group = groups.obtain(request.group_id, draft.now.wall_ms)
     reply: Any
-    if not has_seat(settings, group, request.member_id):
+    if not has_seat(settings, group, _place(group, request)):
         if group.remove(request.member_id) is not None:
             draft.forget(group, request.member_id)
         reply = join_refused(NO_MEMBER, ErrorCode.GROUP_MAX_SIZE_REACHED)
@@ -77,6 +77,13 @@ def is_modest(request: JoinRequest) -> bool:
     )
 
 
+def _place(group: Group, request: JoinRequest) -> str:
+    """The id of the member that this is, or whose place it takes."""
+    if request.member_id == NO_MEMBER and request.instance_id is not None:
+        return group.statics.get(request.instance_id, NO_MEMBER)
+    return request.member_id
+
+
 def has_seat(settings: GroupSettings, group: Group, member_id: str) -> bool:
     """GRP-7. In a join phase those count who have joined: whoever comes last may be one too many."""
     if group.state is State.EMPTY:
@@ -89,7 +96,7 @@ def has_seat(settings: GroupSettings, group: Group, member_id: str) -> bool:
 
 
 def fits(group: Group, request: JoinRequest) -> bool:
-    member = group.members.get(request.member_id)
+    member = group.members.get(_place(group, request))
     before = 0 if member is None else member.metadata_bytes
     return group.metadata_bytes - before + metadata_bytes(request.protocols) <= GROUP_METADATA_BYTES_MAX
 

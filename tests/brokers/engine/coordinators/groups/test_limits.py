@@ -28,6 +28,17 @@ def test_a_full_group_lets_nobody_else_in() -> None:
     assert len(shard.group().members) == 2
 
 
+def test_a_static_member_comes_back_to_its_seat_in_a_full_group() -> None:
+    shard = Shard(members_max=2)
+    settle(Member(shard, instance="pod-0"), Member(shard, instance="pod-1"))
+    again = Member(shard, instance="pod-1")
+
+    again.take(again.join())
+
+    assert again.beat() == 0
+    assert error(Member(shard, instance="pod-2").join()) == FULL
+
+
 def test_in_a_join_phase_whoever_comes_last_is_one_too_many() -> None:
     shard = Shard(members_max=2)
     one, two = Member(shard), Member(shard)
@@ -116,6 +127,18 @@ def test_all_members_together_say_only_so_much(monkeypatch: pytest.MonkeyPatch) 
     # Whoever is in may replace what it said.
     assert one.join(protocols=(("range", bytes(1_900)),)).replies[0].error == 0
     assert error(one.join(protocols=(("range", bytes(2_000)),))) == FULL
+
+
+def test_a_static_member_that_comes_back_says_it_instead_of_what_it_said_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(joining, "GROUP_METADATA_BYTES_MAX", 2_000)
+    shard = Shard()
+    protocols = (("range", bytes(1_500)),)
+    settle(Member(shard, instance="pod", protocols=protocols))
+    again = Member(shard, instance="pod", protocols=protocols)
+
+    assert again.take(again.join()).error == 0
 
 
 def test_names_that_are_just_short_enough_make_a_record() -> None:
