@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from brokers.engine.records import batch as layout
-from brokers.engine.storage.log import Log
+from brokers.engine.storage.log import RELATIVE_OFFSET_MAX, Log
 from brokers.engine.storage.transactions import take_transactional
 
 # Size in bytes, base offset, last offset, maximum timestamp, leader epoch, producer id (-1 for none), producer epoch,
@@ -23,15 +23,21 @@ def append_followed(log: Log, data: memoryview, batches: list[FollowedBatch], no
     held: list[FollowedBatch] = []
     for batch in batches:
         segment = log.active
-        size, _, last_offset, max_timestamp, _, _, _, _, _ = batch
+        size, base_offset, last_offset, max_timestamp, _, _, _, _, _ = batch
         pending = position - start
-        if segment.size_bytes + pending and log.must_roll(segment, size + pending, last_offset, max_timestamp, now_ms):
+        # A leader's cleaner may have made a hole that no index can name both ends of, even in an empty segment.
+        is_far = last_offset - segment.base_offset > RELATIVE_OFFSET_MAX
+        if is_far or (
+            segment.size_bytes + pending
+            and log.must_roll(segment, size + pending, last_offset, max_timestamp, now_ms)
+        ):
             if held:
                 _write(log, data[start:position], held)
                 held = []
                 start = position
-            if log.active.size_bytes:
-                log.roll(now_ms)
+            if log.active.size_bytes or is_far:
+                is_hole_far = last_offset - log.log_end_offset > RELATIVE_OFFSET_MAX
+                log.roll(now_ms, base_offset if is_hole_far else log.log_end_offset)
         held.append(batch)
         position += size
     _write(log, data[start:position], held)

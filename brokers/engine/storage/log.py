@@ -25,6 +25,7 @@ POSITIONS_MAX: Final = 64
 ROLLED_RAPIDLY_MAX: Final = 64
 ROLLED_MS_MIN: Final = 1_000
 NO_HOLE: Final = -1
+AT_THE_END: Final = -1
 
 
 class LogConfig(NamedTuple):
@@ -140,11 +141,14 @@ class Log:
             return not is_rapid or segment.indexes_full
         return segment.indexes_full
 
-    def roll(self, now_ms: int) -> Segment:
-        """Closes the active segment and opens the next at the log's end (LOG-17, LOG-18)."""
+    def roll(self, now_ms: int, base_offset: int = AT_THE_END) -> Segment:
+        """Closes the active segment and opens the next at the log's end, or behind a hole that follows it (LOG-17,
+        LOG-18).
+        """
+        base_offset = max(base_offset, self.log_end_offset)
         self.active.finish()
-        save_snapshot(self.producers, self.directory, self.log_end_offset, self.root)
-        segment = Segment(self.directory, self.root, self.log_end_offset, self.files, now_ms=now_ms)
+        save_snapshot(self.producers, self.directory, base_offset, self.root)
+        segment = Segment(self.directory, self.root, base_offset, self.files, now_ms=now_ms)
         segment.create_file()
         self.segments.append(segment)
         self.active = segment

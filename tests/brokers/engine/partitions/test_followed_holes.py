@@ -15,6 +15,7 @@ from brokers.engine.partitions.table import PartitionTable
 from brokers.engine.records.builder import Record, build_batch
 from brokers.engine.storage import checkpoints
 from tests.brokers.engine.partitions.test_table import NOW_MS, opened
+from tests.brokers.engine.storage.logs import read_all
 
 OLD, YOUNG = b"1" * 16, b"2" * 16
 COMPACTED = {"cleanup.policy": "compact"}
@@ -171,3 +172,21 @@ def test_many_logs_with_holes_cost_one_write_of_the_file(tmp_path: Path, monkeyp
 )
 def test_a_hole_is_seen_before_and_between_batches(batches: list[tuple[int, int]], expected: int, found: bool) -> None:
     assert has_holes(memoryview(b"".join(batch(*one) for one in batches)), expected) is found
+
+
+@pytest.mark.parametrize("before", [(0, 1), ()])
+def test_a_hole_wider_than_an_index_can_name_begins_another_segment(tmp_path: Path, before: tuple[int, ...]) -> None:
+    """LOG-16, LOG-17: a key written once and another one written three thousand million times since."""
+    far = 3_000_000_000
+    table = opened(tmp_path)
+    partition = follow(table, *before, far, far + 1)
+    assert partition.log.active.base_offset == far
+    flush(table)
+    ends = [partition.log_end_offset, after_a_kill(table, tmp_path).log_end_offset]
+    table.close()
+    table = opened(tmp_path)
+    found = table.get("t", 0)
+    assert found is not None
+    assert [*ends, found.log_end_offset] == [far + 2] * 3
+    assert [offset for offset, _ in read_all(found.log)] == [*before, far, far + 1]
+    table.close()
