@@ -243,6 +243,8 @@ class HeldLogs:
         for partition in self._partitions.values():
             if partition.log.active.file.fd < 0:
                 partition.log.rest()
+            else:
+                partition.log.rest_closed()
 
     def _apply_retention(self, now_ms: int) -> None:
         for partition in self:

@@ -143,6 +143,24 @@ def test_an_idle_partition_holds_no_descriptor_and_few_files(tmp_path: Path) -> 
     table.close()
 
 
+def test_a_partition_that_is_always_in_use_keeps_no_index_of_its_closed_segments_in_memory(tmp_path: Path) -> None:
+    """EFF-2: a log of terabytes under steady load has gigabytes of them."""
+    table = opened(tmp_path)
+    partition = table.become_leader("t", 0, b"1" * 16, 0, {"segment.bytes": "16384"}, now_ms=NOW_MS)
+    for _ in range(4):
+        produce(table, "t", 0, size=5_000, times=10)
+        table.maintain(NOW_MS)
+    log = partition.log
+    assert log.active.file.fd >= 0
+    assert len(log.segments) > 10
+    older = [index for segment in log.segments[:5] for index in segment.indexes()]
+    assert [index._entries for index in older] == [None] * 10
+    reading = partition.read(1, 10_000, min_one_batch=True).slice
+    assert reading is not None
+    reading.release()
+    table.close()
+
+
 def test_the_same_lead_twice_changes_nothing(tmp_path: Path) -> None:
     table = opened(tmp_path)
     first = table.become_leader("t", 0, b"1" * 16, 4, {}, now_ms=NOW_MS)
