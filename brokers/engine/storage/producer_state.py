@@ -287,3 +287,13 @@ def load_newest_snapshot(state: ProducerState, directory: str, offsets: list[int
                 return
             path.unlink(missing_ok=True)
     state.clear(0)
+
+
+def drop_strays(state: ProducerState, directory: str, offsets: list[int], bases: set[int], root: Path) -> None:
+    """Of the snapshots at `offsets` keeps those where segments begin, and the one that `state` is based on (LOG-39):
+    every clean stop leaves one within the active segment, which goes with none.
+    """
+    with storage_errors(root):
+        for offset in offsets:
+            if offset != state.snapshot_offset and offset not in bases:
+                snapshot_path(directory, offset).unlink(missing_ok=True)

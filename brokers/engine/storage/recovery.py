@@ -22,6 +22,7 @@ from brokers.engine.storage.log import NO_HOLE, RELATIVE_OFFSET_MAX, Log, LogCon
 from brokers.engine.storage.old_formats import refuse_old_message
 from brokers.engine.storage.producer_state import (
     SNAPSHOT_SUFFIX,
+    drop_strays,
     load_newest_snapshot,
     save_snapshot,
     snapshot_path,
@@ -116,6 +117,7 @@ def load_log(
     # Where a transaction began that ends in `unlisted` segments, an older snapshot tells.
     load_newest_snapshot(log.producers, directory, snapshots, min([log.log_end_offset, *unlisted[:1]]), root)
     _replay_producers(log, unlisted)
+    drop_strays(log.producers, directory, snapshots, {segment.base_offset for segment in log.segments}, root)
     for segment in log.segments:
         segment.rest() if segment is not log.active else segment.file.close()
     found = {damage.file: damage for damage in damages}

@@ -161,6 +161,19 @@ def test_a_partition_that_is_always_in_use_keeps_no_index_of_its_closed_segments
     table.close()
 
 
+def test_snapshots_of_clean_stops_do_not_pile_up(tmp_path: Path) -> None:
+    """LOG-39."""
+    for _ in range(4):
+        table = opened(tmp_path)
+        table.become_leader("t", 0, b"1" * 16, 0, {"segment.bytes": "16384"}, now_ms=NOW_MS)
+        produce(table, "t", 0, size=5_000, times=4)
+        table.close()
+    bases = {int(path.stem) for path in (tmp_path / "t-0").glob("*.log")}
+    kept = {int(path.stem) for path in (tmp_path / "t-0").glob("*.snapshot")}
+    assert bases == {0, 3, 6, 9, 12, 15}
+    assert kept == {*bases - {0}, 16}
+
+
 def test_the_same_lead_twice_changes_nothing(tmp_path: Path) -> None:
     table = opened(tmp_path)
     first = table.become_leader("t", 0, b"1" * 16, 4, {}, now_ms=NOW_MS)
