@@ -229,10 +229,10 @@ class HeldLogs:
         Raises NoUsableDirectory when the last root is gone (LOG-3).
         """
         self._need_a_root()
-        if now_ms >= self._next_retention_ms:
+        if not 0 < self._next_retention_ms - now_ms <= self.settings.retention_interval_ms:  # or the clock was set back
             self._next_retention_ms = now_ms + self.settings.retention_interval_ms
             self._apply_retention(now_ms)
-        if now_ms >= self._next_expiry_ms:
+        if not 0 < self._next_expiry_ms - now_ms <= PRODUCER_EXPIRY_INTERVAL_MS:
             self._next_expiry_ms = now_ms + PRODUCER_EXPIRY_INTERVAL_MS
             for partition in self._partitions.values():
                 partition.log.producers.expire(now_ms)

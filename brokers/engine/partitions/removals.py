@@ -45,10 +45,11 @@ class RemovalBatch:
 class Removals:
     """In the order of their times. `on_failure` hears of a directory that fails (LOG-3)."""
 
-    __slots__ = ("_on_failure", "_waiting")
+    __slots__ = ("_asked_ms", "_on_failure", "_waiting")
 
     def __init__(self, on_failure: Callable[[StorageFailed], None]) -> None:
         self._waiting: list[tuple[int, str, Path]] = []
+        self._asked_ms = 0
         self._on_failure = on_failure
 
     def add(self, paths: Iterable[str], root: Path, due_ms: int) -> None:
@@ -56,7 +57,11 @@ class Removals:
             heapq.heappush(self._waiting, (due_ms, path, root))
 
     def due(self, now_ms: int) -> RemovalBatch | None:
-        """Everything whose time has come, None if there is nothing."""
+        """Everything whose time has come, None if there is nothing. A clock that was set back puts nothing off."""
+        back_ms = self._asked_ms - now_ms
+        if back_ms > 0:
+            self._waiting = [(due_ms - back_ms, path, root) for due_ms, path, root in self._waiting]
+        self._asked_ms = now_ms
         found: list[tuple[str, Path]] = []
         while self._waiting and self._waiting[0][0] <= now_ms:
             _, path, root = heapq.heappop(self._waiting)

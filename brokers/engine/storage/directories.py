@@ -103,7 +103,10 @@ class LogRoot:
                 if not entry.is_dir():
                     continue
                 if _DELETED_DIRECTORY.search(entry.name):
-                    shutil.rmtree(entry.path, ignore_errors=True)
+                    if entry.is_symlink():
+                        os.unlink(entry.path)  # noqa: PTH108
+                    else:
+                        shutil.rmtree(entry.path, ignore_errors=True)
                 elif match := _PARTITION_DIRECTORY.match(entry.name):
                     topic_id = read_topic_id(Path(entry.path), self.path)
                     found.append(FoundPartition(entry.path, match["topic"], int(match["index"]), topic_id))
@@ -148,7 +151,8 @@ class LogRoot:
 def remove(path: str, root: Path) -> None:
     """Removes a file or a directory that was marked deleted; gone already is fine."""
     with storage_errors(root), contextlib.suppress(FileNotFoundError):
-        if os.path.isdir(path):  # noqa: PTH112
+        # Of a partition that an operator has put elsewhere by a link, the link goes.
+        if os.path.isdir(path) and not os.path.islink(path):  # noqa: PTH112, PTH114
             shutil.rmtree(path)
         else:
             os.unlink(path)  # noqa: PTH108
