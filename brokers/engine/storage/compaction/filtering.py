@@ -32,7 +32,9 @@ class Verdict(NamedTuple):
 
 
 class Rewritten(NamedTuple):
-    """`data` is None for a batch that goes. `largest_timestamp` is that of its records, -1 if it has none."""
+    """`data` is None for a batch that goes. `largest_timestamp` is what its header says: so do followers, recovery and
+    Kafka index it, also where no record is left.
+    """
 
     data: bytes | bytearray | memoryview | None
     kept: int
@@ -64,7 +66,7 @@ def rewrite(
     if header.base_offset > offsets.latest_offset:
         return Rewritten(data, header.record_count, 0, 0, header.max_timestamp)
     if header.record_count == 0:
-        return _without_records(header, verdict.keep_empty, 0, 0) if not verdict.keep_empty else _untouched(data)
+        return _without_records(header, verdict.keep_empty, 0, 0) if not verdict.keep_empty else _untouched(data, header)
     block = records_block(data)
     records = read_fields(block, header.record_count)
     if header.is_control:
@@ -107,8 +109,8 @@ def _living(
     return kept, keyless, markers
 
 
-def _untouched(data: memoryview) -> Rewritten:
-    return Rewritten(data, 0, 0, 0, NO_TIMESTAMP)
+def _untouched(data: memoryview, header: BatchHeader) -> Rewritten:
+    return Rewritten(data, 0, 0, 0, header.max_timestamp)
 
 
 def _without_records(header: BatchHeader, keep: bool, dropped: int, keyless: int) -> Rewritten:
@@ -117,7 +119,7 @@ def _without_records(header: BatchHeader, keep: bool, dropped: int, keyless: int
         return Rewritten(None, 0, dropped, keyless, NO_TIMESTAMP)
     attributes = header.attributes & (layout.LOG_APPEND_TIME | layout.TRANSACTIONAL | layout.CONTROL)
     empty = _sealed(header, b"", attributes, NO_TIMESTAMP, header.max_timestamp, 0)
-    return Rewritten(empty, 0, dropped, keyless, NO_TIMESTAMP)
+    return Rewritten(empty, 0, dropped, keyless, header.max_timestamp)
 
 
 def _rebuilt(header: BatchHeader, block: bytes, kept: list[Fields], dropped: int, horizon: int | None) -> Rewritten:

@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from brokers.engine.inspect import verify
+from brokers.engine.inspect.directories import find
 from brokers.engine.partitions.cleaning import CHECKPOINT, Cleaner, Work
 from brokers.engine.partitions.partition import Partition
-from brokers.engine.partitions.table import PartitionTable
+from brokers.engine.partitions.table import PartitionTable, StorageSettings
+from brokers.engine.records.batch import HEADER_BYTES
 from brokers.engine.records.builder import Record, build_batch
 from brokers.engine.storage.compaction.job import Cleaned, Event, Failed, Fault, Finished
 from brokers.engine.storage.compaction.pacing import Pacer
@@ -271,6 +274,28 @@ def test_a_run_ends_with_the_policy_that_asked_for_it(tmp_path: Path) -> None:
     assert again is not None
     _do(cleaner, again)
     assert partition.log.size_bytes < 60_000
+    table.close()
+
+
+def test_a_segment_of_nothing_but_a_producers_last_sequence_is_no_damage(tmp_path: Path) -> None:
+    """CMP-23: neither to the next clean start nor to `log verify`."""
+    table = opened(tmp_path)
+    partition = _lead(table, "t")
+    for sequence in range(17):
+        record = Record(NOW_MS + sequence, b"0", b"x" * 1_000)
+        data = memoryview(build_batch([record], producer_id=7, producer_epoch=0, base_sequence=sequence))
+        assert partition.append(data, NOW_MS, acks=1, produce_version=9).error_code == 0
+    _produce(partition, 60, keys=1)
+    cleaner = Cleaner(table, CleanerSettings())
+    work = cleaner.plan(NOW_MS)
+    assert work is not None
+    _do(cleaner, work)
+    assert [held.size_bytes for held in partition.log.segments].count(HEADER_BYTES) == 1
+    table.maintain(NOW_MS + 60_000)
+    table.close()
+    assert verify.run(find(tmp_path), lambda _: None).faults == 0
+    table = PartitionTable(StorageSettings(roots=(tmp_path,), broker_id=1, cluster_id="c"))
+    assert table.recover(NOW_MS).damages == []
     table.close()
 
 
