@@ -28,8 +28,7 @@ def append_followed(log: Log, data: memoryview, batches: list[FollowedBatch], no
         # A leader's cleaner may have made a hole that no index can name both ends of, even in an empty segment.
         is_far = last_offset - segment.base_offset > RELATIVE_OFFSET_MAX
         if is_far or (
-            segment.size_bytes + pending
-            and log.must_roll(segment, size + pending, last_offset, max_timestamp, now_ms)
+            segment.size_bytes + pending and log.must_roll(segment, size + pending, last_offset, max_timestamp, now_ms)
         ):
             if held:
                 _write(log, data[start:position], held)

@@ -66,7 +66,7 @@ def rewrite(
     if header.base_offset > offsets.latest_offset:
         return Rewritten(data, header.record_count, 0, 0, header.max_timestamp)
     if header.record_count == 0:
-        return _without_records(header, verdict.keep_empty, 0, 0) if not verdict.keep_empty else _untouched(data, header)
+        return _untouched(data, header) if verdict.keep_empty else _without_records(header, False, 0, 0)
     block = records_block(data)
     records = read_fields(block, header.record_count)
     if header.is_control:
