@@ -181,8 +181,9 @@ class MarkerLink:
                 del self._loads[way]
                 return
             if way[0] == self._broker_id:
-                # No connection to share: a partition whose followers are slow holds up nobody.
-                self._spawn(self._tell(way, load))
+                # No connection to share: a transaction waits for the followers of its own partitions alone.
+                for order, partitions in load.items():
+                    self._spawn(self._tell(way, {order: partitions}))
             else:
                 await self._tell(way, load)
 

@@ -109,6 +109,28 @@ async def test_a_partition_whose_followers_are_slow_holds_up_nobody(world: World
     await world.finished()
 
 
+async def test_what_is_led_here_waits_for_no_other_transactions_followers(world: World) -> None:
+    world.image = image(topic("a", OWN, OWN))
+    caught_up = asyncio.Event()
+    write = World._write
+
+    async def replicated(broker_id: int, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+        """As `handlers.markers`: the answer waits for all that was asked for."""
+        if any(1 in one.partition_indexes for marker in request.markers for one in marker.topics):
+            await caught_up.wait()
+        return await write(world, broker_id, request)
+
+    world._write = replicated  # type: ignore[method-assign]
+    world.send(markers("slow", ("a", 1)))
+    world.send(markers("quick", ("a", 0), producer_id=8))
+
+    await world.until(lambda: world.done.get("quick") == {("a", 0)})
+
+    assert "slow" not in world.done
+    caught_up.set()
+    await world.finished()
+
+
 async def test_who_is_late_is_told_beside_the_others(world: World) -> None:
     world.codes[("a", 1)] = [int(ErrorCode.REQUEST_TIMED_OUT)]
     world.send(markers("slow", ("a", 1)))
