@@ -7,6 +7,7 @@ itself while it lasts. Those that nobody uses are kept for a while for whoever c
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -16,8 +17,11 @@ from brokers.engine.protocol.errors import MalformedRequest
 from brokers.engine.protocol.headers import decode_response_header, encode_request_frame
 from brokers.engine.replication.ports import Link, LinkOwner
 
-# Connections to all brokers together; whoever comes then is refused.
+# Connections to all brokers together. Whoever comes then takes the place of one that nobody uses, or is refused.
 LINES_MAX: Final = 2_000
+# Of them, for one instance: a rebalance keeps as many calls waiting as a group has members, and must leave room for the
+# heartbeats of others.
+LINES_PER_INSTANCE_MAX: Final = 1_000
 IDLE_MS_MAX: Final = 30_000
 _CORRELATION_ID_MAX: Final = 2**31 - 1
 
@@ -39,13 +43,24 @@ ConnectFor = Callable[[BrokerInfo, LinkOwner, Behalf], Link]
 class Relays:
     """Everything runs on the loop's thread."""
 
-    def __init__(self, *, connect: ConnectFor, monotonic_ms: Callable[[], int], lines_max: int = LINES_MAX) -> None:
+    def __init__(
+        self,
+        *,
+        connect: ConnectFor,
+        monotonic_ms: Callable[[], int],
+        lines_max: int = LINES_MAX,
+        lines_per_instance_max: int = LINES_PER_INSTANCE_MAX,
+    ) -> None:
         self._connect = connect
         self._monotonic_ms = monotonic_ms
         self._lines_max = lines_max
+        self._lines_per_instance_max = lines_per_instance_max
         self._brokers: Mapping[int, BrokerInfo] = {}
         self._lines: set[_Line] = set()
+        self._of_instance: Counter[str] = Counter()
         self._idle: dict[tuple[int, Behalf], list[_Line]] = {}
+        # The same, in the order in which they came to be idle.
+        self._resting: dict[_Line, None] = {}
 
     def __len__(self) -> int:
         """Connections there are."""
@@ -54,7 +69,7 @@ class Relays:
     @property
     def busy(self) -> int:
         """Calls that wait for their answers."""
-        return len(self._lines) - sum(len(idle) for idle in self._idle.values())
+        return len(self._lines) - len(self._resting)
 
     def on_brokers(self, brokers: Mapping[int, BrokerInfo]) -> None:
         """The live brokers of the picture. Whoever waits for one that is gone is told."""
@@ -76,37 +91,62 @@ class Relays:
         line.idle_since_ms = self._monotonic_ms()
         if line in self._lines:
             self._idle.setdefault((broker_id, behalf), []).append(line)
+            self._resting[line] = None
         return response
 
     def _take(self, broker_id: int, behalf: Behalf) -> _Line:
         idle = self._idle.get((broker_id, behalf))
         if idle:
-            return idle.pop()
+            line = idle[-1]
+            self._wake(line)
+            return line
         broker = self._brokers.get(broker_id)
         if broker is None:
             raise RelayUnavailable(f"broker {broker_id} is not in the cluster")
-        if len(self._lines) >= self._lines_max:
-            raise RelayUnavailable(f"{self._lines_max} calls are passed on already")
-        line = _Line(broker, self._forget)
+        self._make_room(behalf.instance_id)
+        line = _Line(broker, behalf, self._forget)
         self._lines.add(line)
+        self._of_instance[behalf.instance_id] += 1
         line.link = self._connect(broker, line, behalf)
         return line
 
+    def _make_room(self, instance_id: str) -> None:
+        """For one more, in the place of the one that nobody has used for longest. Raises RelayUnavailable."""
+        if self._of_instance[instance_id] >= self._lines_per_instance_max:
+            found = next((line for line in self._resting if line.behalf.instance_id == instance_id), None)
+        elif len(self._lines) >= self._lines_max:
+            found = next(iter(self._resting), None)
+        else:
+            return
+        if found is None:
+            raise RelayUnavailable("as many calls are passed on already as may be")
+        found.end("somebody else needs the place")
+
+    def _wake(self, line: _Line) -> None:
+        """It is idle no more, if it was."""
+        if line not in self._resting:
+            return
+        del self._resting[line]
+        key = line.broker.id, line.behalf
+        idle = self._idle[key]
+        idle.remove(line)
+        if not idle:
+            del self._idle[key]
+
     def _forget(self, line: _Line) -> None:
-        self._lines.discard(line)
-        for key, idle in tuple(self._idle.items()):
-            if line in idle:
-                idle.remove(line)
-            if not idle:
-                del self._idle[key]
+        self._wake(line)
+        if line in self._lines:
+            self._lines.remove(line)
+            self._of_instance[line.behalf.instance_id] -= 1
+            if not self._of_instance[line.behalf.instance_id]:
+                del self._of_instance[line.behalf.instance_id]
 
     def sweep(self) -> None:
         """Call now and then: connections that nobody needed for a while go."""
         before_ms = self._monotonic_ms() - IDLE_MS_MAX
-        for idle in tuple(self._idle.values()):
-            for line in tuple(idle):
-                if line.idle_since_ms <= before_ms:
-                    line.end("nobody needs it")
+        for line in tuple(self._resting):
+            if line.idle_since_ms <= before_ms:
+                line.end("nobody needs it")
         for line in self._lines:
             if line.link is not None:
                 line.link.trim()
@@ -124,8 +164,9 @@ def _is_same(now: BrokerInfo | None, then: BrokerInfo) -> bool:
 class _Line:
     """`ports.LinkOwner` of one connection, with at most one call on it."""
 
-    def __init__(self, broker: BrokerInfo, forget: Callable[[_Line], None]) -> None:
+    def __init__(self, broker: BrokerInfo, behalf: Behalf, forget: Callable[[_Line], None]) -> None:
         self.broker = broker
+        self.behalf = behalf
         self.link: Link | None = None
         self.idle_since_ms = 0
         self._forget = forget

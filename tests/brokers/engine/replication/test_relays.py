@@ -47,10 +47,10 @@ class FakeLink:
 
 
 class House:
-    def __init__(self, lines_max: int = 10) -> None:
+    def __init__(self, lines_max: int = 10, **more: int) -> None:
         self.now_ms = 0
         self.links: list[FakeLink] = []
-        self.relays = Relays(connect=self._connect, monotonic_ms=lambda: self.now_ms, lines_max=lines_max)
+        self.relays = Relays(connect=self._connect, monotonic_ms=lambda: self.now_ms, lines_max=lines_max, **more)
         self.relays.on_brokers({2: BROKER})
 
     def _connect(self, broker: BrokerInfo, owner: LinkOwner, behalf: Behalf) -> FakeLink:
@@ -169,6 +169,40 @@ async def test_there_are_only_so_many_connections() -> None:
 
     house.relays.close()
     assert all(isinstance(end, RelayUnavailable) for end in await asyncio.gather(*held, return_exceptions=True))
+
+
+async def test_who_needs_a_connection_takes_the_place_of_one_that_nobody_has_used_for_longest() -> None:
+    house = House(lines_max=2)
+    for number in (1, 2, 1):
+        task = await house.begin(behalf=Behalf("ins-aaaaaaaa", f"10.0.0.{number}"))
+        link = house.links[number - 1]
+        link.owner.on_up()
+        link.answer()
+        await task
+
+    waiting = await house.begin(behalf=Behalf("ins-aaaaaaaa", "10.0.0.3"))
+
+    assert [link.closed for link in house.links] == [False, True, False]
+    assert (len(house.relays), house.relays.busy) == (2, 1)
+    house.relays.close()
+    await asyncio.gather(waiting, return_exceptions=True)
+
+
+async def test_one_instance_leaves_room_for_the_calls_of_others() -> None:
+    house = House(lines_max=4, lines_per_instance_max=2)
+    held = [await house.begin() for _ in range(2)]
+
+    with pytest.raises(RelayUnavailable):
+        await (await house.begin())
+
+    held.append(await house.begin(behalf=Behalf("ins-bbbbbbbb", "10.0.0.1")))
+    assert len(house.relays) == 3
+    house.relays.close()
+    assert all(isinstance(end, RelayUnavailable) for end in await asyncio.gather(*held, return_exceptions=True))
+    held = [await house.begin() for _ in range(2)]
+    assert len(house.relays) == 2
+    house.relays.close()
+    await asyncio.gather(*held, return_exceptions=True)
 
 
 async def test_connections_that_nobody_needs_go_after_a_while() -> None:
