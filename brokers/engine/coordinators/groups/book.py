@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from brokers.engine.coordinators.groups.group import Group, State
-from brokers.engine.coordinators.groups.limits import GROUPS_PER_INSTANCE_MAX
+from brokers.engine.coordinators.groups.limits import GROUPS_PER_INSTANCE_MAX, MEMBER_BYTES_PER_INSTANCE_MAX
 from brokers.engine.coordinators.outcome import NO_RECORD
 from brokers.engine.coordinators.settings import GroupSettings
 from instances.naming import split_internal
@@ -39,6 +39,14 @@ class Groups:
         """Whether the owner of this id may have one more group here."""
         instance_id = split_internal(id)[0]
         return instance_id is None or len(self._by_instance.get(instance_id, ())) < GROUPS_PER_INSTANCE_MAX
+
+    def has_memory(self, id: str, more_bytes: int) -> bool:
+        """Whether the members of all groups that the owner of this id has here may take so much more."""
+        instance_id = split_internal(id)[0]
+        if instance_id is None or more_bytes <= 0:
+            return True
+        taken_bytes = sum(group.size_bytes for group in self._by_instance.get(instance_id, {}).values())
+        return taken_bytes + more_bytes <= MEMBER_BYTES_PER_INSTANCE_MAX
 
     def obtain(self, id: str, now_ms: int) -> Group:
         """The group, made if there is none. Ask `has_room` first, except when a record says that it is there."""

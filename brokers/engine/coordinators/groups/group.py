@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Final
 
 from brokers.engine.coordinators.groups.formats import NO_TIMESTAMP, GroupRecord
+from brokers.engine.coordinators.groups.limits import MEMBER_BYTES
 from brokers.engine.coordinators.groups.member import Member, metadata_bytes
 from brokers.engine.coordinators.outcome import NO_RECORD
 
@@ -49,6 +50,7 @@ class Group:
 
     __slots__ = (
         "assembling",
+        "assignment_bytes",
         "awaiting",
         "committed_at",
         "delay_ms",
@@ -92,6 +94,8 @@ class Group:
         # Members whose join is not answered.
         self.awaiting = 0
         self.metadata_bytes = 0
+        # What the last record gave to all members together.
+        self.assignment_bytes = 0
         self.assembling = False
         self.newcomer = False
         self.delay_ms = 0
@@ -115,6 +119,11 @@ class Group:
     @property
     def rebalance_timeout_ms(self) -> int:
         return max(0, *(member.rebalance_timeout_ms for member in self.members.values()), 0)
+
+    @property
+    def size_bytes(self) -> int:
+        """What its members take in memory."""
+        return self.metadata_bytes + self.assignment_bytes + MEMBER_BYTES * (len(self.members) + len(self.pending))
 
     def supports(self, protocol_type: str, protocols: Iterable[tuple[str, bytes]]) -> bool:
         """Whether somebody who offers this has anything in common with all members (GRP-7)."""
@@ -243,6 +252,7 @@ class Group:
             else:
                 member.restore(told, record.protocol)
             self.add(member)
+        self.assignment_bytes = sum(len(told.assignment) for told in record.members)
         self.generation = record.generation
         self.protocol_type = record.protocol_type or None
         self.protocol = record.protocol

@@ -12,6 +12,7 @@ from brokers.engine.coordinators.groups.draft import Draft
 from brokers.engine.coordinators.groups.group import Group, State
 from brokers.engine.coordinators.groups.limits import (
     GROUP_METADATA_BYTES_MAX,
+    MEMBER_BYTES,
     MEMBER_METADATA_BYTES_MAX,
     NAME_BYTES_MAX,
     PROTOCOLS_MAX,
@@ -45,7 +46,7 @@ def join(groups: Groups, draft: Draft, group: Group | None, request: JoinRequest
         if group.remove(request.member_id) is not None:
             draft.forget(group, request.member_id)
         reply = join_refused(NO_MEMBER, ErrorCode.GROUP_MAX_SIZE_REACHED)
-    elif not fits(group, request):
+    elif not fits(groups, group, request):
         reply = join_refused(request.member_id, ErrorCode.GROUP_MAX_SIZE_REACHED)
     elif not group.supports(request.protocol_type, request.protocols):
         reply = join_refused(request.member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
@@ -95,10 +96,14 @@ def has_seat(settings: GroupSettings, group: Group, member_id: str) -> bool:
     return member is not None or len(group.members) < settings.members_max
 
 
-def fits(group: Group, request: JoinRequest) -> bool:
-    member = group.members.get(_place(group, request))
-    before = 0 if member is None else member.metadata_bytes
-    return group.metadata_bytes - before + metadata_bytes(request.protocols) <= GROUP_METADATA_BYTES_MAX
+def fits(groups: Groups, group: Group, request: JoinRequest) -> bool:
+    place = _place(group, request)
+    member = group.members.get(place)
+    more_bytes = metadata_bytes(request.protocols) - (0 if member is None else member.metadata_bytes)
+    if group.metadata_bytes + more_bytes > GROUP_METADATA_BYTES_MAX:
+        return False
+    is_known = member is not None or place in group.pending
+    return groups.has_memory(group.id, more_bytes if is_known else more_bytes + MEMBER_BYTES)
 
 
 def _give_id(settings: GroupSettings, draft: Draft, group: Group, request: JoinRequest) -> JoinReply:

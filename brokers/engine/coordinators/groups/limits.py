@@ -16,6 +16,11 @@ PROTOCOLS_MAX: Final = 100
 MEMBER_METADATA_BYTES_MAX: Final = 1_000_000
 # The same, of all members of a group. Beyond: GROUP_MAX_SIZE_REACHED.
 GROUP_METADATA_BYTES_MAX: Final = 16_000_000
+# What the members of one instance take in memory, in one partition of the offsets topic: what they say, what they were
+# given, and themselves. Beyond: GROUP_MAX_SIZE_REACHED, while who is in may go on with what it says.
+MEMBER_BYTES_PER_INSTANCE_MAX: Final = 64 << 20
+# What a member costs beside that.
+MEMBER_BYTES: Final = 2_048
 # What a group's record may take: subscriptions and assignments of all members. It is one record of the offsets topic.
 GROUP_RECORD_BYTES_MAX: Final = 1_000_000
 # Members that leave in one call. Beyond: INVALID_REQUEST.

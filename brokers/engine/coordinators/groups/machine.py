@@ -56,7 +56,7 @@ class GroupMachine:
         return _told(joining.join(self.groups, Draft(now, ticket), self.groups.get(request.group_id), request))
 
     def sync(self, now: Now, ticket: object, request: SyncRequest) -> Outcome:
-        return _told(syncing.sync(self.settings, Draft(now, ticket), self.groups.get(request.group_id), request))
+        return _told(syncing.sync(self.groups, Draft(now, ticket), self.groups.get(request.group_id), request))
 
     def heartbeat(
         self, now: Now, group_id: str, generation: int, member_id: str, instance_id: str | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from brokers.engine.coordinators.groups.book import Groups
 from brokers.engine.coordinators.groups.checking import check_generation
 from brokers.engine.coordinators.groups.draft import SYNC, Draft
 from brokers.engine.coordinators.groups.formats import group_key, group_value
@@ -15,7 +16,7 @@ from brokers.engine.coordinators.settings import GroupSettings
 from brokers.engine.protocol.errors import ErrorCode
 
 
-def sync(settings: GroupSettings, draft: Draft, group: Group | None, request: SyncRequest) -> Outcome:
+def sync(groups: Groups, draft: Draft, group: Group | None, request: SyncRequest) -> Outcome:
     if group is None:
         return draft.outcome(sync_refused(ErrorCode.UNKNOWN_MEMBER_ID))
     code = _check(group, request)
@@ -35,7 +36,7 @@ def sync(settings: GroupSettings, draft: Draft, group: Group | None, request: Sy
     member.sync_ticket = draft.ticket
     if member.member_id != group.leader:
         return draft.outcome(PARKED)
-    return _assign(settings, draft, group, dict(request.assignments))
+    return _assign(groups, draft, group, dict(request.assignments))
 
 
 def on_sync_deadline(draft: Draft, settings: GroupSettings, group: Group) -> None:
@@ -61,7 +62,7 @@ def _check(group: Group, request: SyncRequest) -> int:
     return 0
 
 
-def _assign(settings: GroupSettings, draft: Draft, group: Group, assignments: dict[str, bytes]) -> Outcome:
+def _assign(groups: Groups, draft: Draft, group: Group, assignments: dict[str, bytes]) -> Outcome:
     """The assignment counts, and everybody has it, once it is written down."""
     value = group_value(group.recorded(draft.now.wall_ms, assignments))
     waiting = [(member, member.sync_ticket) for member in group.members.values() if member.sync_ticket is not None]
@@ -70,10 +71,11 @@ def _assign(settings: GroupSettings, draft: Draft, group: Group, assignments: di
         for member, ticket in waiting:
             member.sync_ticket = ticket
         fail_syncs(draft, group, recording_error(code))
-        prepare(draft, settings, group)
+        prepare(draft, groups.settings, group)
         return draft.outcome(PARKED)
 
-    if len(value) > GROUP_RECORD_BYTES_MAX:
+    given_bytes = sum(len(assignments.get(member_id, b"")) for member_id in group.members)
+    if len(value) > GROUP_RECORD_BYTES_MAX or not groups.has_memory(group.id, given_bytes - group.assignment_bytes):
         return refused(ErrorCode.MESSAGE_TOO_LARGE)
     answers: list[tuple[object, SyncReply]] = []
     own = sync_refused(ErrorCode.UNKNOWN_SERVER_ERROR)

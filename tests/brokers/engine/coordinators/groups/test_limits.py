@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from brokers.engine.coordinators.groups import joining, limits
+from brokers.engine.coordinators.groups import book, joining, limits
 from brokers.engine.coordinators.groups.book import Groups
 from brokers.engine.coordinators.groups.group import State
 from brokers.engine.coordinators.groups.limits import (
@@ -139,6 +139,35 @@ def test_a_static_member_that_comes_back_says_it_instead_of_what_it_said_before(
     again = Member(shard, instance="pod", protocols=protocols)
 
     assert again.take(again.join()).error == 0
+
+
+def test_all_groups_of_an_instance_hold_only_so_much_and_those_of_others_are_not_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(book, "MEMBER_BYTES_PER_INSTANCE_MAX", 10_000)
+    shard = Shard()
+    protocols = (("range", bytes(3_000)),)
+    one = Member(shard, protocols=protocols)
+    settle(one)
+
+    assert error(Member(shard, protocols=protocols, group="ins-aaaaaaaa.another").join()) == FULL
+    assert error(Member(shard, protocols=protocols, group="ins-aaaaaaaa.another", needs_id=True).join()) == FULL
+    settle(Member(shard, protocols=protocols, group="ins-bbbbbbbb.theirs"))
+    # Whoever is in may go on.
+    settle(one)
+    one.leave()
+    settle(Member(shard, protocols=protocols, group="ins-aaaaaaaa.another"))
+
+
+def test_what_an_instances_members_are_given_is_counted_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(book, "MEMBER_BYTES_PER_INSTANCE_MAX", 10_000)
+    shard = Shard()
+    for group, size, code in (("a", 4_000, 0), ("b", 4_000, -1), ("b", 1_000, 0)):
+        member = Member(shard, group=f"ins-aaaaaaaa.{group}")
+        member.take(member.join())
+        assert error(member.sync({member.id: bytes(size)})) == code
+        if code:
+            member.leave()
 
 
 def test_names_that_are_just_short_enough_make_a_record() -> None:
