@@ -63,8 +63,9 @@ class ProducerState:
 
     def __init__(self) -> None:
         self.producers: dict[int, ProducerEntry] = {}
-        # Who has no open transaction, in the order in which they came to have none: the first makes room for others.
-        self._idle: dict[int, None] = {}
+        # Who has no open transaction, and the offset at which it was put in line here: the first makes room for others,
+        # but who has written since goes to the end of the line. An append in the usual case touches none of this.
+        self._idle: dict[int, int] = {}
         self.transactions = OpenTransactions()
         self.verifications = Verifications()
         self.end_offset = 0
@@ -139,30 +140,47 @@ class ProducerState:
 
     # -- taking in what is in the log ---------------------------------------------------------------------------------
 
-    def _entry(self, producer_id: int, epoch: int) -> ProducerEntry:
+    def _entry(self, producer_id: int, epoch: int, last_offset: int) -> ProducerEntry:
         entry = self.producers.get(producer_id)
         if entry is None:
             if len(self.producers) >= PRODUCERS_MAX:
                 self._make_room()
             entry = self.producers[producer_id] = ProducerEntry(epoch)
-            self._idle[producer_id] = None
+            self._idle[producer_id] = last_offset
         elif entry.epoch != epoch:
             entry.epoch = epoch
             entry.batches.clear()
         return entry
 
     def _make_room(self) -> None:
-        """Forgets one producer, but nobody whose transaction is open."""
-        producer_id = next(iter(self._idle), -1)
-        if producer_id >= 0:
+        """Forgets who has been silent for longest, but nobody whose transaction is open."""
+        forgotten = -1
+        spoke: list[tuple[int, int]] = []
+        for producer_id, since_offset in self._idle.items():
+            last_offset = self._last_offset(producer_id)
+            if last_offset <= since_offset:
+                forgotten = producer_id
+                break
+            spoke.append((last_offset, producer_id))
+        spoke.sort()
+        if forgotten < 0 and spoke:
+            forgotten = spoke.pop(0)[1]
+        for last_offset, producer_id in spoke:
             del self._idle[producer_id]
-            del self.producers[producer_id]
+            self._idle[producer_id] = last_offset
+        if forgotten >= 0:
+            del self._idle[forgotten]
+            del self.producers[forgotten]
+
+    def _last_offset(self, producer_id: int) -> int:
+        batches = self.producers[producer_id].batches
+        return batches[-1].last_offset if batches else -1
 
     def update(
         self, producer_id: int, epoch: int, first_sequence: int, last_delta: int, last_offset: int, timestamp_ms: int
     ) -> None:
         """Takes in a data batch that is in the log."""
-        entry = self._entry(producer_id, epoch)
+        entry = self._entry(producer_id, epoch, last_offset)
         last_sequence = advance_sequence(first_sequence, last_delta)
         entry.batches.append(CachedBatch(first_sequence, last_sequence, last_offset, last_delta, timestamp_ms))
         if len(entry.batches) > CACHED_BATCHES:
@@ -185,11 +203,11 @@ class ProducerState:
         self, producer_id: int, epoch: int, coordinator_epoch: int, marker_offset: int, timestamp_ms: int
     ) -> int:
         """Takes in a marker; answers where the transaction began that it ended, -1 if none was open."""
-        entry = self._entry(producer_id, epoch)
+        entry = self._entry(producer_id, epoch, marker_offset)
         entry.coordinator_epoch = coordinator_epoch
         if entry.transaction_first_offset >= 0:
             entry.transaction_first_offset = -1
-            self._idle[producer_id] = None
+            self._idle[producer_id] = marker_offset
         entry.last_timestamp_ms = timestamp_ms
         self.verifications.settle(producer_id)
         return self.transactions.end(producer_id, marker_offset)
@@ -216,9 +234,15 @@ class ProducerState:
     # -- the snapshot -------------------------------------------------------------------------------------------------
 
     def to_bytes(self) -> bytes:
-        """The snapshot file's content: who has an open transaction, then the others in the order of `_idle`."""
+        """The snapshot file's content: who has an open transaction, then the others, the most silent ones first."""
         out = bytearray(_HEAD.pack(SNAPSHOT_VERSION, 0, len(self.producers)))
-        for producer_id in [known for known in self.producers if known not in self._idle] + list(self._idle):
+        idle = [
+            (max(since_offset, self._last_offset(known)), number, known)
+            for number, (known, since_offset) in enumerate(self._idle.items())
+        ]
+        idle.sort()
+        opened = [known for known in self.producers if known not in self._idle]
+        for producer_id in opened + [known for _, _, known in idle]:
             entry = self.producers[producer_id]
             last = entry.batches[-1] if entry.batches else CachedBatch(-1, -1, -1, 0, entry.last_timestamp_ms)
             out += _ENTRY.pack(
@@ -257,7 +281,7 @@ class ProducerState:
             if open_from >= 0:
                 opened.append((open_from, producer_id))
             else:
-                self._idle[producer_id] = None
+                self._idle[producer_id] = last_offset
             if last_offset >= 0:
                 first = sequence - delta if sequence >= 0 else NO_SEQUENCE
                 first = first if first >= 0 or sequence < 0 else first + 2**31

@@ -283,6 +283,27 @@ def test_nobody_with_an_open_transaction_is_forgotten_for_room() -> None:
     assert list(state.producers) == [1]
 
 
+def test_who_has_been_silent_for_longest_is_forgotten_first() -> None:
+    """Whoever came first and still writes is not; also by who comes to it with a snapshot."""
+    state = ProducerState()
+    for producer_id in range(1, PRODUCERS_MAX + 1):
+        state.update(producer_id, 0, 0, 0, producer_id, NOW_MS)
+    for round in range(2):
+        at = PRODUCERS_MAX + 10 * (round + 1)
+        state.update(1, 0, round + 1, 0, at, NOW_MS)
+        state.update(at, 0, 0, 0, at + 1, NOW_MS)
+    state.update(4, 0, 1, 0, PRODUCERS_MAX + 50, NOW_MS)
+    restored = ProducerState()
+    assert restored.restore(state.to_bytes(), PRODUCERS_MAX + 51)
+    for one in (state, restored):
+        assert not {2, 3} & one.producers.keys()
+        one.update(PRODUCERS_MAX + 100, 0, 0, 0, PRODUCERS_MAX + 100, NOW_MS)
+        assert {1, 4, 6} <= one.producers.keys()
+        assert 5 not in one.producers
+        assert one.check(1, 0, 3, 0) == 0
+        assert one.check(1, 0, 5, 0) == verdicts.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
 def test_who_ended_a_transaction_last_is_forgotten_last() -> None:
     """Also by who comes to it with a snapshot."""
     state = ProducerState()
