@@ -95,12 +95,13 @@ class RootLoader:
 
     def is_left_by_power_cut(self, key: PartitionKey, partition: Partition) -> bool:
         """Whether a log does not say whose it is because it was never flushed: what is in it may be of an earlier topic
-        of its name, deleted while this broker was away. From its first flush on, its id is on the disk.
+        of its name, deleted while this broker was away. So may where it starts, though nothing be left in it. From its
+        first flush on, its id is on the disk.
         """
-        has_records = partition.log.log_end_offset > partition.log.log_start_offset
+        says_something = partition.log.log_end_offset > 0
         was_flushed = self._recovery_points.get(key, NEVER_FLUSHED) != NEVER_FLUSHED or self._root.clean
         is_nameless = partition.topic_id == NO_TOPIC_ID and not partition.offline
-        return is_nameless and has_records and not was_flushed and self._root.was_ours
+        return is_nameless and says_something and not was_flushed and self._root.was_ours
 
     def _refused(self, found: FoundPartition) -> Partition:
         """It is there, and every call on it answers KAFKA_STORAGE_ERROR; nothing is written in its directory."""

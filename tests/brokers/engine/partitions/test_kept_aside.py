@@ -122,6 +122,25 @@ def test_a_log_that_nobody_knows_begins_anew_where_it_began(tmp_path: Path) -> N
     table.close()
 
 
+def test_where_a_log_begins_of_which_a_power_cut_left_nothing_else_is_not_the_next_topics_start(tmp_path: Path) -> None:
+    """LOG-46: it would follow from there, come into sync, and lead without what lies below."""
+    table = opened(tmp_path)
+    partition = table.become_leader("t", 0, TOPIC_ID, 0, {}, now_ms=NOW_MS)
+    produce(table, "t", 0, times=3)
+    assert delete_before(partition, 2).low_watermark == 2
+    keep_starts(table)
+    crash(table)
+    for path in (tmp_path / "t-0").iterdir():
+        path.unlink()
+
+    table = opened(tmp_path)
+    found = table.become_follower(
+        "t", 0, OTHER_ID, 0, {}, leader=2, replicas=(2, 1), isr=(2,), now_ms=NOW_MS
+    )  # fmt: skip
+    assert (found.log_start_offset, found.log_end_offset) == (0, 0)
+    table.close()
+
+
 def test_a_directory_from_before_there_were_ids_is_taken_over_though_nothing_of_it_was_flushed(tmp_path: Path) -> None:
     table = opened(tmp_path)
     table.become_leader("t", 0, TOPIC_ID, 0, {}, now_ms=NOW_MS)
