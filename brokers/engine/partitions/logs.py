@@ -25,6 +25,7 @@ from brokers.engine.storage.directories import LogRoot
 from brokers.engine.storage.files import OPEN_FILES_MAX, OpenFiles, StorageFailed
 from brokers.engine.storage.flushing import needs_flush, settled
 from brokers.engine.storage.log import NO_HOLE
+from brokers.engine.storage.trust import Damage
 
 FLUSHED_LOGS_MAX: Final = 64
 CONFIGS_CACHED_MAX: Final = 4_096
@@ -112,6 +113,8 @@ class HeldLogs:
         self._outdated |= loader.checkpointed
         for key, partition in loader.load(report):
             self._outdated.discard(key)
+            if key in self._partitions and not self._is_further(partition, self._partitions[key], report):
+                continue
             self._partitions[key] = partition
             if loader.is_left_by_power_cut(key, partition):
                 self._nobodys.add(key)
@@ -122,6 +125,29 @@ class HeldLogs:
                 partition.high_watermark = min(partition.high_watermark, max(log.hole_offset, log.log_start_offset))
         if loader.has_fallen:
             self.checkpoint_recovery_points()
+
+    def _is_further(self, found: Partition, held: Partition, report: RecoveryReport) -> bool:
+        """Of two directories that are called like one partition the one counts that goes further, and the other is set
+        aside: it was copied, or given up with its disk, and its place was taken since.
+        """
+        further = _progress(found) > _progress(held)
+        left, other = (held, found) if further else (found, held)
+        directory, root = left.log.directory, self._root_of(left)
+        key = (held.topic, held.index)
+        self._nobodys.discard(key)
+        self._recovery_points.forget(key)
+        for segment in left.log.segments:
+            segment.file.retire()
+        if left.offline or root is None:
+            return further
+        try:
+            aside = root.set_aside(directory)
+        except StorageFailed as failure:
+            self.directory_failed(failure)
+            return further
+        what = f"{other.log.directory} holds the same partition and goes further; set aside as {Path(aside).name}"
+        report.damages.append((*key, Damage(directory, -1, left.log.log_end_offset, what)))
+        return further
 
     def close(self, *, broker_epoch: int = -1) -> None:
         """Clean stop: everything flushed, checkpoints and snapshots written, then the marker of it (LOG-34)."""
@@ -342,6 +368,11 @@ class HeldLogs:
         """The start offsets of the logs in `roots` as they are, to be durable at once (LOG-46). Used like a flush."""
         online = [root.path for root in self._online() if root.path in set(roots)]
         return StartOffsetsBatch(online, self._starts.plan(self._partitions.values(), online), self.directory_failed)
+
+
+def _progress(partition: Partition) -> tuple[bool, int, int]:
+    """By which two logs of one partition are compared, as in an election: leader epoch, then end."""
+    return not partition.offline, partition.log.epochs.latest, partition.log.log_end_offset
 
 
 def _nobody(_: Partition) -> None:

@@ -52,6 +52,32 @@ def test_a_log_found_with_another_topic_id_is_set_aside_and_never_removed(tmp_pa
     assert (aside / f"{0:020d}.log").read_bytes() == content
 
 
+@pytest.mark.parametrize("order", [("a", "b"), ("b", "a")])
+def test_of_two_directories_of_one_partition_the_further_one_counts(tmp_path: Path, order: tuple[str, str]) -> None:
+    """One was copied to another disk by hand, or its disk came back after its place had been taken. Kafka does not
+    start then; nothing is removed here either.
+    """
+    old, young = tmp_path / "a", tmp_path / "b"
+    produced(old)
+    shutil.copytree(old / "t-0", young / "t-0")
+    table = opened(young)
+    table.become_leader("t", 0, TOPIC_ID, 1, {}, now_ms=NOW_MS)
+    produce(table, "t", 0)
+    end_offset = table.get("t", 0).log_end_offset  # type: ignore[union-attr]
+    table.close()
+
+    for _ in range(2):
+        roots = tuple(tmp_path / name for name in order)
+        table = PartitionTable(StorageSettings(roots=roots, broker_id=1, cluster_id="c"))
+        report = table.recover(NOW_MS)
+        found = table.get("t", 0)
+        assert found is not None
+        assert (found.log_end_offset, found.log.root) == (end_offset, young)
+        table.close()
+    assert not report.damages, "it was told at the first start"
+    assert len(list(old.glob("t-0.*-stray/*.log"))) == 1
+
+
 def test_what_was_set_aside_is_told_once(tmp_path: Path) -> None:
     produced(tmp_path)
     table = opened(tmp_path)
