@@ -108,6 +108,23 @@ def test_a_snapshot_that_contradicts_the_log_is_reported(
     assert [fault["what"] for fault in faults(directory)] == [what]
 
 
+def test_a_transaction_whose_beginning_was_deleted_is_taken_at_its_word(tmp_path: Path) -> None:
+    """LOG-42: retention does not wait for transactions."""
+    held = table(tmp_path / "data")
+    partition = lead(held, 0)
+    write(partition, 7, 0)
+    write(partition, 8, 0)
+    partition.log.roll(NOW_MS)
+    write(partition, 7, 1)
+    partition.append_marker(7, 0, 3, False, NOW_MS)
+    partition.log.advance_start(2)
+    held.maintain(NOW_MS)
+    held.close()
+    directory = tmp_path / "data" / "orders-0"
+    assert not (directory / f"{FIRST}.log").exists()
+    assert faults(directory) == []
+
+
 def test_a_dump_shows_markers_lists_and_states(directory: Path) -> None:
     _, rows = run("dump", directory, "--records", "--indexes")
     markers = [(row["offset"], row["marker"], row["coordinator_epoch"]) for row in rows if "marker" in row]
