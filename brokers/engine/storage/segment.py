@@ -244,8 +244,8 @@ class Segment:
             self.time_index.add(self.max_timestamp, self.max_timestamp_offset)
         for index in self.indexes():
             index.store()
-        if not len(self.offset_index):
-            self.offset_index.make_file()
+            if not len(index) and index is not self.aborted:  # as the time index of records without times
+                index.make_file()
 
     def rest(self) -> None:
         """Closed and idle: lets go of the descriptor and of the indexes' memory."""

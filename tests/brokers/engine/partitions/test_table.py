@@ -161,6 +161,20 @@ def test_a_partition_that_is_always_in_use_keeps_no_index_of_its_closed_segments
     table.close()
 
 
+def test_a_log_of_records_without_times_is_believed_after_a_clean_stop(tmp_path: Path) -> None:
+    """LOG-14: as the oldest clients write them; a start does not read it whole."""
+    table = opened(tmp_path)
+    partition = table.become_leader("t", 0, b"1" * 16, 0, {"segment.bytes": "16384"}, now_ms=NOW_MS)
+    for _ in range(8):
+        data = memoryview(build_batch([Record(-1, None, b"x" * 5_000)]))
+        assert partition.append(data, NOW_MS, acks=1, produce_version=9).error_code == 0
+    table.close()
+    table = PartitionTable(StorageSettings(roots=(tmp_path,), broker_id=1, cluster_id="c"))
+    report = table.recover(NOW_MS)
+    assert (report.damages, report.scanned_bytes) == ([], 0)
+    table.close()
+
+
 def test_snapshots_of_clean_stops_do_not_pile_up(tmp_path: Path) -> None:
     """LOG-39."""
     for _ in range(4):
