@@ -274,6 +274,10 @@ class Segment:
         for _, header in self.headers(self.offset_index.last_position()):
             if header.max_timestamp > self.max_timestamp:
                 self.max_timestamp, self.max_timestamp_offset = header.max_timestamp, header.last_offset
+        if not size_bytes:
+            # Nobody stores the indexes of an empty segment; their files would go on naming what is gone.
+            for index in self.indexes():
+                index.store()
 
     def create_file(self) -> None:
         """Makes the empty log file exist: its name carries the log's end offset over a restart."""

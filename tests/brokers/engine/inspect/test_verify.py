@@ -196,6 +196,22 @@ def test_a_log_that_starts_within_a_batch_and_has_no_index_entries_is_right(tmp_
     assert (code, findings(rows), findings(rows, "note")) == (0, [], [])
 
 
+def test_a_log_that_was_cut_back_to_where_its_last_segment_begins_is_right(tmp_path: Path) -> None:
+    """REP-15: a leader changed just after a roll."""
+    log = SimulatedLog(tmp_path)
+    for count in (3, 2, 2):
+        log.roll()
+        for _ in range(count):
+            log.append(size=200)
+    log.roll()
+    log.truncate(log.partition.log.segments[-2].base_offset)
+    assert not log.partition.log.active.size_bytes
+    log.restart()
+    log.table.close()
+    code, rows = run("verify", tmp_path)
+    assert (code, findings(rows)) == (0, [])
+
+
 @pytest.mark.parametrize("act", ["dump", "verify", "recover"])
 def test_a_directory_that_is_only_called_like_a_partition_is_left_alone(
     tmp_path: Path, act: str, capsys: pytest.CaptureFixture[str]
