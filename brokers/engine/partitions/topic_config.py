@@ -26,6 +26,10 @@ CONFIG_VALUE_CHARS_MAX: Final = 1_024
 # However small a tenant sets them, a log rolls no oftener than this: each segment costs files and a descriptor.
 ROLLED_BYTES_MIN: Final = 16 * 1024
 INDEX_BYTES_MIN: Final = 64 * 1024
+# However large: what lies between two entries is searched by the loop that serves everybody, a thousand small batches a
+# millisecond, and the indexes of a log that is written to are in memory.
+INDEX_INTERVAL_BYTES_MAX: Final = 64 * 1024
+INDEX_BYTES_MAX: Final = 10_485_760
 
 
 class ConfigSource(IntEnum):
@@ -231,7 +235,10 @@ def parse(topic: Mapping[str, str], defaults: Mapping[str, str]) -> TopicConfig:
     log = LogConfig(
         segment_bytes=max(rules.segment_bytes, ROLLED_BYTES_MIN),
         segment_ms=max(segment_ms, ROLLED_MS_MIN),
-        index_limits=(number("index.interval.bytes"), max(number("segment.index.bytes"), INDEX_BYTES_MIN)),
+        index_limits=(
+            min(number("index.interval.bytes"), INDEX_INTERVAL_BYTES_MAX),
+            min(max(number("segment.index.bytes"), INDEX_BYTES_MIN), INDEX_BYTES_MAX),
+        ),
         retention=RetentionRules(number("retention.ms"), number("retention.bytes"), "delete" in policies),
     )
     compaction = CompactionRules(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from brokers.engine.partitions.topic_config import (
+    INDEX_BYTES_MAX,
+    INDEX_INTERVAL_BYTES_MAX,
     ROLLED_BYTES_MIN,
     ConfigSource,
     InvalidTopicConfig,
@@ -83,6 +85,14 @@ def test_a_description_tells_where_each_value_comes_from() -> None:
 def test_an_empty_cleanup_policy_neither_deletes_nor_compacts() -> None:
     view = parse({"cleanup.policy": ""}, {"cleanup.policy": "compact"})
     assert (view.log.retention.delete, view.batch_rules.compacted) == (False, False)
+
+
+def test_no_tenant_makes_a_search_long_or_an_index_large_for_all() -> None:
+    """A fetch looks at every batch between two index entries, on the loop."""
+    most = str(2**31 - 1)
+    view = parse({"index.interval.bytes": most, "segment.index.bytes": most}, {})
+    assert view.log.index_limits == (INDEX_INTERVAL_BYTES_MAX, INDEX_BYTES_MAX)
+    assert parse({"index.interval.bytes": "0", "segment.index.bytes": "70000"}, {}).log.index_limits == (0, 70_000)
 
 
 def test_the_parsed_view_follows_topic_over_broker_over_default() -> None:
