@@ -27,7 +27,8 @@ def first_at_or_after(log: Log, timestamp_ms: int, wait: bool = True) -> FoundRe
     search cannot go on.
     """
     for segment in log.segments:
-        if segment.size_bytes == 0 or segment.largest_timestamp() < timestamp_ms:
+        # Not `largest_timestamp`: a segment of records without times is as young as its file, and all in vain to read.
+        if segment.size_bytes == 0 or segment.max_timestamp < timestamp_ms:
             continue
         end = start = _start(segment, timestamp_ms, log.log_start_offset, wait)
         for position, header in segment.headers(start, None, wait):

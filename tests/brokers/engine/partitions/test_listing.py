@@ -1,4 +1,4 @@
-"""What ListOffsets answers while a leader does not know yet what its predecessor had told (LOG-28)."""
+"""What ListOffsets answers to a search by time, and what it reads for that (LOG-26, LOG-28)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from brokers.engine.records import verdicts
+from brokers.engine.records.builder import Record, build_batch
 from tests.brokers.engine.partitions.test_table import NOW_MS, opened, produce
 
 
@@ -23,4 +24,19 @@ def test_a_leader_that_lags_does_not_say_that_there_is_no_such_record(tmp_path: 
     assert partition.follower_fetched(2, 1, 3, 0, 0) is False
     assert partition.list_offsets(timestamp, isolation=0, version=7).error_code == verdicts.NONE
     assert partition.list_offsets(NOW_MS + 1, isolation=0, version=7).offset == -1
+    table.close()
+
+
+def test_segments_without_times_are_not_read_for_a_time(tmp_path: Path) -> None:
+    """LOG-26: no index helps there, and a log of gigabytes would hold the loop for many seconds."""
+    table = opened(tmp_path)
+    partition = table.become_leader("t", 0, b"1" * 16, 0, {"segment.bytes": "16384"}, now_ms=NOW_MS)
+    for stamp_ms in [-1] * 9 + [NOW_MS]:
+        data = memoryview(build_batch([Record(stamp_ms, None, b"x" * 5_000)]))
+        assert partition.append(data, NOW_MS, acks=1, produce_version=9).error_code == 0
+    segments = partition.log.segments
+    for segment in segments:
+        segment.rest()
+    assert partition.list_offsets(NOW_MS, isolation=0, version=7).offset == 9
+    assert [segment.file.fd >= 0 for segment in segments] == [False] * (len(segments) - 1) + [True]
     table.close()
