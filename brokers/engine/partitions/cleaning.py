@@ -264,7 +264,8 @@ class Cleaner:
                 wait_ms = retry.wait_ms
             elif failed.fault is Fault.LOG:
                 self.retries.pop(key, None)
-                self.uncleanable[key] = failed.reason
+                if _is_as_planned(work):
+                    self.uncleanable[key] = failed.reason
             else:
                 cause = OSError(failed.errno, failed.reason)
                 self._table.directory_failed(StorageFailed(work.partition.log.root, cause))
@@ -280,6 +281,12 @@ class Cleaner:
     def _count(self) -> None:
         self._table.cleaned.uncleanable = len(self.uncleanable)
         self._table.cleaned.waiting = len(self.retries)
+
+
+def _is_as_planned(work: Work) -> bool:
+    """False if a truncation took what the run was to read ahead: then what it met speaks against no file."""
+    sizes = {held.base_offset: held.size_bytes for held in work.partition.log.segments}
+    return all(sizes.get(base, 0) >= size for base, size in work.job.ahead)
 
 
 def _facts(log: Log) -> list[SegmentFacts]:

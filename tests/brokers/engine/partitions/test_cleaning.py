@@ -13,9 +13,10 @@ from brokers.engine.inspect.directories import find
 from brokers.engine.partitions.cleaning import CHECKPOINT, Cleaner, Work
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
-from brokers.engine.records.batch import HEADER_BYTES
+from brokers.engine.partitions.transactions import EXEMPT
+from brokers.engine.records.batch import HEADER_BYTES, TRANSACTIONAL
 from brokers.engine.records.builder import Record, build_batch
-from brokers.engine.storage.compaction.job import Cleaned, Event, Failed, Fault, Finished
+from brokers.engine.storage.compaction.job import Cleaned, CleaningFailed, Event, Failed, Fault, Finished
 from brokers.engine.storage.compaction.pacing import Pacer
 from brokers.engine.storage.compaction.run import Run
 from brokers.engine.storage.compaction.settings import CleanerSettings
@@ -137,6 +138,31 @@ def test_an_error_keeps_a_log_out_until_the_next_start(tmp_path: Path) -> None:
     assert cleaner.plan(NOW_MS) is None
     assert table.cleaned.uncleanable == 1
     assert Cleaner(table, CleanerSettings()).plan(NOW_MS) is not None
+    table.close()
+
+
+def test_a_follower_that_cuts_its_log_back_under_a_run_is_cleaned_later(tmp_path: Path) -> None:
+    """CMP-15, REP-15: the run misses what it was to read ahead, and no file is damaged."""
+    table = opened(tmp_path)
+    partition = _lead(table, "t")
+    _produce(partition, 20)
+    data = build_batch(
+        [Record(NOW_MS, b"1", b"")], attributes=TRANSACTIONAL, producer_id=7, producer_epoch=0, base_sequence=0
+    )
+    assert partition.append(memoryview(data), NOW_MS, acks=1, produce_version=9, guard=EXEMPT).error_code == 0
+    partition.log.roll(NOW_MS)
+    assert partition.append_marker(7, 0, 0, True, NOW_MS).error_code == 0
+    _produce(partition, 10)
+    cleaner = Cleaner(table, CleanerSettings())
+    work = cleaner.plan(NOW_MS)
+    assert work is not None
+    table.truncate(partition, 24, NOW_MS)
+    with pytest.raises(CleaningFailed) as failure:
+        _prepare(cleaner, work)
+    assert cleaner.failed(work, Failed(str(failure.value), Fault.LOG), NOW_MS) is None
+    again = cleaner.plan(NOW_MS)
+    assert again is not None
+    _do(cleaner, again)
     table.close()
 
 
