@@ -176,6 +176,14 @@ class OffsetIndex(_Index):
         # Below 0 is damage; the whole segment is searched then.
         return 0 if at < 0 else max(int(OFFSET_ENTRY.unpack_from(self.entries, at * OFFSET_ENTRY.size)[1]), 0)
 
+    def floor(self, offset: int) -> OffsetEntry | None:
+        """The greatest entry of an append that ends at or before `offset`."""
+        at = self._floor(offset - self.base_offset)
+        if at < 0:
+            return None
+        relative, position = OFFSET_ENTRY.unpack_from(self.entries, at * OFFSET_ENTRY.size)
+        return OffsetEntry(self.base_offset + relative, position)
+
     def floor_position(self, position: int) -> int:
         """The greatest indexed batch start <= `position`, 0 if there is none."""
         entries = self.entries
@@ -257,6 +265,14 @@ class TimeIndex(_Index):
         at = self._floor(timestamp_ms)
         if at < 0:
             return TimeEntry(-1, self.base_offset)
+        found, relative = TIME_ENTRY.unpack_from(self.entries, at * TIME_ENTRY.size)
+        return TimeEntry(found, self.base_offset + relative)
+
+    def above(self, timestamp_ms: int) -> TimeEntry | None:
+        """The first entry with a timestamp > `timestamp_ms`."""
+        at = self._floor(timestamp_ms) + 1
+        if at >= len(self):
+            return None
         found, relative = TIME_ENTRY.unpack_from(self.entries, at * TIME_ENTRY.size)
         return TimeEntry(found, self.base_offset + relative)
 

@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 from brokers.engine.records import batch as layout
 from brokers.engine.records.batch import BatchHeader
-from brokers.engine.records.builder import records_block
+from brokers.engine.records.builder import NO_TIMESTAMP, records_block
 from brokers.engine.records.compression import Oversized, Undecodable
 from brokers.engine.records.walk import Malformed, stamps
+from brokers.engine.storage.indexes import TimeEntry
 from brokers.engine.storage.log import Log
 from brokers.engine.storage.segment import DamagedSegment, Segment
 
@@ -51,13 +52,36 @@ def _start(segment: Segment, timestamp_ms: int, log_start_offset: int, wait: boo
     if not wait:
         segment.time_index.ready()
     entry = segment.time_index.lookup(timestamp_ms)
-    if entry.timestamp_ms < 0 and log_start_offset <= segment.base_offset:
+    position = 0
+    if entry.timestamp_ms != NO_TIMESTAMP:
+        named = segment.locate(entry.offset, wait)
+        if named is None or named[1].max_timestamp != entry.timestamp_ms:
+            return 0  # a damaged entry; without it the search is only longer
+        position = named[0]
+    if entry.timestamp_ms < timestamp_ms:
+        position = max(position, _all_below(segment, timestamp_ms, wait))
+    if log_start_offset > segment.base_offset:
+        found = segment.locate(log_start_offset, wait)
+        position = max(position, 0 if found is None else found[0])
+    return position
+
+
+def _all_below(segment: Segment, timestamp_ms: int, wait: bool) -> int:
+    """A position before which no record is as late as `timestamp_ms`, which no entry of the time index has; 0 if none
+    is known. The greatest entry below that time has been found to be right.
+
+    Both indexes grow together: had something been as late when the offset entry before the first later batch was made,
+    the time index would name it. So times that fall for long do not make a search long.
+    """
+    later = segment.time_index.above(timestamp_ms) or TimeEntry(segment.max_timestamp, segment.max_timestamp_offset)
+    named = segment.locate(later.offset, wait)
+    if named is None or named[1].max_timestamp != later.timestamp_ms:
         return 0
-    named = segment.locate(entry.offset, wait)
-    if entry.timestamp_ms >= 0 and (named is None or named[1].max_timestamp != entry.timestamp_ms):
-        return 0  # a damaged entry; without it the search is only longer
-    found = named if entry.offset >= log_start_offset else segment.locate(log_start_offset, wait)
-    return 0 if found is None else found[0]
+    before = segment.offset_index.floor(named[1].base_offset - 1)
+    if before is None:
+        return 0
+    header = next((found for _, found in segment.headers(before.position, None, wait)), None)
+    return before.position if header is not None and header.last_offset == before.offset else 0
 
 
 def greatest_timestamp(log: Log, wait: bool = True) -> FoundRecord | None:

@@ -8,6 +8,7 @@ import pytest
 
 from brokers.engine.records import verdicts
 from brokers.engine.records.builder import Record, build_batch
+from brokers.engine.storage import lookups
 from tests.brokers.engine.partitions.test_table import NOW_MS, opened, produce
 
 
@@ -39,4 +40,19 @@ def test_segments_without_times_are_not_read_for_a_time(tmp_path: Path) -> None:
         segment.rest()
     assert partition.list_offsets(NOW_MS, isolation=0, version=7).offset == 9
     assert [segment.file.fd >= 0 for segment in segments] == [False] * (len(segments) - 1) + [True]
+    table.close()
+
+
+def test_times_that_fall_for_long_do_not_make_a_search_long(tmp_path: Path) -> None:
+    """LOG-26: one record from a clock ahead, and all behind it are below it, until one is later."""
+    table = opened(tmp_path)
+    partition = table.become_leader("t", 0, b"1" * 16, 0, {}, now_ms=NOW_MS)
+    for stamp_ms in [NOW_MS, *range(NOW_MS - 1_000, NOW_MS - 1_150, -1), NOW_MS + 5, NOW_MS + 2, NOW_MS + 9]:
+        data = memoryview(build_batch([Record(stamp_ms, None, b"x" * 5_000)]))
+        assert partition.append(data, NOW_MS, acks=1, produce_version=9).error_code == 0
+    times = [NOW_MS, NOW_MS + 1, NOW_MS + 5, NOW_MS + 6, NOW_MS + 10]
+    assert [partition.list_offsets(at, isolation=0, version=7).offset for at in times] == [0, 151, 151, 153, -1]
+    segment = partition.log.active
+    read = sum(1 for _ in segment.headers(lookups._start(segment, NOW_MS + 1, 0, wait=True)))
+    assert read <= 5
     table.close()
