@@ -198,6 +198,10 @@ class TopicConfig:
         return self.log._replace(segment_ms=max(self.log.segment_ms - jitter_ms, ROLLED_MS_MIN))
 
 
+def _index_limits(interval_bytes: int, index_bytes: int) -> tuple[int, int]:
+    return min(interval_bytes, INDEX_INTERVAL_BYTES_MAX), min(max(index_bytes, INDEX_BYTES_MIN), INDEX_BYTES_MAX)
+
+
 def parse(topic: Mapping[str, str], defaults: Mapping[str, str]) -> TopicConfig:
     """The view of a topic's settings over the broker's `defaults`. Unknown keys are ignored (ZK-3)."""
 
@@ -235,10 +239,7 @@ def parse(topic: Mapping[str, str], defaults: Mapping[str, str]) -> TopicConfig:
     log = LogConfig(
         segment_bytes=max(rules.segment_bytes, ROLLED_BYTES_MIN),
         segment_ms=max(segment_ms, ROLLED_MS_MIN),
-        index_limits=(
-            min(number("index.interval.bytes"), INDEX_INTERVAL_BYTES_MAX),
-            min(max(number("segment.index.bytes"), INDEX_BYTES_MIN), INDEX_BYTES_MAX),
-        ),
+        index_limits=_index_limits(number("index.interval.bytes"), number("segment.index.bytes")),
         retention=RetentionRules(number("retention.ms"), number("retention.bytes"), "delete" in policies),
     )
     compaction = CompactionRules(
