@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 import structlog
 
-from brokers.engine.coordinators.loading import load
+from brokers.engine.coordinators.loading import ReplayFailed, load
 from brokers.engine.coordinators.outcome import Now, Outcome
 from brokers.engine.coordinators.partitioning import partition_of
 from brokers.engine.coordinators.ports import LogUnreadable, Machine, StateLog
@@ -17,6 +18,8 @@ from brokers.engine.coordinators.ticket import Ticket
 log = structlog.get_logger(__name__)
 
 RELOAD_DELAY_MS: Final = 1_000
+# A record that so many loads in a row could not take in is left out of the next: those of others wait behind it.
+FAILED_REPLAYS_MAX: Final = 2
 
 M = TypeVar("M", bound=Machine)
 
@@ -55,6 +58,8 @@ class Runtime(Generic[M]):
         self._loop = loop
         self._shards: dict[int, Shard[M]] = {}
         self._loads: dict[int, Cancel] = {}
+        # By partition that is being loaded: how often which offset could not be replayed.
+        self._failures: dict[int, Counter[int]] = {}
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
@@ -103,6 +108,7 @@ class Runtime(Generic[M]):
             if held.log.leader_epoch == state_log.leader_epoch and held.refusal() != NOT_COORDINATOR:
                 return
             self.resign(index)
+        self._failures.pop(index, None)
         self._begin(state_log)
 
     def resign(self, index: int) -> None:
@@ -140,17 +146,24 @@ class Runtime(Generic[M]):
 
     async def _load(self, shard: Shard[M]) -> None:
         began_ms = self.now().monotonic_ms
+        failures = self._failures.setdefault(shard.index, Counter())
+        left_out = {offset for offset, times in failures.items() if times >= FAILED_REPLAYS_MAX}
+        if left_out:
+            log.error("coordinator_records_left_out", topic=self.topic, partition=shard.index, offsets=sorted(left_out))
         try:
-            records = await load(shard)
+            records = await load(shard, left_out)
         except LogUnreadable as error:
             log.warning("coordinator_not_loaded", topic=self.topic, partition=shard.index, reason=str(error))
             self.call_later(RELOAD_DELAY_MS, lambda: self._load_again(shard))
             return
-        except Exception:  # our own mistake: said, and tried again, instead of a partition that loads for ever
+        except Exception as error:  # our own mistake: said, and tried again, instead of a partition that loads for ever
             log.exception("coordinator_not_loaded", topic=self.topic, partition=shard.index)
+            if isinstance(error, ReplayFailed):
+                failures[error.offset] += 1
             self.call_later(RELOAD_DELAY_MS, lambda: self._load_again(shard))
             return
         self._loads.pop(shard.index, None)
+        self._failures.pop(shard.index, None)
         if records:
             took_ms = self.now().monotonic_ms - began_ms
             log.info("coordinator_loaded", topic=self.topic, partition=shard.index, records=records, took_ms=took_ms)

@@ -13,6 +13,7 @@ from brokers.engine.coordinators.groups.group import Group, State
 from brokers.engine.coordinators.groups.limits import (
     GROUP_METADATA_BYTES_MAX,
     MEMBER_BYTES,
+    MEMBER_ID_BYTES_MAX,
     MEMBER_METADATA_BYTES_MAX,
     NAME_BYTES_MAX,
     PROTOCOLS_MAX,
@@ -68,11 +69,12 @@ def new_member_id(request: JoinRequest) -> str:
 
 def is_modest(request: JoinRequest) -> bool:
     """Within what one member may say about itself, and no protocol twice: it would be counted for two members."""
-    names = (request.member_id, request.instance_id or "", request.client_id, request.protocol_type)
+    names = (request.instance_id or "", request.client_id, request.protocol_type)
     return (
         len(request.protocols) <= PROTOCOLS_MAX
         and len({name for name, _ in request.protocols}) == len(request.protocols)
         and metadata_bytes(request.protocols) <= MEMBER_METADATA_BYTES_MAX
+        and len(request.member_id.encode()) <= MEMBER_ID_BYTES_MAX
         and all(len(name.encode()) <= NAME_BYTES_MAX for name in names)
         and all(len(name.encode()) <= NAME_BYTES_MAX for name, _ in request.protocols)
     )

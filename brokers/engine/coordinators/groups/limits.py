@@ -10,6 +10,8 @@ GROUPS_PER_INSTANCE_MAX: Final = 1_000
 GROUP_ID_BYTES_MAX: Final = 1_024
 # Of the strings that name one member, each. Beyond: INVALID_REQUEST.
 NAME_BYTES_MAX: Final = 1_024
+# Of the id that a member is given: one of these, a hyphen and a UUID. Beyond: INVALID_REQUEST.
+MEMBER_ID_BYTES_MAX: Final = NAME_BYTES_MAX + 37
 # Protocols that one member offers. Beyond: INVALID_REQUEST.
 PROTOCOLS_MAX: Final = 100
 # What one member says about itself, all protocols together. Beyond: INVALID_REQUEST.

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from brokers.engine.coordinators.outcome import PARKED
-from brokers.engine.coordinators.runtime import RELOAD_DELAY_MS, Runtime
+from brokers.engine.coordinators.runtime import FAILED_REPLAYS_MAX, RELOAD_DELAY_MS, Runtime
 from brokers.engine.coordinators.shard import LOAD_IN_PROGRESS, NOT_COORDINATOR, READ_MS_MAX, REQUEST_TIMED_OUT
 from tests.brokers.engine.coordinators.fakes import Call, Counter, FakeLog, FakeLoop
 
@@ -230,6 +230,37 @@ def test_a_load_that_fails_by_our_mistake_is_tried_again(house: House, monkeypat
 
     house.loop.advance(RELOAD_DELAY_MS)
     house.loop.turn()
+
+    assert house.get() == b"1"
+
+
+@pytest.mark.parametrize("what", ["record", "marker"])
+def test_what_no_load_can_take_in_is_left_out_of_the_third(
+    house: House, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """Otherwise it would keep everybody whose state lies in the same partition from being answered, for ever."""
+
+    def replay(machine: Counter, key: bytes, value: bytes | None, offset: int, producer_id: int) -> None:
+        taken(machine, key, value, offset, producer_id)
+        assert offset != wrong or what != "record", "our own"
+
+    def replay_marker(machine: Counter, producer_id: int, committed: bool, offset: int) -> None:
+        raise ValueError("our own")
+
+    house.lead()
+    house.put(b"1")
+    wrong = house.log.end_offset
+    house.log.mark(7, True) if what == "marker" else house.put(b"2")
+    house.log.replicate()
+    house.runtime.resign(0)
+    taken = Counter.replay
+    monkeypatch.setattr(Counter, "replay", replay)
+    monkeypatch.setattr(Counter, "replay_marker", replay_marker)
+    house.lead()
+    for _ in range(FAILED_REPLAYS_MAX):
+        assert house.get() == ("failed", LOAD_IN_PROGRESS)
+        house.loop.advance(RELOAD_DELAY_MS)
+        house.loop.turn()
 
     assert house.get() == b"1"
 

@@ -9,6 +9,7 @@ from brokers.engine.coordinators.groups.book import Groups
 from brokers.engine.coordinators.groups.group import State
 from brokers.engine.coordinators.groups.limits import (
     GROUPS_PER_INSTANCE_MAX,
+    MEMBER_ID_BYTES_MAX,
     MEMBER_METADATA_BYTES_MAX,
     NAME_BYTES_MAX,
     PROTOCOLS_MAX,
@@ -101,7 +102,7 @@ def test_groups_that_are_gone_make_room_and_leave_nothing_behind() -> None:
     [
         {"client_id": "x" * (NAME_BYTES_MAX + 1)},
         {"instance_id": "x" * (NAME_BYTES_MAX + 1)},
-        {"member_id": "ü" * (NAME_BYTES_MAX // 2 + 1)},
+        {"member_id": "ü" * (MEMBER_ID_BYTES_MAX // 2 + 1)},
         {"protocol_type": "x" * (NAME_BYTES_MAX + 1)},
         {"protocols": (("x" * (NAME_BYTES_MAX + 1), b""),)},
         {"protocols": tuple((str(number), b"") for number in range(PROTOCOLS_MAX + 1))},
@@ -177,6 +178,14 @@ def test_names_that_are_just_short_enough_make_a_record() -> None:
     member.take(member.join())
 
     assert error(member.sync({member.id: b""})) == 0
+
+
+def test_who_has_the_longest_name_comes_back_by_the_id_that_it_was_given() -> None:
+    shard = Shard()
+    member = Member(shard, client="x" * NAME_BYTES_MAX)
+    settle(member)
+
+    assert error(member.join()) == 0
 
 
 def test_what_is_counted_goes_with_those_it_was_counted_for() -> None:
