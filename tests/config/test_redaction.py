@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import logging
 import logging.config
+from collections.abc import Iterator
 
 import pytest
+import structlog
 from django.test import RequestFactory
 
 from config.logging import REDACTED, logging_settings, redact
@@ -15,8 +17,9 @@ SECRET = "psi_" + "a1B2-" * 8
 
 
 @pytest.fixture()
-def written() -> io.StringIO:
+def written() -> Iterator[io.StringIO]:
     """What a logger with our formatter writes."""
+    before = structlog.get_config()
     formatter = logging_settings(level="INFO", as_json=True)["formatters"]["line"]
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
@@ -25,7 +28,9 @@ def written() -> io.StringIO:
     handler.setFormatter(factory(processors=processors, foreign_pre_chain=foreign_pre_chain))
     logger = logging.getLogger("tests.redaction")
     logger.handlers, logger.propagate = [handler], False
-    return stream
+    yield stream
+    # Loggers that were used before keep their processors, and whoever looks for what they say must find the same ones.
+    structlog.configure(**before)
 
 
 def test_the_address_of_a_request_is_written_without_the_secret_in_it(written: io.StringIO) -> None:
