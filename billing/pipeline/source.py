@@ -15,12 +15,10 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from brokers.contract.usage import USAGE_TOPIC, UsageEvent
+from brokers.contract.usage import USAGE_TOPIC, UsageEvent, counted_name
 
 ROWS_PER_BATCH = 20_000
 READ_TIMEOUT_S = 60.0
-# Longest name kept per column; a client chooses its client id freely, the tables do not grow with it.
-NAME_CHARACTERS_MAX = 249
 
 ARROW_SCHEMA = pa.schema(
     [
@@ -49,11 +47,6 @@ class UsageReadStalled(Exception):
     """The brokers did not deliver a planned range in time; the run is repeated from the same offsets."""
 
 
-def clean(name: str) -> str:
-    """A name as PostgreSQL can hold it: no NUL, no lone surrogates, bounded length."""
-    return name.replace("\x00", "�").encode("utf-8", "replace").decode()[:NAME_CHARACTERS_MAX]
-
-
 def row_of(partition: int, offset: int, raw: bytes | None) -> tuple[Any, ...]:
     """One row of `ARROW_SCHEMA`; a record that is no usage event keeps its place with everything else null."""
     try:
@@ -65,10 +58,10 @@ def row_of(partition: int, offset: int, raw: bytes | None) -> tuple[Any, ...]:
             int(event.broker_epoch),
             int(event.sequence),
             int(event.at_ms),
-            clean(event.instance_id),
-            clean(event.topic),
-            clean(event.user),
-            clean(event.client_id),
+            counted_name(event.instance_id),
+            counted_name(event.topic),
+            counted_name(event.user),
+            counted_name(event.client_id),
             event.direction if event.direction in ("produce", "consume") else None,
             int(event.bytes),
             int(event.requests),

@@ -21,6 +21,16 @@ Direction = Literal["produce", "consume"]
 USAGE_KEYS_PER_INSTANCE_MAX = 10_000
 OTHER = "(other)"
 
+# Longest name that is counted by; a client chooses its client id freely, memory and tables do not grow with it.
+NAME_CHARACTERS_MAX = 249
+
+
+def counted_name(name: str) -> str:
+    """What `name` is counted under: no NUL, no lone surrogates, bounded length. Two names that come to the same share a
+    counter from the beginning, since of two counters under one name readers would take the larger for the whole.
+    """
+    return name.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()[:NAME_CHARACTERS_MAX]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageEvent:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from typing import Final
+
 import structlog
 
 from brokers.contract.usage import USAGE_TOPIC, UsageEvent
@@ -15,8 +18,10 @@ from brokers.engine.throttling.usage import report
 
 log = structlog.get_logger(__name__)
 
-# About 150 bytes an event: a batch of so many stays below the default `max.message.bytes`.
-EVENTS_PER_BATCH_MAX = 4_000
+# A batch stays below the default `max.message.bytes`. An event is about 150 bytes long; a client id of rare characters
+# makes it several thousand.
+EVENTS_PER_BATCH_MAX: Final = 4_000
+EVENT_BYTES_PER_BATCH_MAX: Final = 524_288
 _PRODUCE_VERSION = 11
 ACKS_LEADER = 1
 
@@ -100,10 +105,7 @@ class Metering:
         return True
 
     def _append_all(self, partition: Partition, events: list[UsageEvent], now_ms: int) -> bool:
-        return all(
-            self._append(partition, events[start : start + EVENTS_PER_BATCH_MAX], now_ms)
-            for start in range(0, len(events), EVENTS_PER_BATCH_MAX)
-        )
+        return all(self._append(partition, records, now_ms) for records in _batches(events, now_ms))
 
     def _partition(self) -> Partition | None:
         for partition in self._table:
@@ -111,9 +113,24 @@ class Metering:
                 return partition
         return None
 
-    def _append(self, partition: Partition, events: list[UsageEvent], now_ms: int) -> bool:
-        batch = build_batch([Record(now_ms, event.instance_id.encode(), event.to_json()) for event in events])
-        result = partition.append(memoryview(batch), now_ms, acks=ACKS_LEADER, produce_version=_PRODUCE_VERSION)
+    def _append(self, partition: Partition, records: list[Record], now_ms: int) -> bool:
+        batch = memoryview(build_batch(records))
+        result = partition.append(batch, now_ms, acks=ACKS_LEADER, produce_version=_PRODUCE_VERSION)
         if result.error_code:
             log.warning("usage_waits", reason=f"append failed with error {result.error_code}")
         return not result.error_code
+
+
+def _batches(events: Sequence[UsageEvent], now_ms: int) -> Iterator[list[Record]]:
+    records: list[Record] = []
+    size_bytes = 0
+    for event in events:
+        value = event.to_json()
+        if len(records) == EVENTS_PER_BATCH_MAX or size_bytes + len(value) > EVENT_BYTES_PER_BATCH_MAX:
+            if records:
+                yield records
+            records, size_bytes = [], 0
+        records.append(Record(now_ms, event.instance_id.encode(), value))
+        size_bytes += len(value)
+    if records:
+        yield records

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from typing import Final, Literal, NamedTuple
 
+from brokers.contract.usage import NAME_CHARACTERS_MAX
 from quotas import pacing, precedence, throttle
 from quotas.pacing import BURST_MS, Pace
 from quotas.rates import Rate
@@ -112,7 +114,7 @@ class ClientQuotas:
         if match is None:
             return None
         rule = Rule("client_quota", quota, match.level, match.entity)
-        key = (quota, *precedence.sharing_group(match.level, user, client_id))
+        key = (quota, *precedence.sharing_group(match.level, user, _short(client_id)))
         limiter = self._limiters.get(key)
         if limiter is None:
             if len(self._limiters) >= LIMITERS_PER_INSTANCE_MAX:
@@ -129,3 +131,8 @@ class ClientQuotas:
         for key in unused:
             del self._limiters[key]
         return len(unused)
+
+
+def _short(client_id: str) -> str:
+    """What stands for a client id in memory: itself, or the digest of one that is longer than anybody's should be."""
+    return client_id if len(client_id) <= NAME_CHARACTERS_MAX else sha256(client_id.encode()).hexdigest()

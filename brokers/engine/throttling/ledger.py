@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from brokers.contract.usage import counted_name
 from brokers.engine.throttling.charging import Rule
 
 ENTRIES_MAX: Final = 1_000
@@ -49,7 +50,7 @@ class Ledger:
         return len(self._entries)
 
     def record(self, rule: Rule, limit_per_s: float, user: str, client_id: str, delay_ms: int, now_ms: int) -> None:
-        key = (rule, user, client_id)
+        key = (rule, user, counted_name(client_id))
         entry = self._entries.get(key)
         if entry is None:
             entry = self._add(key, limit_per_s, now_ms)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from brokers.contract.usage import OTHER, USAGE_KEYS_PER_INSTANCE_MAX, Direction, UsageEvent
+from brokers.contract.usage import OTHER, USAGE_KEYS_PER_INSTANCE_MAX, Direction, UsageEvent, counted_name
 
 Key = tuple[str, str, str, Direction]
 
@@ -76,7 +76,7 @@ class UsageBook:
 
     def counter(self, topic: str, user: str, client_id: str, direction: Direction) -> UsageCounter:
         """`topic` is the tenant's name. Keys beyond the limit are counted together, under `OTHER`."""
-        key: Key = (topic, user, client_id, direction)
+        key: Key = (topic, counted_name(user), counted_name(client_id), direction)
         counter = self._counters.get(key)
         if counter is None:
             if len(self._counters) >= USAGE_KEYS_PER_INSTANCE_MAX:

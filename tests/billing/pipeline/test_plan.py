@@ -3,8 +3,8 @@
 import pytest
 
 from billing.pipeline.job import RECORDS_PER_RUN_AND_PARTITION_MAX, UsageLost, plan
-from billing.pipeline.source import ARROW_SCHEMA, NAME_CHARACTERS_MAX, clean, row_of
-from brokers.contract.usage import UsageEvent
+from billing.pipeline.source import ARROW_SCHEMA, row_of
+from brokers.contract.usage import NAME_CHARACTERS_MAX, UsageEvent, counted_name
 
 
 def test_a_partition_never_read_starts_where_its_log_starts():
@@ -26,8 +26,8 @@ def test_offsets_that_vanished_stop_the_pipeline_instead_of_billing_too_little(a
 
 
 def test_a_name_no_table_can_hold_is_made_harmless():
-    assert clean("a\x00b" + "x" * 1000) == "a�b" + "x" * (NAME_CHARACTERS_MAX - 3)
-    assert clean("\udc80") == "?"
+    assert counted_name("a\x00b" + "x" * 1000) == "a�b" + "x" * (NAME_CHARACTERS_MAX - 3)
+    assert counted_name("\udc80") == "?"
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from brokers.engine.protocol.apis import ApiKey
-from tests.brokers.engine.handlers.conftest import MINE, House
+from tests.brokers.engine.handlers.conftest import MINE, THEIRS, House
 from tests.support.records import batch, fetch, fetch_request, produce_request, values
 
 FULL = batch(b"x" * 20_000)
@@ -170,3 +170,29 @@ async def test_a_usage_report_is_one_batch_in_the_usage_topic(house: House) -> N
     answer = await fetch(operator, USAGE_TOPIC)
     (event,) = (UsageEvent.from_json(value) for value in values(answer.records) if value is not None)
     assert (event.instance_id, event.topic, event.bytes, event.sequence) == (MINE, "orders", len(sent), 1)
+
+
+async def test_the_usage_of_all_is_reported_whatever_client_ids_one_of_them_invents(house: House) -> None:
+    from brokers.contract.usage import USAGE_TOPIC, UsageEvent
+    from brokers.engine.throttling.usage import UsageCounter, own_numbers
+
+    await house.topic()
+    await house.mine.call(ApiKey.PRODUCE, 9, produce_request("orders", batch(b"a")))
+    usage = house.broker.broker.books.of(THEIRS).usage
+    for number in range(1_000):
+        usage.counter("t", "ANONYMOUS", f"{number}" + "\U0001f600" * 32_000, "produce").add(1)
+    # And such as another incarnation may have left behind.
+    key = ("t", "ANONYMOUS", "\x01" * 32_767, "produce")
+    usage._counters.update(
+        {(*key[:2], f"{number}", "produce"): UsageCounter(key, own_numbers(key)) for number in range(9)}
+    )
+    for number in range(9):
+        usage.counter("t", "ANONYMOUS", f"{number}", "produce").add(1)
+
+    assert house.broker.broker.metering.report()
+
+    operator = await house.broker.internal_client("penstock")
+    answer = await fetch(operator, USAGE_TOPIC, partition_max_bytes=50_000_000)
+    events = [UsageEvent.from_json(value) for value in values(answer.records) if value is not None]
+    assert len(events) == 1_010
+    assert MINE in {event.instance_id for event in events}

@@ -9,7 +9,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokers.contract.usage import OTHER, USAGE_KEYS_PER_INSTANCE_MAX, UsageEvent
+from brokers.contract.usage import NAME_CHARACTERS_MAX, OTHER, USAGE_KEYS_PER_INSTANCE_MAX, UsageEvent
 from brokers.engine.throttling import charging, ledger, traffic
 from brokers.engine.throttling.books import Books
 from brokers.engine.throttling.charging import ClientQuotas, Limiter, Rule, charge, charge_fetch, fetch_cap_bytes
@@ -66,6 +66,31 @@ def test_invented_client_ids_end_up_in_one_counter() -> None:
 
     assert len(quotas) == charging.LIMITERS_PER_INSTANCE_MAX + 1
     assert limiters[-1] is limiters[-2]
+
+
+def test_client_ids_that_readers_cannot_tell_apart_share_a_usage_counter() -> None:
+    book = UsageBook()
+    long = "x" * NAME_CHARACTERS_MAX
+
+    cut = [book.counter("orders", "u", long + ending, "produce") for ending in ("", "1", "2" * 30_000)]
+    replaced = [book.counter("orders", "u", name, "produce") for name in ("a\x00", "a\ufffd")]
+
+    assert cut[0] is cut[1] is cut[2]
+    assert replaced[0] is replaced[1]
+    assert [len(key[2]) for key in (cut[0].key, replaced[0].key)] == [NAME_CHARACTERS_MAX, 2]
+
+
+def test_a_long_client_id_is_remembered_in_short_and_limited_for_itself() -> None:
+    quotas, book = ClientQuotas(), Ledger()
+    limits = {ANY_CLIENT: {PRODUCE: 10.0}}
+    one, two, again = (quotas.limiter(limits, PRODUCE, "u", "x" * 32_000 + end, 0) for end in ("1", "2", "1"))
+
+    book.record(RULE, 10.0, "u", "x" * 32_000, 1, 0)
+
+    assert one is again
+    assert one is not two
+    assert max(len(part) for key in quotas._limiters for part in key) <= NAME_CHARACTERS_MAX
+    assert len(str(book.as_json(0)[0]["client_id"])) == NAME_CHARACTERS_MAX
 
 
 def test_the_longest_delay_counts_and_names_its_limiter() -> None:
