@@ -106,14 +106,6 @@ def _sessionless(answer: Any) -> Any:
     return answer
 
 
-def _twice(field: str) -> Callable[[Any], Any]:
-    def ours(answer: Any) -> Any:
-        answer[field] *= 2
-        return answer
-
-    return ours
-
-
 def _partition_twice(answer: Any) -> Any:
     answer["responses"][0]["partitions"] *= 2
     return answer
@@ -261,8 +253,6 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference("fetch", "v[4-9]: no partitions", AS_LISTED, _listed_empty({"topic": "diff.fetch"})),
     Difference("fetch", "v1[0-2]: no partitions", AS_LISTED, _listed_empty({"topic": "diff.fetch"})),
     Difference("fetch", "v1[3-7]: no partitions", AS_LISTED, _listed_empty({"topic_id": "id"})),
-    Difference("metadata", "*: a topic twice", NOTHING_DROPPED, _twice("topics")),
-    Difference("metadata", "v12: an id twice", NOTHING_DROPPED, _twice("topics")),
     *(
         Difference("metadata", f"v1[01]: {label}", REST_ANSWERED, _with_brokers)
         for label in ("a topic by id", "an unknown id", "an id twice", "a known and an unknown id", "id and name")

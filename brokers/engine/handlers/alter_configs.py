@@ -6,6 +6,7 @@ set on a topic, which is not a tenant's to take away.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
@@ -14,7 +15,14 @@ from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.cluster.image import TopicImage
 from brokers.engine.handlers import broker_configs
 from brokers.engine.handlers.config_changes import APPEND, DELETE, SET, SUBTRACT, listed
-from brokers.engine.handlers.configs import BROKER, RESOURCES_MAX, check_kind, find_topic
+from brokers.engine.handlers.configs import (
+    BROKER,
+    DESCRIBED_AT_ONCE_MAX,
+    RESOURCES_MAX,
+    TOO_MANY,
+    check_kind,
+    find_topic,
+)
 from brokers.engine.handlers.context import Call
 from brokers.engine.handlers.own_writes import until_seen
 from brokers.engine.handlers.topics import Wrong
@@ -50,9 +58,7 @@ async def alter_configs(call: Call, request: AlterConfigsRequest) -> AlterConfig
         change = _replacement(call, {config.name: config.value for config in resource.configs})
         return await _write(call, resource.resource_name, topic, change, validate_only=request.validate_only)
 
-    return AlterConfigsResponse(
-        responses=await _each(call, request.resources[:RESOURCES_MAX], replace, AlterConfigsResourceResponse)
-    )
+    return AlterConfigsResponse(responses=await _each(call, request.resources, replace, AlterConfigsResourceResponse))
 
 
 async def incremental_alter_configs(
@@ -74,7 +80,7 @@ async def incremental_alter_configs(
         return await _write(call, resource.resource_name, topic, change, validate_only=request.validate_only)
 
     return IncrementalAlterConfigsResponse(
-        responses=await _each(call, request.resources[:RESOURCES_MAX], alter, IncrementalAlterConfigsResourceResponse)
+        responses=await _each(call, request.resources, alter, IncrementalAlterConfigsResourceResponse)
     )
 
 
@@ -90,9 +96,13 @@ async def _each(
     named = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     answers: list[AnyAnswer] = []
     written: list[int | None] = []
-    for resource in resources:
+    for number, resource in enumerate(resources):
         code, message = 0, None
+        if number % DESCRIBED_AT_ONCE_MAX == 0:
+            await asyncio.sleep(0)  # what is only checked waits for nothing
         try:
+            if number >= RESOURCES_MAX:
+                raise Wrong(ErrorCode.INVALID_REQUEST, TOO_MANY)
             if named[resource.resource_type, resource.resource_name] > 1:
                 raise Wrong(ErrorCode.INVALID_REQUEST, "A resource is named twice.")
             written.append(await alter(resource))

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable
 from typing import Final
 
 from brokers.engine.access.authorizer import Operation, decide
@@ -29,13 +31,37 @@ from instances.naming import is_valid_topic_name
 
 TOPIC, BROKER = 2, 4
 RESOURCES_MAX: Final = 1_000
+TOO_MANY: Final = f"At most {RESOURCES_MAX} resources in one request."
+# Described at once, before other requests get a turn: each has some thirty settings with texts of their own.
+DESCRIBED_AT_ONCE_MAX: Final = 20
+# What is longer is no broker's id, and from some length on no number that Python would read.
+BROKER_DIGITS_MAX: Final = 10
 BROKER_TEXT: Final = "Set by the operator or with the instance; topics may have a value of their own."
 
 
-def describe_configs(call: Call, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-    return DescribeConfigsResponse(
-        results=[_describe(call, request, resource) for resource in request.resources[:RESOURCES_MAX]]
-    )
+def describe_configs(
+    call: Call, request: DescribeConfigsRequest
+) -> DescribeConfigsResponse | Awaitable[DescribeConfigsResponse]:
+    if len(request.resources) > DESCRIBED_AT_ONCE_MAX:
+        return _describe_many(call, request)
+    return DescribeConfigsResponse(results=[_describe(call, request, resource) for resource in request.resources])
+
+
+async def _describe_many(call: Call, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    results = []
+    for number, resource in enumerate(request.resources):
+        if number >= RESOURCES_MAX:
+            results.append(_result(resource, int(ErrorCode.INVALID_REQUEST), TOO_MANY, []))
+            continue
+        if number and number % DESCRIBED_AT_ONCE_MAX == 0:
+            await asyncio.sleep(0)
+        results.append(_describe(call, request, resource))
+    return DescribeConfigsResponse(results=results)
+
+
+def lines_described(response: DescribeConfigsResponse) -> int:
+    """How long an answer is."""
+    return sum(len(result.configs) for result in response.results)
 
 
 def _describe(call: Call, request: DescribeConfigsRequest, resource: DescribeConfigsResource) -> DescribeConfigsResult:
@@ -64,6 +90,12 @@ def _describe(call: Call, request: DescribeConfigsRequest, resource: DescribeCon
             ]
     except Wrong as wrong:
         code, message = wrong.code, str(wrong)
+    return _result(resource, code, message, configs)
+
+
+def _result(
+    resource: DescribeConfigsResource, code: int, message: str | None, configs: list[DescribeConfigsResourceResult]
+) -> DescribeConfigsResult:
     return DescribeConfigsResult(
         error_code=code,
         error_message=message,
@@ -75,7 +107,7 @@ def _describe(call: Call, request: DescribeConfigsRequest, resource: DescribeCon
 
 def _check_broker(call: Call, name: str) -> None:
     """Raises Wrong for a broker that the caller's address does not lead to."""
-    if name and not (name.isdecimal() and int(name) in call.view.endpoints):
+    if name and not (name.isdecimal() and len(name) <= BROKER_DIGITS_MAX and int(name) in call.view.endpoints):
         raise Wrong(ErrorCode.INVALID_REQUEST, "Unexpected broker id.")
 
 

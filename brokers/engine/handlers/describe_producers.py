@@ -21,25 +21,40 @@ from brokers.engine.protocol.messages.producers import (
 )
 from instances import naming
 
+# So many producers are told of in one answer, and what is left of the last partition; whoever asks for more asks again.
+PRODUCERS_PER_ANSWER_MAX: Final = 40_000
+
 # Kafka's own words; its clients show them.
 _MESSAGES: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "This server does not host this topic-partition.",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Topic authorization failed.",
     ErrorCode.INVALID_TOPIC_EXCEPTION: "The request attempted to perform an operation on an invalid topic.",
+    ErrorCode.INVALID_REQUEST: "Too many producers for one answer: ask about fewer partitions.",
 }
 
 
 def describe_producers(call: Call, request: DescribeProducersRequest) -> DescribeProducersResponse:
     topics = []
+    told = 0
     for wanted in request.topics:
         topic = call.view.namespace.topics.get(wanted.name.encode())
         error = _error(call, wanted.name, topic)
-        partitions = [
-            _refused(index, error) if error or topic is None else _partition(call, topic, index)
-            for index in wanted.partition_indexes
-        ]
+        partitions = []
+        for index in wanted.partition_indexes:
+            if error or topic is None:
+                partitions.append(_refused(index, error))
+            elif told >= PRODUCERS_PER_ANSWER_MAX:
+                partitions.append(_refused(index, int(ErrorCode.INVALID_REQUEST)))
+            else:
+                partitions.append(_partition(call, topic, index))
+                told += len(partitions[-1].active_producers)
         topics.append(DescribeProducersTopicResult(name=wanted.name, partitions=partitions))
     return DescribeProducersResponse(topics=topics)
+
+
+def lines_described(response: DescribeProducersResponse) -> int:
+    """How long an answer is."""
+    return sum(len(line.active_producers) + 1 for topic in response.topics for line in topic.partitions)
 
 
 def _error(call: Call, name: str, topic: TopicImage | None) -> int:

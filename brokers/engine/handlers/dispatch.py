@@ -108,4 +108,8 @@ _HERE_OR_ELSEWHERE: Final = gateway.over(_OURS)
 HANDLERS: Final[Mapping[int, Handler]] = {
     **_HERE_OR_ELSEWHERE,
     int(ApiKey.OFFSET_FETCH): in_pieces(_HERE_OR_ELSEWHERE[int(ApiKey.OFFSET_FETCH)], offsets.lines_fetched),
+    int(ApiKey.DESCRIBE_CONFIGS): in_pieces(configs.describe_configs, configs.lines_described),
+    int(ApiKey.DESCRIBE_PRODUCERS): in_pieces(
+        describe_producers.describe_producers, describe_producers.lines_described
+    ),
 }

@@ -19,23 +19,36 @@ from brokers.engine.protocol.messages.list_offsets import (
 )
 
 SEGMENTS_VERSION: Final = 0
+# So many segments are looked at for one answer, and what is left of the last partition: each is a question to the disk.
+SEGMENTS_PER_ANSWER_MAX: Final = 20_000
 
 
 def list_segments(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse:
     topics = []
+    looked_at = 0
     for wanted in request.topics:
         topic = call.view.namespace.topics.get(wanted.name.encode())
         error = decide(call.view.state, topic, Operation.CONSUME, call.address)
-        lines = [
-            _line(partition.partition_index, error) if error or topic is None else _segments(call, topic, partition)
-            for partition in wanted.partitions
-        ]
+        lines = []
+        for partition in wanted.partitions:
+            if error or topic is None:
+                lines.append(_line(partition.partition_index, error))
+            elif looked_at >= SEGMENTS_PER_ANSWER_MAX:
+                lines.append(_line(partition.partition_index, int(ErrorCode.INVALID_REQUEST)))
+            else:
+                lines.append(_segments(call, topic, partition))
+                looked_at += _count(call, topic, partition)
         topics.append(ListOffsetsTopicResponse(name=wanted.name, partitions=lines))
     return ListOffsetsResponse(topics=topics)
 
 
 def _line(index: int, error: int, offsets: list[int] | None = None) -> ListOffsetsPartitionResponse:
     return ListOffsetsPartitionResponse(partition_index=index, error_code=error, old_style_offsets=offsets or [])
+
+
+def _count(call: Call, topic: TopicImage, wanted: ListOffsetsPartition) -> int:
+    partition = call.engine.table.get(topic.name, wanted.partition_index)
+    return 0 if partition is None else len(partition.log.segments)
 
 
 def _segments(call: Call, topic: TopicImage, wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:

@@ -46,7 +46,7 @@ def metadata(call: Call, request: MetadataRequest) -> MetadataResponse:
     if wants_all:
         topics = [_described(call, topic, request) for topic in _visible(call)]
     else:
-        topics = [_asked(call, wanted, request) for wanted in request.topics or ()]
+        topics = [_asked(call, wanted, request) for wanted in _once_each(call, request.topics or ())]
     return MetadataResponse(
         brokers=brokers,
         cluster_id=view.cluster_id,
@@ -56,6 +56,17 @@ def metadata(call: Call, request: MetadataRequest) -> MetadataResponse:
             CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else OPERATIONS_NOT_ASKED
         ),
     )
+
+
+def _once_each(call: Call, topics: Iterable[MetadataRequestTopic]) -> Iterable[MetadataRequestTopic]:
+    """A topic named again is answered once, as Kafka does: its partitions would multiply without end. Before ids are
+    served each one is refused for itself.
+    """
+    if call.version < _TOPIC_IDS_FROM:
+        ids = [wanted for wanted in topics if wanted.topic_id != UUID_ZERO]
+        names = {wanted.name: wanted for wanted in topics if wanted.topic_id == UUID_ZERO}
+        return [*names.values(), *ids]
+    return {(wanted.name, wanted.topic_id): wanted for wanted in topics}.values()
 
 
 def _visible(call: Call) -> Iterable[TopicImage]:

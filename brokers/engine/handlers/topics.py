@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -29,6 +30,7 @@ from brokers.engine.protocol.messages.topics import (
 from instances.naming import collision_key
 
 TOPICS_PER_CALL_MAX = 1_000
+TOO_MANY = f"At most {TOPICS_PER_CALL_MAX} topics in one request."
 # However long a client is willing to wait.
 WAIT_S_MAX = 60.0
 TIMED_OUT = "The operation goes on, but was not finished within the time given."
@@ -44,13 +46,15 @@ class Wrong(Exception):
 
 async def create_topics(call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse:
     if len(request.topics) > TOPICS_PER_CALL_MAX:
-        refused = Wrong(ErrorCode.INVALID_REQUEST, f"At most {TOPICS_PER_CALL_MAX} topics in one request.")
+        refused = Wrong(ErrorCode.INVALID_REQUEST, TOO_MANY)
         return CreateTopicsResponse(topics=[_refused(topic.name, refused) for topic in request.topics])
     names = Counter(topic.name for topic in request.topics)
     results: list[CreatableTopicResult] = []
     made: list[tuple[CreatedTopic, CreatableTopicResult]] = []
     passed: dict[str, str] = {}
     for topic in request.topics:
+        # What is only checked waits for nothing, and each is compared with all topics of the instance.
+        await asyncio.sleep(0)
         try:
             if names[topic.name] > 1:
                 raise Wrong(ErrorCode.INVALID_REQUEST, "Duplicate topic in the request.")
@@ -166,12 +170,13 @@ def _created(call: Call, name: str, created: CreatedTopic, validate_only: bool) 
 
 async def delete_topics(call: Call, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     wanted = request.topics or [DeleteTopicState(name=name, topic_id=UUID_ZERO) for name in request.topic_names]
-    wanted = wanted[:TOPICS_PER_CALL_MAX]
     results = []
     deleted: list[tuple[TopicImage, DeletableTopicResult]] = []
     marked: set[str] = set()
-    for state in wanted:
+    for number, state in enumerate(wanted):
         try:
+            if number >= TOPICS_PER_CALL_MAX:
+                raise Wrong(ErrorCode.INVALID_REQUEST, TOO_MANY)
             topic = _find(call, state)
             if topic.name not in marked:
                 await _mark(call, topic)
