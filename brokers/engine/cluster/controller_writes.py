@@ -190,7 +190,8 @@ async def clean_changes(tree: Tree, created_before_ms: int) -> int:
         names = await tree.children(parent) or []
         oldest_first = sorted(names, key=lambda name: changes.sequence_of(name) or 0)
         excess = max(0, len(oldest_first) - CHANGES_KEPT_MAX)
-        candidates = [f"{parent}/{name}" for name in oldest_first[: max(CLEANED_AT_ONCE_MAX, excess)]]
+        # The newest one stays, however old: who has not read it could not tell that anything was there.
+        candidates = [f"{parent}/{name}" for name in oldest_first[:-1][: max(CLEANED_AT_ONCE_MAX, excess)]]
         nodes = await tree.get_many(candidates)
         for position, (path, node) in enumerate(zip(candidates, nodes, strict=True)):
             if node is None:

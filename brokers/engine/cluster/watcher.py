@@ -80,8 +80,14 @@ class ClusterWatcher:
     async def _load(self) -> ClusterImage:
         self.loads_begun += 1
         number = self.loads_begun
-        image = await self._load_everything()
+        # Whoever asks from here on asks for the next one.
         self._marked.discard(Part.EVERYTHING)
+        try:
+            image = await self._load_everything()
+        except StoreUnavailable:
+            # The logs count as read by now, so nothing less would do.
+            self._marked.add(Part.EVERYTHING)
+            raise
         self.load_shown = number
         self._current.publish(image)
         return image

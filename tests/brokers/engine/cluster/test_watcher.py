@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from brokers.contract import documents, paths
 from brokers.contract.documents import InstanceTopicDocument, PartitionStateDocument
-from brokers.engine.cluster import changes, errors
+from brokers.engine.cluster import changes, errors, loader, watcher
 from brokers.engine.cluster.broker_configs import BrokerConfigs
 from brokers.engine.cluster.current import CurrentImage
 from brokers.engine.cluster.image import ClusterImage
 from brokers.engine.cluster.quota_image import QuotaEntity
-from brokers.engine.cluster.tree import Create, Delete, Set
+from brokers.engine.cluster.tree import Create, Delete, Set, Tree
 from brokers.engine.cluster.watcher import ClusterWatcher, Part
 from tests.support.cluster import CLUSTER_ID, Member, instance_document, is_settled
 from tests.support.fake_store import FakeEnsemble
@@ -238,7 +238,8 @@ async def test_what_is_set_for_brokers_stays_in_force_while_its_document_makes_n
     assert member.fatal == []
 
 
-async def test_change_nodes_cleaned_before_they_were_read_make_the_reader_read_everything() -> None:
+@pytest.mark.parametrize("written_after", [True, False])
+async def test_change_nodes_cleaned_before_they_were_read_make_the_reader_read_everything(written_after: bool) -> None:
     ensemble = FakeEnsemble()
     writer, reader = Member(ensemble.connect(), broker_id=1), Member(ensemble.connect(), broker_id=2, controls=False)
     await writer.start()
@@ -250,13 +251,71 @@ async def test_change_nodes_cleaned_before_they_were_read_make_the_reader_read_e
         await publish(writer, instance_id)
     ensemble.now_ms += 1_000_000
     await writer.store.clean_changes(-10_000_000)
-    assert await writer.tree.children(paths.CHANGES) == []
-    await publish(writer, INSTANCES[1], produce_bps=7)
+    if written_after:
+        await publish(writer, INSTANCES[1], produce_bps=7)
     ensemble.resume(reader.tree)
-    await reader.until(lambda image: INSTANCES[0] in image.instances)
-    assert reader.image.instances[INSTANCES[1]].document.produce_bps == 7
+    await reader.until(lambda image: INSTANCES[0] in image.instances, 5.0)
+    assert (reader.image.instances[INSTANCES[1]].document.produce_bps == 7) is written_after
     for member in (writer, reader):
         await member.stop()
+
+
+async def test_a_whole_reading_that_fails_on_the_way_is_begun_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The logs were taken for read when it began: what they said of before is in no other reading."""
+    ensemble = FakeEnsemble()
+    writer, reader = Member(ensemble.connect(), broker_id=1), Member(ensemble.connect(), broker_id=2, controls=False)
+    await writer.start()
+    await reader.start()
+    await writer.until_settled()
+    monkeypatch.setattr(watcher, "RETRY_DELAY_S", 0.001)
+    failures: list[str] = []
+    list_entities = loader.list_quota_entities
+
+    async def fails_once(tree: Tree) -> list[str]:
+        if failures:
+            raise errors.StoreUnavailable(failures.pop())
+        return await list_entities(tree)
+
+    monkeypatch.setattr(loader, "list_quota_entities", fails_once)
+    ensemble.suspend(reader.tree)
+    await quiet()
+    for instance_id in INSTANCES:
+        await publish(writer, instance_id)
+    ensemble.now_ms += 1_000_000
+    await writer.store.clean_changes(-10_000_000)
+    await publish(writer, INSTANCES[1], produce_bps=7)
+    failures.append("the connection was lost")
+    ensemble.resume(reader.tree)
+
+    await reader.until(lambda image: INSTANCES[0] in image.instances, 5.0)
+
+    for member in (writer, reader):
+        await member.stop()
+
+
+async def test_a_whole_reading_that_is_asked_for_during_another_one_comes_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever asks stood still meanwhile (decision 62), and believes only what was read since."""
+    ensemble = FakeEnsemble()
+    member = Member(ensemble.connect(), broker_id=1, controls=False)
+    await member.start()
+    await quiet()
+    list_entities = loader.list_quota_entities
+    asked_at: list[int] = []
+
+    async def stands_still(tree: Tree) -> list[str]:
+        if not asked_at:
+            asked_at.append(member.watcher.loads_begun)
+            member.watcher.mark(Part.EVERYTHING)
+        return await list_entities(tree)
+
+    monkeypatch.setattr(loader, "list_quota_entities", stands_still)
+    member.watcher.mark(Part.EVERYTHING)
+    await quiet()
+
+    assert member.watcher.load_shown > asked_at[0]
+    await member.stop()
 
 
 async def test_only_old_change_nodes_are_cleaned() -> None:
