@@ -201,6 +201,7 @@ class Broker:
                 config.internal_port,
                 lambda connection: SaslSession(self.engine, connection),
                 config.connections_max,
+                is_protected=True,
             )
         except OSError as error:
             raise StartFailed(f"internal port {config.internal_port}: {error.strerror}") from error

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import mmap
-from collections import deque
-from collections.abc import Callable
 from socket import socket
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from brokers.engine.network.ports import Waiter
 
 SHARED_BYTES = 65_536
 RENTED_BYTES_MIN = 131_072
@@ -58,42 +60,86 @@ class LargeFrame:
         return self._filled == self.size_bytes
 
 
+def _rounded(size: int) -> int:
+    return max(RENTED_BYTES_MIN, 1 << (size - 1).bit_length()) if size <= KEPT_SIZE_MAX else size
+
+
 class FrameBuffers:
-    """`shared` is written by whoever reads a socket now. `rent` answers None when all is lent out."""
+    """`shared` is written by whoever reads a socket now. `rent` answers None when too much is lent out.
+
+    Owners are listeners. What one has rented may not exceed what it leaves free for all others, so that nobody who
+    announces large frames and never sends them keeps others from sending theirs.
+    """
 
     def __init__(self, rented_bytes_max: int = RENTED_BYTES_MAX) -> None:
         self.shared = memoryview(bytearray(SHARED_BYTES))
         self.rented_bytes = 0
         self._rented_bytes_max = rented_bytes_max
+        self._rented_by: dict[object, int] = {}
         self._kept: dict[int, list[RentedBuffer]] = {}
         self._kept_bytes = 0
-        self._waiting: deque[Callable[[], object]] = deque()
+        # By owner: who waits, in order, and for how much.
+        self._waiting: dict[object, dict[Waiter, int]] = {}
 
-    def rent(self, size: int) -> RentedBuffer | None:
+    def rent(self, size: int, owner: object) -> RentedBuffer | None:
         """A buffer of at least `size` bytes."""
-        rounded = max(RENTED_BYTES_MIN, 1 << (size - 1).bit_length()) if size <= KEPT_SIZE_MAX else size
-        if self.rented_bytes and self.rented_bytes + rounded > self._rented_bytes_max:
+        rounded = _rounded(size)
+        if not self._fits(rounded, self._rented_by.get(owner, 0), self.rented_bytes):
             return None
         self.rented_bytes += rounded
+        self._rented_by[owner] = self._rented_by.get(owner, 0) + rounded
         kept = self._kept.get(rounded)
         if kept:
             self._kept_bytes -= rounded
             return kept.pop()
         return RentedBuffer(rounded)
 
-    def give_back(self, buffer: RentedBuffer) -> None:
+    def _fits(self, rounded: int, of_owner: int, of_all: int) -> bool:
+        """Whether who has rented `of_owner` of `of_all` may have `rounded` bytes more."""
+        return not of_all or of_owner + rounded <= self._rented_bytes_max - of_all - rounded
+
+    def give_back(self, buffer: RentedBuffer, owner: object) -> None:
         self.rented_bytes -= buffer.size
+        left = self._rented_by[owner] - buffer.size
+        if left:
+            self._rented_by[owner] = left
+        else:
+            del self._rented_by[owner]
         if buffer.size <= KEPT_SIZE_MAX and self._kept_bytes + buffer.size <= KEPT_BYTES_MAX:
             self._kept.setdefault(buffer.size, []).append(buffer)
             self._kept_bytes += buffer.size
         else:
             buffer.free()
         if self._waiting:
-            self._waiting.popleft()()
+            self.wake()
 
-    def wait(self, retry: Callable[[], object]) -> None:
-        """Calls `retry` once, after somebody gave a buffer back."""
-        self._waiting.append(retry)
+    def wait(self, size: int, owner: object, waiter: Waiter) -> None:
+        """Calls `waiter.on_memory` once, when `size` bytes may be had."""
+        self._waiting.setdefault(owner, {})[waiter] = _rounded(size)
+
+    def forget(self, owner: object, waiter: Waiter) -> None:
+        """It waits no longer."""
+        of_owner = self._waiting.get(owner)
+        if of_owner is not None and of_owner.pop(waiter, None) is not None and not of_owner:
+            del self._waiting[owner]
+
+    def wake(self) -> None:
+        """Tells those whose turn it is. Who was told and then takes nothing calls this again, for the others."""
+        of_all = self.rented_bytes
+        for owner in tuple(self._waiting):
+            of_owner = self._rented_by.get(owner, 0)
+            waiting = self._waiting[owner]
+            while waiting:
+                waiter = next(iter(waiting))
+                rounded = waiting[waiter]
+                if not self._fits(rounded, of_owner, of_all):
+                    break
+                of_all += rounded
+                of_owner += rounded
+                del waiting[waiter]
+                waiter.on_memory()
+            if not waiting:
+                del self._waiting[owner]
 
     def trim(self) -> None:
         """Frees what is kept; called when the broker has been quiet for a while."""

@@ -152,13 +152,13 @@ class Connection(Answering):
                 self._resume_soon()
 
     def _begin_large(self, size_bytes: int, received: memoryview) -> None:
-        buffer = self._buffers.rent(size_bytes)
+        buffer = self._buffers.rent(size_bytes, self._listener)
         if buffer is None:
             self._pending = _SIZE.pack(size_bytes) + received
             self._busy |= STARVED
-            self._buffers.wait(self._on_memory)
-            return
-        self._frame = LargeFrame(buffer, size_bytes, received)
+            self._buffers.wait(size_bytes, self._listener, self)
+        else:
+            self._frame = LargeFrame(buffer, size_bytes, received)
         if self._corked is not None:
             self._uncork()
         if not self._busy and not self.closed:  # the rest of it has mostly arrived already: no trip through the loop
@@ -187,7 +187,7 @@ class Connection(Answering):
             self.fail(error)
         finally:
             self._consuming = False
-            self._buffers.give_back(frame.buffer)
+            self._buffers.give_back(frame.buffer, self._listener)
 
     def fail(self, error: Exception) -> None:
         """The peer broke the protocol, or we made a mistake with its request: what was answered before still leaves."""
@@ -198,7 +198,8 @@ class Connection(Answering):
         self._uncork()
         self.close("malformed request" if isinstance(error, MalformedRequest) else "internal error")
 
-    def _on_memory(self) -> None:
+    def on_memory(self) -> None:
+        """There is room for the large frame that was announced."""
         self._busy &= ~STARVED
         self._resume_soon()
 
@@ -235,6 +236,7 @@ class Connection(Answering):
     def _consume_pending(self) -> None:
         self._resume_scheduled = False
         if self._busy or self.closed:
+            self._buffers.wake()  # if it was told of room for a frame, somebody else may have it
             return
         end = len(self._pending)
         if end:
@@ -279,7 +281,9 @@ class Connection(Answering):
         self._socket.close()
         frame, self._frame = self._frame, None
         if frame is not None:
-            self._buffers.give_back(frame.buffer)
+            self._buffers.give_back(frame.buffer, self._listener)
+        elif self._busy & STARVED:
+            self._buffers.forget(self._listener, self)
         self._pending = b""
         self._corked = None
         turns, self._turns = self._turns, None

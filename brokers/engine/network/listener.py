@@ -56,6 +56,8 @@ class Listener:
     owner: Listeners
     socket: socket.socket
     connections_max: int
+    # Its connections are refused and closed for nobody else's (QUO-50).
+    is_protected: bool = False
     connections: set[Connection] = field(default_factory=set)
 
     def on_acceptable(self) -> None:
@@ -122,7 +124,16 @@ class Listeners:
     def get(self, name: str) -> Listener | None:
         return self._listeners.get(name)
 
-    def bind(self, name: str, host: str, port: int, make_session: MakeSession, connections_max: int = 0) -> Listener:
+    def bind(
+        self,
+        name: str,
+        host: str,
+        port: int,
+        make_session: MakeSession,
+        connections_max: int = 0,
+        *,
+        is_protected: bool = False,
+    ) -> Listener:
         """Takes the port without accepting yet. Raises OSError: it is taken, or not ours."""
         assert name not in self._listeners, f"the listener {name} is open already"
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -143,6 +154,7 @@ class Listeners:
             self,
             bound,
             connections_max or self.limits.connections_per_listener_max,
+            is_protected,
         )
         self._listeners[name] = listener
         return listener
@@ -171,7 +183,7 @@ class Listeners:
             self.close(name, reason)
 
     def admit(self, listener: Listener, accepted: socket.socket, address: tuple[object, ...]) -> None:
-        if self.count >= self.limits.connections_max or len(listener.connections) >= listener.connections_max:
+        if len(listener.connections) >= listener.connections_max or not self._has_room(listener):
             self.counters.refused += 1
             accepted.close()
             self.reports.refused(listener.name, str(address[0]), self.count)
@@ -188,6 +200,19 @@ class Listeners:
         connection = Connection(accepted, str(address[0]), listener, self.buffers, self.loop)
         listener.connections.add(connection)
         connection.start(listener.make_session(connection))
+
+    def _has_room(self, listener: Listener) -> bool:
+        """Whether one more may come in through `listener`. When all are taken, whoever has most of them loses the one
+        that was quiet longest, so that nobody who opens as many as it may locks the others out (QUO-50).
+        """
+        if self.count < self.limits.connections_max or listener.is_protected:
+            return True
+        others = [other for other in self._listeners.values() if not other.is_protected]
+        largest = max(others, key=lambda other: len(other.connections))
+        if len(largest.connections) <= len(listener.connections) + 1:
+            return False
+        max(largest.connections, key=lambda connection: connection.idle_ticks).close("others need the room")
+        return True
 
     def sweep(self) -> None:
         """Closes connections that did nothing for `idle_ms_max`, and those stuck in the middle of a message

@@ -28,5 +28,12 @@ class Session(Protocol):
         """The connection is gone; a request in processing must not be answered."""
 
 
+class Waiter(Protocol):
+    """Who waits for a buffer."""
+
+    def on_memory(self) -> None:
+        """It may be had now. Called inside somebody else's request."""
+
+
 class MakeSession(Protocol):
     def __call__(self, connection: Connection) -> Session: ...

@@ -144,6 +144,26 @@ async def test_a_reader_that_stops_reading_does_not_stop_the_others(broker: InPr
         assert len(answer.responses[0].partitions[0].records) > 8_000_000
 
 
+async def test_one_instances_connections_lock_nobody_else_out(tmp_path: Path) -> None:
+    overrides = {"max.connections": "4"}
+    async with InProcessBroker(tmp_path / "limited", overrides=overrides) as broker:
+        port, other_port = [await broker.create_instance(instance_id) for instance_id in (INSTANCE, "ins-bbbbbbbb")]
+        greedy = [await broker.client(port) for _ in range(4)]
+        for client in greedy:
+            await client.call(ApiKey.METADATA, 12, EVERYTHING)
+
+        others = [await broker.client(other_port) for _ in range(2)]
+        for client in others:
+            assert (await client.call(ApiKey.METADATA, 12, EVERYTHING)).topics == []
+        one_more = await broker.client(other_port)
+
+        assert await one_more.is_closed(), "as many as the other has"
+        assert {one.name: len(one.connections) for one in broker.broker.listeners}[INSTANCE] == 2
+        assert (
+            await (await broker.internal_client("penstock")).call(ApiKey.METADATA, 12, EVERYTHING)
+        ).topics is not None
+
+
 async def test_more_connections_than_allowed_are_closed_at_once(tmp_path: Path) -> None:
     overrides = {"max.connections.per.instance": "3"}
     async with InProcessBroker(tmp_path / "limited", overrides=overrides) as broker:
