@@ -20,7 +20,9 @@ BLOCKED_MS = 11_000
 
 
 class Pace:
-    """`due_ms`: when everything charged so far is paid for. A changed limit counts from the next charge on."""
+    """`due_ms`: when everything charged so far is paid for, under the limit of its time; `raised` says that there is
+    more to pay with.
+    """
 
     __slots__ = ("burst_ms", "due_ms")
 
@@ -39,6 +41,13 @@ class Pace:
         due_ms = self.due_ms if self.due_ms > earliest_ms else float(earliest_ms)
         self.due_ms = due_ms + amount * 1000 / limit_per_s
         return self.debt_ms(now_ms)
+
+    def raised(self, before_per_s: float, limit_per_s: float, now_ms: int) -> None:
+        """What is owed is owed in bytes: whoever may send a thousand times as much has paid in a thousandth of the time
+        (QUO-7). A lowered limit leaves what is owed as it is, and counts from the next charge on.
+        """
+        if 0 < before_per_s < limit_per_s and self.due_ms > now_ms:
+            self.due_ms = now_ms + (self.due_ms - now_ms) * before_per_s / limit_per_s
 
     def debt_ms(self, now_ms: int) -> int:
         """How long to wait before anything more."""

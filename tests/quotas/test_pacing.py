@@ -27,6 +27,19 @@ def test_a_changed_limit_counts_from_the_next_charge_on() -> None:
     assert pace.charge(1_000, 1_000_000, 0) == 1_001
 
 
+def test_who_may_send_more_has_paid_sooner_and_who_may_send_less_owes_no_more() -> None:
+    pace = Pace(0)
+    pace.charge(1_000_000, 1, 0)
+    assert pace.debt_ms(0) == 10**9
+
+    pace.raised(1, 1_000_000, 500)
+
+    assert pace.debt_ms(500) == 1_000
+    pace.raised(1_000_000, 10, 500)
+    pace.raised(0, 10, 500)
+    assert pace.debt_ms(500) == 1_000
+
+
 def test_a_limit_of_zero_blocks_whoever_sends_anything() -> None:
     assert Pace().charge(0, 0, 0) == 0
     assert Pace().charge(1, 0, 0) == BLOCKED_MS

@@ -46,6 +46,12 @@ class Limiter:
         self.rate = Rate()
         self.pace = pace
 
+    def limit(self, limit_per_s: float, now_ms: int) -> None:
+        """What holds from now on."""
+        if self.pace is not None and limit_per_s > self.limit_per_s:
+            self.pace.raised(self.limit_per_s, limit_per_s, now_ms)
+        self.limit_per_s = limit_per_s
+
 
 def charge(limiters: Sequence[Limiter], amount_bytes: int, now_ms: int) -> tuple[int, Limiter | None]:
     """Records `amount_bytes` everywhere; the longest delay and whose it is (QUO-22, CKA-25). `now_ms` is monotonic."""
@@ -122,7 +128,8 @@ class ClientQuotas:
                 limiter = self._limiters.get(key)
             if limiter is None:
                 limiter = self._limiters[key] = Limiter(rule, match.limit, now_ms, new_pace(self._burst_ms))
-        limiter.limit_per_s, limiter.rule, limiter.used_ms = match.limit, rule, now_ms
+        limiter.limit(match.limit, now_ms)
+        limiter.rule, limiter.used_ms = rule, now_ms
         return limiter
 
     def drop_unused(self, now_ms: int) -> int:

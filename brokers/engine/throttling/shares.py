@@ -37,8 +37,8 @@ class InstanceShares:
         if self.produce is None or self.consume is None:
             self.produce = self._limiter(PRODUCER_BYTE_RATE, produce, now_ms)
             self.consume = self._limiter(CONSUMER_BYTE_RATE, consume, now_ms)
-        self.produce.limit_per_s = produce
-        self.consume.limit_per_s = consume
+        self.produce.limit(produce, now_ms)
+        self.consume.limit(consume, now_ms)
 
     def _limiter(self, quota: Quota, limit_per_s: float, now_ms: int) -> Limiter:
         return Limiter(Rule("instance_bandwidth", quota, None, None), limit_per_s, now_ms, new_pace(self._burst_ms))

@@ -48,6 +48,21 @@ def test_a_changed_limit_keeps_what_was_counted() -> None:
     assert (after.limit_per_s, after.rate.total) == (99.0, 1_000)
 
 
+def test_a_limit_set_too_low_by_mistake_is_over_when_it_is_put_right() -> None:
+    quotas, shares = ClientQuotas(250), InstanceShares(250)
+    shares.update(1, {1: 1}, 1, 1, 0)
+    strict = quotas.limiter({ANY_CLIENT: {PRODUCE: 1.0}}, PRODUCE, "u", "a", 0)
+    assert strict is not None
+    assert shares.produce is not None
+    assert charge((strict, shares.produce), 1_000_000, 0)[0] > 900_000_000
+
+    shares.update(1, {1: 1}, 10_000_000, 10_000_000, 1)
+    mild = quotas.limiter({ANY_CLIENT: {PRODUCE: 10_000_000.0}}, PRODUCE, "u", "a", 1)
+
+    assert mild is strict
+    assert charge((mild, shares.produce), 1_000, 1)[0] < 200
+
+
 def test_unused_counters_go_after_an_hour() -> None:
     quotas = ClientQuotas()
     quotas.limiter({ANY_CLIENT: {PRODUCE: 10.0}}, PRODUCE, "u", "a", 0)
