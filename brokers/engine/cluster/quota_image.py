@@ -30,16 +30,17 @@ class QuotaImage:
 
     def with_changes(self, changes: Mapping[tuple[str, QuotaEntity], Mapping[str, float]]) -> QuotaImage:
         """The next picture; an entity without limits is gone, and an instance without entities too."""
-        entities = dict(self.entities)
+        changed: dict[str, dict[QuotaEntity, Mapping[str, float]]] = {}
         for (instance_id, entity), limits in changes.items():
-            of_instance = {known: value for known, value in entities.get(instance_id, {}).items() if known != entity}
+            of_instance = changed.get(instance_id)
+            if of_instance is None:
+                of_instance = changed[instance_id] = dict(self.entities.get(instance_id, {}))
             if limits:
                 of_instance[entity] = limits
-            if of_instance:
-                entities[instance_id] = of_instance
             else:
-                entities.pop(instance_id, None)
-        return QuotaImage(entities)
+                of_instance.pop(entity, None)
+        entities = {**self.entities, **changed}
+        return QuotaImage({id: of_instance for id, of_instance in entities.items() if of_instance})
 
     def without(self, instance_ids: Iterable[str]) -> QuotaImage:
         """Instance ids are never used again, so what a deleted instance leaves behind may be forgotten."""

@@ -26,6 +26,8 @@ from brokers.engine.protocol.messages.quotas import (
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 EXACT, DEFAULT, ANY = 0, 1, 2
 ENTRIES_MAX: Final = 1_000
+# Whom an instance may have limits for. Each is a node in ZooKeeper and a line in every broker's picture.
+ENTITIES_MAX: Final = 10_000
 
 
 def describe_client_quotas(call: Call, request: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
@@ -104,9 +106,11 @@ def _wire(entity: Stored) -> list[QuotaEntity]:
 async def alter_client_quotas(call: Call, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
     results = []
     written: list[int | None] = []
-    for entry in request.entries[:ENTRIES_MAX]:
+    for number, entry in enumerate(request.entries):
         code, message = 0, None
         try:
+            if number >= ENTRIES_MAX:
+                raise Wrong(ErrorCode.INVALID_REQUEST, f"At most {ENTRIES_MAX} entries in one request.")
             written.append(await _alter(call, entry, request.validate_only))
         except Wrong as wrong:
             code, message = wrong.code, str(wrong)
@@ -121,6 +125,12 @@ async def _alter(call: Call, entry: QuotaAlteration, validate_only: bool) -> int
     instance_id = _instance(call)
     entity = stored_entity(entry.entity)
     changes = {operation.key: None if operation.remove else operation.value for operation in entry.ops}
+    known = call.engine.current.image.quotas.of_instance(instance_id)
+    is_more = entity not in known and any(value is not None for value in changes.values())
+    if is_more and len(known) >= ENTITIES_MAX:
+        raise Wrong(
+            ErrorCode.POLICY_VIOLATION, f"The instance has limits for {ENTITIES_MAX} users and clients already."
+        )
     return await call.engine.store.alter_client_quotas(
         instance_id=instance_id, entity=entity, changes=changes, validate_only=validate_only
     )

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from time import process_time
+
 import pytest
 
+from brokers.engine.cluster.quota_image import QuotaEntity, QuotaImage
+from brokers.engine.handlers import quotas
 from brokers.engine.protocol.errors import ErrorCode
 from tests.brokers.engine.handlers.asking import quotas_of, set_quota
 from tests.brokers.engine.handlers.conftest import House
@@ -62,3 +66,30 @@ async def test_a_filter_that_cannot_be_is_refused(
     house: House, components: list[tuple[str, int, str | None]], code: ErrorCode
 ) -> None:
     assert (await quotas_of(house.mine, *components)).error_code == code
+
+
+async def test_an_instance_has_limits_for_so_many_users_and_clients(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quotas, "ENTITIES_MAX", 2)
+    for name in ("a", "b"):
+        assert await set_quota(house.mine, {"client-id": name}, "producer_byte_rate", 1.0) == 0
+
+    assert await set_quota(house.mine, {"client-id": "c"}, "producer_byte_rate", 1.0) == ErrorCode.POLICY_VIOLATION
+    assert await set_quota(house.mine, {"client-id": "c"}, "producer_byte_rate", None) == 0
+    assert await set_quota(house.mine, {"client-id": "b"}, "producer_byte_rate", 2.0) == 0
+    assert await set_quota(house.theirs, {"client-id": "c"}, "producer_byte_rate", 1.0) == 0
+    assert await set_quota(house.mine, {"client-id": "a"}, "producer_byte_rate", None) == 0
+    assert await set_quota(house.mine, {"client-id": "c"}, "producer_byte_rate", 1.0) == 0
+
+
+def test_a_picture_of_many_limits_is_drawn_at_once() -> None:
+    """As it is at the start of a broker, and whenever it has lost touch with ZooKeeper."""
+    limits = {("ins-aaaaaaaa", QuotaEntity(False, None, True, str(number))): {"q": 1.0} for number in range(20_000)}
+
+    before_s = process_time()
+    image = QuotaImage().with_changes(limits)
+
+    assert len(image.of_instance("ins-aaaaaaaa")) == 20_000
+    assert process_time() - before_s < 2, "each limit must not copy all others"
+    assert image.with_changes({key: {} for key in limits}).entities == {}
