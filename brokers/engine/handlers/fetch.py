@@ -15,7 +15,7 @@ from brokers.engine.handlers.cold import ROUNDS_MAX, Missing, pull_then
 from brokers.engine.handlers.fetch_follower import fetch_as_follower
 from brokers.engine.handlers.fetch_leaders import LEADERS_FROM, find_leaders
 from brokers.engine.handlers.fetch_odd import Diverging, Line, diverged, divergence, refused
-from brokers.engine.handlers.parking import ParkedFetch
+from brokers.engine.handlers.parking import ParkedFetch, may_be_kept
 from brokers.engine.partitions.committed import AbortedByPartition, list_aborted
 from brokers.engine.partitions.partition import NO_EPOCH, Partition
 from brokers.engine.protocol.apis import ApiKey
@@ -107,7 +107,8 @@ def _serve(
         return
     if may_park:
         missing_bytes = min(frame.min_bytes, limit) - reading.readable_bytes
-        if missing_bytes > 0 and frame.max_wait_ms > 0 and not reading.must_answer and reading.watched:
+        is_early = missing_bytes > 0 and frame.max_wait_ms > 0 and not reading.must_answer and bool(reading.watched)
+        if is_early and may_be_kept(sum([len(wanted) for _, wanted in frame.topics]), client.view):
             reading.release()
             again = partial(_serve, session, client_id, version, correlation_id, frame, False, 0)
             is_committed = frame.isolation == READ_COMMITTED

@@ -15,6 +15,7 @@ from brokers.engine.handlers.aside import answer_aside
 from brokers.engine.handlers.client import Client
 from brokers.engine.handlers.cold import ROUNDS_MAX, Missing, pull
 from brokers.engine.handlers.fetch import meter
+from brokers.engine.handlers.parking import may_be_kept
 from brokers.engine.partitions.old_readers import Converted, read_messages, read_whole_batches
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.results import ReadResult
@@ -89,7 +90,8 @@ class _OldFetch:
             return
         topics, missing_bytes = await self._read_without_stalling()
         watched = [part.partition for _, parts in topics for part in parts if part.partition is not None]
-        if missing_bytes > 0 and self.request.max_wait_ms > 0 and not self.must_answer and watched:
+        is_early = missing_bytes > 0 and self.request.max_wait_ms > 0 and not self.must_answer and bool(watched)
+        if is_early and may_be_kept(sum(len(parts) for _, parts in topics), self.session.view()):
             _release(topics)
             await self._waited(watched, missing_bytes)
             topics, _ = await self._read_without_stalling()

@@ -7,14 +7,28 @@ collector would stop the broker to find it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from brokers.engine.handlers.context import View
 from brokers.engine.partitions.follower_session import FollowerSession
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.waiting import CommittedFetchWait, FetchWait
 
 if TYPE_CHECKING:
     from brokers.engine.handlers.session import Session
+
+
+# A request that names no more partitions than these is kept without a look at how many there are.
+KEPT_UNSEEN_MAX: Final = 1_000
+
+
+def may_be_kept(lines: int, view: View) -> bool:
+    """Whether a fetch of so many partitions may wait. One that names more than there are names some again and again, or
+    none of them; thousands of such requests, kept until their wait is over, would be all the memory there is.
+    """
+    if lines <= KEPT_UNSEEN_MAX or view.instance_id is None:
+        return True
+    return lines <= sum(len(topic.partitions) for topic in view.namespace.topics.values())
 
 
 class ParkedFetch:

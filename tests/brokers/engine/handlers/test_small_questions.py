@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from brokers.engine.handlers import configs, describe_producers, list_offsets_old, topics
+from brokers.engine.handlers.parking import KEPT_UNSEEN_MAX
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.fields import UUID_ZERO
@@ -20,8 +21,8 @@ from brokers.engine.protocol.messages.list_offsets import ListOffsetsPartition, 
 from brokers.engine.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from brokers.engine.protocol.messages.producers import DescribeProducersRequest, DescribeProducersTopic
 from brokers.engine.protocol.messages.topics import CreatableTopic, CreateTopicsRequest, DeleteTopicsRequest
-from tests.brokers.engine.handlers.conftest import House
-from tests.support.records import batch, produce
+from tests.brokers.engine.handlers.conftest import MINE, House
+from tests.support.records import batch, fetch_request, produce
 
 TOPIC, BROKER = 2, 4
 
@@ -139,3 +140,20 @@ async def test_a_broker_of_a_strange_number_is_refused_and_the_connection_stays(
 
     assert answer.results[0].error_code == ErrorCode.INVALID_REQUEST
     assert not house.broker.broker.listeners.counters.faults
+
+
+@pytest.mark.parametrize("version", [3, 12])
+async def test_a_fetch_of_more_partitions_than_there_are_is_kept_nowhere(house: House, version: int) -> None:
+    await house.topic(partitions=2)
+    request = fetch_request("orders", max_wait_ms=600_000)
+    (topic,) = request.topics
+    line = topic.partitions[0]
+    topic.partitions = [line] * (KEPT_UNSEEN_MAX + 1)
+
+    answer = await house.mine.call(ApiKey.FETCH, version, request)
+
+    assert len(answer.responses[0].partitions) == KEPT_UNSEEN_MAX + 1
+    topic.partitions = [line] * 4
+    await house.mine.send(ApiKey.FETCH, version, request)
+    waits = [house.broker.broker.table.get(f"{MINE}.orders", 0)]
+    await house.broker.until(lambda: all(partition is not None and partition.waits for partition in waits))
