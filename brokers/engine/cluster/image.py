@@ -111,7 +111,8 @@ class InstanceImage:
 @dataclass(frozen=True)
 class ClusterImage:
     """`topics` holds all internal names, also those being deleted; `controller_id` is -1 when nobody is elected.
-    `config_change` is the last entry of the log of config changes that is in this picture.
+    `config_change` is the last entry of the log of config changes that is in this picture. `not_understood` names
+    topics that are not in it because their documents made no sense when the cluster was read as a whole.
     """
 
     cluster_id: str
@@ -124,6 +125,7 @@ class ClusterImage:
     quotas: QuotaImage = field(default_factory=QuotaImage)
     broker_configs: BrokerConfigs = field(default_factory=BrokerConfigs)
     config_change: int = field(default=NO_CHANGE, compare=False)
+    not_understood: frozenset[str] = field(default=frozenset(), compare=False)
 
     @cached_property
     def topics_by_bytes(self) -> Mapping[bytes, TopicImage]:

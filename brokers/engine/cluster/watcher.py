@@ -172,7 +172,8 @@ class ClusterWatcher:
         quotas = await loader.read_quotas(self._tree, await loader.list_quota_entities(self._tree))
         configured = broker_config_loader.ids_of(await self._tree.children(paths.BROKER_CONFIGS) or [])
         broker_configs = await broker_config_loader.read(self._tree, configured)
-        return ClusterImage(before.cluster_id).with_changes(
+        not_understood = frozenset(name for name, topic in topics.items() if topic is None)
+        return ClusterImage(before.cluster_id, not_understood=not_understood).with_changes(
             controller_id=controller,
             controller_epoch=epoch,
             brokers=brokers,

@@ -12,6 +12,7 @@ from brokers.engine.cluster.image import NO_LEADER, BrokerInfo, ClusterImage, Pa
 from brokers.engine.cluster.lives import is_same_life
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import NoUsableDirectory, PartitionTable
+from brokers.engine.storage.directories import NO_TOPIC_ID
 from brokers.engine.storage.files import StorageFailed
 
 log = structlog.get_logger(__name__)
@@ -77,11 +78,7 @@ class Roles:
             if known.get(name) is not topic:
                 self._apply(topic, None if self._is_first else known.get(name))
         if not self._is_first:
-            for name, gone in before.topics.items():
-                there = after.topics.get(name)
-                # One made again under its name between two pictures may have fewer partitions.
-                if there is None or len(there.partitions) < len(gone.partitions):
-                    self._drop(gone, 0 if there is None else len(there.partitions))
+            self._drop_gone(before, after)
         self._is_first = False
         self._look_back()
         if self._awaited and self._wake is not None:
@@ -220,6 +217,26 @@ class Roles:
         """Whether this broker may have held it before. A replica that is being added never did."""
         return (self._is_first or wanted.leader_epoch > 0) and self._broker_id not in wanted.adding
 
+    def _drop_gone(self, before: ClusterImage, after: ClusterImage) -> None:
+        """As at start, a picture without a single topic of the one before is rather of a tree that was lost: its logs
+        are all that is left.
+        """
+        gone: list[tuple[TopicImage, int]] = []
+        for name, topic in before.topics.items():
+            there = after.topics.get(name)
+            # One made again under its name between two pictures may have fewer partitions.
+            if there is None or len(there.partitions) < len(topic.partitions):
+                gone.append((topic, 0 if there is None else len(there.partitions)))
+        if (
+            gone
+            and len(before.topics) > 1
+            and not any(_is_there_or_meant_to_go(one, after) for one in before.topics.values())
+        ):
+            log.error("logs_of_unknown_topics_kept", topics=len(gone))
+            return
+        for topic, first in gone:
+            self._drop(topic, first)
+
     def _drop(self, topic: TopicImage, first: int) -> None:
         """Its partitions from `first` on."""
         for partition in topic.partitions[first:]:
@@ -227,7 +244,8 @@ class Roles:
             self._table.delete(topic.name, partition.index, now_ms=self._now_ms())
 
     def _drop_strays(self, image: ClusterImage) -> None:
-        """Logs of topics that were deleted, and of replicas that went elsewhere, while this broker was away.
+        """Logs of topics that were deleted, and of replicas that went elsewhere, while this broker was away. What is
+        written about a topic and makes no sense is no word that it was.
 
         If not a single log here belongs to a partition of the picture, the picture is rather of another, empty tree
         than all topics are gone: then nothing is deleted, a person must look.
@@ -235,13 +253,16 @@ class Roles:
         strays, known = [], 0
         for partition in self._table:
             topic = image.topics.get(partition.topic)
+            if partition.topic in image.not_understood:
+                continue
             if topic is None or partition.index >= len(topic.partitions):
                 strays.append(partition)
-            elif self._broker_id in topic.partitions[partition.index].replicas:
+                continue
+            # The cluster makes topics of its own again, in another tree too: of those the id tells which one it is.
+            if partition.topic_id in (topic.topic_id, NO_TOPIC_ID):
                 known += 1
-            else:
+            if self._broker_id not in topic.partitions[partition.index].replicas:
                 # Of a topic that is there: who else holds it is written down.
-                known += 1
                 strays.append(partition)
         if strays and not known:
             log.error("logs_of_unknown_topics_kept", partitions=len(strays))
@@ -249,3 +270,8 @@ class Roles:
         for partition in strays:
             log.info("stray_log_deleted", topic=partition.topic, partition=partition.index)
             self._table.delete(partition.topic, partition.index, now_ms=self._now_ms())
+
+
+def _is_there_or_meant_to_go(topic: TopicImage, image: ClusterImage) -> bool:
+    there = image.topics.get(topic.name)
+    return topic.deleting or (there is not None and there.topic_id == topic.topic_id)

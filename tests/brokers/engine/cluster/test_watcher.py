@@ -207,6 +207,21 @@ async def test_a_malformed_document_changes_nothing_and_stops_nobody(path: str, 
     assert member.fatal == []
 
 
+async def test_who_reads_a_malformed_document_at_its_start_knows_that_the_topic_is_there() -> None:
+    """Or it would take the topic's log for one of a topic that was deleted."""
+    ensemble = FakeEnsemble()
+    member = Member(ensemble.connect(), broker_id=1)
+    await member.start()
+    for name in ("orders", "bills"):
+        await member.create_topic(None, name, partitions=1)
+    await member.tree.commit([Set(paths.topic_config("orders"), b"{", None)])
+
+    image = await fresh_load(ensemble)
+
+    assert (image.topics.keys(), image.not_understood) == ({"bills", "__usage"}, {"orders"})
+    await member.stop()
+
+
 @pytest.mark.parametrize("body", [b"{", b"[]", b"\xff", b"null"])
 async def test_what_is_set_for_brokers_stays_in_force_while_its_document_makes_no_sense(body: bytes) -> None:
     """QUO-75, also at the start of a session."""

@@ -1,0 +1,87 @@
+"""Logs are not deleted because ZooKeeper was lost or a document makes no sense (CTL-20, QUO-75)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from brokers.engine.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
+from brokers.engine.partitions.partition import Partition
+from brokers.engine.partitions.table import PartitionTable, StorageSettings
+from brokers.engine.replication.roles import Roles
+
+ORDERS, BILLS, USAGE = "ins-aaaaaaaa.orders", "ins-aaaaaaaa.bills", "__usage"
+EMPTY = ClusterImage("c")
+HELD = b"1" * 16
+MADE_AGAIN = b"2" * 16
+
+
+class Nobody:
+    def follow(self, partition: Partition) -> None: ...
+    def unfollow(self, topic: str, index: int) -> None: ...
+    def on_brokers(self, brokers: Mapping[int, BrokerInfo]) -> None: ...
+
+
+def _topic(name: str, topic_id: bytes = HELD) -> TopicImage:
+    partition = PartitionImage(0, (1,), leader=1, leader_epoch=0, isr=(1,), version=0)
+    return TopicImage(name, name, None, topic_id, (partition,), {})
+
+
+def _image(*topics: TopicImage) -> ClusterImage:
+    return EMPTY.with_changes(topics={topic.name: topic for topic in topics})
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> PartitionTable:
+    """With logs of three topics."""
+    made = PartitionTable(StorageSettings(roots=(tmp_path,), broker_id=1, cluster_id="c"))
+    made.recover(0)
+    for name in (ORDERS, BILLS, USAGE):
+        made.become_leader(name, 0, HELD, 0, {}, now_ms=0)
+    return made
+
+
+def _roles(table: PartitionTable) -> Roles:
+    return Roles(broker_id=1, table=table, fetchers=Nobody(), now_ms=lambda: 0, monotonic_ms=lambda: 0)
+
+
+def _held(table: PartitionTable) -> set[str]:
+    return {partition.topic for partition in table}
+
+
+def test_a_topic_that_the_cluster_makes_again_in_an_empty_tree_is_not_the_one_whose_log_is_here(
+    table: PartitionTable,
+) -> None:
+    """ZooKeeper came back without its data; a controller was elected and made `__usage` before this broker started."""
+    _roles(table).on_image(EMPTY, _image(_topic(USAGE, MADE_AGAIN)))
+
+    assert _held(table) == {ORDERS, BILLS, USAGE}
+
+
+def test_a_running_broker_keeps_its_logs_when_the_tree_is_lost(table: PartitionTable) -> None:
+    """Its session ended with the tree; somebody who started anew made the paths that the next one needs."""
+    roles, before = _roles(table), _image(_topic(ORDERS), _topic(BILLS), _topic(USAGE))
+    roles.on_image(EMPTY, before)
+
+    roles.on_image(before, _image(_topic(USAGE, MADE_AGAIN)))
+
+    assert _held(table) == {ORDERS, BILLS, USAGE}
+
+
+def test_topics_that_were_to_be_deleted_go_also_when_there_are_no_others(table: PartitionTable) -> None:
+    roles, before = _roles(table), _image(replace(_topic(ORDERS), deleting=True), _topic(BILLS))
+    roles.on_image(EMPTY, before)
+
+    roles.on_image(before, EMPTY)
+
+    assert _held(table) == set()
+
+
+def test_the_log_of_a_topic_whose_documents_make_no_sense_stays(table: PartitionTable) -> None:
+    """At the next start after somebody wrote its config by hand; of all its replicas, one restart after the other."""
+    _roles(table).on_image(EMPTY, replace(_image(_topic(USAGE)), not_understood=frozenset({ORDERS})))
+
+    assert _held(table) == {ORDERS, USAGE}
