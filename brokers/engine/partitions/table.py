@@ -65,9 +65,12 @@ class PartitionTable(HeldLogs):
         Raises StorageFailed when the disk of the (new) partition fails, NoUsableDirectory.
         """
         partition = self._hold(topic, index, topic_id, config, now_ms, known, was_led=leader_epoch > 0)
-        if partition.offline:
-            return partition
         me = self.settings.broker_id
+        if partition.offline:
+            # Nothing is served, but somebody has to give it away to who can (`IsrPublisher.check_disks`).
+            partition.is_leader, partition.leader, partition.leader_epoch = True, me, leader_epoch
+            partition.replicas, partition.isr = replicas or (me,), isr or (me,)
+            return partition
         partition.log.hole_offset = NO_HOLE
         try:
             partition.become_leader(leader_epoch, replicas or (me,), isr or (me,), me, monotonic_ms)

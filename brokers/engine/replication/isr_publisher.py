@@ -70,7 +70,6 @@ class IsrPublisher:
         # Whose candidates live under another epoch than the picture knows, or are not in it: it may be late.
         self._doubtful: set[Partition] = set()
         self._wake = asyncio.Event()
-        self._failed_directories = 0
 
     def consider(self, partition: Partition) -> None:
         """Its ISR may be another by now: a follower outside of it has everything (REP-23), or one in it fell behind."""
@@ -93,11 +92,11 @@ class IsrPublisher:
             partition.advance_high_watermark()
 
     def check_disks(self) -> None:
-        """Call every second: what is led here and lies on a disk that failed is given to somebody else in sync."""
-        failed = len(self._table.offline_directories)
-        if failed == self._failed_directories:
+        """Call every second: what is led here and lies on a disk that failed is given to somebody else in sync, as soon
+        as there is one. Also what this broker was made leader of when its disk had failed already.
+        """
+        if not self._table.offline_directories:
             return
-        self._failed_directories = failed
         for partition in self._table:
             if partition.offline and partition.is_leader:
                 self.consider(partition)

@@ -16,9 +16,11 @@ from brokers.engine.cluster.image import BrokerInfo, ClusterImage, PartitionImag
 from brokers.engine.cluster.terms import StateWrite
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
+from brokers.engine.records import verdicts
 from brokers.engine.records.builder import Record, build_batch
 from brokers.engine.replication import isr_publisher
 from brokers.engine.replication.isr_publisher import IsrPublisher, given_away
+from brokers.engine.storage.files import StorageFailed
 
 NAME, TOPIC_ID = "orders", b"t" * 16
 LAG_MS_MAX = 1_000
@@ -257,6 +259,38 @@ async def test_the_high_watermark_does_not_wait_for_a_broker_that_stops(world: S
     world.fetched(2, 2)
 
     assert world.partition.high_watermark == 2
+
+
+async def test_who_is_made_leader_when_its_disk_has_failed_gives_the_lead_away(world: Surroundings) -> None:
+    """LOG-3: it was in sync until a moment ago, and nobody but itself knows of its disk."""
+    world.show(topic(REPLICAS, 1, leader=2, epoch=1))
+    world.table.directory_failed(StorageFailed(world.partition.log.root, OSError("gone")))
+    world.publisher.check_disks()
+
+    world.show(topic(REPLICAS, 2, leader=1, epoch=2))
+    world.publisher.check_disks()
+    await world.until_written(1)
+
+    (document,) = world.store.documents
+    assert (document.leader, document.leader_epoch, document.isr) == (2, 3, (2, 3))
+    assert world.partition.read(0, 100, min_one_batch=True).error_code == verdicts.KAFKA_STORAGE_ERROR
+
+
+async def test_the_lead_of_a_log_whose_disk_failed_goes_as_soon_as_somebody_can_take_it(world: Surroundings) -> None:
+    """LOG-3: at first all others are about to stop."""
+    living = world.current.image.brokers
+    stopping = {id: info(id, stopping=id != 1) for id in REPLICAS}
+    world.current.publish(world.current.image.with_changes(brokers=stopping))
+    world.table.directory_failed(StorageFailed(world.partition.log.root, OSError("gone")))
+    world.publisher.check_disks()
+    await asyncio.sleep(isr_publisher.GATHERING_S * 2)
+    assert world.store.writes == []
+
+    world.current.publish(world.current.image.with_changes(brokers=living))
+    world.publisher.check_disks()
+    await world.until_written(1)
+
+    assert world.store.documents[0].leader == 2
 
 
 def test_the_lead_goes_to_the_first_replica_in_sync_that_lives() -> None:
