@@ -66,7 +66,9 @@ def _picture_changed(state: ControllerState, image: ClusterImage) -> Decision:
     before, state = state.image, replace(state, image=image)
     if state.term is None:
         return state, []
-    state = replace(state, awaited=_still_awaited(state.awaited, image))
+    # Versions begin anew with a topic that is made again: what was awaited of the one before may never be shown.
+    awaited = {key: version for key, version in state.awaited.items() if not _is_made_again(key[0], before, image)}
+    state = replace(state, awaited=_still_awaited(awaited, image))
     if image.brokers != before.brokers:
         return _decide_topics(state, image.topics.values(), _broker_changes(before.brokers, image.brokers))
     if image.topics is before.topics:
@@ -180,6 +182,11 @@ def _still_awaited(awaited: Mapping[tuple[str, int], int], image: ClusterImage) 
         if version == WRITING or shown is None or shown < version:
             remaining[name, index] = version
     return remaining
+
+
+def _is_made_again(name: str, before: ClusterImage, after: ClusterImage) -> bool:
+    was, there = before.topics.get(name), after.topics.get(name)
+    return was is not None and there is not None and was.topic_id != there.topic_id
 
 
 def _broker_changes(before: Mapping[int, BrokerInfo], after: Mapping[int, BrokerInfo]) -> str:

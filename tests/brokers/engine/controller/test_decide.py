@@ -117,6 +117,28 @@ def test_what_was_ordered_is_not_ordered_twice_while_the_picture_is_late() -> No
     assert last == [] and state.awaited == {}
 
 
+def test_a_topic_that_was_made_again_under_its_name_waits_for_nothing_that_was_written_about_the_first() -> None:
+    """It was deleted and made again between two pictures; versions begin anew."""
+    state, _ = elected(picture(topic("t", led(0, (1, 2), 1, version=7)), brokers=(1, 2, 3)))
+    state, ordered = decide(state, PictureChanged(picture(topic("t", led(0, (1, 2), 1, version=7)), brokers=(1, 3))))
+    assert isinstance(ordered[0], WriteStates)
+    state, _ = decide(state, StatesWritten({("t", 0): 8}))
+
+    made_again = replace(topic("t", PartitionImage(0, (1,))), topic_id=b"2" * 16)
+    _, instructions = decide(state, PictureChanged(picture(made_again, brokers=(1, 3))))
+
+    write = StateWrite("t", 0, wanted(1, 0, 1), None, opens_topic=True)
+    assert instructions == [WriteStates((write,), "topics changed")]
+
+
+def test_the_usage_topic_does_not_grow_while_it_moves() -> None:
+    """It would be refused, looked at again, refused again, for as long as the move takes."""
+    moving = replace(USAGE, partitions=(led(0, (4, 1), 1, isr=(1,), adding=(4,), removing=(1,)), *USAGE.partitions[1:]))
+    image = picture(brokers=(1, 2, 3, 5)).with_changes(topics={"__usage": moving})
+
+    assert elected(image)[1] == []
+
+
 def test_a_write_that_lost_a_race_is_looked_at_again() -> None:
     """REP-25."""
     state, _ = elected(picture(topic("t", PartitionImage(0, (2,)))))
