@@ -77,9 +77,11 @@ async def _elect(call: Call, wanted: list[_Key], kind: ElectionType, timeout_ms:
 
 
 def _shows(image: ClusterImage, key: _Key, outcome: Elected) -> bool:
-    """A topic that was deleted meanwhile has nothing more to show."""
+    """A topic that was deleted meanwhile, and perhaps made again with fewer partitions, has nothing more to show."""
     topic = image.topics.get(key[0])
-    return topic is None or topic.partitions[key[1]].leader_epoch >= outcome.leader_epoch
+    if topic is None or key[1] >= len(topic.partitions):
+        return True
+    return topic.partitions[key[1]].leader_epoch >= outcome.leader_epoch
 
 
 def _answer(results: dict[_Key, _Error], error_code: int = 0) -> ElectLeadersResponse:

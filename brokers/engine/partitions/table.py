@@ -15,7 +15,7 @@ from brokers.engine.partitions.loading import adopt
 from brokers.engine.partitions.logs import HeldLogs, NoUsableDirectory, StorageSettings
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.topic_config import TopicConfig
-from brokers.engine.storage.directories import NO_TOPIC_ID
+from brokers.engine.storage.directories import NO_TOPIC_ID, LogRoot
 from brokers.engine.storage.files import StorageFailed
 from brokers.engine.storage.log import NO_HOLE
 from brokers.engine.storage.recovery import create_log, truncate_log
@@ -207,17 +207,20 @@ class PartitionTable(HeldLogs):
         if (topic, index) in self._outdated:
             # A crash would give this log the start and the recovery point of another one of its name.
             self.checkpoint_recovery_points()
-        root = min(self._online(), key=lambda candidate: candidate.partitions, default=None)
-        if root is None:
-            raise NoUsableDirectory("every log directory is offline")
-        try:
-            directory = root.create_partition(topic, index, topic_id)
-        except StorageFailed as failure:
-            self.directory_failed(failure)
-            raise
+        root, directory = self._make_directory(topic, index, topic_id)
         log = create_log(directory, root.path, topic, index, self.files, config.log, now_ms=now_ms)
         partition = self._partitions[topic, index] = Partition(log, topic_id, config, self.directory_failed)
         return partition
+
+    def _make_directory(self, topic: str, index: int, topic_id: bytes) -> tuple[LogRoot, str]:
+        """On the root that holds least; a disk that fails now leaves it to the next one."""
+        while online := self._online():
+            root = min(online, key=lambda candidate: candidate.partitions)
+            try:
+                return root, root.create_partition(topic, index, topic_id)
+            except StorageFailed as failure:
+                self.directory_failed(failure)
+        raise NoUsableDirectory("every log directory is offline")
 
     def _stand_in(
         self, root: Path, topic: str, index: int, topic_id: bytes, config: TopicConfig, now_ms: int

@@ -245,6 +245,19 @@ def test_a_full_or_read_only_disk_takes_only_its_own_partitions(tmp_path: Path, 
     }
 
 
+def test_a_partition_that_is_made_when_a_disk_fails_is_made_on_the_next_one(tmp_path: Path) -> None:
+    """LOG-3: nobody would try again, and the documents say that it is led here."""
+    roots = tmp_path / "a", tmp_path / "b"
+    table = opened(*roots)
+    roots[0].rename(tmp_path / "gone")
+    roots[0].write_text("")
+
+    made = [table.become_leader("t", index, b"t" * 16, 0, {}, now_ms=0) for index in range(2)]
+
+    assert list(table.offline_directories) == [roots[0]]
+    assert [(one.log.root, one.is_leader, one.offline) for one in made] == [(roots[1], True, False)] * 2
+
+
 def test_a_partition_known_from_before_waits_for_its_disk(tmp_path: Path) -> None:
     roots = (tmp_path / "a", tmp_path / "b")
     table = opened(*roots)
