@@ -30,6 +30,7 @@ from brokers.engine.cluster.terms import ControllerTerm, StateWrite
 from brokers.engine.cluster.topic_admin import AlteredConfig
 from brokers.engine.cluster.topic_plans import CreatedTopic, Place
 from brokers.engine.cluster.tree import Tree
+from brokers.engine.cluster.underway import Underway
 
 
 class ClusterStore:
@@ -53,6 +54,7 @@ class ClusterStore:
         self._now_ms = now_ms
         self._random_bytes = random_bytes
         self._replication_factor_max = replication_factor_max
+        self._underway = Underway(now_ms)
 
     # --- topics -------------------------------------------------------------------------------------------------
 
@@ -75,6 +77,7 @@ class ClusterStore:
         Leaders are not there yet when this returns: `current.wait_until(lambda image: ...has_leaders)`.
         Config keys and values must have been checked by the caller.
         """
+        underway = self._underway.beside(image, instance_id, name)
         plan = topic_plans.plan_creation(
             image,
             instance_id=instance_id,
@@ -86,10 +89,11 @@ class ClusterStore:
             place=self._place,
             topic_id=self._random_bytes(16),
             replication_factor_max=self._replication_factor_max,
-            beside=beside,
+            beside=[*beside, *underway],
         )
         if not validate_only:
-            await topic_admin.create(self.tree, plan)
+            with self._underway.writing(plan):
+                await topic_admin.create(self.tree, plan)
         return plan
 
     async def delete_topic(self, image: ClusterImage, *, instance_id: str | None, name: str) -> TopicImage:
@@ -119,6 +123,7 @@ class ClusterStore:
             assignment=assignment,
             place=self._place,
             validate_only=validate_only,
+            underway=self._underway,
             beside=beside,
         )
 

@@ -27,6 +27,7 @@ from brokers.engine.cluster.tree import (
     Set,
     Tree,
 )
+from brokers.engine.cluster.underway import Underway
 from instances import naming
 
 
@@ -127,6 +128,7 @@ async def grow(
     assignment: Sequence[Sequence[int]] | None,
     place: Place,
     validate_only: bool,
+    underway: Underway,
     beside: Sequence[CreatedTopic] = (),
 ) -> CreatedTopic:
     topic = find_topic(image, instance_id, name)
@@ -136,20 +138,10 @@ async def grow(
         if node is None:
             raise unknown_topic()
         present = TopicDocument.from_json(node.data)
-        added = plan_growth(image, topic, present, total, assignment, place, beside)
+        others = [*beside, *underway.beside(image, instance_id, topic.user_name)]
+        added = plan_growth(image, topic, present, total, assignment, place, others)
         grown = replace(present, assignment={**present.assignment, **added})
-        if not validate_only:
-            try:
-                await tree.commit(
-                    [
-                        Set(path, grown.to_json(), node.version),
-                        *identity_checks(topic.name, present),
-                        changes.topics_changed([topic.name]),
-                    ]
-                )
-            except (BadVersion, NoNode):
-                continue
-        return CreatedTopic(
+        made = CreatedTopic(
             internal_name=topic.name,
             user_name=topic.user_name,
             instance_id=topic.instance_id,
@@ -157,6 +149,19 @@ async def grow(
             assignment=grown.assignment,
             config=topic.config,
         )
+        if not validate_only:
+            try:
+                with underway.writing(made):
+                    await tree.commit(
+                        [
+                            Set(path, grown.to_json(), node.version),
+                            *identity_checks(topic.name, present),
+                            changes.topics_changed([topic.name]),
+                        ]
+                    )
+            except (BadVersion, NoNode):
+                continue
+        return made
     raise errors.Conflict(f"Topic '{name}' could not be changed.")
 
 

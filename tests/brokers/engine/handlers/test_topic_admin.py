@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from brokers.engine.handlers.topics import TOPICS_PER_CALL_MAX
@@ -18,7 +20,7 @@ from brokers.engine.protocol.messages.topics import (
     DeleteTopicState,
 )
 from tests.brokers.engine.handlers.asking import config_of, create, metadata_of, wanted_topic
-from tests.brokers.engine.handlers.conftest import House
+from tests.brokers.engine.handlers.conftest import MINE, House
 from tests.support.records import batch, produce
 
 
@@ -200,3 +202,24 @@ async def test_a_topic_grows_and_never_shrinks(house: House) -> None:
     assert await grow(5, "nowhere") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert await grow(5, "a/b") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert (await produce(house.mine, "orders", batch(b"a"), partition=3)).error_code == 0
+
+
+def partitions_seen(house: House) -> int:
+    return sum(len(topic.partitions) for topic in house.broker.broker.current.image.instances[MINE].topics.values())
+
+
+async def test_topics_made_at_the_same_time_find_no_more_room_than_there_is(house: House) -> None:
+    await house.broker.update_instance(MINE, partitions_max=7)  # two topics of three partitions
+    clients = [await house.broker.client(house.my_port) for _ in range(5)]
+
+    await metadata_of(house.mine, *(f"auto{number}" for number in range(20)), auto_create=True)
+    await asyncio.gather(*(create(client, wanted_topic(f"made{number}", 3)) for number, client in enumerate(clients)))
+    await house.broker.until(lambda: not house.broker.broker.engine.creating)
+    await house.broker.until(lambda: partitions_seen(house) >= 6)
+    assert partitions_seen(house) == 6
+    growing = [CreatePartitionsTopic(name=f"auto{number}", count=4, assignments=None) for number in range(2)]
+    requests = [CreatePartitionsRequest(topics=[one], timeout_ms=1_000, validate_only=False) for one in growing]
+    calls = zip(clients, requests, strict=False)
+    await asyncio.gather(*(client.call(ApiKey.CREATE_PARTITIONS, 3, request) for client, request in calls))
+
+    assert partitions_seen(house) == 7
