@@ -6,6 +6,7 @@ import hashlib
 import logging
 
 from django.db import OperationalError, connection, transaction
+from django.db.models import F
 from django.utils import timezone
 
 from instances import ports
@@ -36,6 +37,16 @@ def want_more(instance: Instance) -> list[str]:
     """Something that brokers are told has changed: the next generation is wanted."""
     instance.generation += 1
     return ["generation"]
+
+
+def want_published(instance: Instance, *, dry_run: bool = False) -> None:
+    """The same where the row is not locked: something beside it has changed, such as the address lists of a topic.
+
+    What lies in the queue may be lost, and the sweep looks for generations alone. Call it last, or the row is kept from
+    others while a broker takes its time; who changes a topic holds that one (`hold_topic`) before.
+    """
+    Instance.objects.filter(pk=instance.pk).update(generation=F("generation") + 1)
+    reconcile_on_commit(instance, dry_run=dry_run)
 
 
 def reconcile_on_commit(instance: Instance, *, dry_run: bool = False) -> None:

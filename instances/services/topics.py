@@ -12,7 +12,7 @@ from django.db import transaction
 from instances import allow_lists, ports
 from instances.access import require_reachable
 from instances.models import Instance, TopicAllowList
-from instances.services.common import hold_topic, reconcile_on_commit
+from instances.services.common import hold_topic, want_published
 from tenants import access, audit
 from tenants.actors import Actor
 from tenants.choices import Scope
@@ -89,7 +89,7 @@ def delete_topic(*, acting: Actor, instance: Instance, name: str, dry_run: bool 
     audit.record(acting, "topic.deleted", topic_ref(instance, name), before, None, tenant=instance.tenant)
     # Emptied rather than removed: the brokers keep what they were last told, so they have to be told.
     if TopicAllowList.objects.filter(instance=instance, topic=name).update(produce_ips=[], consume_ips=[]):
-        reconcile_on_commit(instance, dry_run=dry_run)
+        want_published(instance, dry_run=dry_run)
     if not dry_run:
         ports.data_plane.it.delete_topic(instance.pk, name)
 
@@ -123,7 +123,7 @@ def set_allow_list(
     found, _ = TopicAllowList.objects.update_or_create(instance=instance, topic=topic, defaults=wanted)
     if before != wanted:
         audit.record(acting, "allow_list.changed", topic_ref(instance, topic), before, wanted, tenant=instance.tenant)
-        reconcile_on_commit(instance, dry_run=dry_run)
+        want_published(instance, dry_run=dry_run)
     return found
 
 

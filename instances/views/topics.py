@@ -139,7 +139,7 @@ def config_page(request: HttpRequest, instance: Instance, name: str) -> HttpResp
     return _render_topic(request, instance, topic, "config", context, status=422 if form.is_bound else 200)
 
 
-@instance_page(Scope.TOPICS_READ, locked=True)
+@instance_page(Scope.TOPICS_READ)
 @require_http_methods(["GET", "POST"])
 def access_page(request: HttpRequest, instance: Instance, name: str) -> HttpResponse:
     """From which addresses a topic may be used."""

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 from django.db import connection, transaction
+from django.utils import timezone
 
+from brokers import sweep
 from instances import services
 from instances.models import Instance
 from instances.services import common
@@ -129,3 +131,29 @@ def test_who_waits_too_long_for_a_topic_is_told_to_come_again(monkeypatch: pytes
         thread.start()
         thread.join(20)
     assert [(one.code, one.retry_after_s) for one in told] == [("already_in_progress", 1)]
+
+
+def test_address_lists_are_published_though_the_task_for_it_is_lost(
+    owner: Member, instance: Instance, data_plane: FakeDataPlane
+) -> None:
+    data_plane.add(instance.pk, "orders")
+    at = f"/instances/{instance.pk}/topics/orders"
+    Instance.objects.filter(pk=instance.pk).update(generation=1, observed_generation=1)
+    assert instance.pk not in sweep.unsettled(timezone.now())
+    assert Api.of(owner).patch(at, {"allow_list": {"produce": ["10.0.0.1"]}}).status_code == 200
+    assert instance.pk in sweep.unsettled(timezone.now())
+    Instance.objects.filter(pk=instance.pk).update(observed_generation=2)
+    assert Api.of(owner).delete(at).status_code == 204  # the lists go with the topic, which brokers have to be told
+    assert instance.pk in sweep.unsettled(timezone.now())
+
+
+def test_address_lists_that_stay_as_they_are_are_not_published_again(
+    owner: Member, instance: Instance, data_plane: FakeDataPlane
+) -> None:
+    data_plane.add(instance.pk, "orders")
+    for _ in range(2):
+        answer = Api.of(owner).patch(
+            f"/instances/{instance.pk}/topics/orders", {"allow_list": {"produce": ["10.0.0.1"]}}
+        )
+        assert answer.status_code == 200
+    assert Instance.objects.get(pk=instance.pk).generation == instance.generation + 1
