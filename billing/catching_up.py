@@ -21,13 +21,17 @@ RUNS_PER_TASK_MAX = 20
 
 
 def apply_everywhere() -> None:
-    """One cluster after the other; what is the matter with one keeps no other waiting."""
+    """One cluster after the other; what is the matter with one keeps no other waiting.
+
+    What nobody foresaw is raised in the end, the first of it, when every cluster has had its turn.
+    """
     # Imported where it is used: every worker loads this module, one of them runs Spark.
     from confluent_kafka import KafkaException
 
     from billing.pipeline import job
     from billing.pipeline.sink import PipelineBusy
 
+    unforeseen: Exception | None = None
     for cluster in selectors.usage_sources():
         try:
             _catch_up(cluster)
@@ -40,6 +44,11 @@ def apply_everywhere() -> None:
         except job.UsageLost as lost:
             # The other clusters' tenants are billed all the same; this one needs an operator (docs/OPERATIONS.md).
             log.error("usage.lost", cluster_id=cluster.cluster_id, reason=str(lost))
+        except Exception as failure:  # a range that Spark's workers could not read comes as an exception of Spark's own
+            log.error("usage.failed", cluster_id=cluster.cluster_id, reason=type(failure).__name__)
+            unforeseen = unforeseen or failure
+    if unforeseen is not None:
+        raise unforeseen
 
 
 def _catch_up(cluster: Cluster) -> None:

@@ -32,3 +32,21 @@ def test_a_cluster_in_trouble_keeps_no_other_from_being_billed(
     monkeypatch.setattr(catching_up, "_catch_up", catch_up)
     catching_up.apply_everywhere()
     assert worked_off == ["cl-awake000"]
+
+
+def test_what_nobody_foresaw_in_one_cluster_is_raised_when_the_others_have_been_billed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    worked_off: list[str] = []
+
+    def catch_up(cluster: Any) -> None:
+        if cluster.cluster_id != "cl-awake000":
+            raise RuntimeError(f"Spark gave up on {cluster.cluster_id}")  # as where a planned range cannot be read
+        worked_off.append(cluster.cluster_id)
+
+    sources = [SimpleNamespace(cluster_id=name) for name in ("cl-stalled0", "cl-stalled1", "cl-awake000")]
+    monkeypatch.setattr(selectors, "usage_sources", lambda: sources)
+    monkeypatch.setattr(catching_up, "_catch_up", catch_up)
+    with pytest.raises(RuntimeError, match="cl-stalled0"):
+        catching_up.apply_everywhere()
+    assert worked_off == ["cl-awake000"]
