@@ -57,6 +57,8 @@ class PlanAdmin(OperatorAdmin):
     def save_model(self, request: HttpRequest, obj: Plan, form: Any, change: bool) -> None:
         before = {name: form.initial.get(name) for name in form.changed_data} if change else {}
         super().save_model(request, obj, form, change)
+        if change and not form.changed_data:
+            return  # what was added below it has an entry of its own
         audit.record(
             acting_operator(request),
             "plan.changed" if change else "plan.created",
@@ -64,6 +66,14 @@ class PlanAdmin(OperatorAdmin):
             before=before,
             after={name: form.cleaned_data[name] for name in form.changed_data},
         )
+
+    def save_formset(self, request: HttpRequest, form: Any, formset: Any, change: bool) -> None:
+        """Prices: what everybody on the plan pays from an instant on."""
+        super().save_formset(request, form, formset, change)
+        for price in formset.new_objects:
+            names = ("effective_from", "currency", "base_per_hour", "per_mb_s_hour", "per_gb_hour")
+            after = {name: getattr(price, name) for name in names}
+            audit.record(acting_operator(request), "price.added", price.plan, None, after)
 
 
 @admin.register(UsageMinute)
