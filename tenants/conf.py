@@ -54,6 +54,7 @@ UNFOLD: dict[str, Any] = {
     "BORDER_RADIUS": "6px",
     "ENVIRONMENT": "tenants.operator.environment_tag",
     "STYLES": ["tenants.operator.panel_style"],
+    "LOGIN": {"form": "tenants.operator_login.OperatorLoginForm"},
     "COLORS": {
         "base": {
             "50": "#F7FAFA",

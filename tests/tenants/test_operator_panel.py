@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from django.contrib import admin
+from django.core.cache import cache
 from django.test import Client
 from django.urls import reverse
 
@@ -58,6 +61,26 @@ def test_every_list_and_every_detail_page_opens(panel: Client, page: str) -> Non
     assert shown.status_code == 200
     assert panel.get(reverse(f"admin:tenants_{page}_delete", args=[row.pk])).status_code == 403
     assert panel.get(reverse(f"admin:tenants_{page}_add")).status_code == 403
+
+
+def test_passwords_of_operators_are_not_guessed_without_end(operator: User, settings: Any) -> None:
+    settings.ACCOUNT_RATE_LIMITS = {"login_failed": "3/5m/key"}
+    cache.clear()
+    client, address = Client(), reverse("admin:login")
+    right = {"username": "Ops@example.com", "password": "long enough for ops"}
+    assert client.post(address, right).status_code == 302  # what is right is not counted
+    for _ in range(3):
+        client.post(address, right | {"password": "a guess"})
+    assert "Too many failed login attempts" in client.post(address, right).content.decode()
+    cache.clear()
+    assert client.post(address, right).status_code == 302
+
+
+def test_a_person_who_is_no_operator_does_not_sign_in_to_the_panel() -> None:
+    person = User.objects.create_user("person@example.com", "long enough for a person")
+    body = {"username": person.email, "password": "long enough for a person"}
+    answer = Client().post(reverse("admin:login"), body)
+    assert (answer.status_code, answer.wsgi_request.user.is_authenticated) == (200, False)
 
 
 def test_the_shell_names_the_place_and_lists_the_pages(panel: Client) -> None:
