@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from datetime import timedelta
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models import F
 from django.utils import timezone
 
 from tenants import access, audit
@@ -69,13 +71,14 @@ def accept_invitation(*, acting: Actor, user: User, secret: str) -> Member:
     Raises `NotFound` for everything that is not an open invitation of this person, without saying which.
     """
     now = timezone.now()
-    rows = Invitation.objects.select_for_update().filter(
+    rows = Invitation.objects.filter(
         secret_hash=hash_secret(secret), email=user.email, accepted_at=None, revoked_at=None, expires_at__gt=now
     )
-    invitation = rows.first()
-    if invitation is None:
+    # The tenant before the invitation, as everybody takes them.
+    tenant = Tenant.objects.select_for_update(no_key=True).filter(pk__in=rows.values("tenant_id")).first()
+    invitation = rows.select_for_update().first() if tenant else None
+    if tenant is None or invitation is None:
         raise NotFound("There is no open invitation for you under this link.")
-    tenant = Tenant.objects.select_for_update().get(pk=invitation.tenant_id)
     present = Member.objects.filter(tenant=tenant, removed_at=None)
     if present.filter(user=user).exists():
         raise Conflict("You are a member already.", code="already_member")
@@ -104,13 +107,17 @@ def change_role(*, acting: Actor, member: Member, role: str) -> Member:
     _keep_an_owner(member)
     member.role = wanted
     member.save_changes(["role"])
-    audit.record(acting, "member.role_changed", member, {"role": held}, {"role": wanted})
+    withdrawn = _withdraw_invitations(member, may_give=access.MANAGED_ROLES.get(wanted, frozenset()))
+    after = {"role": wanted} | ({"revoked_invitations": withdrawn} if withdrawn else {})
+    audit.record(acting, "member.role_changed", member, {"role": held}, after)
     return member
 
 
 @transaction.atomic
 def remove_member(*, acting: Actor, member: Member) -> None:
-    """End a membership and revoke the tokens made under it: who is gone must not have a way in."""
+    """End a membership, and revoke the tokens and open invitations made under it: who is gone must not have a way in,
+    under another address either.
+    """
     _locked_tenant(acting)
     member = access.member(acting, member.pk, lock=True)
     is_leaving = acting.member is not None and acting.member.pk == member.pk
@@ -122,12 +129,20 @@ def remove_member(*, acting: Actor, member: Member) -> None:
     member.save_changes(["removed_at"])
     revoked = ApiToken.objects.filter(member=member, revoked_at=None).update(revoked_at=now)
     before = {"email": member.user.email, "role": member.role}
-    audit.record(acting, "member.removed", member, before, {"revoked_tokens": revoked})
+    withdrawn = _withdraw_invitations(member, may_give=frozenset())
+    after = {"revoked_tokens": revoked, "revoked_invitations": withdrawn}
+    audit.record(acting, "member.removed", member, before, after)
+
+
+def _withdraw_invitations(member: Member, *, may_give: Set[Role]) -> int:
+    """Revoke what the member has sent and could not send with these roles to give; how many that were."""
+    sent = Invitation.objects.filter(invited_by=member, accepted_at=None, revoked_at=None).exclude(role__in=may_give)
+    return sent.update(revoked_at=timezone.now(), version=F("version") + 1)
 
 
 def _locked_tenant(acting: Actor) -> Tenant:
     """The actor's tenant, locked: membership changes of one tenant happen one after the other."""
-    return Tenant.objects.select_for_update().get(pk=access.tenant_of(acting).pk)
+    return Tenant.objects.select_for_update(no_key=True).get(pk=access.tenant_of(acting).pk)
 
 
 def _keep_an_owner(member: Member) -> None:

@@ -128,6 +128,34 @@ def test_removing_a_member_ends_its_tokens_and_keeps_its_traces() -> None:
     assert Api.of(owner).post("/members", {"email": leaver.user.email, "role": "viewer"}).status_code == 201
 
 
+@pytest.mark.parametrize("ends", ["removed", "demoted"])
+def test_an_invitation_ends_with_the_role_that_allowed_its_sender_to_send_it(ends: str) -> None:
+    owner = make_member()
+    sender = make_member(Role.ADMIN, owner.tenant)
+    other_self = make_user("another-address@example.com")
+    _, secret = invite(sender, other_self.email, "admin")
+    if ends == "removed":
+        services.remove_member(acting=member_actor(owner), member=sender)
+    else:
+        services.change_role(acting=member_actor(owner), member=sender, role="viewer")
+    with pytest.raises(NotFound):
+        services.accept_invitation(acting=user_actor(other_self), user=other_self, secret=secret)
+    entry = AuditEntry.objects.get(action__in=("member.removed", "member.role_changed"))
+    assert entry.after is not None
+    assert entry.after["revoked_invitations"] == 1
+
+
+def test_an_invitation_that_its_sender_could_still_send_stays_open() -> None:
+    owner = make_member()
+    sender = make_member(Role.OWNER, owner.tenant)
+    guest, heir = make_user("guest@example.com"), make_user("heir@example.com")
+    (_, for_guest), (_, for_heir) = invite(sender, guest.email), invite(sender, heir.email, "owner")
+    services.change_role(acting=member_actor(owner), member=sender, role="admin")
+    assert services.accept_invitation(acting=user_actor(guest), user=guest, secret=for_guest).role == "developer"
+    with pytest.raises(NotFound):
+        services.accept_invitation(acting=user_actor(heir), user=heir, secret=for_heir)
+
+
 def test_lowering_a_role_lowers_the_tokens_made_under_it() -> None:
     owner = make_member()
     demoted = make_member(Role.ADMIN, owner.tenant)
