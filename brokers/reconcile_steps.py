@@ -20,6 +20,7 @@ from instances.services.ending import suspend_instance
 from instances.services.following import reason_of
 from tenants import audit
 from tenants.actors import Actor
+from tenants.models import Tenant
 
 ACTION_OF_FAILURE = "instance.failed"
 
@@ -167,6 +168,9 @@ def replace_ports(work: Work, leases: list[PortLease], acks: Acks) -> None:
 def settle(work: Work, acks: Acks) -> Instance:
     """Every living broker has confirmed: rest in the phase that is wanted, and finish the operations that waited."""
     with transaction.atomic():
+        if work.instance.first_running_at is None:
+            # Before the instance, as a suspension takes them: either it sees this one run, or we see the suspension.
+            Tenant.objects.select_for_update(no_key=True).get(pk=work.instance.tenant_id)
         rows = Instance.objects.select_for_update(of=("self",)).select_related("tenant")
         instance = rows.get(pk=work.instance.pk)
         confirmed = work.instance.generation

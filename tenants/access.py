@@ -86,11 +86,14 @@ def tenant_of(actor: Actor) -> Tenant:
 
 
 def fetch(rows: QuerySet[Row], *, lock: bool = False, **lookup: Any) -> Row:
-    """The one row of a queryset already fenced to a tenant, or `NotFound`; `lock` takes its lock (in a transaction)."""
+    """The one row of a queryset already fenced to a tenant, or `NotFound`; `lock` takes its lock (in a transaction).
+
+    Keys never change, so the lock leaves them to others: an audit entry about a tenant waits for nobody who holds it.
+    """
     if any(isinstance(value, str) and "\x00" in value for value in lookup.values()):
         raise NotFound  # PostgreSQL has no text with U+0000, so nothing is called that
     if lock:
-        rows = rows.select_for_update(of=("self",))
+        rows = rows.select_for_update(of=("self",), no_key=True)
     try:
         return rows.get(**lookup)
     except ObjectDoesNotExist:

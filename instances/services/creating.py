@@ -40,7 +40,7 @@ def create_instance(
     Raises `Invalid` (unknown plan, name taken) and `QuotaExceeded` (too many instances, larger than the plan).
     """
     access.require(acting, Scope.INSTANCES_WRITE)
-    tenant = Tenant.objects.select_for_update(of=("self",)).get(pk=access.tenant_of(acting).pk)
+    tenant = Tenant.objects.select_for_update(no_key=True).get(pk=access.tenant_of(acting).pk)
     alive = instances_of(tenant)
     if alive.count() >= INSTANCES_PER_TENANT_MAX:
         raise QuotaExceeded(f"A tenant has at most {INSTANCES_PER_TENANT_MAX} instances.")

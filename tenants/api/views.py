@@ -99,6 +99,7 @@ class MemberResource(ApiView):
 
         Only an owner makes or unmakes owners, and a tenant keeps at least one.
         """
+        access.own_tenant(self.actor, self.tenant.pk, lock=True)  # before the member, as the services take them
         member = access.member(self.actor, member_id, lock=True)
         self.require_match(member)
         return self.one(services.change_role(acting=self.actor, member=member, **self.body), s.MemberOut)
@@ -109,6 +110,7 @@ class MemberResource(ApiView):
 
         Tokens made by the member are revoked with it.
         """
+        access.own_tenant(self.actor, self.tenant.pk, lock=True)  # before the member, as the services take them
         member = access.member(self.actor, member_id, lock=True)
         self.require_match(member)
         services.remove_member(acting=self.actor, member=member)

@@ -16,7 +16,7 @@ from tenants.signals import tenant_resumed, tenant_suspended
 @transaction.atomic
 def rename_tenant(*, acting: Actor, tenant: Tenant, name: str) -> Tenant:
     """Change the shown name; ids and addresses stay, so nothing else has to move."""
-    tenant = Tenant.objects.select_for_update().get(pk=tenant.pk)
+    tenant = Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
     name = checked_name(name)
     if name == tenant.name:
         return tenant
@@ -33,7 +33,7 @@ def suspend_tenant(*, acting: Actor, tenant: Tenant, reason: SuspensionReason) -
     `Conflict` when it is suspended already.
     """
     _require_platform(acting)
-    tenant = Tenant.objects.select_for_update().get(pk=tenant.pk)
+    tenant = Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
     if tenant.is_suspended:
         raise Conflict("The tenant is suspended already.", code="already_suspended")
     tenant.status, tenant.suspension_reason = TenantStatus.SUSPENDED, SuspensionReason(reason)
@@ -48,7 +48,7 @@ def suspend_tenant(*, acting: Actor, tenant: Tenant, reason: SuspensionReason) -
 def resume_tenant(*, acting: Actor, tenant: Tenant) -> Tenant:
     """Undo a suspension. Raises `Conflict` for a tenant that is active."""
     _require_platform(acting)
-    tenant = Tenant.objects.select_for_update().get(pk=tenant.pk)
+    tenant = Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
     if not tenant.is_suspended:
         raise Conflict("The tenant is not suspended.", code="not_suspended")
     before = {"status": TenantStatus.SUSPENDED, "reason": tenant.suspension_reason}

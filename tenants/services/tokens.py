@@ -44,7 +44,7 @@ def create_token(
         raise PermissionDenied(f"You cannot grant what you do not have: {', '.join(wider)}.", code="scope_too_wide")
     if expires_at is not None and expires_at <= timezone.now():
         raise Invalid.at("/expires_at", "The expiry has passed.")
-    tenant = Tenant.objects.select_for_update().get(pk=access.tenant_of(acting).pk)
+    tenant = Tenant.objects.select_for_update(no_key=True).get(pk=access.tenant_of(acting).pk)
     if ApiToken.objects.filter(tenant=tenant, revoked_at=None).count() >= TOKENS_PER_TENANT_MAX:
         raise QuotaExceeded(f"A tenant may have {TOKENS_PER_TENANT_MAX} tokens. Revoke one first.")
     assert acting.member is not None, "tokens are made by members"

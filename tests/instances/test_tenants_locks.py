@@ -1,0 +1,76 @@
+"""A tenant is suspended while its instances are at work: nobody is missed, and nobody waits for the other in a ring."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+from django.db import connection, transaction
+
+from brokers import reconcile_steps
+from brokers.publisher import Acks
+from instances.lifecycle import Phase
+from instances.models import Instance
+from tenants import audit, services
+from tenants.actors import system_actor
+from tenants.choices import SuspensionReason
+from tests.support.api_cases import make_member
+from tests.support.instances import make_instance
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+PLATFORM = system_actor("payments")
+
+
+def waits() -> bool:
+    """Whether any session waits for a lock of another."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT EXISTS (SELECT 1 FROM pg_locks WHERE NOT granted)")
+        return bool(cursor.fetchone()[0])
+
+
+def beside(work: Callable[[], object]) -> tuple[threading.Thread, list[Exception]]:
+    """Begin something on a connection of its own; what it raised is in the list when the thread has ended."""
+    failed: list[Exception] = []
+
+    def run() -> None:
+        try:
+            work()
+        except Exception as failure:
+            failed.append(failure)
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread, failed
+
+
+def test_what_begins_to_run_while_its_tenant_is_suspended_is_frozen() -> None:
+    tenant = make_member().tenant
+    instance = make_instance(tenant, phase=Phase.PROVISIONING.value, observed_generation=0)
+    work = reconcile_steps.Work(system_actor("reconciler", tenant), instance, [])
+    with transaction.atomic():
+        services.suspend_tenant(acting=PLATFORM, tenant=tenant, reason=SuspensionReason.UNPAID)
+        thread, failed = beside(lambda: reconcile_steps.settle(work, Acks(confirmed=frozenset({1}))))
+        eventually(lambda: waits() or not thread.is_alive(), what="the reconciler to wait for the suspension")
+    thread.join(20)
+    assert not failed
+    assert Instance.objects.get(pk=instance.pk).wanted_state == "frozen"
+
+
+def test_a_change_of_an_instance_and_a_suspension_do_not_wait_for_each_other() -> None:
+    tenant = make_member().tenant
+    instance = make_instance(tenant)
+    with transaction.atomic():
+        Instance.objects.select_for_update().get(pk=instance.pk)
+        thread, failed = beside(
+            lambda: services.suspend_tenant(acting=PLATFORM, tenant=tenant, reason=SuspensionReason.UNPAID)
+        )
+        eventually(waits, what="the suspension to wait for the instance")
+        audit.record(system_actor("tests", tenant), "instance.renamed", instance)
+    thread.join(20)
+    assert not failed
+    assert Instance.objects.get(pk=instance.pk).wanted_state == "frozen"
