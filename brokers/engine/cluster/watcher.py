@@ -172,7 +172,10 @@ class ClusterWatcher:
         quotas = await loader.read_quotas(self._tree, await loader.list_quota_entities(self._tree))
         configured = broker_config_loader.ids_of(await self._tree.children(paths.BROKER_CONFIGS) or [])
         broker_configs = await broker_config_loader.read(self._tree, configured)
-        not_understood = frozenset(name for name, topic in topics.items() if topic is None)
+        missing = [name for name, topic in topics.items() if topic is None]
+        # Those that are gone by now were deleted while this was being read.
+        left = await self._tree.get_many([paths.topic(name) for name in missing])
+        not_understood = frozenset(name for name, node in zip(missing, left, strict=True) if node is not None)
         return ClusterImage(before.cluster_id, not_understood=not_understood).with_changes(
             controller_id=controller,
             controller_epoch=epoch,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 import pytest
 from hypothesis import given, settings
@@ -14,7 +14,7 @@ from brokers.contract.documents import InstanceTopicDocument, PartitionStateDocu
 from brokers.engine.cluster import changes, errors, loader, watcher
 from brokers.engine.cluster.broker_configs import BrokerConfigs
 from brokers.engine.cluster.current import CurrentImage
-from brokers.engine.cluster.image import ClusterImage
+from brokers.engine.cluster.image import ClusterImage, TopicImage
 from brokers.engine.cluster.quota_image import QuotaEntity
 from brokers.engine.cluster.tree import Create, Delete, Set, Tree
 from brokers.engine.cluster.watcher import ClusterWatcher, Part
@@ -219,6 +219,26 @@ async def test_who_reads_a_malformed_document_at_its_start_knows_that_the_topic_
     image = await fresh_load(ensemble)
 
     assert (image.topics.keys(), image.not_understood) == ({"bills", "__usage"}, {"orders"})
+    await member.stop()
+
+
+async def test_a_topic_that_is_deleted_while_everything_is_read_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not one that makes no sense: its log would be kept by who starts just then."""
+    ensemble = FakeEnsemble()
+    member = Member(ensemble.connect(), broker_id=1)
+    await member.start()
+    await member.create_topic(None, "orders", partitions=1)
+    read_topics = loader.read_topics
+
+    async def delete_first(tree: Tree, names: list[str], known: Mapping[str, TopicImage]) -> object:
+        ensemble.nodes.pop(paths.topic("orders"), None)
+        return await read_topics(tree, names, known)
+
+    monkeypatch.setattr(loader, "read_topics", delete_first)
+
+    image = await fresh_load(ensemble)
+
+    assert (image.topics.keys(), image.not_understood) == ({"__usage"}, frozenset())
     await member.stop()
 
 
