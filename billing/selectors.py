@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from django.db.models import F, Max, QuerySet, Sum
+from django.db.models import F, Max, Q, QuerySet, Sum
 from django.db.models.functions import Trunc
 from django.utils import timezone
 
@@ -16,6 +16,7 @@ from billing.pipeline.cluster import Cluster as UsageSource
 from billing.rating import Quote, quote
 from brokers.contract.process import CLUSTER_USER
 from brokers.models import Cluster
+from instances.models import Instance
 from instances.ports import PlanTerms
 
 Step = Literal["minute", "hour", "day"]
@@ -42,13 +43,23 @@ class UsageTotals:
     complete_until: datetime | None
 
 
-def plans_on_sale() -> QuerySet[Plan]:
-    return Plan.objects.filter(on_sale=True)
+def plans_on_sale(*, held: Iterable[str] = ()) -> QuerySet[Plan]:
+    """Also those `held` by instances, which keep them when they are sold no more."""
+    return Plan.objects.filter(Q(on_sale=True) | Q(code__in=held))
 
 
-def plan_for(code: str | None, *, bandwidth_mb_s: int | None, storage_gb: int | None) -> Plan | None:
-    """The plan called `code`; without a code the smallest on sale that can hold what is asked for, or None."""
-    plans = plans_on_sale()
+def plan_of(instance: Instance) -> Plan | None:
+    """On sale or not; None if there is none of that code."""
+    return Plan.objects.filter(code=instance.plan).first()
+
+
+def plan_for(
+    code: str | None, *, bandwidth_mb_s: int | None, storage_gb: int | None, held: str | None = None
+) -> Plan | None:
+    """The plan called `code`, if it is on sale or `held`; without a code the smallest on sale that can hold what is
+    asked for, or None.
+    """
+    plans = plans_on_sale(held=[held] if code and held else [])
     if code:
         return plans.filter(code=code).first()
     return plans.filter(bandwidth_mb_s_max__gte=bandwidth_mb_s or 0, storage_gb_max__gte=storage_gb or 0).first()
@@ -128,10 +139,10 @@ def heaviest(instance_id: str, *, start: datetime, end: datetime, by: GroupBy, l
 
 
 def plan_terms(
-    code: str | None, *, bandwidth_mb_s: int | None = None, storage_gb: int | None = None
+    code: str | None, *, bandwidth_mb_s: int | None = None, storage_gb: int | None = None, held: str | None = None
 ) -> PlanTerms | None:
     """`instances.ports.PlanCatalogue`: the terms of `plan_for`."""
-    plan = plan_for(code, bandwidth_mb_s=bandwidth_mb_s, storage_gb=storage_gb)
+    plan = plan_for(code, bandwidth_mb_s=bandwidth_mb_s, storage_gb=storage_gb, held=held)
     if plan is None:
         return None
     return PlanTerms(

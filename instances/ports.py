@@ -52,9 +52,16 @@ class PlanCatalogue(Protocol):
     """Plugged by billing."""
 
     def __call__(
-        self, code: str | None, *, bandwidth_mb_s: int | None = None, storage_gb: int | None = None
+        self,
+        code: str | None,
+        *,
+        bandwidth_mb_s: int | None = None,
+        storage_gb: int | None = None,
+        held: str | None = None,
     ) -> PlanTerms | None:
-        """The plan called `code`; without a code the smallest on sale that can hold what is asked for, or None."""
+        """The plan called `code`, if it is on sale or the one `held` by who asks; without a code the smallest on sale
+        that can hold what is asked for, or None.
+        """
         ...
 
 

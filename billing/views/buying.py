@@ -19,8 +19,10 @@ from billing.rating import Quote
 from instances import services
 from instances.choices import STEPS_OF, ClusterType, OperationType
 from instances.models import Instance
+from instances.selectors import instance_list
 from instances.usual import usual_times_ms
 from instances.views.common import instance_page, render_instance
+from tenants import access
 from tenants.choices import Scope
 from tenants.errors import DomainError
 from tenants.views.base import add_errors, console_page, render_page
@@ -123,7 +125,7 @@ def create_page(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 def resize_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     """Up or down, in force within a second; the price beside it before anything changes."""
-    plans = list(selectors.plans_on_sale())
+    plans = list(selectors.plans_on_sale(held=[instance.plan]))
     initial = {
         "plan": instance.plan, "bandwidth_mb_s": instance.bandwidth_mb_s, "storage_gb": instance.storage_gb,
     }  # fmt: skip
@@ -152,7 +154,8 @@ def resize_page(request: HttpRequest, instance: Instance) -> HttpResponse:
 @require_GET
 def price_part(request: HttpRequest) -> HttpResponse:
     """The price panel for sizes that are being typed; 204 while one is wrong, so the last valid price stays."""
-    plans = list(selectors.plans_on_sale())
+    own = instance_list(access.tenant_of(request.actor))  # type: ignore[attr-defined]
+    plans = list(selectors.plans_on_sale(held=own.values_list("plan", flat=True)))
     form = SizeForm(request.GET, plans=plans)
     plan, quote = _price(form)
     if quote is None:
@@ -164,6 +167,6 @@ def price_part(request: HttpRequest) -> HttpResponse:
 @require_GET
 def cost_part(request: HttpRequest, instance: Instance) -> HttpResponse:
     """The gauge with what the instance costs per hour at its size."""
-    plan = selectors.plan_for(instance.plan, bandwidth_mb_s=None, storage_gb=None)
+    plan = selectors.plan_of(instance)
     quote = plan and selectors.quote_for(plan, bandwidth_mb_s=instance.bandwidth_mb_s, storage_gb=instance.storage_gb)
     return render_page(request, "billing/cost_part.html", {"quote": quote, "plan": plan})

@@ -69,7 +69,7 @@ def usage_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     start = end - length
     group: GroupBy = by
     heaviest = selectors.heaviest(instance.pk, start=start, end=end, by=group, limit=2 * HEAVIEST_SHOWN)
-    plan = selectors.plan_for(instance.plan, bandwidth_mb_s=None, storage_gb=None)
+    plan = selectors.plan_of(instance)
     may_see_price = access.permits(request.actor, Scope.BILLING_READ)  # type: ignore[attr-defined]
     quote = None
     if plan and may_see_price:
@@ -122,7 +122,7 @@ def account_usage_page(request: HttpRequest) -> HttpResponse:
     may_see_price = access.permits(acting, Scope.BILLING_READ)
     rows = []
     for instance in instance_list(access.tenant_of(acting))[:PAGE_SIZE_MAX]:
-        plan = selectors.plan_for(instance.plan, bandwidth_mb_s=None, storage_gb=None)
+        plan = selectors.plan_of(instance)
         quote = None
         if plan and may_see_price:
             quote = selectors.quote_for(plan, bandwidth_mb_s=instance.bandwidth_mb_s, storage_gb=instance.storage_gb)

@@ -7,12 +7,15 @@ from instances.ports import PlanTerms
 from tenants.errors import FieldError, Invalid, QuotaExceeded
 
 
-def terms_for(plan: str | None, *, bandwidth_mb_s: int | None, storage_gb: int | None) -> PlanTerms:
-    """The terms of a plan by its code, or of the smallest that holds the size.
+def terms_for(
+    plan: str | None, *, bandwidth_mb_s: int | None, storage_gb: int | None, held: str | None = None
+) -> PlanTerms:
+    """The terms of a plan by its code, or of the smallest that holds the size. The plan that an instance has, `held`,
+    stays its own when it is sold no more.
 
     Raises `Invalid` for an unknown code and `QuotaExceeded` when no plan is that large.
     """
-    terms = ports.plan_catalogue.it(plan, bandwidth_mb_s=bandwidth_mb_s, storage_gb=storage_gb)
+    terms = ports.plan_catalogue.it(plan, bandwidth_mb_s=bandwidth_mb_s, storage_gb=storage_gb, held=held)
     if terms is None and plan:
         raise Invalid.at("/plan", "There is no such plan on sale.", code="unknown_plan")
     if terms is None:

@@ -44,7 +44,7 @@ LARGE = PlanTerms(
 
 
 def catalogue(
-    code: str | None, *, bandwidth_mb_s: int | None = None, storage_gb: int | None = None
+    code: str | None, *, bandwidth_mb_s: int | None = None, storage_gb: int | None = None, held: str | None = None
 ) -> PlanTerms | None:
     """Two plans, as billing would tell them."""
     if code is not None:
