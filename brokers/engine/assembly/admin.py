@@ -150,7 +150,7 @@ class AdminPort:
             lines = []
             for wanted in instance.topics[shown.encode()].partitions:
                 partition = self.engine.table.get(internal, wanted.index)
-                if partition is not None and partition.is_leader:
+                if partition is not None and partition.is_leader and not partition.offline:
                     lines.append(
                         {
                             "partition": partition.index,

@@ -109,7 +109,7 @@ class Metering:
 
     def _partition(self) -> Partition | None:
         for partition in self._table:
-            if partition.topic == USAGE_TOPIC and partition.is_leader:
+            if partition.topic == USAGE_TOPIC and partition.is_leader and not partition.offline:
                 return partition
         return None
 
