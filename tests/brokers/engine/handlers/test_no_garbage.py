@@ -14,8 +14,6 @@ import pytest
 
 from brokers.contract.process import CLUSTER_USER
 from brokers.engine.assembly.broker import INTERNAL_LISTENER
-from brokers.engine.cluster.image import TopicImage
-from brokers.engine.partitions.leadership import Leadership
 from tests.brokers.engine.handlers.test_owing import Pair, pair  # noqa: F401
 from tests.support.records import fetch
 
@@ -105,12 +103,14 @@ async def test_a_connection_that_was_closed_is_garbage_without_a_collector(
 
 async def test_what_is_left_behind_each_time_is_found(left_behind: Counter[str]) -> None:
     """The measure itself: cycles of one kind whenever it is done, of another kind once."""
-    once: list[type[Leadership]] = [Leadership]
+    always, once = (type(name, (), {"__module__": "brokers.engine.example"}) for name in ("Always", "Once"))
+    kinds = [once]
 
     async def leave_cycles() -> None:
-        for kind in [TopicImage, *(once.pop() for _ in once[:1])]:
+        for kind in (always, *kinds):
             for _ in range(ROUNDS):
-                ring: list[object] = [object.__new__(kind)]
-                ring.append(ring)
+                one = kind()
+                one.itself = one
+        kinds.clear()
 
-    assert await left_each_time(left_behind, leave_cycles) == {"TopicImage"}
+    assert await left_each_time(left_behind, leave_cycles) == {"Always"}
