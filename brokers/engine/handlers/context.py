@@ -143,6 +143,8 @@ class Engine:
     frame_bytes_max: int
     # Threads that may wait for a disk.
     readers: Executor
+    # Threads in which records are converted; None is the loop's own, for which whoever flushes waits as well.
+    converters: Executor | None = None
     stamp: object = field(default_factory=object)
     totals: Totals = field(default_factory=Totals)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)

@@ -34,6 +34,7 @@ def find_coordinator(call: Call, request: FindCoordinatorRequest) -> FindCoordin
     if call.version >= _BATCHED_FROM:
         return FindCoordinatorResponse(
             coordinators=[_find(call, request.key_type, key) for key in request.coordinator_keys[:KEYS_MAX]]
+            + [_too_many(key) for key in request.coordinator_keys[KEYS_MAX:]]
         )
     found = _find(call, request.key_type, request.key)
     return FindCoordinatorResponse(
@@ -43,6 +44,13 @@ def find_coordinator(call: Call, request: FindCoordinatorRequest) -> FindCoordin
         host=found.host,
         port=found.port,
         coordinators=[],
+    )
+
+
+def _too_many(key: str) -> Coordinator:
+    message = f"A request may name {KEYS_MAX} keys."
+    return Coordinator(
+        key=key, node_id=-1, host="", port=-1, error_code=int(ErrorCode.INVALID_REQUEST), error_message=message
     )
 
 

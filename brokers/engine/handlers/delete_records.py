@@ -103,7 +103,9 @@ async def _until_followers_deleted(call: Call, followed: _Done, timeout_ms: int)
     for partition, result in followed:
         if result.error_code:
             continue
-        if not partition.is_leader:
+        if partition.offline:
+            code = ErrorCode.KAFKA_STORAGE_ERROR  # who was waited for is not known any more
+        elif not partition.is_leader:
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         elif partition.low_watermark < result.low_watermark:
             code = ErrorCode.REQUEST_TIMED_OUT

@@ -9,9 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from brokers.engine.partitions.table import PartitionTable
+
+# Until a write that found no descriptor is tried again.
+SHORTAGE_PAUSE_S: Final = 0.1
 
 
 class DurableStarts:
@@ -47,6 +50,9 @@ class DurableStarts:
             await asyncio.wait([before])
         self._running, self._next = self._next, None
         roots, self._roots = self._roots, set()
-        batch = self._table.plan_start_offsets(roots)
-        await asyncio.to_thread(batch.run)
-        batch.finish()
+        while roots:
+            batch = self._table.plan_start_offsets(roots)
+            await asyncio.to_thread(batch.run)
+            roots = set(batch.finish())
+            if roots:
+                await asyncio.sleep(SHORTAGE_PAUSE_S)

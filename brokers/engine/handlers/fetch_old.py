@@ -31,7 +31,8 @@ from brokers.engine.protocol.messages.fetch import (
     FetchRequest,
     FetchResponse,
 )
-from brokers.engine.records.compression import ZSTD
+from brokers.engine.records.compression import INFLATED_BYTES_MAX, ZSTD
+from brokers.engine.records.conversion import Work
 from brokers.engine.throttling.charging import charge_fetch, fetch_cap_bytes
 from brokers.engine.throttling.usage import UsageCounter
 
@@ -42,6 +43,8 @@ MAGIC_1_FROM: Final = 2
 ANSWER_LIMIT_FROM: Final = 3
 READ_BYTES_MAX: Final = 8 * 1024 * 1024
 UNDEFINED: Final = -1
+# How often one request goes on behind batches that are nothing to an old reader, such as the ends of transactions.
+SKIPPED_MAX: Final = 64
 # Of what cannot be given in an old format the records are null, not empty.
 UNREADABLE: Final = (ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, ErrorCode.UNSUPPORTED_VERSION)
 
@@ -83,25 +86,36 @@ class _OldFetch:
         self.client_id = client_id
         self.request = request
         self.must_answer = False
+        self.has_waited = False
 
     async def run(self) -> None:
         if self.request.replica_id >= 0:
             self._respond(self._refused(int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)))
             return
+        topics = await self._converted(may_wait=True)
+        for _ in range(SKIPPED_MAX):
+            if not _skip(topics):
+                break
+            topics = await self._converted(may_wait=not self.has_waited)
+        self._settle(topics)
+        self._answer(self.session.client(self.client_id), topics)
+
+    async def _converted(self, *, may_wait: bool) -> list[tuple[str, list[_Part]]]:
         topics, missing_bytes = await self._read_without_stalling()
         watched = [part.partition for _, parts in topics for part in parts if part.partition is not None]
         is_early = missing_bytes > 0 and self.request.max_wait_ms > 0 and not self.must_answer and bool(watched)
-        if is_early and may_be_kept(sum(len(parts) for _, parts in topics), self.session.view()):
+        if may_wait and is_early and may_be_kept(sum(len(parts) for _, parts in topics), self.session.view()):
             _release(topics)
+            self.has_waited = True
             await self._waited(watched, missing_bytes)
             topics, _ = await self._read_without_stalling()
         magic = 1 if self.version >= MAGIC_1_FROM else 0
-        converting = self.session.engine.loop.run_in_executor(None, _convert, topics, magic)
+        engine = self.session.engine
+        converting = engine.loop.run_in_executor(engine.converters, _convert, topics, magic)
         # Files stay open for as long as the thread reads them, even when nobody waits for it any more.
         converting.add_done_callback(lambda _: _release(topics))
         await asyncio.shield(converting)
-        self._settle(topics)
-        self._answer(self.session.client(self.client_id), topics)
+        return topics
 
     def _settle(self, topics: list[tuple[str, list[_Part]]]) -> None:
         for _, parts in topics:
@@ -241,10 +255,24 @@ def _line(index: int, error: int) -> FetchPartitionData:
 
 
 def _convert(topics: list[tuple[str, list[_Part]]], magic: int) -> None:
+    work = Work(INFLATED_BYTES_MAX)
     for _, parts in topics:
         for part in parts:
             if part.partition is not None and part.result is not None and part.result.slice is not None:
-                part.converted = read_messages(part.partition, part.result.slice, magic, part.wanted.fetch_offset)
+                part.converted = read_messages(part.partition, part.result.slice, magic, part.wanted.fetch_offset, work)
+
+
+def _skip(topics: list[tuple[str, list[_Part]]]) -> bool:
+    """Whether there is a partition of which nothing that was read is for an old reader. It is read from behind that: a
+    reader who is given nothing asks for the same offset again, for ever.
+    """
+    skipped = False
+    for _, parts in topics:
+        for part in parts:
+            if part.converted is not None and part.converted.skipped_to > part.wanted.fetch_offset:
+                part.wanted.fetch_offset = part.converted.skipped_to
+                skipped = True
+    return skipped
 
 
 def _release(topics: list[tuple[str, list[_Part]]]) -> None:

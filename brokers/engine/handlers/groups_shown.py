@@ -9,6 +9,7 @@ from brokers.engine.coordinators.groups.limits import is_too_long
 from brokers.engine.coordinators.groups.replies import DescribeReply
 from brokers.engine.handlers.context import Call
 from brokers.engine.handlers.coordinating import ask
+from brokers.engine.handlers.repeats import in_excess
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.groups import (
     OPERATIONS_NOT_ASKED,
@@ -32,7 +33,10 @@ def describe_groups(call: Call, request: DescribeGroupsRequest) -> Any:
     """At once, unless a group's record is still on its way to the followers."""
     if len(request.groups) > DESCRIBED_MAX:
         return _described(request, [DescribeReply(int(ErrorCode.INVALID_REQUEST))] * len(request.groups))
-    replies = [_describe(call, group_id) for group_id in request.groups]
+    replies = [
+        DescribeReply(int(ErrorCode.INVALID_REQUEST)) if excess else _describe(call, group_id)
+        for group_id, excess in zip(request.groups, in_excess(request.groups), strict=True)
+    ]
     if any(hasattr(reply, "__await__") for reply in replies):
         return _describe_when_known(request, replies)
     return _described(request, replies)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Awaitable
 
@@ -10,6 +11,7 @@ from brokers.engine.cluster.image import TopicImage
 from brokers.engine.handlers.cold import ROUNDS_MAX, pull
 from brokers.engine.handlers.context import Call
 from brokers.engine.handlers.list_offsets_old import SEGMENTS_VERSION, list_segments
+from brokers.engine.partitions.listing import MAX_TIMESTAMP
 from brokers.engine.partitions.partition import LOG_END, Partition
 from brokers.engine.partitions.results import ListedOffset
 from brokers.engine.protocol.apis import ApiKey
@@ -22,6 +24,9 @@ from brokers.engine.protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 
+# Of the partitions that are searched by a time so many are in one turn of the loop, each of the others in its own: a
+# search may look at every record of a batch.
+SEARCHED_AT_ONCE_MAX = 4
 ISOLATION_LEVELS = (0, 1)
 UNKNOWN_ISOLATION = -1
 
@@ -64,11 +69,12 @@ def _refused(partition: ListOffsetsPartition, error: int) -> ListOffsetsPartitio
 
 
 class _Lookup:
-    """The lines of one request. `unfinished` are those whose answer lies on the disk only."""
+    """The lines of one request. `unfinished` are those whose answer lies on the disk only, or is to be searched yet."""
 
     def __init__(self, call: Call, isolation: int) -> None:
         self.call = call
         self.isolation = isolation
+        self.searched = 0
         self.unfinished: list[tuple[ListOffsetsPartitionResponse, ListOffsetsPartition, Partition]] = []
 
     def line(self, topic: TopicImage, wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
@@ -81,6 +87,11 @@ class _Lookup:
         if partition is None:
             return _refused(wanted, int(ErrorCode.NOT_LEADER_OR_FOLLOWER))
         line = ListOffsetsPartitionResponse(partition_index=index)
+        if wanted.timestamp >= 0 or wanted.timestamp == MAX_TIMESTAMP:
+            self.searched += 1
+            if self.searched > SEARCHED_AT_ONCE_MAX:
+                self.unfinished.append((line, wanted, partition))
+                return line
         found = self._ask(partition, wanted, wait=False)
         self._write(line, found)
         if found.cold is not None:
@@ -106,6 +117,7 @@ class _Lookup:
     async def completed(self, response: ListOffsetsResponse) -> ListOffsetsResponse:
         """`response` with the unfinished lines filled in, while the loop serves others."""
         for line, wanted, partition in self.unfinished:
+            await asyncio.sleep(0)
             for _ in range(ROUNDS_MAX):
                 found = self._ask(partition, wanted, wait=False)
                 if found.cold is None:

@@ -17,6 +17,7 @@ from brokers.engine.handlers import offsets_legacy
 from brokers.engine.handlers.context import Call
 from brokers.engine.handlers.coordinating import ask
 from brokers.engine.handlers.offset_lines import Lines
+from brokers.engine.handlers.repeats import RepeatedLines, in_excess
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.offsets import (
     OffsetCommitRequest,
@@ -128,7 +129,7 @@ def offset_fetch(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse
         wanted = [(topic.name, topic.partition_indexes) for topic in request.topics]
     if call.version == LEGACY_VERSION:
         return _fetch_from_zookeeper(call, request.group_id, wanted or [])
-    asked = _Asked(call, request.group_id, wanted, request.require_stable)
+    asked = _Asked(call, request.group_id, wanted, request.require_stable, RepeatedLines())
     reply = asked.reply()
     if isinstance(reply, Awaitable):
         return _fetch_later(call, asked, reply)
@@ -162,12 +163,15 @@ def lines_fetched(response: OffsetFetchResponse) -> int:
 
 async def _fetch_groups(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
     replies: list[tuple[str, tuple[int, Found] | Awaitable[tuple[int, Found]]]] = []
+    repeated = RepeatedLines()
+    excess = in_excess(group.group_id for group in request.groups)
     for group in request.groups:
-        if len(replies) >= GROUPS_PER_REQUEST_MAX:
+        if next(excess) or len(replies) >= GROUPS_PER_REQUEST_MAX:
             replies.append((group.group_id, (int(ErrorCode.INVALID_REQUEST), [])))
             continue
         wanted = None if group.topics is None else [(topic.name, topic.partition_indexes) for topic in group.topics]
-        replies.append((group.group_id, _Asked(call, group.group_id, wanted, request.require_stable).reply()))
+        asked = _Asked(call, group.group_id, wanted, request.require_stable, repeated)
+        replies.append((group.group_id, asked.reply()))
     later = [reply for _, reply in replies if isinstance(reply, Awaitable)]
     late = iter(await asyncio.gather(*later))
     groups = []
@@ -212,17 +216,20 @@ def lined(of: Any, found: Positions | list[Fetched]) -> Any:
 class _Asked:
     """What is asked about one group."""
 
-    __slots__ = ("_call", "_group_id", "_stable", "wanted")
+    __slots__ = ("_call", "_group_id", "_is_excessive", "_stable", "wanted")
 
-    def __init__(self, call: Call, group_id: str, wanted: Wanted, require_stable: bool) -> None:
+    def __init__(
+        self, call: Call, group_id: str, wanted: Wanted, require_stable: bool, repeated: RepeatedLines
+    ) -> None:
         self._call = call
         self._group_id = call.view.namespace.internal_id(group_id)
         self._stable = require_stable
+        self._is_excessive = wanted is not None and repeated.are_too_many(wanted)
         self.wanted = wanted
 
     def reply(self) -> tuple[int, Found] | Awaitable[tuple[int, Found]]:
         """`(error, by topic as the client calls it)`."""
-        refusal = id_refusal(self._group_id)
+        refusal = int(ErrorCode.INVALID_REQUEST) if self._is_excessive else id_refusal(self._group_id)
         if refusal:
             return refusal, []
         call, group_id, stable = self._call, self._group_id, self._stable

@@ -48,6 +48,10 @@ async def _grow(
     error = decide(call.view.state, topic, Operation.DESCRIBE, call.address)
     if error:
         raise Wrong(error, "This server does not host this topic-partition." if topic is None else "Not allowed.")
+    settings = call.engine.coordination
+    if topic is not None and topic.name in (settings.groups_topic.name, settings.transactions_topic.name):
+        # Which of its partitions knows about an id goes by their number: nobody would find what was committed before.
+        raise Wrong(ErrorCode.INVALID_REQUEST, "The number of partitions of coordinators' topics never changes.")
     assignment = None if wanted.assignments is None else [tuple(line.broker_ids) for line in wanted.assignments]
     try:
         return await call.engine.store.create_partitions(

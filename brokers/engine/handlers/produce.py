@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from brokers.engine.handlers.client import Client, Route
 from brokers.engine.handlers.context import Engine
 from brokers.engine.handlers.owing import Owing
+from brokers.engine.handlers.packing import Packed, pack_aside
 from brokers.engine.handlers.produce_detail import encode as encode_detailed
 from brokers.engine.handlers.settling import Verdicts, when_settled
 from brokers.engine.handlers.verifying import Entitled, Topics, entitle, nothing_allowed
@@ -18,6 +19,7 @@ from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode, downgraded
 from brokers.engine.protocol.hot import decode_produce, encode_produce_response
 from brokers.engine.records.batch import ATTRIBUTES_AT, HEADER_BYTES, TRANSACTIONAL
+from brokers.engine.records.rejections import TOO_MUCH_INFLATED
 from brokers.engine.records.validation import INFLATED, INFLATED_PER_REQUEST_MAX, claims_transaction
 from brokers.engine.throttling.charging import charge
 
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
 
 ACKS_ALL: Final = -1
 NULL_RECORDS: Final = "The record set is null."
-TOO_MUCH_INFLATED: Final = "The record sets of this request inflate to too much."
 # From this version on an answer can say which record was wrong, and from the other who leads instead.
 _RECORD_ERRORS_FROM: Final = 8
 _LEADERS_FROM: Final = 10
@@ -45,8 +46,9 @@ def produce(
     start: int,
     end: int,
     entitled: Entitled | None = None,
+    packed: Packed | None = None,
 ) -> None:
-    """`buffer[start:end]` is the frame; its records are appended before this ends, or a coordinator is asked first."""
+    """`buffer[start:end]` is the frame; its records are appended before this ends, or once others did their part."""
     engine = session.engine
     transactional_id, acks, timeout_ms, topics = decode_produce(buffer, body, end, version)
     client = session.client(client_id)
@@ -57,20 +59,22 @@ def produce(
         entitled = entitle(session, client, version, transactional_id, topics, buffer, start, end, again)
         if entitled is None:
             return
+    if packed is None and engine.table.packs_anew:
+        once_packed = partial(_produce_kept, session, version, correlation_id, client_id, body - start)
+        if pack_aside(session, client, version, topics, buffer, start, end, once_packed, entitled):
+            return
     now_ms = engine.clock.now_ms()
     if now_ms - engine.pulse.beaten_ms > engine.pulse.pause_ms_max:
         engine.pulse.beat(now_ms)
     answers: list[TopicAnswer] = []
-    failed = False
     detailed: dict[tuple[bytes, int], AppendResult] = {}
     unsettled: list[tuple[Partition, int]] = []
-    accepted_bytes, inflated_max = 0, INFLATED.bytes + INFLATED_PER_REQUEST_MAX
+    failed, accepted_bytes, inflated_max = False, 0, INFLATED.bytes + INFLATED_PER_REQUEST_MAX
     for name, wanted in topics:
         route = client.produce_routes.get(name)
         if route is None:
             route = client.produce_route(name)
-        error = route.error
-        topic_bytes = 0
+        error, topic_bytes = route.error, 0
         lines: list[PartitionAnswer] = []
         for index, records_start, records_end in wanted:
             partition = route.partitions.get(index)
@@ -83,9 +87,9 @@ def produce(
                     continue
                 partition = found
             guard = UNNAMED if entitled is None else entitled.guard(name, index)
-            result = partition.append(
-                buffer[records_start:records_end], now_ms, acks=acks, produce_version=version, guard=guard
-            )
+            records = buffer[records_start:records_end]
+            ahead = None if packed is None else packed.get(records_start)
+            result = partition.append(records, now_ms, acks=acks, produce_version=version, guard=guard, ahead=ahead)
             code, base_offset, append_ms, log_start_offset, message, appended_bytes, last_offset, wrong = result
             if code:
                 failed = True
@@ -104,10 +108,7 @@ def produce(
         answers.append((name, lines))
     delay_ms = _charged(session, client, accepted_bytes, end - start, now_ms)
     if acks == 0:
-        if failed:
-            session.channel.close("an append without acknowledgement failed")
-        else:
-            session.channel.finish_without_response(delay_ms)
+        _end_without_answer(session, failed, delay_ms)
     elif unsettled:
         LateAnswer(session, version, correlation_id, answers, delay_ms).wait_for(unsettled, timeout_ms)
     elif failed and _needs_detail(version, answers, detailed):
@@ -115,6 +116,13 @@ def produce(
         session.channel.respond(frame, delay_ms)
     else:
         session.channel.respond(encode_produce_response(version, correlation_id, answers, delay_ms), delay_ms)
+
+
+def _end_without_answer(session: Session, failed: bool, delay_ms: int) -> None:
+    if failed:
+        session.channel.close("an append without acknowledgement failed")
+    else:
+        session.channel.finish_without_response(delay_ms)
 
 
 def _unnamed(buffer: memoryview, topics: Topics) -> Entitled | None:
@@ -139,10 +147,11 @@ def _produce_kept(
     client_id: str | None,
     body: int,
     frame: memoryview,
-    entitled: Entitled,
+    entitled: Entitled | None,
+    packed: Packed | None = None,
 ) -> None:
-    """A frame that was kept while the coordinator was asked."""
-    produce(session, version, correlation_id, client_id, frame, body, 0, len(frame), entitled)
+    """A frame that was kept while the coordinator was asked, or its batches were packed."""
+    produce(session, version, correlation_id, client_id, frame, body, 0, len(frame), entitled, packed)
 
 
 def _charged(session: Session, client: Client, accepted_bytes: int, frame_bytes: int, now_ms: int) -> int:

@@ -6,9 +6,8 @@ is. Everything else is as in `produce`.
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from brokers.engine.handlers.aside import answer_aside
 from brokers.engine.handlers.client import Client
@@ -27,12 +26,15 @@ from brokers.engine.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from brokers.engine.records.batch import MAGIC
-from brokers.engine.records.conversion import OldSet, inspect, to_batch
+from brokers.engine.records.conversion import OldSet, Work, inspect, to_batch
 from brokers.engine.records.rejections import BatchRejected
 from brokers.engine.records.validation import (
     INFLATED,
     INFLATED_PER_REQUEST_MAX,
     PRODUCE_ZSTD_FROM,
+    BatchRules,
+    CheckedAhead,
+    Inflated,
     claims_transaction,
 )
 from brokers.engine.throttling.charging import charge
@@ -47,13 +49,6 @@ ACKS_ALL: Final = -1
 Line = PartitionProduceResponse
 
 
-class _Rules(NamedTuple):
-    """Of a topic, what conversion asks for."""
-
-    batch_bytes_max: int
-    log_append_time: bool
-
-
 @dataclass(slots=True)
 class _Set:
     """One record set on its way: where it goes, its error so far, and the batch it became (None: it holds nothing)."""
@@ -62,11 +57,12 @@ class _Set:
     index: int
     records: bytes | None
     error: int = 0
-    rules: _Rules | None = None
+    rules: BatchRules | None = None
     batch: bytearray | None = None
     partition: Partition | None = None
+    ahead: CheckedAhead | None = None
 
-    def convert(self) -> None:
+    def convert(self, work: Work, now_ms: int, inflated: Inflated) -> None:
         if self.error or self.rules is None or self.records is None:
             return
         try:
@@ -74,7 +70,10 @@ class _Set:
             if old.magic == MAGIC:
                 self.batch = bytearray(self.records)
             elif old.entries:
-                self.batch = to_batch(self.records, old, log_append_time=self.rules.log_append_time)
+                self.batch = to_batch(self.records, old, work, log_append_time=self.rules.log_append_time)
+            if self.batch is not None and self.rules.codec is not None:
+                batch = memoryview(self.batch)
+                self.ahead = CheckedAhead(batch, PRODUCE_ZSTD_FROM, self.rules, now_ms, inflated)
         except BatchRejected as fault:
             self.error = fault.code
 
@@ -123,7 +122,11 @@ class _OldProduce:
             # Nobody can name a transaction in these versions, so none of the request is taken (REC-44).
             for one in sets:
                 one.error = int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        await asyncio.to_thread(_convert, sets)
+        engine = self.session.engine
+        try:
+            await engine.loop.run_in_executor(engine.converters, _convert, sets, engine.clock.now_ms())
+        finally:
+            sets.clear()  # of a client that is gone, the thread converts no more
         self._append(topics)
 
     def _placed(self, client: Client, name: bytes, data: PartitionProduceData) -> _Set:
@@ -138,8 +141,7 @@ class _OldProduce:
             return placed
         placed.partition = found
         placed.error = self._refusal(found, data)
-        rules = found.config.batch_rules
-        placed.rules = _Rules(rules.batch_bytes_max, rules.log_append_time)
+        placed.rules = found.config.batch_rules
         return placed
 
     def _refusal(self, partition: Partition, data: PartitionProduceData) -> int:
@@ -208,9 +210,8 @@ class _OldProduce:
     def _appended(self, one: _Set, now_ms: int) -> AppendResult:
         if one.error or one.batch is None or one.partition is None:
             return AppendResult(one.error)
-        return one.partition.append(
-            memoryview(one.batch), now_ms, acks=self.request.acks, produce_version=PRODUCE_ZSTD_FROM
-        )
+        records, acks = memoryview(one.batch), self.request.acks
+        return one.partition.append(records, now_ms, acks=acks, produce_version=PRODUCE_ZSTD_FROM, ahead=one.ahead)
 
     @staticmethod
     def _usage(client: Client, name: str) -> UsageCounter | None:
@@ -243,6 +244,7 @@ class _OldProduce:
         self.session.channel.respond(frame, delay_ms)
 
 
-def _convert(sets: list[_Set]) -> None:
+def _convert(sets: list[_Set], now_ms: int) -> None:
+    work, inflated = Work(INFLATED_PER_REQUEST_MAX), Inflated()
     for one in sets:
-        one.convert()
+        one.convert(work, now_ms, inflated)

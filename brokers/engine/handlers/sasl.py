@@ -8,8 +8,6 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Any, Final, Protocol
 
-import structlog
-
 from brokers.engine.access import sasl
 from brokers.engine.access.principals import of_internal_login
 from brokers.engine.handlers import versions
@@ -22,7 +20,8 @@ from brokers.engine.protocol.framing import UNAUTHENTICATED_FRAME_BYTES_MAX
 from brokers.engine.protocol.headers import decode_request_header, encode_response_frame
 from brokers.engine.protocol.messages.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 
-log = structlog.get_logger(__name__)
+# Hears of the peer and the reason, as often as strangers like.
+TellFailed = Callable[[str, str], object]
 
 FAILED_AUTHENTICATION_DELAY_MS: Final = 100
 _SIZE: Final = Struct(">i")
@@ -38,9 +37,10 @@ class AuthenticatedChannel(Channel, Protocol):
 class SaslSession:
     """Becomes a `Session` on success; on failure answers late and closes."""
 
-    def __init__(self, engine: Engine, channel: AuthenticatedChannel) -> None:
+    def __init__(self, engine: Engine, channel: AuthenticatedChannel, tell_failed: TellFailed) -> None:
         self.engine = engine
         self.channel = channel
+        self._tell_failed = tell_failed
         self.frame_bytes_max = UNAUTHENTICATED_FRAME_BYTES_MAX
         self._mechanism: str | None = None
         self._raw_tokens = False
@@ -94,7 +94,7 @@ class SaslSession:
             if principal is None or (address is not None and principal.instance_id is None):
                 raise sasl.SaslFailed("authentication failed")
         except sasl.SaslFailed as error:
-            log.warning("authentication_failed", peer=self.channel.peer_host, reason=str(error))
+            self._tell_failed(self.channel.peer_host, str(error))
             answer = failed(str(error)) if failed is not None else None
             self._cancel = self.engine.loop.call_later(
                 FAILED_AUTHENTICATION_DELAY_MS / 1000, self._refuse, answer

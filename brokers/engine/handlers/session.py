@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from brokers.engine.access.authorizer import Address, peer_address
+from brokers.engine.access.authorizer import Address, owners_address, peer_address
 from brokers.engine.access.principals import Principal
 from brokers.engine.handlers.client import Client
 from brokers.engine.handlers.context import Call, Channel, Engine, View
@@ -50,7 +50,11 @@ class Session:
         self.cancel: Callable[[], object] | None = None
         self.hurry: Callable[[], object] | None = None
         self._advertised = dict(advertised)
-        self._address: Address = peer_address(address or channel.peer_host)
+        self._address: Address
+        if principal.internal and address is None:
+            self._address = owners_address(channel.peer_host)
+        else:
+            self._address = peer_address(address or channel.peer_host)
         self._view: View | None = None
         self._client: Client | None = None
 

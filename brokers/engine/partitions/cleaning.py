@@ -72,19 +72,23 @@ class Retry(NamedTuple):
 
 class Cleaner:
     """Over one table. `uncleanable` are partitions whose logs are at fault, kept out until the broker starts again, and
-    why; `retries` those whose last run failed for a reason outside the log.
+    why; `retries` those whose last run failed for a reason outside the log; `lowered` the roots whose checkpoint file
+    says of some log that more of it is clean than there was left of it.
     """
 
     def __init__(self, table: PartitionTable, settings: CleanerSettings) -> None:
         """Call after the table has recovered: a checkpoint counts only for the partition it was written for."""
         self._table = table
         self._settings = settings
-        self._busy: set[Key] = set()
+        # What is being cleaned, and where the shortest end of its log was meanwhile.
+        self._busy: dict[Key, int] = {}
         self._known: dict[Key, Partition] = {(found.topic, found.index): found for found in table}
         self._checkpoints: dict[Key, int] = {}
         self.disbelieved: list[Key] = []
         self.uncleanable: dict[Key, str] = {}
         self.retries: dict[Key, Retry] = {}
+        self.lowered: set[Path] = set()
+        table.on_shortened = self._shortened
         for root in {partition.log.root for partition in table if not partition.offline}:
             self._load(root)
 
@@ -98,11 +102,15 @@ class Cleaner:
         except checkpoints.Unreadable:
             return  # every log of the root counts as dirty from its start (CMP-11)
         except StorageFailed as failure:
-            self._table.directory_failed(failure)
+            self._table.storage_failed(failure)
             return
         for key, offset in found.items():
             partition = self._known.get(key)
-            if partition is not None and partition.log.root == root:
+            if partition is None or partition.log.root != root:
+                continue
+            if offset > partition.log.log_end_offset:
+                self.disbelieved.append(key)  # while it can be seen: the log will grow past it
+            else:
                 self._checkpoints[key] = offset
 
     # -- choosing -----------------------------------------------------------------------------------------------------
@@ -118,14 +126,17 @@ class Cleaner:
             if chosen is None:
                 return None
             partition, found, rules = chosen
+            key = (partition.topic, partition.index)
             try:
                 flush = FlushJob(partition.log) if partition.log.recovery_point < found.first_uncleanable else None
                 swap.discard(partition.log.directory, partition.log.root)
             except StorageFailed as failure:
-                self._table.directory_failed(failure)
+                self._table.storage_failed(failure)
+                if failure.passes:
+                    self.retries[key] = self._retry(self.retries.pop(key, None), now_ms)
+                    self._count()
                 continue
-            key = (partition.topic, partition.index)
-            self._busy.add(key)
+            self._busy[key] = partition.log.log_end_offset
             is_first = key not in self._checkpoints
             self._checkpoints.setdefault(key, found.first_dirty)
             return Work(partition, self._job(partition, found, rules, now_ms), found.ratio, flush, is_first)
@@ -153,7 +164,7 @@ class Cleaner:
                     _facts(log), rules, first_dirty=first_dirty, stable_offset=stable, now_ms=now_ms
                 )
             except StorageFailed as failure:
-                self._table.directory_failed(failure)
+                self._table.storage_failed(failure)
                 continue
             yield partition, found, rules
 
@@ -218,7 +229,7 @@ class Cleaner:
         try:
             gone = swap.swap_in(work.partition.log, cleaned)
         except StorageFailed as failure:
-            self._table.directory_failed(failure)
+            self._table.storage_failed(failure)
             return False
         if gone is None:
             return False
@@ -228,12 +239,23 @@ class Cleaner:
     def finished(self, work: Work, run: Finished) -> None:
         """The run is whole and swapped in; the `checkpoint` is to be written."""
         key = (work.partition.topic, work.partition.index)
-        self._busy.discard(key)
+        shortest = self._busy.pop(key, run.end_offset)
         self._table.cleaned.add(run)
         self.retries.pop(key, None)
         self._count()
         if self.is_current(work):
-            self._checkpoints[key] = run.end_offset
+            self._checkpoints[key] = min(run.end_offset, shortest)
+
+    def _shortened(self, partition: Partition) -> None:
+        """CMP-27: what comes in place of what was cut off is not clean."""
+        key, end_offset = (partition.topic, partition.index), partition.log.log_end_offset
+        if self._known.get(key) is not partition:
+            return
+        if key in self._busy:
+            self._busy[key] = min(self._busy[key], end_offset)
+        if self._checkpoints.get(key, 0) > end_offset:
+            self._checkpoints[key] = end_offset
+            self.lowered.add(partition.log.root)
 
     def checkpoint(self, root: Path) -> CheckpointBatch:
         """The file of one root as it has to be by now. One at a time may be written."""
@@ -242,13 +264,13 @@ class Cleaner:
 
     def given_up(self, work: Work) -> None:
         """The run ended early and nothing went wrong: the log changed under it, or the broker stops."""
-        self._busy.discard((work.partition.topic, work.partition.index))
+        self._busy.pop((work.partition.topic, work.partition.index), None)
         if not self.is_current(work):
             return
         try:
             swap.discard(work.partition.log.directory, work.partition.log.root)
         except StorageFailed as failure:
-            self._table.directory_failed(failure)
+            self._table.storage_failed(failure)
 
     def failed(self, work: Work, failed: Failed, now_ms: int) -> int | None:
         """The run failed: the log is kept out (CMP-15), given up with its disk (LOG-3), or tried again after as many ms

@@ -9,6 +9,7 @@ from brokers.engine.partitions.offset_files import OffsetFile, Offsets
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.recovery_points import RecoveryPoints
 from brokers.engine.partitions.start_offsets import StartOffsetsPlan
+from brokers.engine.storage.checkpoints import PartitionKey
 from brokers.engine.storage.files import StorageFailed
 from brokers.engine.storage.flushing import FlushJob
 
@@ -42,6 +43,10 @@ class FlushBatch:
         # Recovery points are written as they will be once the fsyncs of this round have succeeded.
         self._recovery_points: dict[Path, Offsets] = {root: {} for root in roots}
         self._recovery_file, self._recovery_number = recovery_points.file, recovery_points.file.number()
+        self._owner = recovery_points
+        self._written: set[Path] = set()
+        # Of logs that are to be named for the first time: where the holes end in them.
+        self._named: list[tuple[Path, PartitionKey, int]] = []
         self._starts = starts
         self._high_watermarks: dict[Path, Offsets] = {root: {} for root in roots}
         self._watermark_file, self._watermark_number = high_watermarks, high_watermarks.number()
@@ -51,8 +56,11 @@ class FlushBatch:
             if log.root not in self._recovery_points:
                 continue
             point = log.log_end_offset if partition in flushed else log.recovery_point
+            had_holes = recovery_points.is_held_back(key)
             if recovery_points.may_name(key, point):
                 self._recovery_points[log.root][key] = point
+                if had_holes:
+                    self._named.append((log.root, key, point))
             self._high_watermarks[log.root][key] = partition.high_watermark
 
     def run(self) -> None:
@@ -71,15 +79,19 @@ class FlushBatch:
                 continue
             try:
                 self._recovery_file.write(self._recovery_number, root, self._recovery_points[root])
+                self._written.add(root)
                 self._starts.write(root)
                 self._watermark_file.write(self._watermark_number, root, self._high_watermarks[root])
             except StorageFailed as failure:
                 self._failures.append(failure)
 
     def finish(self) -> None:
-        """Recovery points move; failed roots are given up."""
+        """Recovery points move; failed roots are given up, or written the next time."""
         for job in self.jobs:
             job.finish()
+        for root, key, point in self._named:
+            if root not in self._written:
+                self._owner.not_named(key, point)
         self._starts.finish()
         for failure in self._failures:
             self._storage_failed(failure)

@@ -123,6 +123,7 @@ def has_holes(records: memoryview, expected: int) -> bool:
 
 def _begin_within(partition: Partition, base_offset: int, now_ms: int) -> None:
     log = partition.log
+    log.files.need_room(log.root)
     start_offset = log.log_start_offset
     restart_log(log, base_offset, now_ms)
     log.log_start_offset = start_offset

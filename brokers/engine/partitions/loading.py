@@ -45,6 +45,8 @@ class RootLoader:
         self._cleaned = checkpoints.known_offsets(root.path, checkpoints.CLEANED_OFFSETS, unreadable)
         self._dense_from = checkpoints.dense_from(root.path, self._recovery_points)
         self.checkpointed = self._recovery_points.keys() | self._start_offsets.keys()
+        # A log that is made under such a name would, after a crash, be given what these lists say of another one.
+        self.listed = self.checkpointed | self._high_watermarks.keys()
         self.has_fallen = False
 
     def load(self, report: RecoveryReport) -> Iterator[tuple[PartitionKey, Partition]]:
@@ -53,6 +55,7 @@ class RootLoader:
         """
         report.unreadable.update(self._unreadable)
         held = self._root.scan()
+        report.foreign += self._root.foreign
         if self._root.clean:
             # A crash may have come between a deletion and the next writing of these files, a clean stop may not.
             for topic, number in sorted(self.checkpointed - {(found.topic, found.partition) for found in held}):
@@ -84,6 +87,7 @@ class RootLoader:
         report.truncated_bytes += loaded.truncated_bytes
         report.scanned_bytes += loaded.scanned_bytes
         report.rewritten_segments += loaded.rewritten_segments
+        report.split_segments += loaded.split_segments
         report.damages += ((found.topic, found.partition, damage) for damage in loaded.damages)
         if key in self._recovery_points or key in self._cleaned:
             # It was checked already, or the cleaner's holes cannot be told from others.

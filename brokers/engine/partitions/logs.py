@@ -53,12 +53,13 @@ class HeldLogs:
 
     def __init__(self, settings: StorageSettings) -> None:
         self.settings = settings
-        self.files = OpenFiles(settings.open_files_max, self.directory_failed)
+        self.files = OpenFiles(settings.open_files_max, self.storage_failed)
         self.offline_directories: dict[Path, str] = {}
         self._roots = [LogRoot(path) for path in settings.roots]
         self._partitions: dict[tuple[str, int], Partition] = {}
+        self.packs_anew = False  # some topic may want batches behind another codec than the producer's
         self._configs: dict[tuple[tuple[str, str], ...], TopicConfig] = {}
-        self._removals = Removals(self.directory_failed)
+        self._removals = Removals(self.storage_failed)
         self.cleaned = CleanerTotals()
         self._next_retention_ms = 0
         self._next_expiry_ms = 0
@@ -77,6 +78,8 @@ class HeldLogs:
         self._nobodys: set[tuple[str, int]] = set()
         # Called with each partition that follows and whose log retention let begin later: nobody else moves it.
         self.on_start_moved: Callable[[Partition], object] = _nobody
+        # Called with each partition whose log was cut at its end, or begun again.
+        self.on_shortened: Callable[[Partition], object] = _nobody
         # Roots whose file of recovery points still names logs in which holes were noted.
         self._holed: set[Path] = set()
 
@@ -94,7 +97,8 @@ class HeldLogs:
     def recover(self, now_ms: int) -> RecoveryReport:
         """Locks the roots and loads every partition found there, none of them leading.
 
-        Raises DirectoryRefused (another broker's or locked root) and NoUsableDirectory.
+        Raises DirectoryRefused (another broker's or locked root) and NoUsableDirectory; StorageFailed only for what
+        passes: half a root must not be served, nor begun again.
         """
         report = RecoveryReport()
         for root in self._roots:
@@ -103,14 +107,16 @@ class HeldLogs:
                 report.clean &= root.clean
                 self._load_root(root, report, now_ms)
             except StorageFailed as failure:
+                if failure.passes:
+                    raise
                 self.directory_failed(failure)
         self._need_a_root()
         report.partitions = len(self._partitions)
         return report
 
     def _load_root(self, root: LogRoot, report: RecoveryReport, now_ms: int) -> None:
-        loader = RootLoader(root, self.files, self._config({}), self.directory_failed, now_ms)
-        self._outdated |= loader.checkpointed
+        loader = RootLoader(root, self.files, self._config({}), self.storage_failed, now_ms)
+        self._outdated |= loader.listed
         for key, partition in loader.load(report):
             self._outdated.discard(key)
             if key in self._partitions and not self._is_further(partition, self._partitions[key], report):
@@ -194,7 +200,7 @@ class HeldLogs:
         for at in range(0, max(len(waiting), 1), FLUSHED_LOGS_MAX):
             online = [partition for partition in self if not partition.offline]
             dirty = [partition for partition in waiting[at : at + FLUSHED_LOGS_MAX] if not partition.offline]
-            batch = self._flush_batch(online, dirty, closing=True)
+            batch = self._flush_batch(online, dirty, closing=True, final=True)
             batch.run()
             batch.finish()
             for partition in dirty:
@@ -208,6 +214,7 @@ class HeldLogs:
             if len(self._configs) >= CONFIGS_CACHED_MAX:
                 self._configs.clear()
             view = self._configs[key] = parse(config, self.settings.defaults)
+            self.packs_anew = self.packs_anew or view.batch_rules.codec is not None
         return view
 
     # -- disks --------------------------------------------------------------------------------------------------------
@@ -220,6 +227,13 @@ class HeldLogs:
         for partition in self._partitions.values():
             if partition.log.root == failure.directory:
                 partition.fail()
+
+    def storage_failed(self, failure: StorageFailed) -> None:
+        """Gives up the root, unless what failed has changed nothing and passes."""
+        if failure.passes:
+            self.files.ran_short(failure)
+        else:
+            self.directory_failed(failure)
 
     def _online(self) -> list[LogRoot]:
         return [root for root in self._roots if root.path not in self.offline_directories]
@@ -279,7 +293,7 @@ class HeldLogs:
             try:
                 gone = partition.log.apply_retention(partition.high_watermark, now_ms)
             except StorageFailed as failure:
-                self.directory_failed(failure)
+                self.storage_failed(failure)
                 continue
             self._remove_later(gone, partition.log.root, partition.config.file_delete_delay_ms, now_ms)
             if gone and not partition.is_leader:
@@ -318,7 +332,9 @@ class HeldLogs:
         dirty = self._due.due(partitions, now_ms)
         return self._flush_batch(partitions, dirty) if dirty else None
 
-    def _flush_batch(self, partitions: list[Partition], dirty: list[Partition], *, closing: bool = False) -> FlushBatch:
+    def _flush_batch(
+        self, partitions: list[Partition], dirty: list[Partition], *, closing: bool = False, final: bool = False
+    ) -> FlushBatch:
         roots = [root.path for root in self._online()]
         starts = self._starts.plan(partitions, roots)
         self._high_watermarks.written_by_another()
@@ -329,7 +345,7 @@ class HeldLogs:
             self._recovery_points,
             starts,
             self._high_watermarks.file,
-            self.directory_failed,
+            self.directory_failed if final else self.storage_failed,
             closing=closing,
         )
 
@@ -345,21 +361,25 @@ class HeldLogs:
     def keep_holes(self) -> None:
         """Writes what was noted, one file a root however many logs it is about."""
         while self._holed:
+            root = self._holed.pop()
             try:
-                self._recovery_points.write(self._holed.pop(), self._partitions)
+                self._recovery_points.write(root, self._partitions)
             except StorageFailed as failure:
-                self.directory_failed(failure)
+                if failure.passes and self.files.make_room():
+                    self._holed.add(root)
+                else:
+                    self.directory_failed(failure)
 
     def plan_high_watermarks(self) -> HighWatermarksBatch | None:
         """Those that moved since the last time, None if none did. Call every few seconds, and use it like a flush."""
         moved = self._high_watermarks.plan(self._partitions.items(), [root.path for root in self._online()])
-        return HighWatermarksBatch(self._high_watermarks.file, moved, self.directory_failed) if moved else None
+        return HighWatermarksBatch(self._high_watermarks, moved, self.storage_failed) if moved else None
 
     def checkpoint_recovery_points(self) -> None:
         """At once, because what the files say of some log is too much: a start would believe that more is on disk, or
         that less of it counts, than is so.
         """
-        batch = self._flush_batch([partition for partition in self if not partition.offline], [])
+        batch = self._flush_batch([partition for partition in self if not partition.offline], [], final=True)
         batch.run()
         batch.finish()
         self._outdated.clear()
@@ -367,7 +387,7 @@ class HeldLogs:
     def plan_start_offsets(self, roots: Iterable[Path]) -> StartOffsetsBatch:
         """The start offsets of the logs in `roots` as they are, to be durable at once (LOG-46). Used like a flush."""
         online = [root.path for root in self._online() if root.path in set(roots)]
-        return StartOffsetsBatch(online, self._starts.plan(self._partitions.values(), online), self.directory_failed)
+        return StartOffsetsBatch(online, self._starts.plan(self._partitions.values(), online), self.storage_failed)
 
 
 def _progress(partition: Partition) -> tuple[bool, int, int]:
@@ -376,4 +396,4 @@ def _progress(partition: Partition) -> tuple[bool, int, int]:
 
 
 def _nobody(_: Partition) -> None:
-    """Before something is followed."""
+    """Before something is followed, or cleaned."""

@@ -71,10 +71,11 @@ class HighWatermarksBatch:
     """One writing of them. Used like a flush."""
 
     def __init__(
-        self, file: OffsetFile, moved: Mapping[Path, Offsets], storage_failed: Callable[[StorageFailed], None]
+        self, owner: HighWatermarks, moved: Mapping[Path, Offsets], storage_failed: Callable[[StorageFailed], None]
     ) -> None:
-        self._file = file
-        self._number = file.number()
+        self._owner = owner
+        self._file = owner.file
+        self._number = owner.file.number()
         self._moved = moved
         self._storage_failed = storage_failed
         self._failures: list[StorageFailed] = []
@@ -87,6 +88,7 @@ class HighWatermarksBatch:
                 self._failures.append(failure)
 
     def finish(self) -> None:
-        """Roots that could not be written are given up."""
+        """Roots that could not be written are given up, or written the next time."""
         for failure in self._failures:
+            self._owner.written_by_another()
             self._storage_failed(failure)

@@ -13,28 +13,36 @@ from brokers.engine.partitions.listing import EARLIEST, LATEST
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.results import ReadResult
 from brokers.engine.records import verdicts
+from brokers.engine.records.batch import scan_headers
 from brokers.engine.records.compression import Oversized, Undecodable
-from brokers.engine.records.conversion import UnsupportedCodec, from_batches
+from brokers.engine.records.conversion import UnsupportedCodec, Work, from_batches
 from brokers.engine.records.walk import Malformed
 from brokers.engine.storage.files import FileSlice, StorageFailed, storage_errors
 
 
 class Converted(NamedTuple):
-    """What was read for an old client; `failure` is what the disk said when it could not be read."""
+    """What was read for an old client; `failure` is what the disk said when it could not be read. `skipped_to` is the
+    offset behind what was read, if none of that was for an old client.
+    """
 
     error_code: int
     records: bytes = b""
     failure: StorageFailed | None = None
+    skipped_to: int = -1
 
 
-def read_messages(partition: Partition, found: FileSlice, magic: int, first_offset: int) -> Converted:
-    """The batches of `found` as messages of format `magic` from `first_offset` on (REC-31).
+def read_messages(partition: Partition, found: FileSlice, magic: int, first_offset: int, work: Work) -> Converted:
+    """The batches of `found` as messages of format `magic` from `first_offset` on (REC-31), none if no `work` is left.
 
     Letting go of the slice, and telling the partition of its disk, is for the thread that owns them.
     """
+    if work.is_over:
+        return Converted(verdicts.NONE)
     try:
         batches = os.pread(found.fd, found.length, found.position)
-        return Converted(verdicts.NONE, from_batches(batches, magic, first_offset))
+        records = from_batches(batches, magic, first_offset, work)
+        skipped_to = -1 if records else max((header.next_offset for _, header in scan_headers(batches)), default=-1)
+        return Converted(verdicts.NONE, records, skipped_to=skipped_to)
     except OSError as error:
         return Converted(verdicts.KAFKA_STORAGE_ERROR, failure=StorageFailed(partition.log.root, error))
     except UnsupportedCodec:

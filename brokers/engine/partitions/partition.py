@@ -18,7 +18,7 @@ from brokers.engine.partitions.waiting import Wait
 from brokers.engine.records import verdicts
 from brokers.engine.records.batch import TRANSACTIONAL
 from brokers.engine.records.rejections import BatchRejected
-from brokers.engine.records.validation import CheckedBatch, check_batch, check_shape
+from brokers.engine.records.validation import CheckedAhead, CheckedBatch, check_batch, check_shape
 from brokers.engine.storage.files import NotCached, StorageFailed
 from brokers.engine.storage.log import Log
 from brokers.engine.storage.producer_state import CachedBatch
@@ -228,7 +228,14 @@ class Partition:
     # -- produce ------------------------------------------------------------------------------------------------------
 
     def append(
-        self, records: memoryview, now_ms: int, *, acks: int, produce_version: int, guard: int = transactions.UNNAMED
+        self,
+        records: memoryview,
+        now_ms: int,
+        *,
+        acks: int,
+        produce_version: int,
+        guard: int = transactions.UNNAMED,
+        ahead: CheckedAhead | None = None,
     ) -> AppendResult:
         """Appends the one batch in `records`, rewriting its header in place; needs a writable view. Never waits.
 
@@ -246,7 +253,9 @@ class Partition:
                 return AppendResult(verdicts.NOT_LEADER_OR_FOLLOWER)
             if acks == -1 and not self.has_enough_replicas():
                 return AppendResult(verdicts.NOT_ENOUGH_REPLICAS, log_start_offset=log.log_start_offset)
-            checked = check_batch(records, size, self.config.batch_rules, now_ms)
+            rules = self.config.batch_rules
+            found = check_batch if ahead is None else ahead.checked
+            checked = found(records, size, rules, now_ms)
         except BatchRejected as fault:
             return AppendResult(
                 fault.code,
@@ -260,13 +269,7 @@ class Partition:
         if producer_id >= 0:
             known = log.producers.check(producer_id, producer_epoch, base_sequence, last_delta)
             if isinstance(known, CachedBatch):
-                return AppendResult(
-                    verdicts.NONE,
-                    known.last_offset - known.offset_delta,
-                    known.timestamp_ms,
-                    log.log_start_offset,
-                    last_offset=known.last_offset,
-                )
+                return transactions.answered_before(known, log.log_start_offset)
             if known != verdicts.NONE:
                 return AppendResult(known, log_start_offset=log.log_start_offset)
         return self.write(checked, now_ms)

@@ -30,6 +30,10 @@ class RecoveryPoints:
         self._holes[key] = end_offset
         return is_named
 
+    def is_held_back(self, key: PartitionKey) -> bool:
+        """Whether the file does not name it for its holes."""
+        return key in self._holes
+
     def may_name(self, key: PartitionKey, point: int) -> bool:
         """Whether the log is to be named with this recovery point by what is planned now."""
         end_offset = self._holes.get(key)
@@ -39,6 +43,10 @@ class RecoveryPoints:
             return False
         del self._holes[key]
         return True
+
+    def not_named(self, key: PartitionKey, end_offset: int) -> None:
+        """What `may_name` allowed was not written, and the holes below `end_offset` may not be on disk."""
+        self._holes[key] = max(self._holes.get(key, end_offset), end_offset)
 
     def forget(self, key: PartitionKey) -> None:
         """The log is deleted."""

@@ -14,14 +14,20 @@ from brokers.engine.storage.files import StorageFailed
 
 
 class RemovalBatch:
-    """What is due: `run` in any thread, then `finish` in the table's."""
+    """What is due: `run` in any thread, then `finish` in the table's; `again` takes back what could not be removed."""
 
-    __slots__ = ("_due", "_failures", "_on_failure", "_stopped")
+    __slots__ = ("_again", "_due", "_failures", "_on_failure", "_stopped")
 
-    def __init__(self, due: list[tuple[str, Path]], on_failure: Callable[[StorageFailed], None]) -> None:
+    def __init__(
+        self,
+        due: list[tuple[str, Path]],
+        on_failure: Callable[[StorageFailed], None],
+        again: Callable[[str, Path], None],
+    ) -> None:
         self._due = due
-        self._failures: list[StorageFailed] = []
+        self._failures: list[tuple[str, StorageFailed]] = []
         self._on_failure = on_failure
+        self._again = again
         self._stopped = False
 
     def run(self) -> None:
@@ -31,14 +37,16 @@ class RemovalBatch:
             try:
                 remove(path, root)
             except StorageFailed as failure:
-                self._failures.append(failure)
+                self._failures.append((path, failure))
 
     def stop(self) -> None:
         """Leaves the rest to the next start, which removes whatever was given up. From any thread."""
         self._stopped = True
 
     def finish(self) -> None:
-        for failure in self._failures:
+        for path, failure in self._failures:
+            if failure.passes:
+                self._again(path, failure.directory)
             self._on_failure(failure)
 
 
@@ -66,4 +74,7 @@ class Removals:
         while self._waiting and self._waiting[0][0] <= now_ms:
             _, path, root = heapq.heappop(self._waiting)
             found.append((path, root))
-        return RemovalBatch(found, self._on_failure) if found else None
+        return RemovalBatch(found, self._on_failure, self._once_more) if found else None
+
+    def _once_more(self, path: str, root: Path) -> None:
+        self.add([path], root, self._asked_ms)

@@ -19,10 +19,14 @@ class RecoveryReport:
     scanned_bytes: int = 0
     # Segments of an old message format that were rewritten.
     rewritten_segments: int = 0
+    # Segments that held offsets too far from their base, and became several.
+    split_segments: int = 0
     # (topic, partition, why): logs that were not opened.
     refused: list[tuple[str, int, str]] = field(default_factory=list)
     # (topic, partition, what): files that were wrong, and were cut or made again.
     damages: list[tuple[str, int, Damage]] = field(default_factory=list)
+    # Directories that are named as a partition and hold nothing of one: left alone.
+    foreign: list[str] = field(default_factory=list)
     # Checkpoint files that were left out, and why.
     unreadable: dict[str, str] = field(default_factory=dict)
 

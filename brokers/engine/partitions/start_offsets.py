@@ -81,8 +81,9 @@ class StartOffsetsBatch:
             except StorageFailed as failure:
                 self._failures.append(failure)
 
-    def finish(self) -> None:
-        """Roots that could not be written are given up."""
+    def finish(self) -> list[Path]:
+        """Roots that could not be written are given up; answers those that are to be written again."""
         self._plan.finish()
         for failure in self._failures:
             self._storage_failed(failure)
+        return [failure.directory for failure in self._failures if failure.passes]

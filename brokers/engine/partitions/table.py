@@ -11,15 +11,17 @@ from pathlib import Path
 
 import structlog
 
+from brokers.engine.partitions import damage
 from brokers.engine.partitions.loading import adopt
 from brokers.engine.partitions.logs import HeldLogs, NoUsableDirectory, StorageSettings
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.topic_config import TopicConfig
 from brokers.engine.storage.directories import NO_TOPIC_ID, LogRoot
 from brokers.engine.storage.files import StorageFailed
-from brokers.engine.storage.log import NO_HOLE
+from brokers.engine.storage.log import NO_HOLE, Log
 from brokers.engine.storage.recovery import create_log, truncate_log
 from brokers.engine.storage.restart import restart_log
+from brokers.engine.storage.segment import DamagedSegment
 
 logger = structlog.get_logger(__name__)
 
@@ -62,7 +64,8 @@ class PartitionTable(HeldLogs):
         `known`: it was led before. If it is not here then while a root is offline, it is on that root: it stays
         offline with it instead of beginning again, empty, on another.
 
-        Raises StorageFailed when the disk of the (new) partition fails, NoUsableDirectory.
+        Raises StorageFailed when the disk of the (new) partition fails, or if it `passes`: then nothing was done;
+        NoUsableDirectory.
         """
         partition = self._hold(topic, index, topic_id, config, now_ms, known, was_led=leader_epoch > 0)
         me = self.settings.broker_id
@@ -108,6 +111,7 @@ class PartitionTable(HeldLogs):
         makes holes otherwise; what comes behind this one is fetched anew.
         """
         log = partition.log
+        self.files.need_room(log.root)
         hole_offset, log.hole_offset = log.hole_offset, NO_HOLE
         if partition.offline or partition.config.batch_rules.compacted or hole_offset < log.log_start_offset:
             return
@@ -117,16 +121,17 @@ class PartitionTable(HeldLogs):
         )  # fmt: skip
         self.truncate(partition, hole_offset, now_ms)
 
-    def truncate(self, partition: Partition, offset: int, now_ms: int, *, unclean: bool = False) -> None:
+    def truncate(self, partition: Partition, offset: int, now_ms: int) -> None:
         """Removes every batch of a follower that holds `offset` or more: its leader never had it (REP-15, REP-16).
 
-        What was committed goes only if the leader was elected without having it, `unclean` says so; where it must go
-        anyway, because the logs would never agree again, that is written down as an error (REP-17). Raises
-        StorageFailed.
+        What was committed goes only if the leader was elected without having it. Where the topic allows no such
+        election it goes as well, or the logs would never agree again, and that is written down as an error (REP-17).
+        Raises StorageFailed.
         """
         log = partition.log
-        if max(offset, log.log_start_offset) < partition.high_watermark and not unclean:
-            logger.error(
+        if max(offset, log.log_start_offset) < partition.high_watermark:
+            tell = logger.warning if partition.config.unclean_allowed else logger.error
+            tell(
                 "committed_records_truncated",
                 topic=partition.topic,
                 partition=partition.index,
@@ -135,11 +140,13 @@ class PartitionTable(HeldLogs):
                 high_watermark=partition.high_watermark,
                 offset=offset,
             )
+        self.files.need_room(log.root)
         recovery_point = log.recovery_point
         try:
             if offset >= log.log_end_offset:
                 log.epochs.truncate_end(offset)
                 return
+            _tell_damage(log, offset)
             gone = truncate_log(log, offset, now_ms)
         except StorageFailed as failure:
             self.directory_failed(failure)
@@ -150,6 +157,7 @@ class PartitionTable(HeldLogs):
         """Drops a follower's whole log and begins again at `offset`, where the leader's begins (REP-9). Raises
         StorageFailed.
         """
+        self.files.need_room(partition.log.root)
         try:
             gone = restart_log(partition.log, offset, now_ms)
         except StorageFailed as failure:
@@ -164,6 +172,7 @@ class PartitionTable(HeldLogs):
         if log.recovery_point < recovery_point:
             # What is appended from here on must not pass for something that was on disk long ago.
             self.checkpoint_recovery_points()
+        self.on_shortened(partition)
         self.remove_later(partition, gone, now_ms)
 
     def _hold(
@@ -204,12 +213,13 @@ class PartitionTable(HeldLogs):
         return partition
 
     def _create(self, topic: str, index: int, topic_id: bytes, config: TopicConfig, now_ms: int) -> Partition:
+        self.files.need_room(self.settings.roots[0])
         if (topic, index) in self._outdated:
             # A crash would give this log the start and the recovery point of another one of its name.
             self.checkpoint_recovery_points()
         root, directory = self._make_directory(topic, index, topic_id)
         log = create_log(directory, root.path, topic, index, self.files, config.log, now_ms=now_ms)
-        partition = self._partitions[topic, index] = Partition(log, topic_id, config, self.directory_failed)
+        partition = self._partitions[topic, index] = Partition(log, topic_id, config, self.storage_failed)
         return partition
 
     def _make_directory(self, topic: str, index: int, topic_id: bytes) -> tuple[LogRoot, str]:
@@ -227,7 +237,7 @@ class PartitionTable(HeldLogs):
     ) -> Partition:
         """A partition whose log is out of reach: every call on it answers KAFKA_STORAGE_ERROR, nothing is written."""
         log = create_log(f"{root}/{topic}-{index}", root, topic, index, self.files, config.log, now_ms=now_ms)
-        partition = self._partitions[topic, index] = Partition(log, topic_id, config, self.directory_failed)
+        partition = self._partitions[topic, index] = Partition(log, topic_id, config, self.storage_failed)
         partition.fail()
         return partition
 
@@ -235,6 +245,15 @@ class PartitionTable(HeldLogs):
         partition = self._partitions.get((topic, index))
         if partition is not None:
             partition.resign()
+
+    def disown(self, partition: Partition) -> None:
+        """Nobody knows its topic any more. Should another one of that name need its place, the log is set aside."""
+        partition.resign()
+        partition.replicas = ()
+
+    def own(self, partition: Partition, replicas: tuple[int, ...]) -> None:
+        """Its topic is known, and about to be deleted: the log goes with it, though nobody led or followed it here."""
+        partition.replicas = partition.replicas or replicas
 
     def delete(self, topic: str, index: int, *, now_ms: int, keep: bool = False) -> None:
         """Drops the partition at once; its files go after the delete delay, so that running reads finish (LOG-47), or
@@ -280,3 +299,11 @@ class PartitionTable(HeldLogs):
 def _configure(partition: Partition, view: TopicConfig) -> None:
     partition.config = view
     partition.log.config = view.log_of(partition.topic, partition.index)
+
+
+def _tell_damage(log: Log, offset: int) -> None:
+    """The log is going to be cut before the damage, if there is any on the way to `offset`."""
+    try:
+        log.position_of(offset)
+    except DamagedSegment as met:
+        damage.met(log, met, offset)

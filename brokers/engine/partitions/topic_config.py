@@ -181,6 +181,7 @@ class TopicConfig:
     flush_messages: int
     flush_ms: int
     converts_down: bool
+    unclean_allowed: bool
     compaction: CompactionRules | None
     leader_throttled: ThrottledReplicas | None = None
     follower_throttled: ThrottledReplicas | None = None
@@ -257,6 +258,7 @@ def parse(topic: Mapping[str, str], defaults: Mapping[str, str]) -> TopicConfig:
         flush_messages=number("flush.messages"),
         flush_ms=number("flush.ms"),
         converts_down=text("message.downconversion.enable") != "false",
+        unclean_allowed=text("unclean.leader.election.enable").lower() == "true",
         compaction=compaction if rules.compacted else None,
         leader_throttled=throttled_replicas.parse(topic.get("leader.replication.throttled.replicas", "")),
         follower_throttled=throttled_replicas.parse(topic.get("follower.replication.throttled.replicas", "")),

@@ -13,6 +13,7 @@ from brokers.engine.records import batch as layout
 from brokers.engine.records import verdicts
 from brokers.engine.records.control import ABORT, COMMIT, end_marker
 from brokers.engine.records.validation import CheckedBatch
+from brokers.engine.storage.producer_state import CachedBatch
 
 if TYPE_CHECKING:
     from brokers.engine.partitions.partition import Partition
@@ -40,6 +41,12 @@ def begin_verification(partition: Partition, producer_id: int, epoch: int, seque
     return producers.verifications.begin(producer_id, epoch, sequence, now_ms)
 
 
+def answered_before(known: CachedBatch, log_start_offset: int) -> AppendResult:
+    """A batch that was sent once more: nothing is appended (IDE-6)."""
+    base_offset = known.last_offset - known.offset_delta
+    return AppendResult(verdicts.NONE, base_offset, known.timestamp_ms, log_start_offset, last_offset=known.last_offset)
+
+
 def append_transactional(partition: Partition, checked: CheckedBatch, now_ms: int, guard: int) -> AppendResult:
     """A client's batch of a transaction, in the order in which Kafka refuses one: a duplicate is none, then who is not
     verified, then epoch and sequence.
@@ -53,13 +60,7 @@ def append_transactional(partition: Partition, checked: CheckedBatch, now_ms: in
         return AppendResult(verdicts.INVALID_RECORD, log_start_offset=log.log_start_offset)
     known = producers.duplicate(producer_id, epoch, sequence, last_delta)
     if known is not None:
-        return AppendResult(
-            verdicts.NONE,
-            known.last_offset - known.offset_delta,
-            known.timestamp_ms,
-            log.log_start_offset,
-            last_offset=known.last_offset,
-        )
+        return answered_before(known, log.log_start_offset)
     is_open = producers.has_open_transaction(producer_id, epoch)
     verifications = producers.verifications
     if not is_open and guard != EXEMPT and not verifications.holds(producer_id, guard):

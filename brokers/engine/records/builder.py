@@ -102,12 +102,12 @@ def read_records(data: bytes | memoryview) -> list[tuple[int, Record]]:
     return found
 
 
-def recompress(data: memoryview | bytes, codec: int, bytes_max: int) -> bytearray:
-    """The same batch behind another codec (REC-32), of at most `bytes_max`. Raises compression.Undecodable or
-    Oversized.
+def recompress(data: memoryview | bytes, codec: int, bytes_max: int, block: bytes | None = None) -> bytearray:
+    """The same batch behind another codec (REC-32), of at most `bytes_max`; with the records of `block` if there is
+    one. Raises compression.Undecodable or Oversized.
     """
     header = layout.read_header(data)
-    payload = deflate_within(codec, records_block(data), bytes_max - layout.HEADER_BYTES)
+    payload = deflate_within(codec, records_block(data) if block is None else block, bytes_max - layout.HEADER_BYTES)
     out = bytearray(data[: layout.HEADER_BYTES])
     attributes = header.attributes & ~layout.CODEC_MASK | codec
     layout.OFFSET_AND_LENGTH.pack_into(

@@ -27,12 +27,15 @@ ZSTD_GUESS_RATIO: Final = 16
 GZIP_LEVEL: Final = 6
 GZIP_WBITS: Final = 31  # zlib's word for the format of gzip
 DEFLATED_AT_ONCE_BYTES: Final = 256 * 1024
-ZSTD_WINDOW_BYTES_MAX: Final = 8 * 1024 * 1024
+# The largest that other readers take unasked: producers at levels 20 to 22 declare it, however little they send. Of
+# such a window only as much memory is touched as comes out.
+ZSTD_WINDOW_BYTES_MAX: Final = 128 * 1024 * 1024
 
 # A member or a block that inflates to nothing costs time all the same. Writers put everything into one gzip member, and
 # 1 KB and more into a block of snappy.
 GZIP_MEMBERS_MAX: Final = 64
-SNAPPY_BLOCKS_MAX: Final = INFLATED_BYTES_MAX // 1024
+SNAPPY_BLOCK_COUNTS_BYTES: Final = 1024
+SNAPPY_BLOCKS_MAX: Final = INFLATED_BYTES_MAX // SNAPPY_BLOCK_COUNTS_BYTES
 
 XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 XERIAL_HEADER: Final = XERIAL_MAGIC + Struct(">ii").pack(1, 1)
@@ -88,6 +91,18 @@ def deflate_within(codec: int, data: bytes, bytes_max: int) -> bytes:
     if len(packed) > bytes_max:
         raise Oversized("a batch behind another codec")
     return packed
+
+
+def snappy_blocks(data: bytes | memoryview) -> int:
+    """How many blocks there are in data that inflated."""
+    view = memoryview(data)
+    if bytes(view[: len(XERIAL_MAGIC)]) != XERIAL_MAGIC:
+        return 1
+    blocks, position = 0, len(XERIAL_HEADER)
+    while position < len(view):
+        position += 4 + int(_LENGTH.unpack_from(view, position)[0])
+        blocks += 1
+    return blocks
 
 
 def _gunzip(data: bytes | memoryview, bytes_max: int) -> bytes:

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from brokers.engine.records import batch as layout
 from brokers.engine.records import verdicts
 from brokers.engine.records.builder import Record, encode_record, records_block
-from brokers.engine.records.compression import INFLATED_BYTES_MAX, NONE, ZSTD, Oversized, deflate
+from brokers.engine.records.compression import INFLATED_BYTES_MAX, NONE, ZSTD, Oversized, Undecodable, deflate
 from brokers.engine.records.message_set import (
     NO_TIMESTAMP,
     Corrupt,
@@ -32,6 +32,11 @@ from brokers.engine.records.walk import Malformed, walk
 # Of a read up to this size everything is converted, however much it grows.
 CHUNK_BYTES: Final = 128 * 1024
 
+# What conversion takes follows the bytes that were inflated, but for messages and headers, of which a kilobyte can
+# inflate to very many: each counts for no less than what is converted in the same time.
+MESSAGE_COUNTS_BYTES: Final = 128
+HEADER_BYTE_COUNTS_BYTES: Final = 64
+
 # The largest difference of two times, one of which may be -1, still is a signed 64-bit number.
 TIMESTAMP_MAX: Final = 2**63 - 1
 
@@ -46,6 +51,22 @@ class OldSet(NamedTuple):
     entries: list[Entry]
     magic: int
     codec: int
+
+
+class Work:
+    """How much of what inflates may still be converted for one request; `bytes` falls below 0 with the last of it."""
+
+    __slots__ = ("bytes",)
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes = bytes_max
+
+    @property
+    def is_over(self) -> bool:
+        return self.bytes <= 0
+
+    def spend(self, inflated_bytes: int, messages: int, header_bytes: int = 0) -> None:
+        self.bytes -= max(inflated_bytes, messages * MESSAGE_COUNTS_BYTES, header_bytes * HEADER_BYTE_COUNTS_BYTES)
 
 
 def inspect(records: bytes, batch_bytes_max: int) -> OldSet:
@@ -75,20 +96,29 @@ def inspect(records: bytes, batch_bytes_max: int) -> OldSet:
     return OldSet(found, found[0].magic, codec)
 
 
-def to_batch(records: bytes, old: OldSet, *, log_append_time: bool) -> bytearray:
+def to_batch(records: bytes, old: OldSet, work: Work | None = None, *, log_append_time: bool) -> bytearray:
     """One sealed record batch with all messages of a set that `inspect` found well, behind the same codec (REC-30).
 
     `log_append_time` tells the topic's kind of time: a message may claim the broker's time only where it is overruled.
-    Raises BatchRejected.
+    A set that does not become a batch counts for the most, as work; one that is not compressed, for nothing. Raises
+    BatchRejected.
     """
+    work = work or Work(INFLATED_BYTES_MAX)
+    if old.codec != NONE and work.is_over:
+        raise BatchRejected(verdicts.MESSAGE_TOO_LARGE, shape=False)
+    inflated_bytes, count = INFLATED_BYTES_MAX, 0
     try:
         block, count, base_ms, max_ms = _encoded(_checked(records, old, log_append_time=log_append_time))
+        inflated_bytes = len(block)
     except Corrupt:
         raise BatchRejected(verdicts.CORRUPT_MESSAGE, shape=False) from None
     except Invalid as fault:
         raise BatchRejected(verdicts.INVALID_RECORD, shape=False, message=str(fault)) from None
     except Oversized:
         raise BatchRejected(verdicts.MESSAGE_TOO_LARGE, shape=False) from None
+    finally:
+        if old.codec != NONE:
+            work.spend(inflated_bytes, count)
     return _sealed(0, 0, old.codec, old.codec, count - 1, base_ms, max_ms, count, block)
 
 
@@ -161,17 +191,19 @@ def _encoded(messages: Iterable[Message]) -> tuple[bytes, int, int, int]:
     return bytes(block), count, base_ms, max_ms
 
 
-def from_batches(data: bytes, magic: int, first_offset: int) -> bytes:
+def from_batches(data: bytes, magic: int, first_offset: int, work: Work | None = None) -> bytes:
     """The record batches in `data` as messages of format `magic` (0 or 1), for a reader that asked for `first_offset`.
 
-    At least one batch with records is converted, and not much more than `data` is long. Headers, producers and control
-    batches are lost. Raises UnsupportedCodec if the first is behind zstd; further on the answer ends before it, as it
-    does before a batch whose checksum does not hold: its messages would go out under good ones. Raises
-    compression.Undecodable, compression.Oversized or walk.Malformed for what is no batch.
+    At least one batch with records is converted, and not much more than `data` is long or `work` has left. Headers,
+    producers and control batches are lost. Raises UnsupportedCodec if the first is behind zstd; further on the answer
+    ends before it, as it does before a batch whose checksum does not hold: its messages would go out under good ones.
+    Raises compression.Undecodable, compression.Oversized or walk.Malformed if the first is none that can be converted;
+    before such a one, too, the answer ends further on.
     """
+    work = work or Work(INFLATED_BYTES_MAX)
     out = bytearray()
     for position, header in layout.scan_headers(data):
-        if position >= CHUNK_BYTES and len(out) >= len(data):
+        if out and (work.is_over or (position >= CHUNK_BYTES and len(out) >= len(data))):
             break
         batch = data[position : position + header.size_bytes]
         if layout.checksum(batch) != header.crc:
@@ -184,11 +216,17 @@ def from_batches(data: bytes, magic: int, first_offset: int) -> bytes:
             if not out:
                 raise UnsupportedCodec("zstd has no place in message formats 0 and 1")
             break
-        out += _as_messages(batch, header, magic, first_offset)
+        try:
+            out += _as_messages(batch, header, magic, first_offset, work)
+        except (Malformed, Undecodable, Oversized):
+            work.spend(INFLATED_BYTES_MAX, 0)
+            if not out:
+                raise
+            break
     return bytes(out)
 
 
-def _as_messages(batch: bytes, header: layout.BatchHeader, magic: int, first_offset: int) -> bytes:
+def _as_messages(batch: bytes, header: layout.BatchHeader, magic: int, first_offset: int, work: Work) -> bytes:
     """One batch: a message a record, or one wrapper."""
     codec = header.codec
     block = records_block(batch)
@@ -197,6 +235,7 @@ def _as_messages(batch: bytes, header: layout.BatchHeader, magic: int, first_off
     out = bytearray()
     base_offset = -1
     last_offset = -1
+    header_bytes = 0
     max_ms = NO_TIMESTAMP
     for record in walk(block, header.record_count):
         offset = header.base_offset + record.offset_delta
@@ -204,6 +243,7 @@ def _as_messages(batch: bytes, header: layout.BatchHeader, magic: int, first_off
             continue
         if base_offset < 0:
             base_offset = offset
+        header_bytes += record.end - record.headers_at - 1
         last_offset = offset
         created_ms = layout.wrapped(header.base_timestamp + record.timestamp_delta)
         timestamp_ms = header.max_timestamp if stamped else created_ms
@@ -214,6 +254,8 @@ def _as_messages(batch: bytes, header: layout.BatchHeader, magic: int, first_off
         out += encode_message(magic, inner_offset, timestamp_ms, key, value, flags)
         if codec != NONE and len(out) > INFLATED_BYTES_MAX:
             raise Oversized("a batch grows too far as messages")
+    if codec != NONE:
+        work.spend(len(block), header.record_count, header_bytes)
     if codec == NONE or not out:
         return bytes(out)
     return encode_message(magic, last_offset, max_ms, None, deflate_old(codec, bytes(out), magic), flags | codec)

@@ -12,9 +12,26 @@ from typing import Final
 from brokers.engine.records import batch as layout
 from brokers.engine.records import verdicts
 from brokers.engine.records.builder import NO_TIMESTAMP, recompress
-from brokers.engine.records.compression import INFLATED_BYTES_MAX, ZSTD, Oversized, Undecodable, inflate
+from brokers.engine.records.compression import (
+    INFLATED_BYTES_MAX,
+    SNAPPY,
+    SNAPPY_BLOCK_COUNTS_BYTES,
+    ZSTD,
+    Oversized,
+    Undecodable,
+    inflate,
+    snappy_blocks,
+)
 from brokers.engine.records.legacy import first_entry
-from brokers.engine.records.rejections import BatchRejected, claimed_append_time, out_of_range, without_keys
+from brokers.engine.records.numbering import is_numbered, numbered
+from brokers.engine.records.rejections import (
+    MISNUMBERED,
+    TOO_MUCH_INFLATED,
+    BatchRejected,
+    claimed_append_time,
+    out_of_range,
+    without_keys,
+)
 from brokers.engine.records.walk import Malformed, TooManyHeaders, check_fields, hop, stamps
 from brokers.engine.wire.checksum import crc32c
 
@@ -104,8 +121,10 @@ def check_shape(records: memoryview, produce_version: int) -> int:
     return size
 
 
-def check_batch(records: memoryview, size: int, rules: BatchRules, now_ms: int) -> CheckedBatch:
-    """Checks the batch of `size` bytes (from `check_shape`) against `rules`.
+def check_batch(
+    records: memoryview, size: int, rules: BatchRules, now_ms: int, inflated: Inflated = INFLATED
+) -> CheckedBatch:
+    """Checks the batch of `size` bytes (from `check_shape`) against `rules`; what that inflates is `inflated`.
 
     Raises BatchRejected. `records` must be writable when the topic stamps batches or a claim has to be corrected.
     """
@@ -125,13 +144,19 @@ def check_batch(records: memoryview, size: int, rules: BatchRules, now_ms: int) 
     if count > RECORDS_PER_BATCH_MAX:
         raise BatchRejected(verdicts.MESSAGE_TOO_LARGE, shape=True)
     codec = attributes & layout.CODEC_MASK
-    block = bytes(data[layout.HEADER_BYTES :]) if codec == 0 else _inflated(codec, data)
-    true_max = max_timestamp
+    block = bytes(data[layout.HEADER_BYTES :]) if codec == 0 else _inflated(codec, data, inflated)
+    wanted_codec = codec if rules.codec is None else rules.codec
+    stored_block, true_max = block, max_timestamp
     try:
         if count <= WALKED_RECORDS_MAX or rules.walk_all:
-            true_max = _check_records(block, count, base_timestamp, rules, now_ms)
+            true_max, is_dense = _check_records(block, count, base_timestamp, rules, now_ms)
         else:
             hop(block, count)
+            is_dense = not (codec or wanted_codec) or is_numbered(block, count)
+        if not is_dense and wanted_codec != codec:
+            stored_block = numbered(block, count)
+        elif not is_dense and codec:  # what is not compressed Kafka stores as it is
+            raise BatchRejected(verdicts.INVALID_RECORD, shape=False, message=MISNUMBERED)
     except TooManyHeaders:
         raise BatchRejected(verdicts.MESSAGE_TOO_LARGE, shape=True) from None
     except Malformed:
@@ -139,12 +164,9 @@ def check_batch(records: memoryview, size: int, rules: BatchRules, now_ms: int) 
     claims_append_time = attributes & layout.LOG_APPEND_TIME
     if claims_append_time and (rules.log_append_time or max_timestamp == NO_TIMESTAMP):
         raise claimed_append_time(count)
-    if rules.codec is not None and rules.codec != codec:
-        try:
-            data = memoryview(recompress(data, rules.codec, rules.batch_bytes_max))
-        except Oversized:
-            raise BatchRejected(verdicts.MESSAGE_TOO_LARGE, shape=True) from None
-        attributes = attributes & ~layout.CODEC_MASK | rules.codec
+    if wanted_codec != codec:
+        data = _rebuilt(data, wanted_codec, stored_block, rules)
+        attributes = attributes & ~layout.CODEC_MASK | wanted_codec
     if len(data) > rules.segment_bytes:
         raise BatchRejected(verdicts.RECORD_LIST_TOO_LARGE, shape=True)
     if rules.log_append_time:
@@ -158,27 +180,66 @@ def check_batch(records: memoryview, size: int, rules: BatchRules, now_ms: int) 
     return data, last_delta, true_max, attributes, producer_id, producer_epoch, base_sequence
 
 
-def _inflated(codec: int, data: memoryview) -> bytes:
+class CheckedAhead:
+    """What `check_batch` says of a batch by the rules of this moment: made in a thread, for it may take long to pack a
+    batch anew, and asked when it is appended.
+    """
+
+    __slots__ = ("_rules", "_verdict")
+
+    def __init__(
+        self, records: memoryview, produce_version: int, rules: BatchRules, now_ms: int, inflated: Inflated
+    ) -> None:
+        self._rules = rules
+        self._verdict: CheckedBatch | BatchRejected
+        try:
+            if inflated.bytes > INFLATED_PER_REQUEST_MAX:
+                raise BatchRejected(verdicts.MESSAGE_TOO_LARGE, shape=True, message=TOO_MUCH_INFLATED)
+            size = check_shape(records, produce_version)
+            self._verdict = check_batch(records, size, rules, now_ms, inflated)
+        except BatchRejected as fault:
+            self._verdict = fault
+
+    def checked(self, records: memoryview, size: int, rules: BatchRules, now_ms: int) -> CheckedBatch:
+        """As `check_batch`, which is what is done if the rules are others by now."""
+        if rules is not self._rules:
+            return check_batch(records, size, rules, now_ms)
+        if isinstance(self._verdict, BatchRejected):
+            raise self._verdict
+        return self._verdict
+
+
+def _rebuilt(data: memoryview, codec: int, block: bytes, rules: BatchRules) -> memoryview:
+    try:
+        return memoryview(recompress(data, codec, rules.batch_bytes_max, block))
+    except Oversized:
+        raise BatchRejected(verdicts.MESSAGE_TOO_LARGE, shape=True) from None
+
+
+def _inflated(codec: int, data: memoryview, inflated: Inflated) -> bytes:
     if codec > CODECS_MAX:
         raise BatchRejected(verdicts.INVALID_RECORD, shape=True)
     spent_bytes = INFLATED_BYTES_MAX
     try:
         block = inflate(codec, data[layout.HEADER_BYTES :])
         spent_bytes = len(block)
+        if codec == SNAPPY:
+            # Very small blocks, and those that hold nothing, take their time too.
+            spent_bytes = max(spent_bytes, snappy_blocks(data[layout.HEADER_BYTES :]) * SNAPPY_BLOCK_COUNTS_BYTES)
         return block
     except Undecodable:
         raise BatchRejected(verdicts.CORRUPT_MESSAGE, shape=True) from None
     except Oversized:
         raise BatchRejected(verdicts.MESSAGE_TOO_LARGE, shape=True) from None
     finally:
-        INFLATED.bytes += spent_bytes
+        inflated.bytes += spent_bytes
 
 
-def _check_records(block: bytes, count: int, base_timestamp: int, rules: BatchRules, now_ms: int) -> int:
-    """The full walk. Returns the true maximum timestamp, as Kafka does not below -1; raises Malformed, or BatchRejected
-    with record errors.
+def _check_records(block: bytes, count: int, base_timestamp: int, rules: BatchRules, now_ms: int) -> tuple[int, bool]:
+    """The full walk. Returns the true maximum timestamp, as Kafka does not below -1, and whether the offset deltas are
+    what they should be; raises Malformed, or BatchRejected with record errors.
     """
-    least, greatest, keyless = check_fields(block, count)
+    least, greatest, keyless, is_dense = check_fields(block, count)
     earliest, latest = base_timestamp + least, base_timestamp + greatest
     runs_over = earliest < layout.LONG_MIN or latest > LONG_MAX
     if runs_over:
@@ -191,7 +252,7 @@ def _check_records(block: bytes, count: int, base_timestamp: int, rules: BatchRu
             raise out_of_range(late)
     if rules.compacted and keyless:
         raise without_keys(keyless)
-    return max(latest, NO_TIMESTAMP)
+    return max(latest, NO_TIMESTAMP), is_dense
 
 
 def _times(block: bytes, count: int, base_timestamp: int) -> list[int]:

@@ -63,7 +63,7 @@ def hop(data: bytes, count: int) -> None:
                 if position >= end:
                     break
             else:
-                stride, run = _run_at(data, position, end, probe)
+                stride, run = run_at(data, position, end, probe)
                 seen += run
                 position += stride * run
                 if run == probe:
@@ -102,7 +102,7 @@ def _long_stride(data: bytes, position: int, end: int) -> int:
     return body - position + length
 
 
-def _run_at(data: bytes, position: int, end: int, probe: int) -> tuple[int, int]:
+def run_at(data: bytes, position: int, end: int, probe: int) -> tuple[int, int]:
     """(stride, number) of the records from `position` on that are as long as the first; looks at `probe` at most."""
     if position >= end:
         return 0, 0
@@ -122,9 +122,9 @@ def _run_at(data: bytes, position: int, end: int, probe: int) -> tuple[int, int]
     return stride, run
 
 
-def check_fields(data: bytes, count: int) -> tuple[int, int, list[int]]:
+def check_fields(data: bytes, count: int) -> tuple[int, int, list[int], bool]:
     """Checks every field of every record without making objects: (least and greatest timestamp delta, records without
-    a key).
+    a key, whether the offset deltas are 0 to `count` - 1).
 
     The same verdicts as `walk`, but several times as fast. Raises Malformed.
     """
@@ -134,13 +134,12 @@ def check_fields(data: bytes, count: int) -> tuple[int, int, list[int]]:
         raise Malformed("a record is cut off") from None
 
 
-def _check_fields(data: bytes, count: int) -> tuple[int, int, list[int]]:
+def _check_fields(data: bytes, count: int) -> tuple[int, int, list[int], bool]:
     """Integers of one and two bytes, which nearly all are, are read in line; of each the first byte has the sign. Where
     a length leads too far is noticed at the end of its record at the latest.
     """
-    position = 0
-    size = len(data)
-    least = greatest = headers = 0
+    position, size = 0, len(data)
+    least = greatest = headers = astray = 0
     keyless: list[int] = []
     for index in range(count):
         byte, second = data[position], data[position + 1]
@@ -167,16 +166,18 @@ def _check_fields(data: bytes, count: int) -> tuple[int, int, list[int]]:
             delta, position = read_signed_long(data, position, end)
         greatest = delta if delta > greatest or not index else greatest
         least = delta if delta < least or not index else least
-        # Of the offset delta only the end matters: what it should be is known.
-        size_bytes = 1 if data[position] < 0x80 else 2 if data[position + 1] < 0x80 else 0
-        position = position + size_bytes if size_bytes else read_integer(data, position, end)[1]
+        byte, second = data[position], data[position + 1]
+        if byte < 0x80 or second < 0x80:
+            astray |= (byte if byte < 0x80 else byte & 0x7F | second << 7) ^ index << 1
+            position += 1 if byte < 0x80 else 2
+        else:
+            offset_delta, position = read_integer(data, position, end)
+            astray |= offset_delta ^ index
         byte = data[position]
         if byte & 1:
             keyless.append(index)
-        if byte < 0x80:
-            position += 1 if byte & 1 else 1 + (byte >> 1)
-        else:
-            position = _skip(data, position, end)
+        field_bytes = 1 if byte & 1 else 1 + (byte >> 1)
+        position = position + field_bytes if byte < 0x80 else _skip(data, position, end)
         byte, second = data[position], data[position + 1]
         if byte < 0x80:
             position += 1 if byte & 1 else 1 + (byte >> 1)
@@ -192,7 +193,7 @@ def _check_fields(data: bytes, count: int) -> tuple[int, int, list[int]]:
             raise Malformed("the fields of a record do not fill it")
     if position != size:
         raise Malformed("bytes are left over after the last record")
-    return least, greatest, keyless
+    return least, greatest, keyless, not astray
 
 
 def read_integer(data: bytes, at: int, end: int) -> tuple[int, int]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from brokers.engine.storage.files import storage_errors, sync_directory, write_atomically
+from brokers.engine.storage.leader_epochs import FILE_NAME as EPOCHS_FILE
 
 CLEAN_SHUTDOWN_FILE: Final = ".kafka_cleanshutdown"
 LOCK_FILE: Final = ".lock"
@@ -23,6 +24,11 @@ FILE_NAME_CHARS_MAX: Final = 255
 NO_TOPIC_ID: Final = bytes(16)
 
 _PARTITION_DIRECTORY = re.compile(r"^(?P<topic>[a-zA-Z0-9._-]+)-(?P<index>\d+)$")
+# What a partition's directory holds, a crash included.
+_PARTITION_FILE = re.compile(
+    r"^(\d{20}\.(log|index|timeindex|txnindex|snapshot)(\.(deleted|cleaned|swap|tmp))?"
+    rf"|({re.escape(PARTITION_METADATA_FILE)}|{re.escape(EPOCHS_FILE)})(\.tmp)?)$"
+)
 _DELETED_DIRECTORY = re.compile(r"\.[0-9a-f]{32}-delete$")
 
 
@@ -48,6 +54,8 @@ class LogRoot:
         # Whether a broker of this kind had it before, which always wrote down of which topics its logs are.
         self.was_ours = False
         self.partitions = 0
+        # Directories that are named as a partition and hold nothing of one.
+        self.foreign: list[str] = []
         self._lock_fd = -1
 
     def open(self, broker_id: int, cluster_id: str) -> None:
@@ -98,6 +106,7 @@ class LogRoot:
     def scan(self) -> list[FoundPartition]:
         """The partitions in this root; what a previous run had marked deleted goes now."""
         found = []
+        self.foreign = []
         with storage_errors(self.path):
             for entry in sorted(os.scandir(self.path), key=lambda entry: entry.name):
                 if not entry.is_dir():
@@ -109,25 +118,36 @@ class LogRoot:
                         shutil.rmtree(entry.path, ignore_errors=True)
                 elif match := _PARTITION_DIRECTORY.match(entry.name):
                     topic_id = read_topic_id(Path(entry.path), self.path)
+                    if topic_id == NO_TOPIC_ID and _is_foreign(entry.path):
+                        self.foreign.append(entry.path)
+                        continue
                     found.append(FoundPartition(entry.path, match["topic"], int(match["index"]), topic_id))
         self.partitions = len(found)
         return found
 
     def create_partition(self, topic: str, index: int, topic_id: bytes) -> str:
-        """Makes the directory of a partition; answers its path."""
+        """Makes the directory of a partition; answers its path. Somebody else's of that name is set aside."""
         directory = f"{self.path}/{topic}-{index}"
         with storage_errors(self.path):
-            os.mkdir(directory)  # noqa: PTH102 (creating a partition must be cheap)
+            try:
+                os.mkdir(directory)  # noqa: PTH102 (creating a partition must be cheap)
+            except FileExistsError:
+                if not _is_foreign(directory):
+                    raise
+                self._rename(directory, "stray")
+                os.mkdir(directory)  # noqa: PTH102
         write_topic_id(Path(directory), topic_id, self.path)
         self.partitions += 1
         return directory
 
     def mark_deleted(self, directory: str) -> str:
         """Renames a partition's directory out of the way (LOG-47); answers the name to remove later."""
+        self.partitions -= 1
         return self._rename(directory, "delete")
 
     def set_aside(self, directory: str) -> str:
         """Renames a partition's directory as Kafka does with strays: nobody serves or removes it; answers its name."""
+        self.partitions -= 1
         return self._rename(directory, "stray")
 
     def _rename(self, directory: str, kind: str) -> str:
@@ -136,7 +156,6 @@ class LogRoot:
         target = str(self.path / name)
         with storage_errors(self.path):
             os.rename(directory, target)  # noqa: PTH104
-        self.partitions -= 1
         return target
 
     def mark_clean(self, broker_epoch: int) -> None:
@@ -146,6 +165,12 @@ class LogRoot:
 
     def sync(self) -> None:
         sync_directory(self.path, self.path)
+
+
+def _is_foreign(directory: str) -> bool:
+    """Whether there are files, and none is of a partition. An empty one may be what a crash left of a new partition."""
+    names = [entry.name for entry in os.scandir(directory)]
+    return bool(names) and not any(_PARTITION_FILE.match(name) for name in names)
 
 
 def remove(path: str, root: Path) -> None:

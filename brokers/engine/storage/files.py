@@ -1,15 +1,18 @@
 """The one place that speaks to the file system for the log, and the one reader of a failing disk.
 
 Every `OSError` becomes `StorageFailed(directory)`: the disk is the world's fault, the partitions on it are given up,
-the process lives on. Descriptors are a bounded resource (`OpenFiles`): a segment holds one only while it is used.
+the process lives on. Descriptors are a bounded resource (`OpenFiles`): a segment holds one only while it is used. That
+there is none left says nothing of a disk, and passes (`StorageFailed.passes`).
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Final
 
 from brokers.engine.page_cache import pull_in, read_cached
 
@@ -17,24 +20,37 @@ OPEN_FILES_MAX = 512
 # Where the page cache misses a few bytes, what follows them is mostly wanted next.
 PULLED_BYTES_MIN = 262_144
 SHORT_WRITE_RETRIES_MAX = 16
+# What the process, or the machine, is short of for a while, however well the disk may be.
+SHORTAGES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+# Descriptors that are closed at once when there is none left: each is opened again by whoever needs it.
+DESCRIPTORS_MADE_FREE = 32
+# The most that an operation has open at once, and room for what other threads open meanwhile.
+DESCRIPTORS_NEEDED = 16
 
 
 class StorageFailed(Exception):
-    """An I/O error under the log directory `directory` (a root of `log.dirs`); everything on it is unusable (LOG-3)."""
+    """An I/O error under the log directory `directory` (a root of `log.dirs`); everything on it is unusable (LOG-3).
 
-    def __init__(self, directory: Path, cause: OSError) -> None:
+    But if it `passes`: then nothing was changed, and the same may be tried again.
+    """
+
+    def __init__(self, directory: Path, cause: OSError, *, halfway: bool = False) -> None:
         super().__init__(f"{directory}: {cause}")
         self.directory = directory
         self.cause = cause
+        self.passes = not halfway and cause.errno in SHORTAGES
 
 
 @contextlib.contextmanager
-def storage_errors(directory: Path) -> Iterator[None]:
-    """Turns any `OSError` inside into `StorageFailed(directory)`."""
+def storage_errors(directory: Path, *, halfway: bool = False) -> Iterator[None]:
+    """Turns any `OSError` inside into `StorageFailed(directory)`. `halfway`: what fails leaves things half done."""
     try:
         yield
     except OSError as error:
-        raise StorageFailed(directory, error) from error
+        raise StorageFailed(directory, error, halfway=halfway) from error
+
+
+_OPENED: Final = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 
 
 class SegmentFile:
@@ -56,9 +72,13 @@ class SegmentFile:
         self.recently_used = True
         if self.fd < 0:
             try:
-                self.fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+                self.fd = os.open(self.path, _OPENED, 0o644)
             except OSError as error:
-                raise StorageFailed(self.root, error) from error
+                failure = StorageFailed(self.root, error)
+                if not failure.passes or not self.table.make_room():
+                    raise failure from error
+                with storage_errors(self.root):
+                    self.fd = os.open(self.path, _OPENED, 0o644)
             self.table.opened(self)
         return self.fd
 
@@ -108,6 +128,9 @@ class OpenFiles:
         self.limit = limit
         self.on_failure: Callable[[StorageFailed], object] = on_failure or _no_owner
         self._open: dict[SegmentFile, None] = {}
+        # What passed, since somebody last looked: how often, and the last of it.
+        self.shortages = 0
+        self.shortage = ""
 
     def __len__(self) -> int:
         return len(self._open)
@@ -131,6 +154,34 @@ class OpenFiles:
                     file.recently_used = False
                 else:
                     file.close()
+
+    def make_room(self) -> int:
+        """There is no descriptor left: closes some, the unused ones first; returns how many."""
+        closable = [file for file in self._open if not file.pinned]
+        closable.sort(key=lambda file: file.recently_used)
+        for file in closable[:DESCRIPTORS_MADE_FREE]:
+            file.close()
+        return len(closable[:DESCRIPTORS_MADE_FREE])
+
+    def ran_short(self, failure: StorageFailed) -> None:
+        """Somebody is told to try again: then there is room."""
+        self.make_room()
+        self.shortages += 1
+        self.shortage = str(failure)
+
+    def need_room(self, root: Path) -> None:
+        """Asked before what must not stop half-way for want of a descriptor: raises StorageFailed, which passes."""
+        spare: list[int] = []
+        try:
+            while len(spare) < DESCRIPTORS_NEEDED:
+                try:
+                    spare.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+                except OSError as error:
+                    if not self.make_room():
+                        raise StorageFailed(root, error) from error
+        finally:
+            for descriptor in spare:
+                os.close(descriptor)
 
     def close_idle(self) -> int:
         """Closes what was not used since the previous call; returns how many. Called every so often by maintenance."""
@@ -240,11 +291,11 @@ def append_all(file: SegmentFile, data: memoryview | bytes, size_before: int) ->
         if written != len(data):
             _write_rest(fd, data, written)
     except OSError as error:
-        with contextlib.suppress(
-            OSError
-        ):  # the first error is the one to tell; recovery cuts the tail if this fails too
+        is_cut = False
+        with contextlib.suppress(OSError):  # the first error is the one to tell; recovery cuts the tail if this fails
             os.ftruncate(fd, size_before)
-        raise StorageFailed(file.root, error) from error
+            is_cut = True
+        raise StorageFailed(file.root, error, halfway=not is_cut) from error
 
 
 def _write_rest(fd: int, data: memoryview | bytes, written: int) -> None:

@@ -73,7 +73,7 @@ class FlushJob:
 
     def run(self) -> None:
         """The slow part; touches nothing of the log but its descriptors. Raises StorageFailed."""
-        with storage_errors(self._log.root):
+        with storage_errors(self._log.root, halfway=True):  # what was not written now is not written the next time
             for descriptor in self._descriptors:
                 os.fdatasync(descriptor)
             for descriptor in self._opened:

@@ -50,7 +50,7 @@ def _write(log: Log, data: memoryview, batches: list[FollowedBatch]) -> None:
     at = 0
     for size, base_offset, last_offset, max_timestamp, leader_epoch, producer_id, epoch, sequence, flags in batches:
         if leader_epoch > log.epochs.latest:
-            log.epochs.assign(leader_epoch, base_offset)
+            log.epochs.begin(leader_epoch, base_offset)
         if producer_id >= 0:
             # A follower answers for duplicates, and knows which transactions are open, as soon as it leads (IDE-9).
             delta = last_offset - base_offset
@@ -65,3 +65,4 @@ def _write(log: Log, data: memoryview, batches: list[FollowedBatch]) -> None:
         log.log_end_offset = last_offset + 1
         at += size
     producers.end_offset = log.log_end_offset
+    log.epochs.save_unsaved()  # last: should it fail, the log holds what it says that it holds

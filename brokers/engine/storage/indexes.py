@@ -13,6 +13,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from brokers.engine.page_cache import read_cached
+from brokers.engine.records.batch import LONG_MAX
 from brokers.engine.storage.files import ColdFile, NotCached, storage_errors
 
 OFFSET_ENTRY: Final = Struct(">ii")
@@ -306,6 +307,16 @@ class AbortedIndex(_Index):
 
     def add(self, aborted: Aborted) -> None:
         self._add(ABORTED_ENTRY.pack(ABORTED_VERSION, *aborted))
+
+    def take(self, source: AbortedIndex, end_offset: int) -> None:
+        """Adds the entries of another one whose markers lie from this base on and below `end_offset`. All of it as it
+        is if it is damaged: whoever believes nothing of it makes this one again as well.
+        """
+        if not source.sane(LONG_MAX):
+            self._add(bytes(source.entries))
+            return
+        for number in range(source.first_from(self.base_offset), source.first_from(end_offset)):
+            self.add(source.entry(number))
 
     def entry(self, number: int) -> Aborted:
         _, producer_id, first, marker, stable = ABORTED_ENTRY.unpack_from(self.entries, number * ABORTED_ENTRY.size)

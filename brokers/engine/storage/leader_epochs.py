@@ -140,6 +140,7 @@ class LeaderEpochs:
 
     def save(self) -> None:
         # Not fsynced, until the log is: recovery reads the epochs of what was not flushed out of the batches.
+        self.unsaved = True
         write_atomically(Path(self.path), render_lines(self.entries), self._root, durable=False)
         self.saves += 1
         self.unsaved = False

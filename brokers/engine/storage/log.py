@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from brokers.engine.records import batch as layout
 from brokers.engine.records.batch import BatchHeader
-from brokers.engine.storage.files import FileSlice, OpenFiles, sync_directory
+from brokers.engine.storage.files import FileSlice, OpenFiles, StorageFailed, sync_directory
 from brokers.engine.storage.leader_epochs import LeaderEpochs
 from brokers.engine.storage.producer_state import ProducerState, save_snapshot, snapshot_path
 from brokers.engine.storage.retention import RetentionRules, SegmentFacts, deletable
@@ -219,7 +219,9 @@ class Log:
         try:
             start = self.position_of(start_offset)
             end = None if end_offset >= self.log_end_offset else self.position_of(end_offset)
-        except DamagedSegment:
+        except (DamagedSegment, StorageFailed) as failure:
+            if isinstance(failure, StorageFailed) and not failure.passes:
+                raise
             return 0  # who reads there is told
         if start is None:
             return 0
@@ -337,8 +339,8 @@ class Log:
         self.has_aborts = self.has_aborts or segment.aborted is not None
 
     def truncate_to(self, offset: int, now_ms: int) -> list[str]:
-        """Removes every batch that holds `offset` or more; answers files to unlink. Part of
-        `recovery.truncate_log`, which sees to the producer state.
+        """Removes every batch that holds `offset` or more, and with them what lies behind damage; answers files to
+        unlink. Part of `recovery.truncate_log`, which sees to the producer state.
         """
         if offset >= self.log_end_offset:
             return []
@@ -352,10 +354,10 @@ class Log:
             keep = self.segments = [Segment(self.directory, self.root, offset, self.files, now_ms=now_ms)]
             keep[0].create_file()
         self.active = keep[-1]
-        found = self.active.locate(offset)
-        if found is not None:
-            self.active.truncate(found[0], found[1].base_offset)
-            offset = found[1].base_offset
+        self.active.wake()
+        size_bytes, offset = self.active.end_before(offset)
+        if size_bytes < self.active.size_bytes:
+            self.active.truncate(size_bytes, offset)
         self.log_end_offset = offset
         self.log_start_offset = min(self.log_start_offset, offset)
         self.kept_start_offset = min(self.kept_start_offset, offset)

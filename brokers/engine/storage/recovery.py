@@ -7,16 +7,13 @@ one that is torn or rotten, and nothing after it survives.
 from __future__ import annotations
 
 import os
-import re
 from bisect import bisect_left
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from brokers.engine.records import batch as layout
 from brokers.engine.records.batch import BatchHeader
 from brokers.engine.storage.checkpoints import LOG_START_OFFSETS
-from brokers.engine.storage.compaction import swap
 from brokers.engine.storage.files import OpenFiles, storage_errors, sync_directory
 from brokers.engine.storage.log import NO_HOLE, RELATIVE_OFFSET_MAX, Log, LogConfig
 from brokers.engine.storage.old_formats import refuse_old_message
@@ -28,32 +25,26 @@ from brokers.engine.storage.producer_state import (
     snapshot_path,
 )
 from brokers.engine.storage.rewriting import rewrite_old_segments
-from brokers.engine.storage.segment import (
-    DELETED_SUFFIX,
-    INDEX_SUFFIX,
-    LOG_SUFFIX,
-    TIME_INDEX_SUFFIX,
-    TRANSACTION_INDEX_SUFFIX,
-    Segment,
-)
+from brokers.engine.storage.segment import LOG_SUFFIX, Segment
+from brokers.engine.storage.splitting import split_far_segments
+from brokers.engine.storage.tidying import segment_files, tidy
 from brokers.engine.storage.transactions import take_in
-from brokers.engine.storage.trust import Damage, epochs_contradicted, wrong_index
+from brokers.engine.storage.trust import Damage, epochs_contradicted, intact, out_of_range, wrong_index
 
-_SEGMENT_FILE: Final = re.compile(r"^(\d{20})(\.[a-z]+)$")
-DEBRIS: Final = (DELETED_SUFFIX, ".cleaned", ".tmp")
 NOWHERE: Final = 1 << 63
 INDEX_MADE_AGAIN: Final = "contradicts the log, or is missing; made again"
 
 
 class LoadReport(NamedTuple):
     """What opening a log took: bytes cut off its end, bytes read to check them, whether it was trusted, segments of an
-    old message format that were rewritten, and what was wrong.
+    old message format that were rewritten, segments that were split, and what was wrong.
     """
 
     truncated_bytes: int
     scanned_bytes: int
     clean: bool
     rewritten_segments: int = 0
+    split_segments: int = 0
     damages: tuple[Damage, ...] = ()
 
 
@@ -85,14 +76,15 @@ def load_log(
     From `dense_from` on no offset can be missing: recovery takes a hole there for records that a power cut took, and
     ends the log before it. None where cleaning may have made holes.
     """
-    bases, snapshots, aborting = _tidy(directory, root)
-    rewritten = rewrite_old_segments(directory, root, bases, config.index_limits[0])
+    (bases, snapshots, aborting, foreign), rewritten, split = _prepared(
+        directory, root, config.index_limits[0], recovery_point
+    )
     segments = _segments(directory, root, files, bases, aborting, start_offset, now_ms)
     log = Log(directory, root, topic, index, files, config, segments)
     log.kept_start_offset = max(log.kept_start_offset, start_offset)
     # A crash may have come between moving the start in this file and moving it for good.
     has_epochs = log.epochs.load() and log.epochs.entries[0][1] <= max(segments[0].base_offset, start_offset)
-    damages: list[Damage] = []
+    damages = [Damage(path, -1, -1, "is no file of a log; left alone") for path in foreign]
     if log.epochs.is_damaged:
         damages.append(Damage(log.epochs.path, -1, -1, "is unreadable; made again"))
     trusted = clean and _is_whole(log, start_offset, recovery_point, dense_from is not None, damages)
@@ -121,7 +113,19 @@ def load_log(
     for segment in log.segments:
         segment.rest() if segment is not log.active else segment.file.close()
     found = {damage.file: damage for damage in damages}
-    return log, LoadReport(truncated, scanned, trusted, rewritten, tuple(found.values()))
+    return log, LoadReport(truncated, scanned, trusted, rewritten, split, tuple(found.values()))
+
+
+def _prepared(
+    directory: str, root: Path, interval_bytes: int, recovery_point: int
+) -> tuple[tuple[list[int], list[int], set[int], list[str]], int, int]:
+    """What `tidy` answers once every segment is of a form that the log can hold; how many were rewritten, and split."""
+    found = tidy(directory, root)
+    rewritten = rewrite_old_segments(directory, root, found[0], interval_bytes)
+    if rewritten:
+        found = tidy(directory, root)
+    split = split_far_segments(directory, root, found[0], interval_bytes, recovery_point)
+    return tidy(directory, root) if split else found, rewritten, split
 
 
 def _segments(
@@ -141,32 +145,6 @@ def _segments(
         if start_offset:
             segments[0].create_file()
     return segments
-
-
-def _tidy(directory: str, root: Path) -> tuple[list[int], list[int], set[int]]:
-    """Removes debris and orphan indexes; answers the segment bases and the snapshot offsets in order, and the bases of
-    segments that list aborted transactions.
-    """
-    swap.complete(directory, root)
-    with storage_errors(root):
-        for entry in os.scandir(directory):
-            if entry.name.endswith(DEBRIS):
-                Path(entry.path).unlink()
-        found = _segment_files(directory)
-        bases = found.get(LOG_SUFFIX, set())
-        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
-            for base in found.get(suffix, set()) - bases:
-                Path(directory, f"{base:020d}{suffix}").unlink()
-    return sorted(bases), sorted(found.get(SNAPSHOT_SUFFIX, ())), found.get(TRANSACTION_INDEX_SUFFIX, set()) & bases
-
-
-def _segment_files(directory: str) -> dict[str, set[int]]:
-    """Suffix -> the offsets in the names of files that carry it."""
-    found: dict[str, set[int]] = {}
-    for entry in os.scandir(directory):
-        if match := _SEGMENT_FILE.match(entry.name):
-            found.setdefault(match[2], set()).add(int(match[1]))
-    return found
 
 
 def _is_whole(log: Log, start_offset: int, recovery_point: int, is_dense: bool, damages: list[Damage]) -> bool:
@@ -259,7 +237,8 @@ def _recover(
             break
         if later:
             _note_hole(log, end, later[0].base_offset)
-            segment.finish()
+            if not has_markers:  # else its files stay as they are until it is listed, for the next start to see
+                segment.finish()
     believed = log.segments[min(first, len(log.segments) - 1)].base_offset if has_epochs else 0
     log.epochs.replay(epochs, believed, end)
     log.log_end_offset = end
@@ -287,13 +266,6 @@ def limit_of(segments: list[Segment], number: int) -> int:
     following = segments[number + 1].base_offset if number + 1 < len(segments) else None
     most = segments[number].base_offset + RELATIVE_OFFSET_MAX + 1
     return most if following is None else min(following, most)
-
-
-def out_of_range(header: BatchHeader, next_offset: int, limit_offset: int) -> bool:
-    """LOG-36: the batch cannot be what follows; neither its base offset nor its length is under its checksum."""
-    if header.last_offset_delta < 0 or header.record_count < 0:
-        return True
-    return header.base_offset < next_offset or header.next_offset > limit_offset
 
 
 def _rebuild(
@@ -333,8 +305,7 @@ def _note_hole(log: Log, next_offset: int, found_offset: int) -> None:
 
 
 def _intact(segment: Segment, position: int, header: BatchHeader) -> bool:
-    data = segment.batch_at(position, header.size_bytes)
-    return len(data) == header.size_bytes and layout.checksum(data) == header.crc
+    return intact(segment.batch_at(position, header.size_bytes), header)
 
 
 def _unlink(segment: Segment) -> None:
@@ -375,8 +346,10 @@ def _replay_producers(log: Log, unlisted: Sequence[int] = ()) -> None:
             if header.last_offset >= state.end_offset:
                 data = segment.batch_at(position, header.size_bytes) if header.is_control else b""
                 take_in(log, header, data, listing)
-        if listing is not None and segment is not log.active and segment.aborted is not None:
-            segment.aborted.store()
+        if listing is not None and segment is not log.active:
+            if segment.aborted is not None:
+                segment.aborted.store()  # first: indexes that are whole say that this list is
+            segment.finish()
     state.end_offset = log.log_end_offset
 
 
@@ -386,7 +359,7 @@ def truncate_log(log: Log, offset: int, now_ms: int) -> list[str]:
     The recovery point may move down with it: checkpoint it before anything is appended. Raises StorageFailed.
     """
     with storage_errors(log.root):
-        snapshots = sorted(_segment_files(log.directory).get(SNAPSHOT_SUFFIX, ()))
+        snapshots = sorted(segment_files(log.directory).get(SNAPSHOT_SUFFIX, ()))
         for taken in snapshots:
             if taken > offset:  # other records will lie below it
                 snapshot_path(log.directory, taken).unlink()

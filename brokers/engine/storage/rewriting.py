@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import struct
-import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -28,16 +27,15 @@ from brokers.engine.records.message_set import (
     read_message,
 )
 from brokers.engine.storage.compaction import swap
-from brokers.engine.storage.compaction.pacing import Pacer
-from brokers.engine.storage.compaction.writing import CLEANED_SUFFIX, PARTS, SWAP_SUFFIX, CleanedSegment
-from brokers.engine.storage.files import storage_errors, sync_directory
+from brokers.engine.storage.files import storage_errors
+from brokers.engine.storage.log import RELATIVE_OFFSET_MAX
 from brokers.engine.storage.old_formats import OldFormat, old_message_at
 from brokers.engine.storage.segment import LOG_SUFFIX, base_name
+from brokers.engine.storage.splitting import PartsWriter
 
 # Messages that lay side by side share a batch up to here.
 BATCH_MESSAGES_MAX: Final = 1_000
 BATCH_BYTES_MAX: Final = 64 * 1024
-WRITE_BYTES: Final = 1024 * 1024
 
 
 class Batch(NamedTuple):
@@ -59,10 +57,7 @@ def rewrite_old_segments(directory: str, root: Path, bases: Iterable[int], inter
         with storage_errors(root):
             if old_message_at(path, 0) is None:
                 continue
-            _rewrite(directory, base, path, interval_bytes)
-            sync_directory(Path(directory), root)
-            swap.complete(directory, root)
-            sync_directory(Path(directory), root)
+            _rewrite(directory, root, base, path, interval_bytes)
         count += 1
     return count
 
@@ -75,23 +70,18 @@ def end_offset(path: str) -> int:
     return end
 
 
-def _rewrite(directory: str, base: int, path: str, interval_bytes: int) -> None:
-    """Up to the point from which on the rewritten segment is the truth (`swap.complete`)."""
-    rewritten = CleanedSegment(
-        directory, base, interval_bytes, WRITE_BYTES, Pacer(0, clock=time.monotonic, wait=time.sleep)
-    )
+def _rewrite(directory: str, root: Path, base: int, path: str, interval_bytes: int) -> None:
+    rewritten = PartsWriter(directory, root, base, interval_bytes)
     try:
         for batch in _batches(path):
-            rewritten.add(batch.data, batch.last_offset, batch.max_timestamp)
-        rewritten.finish(os.stat(path).st_mtime_ns)  # noqa: PTH116
+            base_offset = layout.OFFSET_AND_LENGTH.unpack_from(batch.data)[0]
+            rewritten.add(batch.data, base_offset, batch.last_offset, batch.max_timestamp)
+        rewritten.finish()
     except OldFormat:
-        swap.discard(directory, Path(directory).parent)
+        swap.discard(directory, root)
         raise
     finally:
         rewritten.close()
-    stem = path.removesuffix(LOG_SUFFIX)
-    for part in PARTS:
-        os.rename(stem + part + CLEANED_SUFFIX, stem + part + SWAP_SUFFIX)  # noqa: PTH104
 
 
 def _batches(path: str) -> Iterator[Batch]:
@@ -157,7 +147,7 @@ def _may_join(run: list[Message], run_bytes: int, message: Message) -> bool:
     last = run[-1]
     stamped = message.attributes & layout.LOG_APPEND_TIME
     alike = stamped == last.attributes & layout.LOG_APPEND_TIME
-    in_order = message.offset > last.offset
+    in_order = last.offset < message.offset <= run[0].offset + RELATIVE_OFFSET_MAX
     same_time = not stamped or message.timestamp_ms == last.timestamp_ms
     return alike and in_order and same_time and len(run) < BATCH_MESSAGES_MAX and run_bytes < BATCH_BYTES_MAX
 

@@ -219,6 +219,21 @@ class Segment:
         self.damaged[offset] = end
         raise DamagedSegment(self.file.path, end)
 
+    def end_before(self, offset: int) -> tuple[int, int]:
+        """(size, next offset) of what stays of the file if no batch may hold `offset` or more. Behind damage nobody can
+        tell which batches do: none of them stays, to be followed by other ones of the same offsets.
+        """
+        found = self.locate(offset)
+        if found is not None:
+            return found[0], found[1].base_offset
+        for start in (self.offset_index.lookup(offset), 0):
+            end, next_offset = start, self.base_offset
+            for position, header in self.headers(start):
+                end, next_offset = position + header.size_bytes, header.next_offset
+            if end == self.size_bytes:
+                return end, offset
+        return end, next_offset
+
     def batch_at(self, position: int, size: int, wait: bool = True) -> bytes:
         return read_at(self.file, position, size, wait)
 
@@ -247,6 +262,11 @@ class Segment:
             if not len(index) and index is not self.aborted:  # as the time index of records without times
                 index.make_file()
 
+    def wake(self) -> None:
+        """Closed until now, and to be appended to again: its indexes are in memory from here on."""
+        for index in self.indexes():
+            len(index)
+
     def rest(self) -> None:
         """Closed and idle: lets go of the descriptor and of the indexes' memory."""
         self.file.close()
@@ -258,7 +278,7 @@ class Segment:
         must not come back beside what is written after it.
         """
         fd = self.file.open()
-        with storage_errors(self.file.root):
+        with storage_errors(self.file.root, halfway=True):
             os.ftruncate(fd, size_bytes)
             os.fsync(fd)
         self.size_bytes = size_bytes
@@ -291,7 +311,7 @@ class Segment:
         """Renames its files to `.deleted` and answers those names; readers keep their slices (LOG-44)."""
         self.file.retire()
         renamed = []
-        with storage_errors(self.file.root):
+        with storage_errors(self.file.root, halfway=True):
             for path in self.paths():
                 if os.path.exists(path):  # noqa: PTH110 (plain strings: a partition keeps no Path objects)
                     os.rename(path, path + DELETED_SUFFIX)  # noqa: PTH104

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import Final, NamedTuple
 
-from brokers.engine.records.batch import BatchHeader
+from brokers.engine.records.batch import BatchHeader, checksum
 from brokers.engine.storage.indexes import AbortedIndex
 from brokers.engine.storage.log import RELATIVE_OFFSET_MAX, Log
 from brokers.engine.storage.segment import Segment
@@ -18,6 +18,18 @@ from brokers.engine.storage.segment import Segment
 EPOCHS_CHECKED_MAX: Final = 16
 # Of a segment with more aborted transactions the latest: each costs two lookups at every start.
 ABORTED_CHECKED_MAX: Final = 1_000
+
+
+def out_of_range(header: BatchHeader, next_offset: int, limit_offset: int) -> bool:
+    """LOG-36: the batch cannot be what follows; neither its base offset nor its length is under its checksum."""
+    if header.last_offset_delta < 0 or header.record_count < 0:
+        return True
+    return header.base_offset < next_offset or header.next_offset > limit_offset
+
+
+def intact(data: bytes, header: BatchHeader) -> bool:
+    """Whether these bytes are the batch that `header` begins."""
+    return len(data) == header.size_bytes and checksum(data) == header.crc
 
 
 class Damage(NamedTuple):

@@ -20,6 +20,7 @@ from brokers.engine.storage.log import Log
 from brokers.engine.storage.segment import DELETED_SUFFIX, LOG_SUFFIX, Segment, base_name
 
 _TRANSIENT: Final = re.compile(r"^(\d{20})(\.[a-z]+)(\.cleaned|\.swap)$")
+_LOG: Final = re.compile(r"^\d{20}\.log$")
 _SEGMENT_PARTS: Final = (*PARTS, RARE_PART)
 
 
@@ -37,10 +38,9 @@ def swap_in(log: Log, cleaned: Cleaned) -> list[str] | None:
         discard(log.directory, log.root)
         return None
     parts = _SEGMENT_PARTS if os.path.exists(stem + RARE_PART + CLEANED_SUFFIX) else PARTS  # noqa: PTH110
-    with storage_errors(log.root):
+    with storage_errors(log.root, halfway=True):
         for part in parts:
             os.rename(stem + part + CLEANED_SUFFIX, stem + part + SWAP_SUFFIX)  # noqa: PTH104
-    with storage_errors(log.root):
         gone = log.detach(numbers[0], numbers[-1] + 1)
         for part in parts:
             os.rename(stem + part + SWAP_SUFFIX, stem + part)  # noqa: PTH104
@@ -82,12 +82,13 @@ def complete(directory: str, root: Path) -> bool:
                 swaps.setdefault(int(match[1]), []).append(entry.path)
         # A swap set is complete only if nothing of it, or of what came before it, is still called `.cleaned`.
         first_cleaned = min((base for base, _ in cleaned), default=None)
-        for _, path in cleaned:
-            Path(path).unlink()
         for base in sorted(swaps):
             if first_cleaned is not None and base >= first_cleaned:
                 for path in swaps.pop(base):
                     Path(path).unlink()
+        # Last: without them, what is left of the others after a crash would pass for a complete set.
+        for _, path in cleaned:
+            Path(path).unlink()
         for base, paths in sorted(swaps.items()):
             _finish(directory, base, paths)
     return bool(swaps or cleaned)
@@ -97,9 +98,10 @@ def _finish(directory: str, base: int, paths: list[str]) -> None:
     """The sources of one swap set go, then it takes their place."""
     log = f"{directory}/{base_name(base)}{LOG_SUFFIX}"
     if log + SWAP_SUFFIX in paths:
-        next_offset = _next_offset(log + SWAP_SUFFIX, base)
+        # A part of a split segment may hold nothing: the segment whose base it keeps goes all the same.
+        next_offset = max(_next_offset(log + SWAP_SUFFIX, base), base + 1)
         for entry in sorted(os.scandir(directory), key=lambda entry: entry.name):
-            if entry.name.endswith(LOG_SUFFIX) and base <= int(entry.name.removesuffix(LOG_SUFFIX)) < next_offset:
+            if _LOG.match(entry.name) and base <= int(entry.name.removesuffix(LOG_SUFFIX)) < next_offset:
                 _retire(entry.path.removesuffix(LOG_SUFFIX))
     # The log comes last: while it is called `.swap`, all of this is done again after another crash.
     for path in sorted(paths, key=lambda path: path.endswith(LOG_SUFFIX + SWAP_SUFFIX)):

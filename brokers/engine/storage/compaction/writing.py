@@ -77,6 +77,13 @@ class CleanedSegment:
         if len(self._buffer) >= self._buffer_bytes:
             self._write()
 
+    def add_rest(self, data: bytes) -> None:
+        """Appends what is no batch, behind all others; no index names it."""
+        self.size_bytes += len(data)
+        self._buffer += data
+        if len(self._buffer) >= self._buffer_bytes:
+            self._write()
+
     def add_aborted(self, aborted: Aborted) -> None:
         """The transaction's marker is the last batch that was added."""
         self.aborted.add(aborted)

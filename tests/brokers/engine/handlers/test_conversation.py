@@ -21,6 +21,7 @@ from brokers.engine.protocol.registry import message_class
 from tests.brokers.engine.handlers.conftest import MINE, THEIRS, House
 from tests.support.in_process import SECRET
 from tests.support.records import batch, fetch, produce
+from tests.support.wire import WireClient
 
 SASL = {ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
 SOFTWARE = ApiVersionsRequest(client_software_name="test", client_software_version="1.0")
@@ -123,7 +124,31 @@ async def test_before_the_login_nothing_else_is_answered(house: House) -> None:
 
 async def test_an_allow_list_counts_for_the_next_request_of_open_connections(house: House) -> None:
     await house.topic()
-    document = InstanceTopicDocument(name="orders", produce_ips=("10.0.0.0/8",))
+    await close_to_us(house, produce_ips=("10.0.0.0/8",))
+
+    assert (await produce(house.mine, "orders", batch(b"a"))).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert (await fetch(house.mine, "orders")).error_code == 0
+
+
+async def test_lists_that_shut_out_everybody_here_leave_the_topic_to_the_control_plane(house: House) -> None:
+    """The console acts as the instance over the internal listener, from an address that the owner's lists do not know:
+    it must see the topic, or nobody could open it again. Who comes by the tenant's port sees nothing.
+    """
+    await house.topic()
+    owner = await house.broker.internal_client(MINE)
+    await close_to_us(house, produce_ips=("10.0.0.0/8",), consume_ips=("10.0.0.0/8",))
+
+    async def seen_by(client: WireClient) -> list[str | None]:
+        answer = await client.call(ApiKey.METADATA, 12, MetadataRequest(topics=None))
+        return [topic.name for topic in answer.topics]
+
+    assert await seen_by(house.mine) == []
+    assert await seen_by(owner) == ["orders"]
+
+
+async def close_to_us(house: House, **lists: tuple[str, ...]) -> None:
+    """Publishes the lists of `orders` and waits until the broker has them."""
+    document = InstanceTopicDocument(name="orders", **lists)
     path = paths.instance_topic(MINE, f"{MINE}.orders")
     change = change_to_json([f"topics/{MINE}.orders"])
     tree = house.broker.tree
@@ -133,9 +158,6 @@ async def test_an_allow_list_counts_for_the_next_request_of_open_connections(hou
     await tree.commit([write, Create(paths.CHANGE_PREFIX, change, sequence=True)])
     current = house.broker.broker.current
     await house.broker.until(lambda: current.image.instances[MINE].topics[b"orders"].produce_ips)
-
-    assert (await produce(house.mine, "orders", batch(b"a"))).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    assert (await fetch(house.mine, "orders")).error_code == 0
 
 
 async def test_no_answer_names_an_instance(house: House) -> None:

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from brokers.contract.process import CLUSTER_USER
 from brokers.engine.coordinators.settings import GROUPS_TOPIC, TRANSACTIONS_TOPIC
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.coordinators import FindCoordinatorRequest
+from brokers.engine.protocol.messages.topics import CreatePartitionsRequest, CreatePartitionsTopic
 from tests.brokers.engine.handlers.conftest import House
 from tests.support.wire import WireClient
 
@@ -64,3 +66,18 @@ async def test_an_unknown_kind_of_coordinator_is_refused(house: House) -> None:
 
 async def test_an_empty_group_id_has_a_coordinator(house: House) -> None:
     assert (await found(house.mine, 3, key="")).error_code == 0
+
+
+@pytest.mark.parametrize(("key_type", "name"), [(0, GROUPS_TOPIC), (1, TRANSACTIONS_TOPIC)])
+async def test_a_state_topic_never_grows(house: House, key_type: int, name: str) -> None:
+    """Which partition knows about an id goes by their number: with another one nobody would find what it committed."""
+    await found(house.mine, 3, key_type=key_type)
+    before = len(house.broker.broker.current.image.topics[name].partitions)
+    operator = await house.broker.internal_client(CLUSTER_USER)
+
+    wanted = CreatePartitionsTopic(name=name, count=before + 1, assignments=None)
+    request = CreatePartitionsRequest(topics=[wanted], timeout_ms=5_000, validate_only=False)
+    (result,) = (await operator.call(ApiKey.CREATE_PARTITIONS, 3, request)).results
+
+    assert result.error_code == ErrorCode.INVALID_REQUEST
+    assert len(house.broker.broker.current.image.topics[name].partitions) == before

@@ -2,14 +2,52 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
+from typing import Any
+
 import pytest
 
+from brokers.engine.handlers import list_offsets
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from brokers.engine.protocol.messages.transactions import InitProducerIdRequest
 from tests.brokers.engine.handlers.conftest import House
-from tests.support.records import batch, produce
+from tests.support.records import NOW_MS, batch, produce
+
+
+async def test_partitions_are_searched_by_time_a_few_in_a_turn_of_the_loop(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LOG-25: each search may read a batch of very many records, and everybody's requests wait in the same loop."""
+    await house.topic(partitions=10)
+    for index in range(10):
+        await produce(house.mine, "orders", batch(b"a", b"b"), partition=index)
+    loop, real = asyncio.get_running_loop(), list_offsets._Lookup._ask
+    turns: Counter[int] = Counter()
+    turn = 0
+
+    def next_turn() -> None:
+        nonlocal turn
+        turn += 1
+        if not answering.done():
+            loop.call_soon(next_turn)
+
+    def asked(*given: Any, **named: Any) -> Any:
+        turns[turn] += 1
+        return real(*given, **named)
+
+    monkeypatch.setattr(list_offsets._Lookup, "_ask", asked)
+    lines = [ListOffsetsPartition(partition_index=index, timestamp=NOW_MS) for index in range(10)]
+    request = ListOffsetsRequest(isolation_level=0, topics=[ListOffsetsTopic(name="orders", partitions=lines)])
+    answering = asyncio.ensure_future(house.mine.call(ApiKey.LIST_OFFSETS, 7, request))
+    next_turn()
+    answer = await answering
+
+    found = answer.topics[0].partitions
+    assert [(line.partition_index, line.error_code, line.offset) for line in found] == [(at, 0, 0) for at in range(10)]
+    assert sorted(turns.values()) == [1] * 6 + [4]
 
 
 @pytest.mark.parametrize("version", range(1, 10))

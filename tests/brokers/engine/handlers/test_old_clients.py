@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+import threading
 from typing import Any
 
 import pytest
 
+from brokers.engine.handlers import fetch_old, produce_old
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -78,6 +81,47 @@ async def test_the_brokers_time_is_given_and_read(house: House) -> None:
 
     assert answer.log_append_time_ms > NOW_MS
     assert [m.timestamp_ms for m in found] == [answer.log_append_time_ms]
+
+
+async def test_one_request_has_no_more_converted_than_its_share(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """REC-30, REC-31: the sets behind are refused, and a reader is given them by his next requests."""
+    monkeypatch.setattr("brokers.engine.handlers.produce_old.INFLATED_PER_REQUEST_MAX", 100_000)
+    monkeypatch.setattr("brokers.engine.handlers.fetch_old.INFLATED_BYTES_MAX", 100_000)
+    await house.topic(partitions=3)
+    many = messages(*[b""] * 1_000, codec=GZIP)
+    request = produce_request("orders", many)
+    request.topic_data[0].partition_data += [PartitionProduceData(index=index, records=many) for index in (1, 2)]
+
+    answer = await house.mine.call(ApiKey.PRODUCE, 2, request)
+
+    lines = answer.responses[0].partition_responses
+    assert [line.error_code for line in lines] == [0, *[ErrorCode.MESSAGE_TOO_LARGE] * 2]
+    for line in lines[1:]:
+        assert (await produce(house.mine, "orders", many, version=2, partition=line.index)).error_code == 0
+    asked = fetch_request("orders", max_wait_ms=0)
+    first = asked.topics[0].partitions[0]
+    asked.topics[0].partitions = [dataclasses.replace(first, partition=index) for index in (0, 1, 2)]
+    fetched = (await house.mine.call(ApiKey.FETCH, 2, asked)).responses[0].partitions
+    assert [(line.error_code, len(list(read_set(line.records)))) for line in fetched] == [(0, 1_000), (0, 0), (0, 0)]
+
+
+async def test_conversion_keeps_no_thread_that_others_wait_for(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who flushes and who cleans take theirs from the loop's pool."""
+    seen: list[str] = []
+    for module in (produce_old, fetch_old):
+        real = module._convert
+
+        def noted(*given: Any, real: Any = real) -> None:
+            seen.append(threading.current_thread().name)
+            real(*given)
+
+        monkeypatch.setattr(module, "_convert", noted)
+    await house.topic()
+
+    await produce(house.mine, "orders", messages(b"a"), version=2)
+    await old_fetch(house)
+
+    assert [name.split("_")[0] for name in seen] == ["convert", "convert"]
 
 
 async def test_acks_zero_is_not_answered_and_the_next_request_is(house: House) -> None:
@@ -246,6 +290,38 @@ async def test_an_old_fetch_waits_for_the_next_append(house: House) -> None:
     await house.topic()
     other = await house.broker.client(house.my_port)
     await other.send(ApiKey.FETCH, 1, fetch_request("orders", max_wait_ms=60_000))
+
+    await produce(house.mine, "orders", batch(b"a"))
+    answer = await other.receive(ApiKey.FETCH, 1)
+
+    assert [m.value for m in read_set(answer.responses[0].partitions[0].records)] == [b"a"]
+
+
+def end_transaction(house: House) -> None:
+    partition = house.broker.broker.engine.table.get(f"{MINE}.orders", 0)
+    assert partition.append_marker(7, 0, 0, True, NOW_MS).error_code == 0
+
+
+async def test_an_old_reader_gets_past_the_ends_of_transactions(house: House) -> None:
+    """REC-31: of what follows, only a piece fits into what is read with the marker; nothing of that is a message."""
+    await house.topic()
+    for _ in range(3):
+        end_transaction(house)
+    await produce(house.mine, "orders", batch(b"a" * 5_000))
+
+    line, found = await old_fetch(house, version=3, partition_max_bytes=100)
+
+    assert (line.error_code, [message.offset for message in found]) == (0, [3])
+
+
+async def test_an_old_fetch_waits_behind_the_end_of_a_transaction(house: House) -> None:
+    """WIRE-27: were the marker an answer, its reader would ask again at once, as long as nothing follows."""
+    await house.topic()
+    end_transaction(house)
+    partition = house.broker.broker.engine.table.get(f"{MINE}.orders", 0)
+    other = await house.broker.client(house.my_port)
+    await other.send(ApiKey.FETCH, 1, fetch_request("orders", max_wait_ms=60_000))
+    await house.broker.until(lambda: bool(partition.waits))
 
     await produce(house.mine, "orders", batch(b"a"))
     answer = await other.receive(ApiKey.FETCH, 1)

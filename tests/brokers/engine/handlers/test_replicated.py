@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from brokers.contract.process import CLUSTER_USER
+from brokers.engine.partitions.waiting import DeletionWait
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.list_offsets import (
@@ -24,6 +25,7 @@ from brokers.engine.protocol.messages.topics import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
+from brokers.engine.storage.files import StorageFailed
 from tests.brokers.engine.handlers.trio import IDS, VERSION, Trio, ask, follower_fetch, running_trio
 from tests.support.records import batch, fetch, produce, values
 
@@ -229,6 +231,23 @@ async def test_a_deletion_that_a_follower_does_not_hear_of_runs_out_of_time(trio
 
     line = answer.topics[0].partitions[0]
     assert (line.error_code, line.low_watermark) == (ErrorCode.REQUEST_TIMED_OUT, -1)
+
+
+async def test_a_disk_that_fails_while_followers_are_waited_for_is_told_of(trio: Trio) -> None:
+    """LOG-46: what the other replicas hold is not known to who leads no more (seed 20147 of the simulator)."""
+    await trio.topic()
+    client = trio.clients[trio.leader()]
+    await produce(client, "orders", batch(b"a", b"b"), acks=-1)
+    for id in trio.followers():
+        trio.stop_following(id)
+    leader = trio.replica("orders", trio.leader())
+
+    asked = asyncio.create_task(client.call(ApiKey.DELETE_RECORDS, 2, deletion(1, 60_000)))
+    await trio.until(lambda: any(isinstance(wait, DeletionWait) for wait in leader.waits))
+    leader.storage_failed(StorageFailed(leader.log.root, OSError(5, "Input/output error")))
+    line = (await asked).topics[0].partitions[0]
+
+    assert (line.error_code, line.low_watermark) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
 
 
 def deletion(offset: int, timeout_ms: int) -> DeleteRecordsRequest:

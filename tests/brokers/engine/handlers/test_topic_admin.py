@@ -223,3 +223,15 @@ async def test_topics_made_at_the_same_time_find_no_more_room_than_there_is(hous
     await asyncio.gather(*(client.call(ApiKey.CREATE_PARTITIONS, 3, request) for client, request in calls))
 
     assert partitions_seen(house) == 7
+
+
+async def test_a_topic_that_was_just_made_and_deleted_takes_no_room(house: House) -> None:
+    await house.broker.update_instance(MINE, partitions_max=3)
+    request = DeleteTopicsRequest(topics=[], topic_names=["made0"], timeout_ms=5_000)
+    assert [line.error_code for line in await create(house.mine, wanted_topic("made0", 3))] == [0]
+    assert (await house.mine.call(ApiKey.DELETE_TOPICS, 5, request)).responses[0].error_code == 0
+    await house.broker.until(lambda: partitions_seen(house) == 0)
+
+    answer = await create(house.mine, wanted_topic("made1", 3))
+
+    assert [line.error_code for line in answer] == [0]

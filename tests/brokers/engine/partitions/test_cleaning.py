@@ -22,6 +22,7 @@ from brokers.engine.storage.compaction.run import Run
 from brokers.engine.storage.compaction.settings import CleanerSettings
 from tests.brokers.engine.partitions.test_table import NOW_MS, opened
 from tests.brokers.engine.storage.logs import read_all
+from tests.support.descriptors import none_left
 
 COMPACT = {"cleanup.policy": "compact", "segment.bytes": "16384"}
 
@@ -59,6 +60,13 @@ def _prepare(cleaner: Cleaner, work: Work) -> list[Event]:
     events: list[Event] = []
     Run(work.job, events.append, Pacer(0.0, lambda: 0.0, lambda _: None)).run()
     return events
+
+
+def _planned(table: PartitionTable) -> tuple[Cleaner, Work]:
+    cleaner = Cleaner(table, CleanerSettings())
+    work = cleaner.plan(NOW_MS)
+    assert work is not None
+    return cleaner, work
 
 
 def test_only_compacted_topics_are_cleaned_and_the_dirtiest_first(tmp_path: Path) -> None:
@@ -101,9 +109,7 @@ def test_a_checkpoint_outlives_a_restart_but_not_its_topic(tmp_path: Path) -> No
     """CMP-11, CMP-27."""
     table = opened(tmp_path)
     _produce(_lead(table, "t"), 60)
-    cleaner = Cleaner(table, CleanerSettings())
-    work = cleaner.plan(NOW_MS)
-    assert work is not None
+    cleaner, work = _planned(table)
     end_offset = _do(cleaner, work).end_offset
     assert (tmp_path / CHECKPOINT).read_text() == f"0\n1\nt 0 {end_offset}\n"
     table.close()
@@ -125,13 +131,59 @@ def test_a_checkpoint_outlives_a_restart_but_not_its_topic(tmp_path: Path) -> No
     table.close()
 
 
+def _cut(table: PartitionTable, partition: Partition, offset: int) -> None:
+    """Somebody else was elected who did not have what lies from there on; then this broker leads again."""
+    config = dict(COMPACT)
+    table.become_follower("t", 0, b"1" * 16, 1, config, leader=2, replicas=(1, 2), isr=(2,), now_ms=NOW_MS)
+    table.truncate(partition, offset, NOW_MS)
+    table.become_leader("t", 0, b"1" * 16, 2, config, now_ms=NOW_MS)
+
+
+@pytest.mark.parametrize("when", ["between two runs", "under a run"])
+def test_what_is_written_where_a_log_was_cut_is_cleaned_like_all_that_came_later(tmp_path: Path, when: str) -> None:
+    """CMP-27: or keys that were written twice there would stay twice."""
+    table = opened(tmp_path)
+    partition = _lead(table, "t")
+    _produce(partition, 60)
+    cleaner, work = _planned(table)
+    if when == "under a run":
+        *groups, last = _prepare(cleaner, work)
+        assert all(isinstance(group, Cleaned) and cleaner.swap_in(work, group, NOW_MS) for group in groups)
+        _cut(table, partition, 20)
+        assert isinstance(last, Finished)
+        cleaner.finished(work, last)
+        assert cleaner.checkpoint(tmp_path).offsets["t", 0] <= 20
+    else:
+        assert _do(cleaner, work).end_offset > 20
+        _cut(table, partition, 20)
+        assert cleaner.lowered == {tmp_path}
+    _produce(partition, 60, keys=1_000)
+    work = cleaner.plan(NOW_MS)
+    assert work is not None
+    assert work.job.first_dirty <= 20
+    cleaner.given_up(work)
+    table.close()
+
+
+def test_a_checkpoint_past_what_a_start_found_is_not_believed_once_the_log_has_grown(tmp_path: Path) -> None:
+    """CMP-11."""
+    table = opened(tmp_path)
+    _produce(_lead(table, "t"), 20)
+    table.close()
+    (tmp_path / CHECKPOINT).write_text("0\n1\nt 0 30\n")
+    table = opened(tmp_path)
+    cleaner = Cleaner(table, CleanerSettings())
+    _produce(_lead(table, "t"), 40)
+    work = cleaner.plan(NOW_MS)
+    assert (cleaner.disbelieved, work is not None and work.job.first_dirty) == ([("t", 0)], 0)
+    table.close()
+
+
 def test_an_error_keeps_a_log_out_until_the_next_start(tmp_path: Path) -> None:
     """CMP-15."""
     table = opened(tmp_path)
     _produce(_lead(table, "t"), 60)
-    cleaner = Cleaner(table, CleanerSettings())
-    work = cleaner.plan(NOW_MS)
-    assert work is not None
+    cleaner, work = _planned(table)
     (Path(work.job.directory) / "00000000000000000000.log.cleaned").touch()
     assert cleaner.failed(work, Failed("a batch is damaged", Fault.LOG), NOW_MS) is None
     assert not list(Path(work.job.directory).glob("*.cleaned"))
@@ -153,9 +205,7 @@ def test_a_follower_that_cuts_its_log_back_under_a_run_is_cleaned_later(tmp_path
     partition.log.roll(NOW_MS)
     assert partition.append_marker(7, 0, 0, True, NOW_MS).error_code == 0
     _produce(partition, 10)
-    cleaner = Cleaner(table, CleanerSettings())
-    work = cleaner.plan(NOW_MS)
-    assert work is not None
+    cleaner, work = _planned(table)
     table.truncate(partition, 24, NOW_MS)
     with pytest.raises(CleaningFailed) as failure:
         _prepare(cleaner, work)
@@ -200,9 +250,7 @@ def test_a_broker_that_dies_between_swap_and_checkpoint_loses_nothing(tmp_path: 
     flush.run()
     flush.finish()
     _produce(partition, 56, keys=4)
-    cleaner = Cleaner(table, CleanerSettings())
-    work = cleaner.plan(NOW_MS)
-    assert work is not None
+    cleaner, work = _planned(table)
     for group in _prepare(cleaner, work)[:-1]:
         assert isinstance(group, Cleaned)
         assert cleaner.swap_in(work, group, NOW_MS)
@@ -224,9 +272,7 @@ def test_a_broker_that_dies_between_swap_and_checkpoint_loses_nothing(tmp_path: 
 def test_a_log_that_was_made_anew_does_not_wait_for_the_old_one(tmp_path: Path) -> None:
     table = opened(tmp_path)
     _produce(_lead(table, "t"), 60)
-    cleaner = Cleaner(table, CleanerSettings())
-    work = cleaner.plan(NOW_MS)
-    assert work is not None
+    cleaner, work = _planned(table)
     cleaner.failed(work, Failed("no room", Fault.PASSING), NOW_MS)
     _produce(_lead(table, "t", b"2" * 16), 60)
     assert cleaner.plan(NOW_MS) is not None
@@ -239,9 +285,7 @@ def test_an_error_of_the_swap_gives_the_directory_up(tmp_path: Path, monkeypatch
     table = opened(tmp_path)
     partition = _lead(table, "t")
     _produce(partition, 60)
-    cleaner = Cleaner(table, CleanerSettings())
-    work = cleaner.plan(NOW_MS)
-    assert work is not None
+    cleaner, work = _planned(table)
     work.make_durable()
     cleaner.durable(work)
     events: list[Event] = []
@@ -264,13 +308,25 @@ def test_an_error_of_the_swap_gives_the_directory_up(tmp_path: Path, monkeypatch
     again.close()
 
 
+def test_a_log_that_no_descriptor_was_left_for_is_cleaned_later(tmp_path: Path) -> None:
+    table = opened(tmp_path)
+    _produce(_lead(table, "t"), 60)
+    cleaner = Cleaner(table, CleanerSettings())
+    for _ in range(2):
+        table.files.close_idle()
+    with none_left():
+        assert cleaner.plan(NOW_MS) is None
+    assert not table.offline_directories
+    assert table.cleaned.waiting == 1
+    assert cleaner.plan(NOW_MS + 600_000) is not None
+    table.close()
+
+
 def test_nothing_is_swapped_into_a_log_that_was_deleted(tmp_path: Path) -> None:
     """CMP-30."""
     table = opened(tmp_path)
     _produce(_lead(table, "t"), 60)
-    cleaner = Cleaner(table, CleanerSettings())
-    work = cleaner.plan(NOW_MS)
-    assert work is not None
+    cleaner, work = _planned(table)
     events: list[Event] = []
     Run(work.job, events.append, Pacer(0.0, lambda: 0.0, lambda _: None)).run()
     cleaner.durable(work)
@@ -286,9 +342,7 @@ def test_a_run_ends_with_the_policy_that_asked_for_it(tmp_path: Path) -> None:
     table = opened(tmp_path)
     partition = _lead(table, "t")
     _produce(partition, 60)
-    cleaner = Cleaner(table, CleanerSettings())
-    work = cleaner.plan(NOW_MS)
-    assert work is not None
+    cleaner, work = _planned(table)
     group = _prepare(cleaner, work)[0]
     assert isinstance(group, Cleaned)
     table.update_config("t", {**COMPACT, "cleanup.policy": "delete"})
@@ -312,9 +366,7 @@ def test_a_segment_of_nothing_but_a_producers_last_sequence_is_no_damage(tmp_pat
         data = memoryview(build_batch([record], producer_id=7, producer_epoch=0, base_sequence=sequence))
         assert partition.append(data, NOW_MS, acks=1, produce_version=9).error_code == 0
     _produce(partition, 60, keys=1)
-    cleaner = Cleaner(table, CleanerSettings())
-    work = cleaner.plan(NOW_MS)
-    assert work is not None
+    cleaner, work = _planned(table)
     _do(cleaner, work)
     assert [held.size_bytes for held in partition.log.segments].count(HEADER_BYTES) == 1
     table.maintain(NOW_MS + 60_000)
@@ -329,9 +381,7 @@ def test_replaced_files_are_unlinked_after_the_delay(tmp_path: Path) -> None:
     table = opened(tmp_path)
     partition = _lead(table, "t")
     _produce(partition, 60)
-    cleaner = Cleaner(table, CleanerSettings())
-    work = cleaner.plan(NOW_MS)
-    assert work is not None
+    cleaner, work = _planned(table)
     _do(cleaner, work)
     assert list(Path(work.job.directory).glob("*.log.deleted"))
     table.maintain(NOW_MS + 60_000)

@@ -199,9 +199,36 @@ def test_to_truncate_what_is_committed_is_written_down_as_an_error(table: Partit
 
     assert [line["event"] for line in written if line["log_level"] == "error"] == ["committed_records_truncated"]
     assert partition.high_watermark == partition.log_end_offset == 1
+    table.update_config("t", {"unclean.leader.election.enable": "true"})
     with structlog.testing.capture_logs() as written:
-        table.truncate(partition, 0, NOW_MS, unclean=True)
-    assert written == []
+        table.truncate(partition, 0, NOW_MS)
+    lost = [(line["event"], line["log_level"]) for line in written]
+    assert lost == [("committed_records_truncated", "warning")], "its owner allows that"
+
+
+def test_what_lies_behind_damage_does_not_stay_behind_the_end_of_a_truncated_log(
+    table: PartitionTable, tmp_path: Path
+) -> None:
+    """Else it would follow, under its old offsets, whatever is fetched next."""
+    partition = follow(table)
+    batches = [stored(number, epoch=1) for number in range(6)]
+    take(partition, *batches)
+    file = Path(partition.log.segments[0].file.path)
+    content = bytearray(file.read_bytes())
+    content[2 * len(batches[0]) + 16] = 7  # the magic of the third
+    file.write_bytes(content)
+    partition.log.rest()
+
+    with structlog.testing.capture_logs() as written:
+        table.truncate(partition, 4, NOW_MS)
+
+    assert [(line["event"], line["position"]) for line in written] == [("log_damage_met", 2 * len(batches[0]))]
+    assert partition.log_end_offset == 2
+    fetched = [stored(number, epoch=2) for number in range(2, 5)]
+    take(partition, *fetched)
+    expected = b"".join(batches[:2] + fetched)
+    assert bytes_of(partition) == expected
+    assert bytes_of(_recovered(tmp_path)) == expected
 
 
 def test_an_epoch_without_records_goes_when_the_log_is_truncated_to_its_end(table: PartitionTable) -> None:

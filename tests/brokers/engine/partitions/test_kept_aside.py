@@ -52,6 +52,59 @@ def test_a_log_found_with_another_topic_id_is_set_aside_and_never_removed(tmp_pa
     assert (aside / f"{0:020d}.log").read_bytes() == content
 
 
+FOREIGN_FILES = ("dump.sql", "00000000000000000000.log.gz", "nested/00000000000000000000.log")
+
+
+@pytest.mark.parametrize("name", FOREIGN_FILES)
+def test_a_directory_of_somebody_else_is_no_partition_whatever_its_name(tmp_path: Path, name: str) -> None:
+    """It would pass for a log of a topic that is gone, and be deleted."""
+    file = tmp_path / "backup-2024" / name
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"precious")
+    table = PartitionTable(StorageSettings(roots=(tmp_path,), broker_id=1, cluster_id="c"))
+    report = table.recover(NOW_MS)
+    assert (report.partitions, len(table)) == (0, 0)
+    assert report.foreign == [str(tmp_path / "backup-2024")]
+    table.close()
+    assert [path for path in (tmp_path / "backup-2024").rglob("*") if path.is_file()] == [file]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "", "partition.metadata", "partition.metadata.tmp", "leader-epoch-checkpoint", f"{0:020d}.log",
+        f"{7:020d}.index", f"{7:020d}.snapshot", f"{0:020d}.log.swap", f"{0:020d}.log.deleted",
+    ],
+)  # fmt: skip
+def test_what_a_crash_leaves_of_a_partition_is_still_one(tmp_path: Path, name: str) -> None:
+    """A directory is made before any of its files, and its log appears with the first record."""
+    directory = tmp_path / "t-0"
+    directory.mkdir()
+    if name:
+        (directory / name).touch()
+    table = PartitionTable(StorageSettings(roots=(tmp_path,), broker_id=1, cluster_id="c"))
+    report = table.recover(NOW_MS)
+    assert (report.partitions, report.foreign) == (1, [])
+    table.become_leader("t", 0, TOPIC_ID, 1, {}, now_ms=NOW_MS)
+    produce(table, "t", 0)
+    table.close()
+
+
+def test_a_partition_that_is_named_as_somebody_elses_directory_moves_that_aside(tmp_path: Path) -> None:
+    """Nothing of it is lost, not even with the topic, and the disk is not given up for it."""
+    (tmp_path / "t-0").mkdir()
+    (tmp_path / "t-0" / "dump.sql").write_bytes(b"precious")
+    table = opened(tmp_path)
+    table.become_leader("t", 0, TOPIC_ID, 1, {}, now_ms=NOW_MS)
+    produce(table, "t", 0)
+    assert not table.offline_directories
+    table.delete("t", 0, now_ms=NOW_MS)
+    table.maintain(NOW_MS + 10**9)
+    table.close()
+    (aside,) = tmp_path.glob("t-0.*-stray")
+    assert (aside / "dump.sql").read_bytes() == b"precious"
+
+
 @pytest.mark.parametrize("order", [("a", "b"), ("b", "a")])
 def test_of_two_directories_of_one_partition_the_further_one_counts(tmp_path: Path, order: tuple[str, str]) -> None:
     """One was copied to another disk by hand, or its disk came back after its place had been taken. Kafka does not
@@ -122,14 +175,19 @@ def test_a_log_that_a_power_cut_left_without_its_id_is_nobodys(tmp_path: Path) -
         table.close()
 
 
-def test_a_log_that_nobody_knows_begins_anew_where_it_began(tmp_path: Path) -> None:
-    """LOG-46: if it was the same topic's, what was deleted from it stays deleted."""
-    table = opened(tmp_path)
+def crashed_with_a_start_of_two(root: Path) -> None:
+    """Three records of which the first two were deleted, and that is on disk."""
+    table = opened(root)
     partition = table.become_leader("t", 0, TOPIC_ID, 0, {}, now_ms=NOW_MS)
     produce(table, "t", 0, times=3)
     assert delete_before(partition, 2).low_watermark == 2
     keep_starts(table)
     crash(table)
+
+
+def test_a_log_that_nobody_knows_begins_anew_where_it_began(tmp_path: Path) -> None:
+    """LOG-46: if it was the same topic's, what was deleted from it stays deleted."""
+    crashed_with_a_start_of_two(tmp_path)
     (tmp_path / "t-0" / "partition.metadata").unlink()
 
     younger = tmp_path.with_name("younger")
@@ -150,12 +208,7 @@ def test_a_log_that_nobody_knows_begins_anew_where_it_began(tmp_path: Path) -> N
 
 def test_where_a_log_begins_of_which_a_power_cut_left_nothing_else_is_not_the_next_topics_start(tmp_path: Path) -> None:
     """LOG-46: it would follow from there, come into sync, and lead without what lies below."""
-    table = opened(tmp_path)
-    partition = table.become_leader("t", 0, TOPIC_ID, 0, {}, now_ms=NOW_MS)
-    produce(table, "t", 0, times=3)
-    assert delete_before(partition, 2).low_watermark == 2
-    keep_starts(table)
-    crash(table)
+    crashed_with_a_start_of_two(tmp_path)
     for path in (tmp_path / "t-0").iterdir():
         path.unlink()
 

@@ -116,7 +116,7 @@ class Model:
         if (kept[-1].next_offset if kept else 0) < self.start:
             return
         self.partition.become_follower(self.epoch, (1, 2), (1, 2), 2)
-        self.table.truncate(self.partition, target, NOW_MS, unclean=True)
+        self.table.truncate(self.partition, target, NOW_MS)
         self.written = kept
         self._lead()
 

@@ -120,3 +120,14 @@ def test_a_zstd_frame_without_a_declared_size_is_bounded_too() -> None:
     for cut in range(0, len(packed), 7):
         with pytest.raises(Undecodable):
             inflate(ZSTD, packed[:cut])
+
+
+@pytest.mark.parametrize("level", [19, 20, 21, 22])
+def test_every_level_of_zstd_may_be_streamed(level: int) -> None:
+    """REC-3: the window is as large as the level says, whatever is sent; `compression.zstd.level` goes up to 22."""
+    import zstandard
+
+    parameters = zstandard.ZstdCompressionParameters(window_log={19: 23, 20: 25, 21: 26, 22: 27}[level])
+    packer = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
+    packed = packer.compress(b"some records" * 1_000) + packer.flush()
+    assert inflate(ZSTD, packed) == b"some records" * 1_000

@@ -10,7 +10,7 @@ from brokers.engine.records import batch as layout
 from brokers.engine.records import verdicts
 from brokers.engine.records.builder import Record, build_batch, read_records
 from brokers.engine.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD, Oversized, Undecodable, deflate
-from brokers.engine.records.conversion import UnsupportedCodec, from_batches, inspect, to_batch
+from brokers.engine.records.conversion import UnsupportedCodec, Work, from_batches, inspect, to_batch
 from brokers.engine.records.message_set import encode_message, read_set
 from brokers.engine.records.old_codecs import deflate_old
 from brokers.engine.records.rejections import BatchRejected
@@ -230,3 +230,40 @@ def test_every_size_of_set_up_to_a_thousand_passes_the_check_of_a_batch() -> Non
         for codec in OLD_CODECS:
             data = batch_of(old_set(1, codec, [Record(at, b"k" * (at % 200), b"v") for at in range(count)]))
             assert check_batch(memoryview(data), len(data), BatchRules(), TIME_MS)[1] == count - 1
+
+
+def test_what_one_request_has_converted_is_bounded_whatever_its_sets_unfold_to() -> None:
+    """REC-30: seven kilobytes hold a quarter of a million messages, a request ten thousand such sets."""
+    small = old_set(1, GZIP, [Record(0, None, b"")] * 1_000)
+    work = Work(100_000)
+    assert len(to_batch(small, inspect(small, LARGE), work, log_append_time=False)) > 0
+    for data in (small, old_set(1, LZ4, [Record(0, None, b"")])):
+        with pytest.raises(BatchRejected) as refused:
+            to_batch(data, inspect(data, LARGE), work, log_append_time=False)
+        assert refused.value.code == verdicts.MESSAGE_TOO_LARGE
+    assert len(to_batch(one(), inspect(one(), LARGE), work, log_append_time=False)) > 0
+
+
+def test_an_answer_ends_where_its_batches_unfold_to_too_much() -> None:
+    """REC-31."""
+    batches = [
+        bytes(build_batch([Record(0, None, b"")] * 1_000, codec=GZIP, base_offset=1_000 * at)) for at in range(3)
+    ]
+    headers = [("", None)] * 1_000
+    batches[1] = bytes(build_batch([Record(0, None, b"", headers)], codec=GZIP, base_offset=1_000))
+    data = b"".join(batches)
+    assert from_batches(data, 1, 0, Work(10_000)) == from_batches(batches[0], 1, 0)
+    work = Work(200_000)
+    assert from_batches(data, 1, 0, work) == from_batches(data[: len(batches[0]) + len(batches[1])], 1, 0)
+    assert work.is_over
+
+
+def test_what_comes_before_a_batch_that_cannot_be_converted_is_given() -> None:
+    """REC-31: fields that are not looked at when a batch is taken must not hide the good one before it."""
+    good = bytes(build_batch([Record(0, None, b"a")]))
+    rotten = build_batch([Record(0, None, b"b")], base_offset=1)
+    rotten[-1] = 1  # a header that is not there
+    layout.seal(rotten)
+    assert from_batches(good + bytes(rotten), 1, 0) == from_batches(good, 1, 0)
+    with pytest.raises(Malformed):
+        from_batches(bytes(rotten) + good, 1, 1)

@@ -28,7 +28,7 @@ from brokers.engine.records.compression import (
 from brokers.engine.records.conversion import from_batches, inspect, to_batch
 from brokers.engine.records.message_set import encode_message, read_set
 from brokers.engine.records.rejections import BatchRejected
-from brokers.engine.records.validation import RECORDS_PER_BATCH_MAX, BatchRules, check_batch, check_shape
+from brokers.engine.records.validation import INFLATED, RECORDS_PER_BATCH_MAX, BatchRules, check_batch, check_shape
 from brokers.engine.records.walk import HEADERS_PER_BATCH_MAX
 from brokers.engine.wire.varints import encode_signed
 from brokers.native import finder
@@ -153,10 +153,10 @@ def calls_of(data: bytes | bytearray, rules: BatchRules) -> tuple[int, int]:
     return code, count
 
 
-HEADERS_MAX_RECORD = record(headers=encode_signed(65_000) + EMPTY_HEADER * 65_000)
+HEADERS_MAX = encode_signed(65_000) + EMPTY_HEADER * 65_000
 BOMBS = {
     "headers": (record(headers=encode_signed(16_000_000) + EMPTY_HEADER * 16_000_000), 1),
-    "records full of headers": (HEADERS_MAX_RECORD * 250, 250),
+    "records full of headers": (b"".join(record(offset_delta=at, headers=HEADERS_MAX) for at in range(250)), 250),
     "records": (record() * 3_000_000, 3_000_000),
 }
 
@@ -205,6 +205,19 @@ def test_pieces_that_inflate_to_nothing_are_limited() -> None:
     fine = XERIAL_HEADER + block(record()) + block(b"") * (SNAPPY_BLOCKS_MAX - 1)
     assert code_of(batch(fine, attributes=SNAPPY)) == verdicts.NONE
     assert code_of(batch(fine + block(b""), attributes=SNAPPY)) == verdicts.MESSAGE_TOO_LARGE
+
+
+def test_a_block_of_snappy_counts_for_a_kilobyte_that_inflates() -> None:
+    """REC-4, REC-62: a batch of 160 KB takes 80 ms, and a request holds six hundred of them."""
+    before = INFLATED.bytes
+    nothing = bytes(cramjam.snappy.compress_raw(b""))
+    whole = bytes(cramjam.snappy.compress_raw(record()))
+    blocks = [whole, *[nothing] * 999]
+    payload = XERIAL_HEADER + b"".join(struct.pack(">i", len(block)) + block for block in blocks)
+    assert code_of(batch(payload, attributes=SNAPPY)) == verdicts.NONE
+    assert INFLATED.bytes - before == 1_000 * 1_024
+    assert code_of(batch(whole, attributes=SNAPPY)) == verdicts.NONE
+    assert INFLATED.bytes - before == 1_001 * 1_024
 
 
 def test_a_wrapper_of_very_many_messages_is_too_large() -> None:

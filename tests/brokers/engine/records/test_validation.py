@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from brokers.engine.records import batch as layout
 from brokers.engine.records import verdicts
-from brokers.engine.records.builder import Record, build_batch, read_records
+from brokers.engine.records.builder import Record, build_batch, encode_record, read_records, recompress
 from brokers.engine.records.compression import GZIP, ZSTD
 from brokers.engine.records.control import COMMIT, end_marker
 from brokers.engine.records.rejections import RECORD_ERRORS_MAX, BatchRejected, without_keys
@@ -41,6 +41,40 @@ def patched(data: bytearray, at: int, value: bytes) -> bytearray:
 
 
 CLAIMING = patched(three(), 21, b"\x00\x08")
+
+
+@pytest.mark.parametrize("compacted", [True, False])
+@pytest.mark.parametrize("kept", [0, 1, 2])
+@pytest.mark.parametrize("count", [2, 4, 300])
+@pytest.mark.parametrize(
+    ("codec", "to"), [(0, None), (GZIP, None), (GZIP, GZIP), (ZSTD, 0), (GZIP, ZSTD), (0, GZIP), (0, 0)]
+)
+def test_compressed_records_are_numbered_as_they_lie(
+    codec: int, to: int | None, count: int, kept: int, compacted: bool
+) -> None:
+    """Kafka numbers them anew where it packs the batch anew, and fails where the codec stays (UNKNOWN_SERVER_ERROR).
+    What is not compressed it stores as it is.
+    """
+    records = [Record(NOW_MS + at, b"k%d" % at, b"v" * at, (("h", None),)) for at in range(count)]
+    deltas = [at if at < kept else at * 5_000 - 7 for at in range(count)]
+    block = b"".join(encode_record(one, at, 0) for one, at in zip(records, deltas, strict=True))
+    plain = build_batch(records)[: layout.HEADER_BYTES] + block
+    length = len(plain) - layout.LOG_OVERHEAD_BYTES
+    data = patched(plain, 8, length.to_bytes(4, "big"))
+    if codec:
+        data = recompress(data, codec, 1 << 20)
+    rules = BatchRules(compacted=compacted, codec=to)
+    if codec and codec == (codec if to is None else to) and deltas != list(range(count)):
+        assert refusal(data, rules) == (verdicts.INVALID_RECORD, False)
+        return
+    passed = bytes(check(data, rules))
+    header = layout.read_header(passed)
+    is_rebuilt = bool(codec or to)  # of one codec it is taken as it is
+    wanted = list(range(count)) if is_rebuilt else deltas
+    assert [offset for offset, _ in read_records(passed)] == wanted
+    assert [(one.key, one.value, one.headers) for _, one in read_records(passed)] == [one[1:] for one in records]
+    assert (header.crc, header.codec) == (layout.checksum(passed), codec if to is None else to)
+    assert (header.record_count, header.last_offset_delta) == (count, count - 1)
 
 
 def test_a_sound_batch_passes_untouched() -> None:

@@ -90,4 +90,4 @@ def test_whatever_is_flipped_the_two_full_walks_agree(value_sizes: list[int], da
 def test_check_fields_tells_the_outermost_deltas_and_the_records_without_a_key() -> None:
     rows = [(5, b"a"), (-3, None), (4_000, b""), (7, None)]
     block = b"".join(encode_record(Record(0, key, b"v"), at, delta) for at, (delta, key) in enumerate(rows))
-    assert check_fields(block, 4) == (-3, 4_000, [1, 3])
+    assert check_fields(block, 4) == (-3, 4_000, [1, 3], True)

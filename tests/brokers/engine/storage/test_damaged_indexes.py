@@ -5,10 +5,15 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from brokers.engine.records import batch as layout
+from brokers.engine.records.batch import TRANSACTIONAL
+from brokers.engine.records.builder import Record, build_batch
+from brokers.engine.records.control import ABORT, end_marker
+from brokers.engine.storage import recovery
 from brokers.engine.storage.log import Log, LogConfig
 from brokers.engine.storage.lookups import first_at_or_after
 from tests.brokers.engine.storage.logs import NOW_MS, append, new_log, read_all, reopen, values
@@ -98,3 +103,36 @@ def test_a_base_offset_out_of_range_ends_the_log(stopped: Path) -> None:
         assert log.log_end_offset == int(file.stem)
         assert report.truncated_bytes >= len(content)
         log.close()
+
+
+@pytest.mark.parametrize("lost", [".index", ".timeindex", ".txnindex"])
+def test_a_start_that_is_killed_while_it_mends_an_index_leaves_aborted_transactions_aborted(
+    tmp_path: Path, lost: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a segment before the recovery point the next start believes the indexes, if none of them contradicts it."""
+    directory = tmp_path / "t-0"
+    directory.mkdir()
+    record = [Record(NOW_MS, b"k", b"aborted")]
+    begun = build_batch(record, attributes=TRANSACTIONAL, producer_id=7, producer_epoch=0, base_sequence=0)
+    ended = bytearray(end_marker(ABORT, timestamp_ms=NOW_MS, producer_id=7, producer_epoch=0, coordinator_epoch=0))
+    layout.assign(memoryview(ended), 1, 0)
+    (directory / f"{0:020d}.log").write_bytes(bytes(begun) + bytes(ended))
+    after = build_batch(values(1))
+    layout.assign(memoryview(after), 2, 0)
+    (directory / f"{2:020d}.log").write_bytes(after)
+    reopen(directory, clean=False)[0].close()
+    torn = directory / f"{0:020d}{lost}"
+    torn.write_bytes(bytes(5))
+
+    def killed(*_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(recovery, "_replay_producers", killed)
+        reopen(directory, clean=False, recovery_point=3)
+    log, _ = reopen(directory, clean=False, recovery_point=3)
+
+    aborted = log.segments[0].aborted
+    assert aborted is not None
+    assert [aborted.entry(at)[:3] for at in range(len(aborted))] == [(7, 0, 1)]
+    log.close()

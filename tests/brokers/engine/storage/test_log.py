@@ -54,7 +54,7 @@ def test_a_log_answers_like_a_list(shape: list[tuple[int, int, int, int]], max_b
             assert model[newest.offset].timestamp_ms == newest.timestamp_ms
             log.close()
             log, report = reopen(directory, SMALL, clean=True)
-            assert report == (0, 0, True, 0, ())
+            assert report == (0, 0, True, 0, 0, ())
 
 
 def test_a_read_starts_at_the_batch_that_holds_the_offset(tmp_path: Path) -> None:

@@ -152,6 +152,27 @@ def test_debris_of_a_crash_is_tidied(tmp_path: Path) -> None:
     assert again.log_end_offset == 3
 
 
+def test_what_is_no_file_of_a_log_is_told_and_left_alone(tmp_path: Path) -> None:
+    """A person's copy or note is not in the way of a start, nor of a swap that a crash interrupted."""
+    directory = tmp_path / "t-0"
+    log = new_log(directory, SMALL)
+    append(log, values(3))
+    log.close()
+    (directory / "00000000000000000000.log").rename(directory / "00000000000000000000.log.swap")
+    files, directories = ("copy.log", "notes.tmp", "old.log.deleted"), ("saved.tmp", "00000000000000000007.log")
+    for name in files:
+        (directory / name).write_bytes(b"x")
+    for name in directories:
+        (directory / name).mkdir()
+    again, report = reopen(directory, SMALL, clean=True)
+    assert again.log_end_offset == 3
+    assert sorted(damage.file for damage in report.damages) == sorted(
+        str(directory / one) for one in files + directories
+    )
+    assert all("left alone" in damage.what for damage in report.damages)
+    assert {one.name for one in directory.iterdir()} > {*files, *directories}
+
+
 def test_a_log_below_its_checkpointed_start_restarts_there(tmp_path: Path) -> None:
     """LOG-38."""
     log = new_log(tmp_path / "t-0", SMALL)

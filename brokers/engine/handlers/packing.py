@@ -1,0 +1,86 @@
+"""Batches that their topic wants behind another codec (`compression.type`), packed anew in a thread before anything of
+their request is appended: gzip takes 60 ms for a megabyte, and all other tenants would wait that long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from brokers.engine.handlers.aside import answer_aside
+from brokers.engine.handlers.client import Client
+from brokers.engine.handlers.verifying import Entitled, Topics
+from brokers.engine.records import batch as layout
+from brokers.engine.records.validation import BatchRules, CheckedAhead, Inflated
+
+if TYPE_CHECKING:
+    from brokers.engine.handlers.session import Session
+
+# What is not compressed and no larger is packed at once: the way through a thread and back would take as long.
+PACKED_AT_ONCE_BYTES_MAX: Final = 16 * 1024
+
+# By where their record sets begin in the frame.
+Packed = dict[int, CheckedAhead]
+_Sets = list[tuple[int, int, BatchRules]]
+
+
+def pack_aside(
+    session: Session,
+    client: Client,
+    version: int,
+    topics: Topics,
+    buffer: memoryview,
+    start: int,
+    end: int,
+    again: Callable[[memoryview, Entitled | None, Packed], object],
+    entitled: Entitled | None,
+) -> bool:
+    """Whether batches of this request are packed anew in a thread: then `again` is called with a copy of its frame,
+    `buffer[start:end]`, with `entitled`, and with what was packed.
+    """
+    sets: _Sets = []
+    for name, wanted in topics:
+        route = client.produce_routes.get(name) or client.produce_route(name)
+        if route.error:
+            continue
+        for index, records_start, records_end in wanted:
+            partition = route.partitions.get(index) or route.find(index, session.engine)
+            if isinstance(partition, int):
+                continue
+            rules = partition.config.batch_rules
+            if rules.codec is None or records_start < 0 or partition.offline or not partition.is_leader:
+                continue
+            if _takes_long(buffer[records_start:records_end], rules.codec):
+                sets.append((records_start - start, records_end - start, rules))
+    if sets:
+        frame = memoryview(bytearray(buffer[start:end]))
+        answer_aside(session, _pack(session, version, sets, frame, partial(again, frame, entitled)))
+    return bool(sets)
+
+
+def _takes_long(records: memoryview, wanted_codec: int) -> bool:
+    if len(records) < layout.HEADER_BYTES or records[layout.MAGIC_AT] != layout.MAGIC:
+        return False
+    codec = records[layout.ATTRIBUTES_AT] & layout.CODEC_MASK
+    return codec != wanted_codec and (codec != 0 or len(records) > PACKED_AT_ONCE_BYTES_MAX)
+
+
+async def _pack(
+    session: Session, version: int, sets: _Sets, frame: memoryview, again: Callable[[Packed], object]
+) -> None:
+    engine = session.engine
+    packed: Packed = {}
+    now_ms = engine.clock.now_ms()
+    try:
+        await engine.loop.run_in_executor(engine.converters, _check, sets, frame, version, now_ms, packed)
+    finally:
+        sets.clear()  # of a client that is gone, the thread packs no more
+    session.cancel = None
+    again(packed)
+
+
+def _check(sets: _Sets, frame: memoryview, version: int, now_ms: int, packed: Packed) -> None:
+    inflated = Inflated()
+    for start, end, rules in sets:
+        packed[start] = CheckedAhead(frame[start:end], version, rules, now_ms, inflated)

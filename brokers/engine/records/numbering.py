@@ -1,0 +1,148 @@
+"""The offset deltas of a batch's records: 0, 1, 2… in what is compressed, as Kafka has it.
+
+As in the hop, runs of records of equal size are looked at column by column, at C speed: the bytes of deltas that grow
+by one are known beforehand.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from brokers.engine.records.walk import RUN_WORTH_IT, Malformed, check_fields, read_integer, run_at
+from brokers.engine.wire.varints import MalformedVarint, encode_signed, read_signed_long
+
+# As many records as one look takes in.
+COLUMN_RECORDS_MAX: Final = 1_024
+# Looked at one by one after records that came in no run; longer if that happens again.
+PATIENCE_RECORDS: Final = 64
+PATIENCE_RECORDS_MAX: Final = 1_024
+TIMESTAMP_BYTES_MAX: Final = 10
+
+# Deltas below these are written in one, two and three bytes. No batch has more records than the last.
+_ONE_BYTE: Final = 1 << 6
+_TWO_BYTES: Final = 1 << 13
+_THREE_BYTES: Final = 1 << 18
+# One byte of every delta from 0 on: alone; the first of several; the second of two and of three; the third.
+_ALONE: Final = bytes(2 * delta for delta in range(_ONE_BYTE))
+_FIRST: Final = bytes(2 * delta & 0x7F | 0x80 for delta in range(64)) * (_THREE_BYTES // 64)
+_SECOND_OF_TWO: Final = b"".join(bytes((high,)) * 64 for high in range(128))
+_SECOND_OF_THREE: Final = b"".join(bytes((high | 0x80,)) * 64 for high in range(128)) * (_THREE_BYTES // _TWO_BYTES)
+_THIRD: Final = b"".join(bytes((high,)) * _TWO_BYTES for high in range(_THREE_BYTES // _TWO_BYTES))
+_HIGH_BIT_FLIPPED: Final = bytes(byte ^ 0x80 for byte in range(256))
+
+
+def is_numbered(data: bytes, count: int) -> bool:
+    """Whether the `count` records, which `hop` accepted, have the offset deltas 0 to `count` - 1. Raises Malformed."""
+    try:
+        return _is_numbered(data, count)
+    except (IndexError, MalformedVarint):
+        raise Malformed("a record is cut off") from None
+
+
+def _is_numbered(data: bytes, count: int) -> bool:
+    position = index = 0
+    size = len(data)
+    patience = PATIENCE_RECORDS
+    while index < count:
+        stride, run = run_at(data, position, size, min(count - index, COLUMN_RECORDS_MAX))
+        run = min(run, _same_width(index) - index)
+        if run >= RUN_WORTH_IT and _is_run_numbered(data, position, stride, run, index):
+            position += stride * run
+            index += run
+            patience = PATIENCE_RECORDS
+            continue
+        if index >= _ONE_BYTE:
+            last = min(index + patience, count, _same_width(index))
+            position = _behind(data, position, size, index, last)
+            if position < 0:
+                return False
+            index, patience = last, PATIENCE_RECORDS_MAX
+            continue
+        for _ in range(min(patience, count - index)):
+            byte = data[position]
+            if byte < 0x80:
+                start, length = position + 1, byte >> 1
+            else:
+                length, start = read_integer(data, position, size)
+            at = start + 1  # behind the attributes
+            last = at + TIMESTAMP_BYTES_MAX
+            while data[at] >= 0x80:
+                at += 1
+                if at >= last:
+                    raise Malformed("a timestamp does not end")
+            if read_integer(data, at + 1, size)[0] != index:
+                return False
+            position = start + length
+            index += 1
+        patience = PATIENCE_RECORDS_MAX
+    return True
+
+
+def _behind(data: bytes, position: int, size: int, index: int, last: int) -> int:
+    """The position behind the records numbered from `index` to `last` - 1, in two bytes or three; -1 if not."""
+    is_wide = index >= _TWO_BYTES
+    middle = _SECOND_OF_THREE if is_wide else _SECOND_OF_TWO
+    for low, high, top in zip(_FIRST[index:last], middle[index:last], _THIRD[index:last], strict=True):
+        byte = data[position]
+        if byte < 0x80:
+            at = position + 2
+            position += 1 + (byte >> 1)
+        elif data[position + 1] < 0x80:
+            at = position + 3
+            position += 2 + ((byte & 0x7F) >> 1) + (data[position + 1] << 6)
+        else:
+            length, start = read_integer(data, position, size)
+            at = start + 1
+            position = start + length
+        while data[at] >= 0x80:
+            at += 1
+            if at >= position:
+                raise Malformed("a timestamp does not end")
+        if data[at + 1] != low or data[at + 2] != high or (is_wide and data[at + 3] != top):
+            return -1
+    return position
+
+
+def _same_width(index: int) -> int:
+    """The first delta that is written in more bytes than `index`."""
+    if index < _ONE_BYTE:
+        return _ONE_BYTE
+    return _TWO_BYTES if index < _TWO_BYTES else _THREE_BYTES
+
+
+def _is_run_numbered(data: bytes, position: int, stride: int, run: int, index: int) -> bool:
+    """Whether `run` records of `stride` bytes have the deltas from `index` on; False also if that cannot be told."""
+    end = position + stride * run
+    at = position + (1 if data[position] < 0x80 else 2) + 1
+    for _ in range(TIMESTAMP_BYTES_MAX):
+        column = data[at:end:stride]
+        at += 1
+        if column.isascii():
+            break
+        if not column.translate(_HIGH_BIT_FLIPPED).isascii():
+            return False
+    last = index + run
+    if index < _ONE_BYTE:
+        return data[at:end:stride] == _ALONE[index:last]
+    if data[at:end:stride] != _FIRST[index:last]:
+        return False
+    if index < _TWO_BYTES:
+        return data[at + 1 : end : stride] == _SECOND_OF_TWO[index:last]
+    is_second = data[at + 1 : end : stride] == _SECOND_OF_THREE[index:last]
+    return is_second and data[at + 2 : end : stride] == _THIRD[index:last]
+
+
+def numbered(data: bytes, count: int) -> bytes:
+    """The records with the offset deltas 0 to `count` - 1. Raises Malformed if their fields do not add up."""
+    check_fields(data, count)
+    found = bytearray()
+    position = 0
+    for index in range(count):
+        length, position = read_integer(data, position, len(data))
+        end = position + length
+        _, delta_at = read_signed_long(data, position + 1, end)
+        _, rest_at = read_integer(data, delta_at, end)
+        body = data[position:delta_at] + encode_signed(index) + data[rest_at:end]
+        found += encode_signed(len(body)) + body
+        position = end
+    return bytes(found)

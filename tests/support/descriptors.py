@@ -1,0 +1,70 @@
+"""A process that has no descriptor left, or gets none at one of its attempts."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import resource
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+
+@contextlib.contextmanager
+def none_left() -> Iterator[None]:
+    """Nothing more can be opened than what is closed meanwhile."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    gc.collect()  # what earlier tests forgot to close is not closed in the middle of this one
+    was_collecting = gc.isenabled()
+    gc.disable()
+    lowest = os.open(os.devnull, os.O_RDONLY)
+    os.close(lowest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        if was_collecting:
+            gc.enable()
+
+
+# Whoever has opened nothing, to see whether there is room, has room for so many.
+ROOM = 20
+
+
+class Refused:
+    """While `at_work`, the attempt of number `first` to open anything, counted from 0, and `count` in all, are refused.
+
+    Attempts that follow a look whether there is room are not counted: there is.
+    """
+
+    def __init__(self, first: int, count: int, code: int) -> None:
+        self.first, self.count, self.code = first, count, code
+        self.attempts = 0
+        self._room = 0
+
+    @contextlib.contextmanager
+    def at_work(self) -> Iterator[None]:
+        opened = os.open
+
+        def attempt(path: Any, *arguments: Any, **more: Any) -> int:
+            looks = path == os.devnull
+            if self._room and not looks:
+                self._room -= 1
+                return opened(path, *arguments, **more)
+            if self._room == ROOM:
+                return opened(path, *arguments, **more)
+            number, self.attempts = self.attempts, self.attempts + 1
+            if self.first <= number < self.first + self.count:
+                raise OSError(self.code, os.strerror(self.code))
+            if looks:
+                self._room = ROOM
+            return opened(path, *arguments, **more)
+
+        with mock.patch.object(os, "open", attempt):
+            yield
+
+    @property
+    def was_needed(self) -> bool:
+        return self.attempts > self.first
