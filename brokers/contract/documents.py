@@ -7,6 +7,7 @@ together.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -286,16 +287,23 @@ def config_change_to_json(entity_path: str) -> bytes:
     return _dump({"version": 2, "entity_path": entity_path})
 
 
-def change_to_json(paths: list[str]) -> bytes:
+def change_to_json(paths: list[str], states: Mapping[str, Sequence[int]] | None = None) -> bytes:
     """`/ckafka/changes/change_<seq>`: which `topics/<internal>`, `instances/<id>` and `brokers/<id>` readers must read
-    again (ZK-32).
+    again (ZK-32). Of a topic that is among `states` no partition's state was written but these.
     """
-    return _dump({"version": 1, "paths": paths})
+    return _dump({"version": 1, "paths": paths} | ({"states": states} if states else {}))
 
 
 def change_from_json(raw: bytes) -> list[str]:
+    """The paths. In place of a topic's whose written states are known stand `topics/<internal>/` for its documents and
+    `topics/<internal>/<index>` for each state.
+    """
     body = json.loads(raw)
-    return list(body["paths"]) if "paths" in body else [body["path"]]
+    states = body.get("states", {})
+    found: list[str] = []
+    for path in body["paths"] if "paths" in body else [body["path"]]:
+        found += [f"{path}/", *(f"{path}/{index:d}" for index in states[path])] if path in states else [path]
+    return found
 
 
 def config_change_from_json(raw: bytes) -> str:

@@ -39,7 +39,10 @@ class BrokerProcessSettings:
     overrides: dict[str, str] = field(default_factory=dict)
 
     def write(self, file: Path) -> None:
-        file.write_text(json.dumps(asdict(self), indent=1))
+        """Replace the file in one step: on a full disk the one before stays whole."""
+        draft = file.with_suffix(".draft")
+        draft.write_text(json.dumps(asdict(self), indent=1))
+        draft.replace(file)
 
     @classmethod
     def read(cls, file: Path) -> BrokerProcessSettings:

@@ -7,7 +7,7 @@ from typing import Any
 
 from kafka.protocol.admin.client_quotas import AlterClientQuotasRequest, DescribeClientQuotasRequest
 
-from brokers.dataplane.door import ask_as_instance, require_ok
+from brokers.dataplane.door import ask_as_instance, change, require_ok
 from brokers.dataplane.scatter import ask_any
 from quotas.ports import ClientQuota, EntityPart
 
@@ -48,7 +48,8 @@ class QuotaDoor:
         request = AlterClientQuotasRequest(
             entries=[kind(entity=entity, ops=ops)], validate_only=validate_only, version=ALTER_VERSION
         )
-        (result,) = ask_as_instance(instance_id, request).entries
+        answer = ask_as_instance(instance_id, request) if validate_only else change(instance_id, request)[0]
+        (result,) = answer.entries
         require_ok(result.error_code, result.error_message)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from kafka.errors import for_code
@@ -28,7 +28,8 @@ ALTER_REASSIGNMENTS_VERSION = 0
 LIST_REASSIGNMENTS_VERSION = 0
 ELECT_LEADERS_VERSION = 2
 DESCRIBE_LOG_DIRS_VERSION = 4
-PREFERRED = 0
+PREFERRED, UNCLEAN = 0, 1
+NO_LEADER = -1
 UNKNOWN_TOPIC = 3
 NO_REASSIGNMENT = 85
 ELECTION_NOT_NEEDED = 84
@@ -51,6 +52,7 @@ class ClusterView:
     controller: int
     partitions: Mapping[PartitionKey, PartitionView]
     gone: frozenset[str] = frozenset()
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +102,7 @@ class ClusterDoor:
                 for one in topic.partitions
             },
             gone=frozenset(topic.name for topic in answer.topics if topic.error_code == UNKNOWN_TOPIC),
+            topic_ids={topic.name: str(topic.topic_id) for topic in answer.topics if not topic.error_code},
         )
 
     def reassign(self, targets: Mapping[PartitionKey, Sequence[int] | None]) -> dict[PartitionKey, str]:
@@ -152,12 +155,21 @@ class ClusterDoor:
 
     def elect_preferred(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, str]:
         """Make the first replica of each lead (REP-31). Returns what was refused."""
+        return self._elect(PREFERRED, keys)
+
+    def elect_unclean(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, str]:
+        """Make the first replica that lives lead each of these, which have no leader, and give up what it does not have
+        (REP-28); who was in sync and lives goes first. Returns what was refused.
+        """
+        return self._elect(UNCLEAN, keys)
+
+    def _elect(self, election_type: int, keys: Iterable[PartitionKey]) -> dict[PartitionKey, str]:
         kind = ElectLeadersRequest.TopicPartitions
         wanted = [kind(topic=name, partitions=indexes) for name, indexes in _by_topic(keys).items()]
         if not wanted:
             return {}
         request = ElectLeadersRequest(
-            election_type=PREFERRED, topic_partitions=wanted, timeout_ms=TIMEOUT_MS, version=ELECT_LEADERS_VERSION
+            election_type=election_type, topic_partitions=wanted, timeout_ms=TIMEOUT_MS, version=ELECT_LEADERS_VERSION
         )
         answer = ask_as_cluster(self._cluster, request)
         require_ok(answer.error_code)

@@ -18,7 +18,7 @@ from brokers.dataplane.scatter import Target, first_answer, scatter, targets
 from brokers.limits import COORDINATOR_PATIENCE_S, COORDINATOR_RETRY_S
 from brokers.models import Cluster
 from instances.naming import internal_scoped
-from tenants.errors import Unavailable
+from tenants.errors import OutcomeUnknown, Unavailable
 
 FIND_COORDINATOR_VERSION = 4
 GROUP, TRANSACTION = 0, 1
@@ -96,22 +96,39 @@ def ask_until_settled(
     *,
     passing: frozenset[int] = PASSING,
 ) -> Any:
-    """As `ask_coordinator`, entering as whoever `asked` says."""
+    """As `ask_coordinator`, entering as whoever `asked` says.
+
+    Raises `OutcomeUnknown` when patience ends and a coordinator that has not answered may have the request.
+    """
     ends_s = time.monotonic() + COORDINATOR_PATIENCE_S
     error_code = NOT_AVAILABLE
+    may_be_done = False
     while True:
-        target = asked.get(find(cluster, kind, [internal_id]).get(internal_id, -1))
+        target = asked.get(_coordinator(cluster, kind, internal_id, may_be_done))
         if target is not None:
-            answers = scatter([(target, make())], is_write=True).answers
-            if answers:
-                answer = answers[0][1]
+            found = scatter([(target, make())], is_write=True)
+            may_be_done = may_be_done or found.may_be_done
+            if found.answers:
+                answer = found.answers[0][1]
                 error_code = error_of(answer)
                 if error_code not in passing:
                     return answer
         if time.monotonic() >= ends_s:
             break
         time.sleep(COORDINATOR_RETRY_S)
+    if may_be_done:
+        raise OutcomeUnknown
     if error_code in TROUBLES:
         raise Unavailable(f"Not at the moment: {TROUBLES[error_code]}.", retry_after_s=1)
     require_ok(error_code)
     raise AssertionError("an answer that is no error would have been returned")
+
+
+def _coordinator(cluster: Cluster, kind: int, internal_id: str, may_be_done: bool) -> int:
+    """The broker's number, -1 where there is none. Raises `OutcomeUnknown` or `Unavailable` when no broker answers."""
+    try:
+        return find(cluster, kind, [internal_id]).get(internal_id, -1)
+    except Unavailable as error:
+        if may_be_done:
+            raise OutcomeUnknown from error
+        raise

@@ -20,6 +20,7 @@ from tenants.errors import (
     FieldError,
     Invalid,
     NotFound,
+    OutcomeUnknown,
     PermissionDenied,
     QuotaExceeded,
     Unavailable,
@@ -47,6 +48,8 @@ MEANINGS: dict[int, tuple[type[DomainError], str]] = {
     100: (NotFound, "not_found"),
 }
 PLACES = {17: "/name", 36: "/name", 37: "/partitions", 38: "/replication_factor", 40: "/config"}
+
+NO_ANSWER = "No broker of the instance answers at the moment. Nothing is lost."
 
 
 @cache
@@ -83,25 +86,46 @@ def ask(cluster: Cluster, username: str, request: Any, *, broker: int | None = N
     For what writes; `scatter.ask_any` reads. A link that has died while idle costs a second try. Requests here may be
     repeated: creating what exists and deleting what is gone are answers, not damage.
     """
+    answer, lost, _ = _in_turn(cluster, username, request, broker, options)
+    if answer is None:
+        raise Unavailable(NO_ANSWER, retry_after_s=1) from lost
+    return answer
+
+
+def change(instance_id: str, request: Any) -> tuple[Any, bool]:
+    """As `ask_as_instance`, for what a tenant asked to change: the answer, and whether a try before may have done it.
+
+    Raises `OutcomeUnknown` where nobody answers and somebody has the request, else `Unavailable`.
+    """
+    answer, lost, may_be_done = _in_turn(cluster_of(instance_id), instance_id, request, None, {})
+    if answer is not None:
+        return answer, may_be_done
+    raise (OutcomeUnknown() if may_be_done else Unavailable(NO_ANSWER, retry_after_s=1)) from lost
+
+
+def _in_turn(
+    cluster: Cluster, username: str, request: Any, broker: int | None, options: dict[str, Any]
+) -> tuple[Any, LinkDown | None, bool]:
+    """The answer or None, what was wrong with those who gave none, and whether one of them has the request."""
     key = (cluster.pk, username, broker)
     idle = links().take(key)
-    if idle is not None and silences.holds(idle.address):
+    if idle is not None and (silences.holds(idle.address) or not idle.is_alive):
         idle.close()
         idle = None
+    was_sent = False
     if idle is not None:
         try:
-            return _asked(key, idle, request, options)
-        except LinkDown:
-            pass
+            return _asked(key, idle, request, options), None, False
+        except LinkDown as error:
+            was_sent = error.was_sent
     reasons: list[str] = []
     for address in _addresses(cluster, broker):
         try:
-            return _asked(key, Link(address, username, cluster.read_control_secret()), request, options)
+            return _asked(key, Link(address, username, cluster.read_control_secret()), request, options), None, was_sent
         except LinkDown as error:
             reasons.append(str(error))
-    raise Unavailable("No broker of the instance answers at the moment. Nothing is lost.", retry_after_s=1) from (
-        LinkDown("; ".join(reasons) or "the cluster has no brokers")
-    )
+            was_sent = was_sent or error.was_sent
+    return None, LinkDown("; ".join(reasons) or "the cluster has no brokers"), was_sent
 
 
 def _asked(key: Any, link: Link, request: Any, options: dict[str, Any]) -> Any:
@@ -119,13 +143,17 @@ def _addresses(cluster: Cluster, broker: int | None) -> Iterable[tuple[str, int]
 
 def require_ok(error_code: int, message: str | None = None) -> None:
     """Raise what a Kafka error means; the message is the broker's, already under the tenant's names."""
-    if not error_code:
-        return
+    if error_code:
+        raise meaning_of(error_code, message)
+
+
+def meaning_of(error_code: int, message: str | None = None) -> DomainError:
+    """What a Kafka error other than 0 means."""
     kind = for_code(error_code)
     detail = (message or kind.description or kind.__name__).strip()
     meaning = MEANINGS.get(error_code)
     if meaning is None:
-        raise Unavailable(f"The brokers answered: {detail} ({error_code})", retry_after_s=1)
+        return Unavailable(f"The brokers answered: {detail} ({error_code})", retry_after_s=1)
     pointer = PLACES.get(error_code)
     errors = [FieldError(pointer=pointer, detail=detail, code=meaning[1])] if pointer else []
-    raise meaning[0](detail, code=meaning[1], errors=errors)
+    return meaning[0](detail, code=meaning[1], errors=errors)

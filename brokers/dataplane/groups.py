@@ -32,6 +32,7 @@ from instances.group_ports import (
     Partition,
 )
 from instances.ports import BrokerSilence
+from tenants.errors import DomainError
 
 LIST_GROUPS_VERSION = 4
 DESCRIBE_GROUPS_VERSION = 5
@@ -73,14 +74,18 @@ class Groups:
             cache.set(key, kept, GROUPS_CACHE_S)
         return kept
 
-    def commit(self, instance_id: str, group: str, wanted: Sequence[Committed]) -> Mapping[Partition, str]:
+    def commit(self, instance_id: str, group: str, wanted: Sequence[Committed]) -> Mapping[Partition, DomainError]:
         try:
             return offsets.commit(instance_id, group, wanted)
         finally:
             _forget(instance_id, group)
 
     def delete_group(self, instance_id: str, group: str) -> None:
+        tries = 0
+
         def make() -> Any:
+            nonlocal tries
+            tries += 1
             return DeleteGroupsRequest(groups_names=[group], version=DELETE_GROUPS_VERSION)
 
         def error_of(answer: Any) -> int:
@@ -88,11 +93,15 @@ class Groups:
 
         try:
             code = error_of(coordinators.ask_coordinator(instance_id, GROUP, group, make, error_of))
-            require_ok(code, NOT_EMPTY_WORDS if code == NON_EMPTY_GROUP else None)
+            # Gone after another try: the one before was carried out, and its answer came too late.
+            if code != GROUP_NOT_FOUND or tries == 1:
+                require_ok(code, NOT_EMPTY_WORDS if code == NON_EMPTY_GROUP else None)
         finally:
             _forget(instance_id, group)
 
-    def delete_offsets(self, instance_id: str, group: str, places: Sequence[Partition]) -> Mapping[Partition, str]:
+    def delete_offsets(
+        self, instance_id: str, group: str, places: Sequence[Partition]
+    ) -> Mapping[Partition, DomainError]:
         try:
             return offsets.delete(instance_id, group, places)
         finally:

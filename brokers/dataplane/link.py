@@ -22,7 +22,12 @@ _SIZE = struct.Struct(">i")
 
 
 class LinkDown(Exception):
-    """The broker does not answer, or not as a broker would. Another one may."""
+    """The broker does not answer, or not as a broker would. Another one may.
+
+    `was_sent`: the request has gone out whole, so that the broker may have carried it out.
+    """
+
+    was_sent = False
 
 
 class LinkLate(LinkDown):
@@ -44,35 +49,55 @@ class Link:
             raise LinkDown(f"no connection to {address[0]}:{address[1]}") from error
         try:
             self._authenticate(username, password)
+        except LinkDown as error:
+            self.close()
+            error.was_sent = False  # a greeting changes nothing
+            raise
         except BaseException:
             self.close()
             raise
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the other side has neither closed nor broken an idle link, as far as this machine has heard."""
+        try:
+            self._socket.settimeout(0)
+            self._socket.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False  # its end, or an answer that nobody asked for
 
     def call(self, request: Any, *, timeout_s: float = DOOR_ANSWER_TIMEOUT_S) -> Any:
         """Send one request (its version set) and read its answer. Raises `LinkDown`; the link is then closed."""
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         request.with_header(correlation_id=self._correlation_id, client_id=CLIENT_ID)
         answer_class = ResponseClassRegistry.get_response_class(request.header)
+        was_sent = False
         try:
             self._socket.settimeout(timeout_s)
             self._socket.sendall(request.encode(header=True, framed=True))
+            was_sent = True
             size = _SIZE.unpack(self._read(_SIZE.size))[0]
             if not 0 < size <= DOOR_ANSWER_BYTES_MAX:
                 raise LinkDown(f"an answer of {size} bytes")
             answer = answer_class.decode(self._read(size), header=True)
+            if answer.header.correlation_id != self._correlation_id:
+                raise LinkDown("an answer to another request")
         except (OSError, ValueError, struct.error) as error:
             self.close()
             kind = LinkLate if isinstance(error, TimeoutError) else LinkDown
             if kind is LinkLate:
                 silences.note(self.address)
-            raise kind(f"{self.address[0]}:{self.address[1]} does not answer: {type(error).__name__}") from error
-        except LinkDown:
+            down = kind(f"{self.address[0]}:{self.address[1]} does not answer: {type(error).__name__}")
+            down.was_sent = was_sent
+            raise down from error
+        except LinkDown as error:
             self.close()
+            error.was_sent = was_sent
             raise
         silences.clear(self.address)
-        if answer.header.correlation_id != self._correlation_id:
-            self.close()
-            raise LinkDown("an answer to another request")
         return answer
 
     def close(self) -> None:

@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from kafka.errors import for_code
 from kafka.protocol.consumer.group import (
     OffsetCommitRequest,
     OffsetDeleteRequest,
@@ -15,10 +14,11 @@ from kafka.protocol.consumer.group import (
 from kafka.protocol.consumer.offsets import ListOffsetsRequest
 
 from brokers.dataplane.coordinators import GROUP, PASSING, ask_coordinator
-from brokers.dataplane.door import cluster_of, require_ok
+from brokers.dataplane.door import cluster_of, meaning_of, require_ok
 from brokers.dataplane.scatter import Target, by_target, first_answer, scatter, targets
 from brokers.dataplane.topics import metadata
 from instances.group_ports import Committed, Partition
+from tenants.errors import DomainError
 
 OFFSET_FETCH_VERSION = 8
 OFFSET_COMMIT_VERSION = 8
@@ -31,6 +31,7 @@ GROUP_NOT_FOUND = 69
 INVALID_GROUP = 24
 NON_EMPTY_GROUP = 68
 NOT_EMPTY_WORDS = "The group has running members. Stop them first; Kafka refuses it otherwise."
+WORDS = {86: "Members of the group read this topic."}
 
 
 def fetch_request(ids: Sequence[str]) -> Any:
@@ -57,7 +58,7 @@ def committed(group: Any) -> tuple[Committed, ...]:
     return tuple(sorted(found, key=lambda one: one.place))
 
 
-def commit(instance_id: str, group: str, offsets: Sequence[Committed]) -> dict[Partition, str]:
+def commit(instance_id: str, group: str, offsets: Sequence[Committed]) -> dict[Partition, DomainError]:
     """See `instances.group_ports.GroupDoor.commit` (GRP-21): generation -1, which a group with members refuses."""
     kind = OffsetCommitRequest.OffsetCommitRequestTopic
     by_topic: dict[str, list[Any]] = defaultdict(list)
@@ -88,7 +89,7 @@ def commit(instance_id: str, group: str, offsets: Sequence[Committed]) -> dict[P
     return _refused(results)
 
 
-def delete(instance_id: str, group: str, places: Sequence[Partition]) -> dict[Partition, str]:
+def delete(instance_id: str, group: str, places: Sequence[Partition]) -> dict[Partition, DomainError]:
     """See `instances.group_ports.GroupDoor.delete_offsets` (GRP-27)."""
     kind = OffsetDeleteRequest.OffsetDeleteRequestTopic
     topics = [
@@ -164,10 +165,5 @@ def _coordinator_error(answer: Any) -> int:
     return next((code for code in _results(answer).values() if code in PASSING), 0)
 
 
-def _refused(results: Mapping[Partition, int]) -> dict[Partition, str]:
-    return {place: _reason(code) for place, code in results.items() if code}
-
-
-def _reason(error_code: int) -> str:
-    kind = for_code(error_code)
-    return str(kind.description or kind.__name__)
+def _refused(results: Mapping[Partition, int]) -> dict[Partition, DomainError]:
+    return {place: meaning_of(code, WORDS.get(code)) for place, code in results.items() if code}

@@ -18,7 +18,7 @@ from brokers.choices import WantedState
 from brokers.dataplane.door import cluster_of, links
 from brokers.dataplane.link import Link, LinkDown, LinkLate
 from brokers.dataplane.silence import silences
-from brokers.limits import SCATTER_DEADLINE_S, SCATTER_HEDGE_S, SCATTER_THREADS, SILENT_PATIENCE_S
+from brokers.limits import SCATTER_DEADLINE_S, SCATTER_HEDGE_S, SCATTER_THREADS_PER_BROKER, SILENT_PATIENCE_S
 from brokers.models import Broker, Cluster
 from instances.ports import BrokerSilence
 from tenants.errors import Unavailable
@@ -44,15 +44,17 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scattered:
-    """`(broker, answer)` in the order asked, and who kept silent."""
+    """`(broker, answer)` in the order asked, and who kept silent. `may_be_done`: one of these has the request."""
 
     answers: tuple[tuple[int, Any], ...]
     silent: tuple[BrokerSilence, ...]
+    may_be_done: bool = False
 
 
 @cache
-def _threads(_pid: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(max_workers=SCATTER_THREADS, thread_name_prefix="scatter")
+def _threads(_pid: int, _address: tuple[str, int]) -> ThreadPoolExecutor:
+    """Each broker has its own: calls to one that stands still would soon take all there are."""
+    return ThreadPoolExecutor(max_workers=SCATTER_THREADS_PER_BROKER, thread_name_prefix="scatter")
 
 
 def targets(cluster: Cluster, username: str) -> dict[int, Target]:
@@ -87,13 +89,15 @@ def scatter(
     wait([future for target, future in sent if target.number in doubted], timeout=left_s)
     answers: list[tuple[int, Any]] = []
     silent: dict[int, BrokerSilence] = {}
+    may_be_done = False
     for target, future in sent:
         answer = _outcome(target, future)
         if answer is None:
+            may_be_done = may_be_done or _was_sent(future)
             silent[target.number] = BrokerSilence(broker_id=target.number, reason=SILENT_WORDS)
         else:
             answers.append((target.number, answer))
-    return Scattered(answers=tuple(answers), silent=tuple(silent.values()))
+    return Scattered(answers=tuple(answers), silent=tuple(silent.values()), may_be_done=may_be_done)
 
 
 def first_answer(asked: Iterable[Target], make: Callable[[], Any], *, deadline_s: float = SCATTER_DEADLINE_S) -> Any:
@@ -116,6 +120,8 @@ def first_answer(asked: Iterable[Target], make: Callable[[], Any], *, deadline_s
         for future in done:
             answer = _outcome(open_.pop(future), future)
             if answer is not None:
+                for late in open_:
+                    late.cancel()
                 return answer
     raise Unavailable("No broker of the instance answers at the moment. Nothing is lost.", retry_after_s=1)
 
@@ -134,21 +140,29 @@ def by_target(found: Mapping[int, Target], wanted: Mapping[int, Any]) -> list[tu
 
 
 def _submit(target: Target, request: Any, timeout_s: float) -> Future[Any]:
-    return _threads(os.getpid()).submit(_ask, target, request, timeout_s)
+    return _threads(os.getpid(), target.address).submit(_ask, target, request, timeout_s)
 
 
 def _ask(target: Target, request: Any, timeout_s: float) -> Any:
     """Over an idle link, or over another one when there is none or it has died meanwhile."""
     key = (target.cluster_id, target.username, target.number)
     idle = links().take(key)
-    if idle is not None:
+    was_sent = False
+    if idle is not None and idle.is_alive:
         try:
             return _asked(key, idle, request, timeout_s)
         except LinkLate:
             raise
         except LinkDown as error:
+            was_sent = error.was_sent
             logger.debug("an idle link to broker %s has died: %s", target.number, error)
-    return _asked(key, Link(target.address, target.username, target.secret), request, timeout_s)
+    elif idle is not None:
+        idle.close()
+    try:
+        return _asked(key, Link(target.address, target.username, target.secret), request, timeout_s)
+    except LinkDown as error:
+        error.was_sent = error.was_sent or was_sent
+        raise
 
 
 def _asked(key: Any, link: Link, request: Any, timeout_s: float) -> Any:
@@ -160,6 +174,7 @@ def _asked(key: Any, link: Link, request: Any, timeout_s: float) -> Any:
 def _outcome(target: Target, future: Future[Any]) -> Any:
     """The answer, or None when there is none (yet)."""
     if not future.done():
+        future.cancel()  # what has not begun shall not wait for a thread any more
         silences.note(target.address)
         logger.info("broker %s is late", target.number)
         return None
@@ -170,3 +185,11 @@ def _outcome(target: Target, future: Future[Any]) -> Any:
         raise error
     logger.info("broker %s does not answer: %s", target.number, error)
     return None
+
+
+def _was_sent(future: Future[Any]) -> bool:
+    """Whether a broker that gave no answer may have the request all the same: it has, or a thread is still at it."""
+    if future.cancelled():
+        return False
+    error = future.exception() if future.done() else None
+    return error.was_sent if isinstance(error, LinkDown) else True

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kafka.protocol.admin.configs import DescribeConfigsRequest, IncrementalAlterConfigsRequest
 from kafka.protocol.admin.topics import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
 from kafka.protocol.metadata.metadata import MetadataRequest
 
-from brokers.dataplane.door import ask_as_instance, require_ok
+from brokers.dataplane.door import ask_as_instance, change, require_ok
 from brokers.dataplane.scatter import ask_any
 from brokers.limits import DOOR_ANSWER_TIMEOUT_S
 from instances.ports import ConfigEntry, PartitionLook, TopicDescription
-from tenants.errors import NotFound
+from tenants.errors import NotFound, OutcomeUnknown, Unavailable
 
 METADATA_VERSION = 12
 CREATE_TOPICS_VERSION = 7
@@ -27,6 +27,7 @@ NO_SUCH_TOPIC = frozenset({3, 17})  # unknown, or a name that no topic may have
 TOPIC_RESOURCE = 2
 SET, DELETE = 0, 1
 TOPIC_CONFIG_SOURCE = 1
+TIMED_OUT, ALREADY_EXISTS, INVALID_PARTITIONS = 7, 36, 37
 TIMEOUT_MS = int(DOOR_ANSWER_TIMEOUT_S * 1000) - 500
 
 
@@ -93,16 +94,34 @@ class TopicDoor:
         request = CreateTopicsRequest(
             topics=[wanted], timeout_ms=TIMEOUT_MS, validate_only=validate_only, version=CREATE_TOPICS_VERSION
         )
-        (result,) = ask_as_instance(instance_id, request).topics
-        require_ok(result.error_code, result.error_message)
+        if validate_only:
+            (result,) = ask_as_instance(instance_id, request).topics
+            require_ok(result.error_code, result.error_message)
+            return
+        answer, may_be_done = change(instance_id, request)
+        (result,) = answer.topics
+        if result.error_code == TIMED_OUT:
+            self._require_shown(instance_id, name, lambda partitions: partitions > 0)
+        elif may_be_done and result.error_code == ALREADY_EXISTS:
+            raise OutcomeUnknown  # it may be the one of the try before, or have been there
+        else:
+            require_ok(result.error_code, result.error_message)
 
     def grow_topic(self, instance_id: str, name: str, partitions: int, *, validate_only: bool) -> None:
         wanted = CreatePartitionsRequest.CreatePartitionsTopic(name=name, count=partitions, assignments=None)
         request = CreatePartitionsRequest(
             topics=[wanted], timeout_ms=TIMEOUT_MS, validate_only=validate_only, version=CREATE_PARTITIONS_VERSION
         )
-        (result,) = ask_as_instance(instance_id, request).results
-        require_ok(result.error_code, result.error_message)
+        if validate_only:
+            (result,) = ask_as_instance(instance_id, request).results
+            require_ok(result.error_code, result.error_message)
+            return
+        answer, may_be_done = change(instance_id, request)
+        (result,) = answer.results
+        if result.error_code == TIMED_OUT or (may_be_done and result.error_code == INVALID_PARTITIONS):
+            self._require_shown(instance_id, name, lambda shown: shown >= partitions)
+        else:
+            require_ok(result.error_code, result.error_message)
 
     def alter_topic_config(
         self, instance_id: str, name: str, config: Mapping[str, str | None], *, validate_only: bool
@@ -116,12 +135,35 @@ class TopicDoor:
         request = IncrementalAlterConfigsRequest(
             resources=[wanted], validate_only=validate_only, version=ALTER_CONFIGS_VERSION
         )
-        (result,) = ask_as_instance(instance_id, request).responses
+        answer = ask_as_instance(instance_id, request) if validate_only else change(instance_id, request)[0]
+        (result,) = answer.responses
+        if result.error_code == TIMED_OUT and not validate_only:
+            raise OutcomeUnknown
         require_ok(result.error_code, result.error_message)
 
     def delete_topic(self, instance_id: str, name: str) -> None:
-        (result,) = ask_as_instance(instance_id, deletion([name])).responses
-        require_ok(result.error_code, getattr(result, "error_message", None))
+        answer, may_be_done = change(instance_id, deletion([name]))
+        (result,) = answer.responses
+        if result.error_code == TIMED_OUT:
+            self._require_shown(instance_id, name, lambda partitions: partitions == 0)
+        elif result.error_code not in NO_SUCH_TOPIC or not may_be_done:
+            require_ok(result.error_code, getattr(result, "error_message", None))
+
+    def _require_shown(self, instance_id: str, name: str, is_done: Callable[[int], bool]) -> None:
+        """Raise `OutcomeUnknown` unless a topic has the number of partitions it shall have, 0 where there is none.
+
+        `TIMED_OUT` is said of what was not written, and of what was and is not finished, such as a topic whose leaders
+        wait for the next controller. What is shown is done: an error would make its audit row and all beside it undone.
+        What is not shown may come, or was never written.
+        """
+        try:
+            partitions = len(self.topic(instance_id, name).partitions)
+        except NotFound:
+            partitions = 0
+        except Unavailable as error:
+            raise OutcomeUnknown from error
+        if not is_done(partitions):
+            raise OutcomeUnknown
 
 
 def metadata(names: Sequence[str] | None) -> Any:

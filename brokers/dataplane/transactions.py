@@ -27,7 +27,7 @@ from brokers.dataplane.topics import metadata
 from brokers.models import Cluster
 from instances.group_ports import Partition, ProducerLook, TransactionDescription, TransactionList, TransactionListing
 from instances.ports import BrokerSilence
-from tenants.errors import Unavailable
+from tenants.errors import OutcomeUnknown, Unavailable
 
 LIST_TRANSACTIONS_VERSION = 1
 DESCRIBE_TRANSACTIONS_VERSION = 0
@@ -38,6 +38,7 @@ NONE_OPEN = -1
 # The time-out a fencing hello brings: nobody goes on under it.
 FENCE_TIMEOUT_MS = 1_000
 ABORT = False
+NO_SUCH_ID = 105
 
 
 class Transactions:
@@ -46,7 +47,7 @@ class Transactions:
     def transactions(self, instance_id: str) -> TransactionList:
         return listed(targets(cluster_of(instance_id), instance_id))
 
-    def describe(self, instance_id: str, ids: Sequence[str]) -> Mapping[str, TransactionDescription]:
+    def describe(self, instance_id: str, ids: Sequence[str]) -> Mapping[str, TransactionDescription | None]:
         cluster = cluster_of(instance_id)
         homes = coordinators.of_instance(cluster, instance_id, TRANSACTION, ids)
         return described(targets(cluster, instance_id), homes)
@@ -66,14 +67,17 @@ class ClusterTransactions:
         """Those of some producers, or all; open for at least so long where `open_for_ms` is given."""
         return listed(self._targets, producer_ids=producer_ids, open_for_ms=open_for_ms)
 
-    def describe(self, ids: Sequence[str]) -> Mapping[str, TransactionDescription]:
+    def describe(self, ids: Sequence[str]) -> Mapping[str, TransactionDescription | None]:
         return described(self._targets, coordinators.find(self._cluster, TRANSACTION, ids))
 
     def producers(self, places: Iterable[Partition]) -> Mapping[Partition, Sequence[ProducerLook]]:
         return producers(self._targets, places)
 
     def abort(self, producer: ProducerLook) -> None:
-        """Write an ABORT marker into one partition, as Kafka's tool does (TXN-14). Raises what the leader refuses."""
+        """Write an ABORT marker into one partition, as Kafka's tool does (TXN-14).
+
+        Raises what the leader refuses, and `OutcomeUnknown` when it does not answer and may have the marker.
+        """
         kind = WriteTxnMarkersRequest.WritableTxnMarker
         marker = kind(
             producer_id=producer.producer_id,
@@ -84,10 +88,12 @@ class ClusterTransactions:
         )
         request = WriteTxnMarkersRequest(markers=[marker], version=WRITE_TXN_MARKERS_VERSION)
         leader = _leaders(self._targets, [(producer.topic, producer.partition)])
-        answers = scatter(by_target(self._targets, dict.fromkeys(leader, request)), is_write=True).answers
-        if not answers:
+        found = scatter(by_target(self._targets, dict.fromkeys(leader, request)), is_write=True)
+        if not found.answers:
+            if found.may_be_done:
+                raise OutcomeUnknown
             raise Unavailable("The partition's leader does not answer at the moment.", retry_after_s=1)
-        (topic,) = answers[0][1].markers[0].topics
+        (topic,) = found.answers[0][1].markers[0].topics
         require_ok(topic.partitions[0].error_code)
 
     def fence(self, transactional_id: str) -> None:
@@ -139,17 +145,17 @@ def listed(asked: Mapping[int, Target], *, producer_ids: Sequence[int] = (), ope
     )
 
 
-def described(asked: Mapping[int, Target], homes: Mapping[str, int]) -> dict[str, TransactionDescription]:
-    """DescribeTransactions of the coordinators; an id that is not known is left out."""
+def described(asked: Mapping[int, Target], homes: Mapping[str, int]) -> dict[str, TransactionDescription | None]:
+    """DescribeTransactions of the coordinators; None where one says that there is no such id."""
     requests = {
         number: DescribeTransactionsRequest(transactional_ids=ids, version=DESCRIBE_TRANSACTIONS_VERSION)
         for number, ids in coordinators.by_broker(homes).items()
     }
     return {
-        one.transactional_id: _description(one, number)
+        one.transactional_id: None if one.error_code else _description(one, number)
         for number, answer in scatter(by_target(asked, requests)).answers
         for one in answer.transaction_states
-        if not one.error_code
+        if one.error_code in (0, NO_SUCH_ID)
     }
 
 

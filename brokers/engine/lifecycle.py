@@ -20,6 +20,8 @@ log = structlog.get_logger(__name__)
 
 STOP_TIMEOUT_S: Final = 5.0
 GC_ALLOCATIONS: Final = 20_000
+# Of the process's descriptors, for segments in use, logs being flushed, ports, peers and ZooKeeper.
+DESCRIPTORS_KEPT: Final = 2_000
 _STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _STANDARD_INPUT: Final = 0
 
@@ -55,6 +57,16 @@ def raise_descriptor_limit() -> int:
     if soft < hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return hard
+
+
+def connections_within(descriptors: int, wanted: int) -> int:
+    """How many of `wanted` connections clients may have: without descriptors for logs nothing can be written or read,
+    so they must not take the last one.
+    """
+    granted = min(wanted, max(descriptors - DESCRIPTORS_KEPT, descriptors // 2))
+    if granted < wanted:
+        log.warning("connections_limited", wanted=wanted, granted=granted, descriptors=descriptors)
+    return granted
 
 
 def settle_memory() -> None:

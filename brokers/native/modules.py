@@ -47,6 +47,7 @@ MODULES: Final = (
     "brokers.engine.protocol.hot_replica_fetch",
     "brokers.engine.protocol.lengths",
     "brokers.engine.records.batch",
+    "brokers.engine.records.numbering",
     "brokers.engine.records.validation",
     "brokers.engine.records.walk",
     "brokers.engine.replication.fetch_plan",

@@ -137,10 +137,11 @@ def kafka_python(given: argparse.Namespace, diary: Diary, stop: Stop) -> None:
             # This client goes on where it was in a partition that it had before the rebalance, even if it has missed a
             # generation in which somebody else had it (its SyncGroup was answered REBALANCE_IN_PROGRESS). Kafka's own
             # forgets its position whenever it has to give everything back. So the group is asked for it.
+            # What came with it of partitions that it kept is not given again.
+            polled = {place: messages for place, messages in polled.items() if place not in fresh}
             for place in fresh & consumer.assignment():
                 consumer.seek(place, consumer.committed(place) or 0)
             fresh.clear()
-            continue
         read = [(place.partition, message.offset) for place, messages in polled.items() for message in messages]
         if not read:
             continue

@@ -25,7 +25,7 @@ from tests.brokers.engine.storage.compaction.cleaning import clean
 from tests.brokers.engine.storage.logs import reopen
 from tests.interop import cleaned
 from tests.interop.test_log_files import JARS, as_kafka_python_reads
-from tests.interop.test_shared_directory import CHROOT, STOP_TIMEOUT_S, listens, publish_topic
+from tests.interop.test_shared_directory import STOP_TIMEOUT_S, listens, publish_topic
 from tests.support.engine import eventually
 
 COMPLAINTS = (
@@ -118,12 +118,12 @@ def test_apache_kafkas_dump_tool_finds_the_indexes_of_a_cleaned_directory_sane(d
 
 
 @contextmanager
-def apache_kafka(zookeeper_address: str, data: Path) -> Iterator[str]:
+def apache_kafka(tree: str, data: Path) -> Iterator[str]:
     """A broker that compacts what it holds, eagerly; its address. Stopped cleanly at the end."""
     address = f"127.0.0.1:{free_port()}"
     settings = {
         "broker.id": 1,
-        "zookeeper.connect": f"{zookeeper_address}{CHROOT}",
+        "zookeeper.connect": tree,
         "listeners": f"PLAINTEXT://{address}",
         "log.dirs": data,
         "log.cleanup.policy": "compact",
@@ -207,8 +207,7 @@ def test_apache_kafka_goes_on_cleaning_what_we_cleaned_and_we_what_it_cleaned(
     ours = [offset for offset, _ in cleaned.records(log)]
     # The horizons of our delete markers lie in 2023: Apache Kafka drops them.
     before = {key: value for key, value in cleaned.values(log).items() if value is not None}
-    publish_topic(zookeeper_address)
-    with apache_kafka(zookeeper_address, data) as address:
+    with apache_kafka(publish_topic(zookeeper_address), data) as address:
         assert served(address, len(ours)) == ours
         write_there(address)
         end = log.log_end_offset + 40

@@ -12,6 +12,7 @@ import shutil
 import socket
 import subprocess
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,7 +27,6 @@ from tests.brokers.engine.storage.logs import read_all
 from tests.support.engine import eventually
 
 JARS = "PENSTOCK_APACHE_KAFKA_JARS"
-CHROOT = "/apache-kafka-on-our-directory"
 RECORDS = sum(1 + number % 3 for number in range(sample.BATCHES))
 LEADER_EPOCH = 20
 STOP_TIMEOUT_S = 60
@@ -44,29 +44,33 @@ def command() -> list[str]:
     return [java, "-Xmx512m", "-cp", f"{jars}/*", "kafka.Kafka"]
 
 
-def publish_topic(zookeeper_address: str) -> None:
-    """What a controller would have written of cluster and topic."""
+def publish_topic(zookeeper_address: str) -> str:
+    """What a controller would have written of cluster and topic, in a tree of its own; answers where that is, as
+    `zookeeper.connect` says it.
+    """
+    chroot = f"/apache-kafka-{uuid.uuid4()}"
     client = KazooClient(zookeeper_address)
     client.start(timeout=10)
     topic = {"version": 3, "partitions": {"0": [1]}, "adding_replicas": {}, "removing_replicas": {}}
     state = {"controller_epoch": 0, "leader": 1, "version": 1, "leader_epoch": LEADER_EPOCH, "isr": [1]}
-    client.create(f"{CHROOT}/cluster/id", json.dumps({"version": "1", "id": "test"}).encode(), makepath=True)
-    path = f"{CHROOT}/brokers/topics/orders"
+    client.create(f"{chroot}/cluster/id", json.dumps({"version": "1", "id": "test"}).encode(), makepath=True)
+    path = f"{chroot}/brokers/topics/orders"
     client.create(path, json.dumps({**topic, "topic_id": TOPIC_ID}).encode(), makepath=True)
     client.create(f"{path}/partitions/0/state", json.dumps(state).encode(), makepath=True)
     client.stop()
     client.close()
+    return f"{zookeeper_address}{chroot}"
 
 
 @pytest.fixture
 def apache_kafka(command: list[str], zookeeper_address: str, tmp_path: Path) -> Iterator[tuple[str, subprocess.Popen]]:
     """A broker on our directory `tmp_path/data`: (bootstrap, process)."""
     sample.build(tmp_path / "data")
-    publish_topic(zookeeper_address)
+    tree = publish_topic(zookeeper_address)
     address = f"127.0.0.1:{free_port()}"
     settings = {
         "broker.id": 1,
-        "zookeeper.connect": f"{zookeeper_address}{CHROOT}",
+        "zookeeper.connect": tree,
         "listeners": f"PLAINTEXT://{address}",
         "log.dirs": tmp_path / "data",
         "log.retention.ms": -1,  # the sample's records are years old

@@ -134,7 +134,7 @@ def assert_problem(response: Any, status: int, code: str | None = None) -> dict[
 
 @dataclass(frozen=True)
 class Case:
-    """One endpoint: `path` may hold `{names}` that the class's `places` fills in.
+    """One endpoint: `path` may hold `{names}` that the class's `places` fills in, and the query that it needs.
 
     `audited` is False for a change the audit log does not tell, `dry_run` False for what has none.
     """
@@ -221,7 +221,7 @@ class EndpointCases:
             )
             for not_an_object in ([], "text", 7, None):
                 assert_problem(caller.call(case.method, at, json.dumps(not_an_object)), 400)
-        problem = assert_problem(caller.call(case.method, f"{at}?surprise=1", case.body), 400)
+        problem = assert_problem(caller.call(case.method, _with(at, "surprise=1"), case.body), 400)
         assert problem["errors"][0]["parameter"] == "surprise"
         assert self.snapshot() == before
 
@@ -230,7 +230,7 @@ class EndpointCases:
             return
         caller = Api.of(owner)
         before = self.snapshot()
-        answer = caller.call(case.method, f"{at}?dry_run=true", case.body)
+        answer = caller.call(case.method, _with(at, "dry_run=true"), case.body)
         assert answer.status_code == case.status, answer.content
         assert answer["Dry-Run"] == "true"
         assert self.snapshot() == before
@@ -249,6 +249,10 @@ class EndpointCases:
             assert newest is not None
             assert newest.request_id == answer["X-Request-Id"]
             assert newest.actor_kind == "token"
+
+
+def _with(at: str, parameter: str) -> str:
+    return f"{at}{'&' if '?' in at else '?'}{parameter}"
 
 
 class _Unknown(dict[str, str]):

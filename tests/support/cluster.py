@@ -53,6 +53,7 @@ class Member:
             now_ms=now_ms,
             replication_factor_max=replication_factor_max,
         )
+        self.current.subscribe(self.store.underway.on_image)
         self.watcher = ClusterWatcher(tree, self.current)
         self.session = ClusterSession(
             tree=tree,
@@ -155,3 +156,9 @@ def is_settled(image: ClusterImage) -> bool:
                 return False
     usage = image.topics.get("__usage")
     return usage is not None and {p.replicas[0] for p in usage.partitions} >= set(image.brokers)
+
+
+async def quiet() -> None:
+    """Lets everything that is under way in the fake ensemble come to its end: many turns of the loop, no clock."""
+    for _ in range(400):
+        await asyncio.sleep(0)

@@ -8,6 +8,7 @@ with EngineCluster(zookeeper_address, tmp_path, brokers=1) as cluster:
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import secrets
@@ -34,8 +35,10 @@ from brokers.contract.documents import (
     config_to_json,
 )
 from brokers.contract.process import BrokerProcessSettings
+from brokers.engine.cluster.zookeeper import RECONNECT_DELAY_S_MAX
 from tests.support.coordination import coordinator_overrides
 from tests.support.ports import unused_port
+from tests.support.quotas import quota_at
 
 ROOT = Path(__file__).resolve().parents[2]
 HOST = "127.0.0.1"
@@ -164,7 +167,11 @@ class EngineCluster:
         self.secret = secrets.token_hex(16)
         self.instances: dict[str, TestInstance] = {}
         self.brokers = [self._prepare(broker_id) for broker_id in range(1, self.size + 1)]
-        self.zookeeper = KazooClient(f"{self.zookeeper_address}{paths.chroot(self.cluster_id)}")
+        # Whoever measures how soon the brokers are back must not be a minute late: kazoo waits twice as long each time.
+        self.zookeeper = KazooClient(
+            f"{self.zookeeper_address}{paths.chroot(self.cluster_id)}",
+            connection_retry={"max_tries": -1, "max_delay": RECONNECT_DELAY_S_MAX},
+        )
 
     def _prepare(self, broker_id: int) -> BrokerProcess:
         home = self.directory / f"broker-{broker_id}"
@@ -252,11 +259,17 @@ class EngineCluster:
         eventually(lambda: not self._acks(instance.id), f"{instance.id} is given up")
 
     def set_quota(self, instance_id: str, limits: dict[str, str], *, user: str | None, client_id: str | None) -> None:
-        """`users/<user>/clients/<client id>` of the instance; None names the default."""
+        """`users/<user>/clients/<client id>` of the instance; None names the default. Waits for its brokers."""
         entity = paths.quota_entity(instance_id, user, client_id, has_user=True, has_client=True)
         self.zookeeper.ensure_path(f"/config/{entity}")
         self.zookeeper.set(f"/config/{entity}", config_to_json(limits))
         self.zookeeper.create(paths.CONFIG_CHANGE_PREFIX, config_change_to_json(entity), sequence=True)
+        named = {"user": user, "client-id": client_id}
+        wanted = {key: float(value) for key, value in limits.items()}
+        for broker, port in self.instances[instance_id].document.ports.items():
+            eventually(
+                lambda port=port: asyncio.run(quota_at(port, named)) == wanted, f"broker {broker} knows the quota"
+            )
 
     def _announce(self, instance_id: str, document: InstanceDocument) -> TestInstance:
         self._change(f"instances/{instance_id}")

@@ -17,7 +17,7 @@ from instances.ports import (
     Traffic,
 )
 from quotas.ports import ClientQuota, EntityPart
-from tenants.errors import Conflict, Invalid, NotFound, Unavailable
+from tenants.errors import Conflict, Invalid, NotFound, OutcomeUnknown, Unavailable
 
 KNOWN_CONFIGS = {"retention.ms": "604800000", "cleanup.policy": "delete"}
 
@@ -34,6 +34,9 @@ class FakeDataPlane:
     descriptions: dict[tuple[str, str], TopicDescription] = field(default_factory=dict)
     configs: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
     is_down: bool = False
+    # Nobody says whether what is asked for was done: it is, or not.
+    is_lost: bool = False
+    does_what_is_lost: bool = False
 
     def add(self, instance_id: str, name: str, partitions: int = 3) -> None:
         self.descriptions[instance_id, name] = TopicDescription(
@@ -74,12 +77,15 @@ class FakeDataPlane:
         if (instance_id, name) in self.descriptions:
             raise Conflict("There is a topic of this name.", code="already_exists")
         if not validate_only:
-            self.add(instance_id, name, partitions)
-            self.configs[instance_id, name] = dict(config)
+            if not self.is_lost or self.does_what_is_lost:
+                self.add(instance_id, name, partitions)
+                self.configs[instance_id, name] = dict(config)
+            self._lose()
 
     def grow_topic(self, instance_id: str, name: str, partitions: int, *, validate_only: bool) -> None:
         if not validate_only:
             found = self.topic(instance_id, name)
+            self._lose()
             self.descriptions[instance_id, name] = replace(found, partitions=_partitions(partitions, 1))
 
     def alter_topic_config(
@@ -92,7 +98,13 @@ class FakeDataPlane:
             self.configs[instance_id, name] = {key: value for key, value in own.items() if value is not None}
 
     def delete_topic(self, instance_id: str, name: str) -> None:
-        del self.descriptions[instance_id, name]
+        if not self.is_lost or self.does_what_is_lost:
+            del self.descriptions[instance_id, name]
+        self._lose()
+
+    def _lose(self) -> None:
+        if self.is_lost:
+            raise OutcomeUnknown
 
     def _require_up(self) -> None:
         if self.is_down:

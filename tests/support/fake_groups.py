@@ -23,7 +23,7 @@ from instances.group_ports import (
     TransactionListing,
 )
 from instances.ports import BrokerSilence
-from tenants.errors import Conflict, NotFound, Unavailable
+from tenants.errors import Conflict, DomainError, NotFound, OutcomeUnknown, Unavailable
 
 COORDINATOR = 1
 
@@ -40,7 +40,7 @@ class FakeGroups:
     """`instances.group_ports.GroupDoor`, by (instance id, group). `logs` are (start, end) of partitions.
 
     `mute` are groups whose coordinator does not answer, `deaf` partitions whose leader does not, `refuses` partitions
-    whose offset is not taken.
+    whose offset is not taken, `keeps` those whose offset is not forgotten, and why.
     """
 
     descriptions: dict[tuple[str, str], GroupDescription] = field(default_factory=dict)
@@ -52,7 +52,10 @@ class FakeGroups:
     mute: set[str] = field(default_factory=set)
     deaf: set[Partition] = field(default_factory=set)
     refuses: set[Partition] = field(default_factory=set)
+    keeps: dict[Partition, DomainError] = field(default_factory=dict)
     is_down: bool = False
+    # Nobody says whether what is asked for was done; it is.
+    is_lost: bool = False
     looked_at: list[tuple[str, ...]] = field(default_factory=list)
 
     def add(
@@ -109,24 +112,31 @@ class FakeGroups:
             return {place: log[0] if at == EARLIEST else log[1] for place, log in found.items()}
         return {place: self.at_time.get(place, -1) for place in found}
 
-    def commit(self, instance_id: str, group: str, offsets: Sequence[Committed]) -> Mapping[Partition, str]:
+    def commit(self, instance_id: str, group: str, offsets: Sequence[Committed]) -> Mapping[Partition, DomainError]:
         self._require_empty(instance_id, group)
         if (instance_id, group) not in self.descriptions:
             self.add(instance_id, group, {})
         self._set(instance_id, group, [one for one in offsets if one.place not in self.refuses])
-        return {one.place: "Refused by a test." for one in offsets if one.place in self.refuses}
+        self._lose()
+        refusal = Unavailable("The brokers answered: Refused by a test.", retry_after_s=1)
+        return {one.place: refusal for one in offsets if one.place in self.refuses}
 
     def delete_group(self, instance_id: str, group: str) -> None:
         self._require_empty(instance_id, group)
         if self.descriptions.pop((instance_id, group), None) is None:
             raise NotFound
         self.offsets.pop((instance_id, group), None)
+        self._lose()
 
-    def delete_offsets(self, instance_id: str, group: str, places: Sequence[Partition]) -> Mapping[Partition, str]:
+    def delete_offsets(
+        self, instance_id: str, group: str, places: Sequence[Partition]
+    ) -> Mapping[Partition, DomainError]:
         self._require_up()
         for place in places:
-            self.offsets[instance_id, group].pop(place, None)
-        return {}
+            if place not in self.keeps:
+                self.offsets[instance_id, group].pop(place, None)
+        self._lose()
+        return {place: self.keeps[place] for place in places if place in self.keeps}
 
     def _set(self, instance_id: str, name: str, offsets: Iterable[Committed]) -> None:
         self.offsets[instance_id, name] |= {one.place: one for one in offsets}
@@ -136,6 +146,10 @@ class FakeGroups:
         found = self.descriptions.get((instance_id, group))
         if found is not None and found.state not in EMPTY_STATES:
             raise Conflict("The group has running members.", code="group_not_empty")
+
+    def _lose(self) -> None:
+        if self.is_lost:
+            raise OutcomeUnknown
 
     def _require_up(self) -> None:
         if self.is_down:
@@ -150,6 +164,8 @@ class FakeTransactions:
     looks: dict[Partition, list[ProducerLook]] = field(default_factory=dict)
     silent: tuple[BrokerSilence, ...] = ()
     mute: set[str] = field(default_factory=set)
+    # Ids that a list leaves out, as those of a coordinator that is away.
+    unlisted: set[str] = field(default_factory=set)
 
     def add(self, instance_id: str, name: str, *partitions: Partition, state: str = "Ongoing", started_ms: int) -> None:
         producer_id = 1_000 + len(self.found)
@@ -175,17 +191,13 @@ class FakeTransactions:
             transactions=tuple(
                 TransactionListing(id=name, producer_id=one.producer_id, state=one.state, coordinator=COORDINATOR)
                 for (owner, name), one in sorted(self.found.items())
-                if owner == instance_id
+                if owner == instance_id and name not in self.unlisted
             ),
             silent=self.silent,
         )
 
-    def describe(self, instance_id: str, ids: Sequence[str]) -> Mapping[str, TransactionDescription]:
-        return {
-            one: self.found[instance_id, one]
-            for one in ids
-            if (instance_id, one) in self.found and one not in self.mute
-        }
+    def describe(self, instance_id: str, ids: Sequence[str]) -> Mapping[str, TransactionDescription | None]:
+        return {one: self.found.get((instance_id, one)) for one in ids if one not in self.mute}
 
     def producers(self, instance_id: str, places: Iterable[Partition]) -> Mapping[Partition, Sequence[ProducerLook]]:
         return {place: self.looks[place] for place in places if place in self.looks}

@@ -13,11 +13,15 @@ from instances.group_ports import (
     TransactionListing,
 )
 from instances.ports import BrokerSilence
+from tenants.errors import OutcomeUnknown
 
 
 @dataclass(slots=True)
 class FakeClusterTransactions:
-    """`brokers.dataplane.transactions.ClusterTransactions`. `mute` ids are listed, but nobody describes them."""
+    """`brokers.dataplane.transactions.ClusterTransactions`. `mute` ids are listed, but nobody describes them.
+
+    `is_lost`: what is written is done, and the answer never comes.
+    """
 
     found: dict[str, TransactionDescription] = field(default_factory=dict)
     looks: dict[Partition, list[ProducerLook]] = field(default_factory=dict)
@@ -26,6 +30,7 @@ class FakeClusterTransactions:
     deaf: set[Partition] = field(default_factory=set)
     fenced: list[str] = field(default_factory=list)
     aborted: list[ProducerLook] = field(default_factory=list)
+    is_lost: bool = False
 
     def add(self, name: str, *partitions: Partition, producer_id: int, state: str = "Ongoing", started_ms: int) -> None:
         self.found[name] = TransactionDescription(
@@ -51,8 +56,8 @@ class FakeClusterTransactions:
             silent=self.silent,
         )
 
-    def describe(self, ids: Sequence[str]) -> Mapping[str, TransactionDescription]:
-        return {one: self.found[one] for one in ids if one in self.found and one not in self.mute}
+    def describe(self, ids: Sequence[str]) -> Mapping[str, TransactionDescription | None]:
+        return {one: self.found.get(one) for one in ids if one not in self.mute}
 
     def producers(self, places: Iterable[Partition]) -> Mapping[Partition, Sequence[ProducerLook]]:
         return {place: self.looks.get(place, []) for place in places if place not in self.deaf}
@@ -60,7 +65,13 @@ class FakeClusterTransactions:
     def abort(self, producer: ProducerLook) -> None:
         self.aborted.append(producer)
         self.looks[producer.topic, producer.partition].remove(producer)
+        self._answer()
 
     def fence(self, transactional_id: str) -> None:
         self.fenced.append(transactional_id)
         del self.found[transactional_id]
+        self._answer()
+
+    def _answer(self) -> None:
+        if self.is_lost:
+            raise OutcomeUnknown

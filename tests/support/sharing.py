@@ -15,15 +15,17 @@ PRODUCT = "product"
 SPARK = "spark"
 # The longest first, so that no worker is left with it when the others are done.
 ORDER = (PRODUCT, SPARK)
-# Of those of the product the last: by then it has started its Spark for what the others used.
-AFTER_OTHERS = "test_usage"
+# Of those of the product the last, in this order: who moves instances to other ports, which others have noted down, and
+# who needs the Spark that it has started by then for what the others used.
+AFTER_OTHERS = ("test_operators", "test_usage")
 PRODUCT_ROOMS = frozenset({"browser", "system"})
 # Others; who of tests/system starts a product of its own.
 WITH_THE_PRODUCT = ("interop/test_clients",)
 WITHOUT_THE_PRODUCT = ("system/test_stop",)
 # Modules that share nothing and are long: each test goes where there is room.
 APART = ("test_cluster_seeds", "test_coordinator_seeds")
-# What only tests of real brokers and of the whole product ask for.
+# What only tests of real brokers and of the whole product ask for. Those that start a product of their own are marked
+# `system`.
 PROCESSES = frozenset({"zookeeper_address", "zookeeper_server", "stack"})
 
 
@@ -58,17 +60,33 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """The order of the units is the order of collection."""
     if config.getoption("max_suite_reruns") is not None:
         for item in items:
-            if not PROCESSES.isdisjoint(getattr(item, "fixturenames", ())):
+            asks_for = getattr(item, "fixturenames", ())
+            if item.get_closest_marker("system") or not PROCESSES.isdisjoint(asks_for):
                 item.add_marker(pytest.mark.flaky(reruns=1))
     if "PYTEST_XDIST_WORKER" in os.environ:
         places = {name: place for place, name in enumerate(ORDER)}
-        items.sort(key=lambda item: (places.get(unit_of(item.nodeid), len(places)), item.path.stem == AFTER_OTHERS))
+        late = {module: place for place, module in enumerate(AFTER_OTHERS, start=1)}
+        items.sort(key=lambda item: (places.get(unit_of(item.nodeid), len(places)), late.get(item.path.stem, 0)))
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Otherwise each worker would start a product."""
+    """Fails a test with which this worker would start a product that another one has."""
+    if getattr(item, "execution_count", 1) > 1:
+        _begin_anew(item)
     if "stack" in getattr(item, "fixturenames", ()) and unit_of(item.nodeid) != PRODUCT:
         pytest.fail(f"{item.path.name} uses the product: name it in WITH_THE_PRODUCT of tests/support/sharing.py")
+
+
+def _begin_anew(item: pytest.Item) -> None:
+    """A second attempt has brokers of its own: those of the module know the topics of the first one. What the whole
+    session shares stays.
+    """
+    if isinstance(item, pytest.Function):
+        for definitions in item._fixtureinfo.name2fixturedefs.values():
+            for definition in definitions:
+                if definition.scope in ("class", "module", "package"):
+                    definition.finish(item._request)
 
 
 def worker_share(candidates: range) -> range:

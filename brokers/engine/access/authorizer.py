@@ -46,6 +46,28 @@ def peer_address(text: str) -> Address:
     return address
 
 
+class Owners:
+    """Marks the address of who acts for an instance inside the cluster (console, REST, probe): lists are the owner's to
+    change and must not shut the owner out, wherever the control plane happens to run.
+    """
+
+    __slots__ = ()
+
+
+class _OwnersV4(Owners, IPv4Address):
+    __slots__ = ()
+
+
+class _OwnersV6(Owners, IPv6Address):
+    __slots__ = ()
+
+
+def owners_address(text: str) -> Address:
+    """A peer of the internal listener that speaks for itself: every list admits it."""
+    address = peer_address(text)
+    return _OwnersV4(int(address)) if address.version == 4 else _OwnersV6(int(address))
+
+
 @dataclass(frozen=True, slots=True)
 class AddressList:
     """Networks as (base, mask) pairs of integers, by address family."""
@@ -85,6 +107,8 @@ def decide(state: str, topic: AllowLists | None, operation: Operation, address: 
 
 
 def _is_admitted(topic: AllowLists, operation: Operation, address: Address) -> bool:
+    if isinstance(address, Owners):
+        return True
     if operation is Operation.PRODUCE:
         return not topic.produce_ips or compile_list(topic.produce_ips).admits(address)
     if operation is Operation.CONSUME:

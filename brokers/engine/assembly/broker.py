@@ -6,6 +6,7 @@ import asyncio
 import secrets
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import structlog
 
@@ -51,6 +52,7 @@ from brokers.engine.replication.relays import Behalf
 from brokers.engine.storage.compaction import settings as cleaner_settings
 from brokers.engine.storage.compaction.settings import THREADS_MAX
 from brokers.engine.storage.directories import DirectoryRefused
+from brokers.engine.storage.files import StorageFailed
 from brokers.engine.telemetry.admin_http import AdminServer
 from brokers.engine.throttling.books import Books
 from brokers.native import finder as native
@@ -63,6 +65,8 @@ COUNTERS_INTERVAL_S = 600.0
 INTERNAL_LISTENER = "internal"
 # Threads that wait for the disk where a client reads what is not in the page cache; a disk gains nothing from many.
 COLD_READERS = 4
+# Threads that convert records for old clients. They take turns with the loop: many would leave it a small share.
+CONVERTERS = 2
 DRAIN_TIMEOUT_S = 1.0
 
 STARTING = "the broker is starting"
@@ -87,6 +91,16 @@ def _listener_limits(config: EngineConfig) -> Limits:
     )
 
 
+def _broker_document(config: EngineConfig, started_at_ms: int) -> BrokerDocument:
+    return BrokerDocument(
+        host=config.internal_host,
+        port=config.internal_port,
+        admin_port=config.admin_port,
+        timestamp_ms=started_at_ms,
+        rack=config.rack,
+    )
+
+
 class Broker:
     """Everything of one process but its ZooKeeper session: `tree` is started before and stopped after it."""
 
@@ -103,6 +117,7 @@ class Broker:
         self.tree = tree
         self.store = ClusterStore(self.tree, place=Placer(secrets.randbelow), now_ms=self.clock.now_ms)
         self.current = CurrentImage(ClusterImage(config.cluster_id))
+        self.current.subscribe(self.store.underway.on_image)
         self.watcher = ClusterWatcher(self.tree, self.current)
         kept_usage = KeptUsage(config.data_dirs[0])
         self.books = Books(config.quota_burst_ms, kept_usage.numbers_for)
@@ -121,6 +136,7 @@ class Broker:
             fetch_bytes_max=config.fetch_bytes_max,
             frame_bytes_max=config.frame_bytes_max,
             readers=self.readers,
+            converters=ThreadPoolExecutor(CONVERTERS, "convert"),
             coordination=coordinator_settings.from_overrides(config.overrides),
         )
         self.listeners = Listeners(
@@ -153,13 +169,7 @@ class Broker:
             watcher=self.watcher,
             broker_id=config.broker_id,
             cluster_id=config.cluster_id,
-            document=BrokerDocument(
-                host=config.internal_host,
-                port=config.internal_port,
-                admin_port=config.admin_port,
-                timestamp_ms=self.started_at_ms,
-                rack=config.rack,
-            ),
+            document=_broker_document(config, self.started_at_ms),
             on_fatal=stop.fail,
         )
         self.session.on_registered(self.metering.on_registered)
@@ -199,7 +209,7 @@ class Broker:
                 INTERNAL_LISTENER,
                 config.internal_host,
                 config.internal_port,
-                lambda connection: SaslSession(self.engine, connection),
+                lambda connection: SaslSession(self.engine, connection, self.listeners.reports.authentication_failed),
                 config.connections_max,
                 is_protected=True,
             )
@@ -207,7 +217,7 @@ class Broker:
             raise StartFailed(f"internal port {config.internal_port}: {error.strerror}") from error
         try:
             report = self.table.recover(self.clock.now_ms())
-        except (DirectoryRefused, NoUsableDirectory) as error:
+        except (DirectoryRefused, NoUsableDirectory, StorageFailed) as error:
             raise StartFailed(str(error)) from error
         log.info(
             "logs_recovered",
@@ -216,11 +226,14 @@ class Broker:
             truncated_bytes=report.truncated_bytes,
             scanned_bytes=report.scanned_bytes,
             rewritten_segments=report.rewritten_segments,
+            split_segments=report.split_segments,
         )
         for topic, partition, reason in report.refused:
             log.error("log_not_opened", topic=topic, partition=partition, reason=reason)
         for topic, partition, damage in report.damages:
             log.warning("log_damage_found", topic=topic, partition=partition, **damage._asdict())
+        for path in report.foreign:
+            log.warning("foreign_directory_left_alone", directory=path)
         for path, reason in report.unreadable.items():
             log.error("checkpoint_unreadable", file=path, reason=reason)
         self.metering.keep()
@@ -277,7 +290,9 @@ class Broker:
         for task in tuple(self.engine.tasks):
             task.cancel()
         await asyncio.gather(*self.engine.tasks, return_exceptions=True)
-        self.readers.shutdown(wait=False, cancel_futures=True)
+        for threads in (self.readers, self.engine.converters):
+            if threads is not None:
+                threads.shutdown(wait=False, cancel_futures=True)
         self.metering.finish()
         await self.ports.withdraw()
         await self.session.stop()
@@ -292,7 +307,8 @@ async def run(config: EngineConfig) -> int:
     Raises:
         StartFailed: see `Broker.start`.
     """
-    lifecycle.raise_descriptor_limit()
+    descriptors = lifecycle.raise_descriptor_limit()
+    config = replace(config, connections_max=lifecycle.connections_within(descriptors, config.connections_max))
     stop = lifecycle.Stop()
     stop.listen(asyncio.get_running_loop())
     tree = ZooKeeperTree(config.zookeeper, session_timeout_ms=config.session_timeout_ms)

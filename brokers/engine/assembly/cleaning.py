@@ -60,6 +60,7 @@ class LogCleaning:
             if number >= self._settings.threads:
                 await self._changed.wait()
                 continue
+            await self._lower()
             work = self._plan()
             if work is not None:
                 await self._clean_all(work)
@@ -102,7 +103,7 @@ class LogCleaning:
             raise
         if isinstance(ended, Finished):
             self._cleaner.finished(work, ended)
-            await self._checkpoint(work)
+            await self._checkpoint(work.partition.log.root)
             took_s = round(asyncio.get_running_loop().time() - begun_s, 3)
             self._tell(work, "log_cleaned", dirty_ratio=round(work.ratio, 3), took_s=took_s, **ended._asdict())
             return True
@@ -127,15 +128,21 @@ class LogCleaning:
             self._table.directory_failed(failure)
             durable = False
         self._cleaner.durable(work)
-        return durable and (not work.is_first or await self._checkpoint(work))
+        return durable and (not work.is_first or await self._checkpoint(work.partition.log.root))
 
-    async def _checkpoint(self, work: Work) -> bool:
-        root = work.partition.log.root
+    async def _lower(self) -> None:
+        """The files that say too much, before a log could grow to what they say."""
+        for root in tuple(self._cleaner.lowered):
+            self._cleaner.lowered.discard(root)
+            if not await self._checkpoint(root):
+                self._cleaner.lowered.add(root)
+
+    async def _checkpoint(self, root: Path) -> bool:
         try:
             async with self._writing:
                 await asyncio.to_thread(self._cleaner.checkpoint(root).write)
         except StorageFailed as failure:
-            self._table.directory_failed(failure)
+            self._table.storage_failed(failure)
             return False
         return True
 

@@ -124,7 +124,7 @@ class Coordination:
 
 def _has_ended(image: ClusterImage, name: str, topic_id: bytes) -> bool:
     topic = image.topics.get(name)
-    return topic is None or topic.deleting or topic.topic_id != topic_id
+    return image.has_lost_topic(name) or (topic is not None and topic.topic_id != topic_id)
 
 
 class _Known:
@@ -134,8 +134,7 @@ class _Known:
         self._current = current
 
     def has_topic(self, internal_name: str) -> bool:
-        topic = self._current.image.topics.get(internal_name)
-        return topic is not None and not topic.deleting
+        return not self._current.image.has_lost_topic(internal_name)
 
     def has_instance(self, instance_id: str) -> bool:
-        return instance_id in self._current.image.instances
+        return not self._current.image.has_lost_instance(instance_id)

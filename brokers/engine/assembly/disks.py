@@ -24,6 +24,7 @@ HIGH_WATERMARK_INTERVAL_S: Final = 5.0
 FLUSH_DUE_INTERVAL_S: Final = 1.0
 # The rest waits until ports are closed.
 EARLY_CLOSE_S_MAX: Final = 10.0
+SHORTAGE_TOLD_EVERY_MS: Final = 60_000
 
 
 class Disks:
@@ -34,6 +35,7 @@ class Disks:
         self._now_ms = now_ms
         self._fail = fail
         self._told: set[Path] = set()
+        self._shortage_told_ms = 0
         self._flushing = asyncio.Lock()
 
     def keep_going(self, periodic: Periodic) -> None:
@@ -59,10 +61,19 @@ class Disks:
             if directory not in self._told:
                 self._told.add(directory)
                 log.error("log_directory_offline", directory=str(directory), reason=reason)
+        self._tell_shortage(self._now_ms())
         try:
             self._table.maintain(self._now_ms(), removing=False)
         except NoUsableDirectory as failure:
             self._fail(f"no log directory is left: {failure}")
+
+    def _tell_shortage(self, now_ms: int) -> None:
+        """Once in a while, however many requests were answered that they may try again."""
+        files = self._table.files
+        if files.shortages and not 0 <= now_ms - self._shortage_told_ms < SHORTAGE_TOLD_EVERY_MS:
+            log.warning("storage_short_of_descriptors", times=files.shortages, last=files.shortage)
+            self._shortage_told_ms = now_ms
+            files.shortages = 0
 
     async def _flush(self, plan: Callable[[], FlushBatch | HighWatermarksBatch | None]) -> None:
         # One at a time: all kinds write the same checkpoints.

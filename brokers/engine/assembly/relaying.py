@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from brokers.engine.access.authorizer import Address
+from brokers.engine.access.authorizer import Address, Owners
 from brokers.engine.cluster.image import ClusterImage
 from brokers.engine.handlers.context import Engine, RelayFailed
 from brokers.engine.replication.relays import Behalf, ConnectFor, Relays, RelayUnavailable
@@ -33,7 +33,7 @@ class Relaying:
         version: int,
         message: Any,
     ) -> Any:
-        behalf = Behalf(instance_id, str(address))
+        behalf = Behalf(instance_id, "" if isinstance(address, Owners) else str(address))
         try:
             return await self._relays.request(broker_id, behalf, client_id, api_key, version, message)
         except RelayUnavailable as error:

@@ -26,6 +26,7 @@ CHECKS_PER_LAG: Final = 2
 # A session lives on for one time-out after its last sign of life, which is at most a third of one old.
 PAUSES_PER_SESSION: Final = 2
 DISK_CHECK_INTERVAL_S: Final = 1.0
+SHORTAGE_INTERVAL_S: Final = 1.0
 
 
 class Replication:
@@ -114,4 +115,5 @@ class Replication:
         periodic.keep(self.publisher.run())
         periodic.every(self.publisher.lag_ms_max / CHECKS_PER_LAG / 1000, self.publisher.check)
         periodic.every(CHECK_INTERVAL_MS / 1000, self.fetchers.check)
+        periodic.every(SHORTAGE_INTERVAL_S, self.roles.try_again)
         periodic.every(DISK_CHECK_INTERVAL_S, self.publisher.check_disks)

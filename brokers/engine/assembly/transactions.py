@@ -94,7 +94,7 @@ class Transactions:
             log.leader_epoch,
             engine.coordination.transactions,
             lambda: log.high_watermark,
-            lambda instance_id: instance_id in engine.current.image.instances,
+            lambda instance_id: not engine.current.image.has_lost_instance(instance_id),
         )
 
     def on_image(self, _before: ClusterImage, after: ClusterImage) -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from brokers.contract import documents, paths
+from brokers.engine.cluster.terms import StateWrite
 from brokers.engine.cluster.tree import Create
 
 # Attempts of one read-then-compare-and-set before the caller is told that it lost.
 COMPARE_AND_SET_ATTEMPTS_MAX = 8
+# Of a topic of which more states are written all of them are read again.
+STATES_NAMED_MAX: Final = 100
 
 
 def topics_changed(internal_names: Iterable[str]) -> Create:
@@ -17,6 +21,17 @@ def topics_changed(internal_names: Iterable[str]) -> Create:
         documents.change_to_json([f"topics/{name}" for name in internal_names]),
         sequence=True,
     )
+
+
+def states_changed(writes: Iterable[StateWrite], topics: Iterable[str] = ()) -> Create:
+    """Of the topics of `writes`, and of `topics`, nothing but documents and these states: readers of a large topic need
+    not read the rest of it again.
+    """
+    states: dict[str, list[int]] = {f"topics/{name}": [] for name in topics}
+    for write in writes:
+        states.setdefault(f"topics/{write.topic}", []).append(write.index)
+    few = {path: indexes for path, indexes in states.items() if len(indexes) <= STATES_NAMED_MAX}
+    return Create(paths.CHANGE_PREFIX, documents.change_to_json(list(states), few), sequence=True)
 
 
 def broker_changed(broker_id: int) -> Create:

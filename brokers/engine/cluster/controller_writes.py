@@ -41,8 +41,9 @@ CHANGES_KEPT_MAX = 1_000
 
 async def elect(tree: Tree, broker_id: int, now_ms: int) -> ControllerTerm | None:
     for _ in range(changes.COMPARE_AND_SET_ATTEMPTS_MAX):
-        controller = await tree.get(paths.CONTROLLER)
+        # In this order: an epoch that is read first is not one of somebody who took the office in between.
         epoch_node = await tree.get(paths.CONTROLLER_EPOCH)
+        controller = await tree.get(paths.CONTROLLER)
         if controller is not None:
             if controller.owner != tree.session_id or epoch_node is None:
                 return None
@@ -112,7 +113,7 @@ def _chunks(writes: Iterable[StateWrite], count_max: int) -> list[list[StateWrit
 
 async def _commit_states(tree: Tree, term: ControllerTerm, writes: Sequence[StateWrite]) -> None:
     operations: list[Operation] = [term.guard, *operations_of(writes)]
-    operations.append(changes.topics_changed(dict.fromkeys(write.topic for write in writes)))
+    operations.append(changes.states_changed(writes))
     await _commit_guarded(tree, operations)
 
 
@@ -137,7 +138,7 @@ async def finish_moves(tree: Tree, term: ControllerTerm, topic: TopicImage, writ
         Set(paths.topic(topic.name), document.to_json(), topic.version),
         *operations_of(writes),
     ]
-    operations.append(changes.topics_changed([topic.name]))
+    operations.append(changes.states_changed(writes, [topic.name]))
     try:
         await _commit_guarded(tree, operations)
     except TreeError:

@@ -93,7 +93,7 @@ async def _commit(tree: Tree, writes: Sequence[StateWrite]) -> set[Key]:
 
 async def _try(tree: Tree, writes: Sequence[StateWrite]) -> bool:
     operations: list[Operation] = operations_of(writes)
-    operations.append(changes.topics_changed(dict.fromkeys(write.topic for write in writes)))
+    operations.append(changes.states_changed(writes))
     try:
         await tree.commit(operations)
     except TreeError:

@@ -112,7 +112,8 @@ class InstanceImage:
 class ClusterImage:
     """`topics` holds all internal names, also those being deleted; `controller_id` is -1 when nobody is elected.
     `config_change` is the last entry of the log of config changes that is in this picture. `not_understood` names
-    topics that are not in it because their documents made no sense when the cluster was read as a whole.
+    topics that are not in it because their documents made no sense when the cluster was read as a whole,
+    `instances_not_understood` instances.
     """
 
     cluster_id: str
@@ -126,6 +127,17 @@ class ClusterImage:
     broker_configs: BrokerConfigs = field(default_factory=BrokerConfigs)
     config_change: int = field(default=NO_CHANGE, compare=False)
     not_understood: frozenset[str] = field(default=frozenset(), compare=False)
+    instances_not_understood: frozenset[str] = field(default=frozenset(), compare=False)
+
+    def has_lost_topic(self, internal_name: str) -> bool:
+        """Whether it is known that there is no such topic, or not for long: what is written about one and makes no
+        sense is no word that it was.
+        """
+        topic = self.topics.get(internal_name)
+        return internal_name not in self.not_understood if topic is None else topic.deleting
+
+    def has_lost_instance(self, instance_id: str) -> bool:
+        return instance_id not in self.instances and instance_id not in self.instances_not_understood
 
     @cached_property
     def topics_by_bytes(self) -> Mapping[bytes, TopicImage]:
@@ -143,9 +155,10 @@ class ClusterImage:
         quotas: QuotaImage | None = None,
         broker_configs: BrokerConfigs | None = None,
         config_change: int | None = None,
+        not_understood: frozenset[str] | None = None,
     ) -> ClusterImage:
-        """The next picture. `topics` and `instances` name what changed, None meaning gone; `brokers` is the full
-        set.
+        """The next picture. `topics` and `instances` name what changed, None meaning gone; `brokers` and
+        `not_understood` are the full sets.
         """
         next_topics, next_by_id = self.topics, self.topics_by_id
         if topics:
@@ -163,6 +176,8 @@ class ClusterImage:
             quotas=next_quotas.without(gone) if gone else next_quotas,
             broker_configs=self.broker_configs if broker_configs is None else broker_configs,
             config_change=self.config_change if config_change is None else config_change,
+            not_understood=self.not_understood if not_understood is None else not_understood,
+            instances_not_understood=self.instances_not_understood.difference(instances or ()),
         )
 
 

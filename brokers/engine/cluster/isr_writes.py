@@ -40,7 +40,7 @@ async def write(tree: Tree, writes: Sequence[StateWrite]) -> list[StateWrite]:
 
 async def _try(tree: Tree, writes: Sequence[StateWrite]) -> bool:
     operations: list[Operation] = operations_of(writes)
-    operations.append(changes.topics_changed(dict.fromkeys(one.topic for one in writes)))
+    operations.append(changes.states_changed(writes))
     try:
         await tree.commit(operations)
     except TreeError:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from base64 import urlsafe_b64decode
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import TypeVar
 
@@ -100,21 +100,21 @@ async def _read_epoch(tree: Tree) -> int:
 
 
 async def read_topics(
-    tree: Tree, names: Sequence[str], known: Mapping[str, TopicImage]
+    tree: Tree, wanted: Mapping[str, Set[int] | None], known: Mapping[str, TopicImage]
 ) -> dict[str, TopicImage | None]:
-    """Every named topic as it is stored, None when it is not; `known` is what a malformed document leaves standing, and
-    where partitions come from that nobody wrote since.
+    """Every wanted topic as it is stored, None when it is not; with the states of these partitions, None for all.
+    `known` is what a malformed document leaves standing, and where partitions come from that nobody wrote since.
 
     A document and the states are read one after the other, and a move may end in between: who is in sync by the state
     is then no replica by the document. Whoever led with such a picture would not wait for that one; so both are read
     again. Writers keep them in step, each change of both is one transaction.
     """
-    found = await _read_once(tree, names, known)
+    found = await _read_once(tree, wanted, known)
     for _ in range(READINGS_MAX - 1):
         mixed = [name for name, topic in found.items() if topic is not None and not all(map(_fits, topic.partitions))]
         if not mixed:
             break
-        found |= await _read_once(tree, mixed, known)
+        found |= await _read_once(tree, dict.fromkeys(mixed), known)
     return found
 
 
@@ -122,7 +122,10 @@ def _fits(partition: PartitionImage) -> bool:
     return partition.isr is partition.replicas or set(partition.isr) <= set(partition.replicas)
 
 
-async def _read_once(tree: Tree, names: Sequence[str], known: Mapping[str, TopicImage]) -> dict[str, TopicImage | None]:
+async def _read_once(
+    tree: Tree, asked: Mapping[str, Set[int] | None], known: Mapping[str, TopicImage]
+) -> dict[str, TopicImage | None]:
+    names = list(asked)
     owned = [name for name in names if naming.split_internal(name)[0] is not None]
     # One flight for all four documents: each flight costs a round trip, and a topic waits for it to appear.
     nodes = await tree.get_many(
@@ -146,7 +149,12 @@ async def _read_once(tree: Tree, names: Sequence[str], known: Mapping[str, Topic
                 parsed[name] = understand(paths.topic(name), node, _topic_document)
             except Malformed:
                 result[name] = known.get(name)
-    wanted = await _with_states(tree, {name: sorted(document.assignment) for name, document in parsed.items()}, known)
+    only = {name: _only(asked[name], document, known.get(name)) for name, document in parsed.items()}
+    indexes = {
+        name: sorted(document.assignment if only[name] is None else only[name] or ())
+        for name, document in parsed.items()
+    }
+    wanted = await _with_states(tree, indexes, known)
     state_nodes = await tree.get_many([paths.partition_state(name, index) for name, index in wanted])
     states = dict(zip(wanted, state_nodes, strict=True))
     for position, name in enumerate(names):
@@ -163,10 +171,18 @@ async def _read_once(tree: Tree, names: Sequence[str], known: Mapping[str, Topic
                 markers[position] is not None,
                 states,
                 known.get(name),
+                only[name],
             )
         except Malformed:
             result[name] = known.get(name)
     return result
+
+
+def _only(indexes: Set[int] | None, document: TopicDocument, known: TopicImage | None) -> Set[int] | None:
+    """Of which partitions the states are to be read, None for all: nothing is kept of another topic of that name."""
+    if indexes is None or known is None or known.topic_id != _topic_id(document.topic_id):
+        return None
+    return indexes & document.assignment.keys()
 
 
 async def _with_states(
@@ -274,6 +290,7 @@ def _topic_document(raw: bytes) -> TopicDocument:
         raise ValueError("partitions are not 0..n-1")
     if not all(document.assignment.values()):
         raise ValueError("a partition has no replica")
+    _topic_id(document.topic_id)
     return document
 
 
@@ -293,6 +310,7 @@ def _topic(
     deleting: bool,
     states: Mapping[tuple[str, int], Node | None],
     known: TopicImage | None,
+    only: Set[int] | None,
 ) -> TopicImage:
     config: dict[str, str] = {}
     if config_node is not None and config_node.data:
@@ -310,9 +328,11 @@ def _topic(
         name=name,
         user_name=user_name if instance_id is not None else rest,
         instance_id=instance_id,
-        topic_id=understand(paths.topic(name), node, lambda _raw: _topic_id(document.topic_id)),
+        topic_id=_topic_id(document.topic_id),
         partitions=tuple(
             _partition(name, index, document, states.get((name, index)), before[index] if index < len(before) else None)
+            if only is None or index in only or index >= len(before)
+            else _with_replicas(before[index], document)
             for index in range(len(document.assignment))
         ),
         config=config,
@@ -324,17 +344,25 @@ def _topic(
     )
 
 
+def _with_replicas(before: PartitionImage, document: TopicDocument) -> PartitionImage:
+    """The same state, with the replicas of the document."""
+    index = before.index
+    replicas = document.assignment[index]
+    adding, removing = document.adding.get(index, ()), document.removing.get(index, ())
+    same = (before.replicas, before.adding, before.removing) == (replicas, adding, removing)
+    return before if same else replace(before, replicas=replicas, adding=adding, removing=removing)
+
+
 def _partition(
     name: str, index: int, document: TopicDocument, node: Node | None, before: PartitionImage | None
 ) -> PartitionImage:
     """`before` itself if it says the same: of a large topic a change is of few partitions."""
+    if before is not None and node is not None and before.written_at == node.mzxid:
+        return _with_replicas(before, document)
     replicas = document.assignment[index]
     adding, removing = document.adding.get(index, ()), document.removing.get(index, ())
     if node is None:
         return PartitionImage(index, replicas, adding=adding, removing=removing)
-    if before is not None and before.written_at == node.mzxid:
-        same = (before.replicas, before.adding, before.removing) == (replicas, adding, removing)
-        return before if same else replace(before, replicas=replicas, adding=adding, removing=removing)
     state = understand(paths.partition_state(name, index), node, documents.PartitionStateDocument.from_json)
     return PartitionImage(
         index=index,

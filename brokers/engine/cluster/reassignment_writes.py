@@ -92,7 +92,7 @@ class _Move:
                 Set(path, with_assignments(document, changed).to_json(), node.version),
                 *identity_checks(self._name, document),
                 *operations_of(states),
-                changes.topics_changed([self._name]),
+                changes.states_changed(states, [self._name]),
             ]
             try:
                 await self._tree.commit(operations)

@@ -54,7 +54,7 @@ class ClusterStore:
         self._now_ms = now_ms
         self._random_bytes = random_bytes
         self._replication_factor_max = replication_factor_max
-        self._underway = Underway(now_ms)
+        self.underway = Underway(now_ms)
 
     # --- topics -------------------------------------------------------------------------------------------------
 
@@ -77,7 +77,7 @@ class ClusterStore:
         Leaders are not there yet when this returns: `current.wait_until(lambda image: ...has_leaders)`.
         Config keys and values must have been checked by the caller.
         """
-        underway = self._underway.beside(image, instance_id, name)
+        underway = self.underway.beside(instance_id, name)
         plan = topic_plans.plan_creation(
             image,
             instance_id=instance_id,
@@ -92,7 +92,7 @@ class ClusterStore:
             beside=[*beside, *underway],
         )
         if not validate_only:
-            with self._underway.writing(plan):
+            with self.underway.writing(plan):
                 await topic_admin.create(self.tree, plan)
         return plan
 
@@ -123,7 +123,7 @@ class ClusterStore:
             assignment=assignment,
             place=self._place,
             validate_only=validate_only,
-            underway=self._underway,
+            underway=self.underway,
             beside=beside,
         )
 

@@ -133,12 +133,14 @@ async def grow(
 ) -> CreatedTopic:
     topic = find_topic(image, instance_id, name)
     path = paths.topic(topic.name)
+    # What is shown by a later picture than `image` while the topic is read is underway no more, and not in `image`.
+    early = underway.beside(instance_id, topic.user_name)
     for _ in range(changes.COMPARE_AND_SET_ATTEMPTS_MAX):
         node = await tree.get(path)
         if node is None:
             raise unknown_topic()
         present = TopicDocument.from_json(node.data)
-        others = [*beside, *underway.beside(image, instance_id, topic.user_name)]
+        others = [*beside, *early, *underway.beside(instance_id, topic.user_name)]
         added = plan_growth(image, topic, present, total, assignment, place, others)
         grown = replace(present, assignment={**present.assignment, **added})
         made = CreatedTopic(

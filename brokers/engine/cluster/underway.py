@@ -1,4 +1,4 @@
-"""Topics and partitions that this broker writes or wrote, and that its picture does not show yet: they count against
+"""Topics and partitions that this broker writes or wrote, and that its picture has not shown yet: they count against
 the partitions of their instance, or many who create at the same time would each find room for themselves.
 """
 
@@ -11,27 +11,26 @@ from typing import Final
 from brokers.engine.cluster.image import ClusterImage
 from brokers.engine.cluster.topic_plans import CreatedTopic
 
-# What the picture does not show after so long was deleted again meanwhile, or never written.
+# What no picture has shown after so long was deleted again in between two of them, or never written.
 UNDERWAY_MS_MAX: Final = 30_000
 
 
 class Underway:
-    """By instance and internal name. `now_ms` is wall time."""
+    """By instance and internal name. `now_ms` is wall time; subscribe `on_image` to the pictures."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
         self._plans: dict[str, dict[str, tuple[CreatedTopic, int]]] = {}
 
-    def beside(self, image: ClusterImage, instance_id: str | None, name: str) -> list[CreatedTopic]:
+    def on_image(self, _before: ClusterImage, after: ClusterImage) -> None:
+        """What this picture shows counts as part of it, and may be gone from the next one."""
+        self._drop(lambda plan, _: _is_shown(after, plan))
+
+    def beside(self, instance_id: str | None, name: str) -> list[CreatedTopic]:
         """What is underway for the instance, but for a topic of this (its owner's) name."""
-        plans = self._plans.get(instance_id or "")
-        if not plans:
-            return []
         now_ms = self._now_ms()
-        for internal, (plan, since_ms) in tuple(plans.items()):
-            if _is_shown(image, plan) or not 0 <= now_ms - since_ms < UNDERWAY_MS_MAX:
-                del plans[internal]
-        return [plan for plan, _ in plans.values() if plan.user_name != name]
+        self._drop(lambda _, since_ms: not 0 <= now_ms - since_ms < UNDERWAY_MS_MAX)
+        return [plan for plan, _ in self._plans.get(instance_id or "", {}).values() if plan.user_name != name]
 
     @contextmanager
     def writing(self, plan: CreatedTopic) -> Iterator[None]:
@@ -39,14 +38,20 @@ class Underway:
         if plan.instance_id is None:
             yield
             return
-        plans = self._plans.setdefault(plan.instance_id, {})
-        kept = plans[plan.internal_name] = plan, self._now_ms()
+        self._plans.setdefault(plan.instance_id, {})[plan.internal_name] = plan, self._now_ms()
         try:
             yield
         except Exception:
-            if plans.get(plan.internal_name) is kept:
-                del plans[plan.internal_name]
+            self._drop(lambda kept, _: kept is plan)
             raise
+
+    def _drop(self, is_over: Callable[[CreatedTopic, int], bool]) -> None:
+        for instance_id, plans in tuple(self._plans.items()):
+            left = {name: kept for name, kept in plans.items() if not is_over(*kept)}
+            if left:
+                self._plans[instance_id] = left
+            else:
+                del self._plans[instance_id]
 
 
 def _is_shown(image: ClusterImage, plan: CreatedTopic) -> bool:

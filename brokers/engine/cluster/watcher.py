@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import structlog
 
@@ -18,7 +18,7 @@ from brokers.contract import documents, paths
 from brokers.engine.cluster import broker_config_loader, changes, loader
 from brokers.engine.cluster.current import CurrentImage
 from brokers.engine.cluster.errors import StoreUnavailable
-from brokers.engine.cluster.image import NO_CHANGE, ClusterImage
+from brokers.engine.cluster.image import NO_CHANGE, ClusterImage, TopicImage
 from brokers.engine.cluster.quota_image import QuotaImage
 from brokers.engine.cluster.tree import Node, Tree
 
@@ -51,6 +51,8 @@ class ClusterWatcher:
         self._current = current
         self._marked: set[Part] = set()
         self._entities: set[str] = set()
+        # Topics that stand as they were, for something of them made no sense when they were read last.
+        self._kept: set[str] = set()
         self._wake = asyncio.Event()
         # One reading at a time: of two, the one that began first could publish last, and nothing would correct it.
         self._reading = asyncio.Lock()
@@ -132,7 +134,16 @@ class ClusterWatcher:
             brokers = await loader.read_brokers(self._tree, None)
         if Part.CONTROLLER in marked:
             controller, epoch = await loader.read_controller(self._tree, lambda: self.mark(Part.CONTROLLER))
-        topics = [name for kind, name in _split(entities) if kind == "topics"]
+        topics = _topics(entities)
+        # What was written about the others of its partitions meanwhile is not in the picture either.
+        topics |= dict.fromkeys(self._kept & topics.keys())
+        found = await loader.read_topics(self._tree, topics, image.topics) if topics else {}
+        self._kept = (self._kept - topics.keys()) | _kept(found, image)
+        not_understood = image.not_understood
+        if again := not_understood & found.keys():
+            not_understood = (not_understood - again) | await self._not_understood(
+                name for name in again if found[name] is None
+            )
         instances = [name for kind, name in _split(entities) if kind == "instances"]
         quota_paths = [path for path in entities if path.startswith(("users/", "clients/"))]
         quotas = await loader.read_quotas(self._tree, quota_paths) if quota_paths else {}
@@ -145,11 +156,12 @@ class ClusterWatcher:
                 controller_id=controller,
                 controller_epoch=epoch,
                 brokers=brokers,
-                topics=await loader.read_topics(self._tree, topics, image.topics) if topics else None,
+                topics=found or None,
                 instances=await loader.read_instances(self._tree, instances) if instances else None,
                 quotas=image.quotas.with_changes(quotas) if quotas else None,
                 broker_configs=image.broker_configs.with_changes(broker_configs) if broker_configs else None,
                 config_change=config_change,
+                not_understood=not_understood,
             )
         )
 
@@ -164,7 +176,8 @@ class ClusterWatcher:
         controller, epoch = await loader.read_controller(self._tree, lambda: self.mark(Part.CONTROLLER))
         topic_names = sorted(await self._tree.children(paths.TOPICS) or [])
         instance_ids = sorted(await self._tree.children(paths.INSTANCES) or [])
-        topics = await loader.read_topics(self._tree, topic_names, before.topics)
+        topics = await loader.read_topics(self._tree, dict.fromkeys(topic_names), before.topics)
+        self._kept = _kept(topics, before)
         instances = await loader.read_instances(self._tree, instance_ids)
         for id in set(instance_ids) - set(instances):
             if id in before.instances:
@@ -172,11 +185,10 @@ class ClusterWatcher:
         quotas = await loader.read_quotas(self._tree, await loader.list_quota_entities(self._tree))
         configured = broker_config_loader.ids_of(await self._tree.children(paths.BROKER_CONFIGS) or [])
         broker_configs = await broker_config_loader.read(self._tree, configured)
-        missing = [name for name, topic in topics.items() if topic is None]
-        # Those that are gone by now were deleted while this was being read.
-        left = await self._tree.get_many([paths.topic(name) for name in missing])
-        not_understood = frozenset(name for name, node in zip(missing, left, strict=True) if node is not None)
-        return ClusterImage(before.cluster_id, not_understood=not_understood).with_changes(
+        not_understood = await self._not_understood(name for name, topic in topics.items() if topic is None)
+        nameless = frozenset(instance_ids) - instances.keys()
+        return ClusterImage(before.cluster_id, instances_not_understood=nameless).with_changes(
+            not_understood=not_understood,
             controller_id=controller,
             controller_epoch=epoch,
             brokers=brokers,
@@ -186,6 +198,12 @@ class ClusterWatcher:
             broker_configs=before.broker_configs.only(configured).with_changes(broker_configs),
             config_change=config_change,
         )
+
+    async def _not_understood(self, missing: Iterable[str]) -> frozenset[str]:
+        """Of topics that could not be read; those that are gone by now were deleted meanwhile."""
+        names = list(missing)
+        left = await self._tree.get_many([paths.topic(name) for name in names])
+        return frozenset(name for name, node in zip(names, left, strict=True) if node is not None)
 
     async def _list_log(self, part: Part) -> dict[int, str]:
         parent = paths.CHANGES if part is Part.CHANGES else paths.CONFIG_CHANGES
@@ -228,13 +246,29 @@ def _config_entity(raw: bytes) -> str:
     return f"config/{entity}" if entity.startswith("brokers/") else entity
 
 
+def _kept(found: Mapping[str, TopicImage | None], image: ClusterImage) -> set[str]:
+    return {name for name, topic in found.items() if topic is not None and topic is image.topics.get(name)}
+
+
 def _split(entities: Iterable[str]) -> list[tuple[str, str]]:
-    """`kind/name` pairs in order; what lies below (`instances/<id>/topics/<t>`) counts as its topic."""
-    pairs = []
+    """`kind/name` pairs in order, of what has no more parts than that."""
+    pairs = (entity.split("/") for entity in sorted(entities))
+    return [(pair[0], pair[1]) for pair in pairs if len(pair) == 2]
+
+
+def _topics(entities: Iterable[str]) -> dict[str, set[int] | None]:
+    """Internal name -> the partitions whose states are to be read again, None for all. Address lists of an instance's
+    topic (`instances/<id>/topics/<t>`) count as its documents.
+    """
+    found: dict[str, set[int] | None] = {}
     for entity in sorted(entities):
-        parts = entity.split("/")
-        if len(parts) == 4 and parts[0] == "instances" and parts[2] == "topics":
-            pairs.append(("topics", parts[3]))
-        elif len(parts) == 2:
-            pairs.append((parts[0], parts[1]))
-    return pairs
+        match entity.split("/"):
+            case ["topics", name]:
+                found[name] = None
+            case ["instances", _, "topics", name] | ["topics", name, ""]:
+                found.setdefault(name, set())
+            case ["topics", name, index] if index.isdecimal():
+                known = found.setdefault(name, set())
+                if known is not None:
+                    known.add(int(index))
+    return found

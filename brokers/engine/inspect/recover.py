@@ -13,12 +13,13 @@ from brokers.engine.inspect.directories import Logs, PartitionDirectory
 from brokers.engine.inspect.findings import Emit
 from brokers.engine.inspect.reading import Unreadable, batches, segment_files, segment_path
 from brokers.engine.inspect.rows import KIND
-from brokers.engine.storage import checkpoints, rewriting
+from brokers.engine.records.batch import LONG_MAX
+from brokers.engine.storage import checkpoints, rewriting, splitting
 from brokers.engine.storage.files import OpenFiles
 from brokers.engine.storage.flushing import FlushJob
 from brokers.engine.storage.log import RELATIVE_OFFSET_MAX, Log, LogConfig
 from brokers.engine.storage.old_formats import OldFormat, old_message_at, refuse_old_message
-from brokers.engine.storage.recovery import DEBRIS, NOWHERE, first_checked, load_log, out_of_range
+from brokers.engine.storage.recovery import NOWHERE, first_checked, load_log
 from brokers.engine.storage.segment import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -26,7 +27,8 @@ from brokers.engine.storage.segment import (
     TRANSACTION_INDEX_SUFFIX,
     Segment,
 )
-from brokers.engine.storage.trust import indexes_trusted
+from brokers.engine.storage.tidying import is_debris
+from brokers.engine.storage.trust import indexes_trusted, out_of_range
 
 _LISTS: Final = (checkpoints.RECOVERY_POINTS, checkpoints.HIGH_WATERMARKS)
 
@@ -106,7 +108,7 @@ def _foresee(partition: PartitionDirectory, marks: Marks, emit: Emit) -> Outcome
     bases, others = segment_files(directory)
     segments = bases.get(LOG_SUFFIX, [])
     for name in [*others, *(f"{base:020d}{suffix}" for suffix, found in bases.items() for base in found)]:
-        if name.endswith(DEBRIS):
+        if is_debris(name):
             change("remove", name, "a deletion, a cleaning or a crash left it")
     for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
         for base in bases.get(suffix, []):
@@ -126,13 +128,19 @@ def _foresee(partition: PartitionDirectory, marks: Marks, emit: Emit) -> Outcome
             change("rewrite", path.name, "its messages are of an old format")
             checked += size
             continue
+        following = segments[number + 1] if number + 1 < len(segments) else LONG_MAX
+        is_split = following - base - 1 > RELATIVE_OFFSET_MAX and _reaches_far(
+            directory, base, size, following, recovery_point
+        )
+        if is_split:
+            change("split", path.name, "it holds offsets too far from its base for an index to name")
         if number < first:
-            if _trusted(directory, base, size, marks.dense_from is not None):
-                end = segments[number + 1]
+            if is_split or _trusted(directory, base, size, marks.dense_from is not None):
+                end = following
                 continue
             change("rebuild", segment_path(directory, base, INDEX_SUFFIX).name, "an index is missing or contradicts")
-        following = segments[number + 1] if number + 1 < len(segments) else base + RELATIVE_OFFSET_MAX + 1
-        end, good_bytes, why = _good_part(path, base, min(following, base + RELATIVE_OFFSET_MAX + 1), dense_from)
+        limit = following if is_split else min(following, base + RELATIVE_OFFSET_MAX + 1)
+        end, good_bytes, why = _good_part(path, base, limit, dense_from)
         checked += size
         is_last = number + 1 == len(segments)
         if good_bytes == size and not is_last and max(end, dense_from) < following:
@@ -158,6 +166,14 @@ def _trusted(directory: Path, base: int, size: int, is_dense: bool) -> bool:
     segment = Segment(str(directory), directory.parent, base, OpenFiles(), now_ms=0, size_bytes=size)
     try:
         return indexes_trusted(segment, is_dense)
+    finally:
+        segment.file.close()
+
+
+def _reaches_far(directory: Path, base: int, size: int, following: int, recovery_point: int) -> bool:
+    segment = Segment(str(directory), directory.parent, base, OpenFiles(), now_ms=0, size_bytes=size)
+    try:
+        return splitting.reaches_far(segment, following, recovery_point)
     finally:
         segment.file.close()
 

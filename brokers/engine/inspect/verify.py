@@ -11,6 +11,7 @@ from brokers.engine.inspect.reading import segment_files
 from brokers.engine.inspect.rows import KIND
 from brokers.engine.inspect.verify_segments import Rules, SegmentCheck
 from brokers.engine.inspect.verify_state import EpochCheck, ProducerCheck, check_topic_id, checkpoint_rows
+from brokers.engine.records.batch import LONG_MAX
 from brokers.engine.storage import checkpoints, leader_epochs
 from brokers.engine.storage.directories import CLEAN_SHUTDOWN_FILE, META_FILE, PARTITION_METADATA_FILE
 from brokers.engine.storage.producer_state import SNAPSHOT_SUFFIX
@@ -43,7 +44,9 @@ def run(logs: Logs, emit: Emit, *, deep: bool = True, compacted: bool = False) -
         key = (partition.topic, partition.number)
         gaps = compacted or key in marks[CLEANER_OFFSETS]
         start = marks[checkpoints.LOG_START_OFFSETS].get(key, 0)
-        end = verify_partition(partition.path, findings, Rules(deep, gaps, clean), log_start_offset=start)
+        point = marks[checkpoints.RECOVERY_POINTS].get(key, 0)
+        rules = Rules(deep, gaps, clean)
+        end = verify_partition(partition.path, findings, rules, log_start_offset=start, recovery_point=point)
         for name, offsets in marks.items():
             if offsets.get(key, 0) > end:
                 _past_the_end(findings, name, offsets[key], end, clean=clean)
@@ -62,7 +65,9 @@ def run(logs: Logs, emit: Emit, *, deep: bool = True, compacted: bool = False) -
     return findings
 
 
-def verify_partition(directory: Path, findings: Findings, rules: Rules, *, log_start_offset: int = 0) -> int:
+def verify_partition(
+    directory: Path, findings: Findings, rules: Rules, *, log_start_offset: int = 0, recovery_point: int = 0
+) -> int:
     """Everything in one partition's directory; the log end offset."""
     bases, others = segment_files(directory)
     logs = bases.pop(LOG_SUFFIX, [])
@@ -72,7 +77,7 @@ def verify_partition(directory: Path, findings: Findings, rules: Rules, *, log_s
     for number, base in enumerate(logs):
         closed = number + 1 < len(logs)
         check = SegmentCheck(directory, base, findings, rules._replace(whole=rules.whole or closed))
-        end = check.run(end, epochs, producers)
+        end = check.run(end, epochs, producers, logs[number + 1] if closed else LONG_MAX, recovery_point)
     end = log_start_offset if end is None else end
     epochs.end(end)
     producers.end(end)

@@ -17,10 +17,11 @@ from brokers.engine.inspect.reading import (
 )
 from brokers.engine.inspect.verify_state import EpochCheck, ProducerCheck
 from brokers.engine.inspect.verify_transactions import Ended, check_entries
+from brokers.engine.records.batch import LONG_MAX
 from brokers.engine.records.builder import records_block
 from brokers.engine.records.compression import Oversized, Undecodable
 from brokers.engine.records.walk import Malformed, check_fields
-from brokers.engine.storage import rewriting
+from brokers.engine.storage import rewriting, splitting
 from brokers.engine.storage.indexes import Aborted
 from brokers.engine.storage.log import RELATIVE_OFFSET_MAX
 from brokers.engine.storage.old_formats import OldFormat, old_message_at
@@ -58,9 +59,19 @@ class SegmentCheck:
         self.places: list[Place] = []
         self.aborted: list[Aborted] = []
         self.markers: dict[int, int] = {}  # offset of each marker → its producer
+        self.faultless = 0  # so many of `places` come before the first fault
 
-    def run(self, expected: int | None, epochs: EpochCheck, producers: ProducerCheck) -> int:
-        """`expected` is the offset at which the previous segment ended, None for the first one."""
+    def run(
+        self,
+        expected: int | None,
+        epochs: EpochCheck,
+        producers: ProducerCheck,
+        following: int = LONG_MAX,
+        recovery_point: int = 0,
+    ) -> int:
+        """`expected` is the offset at which the previous segment ended, None for the first one; `following` the base of
+        the next one.
+        """
         path = segment_path(self.directory, self.base, LOG_SUFFIX)
         self.findings.count("segments")
         next_offset = self.base
@@ -78,6 +89,7 @@ class SegmentCheck:
                 break
             self.findings.count("batches")
             self.findings.count("bytes", len(found.data))
+            before = self.findings.faults
             self._check(found, next_offset)
             header = found.header
             epochs.see(self.file, found.position, header)
@@ -86,12 +98,34 @@ class SegmentCheck:
                 self.aborted.append(aborted)
             if header.is_control:
                 self.markers[header.last_offset] = header.producer_id
+            if self.findings.faults == before and self.faultless == len(self.places):
+                self.faultless += 1
             self.places.append(Place(found.position, header.base_offset, header.last_offset, header.max_timestamp))
             next_offset = max(next_offset, header.next_offset)
-        self._check_offset_index()
-        self._check_time_index()
+        if not self._is_to_be_split(following, recovery_point):
+            self._check_offset_index()
+            self._check_time_index()
         self._check_transaction_index(producers.transactions.first_offset or 0)
         return next_offset
+
+    def _is_to_be_split(self, following: int, recovery_point: int) -> bool:
+        """Whether it is sound but for offsets that no index can name; batches that a start does not believe are
+        faults.
+        """
+        limit = self.base + RELATIVE_OFFSET_MAX
+        far = [place for place in self.places if place.last_offset > limit]
+        if not far:
+            return False
+        sound = splitting.believed(self.places[: self.faultless], self.base, following, recovery_point)
+        believed = {place.position for place in sound if place.last_offset > limit}
+        for place in far:
+            if place.position not in believed:
+                what = "offset is too far from the segment's base"
+                self.findings.fault(self.file, what, position=place.position, offset=place.base_offset)
+        if believed:
+            what = "holds offsets too far from its base for an index to name; the next start splits it"
+            self.findings.note(self.file, what)
+        return bool(believed)
 
     def _old_messages(self, path: Path, next_offset: int) -> int:
         """A segment as Kafka wrote it before 0.11; its indexes go with it."""
@@ -112,8 +146,6 @@ class SegmentCheck:
             self._fault(batch, f"offset goes back, {next_offset} was next")
         elif header.base_offset > next_offset and not self.rules.gaps:
             self._fault(batch, f"offsets {next_offset} to {header.base_offset - 1} are missing before it")
-        if header.last_offset - self.base > RELATIVE_OFFSET_MAX:
-            self._fault(batch, "offset is too far from the segment's base")
         if header.last_offset_delta < 0 or not 0 <= header.record_count <= header.last_offset_delta + 1:
             self._fault(batch, f"{header.record_count} records over {header.last_offset_delta + 1} offsets")
         elif header.record_count <= header.last_offset_delta and not self.rules.gaps:

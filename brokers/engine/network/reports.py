@@ -32,6 +32,10 @@ class NetworkReports:
         if self._admit():
             log.warning("connection_refused", listener=listener, peer=peer, connections=connections)
 
+    def authentication_failed(self, peer: str, reason: str) -> None:
+        if self._admit():
+            log.warning("authentication_failed", peer=peer, reason=reason)
+
     def accept_failed(self, listener: str, error: OSError) -> None:
         if self._admit():
             log.error("accept_failed", listener=listener, reason=error.strerror)

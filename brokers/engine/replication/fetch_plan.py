@@ -40,14 +40,27 @@ def next_epoch(session_epoch: int) -> int:
 
 
 class Followed:
-    """One partition under the leader epoch that its fields say. `asked` is how the leader last heard of it."""
+    """One partition under the leader epoch that its fields say. `asked` is how the leader last heard of it,
+    `first_round` where it first did in this epoch.
+    """
 
-    __slots__ = ("asked", "error", "failures", "heard_ms", "key", "leader_high_watermark", "partition", "retry_ms")
+    __slots__ = (
+        "asked",
+        "error",
+        "failures",
+        "first_round",
+        "heard_ms",
+        "key",
+        "leader_high_watermark",
+        "partition",
+        "retry_ms",
+    )
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
         self.key: Key = (partition.topic_id, partition.index)
         self.asked: WantedLine | None = None
+        self.first_round = 0
         self.leader_high_watermark = UNKNOWN
         self.heard_ms = 0
         self.error = ""
@@ -62,9 +75,11 @@ class Followed:
             return UNKNOWN
         return max(0, self.leader_high_watermark - self.partition.log_end_offset)
 
-    def wanted(self, bytes_max: int) -> WantedLine:
+    def wanted(self, bytes_max: int, round_number: int) -> WantedLine:
         partition = self.partition
         log = partition.log
+        if not self.was_asked_in_this_epoch():
+            self.first_round = round_number
         self.asked = (
             partition.topic_id,
             partition.index,
@@ -78,8 +93,13 @@ class Followed:
         return self.asked
 
     def was_asked_in_this_epoch(self) -> bool:
-        """An answer that was under way while the leader changed is of no use."""
         return self.asked is not None and self.asked[2] == self.partition.leader_epoch
+
+    def is_answered_by(self, round_number: int) -> bool:
+        """An answer that was under way while the leader changed is of no use, also if it is the same broker's again and
+        was asked anew meanwhile.
+        """
+        return self.was_asked_in_this_epoch() and round_number >= self.first_round
 
 
 class Round(NamedTuple):
@@ -92,7 +112,9 @@ class Round(NamedTuple):
 
 
 class FetchPlan:
-    """Of one leader. Invariant: what is `followed` is either active or waits for its time."""
+    """Of one leader; `rounds` counts the requests. Invariant: what is `followed` is either active or waits for its
+    time.
+    """
 
     def __init__(
         self,
@@ -103,6 +125,7 @@ class FetchPlan:
         to ask for of one that may be throttled (QUO-61).
         """
         self.followed: dict[Key, Followed] = {}
+        self.rounds = 0
         self._held_back_ms = held_back_ms
         self._bytes_max = bytes_max
         self._active: dict[Key, Followed] = {}
@@ -140,10 +163,10 @@ class FetchPlan:
         if self.followed.pop(key, None) is not None:
             self._deactivate(key)
 
-    def find(self, topic_id: bytes, index: int) -> Followed | None:
-        """The followed partition that an answer's line is for, None if the line comes too late."""
+    def find(self, topic_id: bytes, index: int, round_number: int) -> Followed | None:
+        """The followed partition that a line in the answer to that round is for, None if the line comes too late."""
         followed = self._active.get((topic_id, index))
-        return followed if followed is not None and followed.was_asked_in_this_epoch() else None
+        return followed if followed is not None and followed.is_answered_by(round_number) else None
 
     def _activate(self, followed: Followed) -> None:
         key = followed.key
@@ -167,6 +190,7 @@ class FetchPlan:
         if not self._active:
             return None
         self._has_news = False
+        self.rounds += 1
         if self._session_id == NO_SESSION:
             lines = [self._wanted(followed) for followed in self._active.values()]
             self._held = set(self._active)
@@ -189,7 +213,7 @@ class FetchPlan:
 
     def _wanted(self, followed: Followed) -> WantedLine:
         may_be_throttled = followed.partition.config.follower_throttled is not None
-        return followed.wanted(self._bytes_max(followed) if may_be_throttled else PARTITION_BYTES_MAX)
+        return followed.wanted(self._bytes_max(followed) if may_be_throttled else PARTITION_BYTES_MAX, self.rounds)
 
     def has_news(self, now_ms: int) -> bool:
         """Whether something is to be asked for that no request under way asks for. A request that is sent for it names

@@ -35,20 +35,19 @@ ANSWER_MS_MAX: Final = 10_000
 # The leader relies on it (`partitions.follower_session`).
 REQUESTS_MAX: Final = 2
 
-_SESSION_ERRORS: Final = frozenset(
-    (
-        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
-        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
-        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
-    )
-)
+_SESSION_ERRORS: Final = {
+    ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+    ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+    ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+}
 _BASE_OFFSET: Final = Struct(">q")
 
 
 class _Sent(NamedTuple):
-    """A request without its answer. `query` is None for a Fetch."""
+    """A request without its answer. `query` is None for a Fetch; `round` is the last of the plan's by then."""
 
     correlation_id: int
+    round: int
     sent_ms: int
     session_epoch: int
     overtook: bool
@@ -67,6 +66,7 @@ class Fetcher:
         self._world = world
         self._broker: BrokerInfo | None = None
         self._link: Link | None = None
+        self._linked_ms = 0
         self._is_up = False
         self._encoder: ReplicaFetchEncoder | None = None
         self._broker_epoch = UNDEFINED
@@ -128,10 +128,14 @@ class Fetcher:
     # -- time ----------------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Call every second or so: a leader that fell silent is given up."""
-        if self._sent and self._world.clock.monotonic_ms() - self._sent[0].sent_ms > ANSWER_MS_MAX:
+        """Call every second or so: a leader that fell silent, or never greeted, is given up."""
+        if self._link is None:
+            return
+        now_ms = self._world.clock.monotonic_ms()
+        greeted_ms = now_ms if self._is_up else self._linked_ms
+        if now_ms - (self._sent[0].sent_ms if self._sent else greeted_ms) > ANSWER_MS_MAX:
             self._give_up(f"no answer for {ANSWER_MS_MAX} ms")
-        elif self._link is not None:
+        else:
             self._link.trim()
 
     def _wake_at(self, due_ms: int) -> None:
@@ -156,6 +160,7 @@ class Fetcher:
             self._wake_at(self._paused_until_ms)
         elif self._link is None:
             if self.plan:
+                self._linked_ms = now_ms
                 self._link = self._world.connect(self._broker, self)
         elif self._is_up:
             self._go_on(overtaking=True)
@@ -225,7 +230,7 @@ class Fetcher:
             return
         session_id, session_epoch, lines, forgotten = wanted
         correlation_id = self._correlation_id = self._correlation_id + 1 & 0x7FFF_FFFF
-        self._sent.append(_Sent(correlation_id, now_ms, session_epoch, overtook, None))
+        self._sent.append(_Sent(correlation_id, self.plan.rounds, now_ms, session_epoch, overtook, None))
         link.send(encoder.encode(correlation_id, wait_ms, session_id, session_epoch, lines, forgotten))
 
     def _ask_for_offsets(self, now_ms: int) -> None:
@@ -235,7 +240,7 @@ class Fetcher:
             self._out_of_range.clear()
         if self._link is not None:
             correlation_id = self._correlation_id = self._correlation_id + 1 & 0x7FFF_FFFF
-            self._sent.append(_Sent(correlation_id, now_ms, FIRST_EPOCH, False, query))
+            self._sent.append(_Sent(correlation_id, self.plan.rounds, now_ms, FIRST_EPOCH, False, query))
             self._link.send(query.frame(correlation_id, self._world.client_id, self._world.broker_id))
 
     # -- answers -------------------------------------------------------------------------------------------------------
@@ -271,7 +276,7 @@ class Fetcher:
             now_ms = self._world.clock.now_ms()
             try:
                 for line in lines:
-                    self._on_line(line, buffer, now_ms, asked.overtook)
+                    self._on_line(line, buffer, now_ms, asked)
             finally:
                 self._world.table.keep_holes()
 
@@ -292,9 +297,9 @@ class Fetcher:
         if link is not None:
             link.close()
 
-    def _on_line(self, line: FetchedLine, buffer: memoryview, now_ms: int, overtook: bool) -> None:
+    def _on_line(self, line: FetchedLine, buffer: memoryview, now_ms: int, asked: _Sent) -> None:
         topic_id, index, error, high_watermark, start_offset, epoch, end_offset, first, last = line
-        followed = self.plan.find(topic_id, index)
+        followed = self.plan.find(topic_id, index, asked.round)
         if followed is None:
             return
         followed.heard_ms = now_ms
@@ -306,7 +311,7 @@ class Fetcher:
             if epoch != UNDEFINED or end_offset != UNDEFINED:
                 self._truncate(followed, epoch, end_offset, now_ms)
                 return
-            if overtook and last - first >= _BASE_OFFSET.size:
+            if asked.overtook and last - first >= _BASE_OFFSET.size:
                 (base_offset,) = _BASE_OFFSET.unpack_from(buffer, first)
                 if base_offset < partition.log.log_end_offset:
                     # Asked for before the answer that brought the same; where the leader stands is not said again.
@@ -357,7 +362,7 @@ class Fetcher:
         table = self._world.table
         for followed, verdict in query.verdicts(buffer, start, end, asked.correlation_id):
             partition = followed.partition
-            if self.plan.followed.get(followed.key) is not followed or not followed.was_asked_in_this_epoch():
+            if self.plan.followed.get(followed.key) is not followed or not followed.is_answered_by(asked.round):
                 continue
             try:
                 if verdict.truncate_to is not None:
@@ -375,9 +380,13 @@ class Fetcher:
         self._query = query.next
 
     def _lost_its_disk(self, followed: Followed, failure: StorageFailed) -> None:
-        """Its partition is offline from here on (the table was told): nothing is asked for it any more."""
-        self.plan.unfollow(followed.key)
-        followed.error = str(failure)
+        """Its partition is offline from here on (the table was told) and not asked for any more, or that passes."""
+        if failure.passes:
+            self._starts.see_to(followed)
+            self.plan.failed(followed, str(failure), self._world.clock.monotonic_ms())
+        else:
+            self.plan.unfollow(followed.key)
+            followed.error = str(failure)
 
 
 def _place(broker: BrokerInfo) -> tuple[int, str, int]:

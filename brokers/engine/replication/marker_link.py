@@ -130,7 +130,9 @@ class MarkerLink:
     # -- where to ------------------------------------------------------------------------------------------------------
 
     def _route(self, order: _Order, partitions: Iterable[Partition]) -> None:
-        """To the current leaders. A partition that was deleted is done; one without a leader waits."""
+        """To the current leaders. A partition that was deleted is done; one without a leader waits, and one of a topic
+        about which nothing is understood: it may be there, and would keep its readers waiting for ever.
+        """
         if order.dropped:
             return
         image = self._image()
@@ -140,7 +142,7 @@ class MarkerLink:
         for partition in sorted(partitions):
             topic = image.topics.get(partition[0])
             if topic is None or topic.deleting or not 0 <= partition[1] < len(topic.partitions):
-                gone.append(partition)
+                (gone if topic is not None or image.has_lost_topic(partition[0]) else homeless).append(partition)
                 continue
             leader = topic.partitions[partition[1]].leader
             if leader == self._broker_id or leader in image.brokers:

@@ -58,6 +58,8 @@ class Roles:
         # To be made, in this order; how many the present picture has had made.
         self._awaited: dict[tuple[str, int], None] = {}
         self._made = 0
+        # Could not be held for want of something that passes.
+        self._short: set[tuple[str, int]] = set()
         self._me: BrokerInfo | None = None
         # Led by what was known before this process stood still.
         self._doubted: set[tuple[str, int]] = set()
@@ -71,13 +73,16 @@ class Roles:
         is_reborn = me is not None and was_me is not None and me.epoch != was_me.epoch
         if before.topics is after.topics and not self._is_first and not is_reborn:
             return
+        is_lost = not self._is_first and _is_of_another_tree(before, after)
         if self._is_first:
             self._drop_strays(after)
+        elif is_lost:
+            self._disown(after)
         known = {} if self._is_first or is_reborn else before.topics
         for name, topic in after.topics.items():
             if known.get(name) is not topic:
                 self._apply(topic, None if self._is_first else known.get(name))
-        if not self._is_first:
+        if not self._is_first and not is_lost:
             self._drop_gone(before, after)
         self._is_first = False
         self._look_back()
@@ -94,6 +99,17 @@ class Roles:
         self._look_back()
         return bool(self._awaited)
 
+    def try_again(self) -> None:
+        """What could not be held for want of a descriptor. Call every now and then."""
+        if not self._short or self._image is None:
+            return
+        short, self._short = self._short, set()
+        for name, index in sorted(short):
+            topic = self._image.topics.get(name)
+            if topic is not None and index < len(topic.partitions):
+                self._take(topic, topic.partitions[index], self._table.get(name, index))
+        self._look_back()
+
     def _look_back(self) -> None:
         while self._table.set_aside:
             topic_name, index, directory = self._table.set_aside.pop()
@@ -108,6 +124,8 @@ class Roles:
                 self._table.resign(partition.topic, partition.index)
         self._doubted.update(self._awaited)
         self._awaited.clear()
+        self._doubted.update(self._short)
+        self._short.clear()
 
     def trust(self, image: ClusterImage) -> None:
         """`image` was read after the last doubt."""
@@ -149,6 +167,8 @@ class Roles:
         try:
             self._apply_partition(topic, wanted, held)
         except (StorageFailed, NoUsableDirectory) as failure:
+            if isinstance(failure, StorageFailed) and failure.passes:
+                self._short.add((topic.name, wanted.index))
             log.error("partition_not_held", topic=topic.name, partition=wanted.index, reason=str(failure))
 
     def _apply_partition(self, topic: TopicImage, wanted: PartitionImage, held: Partition | None) -> None:
@@ -157,9 +177,11 @@ class Roles:
             self._fetchers.unfollow(name, index)
             if held is not None and held.is_leader:
                 self._table.resign(name, index)
+            if held is not None and held.topic_id == topic.topic_id:
+                self._table.own(held, wanted.replicas)
         elif self._broker_id not in wanted.replicas:
             self._fetchers.unfollow(name, index)
-            if held is not None:
+            if held is not None and not _is_disowned(held, topic):
                 log.info("replica_deleted", topic=name, partition=index)
                 self._table.delete(name, index, now_ms=self._now_ms())
         elif wanted.leader == self._broker_id and ((name, index) in self._doubted or self._is_of_earlier_life(wanted)):
@@ -218,29 +240,31 @@ class Roles:
         return (self._is_first or wanted.leader_epoch > 0) and self._broker_id not in wanted.adding
 
     def _drop_gone(self, before: ClusterImage, after: ClusterImage) -> None:
-        """As at start, a picture without a single topic of the one before is rather of a tree that was lost: its logs
-        are all that is left.
-        """
-        gone: list[tuple[TopicImage, int]] = []
         for name, topic in before.topics.items():
             there = after.topics.get(name)
             # One made again under its name between two pictures may have fewer partitions.
             if there is None or len(there.partitions) < len(topic.partitions):
-                gone.append((topic, 0 if there is None else len(there.partitions)))
-        if (
-            gone
-            and len(before.topics) > 1
-            and not any(_is_there_or_meant_to_go(one, after) for one in before.topics.values())
-        ):
-            log.error("logs_of_unknown_topics_kept", topics=len(gone))
-            return
-        for topic, first in gone:
-            self._drop(topic, first)
+                self._drop(topic, 0 if there is None else len(there.partitions))
+
+    def _disown(self, image: ClusterImage) -> None:
+        """The logs here are all that is left of a tree that was lost."""
+        partitions = 0
+        for partition in self._table:
+            topic = image.topics.get(partition.topic)
+            if topic is None or topic.topic_id != partition.topic_id:
+                self._fetchers.unfollow(partition.topic, partition.index)
+                self._table.disown(partition)
+                partitions += 1
+        if partitions:
+            log.error("logs_of_unknown_topics_kept", partitions=partitions)
 
     def _drop(self, topic: TopicImage, first: int) -> None:
         """Its partitions from `first` on."""
         for partition in topic.partitions[first:]:
             self._fetchers.unfollow(topic.name, partition.index)
+            held = self._table.get(topic.name, partition.index)
+            if held is None or _is_disowned(held, topic):
+                continue
             self._table.delete(topic.name, partition.index, now_ms=self._now_ms())
 
     def _drop_strays(self, image: ClusterImage) -> None:
@@ -259,10 +283,12 @@ class Roles:
                 strays.append(partition)
                 continue
             # The cluster makes topics of its own again, in another tree too: of those the id tells which one it is.
-            if partition.topic_id in (topic.topic_id, NO_TOPIC_ID):
-                known += 1
-            if self._broker_id not in topic.partitions[partition.index].replicas:
-                # Of a topic that is there: who else holds it is written down.
+            is_of_this = partition.topic_id in (topic.topic_id, NO_TOPIC_ID)
+            known += is_of_this
+            is_elsewhere = self._broker_id not in topic.partitions[partition.index].replicas
+            if is_elsewhere or (topic.deleting and not is_of_this):
+                # Of a topic that is there: who else holds it is written down. Of the one before it: it will not be
+                # set aside for this one, which gets no log any more.
                 strays.append(partition)
         if strays and not known:
             log.error("logs_of_unknown_topics_kept", partitions=len(strays))
@@ -270,6 +296,17 @@ class Roles:
         for partition in strays:
             log.info("stray_log_deleted", topic=partition.topic, partition=partition.index)
             self._table.delete(partition.topic, partition.index, now_ms=self._now_ms())
+
+
+def _is_of_another_tree(before: ClusterImage, after: ClusterImage) -> bool:
+    """As at start, a picture without a single topic of the one before is rather of a tree that was lost."""
+    topics = before.topics.values()
+    return len(topics) > 1 and not any(_is_there_or_meant_to_go(one, after) for one in topics)
+
+
+def _is_disowned(held: Partition, topic: TopicImage) -> bool:
+    """Whether what is held is of another topic than this, of a tree that was lost."""
+    return not held.replicas and held.topic_id not in (topic.topic_id, NO_TOPIC_ID)
 
 
 def _is_there_or_meant_to_go(topic: TopicImage, image: ClusterImage) -> bool:

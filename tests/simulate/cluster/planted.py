@@ -56,9 +56,9 @@ def tell_starts_early(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(KeptStarts, "see_to", lambda starts, followed: None)
     wanted = Followed.wanted
 
-    def told(followed: Followed, bytes_max: int) -> Any:
+    def told(followed: Followed, bytes_max: int, round_number: int) -> Any:
         followed.partition.log.start_kept(followed.partition.log.log_start_offset)
-        return wanted(followed, bytes_max)
+        return wanted(followed, bytes_max, round_number)
 
     patch.setattr(Followed, "wanted", told)
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokers.engine.access.authorizer import Operation, compile_list, decide, peer_address
+from brokers.engine.access.authorizer import Operation, compile_list, decide, owners_address, peer_address
 
 INSIDE = peer_address("10.1.2.3")
 OUTSIDE = peer_address("192.168.0.1")
@@ -107,3 +107,14 @@ def test_compiled_lists_agree_with_the_standard_library(entries: list[str], addr
     if any(net.version == 6 and net.network_address.ipv4_mapped is not None for net in parsed):
         return
     assert compile_list(tuple(entries)).admits(address) == any(address in network for network in parsed)
+
+
+@pytest.mark.parametrize("peer", ["192.168.0.1", "::1"])
+@pytest.mark.parametrize("operation", Operation)
+def test_lists_do_not_shut_out_who_acts_for_the_owner_inside_the_cluster(peer: str, operation: Operation) -> None:
+    """Or nobody could see a closed topic any more, and open it again."""
+    closed = Lists(produce_ips=LISTED, consume_ips=LISTED)
+    assert decide("active", closed, operation, peer_address(peer)) == 29
+    assert decide("active", closed, operation, owners_address(peer)) == 0
+    assert decide("deleting", closed, operation, owners_address(peer)) == 3
+    assert str(owners_address(peer)) == peer

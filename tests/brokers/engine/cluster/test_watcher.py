@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 
 import pytest
 from hypothesis import given, settings
@@ -14,11 +14,12 @@ from brokers.contract.documents import InstanceTopicDocument, PartitionStateDocu
 from brokers.engine.cluster import changes, errors, loader, watcher
 from brokers.engine.cluster.broker_configs import BrokerConfigs
 from brokers.engine.cluster.current import CurrentImage
-from brokers.engine.cluster.image import ClusterImage, TopicImage
+from brokers.engine.cluster.image import ClusterImage
 from brokers.engine.cluster.quota_image import QuotaEntity
+from brokers.engine.cluster.terms import StateWrite
 from brokers.engine.cluster.tree import Create, Delete, Set, Tree
 from brokers.engine.cluster.watcher import ClusterWatcher, Part
-from tests.support.cluster import CLUSTER_ID, Member, instance_document, is_settled
+from tests.support.cluster import CLUSTER_ID, Member, instance_document, is_settled, quiet
 from tests.support.fake_store import FakeEnsemble
 
 INSTANCES = ("ins-aaaaaaaa", "ins-bbbbbbbb")
@@ -28,12 +29,6 @@ async def fresh_load(ensemble: FakeEnsemble) -> ClusterImage:
     tree = ensemble.connect()
     current = CurrentImage(ClusterImage(CLUSTER_ID))
     return await ClusterWatcher(tree, current).load()
-
-
-async def quiet() -> None:
-    """Lets everything that is under way in the fake ensemble come to its end: many turns of the loop, no clock."""
-    for _ in range(400):
-        await asyncio.sleep(0)
 
 
 Step = Callable[[Member], Awaitable[object]]
@@ -47,7 +42,9 @@ maybe_names = st.none() | st.sampled_from(["alice", "<default>", "用户", "a/b"
 def steps(draw: st.DrawFn) -> Step:
     instance_id, name = draw(instances), draw(names)
     kind = draw(
-        st.sampled_from(["create", "delete", "grow", "config", "quota", "instance", "allow", "suspend", "broker"])
+        st.sampled_from(
+            ["create", "delete", "grow", "config", "quota", "instance", "allow", "suspend", "broker", "state"]
+        )
     )
     amount = draw(st.integers(1, 4))
     user, client = draw(maybe_names), draw(maybe_names)
@@ -74,6 +71,8 @@ def steps(draw: st.DrawFn) -> Step:
             return await store.alter_client_quotas(
                 instance_id=instance_id, entity=entity, changes={"producer_byte_rate": limit}
             )
+        if kind == "state":
+            return await write_state(member, instance_id, name, amount)
         if kind == "allow":
             return await allow(member, instance_id, name, f"10.0.0.{amount}")
         if kind == "suspend":
@@ -91,6 +90,18 @@ async def publish(member: Member, instance_id: str, **fields: object) -> None:
     write = Create(path, document) if node is None else Set(path, document, node.version)
     change = Create(paths.CHANGE_PREFIX, documents.change_to_json([f"instances/{instance_id}"]), sequence=True)
     await member.tree.commit([write, change])
+
+
+async def write_state(member: Member, instance_id: str, name: str, index: int) -> None:
+    """What a leader writes of one partition, by what its picture says of it."""
+    topic = member.image.instances[instance_id].topic(name)
+    if topic is None or index >= len(topic.partitions) or topic.partitions[index].version is None:
+        return
+    shown = topic.partitions[index]
+    document = PartitionStateDocument(
+        leader=shown.leader, leader_epoch=shown.leader_epoch + 1, controller_epoch=1, isr=shown.isr
+    )
+    await member.store.write_isrs([StateWrite(topic.name, index, document, shown.version, identity=topic.identity)])
 
 
 async def allow(member: Member, instance_id: str, name: str, address: str) -> None:
@@ -207,41 +218,6 @@ async def test_a_malformed_document_changes_nothing_and_stops_nobody(path: str, 
     assert member.fatal == []
 
 
-async def test_who_reads_a_malformed_document_at_its_start_knows_that_the_topic_is_there() -> None:
-    """Or it would take the topic's log for one of a topic that was deleted."""
-    ensemble = FakeEnsemble()
-    member = Member(ensemble.connect(), broker_id=1)
-    await member.start()
-    for name in ("orders", "bills"):
-        await member.create_topic(None, name, partitions=1)
-    await member.tree.commit([Set(paths.topic_config("orders"), b"{", None)])
-
-    image = await fresh_load(ensemble)
-
-    assert (image.topics.keys(), image.not_understood) == ({"bills", "__usage"}, {"orders"})
-    await member.stop()
-
-
-async def test_a_topic_that_is_deleted_while_everything_is_read_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not one that makes no sense: its log would be kept by who starts just then."""
-    ensemble = FakeEnsemble()
-    member = Member(ensemble.connect(), broker_id=1)
-    await member.start()
-    await member.create_topic(None, "orders", partitions=1)
-    read_topics = loader.read_topics
-
-    async def delete_first(tree: Tree, names: list[str], known: Mapping[str, TopicImage]) -> object:
-        ensemble.nodes.pop(paths.topic("orders"), None)
-        return await read_topics(tree, names, known)
-
-    monkeypatch.setattr(loader, "read_topics", delete_first)
-
-    image = await fresh_load(ensemble)
-
-    assert (image.topics.keys(), image.not_understood) == ({"__usage"}, frozenset())
-    await member.stop()
-
-
 @pytest.mark.parametrize("body", [b"{", b"[]", b"\xff", b"null"])
 async def test_what_is_set_for_brokers_stays_in_force_while_its_document_makes_no_sense(body: bytes) -> None:
     """QUO-75, also at the start of a session."""
@@ -273,6 +249,16 @@ async def test_what_is_set_for_brokers_stays_in_force_while_its_document_makes_n
     assert member.fatal == []
 
 
+async def overlook_both(ensemble: FakeEnsemble, writer: Member, reader: Member) -> None:
+    """The reader is cut off while both instances are written and the notes of it are cleaned away."""
+    ensemble.suspend(reader.tree)
+    await quiet()
+    for instance_id in INSTANCES:
+        await publish(writer, instance_id)
+    ensemble.now_ms += 1_000_000
+    await writer.store.clean_changes(-10_000_000)
+
+
 @pytest.mark.parametrize("written_after", [True, False])
 async def test_change_nodes_cleaned_before_they_were_read_make_the_reader_read_everything(written_after: bool) -> None:
     ensemble = FakeEnsemble()
@@ -280,12 +266,7 @@ async def test_change_nodes_cleaned_before_they_were_read_make_the_reader_read_e
     await writer.start()
     await reader.start()
     await writer.until_settled()
-    ensemble.suspend(reader.tree)
-    await quiet()
-    for instance_id in INSTANCES:
-        await publish(writer, instance_id)
-    ensemble.now_ms += 1_000_000
-    await writer.store.clean_changes(-10_000_000)
+    await overlook_both(ensemble, writer, reader)
     if written_after:
         await publish(writer, INSTANCES[1], produce_bps=7)
     ensemble.resume(reader.tree)
@@ -312,12 +293,7 @@ async def test_a_whole_reading_that_fails_on_the_way_is_begun_again(monkeypatch:
         return await list_entities(tree)
 
     monkeypatch.setattr(loader, "list_quota_entities", fails_once)
-    ensemble.suspend(reader.tree)
-    await quiet()
-    for instance_id in INSTANCES:
-        await publish(writer, instance_id)
-    ensemble.now_ms += 1_000_000
-    await writer.store.clean_changes(-10_000_000)
+    await overlook_both(ensemble, writer, reader)
     await publish(writer, INSTANCES[1], produce_bps=7)
     failures.append("the connection was lost")
     ensemble.resume(reader.tree)

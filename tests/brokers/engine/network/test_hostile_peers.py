@@ -11,6 +11,7 @@ from pathlib import Path
 from struct import pack
 
 import pytest
+from structlog.testing import capture_logs
 
 from brokers.contract import paths
 from brokers.contract.documents import change_to_json
@@ -18,9 +19,10 @@ from brokers.engine.cluster.tree import Create, Delete
 from brokers.engine.network.reports import LINES_PER_SECOND_MAX, NetworkReports
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.codec import encode_request
-from brokers.engine.protocol.errors import MalformedRequest
+from brokers.engine.protocol.errors import ErrorCode, MalformedRequest
 from brokers.engine.protocol.headers import encode_request_frame
 from brokers.engine.protocol.messages.metadata import MetadataRequest
+from brokers.engine.protocol.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from tests.support.in_process import InProcessBroker
 from tests.support.records import batch, fetch_request, produce, produce_request
 from tests.support.wire import WireClient
@@ -281,3 +283,21 @@ def test_the_log_says_a_few_lines_a_second_and_then_how_many_it_left_out(capsys:
     now_ms[0] = 1_000
     reports.malformed("x", "1.2.3.4", ValueError("bad"))
     assert reports.suppressed == 0
+
+
+async def test_who_does_not_know_the_secret_is_logged_a_few_times_a_second(broker: InProcessBroker) -> None:
+    token = SaslAuthenticateRequest(auth_bytes=b"\0somebody\0guessed")
+    asked = [(ApiKey.SASL_HANDSHAKE, 1, SaslHandshakeRequest(mechanism="PLAIN")), (ApiKey.SASL_AUTHENTICATE, 2, token)]
+    frames = [
+        encode_request_frame(key, version, 1, None, encode_request(key, version, it)) for key, version, it in asked
+    ]
+    strangers = [await broker.client(broker.config.internal_port) for _ in range(4 * LINES_PER_SECOND_MAX)]
+    with capture_logs() as written:
+        for stranger in strangers:
+            await stranger.send_raw(b"".join(frames))
+        for stranger in strangers:
+            assert (await stranger.receive(*asked[0][:2])).error_code == 0
+            assert (await stranger.receive(*asked[1][:2])).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+            assert await stranger.is_closed()
+    lines = [line for line in written if line["event"] == "authentication_failed"]
+    assert 0 < len(lines) < len(strangers)

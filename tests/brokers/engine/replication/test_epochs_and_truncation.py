@@ -189,7 +189,7 @@ def test_a_broker_that_came_back_with_less_is_in_sync_only_after_it_caught_up(wo
     world.show(2)
     partition = world.replicas[2].partition
     assert partition is not None
-    world.replicas[2].table.truncate(partition, 0, 0, unclean=True)
+    world.replicas[2].table.truncate(partition, 0, 0)
 
     world.replicas[1].kill()
     lead(world, 3, 2, 3)

@@ -87,7 +87,7 @@ class PlanAndLeader(RuleBasedStateMachine):
             self.plan.session_opened(7 if gives_session else 0)
         self.sent = None
         for index in sorted(self.session):
-            followed = self.plan.find(TOPIC_ID, index)
+            followed = self.plan.find(TOPIC_ID, index, self.plan.rounds)
             if followed is None:
                 continue
             if index in failed:
@@ -135,7 +135,7 @@ def test_full_requests_begin_with_whoever_was_not_served_last() -> None:
         plan.follow(replica(index))
     wanted = plan.next_round(0)
     assert wanted is not None
-    served = plan.find(TOPIC_ID, 0)
+    served = plan.find(TOPIC_ID, 0, plan.rounds)
     assert served is not None
     plan.moved(served)
     wanted = plan.next_round(0)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
@@ -20,14 +17,6 @@ from brokers.engine.storage import checkpoints
 from .stepped_world import LEADER, ME, MY_EPOCH, TOPIC_ID, SteppedWorld, batches, broker_info, fetched, line
 
 SESSION = 4711
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[SteppedWorld]:
-    world = SteppedWorld(tmp_path)
-    yield world
-    world.fetchers.close()
-    world.table.close()
 
 
 def offsets(index: int, offset: int) -> ListOffsetsResponse:
@@ -259,6 +248,25 @@ def test_a_leader_that_falls_silent_is_given_up(world: SteppedWorld) -> None:
     assert link.is_closed
     world.pass_ms(25)
     assert len(world.links) == 2
+
+
+def test_a_leader_that_takes_the_connection_and_never_greets_is_tried_again(world: SteppedWorld) -> None:
+    """As a process that is stopped: its system accepts in its stead."""
+    world.follow()
+    world.pass_ms(0)
+    silent = world.link
+    world.pass_ms(ANSWER_MS_MAX)
+    world.fetchers.check()
+    assert not silent.is_closed
+    world.pass_ms(1)
+    world.fetchers.check()
+    assert silent.is_closed
+    assert "no answer" in world.error_of()
+    world.pass_ms(1_000)
+    assert world.link is not silent
+    world.link.owner.on_up()
+    world.fetchers.check()
+    assert not world.link.is_closed
 
 
 def test_another_leader_takes_over_with_the_next_picture(world: SteppedWorld) -> None:

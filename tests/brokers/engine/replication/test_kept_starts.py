@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from tests.brokers.engine.replication.stepped_world import HandLink, SteppedWorld, batches, fetched, line
@@ -13,12 +10,9 @@ SESSION = 7
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[SteppedWorld]:
-    found = SteppedWorld(tmp_path)
-    found.starts_to_keep = []
-    yield found
-    found.fetchers.close()
-    found.table.close()
+def world(world: SteppedWorld) -> SteppedWorld:
+    world.starts_to_keep = []
+    return world
 
 
 def told(link: HandLink) -> list[int]:

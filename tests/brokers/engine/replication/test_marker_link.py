@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -69,6 +70,19 @@ async def test_what_may_pass_is_tried_again_with_the_leader_of_then(world: World
     await world.finished()
 
     assert world.said == [(OTHER, 7, {("a", 1)}), (THIRD, 7, {("a", 1)})]
+
+
+async def test_a_partition_of_which_nothing_is_understood_is_told_once_it_is(world: World) -> None:
+    """It may be there: taken for deleted, it would never learn how the transaction ended."""
+    understood = world.image
+    world.image = replace(image(topic("b", OTHER, THIRD)), not_understood=frozenset({"a"}))
+    world.send(markers("tx", ("a", 1), ("b", 0), ("c", 0)))
+    await world.until(lambda: world.done.get("tx", set()) == {("b", 0), ("c", 0)})
+    world.image = understood
+
+    await world.finished()
+
+    assert world.said == [(OTHER, 7, {("b", 0)}), (OTHER, 7, {("a", 1)})]
 
 
 async def test_only_what_failed_is_sent_again(world: World) -> None:

@@ -12,6 +12,7 @@ from brokers.engine.cluster.image import BrokerInfo, ClusterImage, PartitionImag
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
 from brokers.engine.replication.roles import MADE_AT_ONCE, Roles
+from tests.support.descriptors import none_left
 
 NAME = "ins-aaaaaaaa.orders"
 
@@ -355,3 +356,17 @@ def test_what_is_still_to_be_made_is_in_doubt_with_the_rest(table: PartitionTabl
     assert len(list(table)) == MADE_AT_ONCE
     crowd.roles.trust(crowd.image)
     assert len(_led(table)) == MADE_AT_ONCE + 2
+
+
+def test_what_no_descriptor_was_left_for_is_led_once_there_is_one(table: PartitionTable) -> None:
+    empty = ClusterImage("c")
+    roles = _roles(table)
+    with none_left():
+        _follow(roles, empty, empty.with_changes(topics={NAME: _topic(1)}))
+        roles.try_again()
+        assert _led(table) == []
+    roles.try_again()
+
+    assert _led(table) == [0]
+    assert roles.leaders == 1
+    assert not table.offline_directories

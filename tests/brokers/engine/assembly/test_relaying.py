@@ -1,0 +1,40 @@
+"""As whom a broker passes calls on: for a client with its address, for the control plane as the instance itself."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from brokers.engine.access.authorizer import Address, owners_address, peer_address
+from brokers.engine.assembly.relaying import Relaying
+from brokers.engine.handlers.context import RelayFailed
+from brokers.engine.replication.relays import Behalf, RelayUnavailable
+
+MINE = "ins-aaaaaaaa"
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [(peer_address("203.0.113.7"), "203.0.113.7"), (owners_address("203.0.113.7"), "")],
+)
+async def test_allow_lists_of_the_coordinator_see_the_client_and_not_the_control_plane(
+    address: Address, said: str
+) -> None:
+    asked: list[Behalf] = []
+
+    def connect(_broker: Any, _line: Any, behalf: Behalf) -> Any:
+        asked.append(behalf)
+        raise RelayUnavailable("this is a test")
+
+    engine: Any = SimpleNamespace(
+        clock=SimpleNamespace(monotonic_ms=lambda: 0), current=SimpleNamespace(subscribe=lambda _follow: None)
+    )
+    relaying = Relaying(engine, connect)
+    relaying.on_image(cast("Any", None), cast("Any", SimpleNamespace(brokers={2: SimpleNamespace(id=2)})))
+
+    with pytest.raises(RelayFailed):
+        await relaying.request(2, MINE, address, "console", 15, 5, None)
+
+    assert asked == [Behalf(MINE, said)]

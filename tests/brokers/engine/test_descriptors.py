@@ -1,0 +1,34 @@
+"""Clients never get the descriptors that logs need: one that cannot be opened is given up with its disk (LOG-3)."""
+
+from __future__ import annotations
+
+import pytest
+from structlog.testing import capture_logs
+
+from brokers.engine.config import CONNECTIONS_MAX
+from brokers.engine.lifecycle import DESCRIPTORS_KEPT, connections_within
+from brokers.engine.partitions.logs import FLUSHED_LOGS_MAX
+from brokers.engine.storage.files import OPEN_FILES_MAX
+
+# Of a log that is flushed: two segments, their indexes, epochs, its id, its directory.
+OPENED_PER_FLUSH = 12
+
+
+@pytest.mark.parametrize(
+    ("descriptors", "granted"),
+    [(1_000, 500), (4_096, 2_096), (CONNECTIONS_MAX, CONNECTIONS_MAX - DESCRIPTORS_KEPT)],
+)
+def test_connections_leave_descriptors_for_the_logs(descriptors: int, granted: int) -> None:
+    with capture_logs() as written:
+        assert connections_within(descriptors, CONNECTIONS_MAX) == granted
+    assert [line["event"] for line in written] == ["connections_limited"]
+
+
+def test_where_there_is_room_for_all_connections_all_are_granted() -> None:
+    with capture_logs() as written:
+        assert connections_within(CONNECTIONS_MAX + DESCRIPTORS_KEPT, CONNECTIONS_MAX) == CONNECTIONS_MAX
+    assert written == []
+
+
+def test_what_is_kept_is_enough_for_the_logs() -> None:
+    assert DESCRIPTORS_KEPT > OPEN_FILES_MAX + FLUSHED_LOGS_MAX * OPENED_PER_FLUSH

@@ -1,0 +1,32 @@
+"""Two transactions at once, each on a connection of its own: for tests marked `django_db(transaction=True)`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from django.db import connection
+
+
+def waits() -> bool:
+    """Whether any session waits for a lock of another."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT EXISTS (SELECT 1 FROM pg_locks WHERE NOT granted)")
+        return bool(cursor.fetchone()[0])
+
+
+def beside(work: Callable[[], object]) -> tuple[threading.Thread, list[Exception]]:
+    """Begin something on a connection of its own; what it raised is in the list when the thread has ended."""
+    failed: list[Exception] = []
+
+    def run() -> None:
+        try:
+            work()
+        except Exception as failure:
+            failed.append(failure)
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread, failed
