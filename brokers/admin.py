@@ -38,6 +38,7 @@ STATE_COLOURS = {
 
 @admin.register(Cluster)
 class ClusterAdmin(OperatorAdmin):
+    when_empty = _("manage.py up makes the first cluster, with its host and its brokers.")
     symbol = "hub"
     list_display = (
         "name",
@@ -81,12 +82,16 @@ class ClusterAdmin(OperatorAdmin):
 
 @admin.register(Host)
 class HostAdmin(OperatorAdmin):
+    when_empty = _(
+        "Machines that run brokers. manage.py up makes the first one, and an agent of its name looks after it."
+    )
     symbol = "dns"
     list_display = ("id", "name", "advertised_host", "port_first", "port_last", "agent_seen_at")
 
 
 @admin.register(Broker)
 class BrokerAdmin(OperatorAdmin):
+    when_empty = _("Brokers are added on their cluster's map.")
     symbol = "memory"
     list_display = (
         "number",
@@ -129,6 +134,7 @@ class BrokerAdmin(OperatorAdmin):
 
 @admin.register(Rebalance)
 class RebalanceAdmin(OperatorAdmin):
+    when_empty = _("Rebalances are planned on a cluster's map: after a broker was added, or to empty one.")
     symbol = "swap_horiz"
     list_display = ("id", "cluster", "kind", "broker", "coloured_state", "moves_done", "planned_by", "created_at")
     list_filter = ("cluster", "kind", "state")
@@ -149,6 +155,7 @@ class RebalanceAdmin(OperatorAdmin):
 
 @admin.register(RollingRestart)
 class RollingRestartAdmin(OperatorAdmin):
+    when_empty = _("Rolling restarts are begun on a cluster's map, and stand here with how far they are.")
     symbol = "restart_alt"
     list_display = ("id", "cluster", "coloured_state", "brokers_done", "trouble", "asked_by", "created_at", "ended_at")
     list_filter = ("cluster", "state")
@@ -165,6 +172,7 @@ class RollingRestartAdmin(OperatorAdmin):
 
 @admin.register(Placement)
 class PlacementAdmin(OperatorAdmin):
+    when_empty = _("Which cluster an instance lives in. It is chosen when a tenant creates the instance.")
     symbol = "grid_view"
     list_display = ("instance", "cluster", "bandwidth_mb_s", "storage_gb", "placed_at")
     list_filter = ("cluster",)
@@ -174,6 +182,9 @@ class PlacementAdmin(OperatorAdmin):
 
 @admin.register(PortLease)
 class PortLeaseAdmin(OperatorAdmin):
+    when_empty = _(
+        "The port of an instance on each of its brokers. It is given out when a tenant creates the instance."
+    )
     symbol = "settings_ethernet"
     list_display = ("instance", "broker", "host", "port", "leased_at")
     list_select_related = ("instance", "broker__host", "host")

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from fractions import Fraction
+from typing import Any
 
 from django.db.models import Count
 
 from brokers import placement
-from brokers.choices import ClusterKind, WantedState
-from brokers.models import Cluster, Placement, PortLease
+from brokers.choices import ClusterKind, RebalanceState, WantedState
+from brokers.models import Cluster, Placement, PortLease, Rebalance
 from instances.choices import ClusterType
 from instances.models import Instance
-from tenants.errors import Conflict
+from tenants.errors import Conflict, FieldError
 
 
 def rooms(clusters: Iterable[Cluster], *, besides: Instance | None = None) -> list[placement.ClusterRoom]:
@@ -22,17 +23,22 @@ def rooms(clusters: Iterable[Cluster], *, besides: Instance | None = None) -> li
 
 
 def _room(cluster: Cluster, besides: Instance | None) -> placement.ClusterRoom:
+    """An instance is sold in equal shares to the brokers it keeps. One that it leaves holds such a share as well until
+    the port is given back: its data is still there. So does one that a rebalance under way brings it to, before it has
+    a port there. What is being deleted counts as long as it can be restored.
+    """
     leases = PortLease.objects.filter(broker__cluster=cluster)
     sold_bandwidth: dict[str, Fraction] = defaultdict(Fraction)
     sold_storage: dict[str, Fraction] = defaultdict(Fraction)
-    spread = dict(leases.values("instance_id").annotate(brokers=Count("id")).values_list("instance_id", "brokers"))
+    kept = leases.filter(is_leaving=False).values("instance_id").annotate(brokers=Count("id"))
+    spread = dict(kept.values_list("instance_id", "brokers"))
     sizes = {row.instance_id: row for row in Placement.objects.filter(cluster=cluster)}
-    for instance_id, broker_id in leases.values_list("instance_id", "broker_id"):
+    for instance_id, broker_id in {*leases.values_list("instance_id", "broker_id"), *_promised(cluster)}:
         size = sizes.get(instance_id)
         if size is None or (besides is not None and instance_id == besides.pk):
             continue
-        sold_bandwidth[broker_id] += Fraction(size.bandwidth_mb_s, spread[instance_id])
-        sold_storage[broker_id] += Fraction(size.storage_gb, spread[instance_id])
+        sold_bandwidth[broker_id] += Fraction(size.bandwidth_mb_s, spread.get(instance_id, 1))
+        sold_storage[broker_id] += Fraction(size.storage_gb, spread.get(instance_id, 1))
     brokers = cluster.brokers.filter(wanted=WantedState.RUNNING)
     return placement.ClusterRoom(
         id=cluster.pk,
@@ -48,6 +54,63 @@ def _room(cluster: Cluster, besides: Instance | None) -> placement.ClusterRoom:
             if broker.accepts_instances or besides is not None
         ),
     )
+
+
+def _promised(cluster: Cluster) -> set[tuple[str, str]]:
+    """(instance, broker) that a rebalance under way leads together."""
+    forwards = dict.fromkeys((RebalanceState.RUNNING.value, RebalanceState.PAUSED.value), "arriving")
+    ways = forwards | {RebalanceState.UNDOING.value: "leaving"}
+    rows = list(Rebalance.objects.filter(cluster=cluster, state__in=ways).values_list("state", "homes"))
+    ids = dict(cluster.brokers.values_list("number", "pk")) if rows else {}
+    return {(one["owner"], ids[number]) for state, homes in rows for one in homes for number in one[ways[state]]}
+
+
+def require_room(cluster: Cluster, homes: Iterable[Mapping[str, Any]]) -> None:
+    """Whether the brokers of a cluster can sell what they would when instances live elsewhere, as in `Rebalance.homes`.
+    One that has sold too much already is no reason while it gets no more.
+
+    Raises `Conflict` (`no_room`) with the brokers that cannot.
+    """
+    before: dict[str, set[int]] = defaultdict(set)
+    rows = PortLease.objects.filter(broker__cluster=cluster, is_leaving=False)
+    for instance_id, number in rows.values_list("instance_id", "broker__number"):
+        before[instance_id].add(number)
+    after = dict(before)
+    for one in homes:
+        after[one["owner"]] = (before[one["owner"]] | {*one["arriving"]}) - {*one["leaving"]}
+    sizes = {row.instance_id: row for row in Placement.objects.filter(cluster=cluster)}
+    sold_before, sold_after = _sold(before, sizes), _sold(after, sizes)
+    over = [
+        f"Broker {broker.number} would have sold {float(sold):,.0f} of {limit:,} {unit}."
+        for broker in cluster.brokers.filter(wanted=WantedState.RUNNING).order_by("number")
+        for unit, limit, sold, present in zip(
+            ("MB/s", "GB"),
+            (broker.bandwidth_mb_s, broker.storage_gb),
+            sold_after[broker.number],
+            sold_before[broker.number],
+            strict=True,
+        )
+        if sold > limit and sold > present
+    ]
+    if over:
+        raise Conflict(
+            "The other brokers have no room for what is sold there. Add a broker.",
+            code="no_room",
+            errors=[FieldError(detail=told, code="no_room", pointer="/broker_id") for told in over],
+        )
+
+
+def _sold(
+    lives_on: Mapping[str, Collection[int]], sizes: Mapping[str, Placement]
+) -> dict[int, tuple[Fraction, Fraction]]:
+    """Broker number -> (MB/s, GB): an instance is sold in equal shares to the brokers it keeps."""
+    found: dict[int, tuple[Fraction, Fraction]] = defaultdict(lambda: (Fraction(), Fraction()))
+    for instance_id, size in sizes.items():
+        count = len(lives_on.get(instance_id, ()))
+        for number in lives_on.get(instance_id, ()):
+            bandwidth, storage = found[number]
+            found[number] = bandwidth + Fraction(size.bandwidth_mb_s, count), storage + Fraction(size.storage_gb, count)
+    return found
 
 
 def candidates(instance: Instance) -> list[Cluster]:
@@ -69,13 +132,17 @@ class Room:
     """The port `instances.ports.capacity`."""
 
     def reserve(self, instance: Instance, *, bandwidth_mb_s: int, storage_gb: int) -> None:
-        """Take the room for another size of a placed instance, on its brokers, in the caller's transaction."""
+        """Take the room for another size of a placed instance in the caller's transaction: on the brokers it keeps, and
+        on those that a rebalance brings it to.
+        """
         found = Placement.objects.select_related("cluster").filter(instance=instance).first()
         if found is None:
             return
         cluster = Cluster.objects.select_for_update().get(pk=found.cluster_id)
-        lives_on = set(PortLease.objects.filter(instance=instance).values_list("broker_id", flat=True))
+        kept = PortLease.objects.filter(instance=instance, is_leaving=False)
+        lives_on = set(kept.values_list("broker_id", flat=True))
         share = max(1, len(lives_on))
+        lives_on |= {broker_id for owner, broker_id in _promised(cluster) if owner == instance.pk}
         for broker in rooms([cluster], besides=instance)[0].brokers:
             grows = bandwidth_mb_s > found.bandwidth_mb_s or storage_gb > found.storage_gb
             has_room = placement.takes(broker, Fraction(bandwidth_mb_s, share), Fraction(storage_gb, share))

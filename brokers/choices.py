@@ -43,17 +43,20 @@ class Health(models.TextChoices):
 class RebalanceKind(models.TextChoices):
     DRAIN = "drain", _("Empty a broker")
     BALANCE = "balance", _("Level all brokers")
+    LOSS = "loss", _("Remove a lost broker")
 
 
 class RebalanceState(models.TextChoices):
-    """A plan is shown first; what runs can be paused and undone."""
+    """A plan is shown first; what runs can be paused, undone, or given up where it is."""
 
     PLANNED = "planned", _("Planned")
     RUNNING = "running", _("Running")
     PAUSED = "paused", _("Paused")
     UNDOING = "undoing", _("Being undone")
+    ABANDONING = "abandoning", _("Being abandoned")
     DONE = "done", _("Done")
     UNDONE = "undone", _("Undone")
+    ABANDONED = "abandoned", _("Abandoned")
     DISCARDED = "discarded", _("Discarded")
 
 
@@ -73,6 +76,15 @@ class MoveState(models.TextChoices):
     DONE = "done", _("Done")
     UNDONE = "undone", _("Undone")
     SKIPPED = "skipped", _("Topic is gone")
+    LEFT = "left", _("Left as it is")
+
+
+class Losing(models.TextChoices):
+    """What of a partition is gone with a lost broker, where nobody else has all of it."""
+
+    NOTHING = "", _("Nothing")
+    SOME = "some", _("What its other replicas had not copied")
+    ALL = "all", _("Everything: its only copy was there")
 
 
 class RestartState(models.TextChoices):

@@ -12,13 +12,16 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from django.db import transaction
-
 from brokers import maps
 from brokers.dataplane.transactions import ClusterTransactions
-from brokers.limits import HANGING_LISTED_MAX, HANGING_SCAN_PARTITIONS_MAX, HANGING_UNKNOWN_AFTER_MS
+from brokers.limits import (
+    HANGING_DESCRIBED_AT_ONCE,
+    HANGING_LISTED_MAX,
+    HANGING_SCAN_PARTITIONS_MAX,
+    HANGING_UNKNOWN_AFTER_MS,
+)
 from brokers.models import Cluster
-from instances.group_ports import Partition, ProducerLook, TransactionDescription
+from instances.group_ports import Partition, ProducerLook, TransactionDescription, TransactionListing
 from instances.models import Instance
 from instances.naming import plain_scoped, split_internal
 from instances.ports import BrokerSilence
@@ -26,7 +29,8 @@ from instances.transaction_selectors import OVERDUE_GRACE_MS
 from tenants import access, audit
 from tenants.actors import Actor
 from tenants.choices import Scope
-from tenants.errors import Conflict
+from tenants.errors import Conflict, Unavailable
+from tenants.models import AuditEntry
 
 ONGOING = "Ongoing"
 DECIDED = frozenset({"PrepareCommit", "PrepareAbort"})
@@ -102,10 +106,20 @@ def overdue(cluster: Cluster, *, now_ms: int | None = None) -> OverdueList:
     at_ms = _now_ms() if now_ms is None else now_ms
     door = ClusterTransactions(cluster)
     found = door.transactions(open_for_ms=OVERDUE_GRACE_MS)
-    open_ = [one.id for one in found.transactions if one.state == ONGOING or one.state in DECIDED]
-    described = door.describe(open_[:HANGING_LISTED_MAX])
-    rows = [row for one in described.values() if (row := _overdue(one, at_ms)) is not None]
-    return OverdueList(rows=tuple(sorted(rows, key=lambda row: -row.age_ms)), silent=found.silent)
+    open_ = [one for one in found.transactions if one.state == ONGOING or one.state in DECIDED]
+    rows: list[Overdue] = []
+    silent = {one.broker_id: one for one in found.silent}
+    for at in range(0, len(open_), HANGING_DESCRIBED_AT_ONCE):
+        part = open_[at : at + HANGING_DESCRIBED_AT_ONCE]
+        described = door.describe([one.id for one in part])
+        silent |= _not_described(part, described)
+        rows += [row for one in described.values() if one is not None and (row := _overdue(one, at_ms)) is not None]
+        if len(rows) >= HANGING_LISTED_MAX:
+            break
+    return OverdueList(
+        rows=tuple(sorted(rows, key=lambda row: -row.age_ms)),
+        silent=tuple(silent[number] for number in sorted(silent)),
+    )
 
 
 def scan(cluster: Cluster, *, after: str = "", now_ms: int | None = None) -> Scan:
@@ -135,27 +149,32 @@ def scan(cluster: Cluster, *, after: str = "", now_ms: int | None = None) -> Sca
     )
 
 
-@transaction.atomic
+@audit.atomic
 def abort_overdue(*, acting: Actor, cluster: Cluster, transactional_id: str, dry_run: bool = False) -> None:
     """Abort a transaction through its coordinator: its producer is fenced, as if it had said hello anew (TXN-5).
 
-    Raises `Conflict` when it has ended, is decided, or is still within its time-out.
+    Raises `Conflict` when it has ended, is decided, or is still within its time-out, and `Unavailable` when its
+    coordinator does not say.
     """
     access.require(acting, Scope.OPERATOR)
     door = ClusterTransactions(cluster)
-    found = door.describe([transactional_id]).get(transactional_id)
+    told = door.describe([transactional_id])
+    if transactional_id not in told:
+        raise Unavailable("The transaction's coordinator does not answer at the moment.", retry_after_s=1)
+    found = told[transactional_id]
     row = _overdue(found, _now_ms()) if found is not None else None
     if row is None:
         raise Conflict("The transaction has ended, or is within its time-out.", code="not_hanging")
     if row.is_decided:
         raise Conflict("Its outcome is decided; what is missing is a marker.", code="decided")
     after = {"fenced": True, "producer_id": row.producer_id, "producer_epoch": row.producer_epoch}
-    _record(acting, row.instance_id, transactional_id, after)
+    entry = _record(acting, row.instance_id, transactional_id, after)
     if not dry_run:
-        door.fence(transactional_id)
+        with audit.in_doubt(entry):
+            door.fence(transactional_id)
 
 
-@transaction.atomic
+@audit.atomic
 def abort_orphan(
     *,
     acting: Actor,
@@ -172,7 +191,9 @@ def abort_orphan(
     """
     access.require(acting, Scope.OPERATOR)
     door = ClusterTransactions(cluster)
-    looks = door.producers([(topic, partition)]).get((topic, partition), ())
+    looks = door.producers([(topic, partition)]).get((topic, partition))
+    if looks is None:
+        raise Unavailable("The partition has no leader that answers at the moment.", retry_after_s=1)
     mine = [one for one in looks if one.producer_id == producer_id and one.started_at == started_at]
     if not mine or _now_ms() - mine[0].last_timestamp_ms < HANGING_UNKNOWN_AFTER_MS:
         raise Conflict("The transaction has ended, or is not old enough to say that it hangs.", code="not_hanging")
@@ -184,9 +205,10 @@ def abort_orphan(
     owner = split_internal(topic)[0]
     shown = topic.removeprefix(f"{owner}.")
     after = {"topic": shown, "partition": partition, "producer_id": producer_id, "first_offset": started_at}
-    _record(acting, owner, f"{topic}/{partition}", after)
+    entry = _record(acting, owner, f"{topic}/{partition}", after)
     if not dry_run:
-        door.abort(mine[0])
+        with audit.in_doubt(entry):
+            door.abort(mine[0])
 
 
 def _overdue(found: TransactionDescription, now_ms: int) -> Overdue | None:
@@ -231,12 +253,21 @@ def _known_of(
     described = door.describe([one.id for one in listed.transactions])
     found: dict[int, list[TransactionDescription]] = {}
     for one in described.values():
-        found.setdefault(one.producer_id, []).append(one)
-    missing = [one for one in listed.transactions if one.id not in described]
-    silent = {one.broker_id: one for one in listed.silent} | {
-        one.coordinator: BrokerSilence(broker_id=one.coordinator, reason="does not answer") for one in missing
-    }
+        if one is not None:
+            found.setdefault(one.producer_id, []).append(one)
+    silent = {one.broker_id: one for one in listed.silent} | _not_described(listed.transactions, described)
     return found, tuple(silent[number] for number in sorted(silent))
+
+
+def _not_described(
+    listed: Iterable[TransactionListing], described: Mapping[str, TransactionDescription | None]
+) -> dict[int, BrokerSilence]:
+    """Coordinators that listed an id and did not tell more of it."""
+    return {
+        one.coordinator: BrokerSilence(broker_id=one.coordinator, reason="does not answer")
+        for one in listed
+        if one.id not in described
+    }
 
 
 def _covers(found: Sequence[TransactionDescription], producer: ProducerLook) -> bool:
@@ -247,13 +278,13 @@ def _covers(found: Sequence[TransactionDescription], producer: ProducerLook) -> 
     )
 
 
-def _record(acting: Actor, instance_id: str | None, name: str, after: Mapping[str, object]) -> None:
+def _record(acting: Actor, instance_id: str | None, name: str, after: Mapping[str, object]) -> AuditEntry:
     """The audit row stands in the tenant's log: it is the tenant's transaction."""
     owner = Instance.objects.select_related("tenant").filter(pk=instance_id or "").first()
     tenant = owner.tenant if owner is not None else None
     shown = name.removeprefix(f"{instance_id}.")[:240].replace("\x00", "�")
     target = f"{instance_id}/{shown}" if instance_id else shown
-    audit.record(acting, "transaction.aborted", ("transaction", target), None, after, tenant=tenant)
+    return audit.record(acting, "transaction.aborted", ("transaction", target), None, after, tenant=tenant)
 
 
 def _now_ms() -> int:

@@ -49,9 +49,21 @@ def give_back(cluster: Cluster, wanted: Mapping[str, Collection[int]]) -> bool:
         with transaction.atomic():
             instance = Instance.objects.select_for_update(of=("self",)).get(pk=instance_id)
             rows = PortLease.objects.filter(instance=instance, broker__cluster=cluster, is_leaving=True)
-            rows.filter(broker__number__in=wanted[instance_id]).delete()
+            ports.give_back(rows.filter(broker__number__in=wanted[instance_id]))
             _publish(instance)
     return not lingering and not unconfirmed(wanted)
+
+
+def stay(cluster: Cluster, owners: Collection[str]) -> bool:
+    """Nothing of these instances leaves a broker any more; True when that is so."""
+    leases = PortLease.objects.filter(instance_id__in=owners, broker__cluster=cluster, is_leaving=True)
+    leaving = sorted(set(leases.values_list("instance_id", flat=True)))
+    for instance_id in leaving[:CHANGED_AT_ONCE]:
+        with transaction.atomic():
+            instance = Instance.objects.select_for_update(of=("self",)).get(pk=instance_id)
+            PortLease.objects.filter(instance=instance, broker__cluster=cluster).update(is_leaving=False)
+            _publish(instance)
+    return len(leaving) <= CHANGED_AT_ONCE
 
 
 def unconfirmed(instance_ids: Collection[str]) -> int:

@@ -19,6 +19,7 @@ ACK_DEADLINE_S = 8.0
 PROVISION_DEADLINE_S = 120.0
 PROBE_DEADLINE_S = 5.0
 SWEEP_INSTANCES_MAX = 500
+SWEEP_EVERY_S = 5
 ZOOKEEPER_CONNECT_TIMEOUT_S = 5.0
 
 DOOR_CONNECT_TIMEOUT_S = 1.0
@@ -35,7 +36,8 @@ DOOR_CONNECTIONS_MAX = 64
 # where any would do is not waited for longer than the hedge before the next is asked too.
 SCATTER_DEADLINE_S = 1.5
 SCATTER_HEDGE_S = 0.25
-SCATTER_THREADS = 16
+# Threads that wait for one broker: those of one that stands still are kept from nobody else.
+SCATTER_THREADS_PER_BROKER = 8
 # A coordinator that is moving or loading is tried again so long before a write is given up.
 COORDINATOR_PATIENCE_S = 5.0
 COORDINATOR_RETRY_S = 0.1
@@ -43,6 +45,7 @@ COORDINATOR_RETRY_S = 0.1
 # coordinator knows of hangs when it is silent for longer than any time-out may be (transaction.max.timeout.ms).
 HANGING_SCAN_PARTITIONS_MAX = 2_000
 HANGING_LISTED_MAX = 500
+HANGING_DESCRIBED_AT_ONCE = 500
 HANGING_UNKNOWN_AFTER_MS = 15 * 60 * 1000
 # Groups that pages poll are asked for once in so many seconds, however many people look.
 GROUPS_CACHE_S = 2
@@ -75,6 +78,8 @@ AGENT_STAND_BY_TIMEOUT_S = 20.0
 AGENT_BACKOFF_MIN_S = 0.25
 AGENT_BACKOFF_MAX_S = 30.0
 AGENT_STABLE_AFTER_S = 30.0
+# Removing a broker as lost gives up what only it has: nobody may do that to one that is merely restarting.
+BROKER_LOST_AFTER_S = 300
 AGENT_LOG_BYTES_MAX = 64 * 1024 * 1024
 
 # Moves of replicas. Each broker receives and sends so many partitions at a time; a request to the brokers begins at

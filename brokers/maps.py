@@ -16,7 +16,7 @@ from django.utils import timezone
 from redis import RedisError
 
 from brokers import observe
-from brokers.choices import Health, RebalanceKind, WantedState
+from brokers.choices import Health, WantedState
 from brokers.health import health
 from brokers.limits import OBSERVE_CACHE_S
 from brokers.models import Broker, Cluster, Rebalance
@@ -42,6 +42,11 @@ class BrokerLook:
     preferred: int | None
     replicas: int | None
     out_of_sync: int | None
+
+    @property
+    def is_gone(self) -> bool:
+        """It answers nobody, so it may be gone for good."""
+        return not self.is_live and self.health in (Health.LATE, Health.DOWN, Health.STOPPED)
 
     @property
     def number(self) -> int:
@@ -93,9 +98,9 @@ def cluster_map(cluster: Cluster) -> ClusterMap:
     body = _best(answers.bodies)
     rows = list(Broker.objects.filter(cluster=cluster, removed_at=None).select_related("host").order_by("number"))
     draining = set(
-        Rebalance.objects.filter(
-            cluster=cluster, kind=RebalanceKind.DRAIN, state__in=("running", "paused")
-        ).values_list("broker_id", flat=True)
+        Rebalance.objects.filter(cluster=cluster, broker__isnull=False, state__in=("running", "paused")).values_list(
+            "broker_id", flat=True
+        )
     )
     shares = {one["id"]: one for one in body.get("brokers", ())}
     controller = int(body.get("controller_id", -1))

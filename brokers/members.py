@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from brokers.choices import WantedState
 from brokers.limits import BROKER_BANDWIDTH_MB_S, BROKER_STORAGE_GB, BROKERS_PER_CLUSTER_MAX
-from brokers.models import Broker, Cluster, Host, PortLease
+from brokers.models import Broker, Cluster, FormerPort, Host, PortLease
 from brokers.seed import ADMIN_PORT_BASE, INTERNAL_PORT_BASE
 from brokers.services import notify
 from tenants import access, audit
@@ -109,5 +109,6 @@ def remove_broker(*, acting: Actor, broker: Broker) -> Broker:
     if found.removed_at is None:
         found.removed_at, found.accepts_instances = timezone.now(), False
         found.save_changes(["removed_at", "accepts_instances"])
+        FormerPort.objects.filter(broker=found).delete()
         audit.record(acting, "broker.removed", found, None, {"number": found.number})
     return found

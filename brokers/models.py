@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
@@ -13,6 +14,7 @@ from django.utils.translation import gettext_lazy as _
 
 from brokers.choices import (
     ClusterKind,
+    Losing,
     MoveState,
     ProcessState,
     RebalanceKind,
@@ -23,10 +25,24 @@ from brokers.choices import (
 )
 from brokers.contract import paths
 from brokers.limits import BROKER_BANDWIDTH_MB_S, BROKER_STORAGE_GB, BROKERS_PER_INSTANCE_MIN, MOVES_PER_BROKER
+from instances import naming
 from instances.models import Instance
 from tenants.ids import TypedIdField
 from tenants.versioned import Versioned
 
+
+def _named(topic: str) -> dict[str, str | None]:
+    owner, rest = naming.split_internal(topic)
+    return {"instance_id": owner, "topic": rest}
+
+
+# States of a rebalance that is carried on, by whoever looks after it.
+UNDER_WAY = (
+    RebalanceState.RUNNING,
+    RebalanceState.PAUSED,
+    RebalanceState.UNDOING,
+    RebalanceState.ABANDONING,
+)
 _PORT = (MinValueValidator(1), MaxValueValidator(65_535))
 
 
@@ -110,6 +126,9 @@ class Broker(Versioned):
     accepts_instances = models.BooleanField(_("takes further instances"), default=True)
     wanted = models.CharField(_("wanted"), max_length=8, choices=WantedState.choices, default=WantedState.RUNNING)
     restart_generation = models.PositiveIntegerField(default=0, editable=False)
+    given_up_at = models.DateTimeField(
+        _("given up"), null=True, blank=True, editable=False, help_text="When its removal as lost was begun."
+    )
     removed_at = models.DateTimeField(_("removed"), null=True, blank=True, editable=False)
 
     process_state = models.CharField(
@@ -194,6 +213,27 @@ class PortLease(models.Model):
         return f"{self.instance_id} {self.host_id}:{self.port}"
 
 
+class FormerPort(models.Model):
+    """The port that an instance had on a broker it has left, for clients that know the address, should it come back.
+
+    It is given to others only when nothing else is free; then it is theirs.
+    """
+
+    instance = models.ForeignKey(Instance, on_delete=models.CASCADE, related_name="+")
+    broker = models.ForeignKey(Broker, on_delete=models.CASCADE, related_name="+")
+    host = models.ForeignKey(Host, on_delete=models.CASCADE, related_name="+")
+    port = models.PositiveIntegerField()
+
+    class Meta:
+        constraints = (
+            models.UniqueConstraint(fields=("instance", "broker"), name="former_port_once_per_broker"),
+            models.UniqueConstraint(fields=("host", "port"), name="former_port_once"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.instance_id} {self.host_id}:{self.port}"
+
+
 class Rebalance(Versioned):
     """A plan of moves and how far it is: emptying one broker (and removing it), or levelling all.
 
@@ -230,7 +270,7 @@ class Rebalance(Versioned):
         constraints = (
             models.UniqueConstraint(
                 fields=("cluster",),
-                condition=models.Q(state__in=("running", "paused", "undoing")),
+                condition=models.Q(state__in=("running", "paused", "undoing", "abandoning")),
                 name="one_rebalance_per_cluster",
             ),
         )
@@ -244,11 +284,27 @@ class Rebalance(Versioned):
         if self.broker is None:
             return str(self.get_kind_display())
         words = _("Remove broker %(number)s") if self.removes else _("Empty broker %(number)s")
+        if self.kind == RebalanceKind.LOSS:
+            words = _("Remove lost broker %(number)s")
         return words % {"number": self.broker.number}
 
     @property
+    def lost_partitions(self) -> list[dict[str, Any]]:
+        """What is lost with a lost broker: `{"instance_id", "topic", "partitions", "loses"}` by topic and loss."""
+        if self.kind != RebalanceKind.LOSS:
+            return []
+        found: dict[tuple[str, str], list[int]] = {}
+        rows = self.moves.exclude(loses="").order_by("topic", "partition")
+        for topic, partition, loses in rows.values_list("topic", "partition", "loses"):
+            found.setdefault((topic, loses), []).append(partition)
+        return [
+            {**_named(topic), "partitions": partitions, "loses": loses}
+            for (topic, loses), partitions in sorted(found.items())
+        ]
+
+    @property
     def is_under_way(self) -> bool:
-        return self.state in (RebalanceState.RUNNING, RebalanceState.PAUSED, RebalanceState.UNDOING)
+        return self.state in UNDER_WAY
 
     @property
     def is_going_back(self) -> bool:
@@ -265,8 +321,12 @@ class ReplicaMove(models.Model):
     position = models.PositiveIntegerField(_("position"))
     topic = models.CharField(_("topic"), max_length=300)
     partition = models.PositiveIntegerField(_("partition"))
+    topic_id = models.CharField(
+        max_length=36, blank=True, default="", editable=False, help_text="Of the topic that was planned for."
+    )
     before = models.JSONField(_("from"))
     target = models.JSONField(_("to"))
+    loses = models.CharField(_("loses"), max_length=4, choices=Losing.choices, blank=True, default=Losing.NOTHING)
     copies = models.PositiveSmallIntegerField(default=0, editable=False, help_text="Brokers that get a copy.")
     copies_back = models.PositiveSmallIntegerField(default=0, editable=False, help_text="The same on the way back.")
     size_bytes = models.BigIntegerField(_("size"), default=0)

@@ -2,13 +2,15 @@
 
 A plan keeps what holds before it: as many replicas as there were, each on another broker, never fewer racks for a
 partition, and an instance's replicas only on brokers where its clients can reach them. An instance may get a home on
-a broker it did not live on; its clients learn of it by Metadata.
+a broker it did not live on; its clients learn of it by Metadata. Homes are shares of what is sold: levelling gives no
+broker more than it can sell, and emptying one prefers those that can.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from fractions import Fraction
 
 from brokers.moves import Fleet, Held, Move, Obstacle, PartitionKey, Plan, Rehoming
 
@@ -34,6 +36,9 @@ class _Ledger:
         self.weight = {one.key: self.unit + one.size_bytes * count for one in fleet.partitions}
         self.load: dict[int, int] = defaultdict(int)
         self.leaders: Counter[int] = Counter()
+        self.sold: dict[int, tuple[Fraction, Fraction]] = defaultdict(lambda: (Fraction(), Fraction()))
+        for owner, brokers in fleet.homes.items():
+            self.sell(owner, brokers, spread=len(brokers))
         for key, replicas in self.replicas.items():
             self.leaders.update(replicas[:1])
             for broker in replicas:
@@ -48,6 +53,22 @@ class _Ledger:
         for broker in replicas:
             self.load[broker] += self.weight[key]
         self.replicas[key] = replicas
+
+    def sell(self, owner: str, brokers: Iterable[int], *, spread: int, times: int = 1) -> None:
+        """The instance's share on these brokers, of as many as `spread`; `times` -1 takes it back."""
+        mb_s, gb = self.fleet.sold.get(owner, (0, 0))
+        for broker in brokers:
+            sold = self.sold[broker]
+            self.sold[broker] = sold[0] + times * Fraction(mb_s, spread), sold[1] + times * Fraction(gb, spread)
+
+    def has_room(self, owner: str, broker: int, *, spread: int) -> bool:
+        """Whether the broker can sell the instance's share when it lives on `spread` brokers."""
+        limits = self.fleet.brokers[broker].can_sell
+        sizes = self.fleet.sold.get(owner)
+        if limits is None or sizes is None:
+            return True
+        triples = zip(self.sold[broker], sizes, limits, strict=True)
+        return all(sold + Fraction(size, spread) <= limit for sold, size, limit in triples)
 
     def may_hold(self, partition: Held) -> frozenset[int]:
         """Brokers that may be given a replica of it, whether they have one or not."""
@@ -71,6 +92,7 @@ class _Ledger:
                 before=one.replicas,
                 target=self.replicas[one.key],
                 size_bytes=one.size_bytes,
+                topic_id=one.topic_id,
             )
             for one in sorted(self.fleet.partitions, key=lambda one: (one.pinned, one.key))
             if self.replicas[one.key] != one.replicas
@@ -129,11 +151,19 @@ def release_plan(fleet: Fleet, broker: int) -> Plan:
 def _rehome(ledger: _Ledger, owner: str, broker: int, widest: int) -> Rehoming:
     """Other homes for an instance that leaves `broker`: enough for its topics' replicas, and for the cluster's wish."""
     homes = ledger.homes[owner]
+    ledger.sell(owner, homes, spread=len(homes), times=-1)
     homes.discard(broker)
     wanted = max(widest, ledger.fleet.homes_min)
-    spare = sorted(ledger.takers - homes, key=lambda id: (ledger.load[id], id))
-    arriving = tuple(spare[: max(0, wanted - len(homes & ledger.takers))])
+    spare = ledger.takers - homes
+    lacking = min(len(spare), max(0, wanted - len(homes & ledger.takers)))
+    spread = max(1, len(homes) + lacking)
+
+    def cost(id: int) -> tuple[bool, int, int]:
+        return not ledger.has_room(owner, id, spread=spread), ledger.load[id], id
+
+    arriving = tuple(sorted(spare, key=cost)[:lacking])
     homes.update(arriving)
+    ledger.sell(owner, homes, spread=spread)
     return Rehoming(owner=owner, arriving=arriving, leaving=(broker,))
 
 
@@ -193,6 +223,17 @@ def _by_load(ledger: _Ledger) -> list[int]:
     return sorted(ledger.takers, key=lambda id: (ledger.load[id], id))
 
 
+def _light_with_room(ledger: _Ledger, order: Sequence[int], owners: Collection[str], *, further: int) -> int:
+    """The emptiest broker; the next one where it can sell nothing of what would come to it."""
+    for light in order[:-1]:
+        strangers = [owner for owner in owners if light not in ledger.homes[owner]]
+        if not strangers or any(
+            ledger.has_room(owner, light, spread=len(ledger.homes[owner]) + further) for owner in strangers
+        ):
+            return light
+    return order[0]
+
+
 def _shift_instance(ledger: _Ledger, moved: set[PartitionKey], rehomings: dict[str, Rehoming], moves_max: int) -> bool:
     """Move one instance's whole share from the fullest broker to the emptiest without a home of it; False when none
     makes them more even.
@@ -200,17 +241,21 @@ def _shift_instance(ledger: _Ledger, moved: set[PartitionKey], rehomings: dict[s
     order = _by_load(ledger)
     if len(order) < 2 or not _is_uneven(ledger, order[-1], order[0]):
         return False
-    heavy, light = order[-1], order[0]
-    gap = ledger.load[heavy] - ledger.load[light]
+    heavy = order[-1]
     parts: dict[str, list[Held]] = defaultdict(list)
     for partition in ledger.fleet.partitions:
         if partition.owner is not None and heavy in ledger.replicas[partition.key]:
             parts[partition.owner].append(partition)
+    light = _light_with_room(ledger, order, parts, further=0)
+    if not _is_uneven(ledger, heavy, light):
+        return False
+    gap = ledger.load[heavy] - ledger.load[light]
     fitting = []
     for owner, held in parts.items():
         weight = sum(ledger.weight[one.key] for one in held)
         is_stranger = light not in ledger.homes[owner] and owner not in rehomings
-        if is_stranger and weight <= SHIFT_MAX * gap and len(moved | {one.key for one in held}) <= moves_max:
+        has_room = is_stranger and ledger.has_room(owner, light, spread=len(ledger.homes[owner]))
+        if has_room and weight <= SHIFT_MAX * gap and len(moved | {one.key for one in held}) <= moves_max:
             targets = {one.key: _swapped(ledger, one, heavy, light) for one in held}
             if all(targets.values()):
                 fitting.append((abs(2 * weight - gap), owner, targets))
@@ -221,6 +266,9 @@ def _shift_instance(ledger: _Ledger, moved: set[PartitionKey], rehomings: dict[s
         assert target is not None
         ledger.assign(key, target)
         moved.add(key)
+    spread = len(ledger.homes[owner])
+    ledger.sell(owner, (heavy,), spread=spread, times=-1)
+    ledger.sell(owner, (light,), spread=spread)
     ledger.homes[owner].discard(heavy)
     ledger.homes[owner].add(light)
     rehomings[owner] = Rehoming(owner=owner, arriving=(light,), leaving=(heavy,))
@@ -232,16 +280,24 @@ def _extend_instance(ledger: _Ledger, rehomings: dict[str, Rehoming]) -> bool:
     order = _by_load(ledger)
     if len(order) < 2 or not _is_uneven(ledger, order[-1], order[0]):
         return False
-    heavy, light = order[-1], order[0]
+    heavy = order[-1]
     weights: dict[str, int] = defaultdict(int)
     shifted = {one.owner for one in rehomings.values() if one.leaving}
     for partition in ledger.fleet.partitions:
-        owner, replicas = partition.owner, ledger.replicas[partition.key]
-        if owner is not None and heavy in replicas and light not in ledger.homes[owner] and owner not in shifted:
+        owner = partition.owner
+        if owner is not None and heavy in ledger.replicas[partition.key] and owner not in shifted:
             weights[owner] += ledger.weight[partition.key]
-    if not weights:
+    light = _light_with_room(ledger, order, weights, further=1)
+    fitting = [
+        (weight, owner)
+        for owner, weight in weights.items()
+        if light not in ledger.homes[owner] and ledger.has_room(owner, light, spread=len(ledger.homes[owner]) + 1)
+    ]
+    if not fitting or not _is_uneven(ledger, heavy, light):
         return False
-    owner = max(weights, key=lambda one: (weights[one], one))
+    _, owner = max(fitting)
+    # What the others sell less of it is not sold again: the home may be of no use in the end.
+    ledger.sell(owner, (light,), spread=len(ledger.homes[owner]) + 1)
     ledger.homes[owner].add(light)
     known = rehomings.get(owner, Rehoming(owner=owner))
     rehomings[owner] = Rehoming(owner=owner, arriving=(*known.arriving, light))

@@ -8,25 +8,28 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 PartitionKey = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """A broker. `takes`: it lives and may be given replicas."""
+    """A broker. `takes`: it lives and may be given replicas. `can_sell`: MB/s and GB; None is no limit."""
 
     id: int
     rack: str = ""
     takes: bool = True
+    can_sell: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """A partition as it stands. `owner` is the instance, None for topics of the cluster's own.
+    """A partition as it stands. `owner` is the instance, None for topics of the cluster's own; `topic_id` tells a topic
+    from the next one of its name.
 
-    `pinned`: it belongs to its first replica and leaves it only when that broker has stopped (`__usage`).
+    `pinned`: it belongs to its first replica and leaves it only when that broker has stopped (`__usage`). `is_led`: it
+    has a leader; `isr` are those who have all of it.
     """
 
     topic: str
@@ -35,6 +38,9 @@ class Held:
     owner: str | None = None
     size_bytes: int = 0
     pinned: bool = False
+    topic_id: str = ""
+    is_led: bool = True
+    isr: tuple[int, ...] = ()
 
     @property
     def key(self) -> PartitionKey:
@@ -45,24 +51,28 @@ class Held:
 class Fleet:
     """What a plan is made from. `homes` names the brokers each instance has a port on: its replicas live only there.
 
-    `homes_min` is the fewest brokers an instance shall live on where the cluster has so many.
+    `homes_min` is the fewest brokers an instance shall live on where the cluster has so many. `sold` is what each
+    instance has bought, MB/s and GB, in equal shares of the brokers it lives on.
     """
 
     brokers: Mapping[int, Holder]
     partitions: Sequence[Held]
     homes: Mapping[str, frozenset[int]]
     homes_min: int = 1
+    sold: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """One partition's way from `before` to `target`."""
+    """One partition's way from `before` to `target`. `loses` is a word of `brokers.choices.Losing`."""
 
     topic: str
     index: int
     before: tuple[int, ...]
     target: tuple[int, ...]
     size_bytes: int = 0
+    topic_id: str = ""
+    loses: str = ""
 
     @property
     def key(self) -> PartitionKey:
@@ -84,9 +94,7 @@ class Move:
 
     def reversed(self) -> Move:
         """The way back."""
-        return Move(
-            topic=self.topic, index=self.index, before=self.target, target=self.before, size_bytes=self.size_bytes
-        )
+        return replace(self, before=self.target, target=self.before)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,10 +10,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import structlog
+from django.db import transaction
 from django.db.models import Max
 from django.utils import timezone
 
-from brokers import copy_pace, homes, members, picture, ports, services
+from brokers import abandoning, copy_pace, homes, losing, members, picture, ports, services
 from brokers.choices import MoveState, ProcessState, RebalanceKind, RebalanceState, RebalanceStep, WantedState
 from brokers.dataplane.cluster import ClusterDoor, ClusterView, Ongoing
 from brokers.limits import MOVES_BEGUN_AT_ONCE
@@ -33,6 +34,9 @@ ACTOR = "rebalancer"
 
 def look(row: Rebalance, *, measure: bool = True) -> None:
     """Do what is due. `measure`: also ask how far the copies are. Raises `DomainError` when nobody answers."""
+    if row.state == RebalanceState.ABANDONING:
+        abandoning.look(row, ClusterDoor(row.cluster))
+        return
     if row.state == RebalanceState.PAUSED and row.step != RebalanceStep.MOVES:
         return
     while _step(row, measure=measure):
@@ -60,15 +64,16 @@ def is_back(row: Rebalance) -> bool:
     return row.state == RebalanceState.UNDOING
 
 
-def note(row: Rebalance, *, trouble: str = "", step: RebalanceStep | None = None) -> None:
-    """What it waits for, and where it is; only where that changed, and never over what an operator wants meanwhile."""
+def note(row: Rebalance, *, trouble: str = "", step: RebalanceStep | None = None) -> bool:
+    """What it waits for, and where it is; only where that changed, and never over what an operator wants meanwhile:
+    then it answers False, and the next step is not to be taken.
+    """
     fields: dict[str, str] = {}
     if row.trouble != trouble:
         fields["trouble"] = row.trouble = trouble[:500]
     if step is not None and row.step != step:
         fields["step"] = row.step = step
-    if fields:
-        Rebalance.objects.filter(pk=row.pk, state=row.state).update(**fields)
+    return not fields or bool(Rebalance.objects.filter(pk=row.pk, state=row.state).update(**fields))
 
 
 # --- ports of instances -----------------------------------------------------------------------------------------------
@@ -89,8 +94,7 @@ def _homes(row: Rebalance) -> bool:
     if not is_settled:
         note(row, trouble="Instances open their ports on other brokers.")
         return False
-    note(row, step=RebalanceStep.MOVES)
-    return True
+    return note(row, step=RebalanceStep.MOVES)
 
 
 def _leaving(row: Rebalance) -> bool:
@@ -101,15 +105,12 @@ def _leaving(row: Rebalance) -> bool:
         return False
     further = [plan for plan in plans if plan.moves or plan.rehomings]
     if further:
-        for plan in further:
-            _append(row, plan)
-        return True
+        return all(_append(row, plan) for plan in further)
     if not homes.give_back(row.cluster, {owner: leaves for owner, (_, leaves) in _ways(row).items()}):
         note(row, trouble="Instances close their ports on brokers they have left.")
         return False
     if row.removes and not is_back(row):
-        note(row, step=RebalanceStep.STOPPING)
-        return True
+        return note(row, step=RebalanceStep.STOPPING)
     return _finish(row)
 
 
@@ -117,7 +118,9 @@ def _left_behind(row: Rebalance) -> list[Plan]:
     """What was created on a broker before it was known to be left: further moves, after which the walk begins again."""
     fleet = picture.take(row.cluster, ClusterDoor(row.cluster), sizes=False)
     plans: list[Plan] = []
-    if row.kind == RebalanceKind.DRAIN and row.broker is not None and not is_back(row):
+    if row.kind == RebalanceKind.LOSS:
+        plans.append(losing.further(fleet, row))
+    elif row.kind == RebalanceKind.DRAIN and row.broker is not None and not is_back(row):
         plans.append(drain_plan(fleet, row.broker.number))
     else:
         by_broker: dict[int, set[str]] = {}
@@ -131,7 +134,9 @@ def _left_behind(row: Rebalance) -> list[Plan]:
     return plans
 
 
-def _append(row: Rebalance, plan: Plan) -> None:
+@transaction.atomic
+def _append(row: Rebalance, plan: Plan) -> bool:
+    """Further moves, after which the walk begins again; False when an operator wants something else by now."""
     if is_back(row):  # going back means going to `before`
         plan = replace(plan, moves=tuple(move.reversed() for move in plan.moves))
     else:
@@ -141,15 +146,17 @@ def _append(row: Rebalance, plan: Plan) -> None:
             known["arriving"] = sorted({*known["arriving"], *one.arriving})
             known["leaving"] = sorted({*known["leaving"], *one.leaving})
         row.homes = list(merged.values())
+    row.step = RebalanceStep.HOMES
+    if not Rebalance.objects.filter(pk=row.pk, state=row.state).update(homes=row.homes, step=row.step):
+        return False
     last = row.moves.aggregate(last=Max("position"))["last"]
     for made in moves_of(row, plan, first=0 if last is None else last + 1):
         made.state = MoveState.DONE if is_back(row) else MoveState.WAITING
         kept = {"position": made.position, "before": made.before, "target": made.target, "state": made.state}
-        kept |= {"copies": made.copies, "copies_back": made.copies_back}
+        kept |= {"loses": made.loses, "copies": made.copies, "copies_back": made.copies_back, "topic_id": made.topic_id}
         ReplicaMove.objects.update_or_create(rebalance=row, topic=made.topic, partition=made.partition, defaults=kept)
-    row.step = RebalanceStep.HOMES
-    Rebalance.objects.filter(pk=row.pk).update(homes=row.homes, step=row.step)
     log.info("rebalance.extended", rebalance_id=row.pk, moves=len(plan.moves))
+    return True
 
 
 # --- moves ------------------------------------------------------------------------------------------------------------
@@ -180,23 +187,25 @@ def _moves(row: Rebalance, *, measure: bool) -> bool:
     still, targets = _examine(row, door, running, view, ongoing)
     if measure and still:
         _measure(row, door, still, view)
+    ready, awaited = waiting, ""
+    if row.kind == RebalanceKind.LOSS:
+        ready, awaited = losing.give_leaders(row, door, still, waiting, ongoing)
     chosen: list[ReplicaMove] = []
     if row.state != RebalanceState.PAUSED:
-        by_key = {(move.topic, move.partition): move for move in waiting}
+        by_key = {(move.topic, move.partition): move for move in ready}
         begun = next_moves(
-            [_as_move(row, move) for move in waiting],
+            [_as_move(row, move) for move in ready],
             [_as_move(row, move) for move in still],
             per_broker_max=row.moves_at_once,
             begin_max=MOVES_BEGUN_AT_ONCE,
         )
         chosen = _still_there(door, [by_key[move.key] for move in begun])
     copy_pace.settle(row, {move.topic for move in (*still, *chosen) if _as_move(row, move).adding})
-    _begin(row, door, chosen, targets)
+    _begin(row, door, chosen, targets, awaited)
     if still or waiting or row.state == RebalanceState.PAUSED:
         return False
     copy_pace.lift(row)
-    note(row, step=RebalanceStep.LEAVING)
-    return True
+    return note(row, step=RebalanceStep.LEAVING)
 
 
 def _examine(
@@ -214,7 +223,7 @@ def _examine(
         assert view is not None
         key, wanted = (move.topic, move.partition), _wanted(row, move)
         now, under_way = view.partitions.get(key), ongoing.get(key)
-        if move.topic in view.gone:
+        if _is_gone(move, view):
             _end(move, MoveState.SKIPPED)
         elif now is None:
             still.append(move)
@@ -235,11 +244,16 @@ def _still_there(door: ClusterDoor, chosen: list[ReplicaMove]) -> list[ReplicaMo
     """Without those whose topic was deleted while they waited."""
     if not chosen:
         return chosen
-    gone = door.view({move.topic for move in chosen}).gone
-    for move in chosen:
-        if move.topic in gone:
-            _end(move, MoveState.SKIPPED)
-    return [move for move in chosen if move.topic not in gone]
+    view = door.view({move.topic for move in chosen})
+    gone = [move for move in chosen if _is_gone(move, view)]
+    for move in gone:
+        _end(move, MoveState.SKIPPED)
+    return [move for move in chosen if move not in gone]
+
+
+def _is_gone(move: ReplicaMove, view: ClusterView) -> bool:
+    """Whether the topic it was planned for is gone. The next one of that name has replicas of its own, maybe more."""
+    return move.topic in view.gone or move.topic_id not in ("", view.topic_ids.get(move.topic, move.topic_id))
 
 
 def _end(move: ReplicaMove, state: MoveState) -> None:
@@ -258,8 +272,12 @@ def _begin(
     door: ClusterDoor,
     chosen: Iterable[ReplicaMove],
     targets: dict[PartitionKey, tuple[int, ...] | None],
+    awaited: str,
 ) -> None:
-    """Ask the brokers, then note what was begun. A refusal stays where it is, with its reason, and is tried again."""
+    """Ask the brokers, then note what was begun. A refusal stays where it is, with its reason, and is tried again.
+
+    `awaited` is what keeps others from beginning.
+    """
     begun = {(move.topic, move.partition): move for move in chosen}
     refused = door.reassign({**targets, **{key: _wanted(row, move) for key, move in begun.items()}})
     now = timezone.now()
@@ -268,13 +286,14 @@ def _begin(
             move.note = refused[key]
         else:
             move.state, move.began_at, move.ended_at, move.note = MoveState.RUNNING, now, None, ""
-    ReplicaMove.objects.bulk_update(begun.values(), ["state", "began_at", "ended_at", "note"])
+            move.copied_bytes = 0
+    ReplicaMove.objects.bulk_update(begun.values(), ["state", "began_at", "ended_at", "note", "copied_bytes"])
     if refused:
         (topic, index), reason = next(iter(sorted(refused.items())))
         note(row, trouble=f"{topic}/{index}: {reason}")
         log.warning("rebalance.refused", rebalance_id=row.pk, refused=len(refused), topic=topic, reason=reason)
     else:
-        note(row)
+        note(row, trouble=awaited)
 
 
 def _measure(row: Rebalance, door: ClusterDoor, still: list[ReplicaMove], view: ClusterView | None) -> None:
@@ -308,11 +327,12 @@ def _stopping(row: Rebalance) -> bool:
         services.set_wanted(acting=system_actor(ACTOR), broker=broker, wanted=WantedState.STOPPED)
         broker.refresh_from_db()
     lives = broker.number in ClusterDoor(row.cluster).view(()).brokers
-    if lives or broker.process_state not in (ProcessState.STOPPED, ProcessState.UNKNOWN):
+    # Of one that is lost nobody can say that it has stopped: it is kept from coming back by its agent.
+    is_known = row.kind != RebalanceKind.LOSS
+    if lives or (is_known and broker.process_state not in (ProcessState.STOPPED, ProcessState.UNKNOWN)):
         note(row, trouble=f"Broker {broker.number} is stopping.")
         return False
-    note(row, step=RebalanceStep.RELEASING)
-    return True
+    return note(row, step=RebalanceStep.RELEASING)
 
 
 def _releasing(row: Rebalance) -> bool:
@@ -323,8 +343,12 @@ def _releasing(row: Rebalance) -> bool:
         ongoing = door.reassignments()
         settled = replace(fleet, partitions=[one for one in fleet.partitions if one.key not in ongoing])
         # Besides what it kept to the end: what was made on it just before its registration ended.
-        further = drain_plan(settled, broker.number)
-        moves = (*release_plan(settled, broker.number).moves, *further.moves)
+        if row.kind == RebalanceKind.LOSS:
+            further = losing.further(settled, row)
+            moves = further.moves
+        else:
+            further = drain_plan(settled, broker.number)
+            moves = (*release_plan(settled, broker.number).moves, *further.moves)
         refused = door.reassign({move.key: move.target for move in moves})
         reasons = (*refused.values(), *(f"{one.topic or one.owner}: {one.detail}" for one in further.obstacles))
         note(row, trouble=next(iter(reasons), "The other brokers take over what they have copied."))
@@ -338,8 +362,9 @@ def _finish(row: Rebalance) -> bool:
     fields = {"state": ended, "trouble": "", "ended_at": timezone.now()}
     if not Rebalance.objects.filter(pk=row.pk, state=row.state).update(**fields):
         return False  # an operator was quicker
-    if is_back(row) and row.broker_id is not None:
-        Broker.objects.filter(pk=row.broker_id).update(accepts_instances=True)
+    if is_back(row):
+        # What was refused just when it was undone, and noted after that.
+        row.moves.filter(state=MoveState.WAITING).update(state=MoveState.UNDONE, ended_at=timezone.now())
     row.state = ended
     audit.record(system_actor(ACTOR), "rebalance.ended", row, None, {"state": ended.value})
     log.info("rebalance.ended", rebalance_id=row.pk, state=ended.value)

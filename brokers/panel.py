@@ -20,13 +20,14 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from brokers import maps, members, rebalances, rolling, selectors
-from brokers.choices import MoveState
+from brokers import maps, members, rebalances, rolling, selectors, services
+from brokers.choices import MoveState, RebalanceKind, RebalanceState, WantedState
 from brokers.limits import BROKER_BANDWIDTH_MB_S, BROKER_CAPACITY_MAX, BROKER_STORAGE_GB, COPY_MB_S_MAX
-from brokers.models import Cluster, Host, Rebalance, RollingRestart
+from brokers.models import UNDER_WAY, Broker, Cluster, Host, Rebalance, RollingRestart
 from tenants.errors import DomainError
 from tenants.operator import acting_operator
 from tenants.views.base import signed_out_part
+from tenants.wording import localized
 
 View = Callable[..., HttpResponse]
 
@@ -46,6 +47,7 @@ REBALANCE_ACTS: dict[str, Callable[..., Rebalance]] = {
     "pause": rebalances.pause,
     "resume": rebalances.resume,
     "undo": rebalances.undo,
+    "abandon": rebalances.abandon,
     "discard": rebalances.discard,
 }
 RESTART_ACTS: dict[str, Callable[..., RollingRestart]] = {
@@ -118,7 +120,7 @@ def attempt(request: HttpRequest, act: Callable[[], Any], done: str) -> Any:
         outcome = act()
     except DomainError as refusal:
         told = [refusal.detail or refusal.title, *(error.detail for error in refusal.errors)]
-        messages.error(request, " ".join(told))
+        messages.error(request, " ".join(localized(sentence) for sentence in told))
         return None
     if done:
         messages.success(request, done)
@@ -129,7 +131,7 @@ def attempt(request: HttpRequest, act: Callable[[], Any], done: str) -> Any:
 
 
 def _map_context(cluster: Cluster) -> dict[str, Any]:
-    under_way = selectors.rebalances().filter(cluster=cluster, state__in=("running", "paused", "undoing")).first()
+    under_way = selectors.rebalances().filter(cluster=cluster, state__in=UNDER_WAY).first()
     restart = selectors.rolling_restarts().filter(cluster=cluster, state__in=("running", "paused")).first()
     context: dict[str, Any] = {
         "cluster": cluster,
@@ -215,12 +217,15 @@ def plan_balance(request: HttpRequest, cluster_id: str) -> HttpResponse:
 @page
 @require_POST
 def plan_drain(request: HttpRequest, broker_id: str) -> HttpResponse:
-    """A plan that empties a broker, to be looked at."""
+    """A plan that empties a broker, or goes on without one that is lost, to be looked at."""
     broker = get_object_or_404(selectors.brokers(), pk=broker_id)
-    removes = request.POST.get("removes") == "yes"
-    made = attempt(
-        request, lambda: rebalances.plan_drain(acting=acting_operator(request), broker=broker, removes=removes), ""
-    )
+    if request.POST.get("lost") == "yes":
+        made = attempt(request, lambda: rebalances.plan_loss(acting=acting_operator(request), broker=broker), "")
+    else:
+        removes = request.POST.get("removes") == "yes"
+        made = attempt(
+            request, lambda: rebalances.plan_drain(acting=acting_operator(request), broker=broker, removes=removes), ""
+        )
     if made is None:
         return redirect("admin:brokers_cluster_map", broker.cluster_id)
     return redirect("admin:brokers_rebalance_change", made.pk)
@@ -247,7 +252,10 @@ def rebalance(request: HttpRequest, rebalance_id: str) -> HttpResponse:
         "state": wanted,
         "is_paced": row.state == "planned" or row.is_under_way,
         "pace_max": COPY_MB_S_MAX,
+        "losses": row.lost_partitions,
+        "may_abandon": row.is_under_way and row.state != RebalanceState.ABANDONING,
         "may_undo": row.state in rebalances.UNDOABLE
+        and row.kind != RebalanceKind.LOSS
         and not (row.removes and row.step in rebalances.POINTS_OF_NO_RETURN),
     }
     template = "rebalance_part" if request.headers.get("HX-Request") else "rebalance"
@@ -278,11 +286,12 @@ def act_on_rebalance(request: HttpRequest, rebalance_id: str, act: str) -> HttpR
     service = REBALANCE_ACTS.get(act)
     if service is None:
         raise PermissionDenied
-    number = str(row.broker.number) if row.broker is not None and row.removes else ""
-    if act == "start" and request.POST.get("typed", "").strip() != number:
+    number = row.broker.number if row.broker is not None and row.removes else None
+    more: dict[str, Any] = {"confirmed": number} if act == "start" else {}
+    if act == "start" and request.POST.get("typed", "").strip() != ("" if number is None else str(number)):
         messages.error(request, _("Type the number of the broker that will be removed."))
     else:
-        attempt(request, lambda: service(acting=acting_operator(request), rebalance=row), "")
+        attempt(request, lambda: service(acting=acting_operator(request), rebalance=row, **more), "")
     return redirect("admin:brokers_rebalance_change", row.pk)
 
 
@@ -310,10 +319,36 @@ def limit_copies(request: HttpRequest, rebalance_id: str) -> HttpResponse:
 
 
 @page
+@require_GET
+def confirm_abandon(request: HttpRequest, rebalance_id: str) -> HttpResponse:
+    """What giving it up means, before it is done."""
+    row = get_object_or_404(selectors.rebalances(), pk=rebalance_id)
+    context = {"rebalance": row, "cluster": row.cluster}
+    return show(request, "abandon", _("Abandon: %(title)s") % {"title": row.title}, context)
+
+
+@page
 @require_POST
+def start_broker(request: HttpRequest, broker_id: str) -> HttpResponse:
+    """Have a broker that is stopped on purpose run again."""
+    broker = get_object_or_404(selectors.brokers(), pk=broker_id)
+    attempt(
+        request,
+        lambda: services.start_broker(acting=acting_operator(request), broker=broker),
+        _("Broker %(number)s is being started.") % {"number": broker.number},
+    )
+    return redirect("admin:brokers_cluster_map", broker.cluster_id)
+
+
+@page
+@require_http_methods(["GET", "POST"])
 def start_rolling_restart(request: HttpRequest, cluster_id: str) -> HttpResponse:
-    """Every broker once, the next when all is in sync."""
+    """Every broker once, the next when all is in sync; a page says so first."""
     cluster = cluster_or_404(cluster_id)
+    if request.method == "GET":
+        rows = Broker.objects.filter(cluster=cluster, removed_at=None, wanted=WantedState.RUNNING).order_by("number")
+        context = {"cluster": cluster, "numbers": list(rows.values_list("number", flat=True))}
+        return show(request, "restart_confirm", _("Restart all in turn"), context)
     attempt(
         request,
         lambda: rolling.start(acting=acting_operator(request), cluster=cluster),
@@ -342,6 +377,7 @@ def cluster_urls() -> list[URLPattern]:
         path("<str:cluster_id>/add-broker/", broker_add, name="brokers_broker_add_to"),
         path("<str:cluster_id>/plan-balance/", plan_balance, name="brokers_plan_balance"),
         path("<str:cluster_id>/rolling-restart/", start_rolling_restart, name="brokers_rolling_restart"),
+        path("start-broker/<str:broker_id>/", start_broker, name="brokers_start_broker"),
         path("drain/<str:broker_id>/", plan_drain, name="brokers_plan_drain"),
         path("restart/<str:restart_id>/<str:act>/", act_on_restart, name="brokers_restart_act"),
     ]
@@ -351,6 +387,7 @@ def rebalance_urls() -> list[URLPattern]:
     """Below /operator/brokers/rebalance/."""
     return [
         path("<str:rebalance_id>/change/", rebalance, name="brokers_rebalance_change"),
+        path("<str:rebalance_id>/abandon/", confirm_abandon, name="brokers_rebalance_abandon"),
         path("<str:rebalance_id>/pace/", limit_copies, name="brokers_rebalance_pace"),
         path("<str:rebalance_id>/act/<str:act>/", act_on_rebalance, name="brokers_rebalance_act"),
     ]

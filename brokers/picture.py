@@ -8,7 +8,7 @@ import structlog
 
 from brokers.choices import WantedState
 from brokers.contract.usage import USAGE_TOPIC
-from brokers.dataplane.cluster import ClusterDoor, ClusterView
+from brokers.dataplane.cluster import NO_LEADER, ClusterDoor, ClusterView
 from brokers.models import Broker, Cluster, PortLease
 from brokers.moves import Fleet, Held, Holder, PartitionKey
 from instances import naming
@@ -36,14 +36,29 @@ def take(cluster: Cluster, door: ClusterDoor, *, sizes: bool = True) -> Fleet:
                 owner=owner,
                 size_bytes=measured.get(key, 0),
                 pinned=key[0] == USAGE_TOPIC,
+                topic_id=view.topic_ids.get(key[0], ""),
+                is_led=one.leader != NO_LEADER,
+                isr=one.isr,
             )
         )
     return Fleet(
-        brokers={row.number: Holder(id=row.number, rack=row.rack, takes=_takes(row, view)) for row in rows},
+        brokers={row.number: _holder(row, view) for row in rows},
         partitions=partitions,
         homes=homes(cluster),
         homes_min=cluster.brokers_per_instance_min,
+        sold={one.instance_id: (one.bandwidth_mb_s, one.storage_gb) for one in cluster.placements.all()},
     )
+
+
+def _holder(row: Broker, view: ClusterView) -> Holder:
+    can_sell = (row.bandwidth_mb_s, row.storage_gb)
+    return Holder(id=row.number, rack=row.rack, takes=_takes(row, view), can_sell=can_sell)
+
+
+def takers(cluster: Cluster, view: ClusterView) -> frozenset[int]:
+    """The brokers that may be given replicas."""
+    rows = Broker.objects.filter(cluster=cluster, removed_at=None)
+    return frozenset(row.number for row in rows if _takes(row, view))
 
 
 def _takes(broker: Broker, view: ClusterView) -> bool:

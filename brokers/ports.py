@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Set
 
 from django.db import transaction
+from django.db.models import QuerySet
 
-from brokers.models import Broker, Host, PortLease
+from brokers.models import Broker, FormerPort, Host, PortLease
 from instances.models import Instance
 
 
@@ -34,6 +35,8 @@ def next_port(*, first: int, last: int, cursor: int, taken: Set[int]) -> int | N
 def lease(instance: Instance, brokers: Iterable[Broker]) -> list[PortLease]:
     """Leases for exactly these brokers: existing ones are kept, missing ones made. Call in a transaction.
 
+    On a broker that it had left, the instance gets the port it had there, unless somebody has that by now.
+
     Raises `PoolEmpty` when a host has no free port.
     """
     assert transaction.get_connection().in_atomic_block
@@ -48,17 +51,61 @@ def lease(instance: Instance, brokers: Iterable[Broker]) -> list[PortLease]:
     return [kept[broker.pk] for broker in wanted]
 
 
+def replace(leases: Iterable[PortLease]) -> None:
+    """Another port for each of these leases, which hold theirs until then: it is not chosen again.
+
+    Call in a transaction. Raises `PoolEmpty` when a host has no free port.
+    """
+    assert transaction.get_connection().in_atomic_block
+    found = list(leases)
+    host_ids = {item.host_id for item in found}
+    hosts = {host.pk: host for host in Host.objects.select_for_update().filter(pk__in=host_ids).order_by("pk")}
+    for item in found:
+        item.port = _take(hosts[item.host_id])
+        item.save(update_fields=["port"])
+
+
+def give_back(leases: QuerySet[PortLease]) -> None:
+    """Give ports back that the instance may want again. Call in a transaction, with the instance's row locked."""
+    assert transaction.get_connection().in_atomic_block
+    left = [
+        FormerPort(instance_id=item.instance_id, broker_id=item.broker_id, host_id=item.host_id, port=item.port)
+        for item in leases
+    ]
+    FormerPort.objects.bulk_create(left)
+    leases.delete()
+
+
 def release(instance: Instance) -> int:
-    """Give all ports of an instance back; returns how many."""
+    """Give all ports of an instance back for good; returns how many."""
+    FormerPort.objects.filter(instance=instance).delete()
     return PortLease.objects.filter(instance=instance).delete()[0]
 
 
 def _lease_one(instance: Instance, broker: Broker, host: Host) -> PortLease:
+    former = FormerPort.objects.filter(instance=instance, broker=broker).first()
+    port = None
+    if former is not None:
+        former.delete()
+        if former.host_id == host.pk and host.port_first <= former.port <= host.port_last:
+            port = former.port if former.port not in _taken(host) else None
+    return PortLease.objects.create(instance=instance, broker=broker, host=host, port=port or _take(host))
+
+
+def _taken(host: Host) -> set[int]:
     taken = set(PortLease.objects.filter(host=host).values_list("port", flat=True))
-    taken |= {port for pair in host.brokers.values_list("internal_port", "admin_port") for port in pair}
-    port = next_port(first=host.port_first, last=host.port_last, cursor=host.port_cursor, taken=taken)
+    return taken | {port for pair in host.brokers.values_list("internal_port", "admin_port") for port in pair}
+
+
+def _take(host: Host) -> int:
+    """The next free port of a locked host; one that an instance may come back to only when there is no other."""
+    taken = _taken(host)  # before the former ones: what is given back in between is among these
+    former = set(FormerPort.objects.filter(host=host).values_list("port", flat=True))
+    bounds = {"first": host.port_first, "last": host.port_last, "cursor": host.port_cursor}
+    port = next_port(**bounds, taken=taken | former) or next_port(**bounds, taken=taken)
     if port is None:
         raise PoolEmpty(f"host {host.name} has no free port")
+    FormerPort.objects.filter(host=host, port=port).delete()
     host.port_cursor = port
     host.save(update_fields=["port_cursor"])
-    return PortLease.objects.create(instance=instance, broker=broker, host=host, port=port)
+    return port

@@ -148,7 +148,8 @@ class Publisher:
         timeout_s: float,
         on_progress: Callable[[Acks], object] = lambda acks: None,
     ) -> Acks:
-        """Wait until every living broker of `brokers` has answered for `generation`, or until time runs out.
+        """Wait until every living broker of `brokers` has answered for `generation`, or until time runs out. Where none
+        lives nobody is waited for: a worker that waits is one that does nothing for other clusters.
 
         Woken by watches, so the answer is known a moment after the last broker gave it. Watches that were not
         needed in the end fire into nothing. `on_progress` is told what is known before every wait.
@@ -164,7 +165,7 @@ class Publisher:
             woken.clear()
             acks = self._acks(instance_id, generation, wanted, wake)
             left_s = deadline_s - time.monotonic()
-            if acks.is_complete or acks.refused or left_s <= 0:
+            if acks.is_complete or acks.refused or not acks.waiting or left_s <= 0:
                 return acks
             on_progress(acks)
             woken.wait(left_s)

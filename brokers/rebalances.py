@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from brokers import picture
-from brokers.choices import MoveState, RebalanceKind, RebalanceState, RebalanceStep
+from brokers import capacity, losing, picture, services
+from brokers.choices import MoveState, RebalanceKind, RebalanceState, RebalanceStep, WantedState
 from brokers.dataplane.cluster import ClusterDoor
 from brokers.limits import COPY_MB_S_MAX, MOVES_PER_BROKER, MOVES_PER_PLAN_MAX
+from brokers.loss_plans import loss_plan
 from brokers.models import Broker, Cluster, Rebalance, ReplicaMove, RollingRestart
 from brokers.move_plans import balance_plan, drain_plan
 from brokers.moves import Fleet, Plan, shares
@@ -36,13 +37,16 @@ def plan_drain(
 ) -> Rebalance:
     """What it takes to empty a broker; nothing moves before `start`.
 
-    Raises `Conflict` with what has no place to go to, and `Unavailable` when no broker answers.
+    Raises `Conflict` with what has no place to go to, or when the other brokers would have sold more than they can, and
+    `Unavailable` when no broker answers.
     """
     access.require(acting, Scope.OPERATOR)
     if broker.removed_at is not None:
         raise Conflict("The broker is removed.")
     fleet = picture.take(broker.cluster, ClusterDoor(broker.cluster))
     plan = drain_plan(fleet, broker.number)
+    if not plan.obstacles:
+        capacity.require_room(broker.cluster, [asdict(one) for one in plan.rehomings])
     return _keep(
         acting,
         Rebalance(
@@ -60,16 +64,50 @@ def plan_drain(
 
 
 @transaction.atomic
+def plan_loss(
+    *, acting: Actor, broker: Broker, moves_at_once: int = MOVES_PER_BROKER, copy_mb_s: int | None = None
+) -> Rebalance:
+    """What it takes to go on without a broker that is gone for good, and what is lost with it; nothing happens before
+    `start`.
+
+    Raises `Conflict` (`broker_serves`) for one that serves or may do so again by itself, and as `plan_drain` does.
+    """
+    access.require(acting, Scope.OPERATOR)
+    if broker.removed_at is not None:
+        raise Conflict("The broker is removed.")
+    door = ClusterDoor(broker.cluster)
+    losing.require_lost(broker, door.view(()))
+    fleet = picture.take(broker.cluster, door)
+    plan = loss_plan(fleet, broker.number, losing.given_up(broker.cluster) | {broker.number})
+    return _keep(
+        acting,
+        Rebalance(
+            cluster=broker.cluster,
+            kind=RebalanceKind.LOSS,
+            broker=broker,
+            removes=True,
+            moves_at_once=moves_at_once,
+            copy_mb_s=copy_mb_s,
+            planned_by=acting.label,
+        ),
+        fleet,
+        plan,
+    )
+
+
+@transaction.atomic
 def plan_balance(
     *, acting: Actor, cluster: Cluster, moves_at_once: int = MOVES_PER_BROKER, copy_mb_s: int | None = None
 ) -> Rebalance:
     """What it takes to give all brokers even shares; nothing moves before `start`.
 
-    Raises `Conflict` (`balanced`) when there is nothing to gain.
+    Raises `Conflict` when there is nothing to gain (`balanced`), or no broker can sell what it would get (`no_room`).
     """
     access.require(acting, Scope.OPERATOR)
     fleet = picture.take(cluster, ClusterDoor(cluster))
     plan = balance_plan(fleet, moves_max=MOVES_PER_PLAN_MAX)
+    if not plan.moves and balance_plan(replace(fleet, sold={}), moves_max=MOVES_PER_PLAN_MAX).moves:
+        raise Conflict("The emptier brokers have no room for what is sold on the others. Add a broker.", code="no_room")
     if not plan.moves:
         raise Conflict("The brokers are even: nothing to move.", code="balanced")
     row = Rebalance(
@@ -117,11 +155,13 @@ def moves_of(row: Rebalance, plan: Plan, *, first: int = 0) -> list[ReplicaMove]
             rebalance=row,
             position=position,
             topic=move.topic,
+            topic_id=move.topic_id,
             partition=move.index,
             before=list(move.before),
             target=list(move.target),
             copies=len(move.adding),
             copies_back=len(move.removing),
+            loses=move.loses,
             size_bytes=move.size_bytes,
         )
         for position, move in enumerate(plan.moves, first)
@@ -129,17 +169,42 @@ def moves_of(row: Rebalance, plan: Plan, *, first: int = 0) -> list[ReplicaMove]
 
 
 @transaction.atomic
-def start(*, acting: Actor, rebalance: Rebalance) -> Rebalance:
-    """Carry out a plan. One rebalance of a cluster at a time, and none beside a rolling restart."""
+def start(*, acting: Actor, rebalance: Rebalance, confirmed: int | None = None) -> Rebalance:
+    """Carry out a plan. One rebalance of a cluster at a time, and none beside a rolling restart.
+
+    One that removes a lost broker takes the broker's number as `confirmed`, for there is no way back: raises `Conflict`
+    (`not_confirmed`) without it.
+    """
     access.require(acting, Scope.OPERATOR)
     found = _locked(rebalance)
     _require(found, RebalanceState.PLANNED)
-    _require_quiet(found.cluster)
     _require_fresh(found)
+    _require_quiet(found.cluster)
     found.state, found.started_at = RebalanceState.RUNNING, timezone.now()
+    if found.kind == RebalanceKind.DRAIN:
+        capacity.require_room(found.cluster, found.homes)
+    if found.kind == RebalanceKind.BALANCE:
+        _require_still_room(found)
     if found.broker is not None:
+        if found.kind == RebalanceKind.LOSS:
+            _give_up(acting, found, found.broker, confirmed)
         Broker.objects.filter(pk=found.broker_id).update(accepts_instances=False)
     return _saved(acting, found, ["state", "started_at"], "rebalance.started")
+
+
+def _give_up(acting: Actor, found: Rebalance, broker: Broker, confirmed: int | None) -> None:
+    """From here on the agent of its host stops it should it come back, and what the plan names may be lost."""
+    if confirmed != broker.number:
+        raise Conflict(f"Confirm it with the number of the broker, {broker.number}.", code="not_confirmed")
+    view = ClusterDoor(found.cluster).view({move.topic for move in found.moves.all()})
+    losing.require_lost(broker, view)
+    losing.require_named(found, view)
+    services.set_wanted(acting=acting, broker=broker, wanted=WantedState.STOPPED)
+    Broker.objects.filter(pk=broker.pk).update(given_up_at=found.started_at)
+    lost: dict[str, list[str]] = {"some": [], "all": []}
+    for move in found.moves.exclude(loses=""):
+        lost[move.loses].append(str(move))
+    audit.record(acting, "broker.given_up", broker, None, {"number": broker.number, "lost": lost})
 
 
 @transaction.atomic
@@ -158,6 +223,7 @@ def resume(*, acting: Actor, rebalance: Rebalance) -> Rebalance:
     access.require(acting, Scope.OPERATOR)
     found = _locked(rebalance)
     _require(found, RebalanceState.PAUSED)
+    _require_quiet(found.cluster)
     found.state = RebalanceState.RUNNING
     return _saved(acting, found, ["state"], "rebalance.resumed")
 
@@ -168,18 +234,39 @@ def undo(*, acting: Actor, rebalance: Rebalance) -> Rebalance:
     access.require(acting, Scope.OPERATOR)
     found = _locked(rebalance)
     _require(found, *UNDOABLE)
+    if found.kind == RebalanceKind.LOSS:
+        raise Conflict("A lost broker has nothing to move back to.", code="too_late")
     if found.removes and found.step in POINTS_OF_NO_RETURN:
         raise Conflict("The broker is being removed. Add it again instead.", code="too_late")
     if found.state == RebalanceState.DONE:
         later = Rebalance.objects.filter(cluster=found.cluster, started_at__gt=found.started_at)
         if later.exists():
             raise Conflict("A later rebalance builds on this one.", code="too_late")
+    if found.state != RebalanceState.RUNNING:
         _require_quiet(found.cluster)
+    if found.broker is not None:
+        # From here on, not from the end: what was made elsewhere meanwhile may have no other place to go to.
+        Broker.objects.filter(pk=found.broker_id).update(accepts_instances=True)
     found.state, found.step, found.ended_at, found.trouble = RebalanceState.UNDOING, RebalanceStep.HOMES, None, ""
     ReplicaMove.objects.filter(rebalance=found, state=MoveState.WAITING).update(
         state=MoveState.UNDONE, ended_at=timezone.now()
     )
     return _saved(acting, found, ["state", "step", "ended_at", "trouble"], "rebalance.undone")
+
+
+@transaction.atomic
+def abandon(*, acting: Actor, rebalance: Rebalance) -> Rebalance:
+    """Give it up where it is, forwards or on its way back: what runs is called off, what was moved stays.
+
+    For one that waits for a broker that does not come back; it stands in the way of every other one.
+    """
+    access.require(acting, Scope.OPERATOR)
+    found = _locked(rebalance)
+    _require(found, RebalanceState.RUNNING, RebalanceState.PAUSED, RebalanceState.UNDOING)
+    if found.broker is not None:
+        Broker.objects.filter(pk=found.broker_id).update(accepts_instances=True)
+    found.state, found.trouble = RebalanceState.ABANDONING, ""
+    return _saved(acting, found, ["state", "trouble"], "rebalance.abandoned")
 
 
 @transaction.atomic
@@ -220,13 +307,30 @@ def _require(found: Rebalance, *states: RebalanceState) -> None:
 
 def _require_fresh(found: Rebalance) -> None:
     """A plan begins where it was made; one that the world has left behind is made again."""
-    planned = {(move.topic, move.partition): tuple(move.before) for move in found.moves.all()}
+    moves = list(found.moves.all())
+    planned = {(move.topic, move.partition): tuple(move.before) for move in moves}
     view = ClusterDoor(found.cluster).view({topic for topic, _ in planned})
     if any(key in view.partitions and view.partitions[key].replicas != before for key, before in planned.items()):
         raise Conflict("Replicas have moved since this was planned. Plan again.", code="stale_plan")
+    receiving = {number for move in moves for number in set(move.target) - set(move.before)}
+    receiving |= {number for one in found.homes for number in one["arriving"]}
+    lost = sorted(receiving - picture.takers(found.cluster, view))
+    if lost:
+        raise Conflict(f"Broker {lost[0]} takes no replicas any more. Plan again.", code="stale_plan")
+
+
+def _require_still_room(found: Rebalance) -> None:
+    """A plan to level sells no broker more than it can; what was sold since it was made is not in it."""
+    try:
+        capacity.require_room(found.cluster, found.homes)
+    except Conflict as error:
+        detail = "More is sold by now than when this was planned. Plan again."
+        raise Conflict(detail, code="stale_plan", errors=error.errors) from None
 
 
 def _require_quiet(cluster: Cluster) -> None:
+    # `rolling.start` looks for rebalances under the same lock: of two that begin at once, one sees the other.
+    Cluster.objects.select_for_update(no_key=True).get(pk=cluster.pk)
     if RollingRestart.objects.filter(cluster=cluster, state__in=("running", "paused")).exists():
         raise Conflict("A rolling restart is under way in this cluster.", code="restart_in_progress")
 

@@ -67,17 +67,19 @@ def take_up(instance: Instance, acting: Actor) -> Work:
 
 
 def place(work: Work) -> Cluster:
-    """Find it room on a cluster (CKA-47) and reserve a port on each of its brokers, or find that it has them.
+    """Find it room on a cluster (CKA-47) and reserve a port on each of its brokers, or find that it has them. The work
+    goes on with the row as it is by then.
 
     Raises `CannotProvision` when no cluster has room, or a host no port.
     """
-    instance = work.instance
-    found = Placement.objects.select_related("cluster").filter(instance=instance).first()
-    has_ports = PortLease.objects.filter(instance=instance).exists()
+    found = Placement.objects.select_related("cluster").filter(instance=work.instance).first()
+    has_ports = PortLease.objects.filter(instance=work.instance).exists()
     if found is not None and has_ports:
         return found.cluster
     work.started(Step.PLACED)
     with transaction.atomic():
+        rows = Instance.objects.select_for_update(of=("self",)).select_related("tenant")
+        instance = rows.get(pk=work.instance.pk)
         clusters = capacity.candidates(instance)
         rooms = capacity.rooms(clusters)
         size = {"bandwidth_mb_s": instance.bandwidth_mb_s, "storage_gb": instance.storage_gb}
@@ -99,6 +101,7 @@ def place(work: Work) -> Cluster:
             raise CannotProvision(Reason.NO_ROOM, f"No port is left: {error}. Nothing was charged.") from error
         instance.endpoints = {str(item.broker.number): f"{item.host.advertised_host}:{item.port}" for item in leases}
         instance.save_changes(["endpoints"])
+    work.instance = instance
     work.done(Step.PLACED, f"{cluster.name}, {len(brokers)} brokers", cluster=cluster.name, brokers=len(brokers))
     return cluster
 
@@ -148,18 +151,24 @@ def document_of(instance: Instance, leases: list[PortLease]) -> InstanceDocument
 
 
 def replace_ports(work: Work, leases: list[PortLease], acks: Acks) -> None:
-    """Some port cannot be opened (a stranger has it): lease others in its place, under another generation."""
-    refused = [item for item in leases if item.broker.number in acks.refused]
+    """Some port cannot be opened (a stranger has it): lease others in its place, under another generation.
+
+    Brokers may have come and gone since `leases` were read and told: what counts is what is leased by now. Raises
+    `CannotProvision` when a host has no other port.
+    """
+    refused = {item.pk for item in leases if item.broker.number in acks.refused}
     with transaction.atomic():
         instance = Instance.objects.select_for_update(of=("self",)).get(pk=work.instance.pk)
-        for item in refused:
-            item.delete()
-        fresh = ports.lease(instance, [item.broker for item in leases])
-        by_broker = {item.broker_id: item for item in leases}
+        own = PortLease.objects.filter(instance=instance).select_related("broker", "host").order_by("broker__number")
+        replaced = list(own.filter(pk__in=refused))
+        if not replaced:
+            return
+        try:
+            ports.replace(replaced)
+        except ports.PoolEmpty as error:
+            raise CannotProvision(Reason.NO_ROOM, f"No port is left: {error}. Nothing was charged.") from error
         instance.endpoints = {
-            str(by_broker[item.broker_id].broker.number): f"{item.host.advertised_host}:{item.port}"
-            for item in fresh
-            if not by_broker[item.broker_id].is_leaving
+            str(item.broker.number): f"{item.host.advertised_host}:{item.port}" for item in own if not item.is_leaving
         }
         instance.generation += 1
         instance.save_changes(["endpoints", "generation"])

@@ -131,7 +131,8 @@ def _other_ports(work: Work, leases: list[steps.PortLease], acks: Acks) -> str:
 
 
 def _wait_or_give_up(work: Work, publisher: Publisher, acks: Acks) -> None:
-    publisher.announce(work.instance.pk)
+    if acks.waiting:  # who is down reads everything when it comes, and nobody sweeps up changes meanwhile
+        publisher.announce(work.instance.pk)
     silent = sorted(acks.waiting) or sorted(acks.down)
     _require_time_left(work, Reason.BROKERS_SILENT, f"Brokers {silent} did not confirm in time.")
     raise NotYet(f"brokers {silent} have not confirmed generation {work.instance.generation}")

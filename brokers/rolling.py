@@ -68,11 +68,13 @@ def order(numbers: list[int], controller: int) -> list[int]:
 def start(*, acting: Actor, cluster: Cluster) -> RollingRestart:
     """Restart every broker of a cluster that shall run. Refused beside a rebalance."""
     access.require(acting, Scope.OPERATOR)
+    # A rebalance that is just being started looks for restarts under the same lock.
+    Cluster.objects.select_for_update(no_key=True).get(pk=cluster.pk)
     rows = Broker.objects.filter(cluster=cluster, removed_at=None, wanted=WantedState.RUNNING).order_by("number")
     numbers = list(rows.values_list("number", flat=True))
     if not numbers:
         raise Conflict("No broker of this cluster shall run.")
-    if Rebalance.objects.filter(cluster=cluster, state__in=("running", "undoing")).exists():
+    if Rebalance.objects.filter(cluster=cluster, state__in=("running", "undoing", "abandoning")).exists():
         raise Conflict("A rebalance is under way in this cluster. Pause it first.", code="rebalance_in_progress")
     controller = next((row.number for row in rows if (row.observed or {}).get("is_controller")), -1)
     row = RollingRestart(cluster=cluster, numbers=order(numbers, controller), asked_by=acting.label)
@@ -139,7 +141,13 @@ def look(row: RollingRestart) -> None:
 def _take_down(row: RollingRestart, broker: Broker) -> None:
     """Both rows in one transaction, so that a death between them neither skips a broker nor restarts one twice."""
     with transaction.atomic():
-        found = Broker.objects.select_for_update(of=("self",)).get(pk=broker.pk)
+        # An operator's restart of another one is asked for under these locks; brokers answer for a while after that.
+        peers = list(Broker.objects.select_for_update().filter(cluster=row.cluster_id).order_by("pk"))
+        other = next((one for one in peers if one.wanted == WantedState.RUNNING and services.is_restarting(one)), None)
+        if other is not None:
+            _note(row, f"Broker {other.number} restarts.")
+            return
+        found = next(one for one in peers if one.pk == broker.pk)
         begun = RollingRestart.objects.filter(pk=row.pk, state=RestartState.RUNNING, done=row.done, is_begun=False)
         if not begun.update(is_begun=True, trouble=""):
             return
@@ -151,11 +159,14 @@ def _take_down(row: RollingRestart, broker: Broker) -> None:
     log.info("rolling_restart.broker", restart_id=row.pk, broker_id=broker.number)
 
 
+@transaction.atomic
 def _advance(row: RollingRestart) -> None:
     fields: dict[str, Any] = {"done": row.done + 1, "is_begun": False, "trouble": ""}
     if row.done + 1 == len(row.numbers):
         fields |= {"state": RestartState.DONE, "ended_at": timezone.now()}
-    RollingRestart.objects.filter(pk=row.pk, done=row.done).update(**fields)
+    is_mine = bool(RollingRestart.objects.filter(pk=row.pk, done=row.done).update(**fields))
+    if is_mine and "state" in fields:
+        audit.record(system_actor(ACTOR), "rolling_restart.ended", row, None, {"state": RestartState.DONE.value})
     for name, value in fields.items():
         setattr(row, name, value)
 

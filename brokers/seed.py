@@ -66,4 +66,20 @@ def seed_fleet(
                 **own_ports,
             },
         )
+    for broker in Broker.objects.filter(cluster=cluster, host=host):
+        _follow_the_logs(broker, root)
     return cluster
+
+
+def _follow_the_logs(broker: Broker, root: Path) -> None:
+    """A state directory that was moved, copied or restored elsewhere has its logs with it.
+
+    Without this its brokers would begin with nothing in the former place, or write into what another one uses.
+    Directories that were named by a person do not lie below a state directory and stay.
+    """
+    own = root / str(broker.number) / "data"
+    usual = own.parts[-3:]
+    directories = [str(own) if Path(path).parts[-3:] == usual else path for path in broker.data_dirs]
+    if directories != broker.data_dirs and (own / "meta.properties").is_file():
+        broker.data_dirs = directories
+        broker.save(update_fields=["data_dirs"])

@@ -7,7 +7,7 @@ from django.db.models import F
 
 from brokers.agent.channel import CHANNEL
 from brokers.choices import ProcessState, WantedState
-from brokers.models import Broker
+from brokers.models import UNDER_WAY, Broker, Cluster, Rebalance
 from tenants import access, audit
 from tenants.actors import Actor
 from tenants.choices import Scope
@@ -43,6 +43,30 @@ def set_wanted(*, acting: Actor, broker: Broker, wanted: WantedState) -> Broker:
         found.save_changes(["wanted"])
         audit.record(acting, "broker.wanted_changed", found, before, {"wanted": wanted})
         notify(found)
+    return found
+
+
+@transaction.atomic
+def start_broker(*, acting: Actor, broker: Broker) -> Broker:
+    """Have a broker that is stopped on purpose run again: its removal was begun, and abandoned.
+
+    Raises `Conflict` for one that is removed, that is wanted running, or that a rebalance is about to remove.
+    """
+    access.require(acting, Scope.OPERATOR)
+    # A rebalance is started under the same lock: of the two one sees the other.
+    Cluster.objects.select_for_update(no_key=True).get(pk=broker.cluster_id)
+    found = Broker.objects.select_for_update(of=("self",)).get(pk=broker.pk)
+    if found.removed_at is not None:
+        raise Conflict("The broker is removed.")
+    if found.wanted != WantedState.STOPPED:
+        raise Conflict("The broker is not stopped.", code="wrong_state")
+    if Rebalance.objects.filter(broker=found, state__in=UNDER_WAY).exists():
+        raise Conflict("The broker is being removed. Abandon that first.", code="rebalance_in_progress")
+    before = {"wanted": found.wanted}
+    found.wanted, found.given_up_at, found.accepts_instances = WantedState.RUNNING, None, True
+    found.save_changes(["wanted", "given_up_at", "accepts_instances"])
+    audit.record(acting, "broker.wanted_changed", found, before, {"wanted": found.wanted})
+    notify(found)
     return found
 
 

@@ -12,7 +12,7 @@ from django.utils import timezone
 from kombu.exceptions import OperationalError
 
 from brokers import health, lag_sampling, reconciler, sweep, work
-from brokers.limits import WORK_LOOK_EVERY_S, WORK_ROUND_S
+from brokers.limits import SWEEP_EVERY_S, WORK_LOOK_EVERY_S, WORK_ROUND_S
 from brokers.reconcile_steps import NotYet
 
 log = structlog.get_logger(__name__)
@@ -23,10 +23,10 @@ RETRIES_MAX = 15
 QUICK_PUBLISH = {"max_retries": 1, "interval_start": 0.0, "interval_step": 0.1, "interval_max": 0.1}
 
 
-def ask_to_reconcile(instance_id: str) -> None:
+def ask_to_reconcile(instance_id: str, *, expires_s: float | None = None) -> None:
     """The port `instances.ports.reconcile`: put the work into the queue; losing it is harmless."""
     try:
-        reconcile_instance.apply_async((instance_id,), retry=True, retry_policy=QUICK_PUBLISH)
+        reconcile_instance.apply_async((instance_id,), expires=expires_s, retry=True, retry_policy=QUICK_PUBLISH)
     except OperationalError:
         log.warning("queue.unreachable", instance_id=instance_id)
 
@@ -46,11 +46,13 @@ def reconcile_instance(self: Any, instance_id: str) -> str:
 
 @shared_task(name="brokers.sweep", ignore_result=True)
 def sweep_instances() -> int:
-    """Find instances whose world differs from their row, and put each into the queue."""
+    """Find instances whose world differs from their row, and put each into the queue until the next sweep does so:
+    what cannot be done for an hour must not lie there an hour's times.
+    """
     close_old_connections()
     found = sweep.needing_work(timezone.now())
     for instance_id in found:
-        ask_to_reconcile(instance_id)
+        ask_to_reconcile(instance_id, expires_s=SWEEP_EVERY_S)
     return len(found)
 
 

@@ -5,20 +5,19 @@ from __future__ import annotations
 import structlog
 
 from brokers import moving, rolling, zookeeper
-from brokers.choices import RebalanceState, RestartState
+from brokers.choices import RestartState
 from brokers.locks import Busy, only_one
-from brokers.models import Rebalance, RollingRestart
+from brokers.models import UNDER_WAY, Rebalance, RollingRestart
 from tenants.errors import DomainError
 
 log = structlog.get_logger(__name__)
 
 OUTSIDE_TROUBLE = (DomainError, *zookeeper.TROUBLE)
-MOVING = (RebalanceState.RUNNING, RebalanceState.PAUSED, RebalanceState.UNDOING)
 
 
 def look(*, measure: bool = True) -> int:
     """One look at everything; returns how many there are to look at again."""
-    rebalances = Rebalance.objects.filter(state__in=MOVING).select_related("cluster", "broker").order_by("pk")
+    rebalances = Rebalance.objects.filter(state__in=UNDER_WAY).select_related("cluster", "broker").order_by("pk")
     restarts = RollingRestart.objects.filter(state=RestartState.RUNNING).select_related("cluster").order_by("pk")
     found = 0
     rows: list[Rebalance | RollingRestart] = [*rebalances, *restarts]

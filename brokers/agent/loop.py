@@ -1,16 +1,23 @@
 """The agent's loop: look at what is wanted on this host, act on each process, note what is seen, sleep until woken.
 
 It sleeps in PostgreSQL's LISTEN, so that a restart asked for by an operator begins at once; without a call it looks
-every `AGENT_POLL_S`. With PostgreSQL away it keeps the processes as they are and goes on watching them.
+every `AGENT_POLL_S`. With PostgreSQL away it keeps the processes as they are and goes on watching them: who dies is
+started again with the settings of before, and what was seen is written down when PostgreSQL is back.
+
+One agent a host: the second would start what the first has started, and end it all when it ends itself.
 """
 
 from __future__ import annotations
 
+import fcntl
+import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import quote
 
 import psycopg
 import structlog
@@ -34,6 +41,10 @@ from brokers.zookeeper import ensemble_of
 log = structlog.get_logger(__name__)
 
 CommandFor = Callable[[Path], Sequence[str]]
+
+
+class AnotherAgent(Exception):
+    """An agent for this host runs on this machine already."""
 
 
 def engine_command(settings_file: Path) -> Sequence[str]:
@@ -61,6 +72,8 @@ class Charge:
     successor: Successor | None = None
     stand_by_until_s: float = 0.0
     told: ProcessState | None = field(default=None)
+    # What PostgreSQL has not heard of it yet.
+    untold: dict[str, object] = field(default_factory=dict)
 
 
 class Agent:
@@ -90,12 +103,13 @@ class Agent:
         self.must_stop = False
 
     def run(self) -> None:
-        """Until `must_stop`; then every process is asked to stop and waited for."""
-        while not self.must_stop:
-            close_old_connections()
-            self.look()
-            self._sleep()
-        self.stop_all()
+        """Until `must_stop`; then every process is asked to stop and waited for. Raises `AnotherAgent`."""
+        with self._alone():
+            while not self.must_stop:
+                close_old_connections()
+                self.look()
+                self._sleep()
+            self.stop_all()
 
     def look(self) -> None:
         """One round over all brokers of this host."""
@@ -104,7 +118,10 @@ class Agent:
         except DatabaseError as error:
             log.warning("agent.no_database", reason=type(error).__name__)
         for broker in self._wanted.values():
-            self._tend(broker)
+            try:
+                self._tend(broker)
+            except OSError as error:  # the directory of one broker is no reason to leave the others alone
+                log.warning("agent.trouble", broker_id=broker.number, reason=str(error))
 
     def stop_all(self) -> None:
         """End every process politely, all at once, and the stubborn ones by force."""
@@ -122,6 +139,22 @@ class Agent:
             charge.process.forget()
             self._tell(broker_id, charge, ProcessState.STOPPED, process_pid=None)
 
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        self._run_dir.mkdir(parents=True, exist_ok=True)
+        file = self._run_dir / f"{quote(self._host_name, safe='')}.lock"
+        with file.open("a+", encoding="ascii") as held:
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                held.seek(0)
+                who = held.read().strip() or "another process"
+                raise AnotherAgent(f"The agent of host {self._host_name} runs already (process {who}).") from None
+            held.truncate(0)
+            held.write(f"{os.getpid()}\n")
+            held.flush()
+            yield
+
     # --- one broker -----------------------------------------------------------------------------------------------
 
     def _read_wanted(self) -> None:
@@ -134,7 +167,9 @@ class Agent:
 
     def _tend(self, broker: Broker) -> None:
         charge = self._charges.get(broker.pk) or self._take_charge(broker)
+        self._say(broker.pk, charge)
         self._notice_end(broker, charge)
+        charge.process.note()
         now_s = self._clock()
         act = decide(
             Seen(
@@ -149,13 +184,17 @@ class Agent:
         )
         if act is Act.START:
             self._start(broker, charge)
-        elif act is Act.STOP:
+        elif act is Act.STOP or (charge.is_stopping and charge.process.is_running):
+            # One that was asked to stop is seen to its end, even if it is wanted again meanwhile.
             if charge.is_stopping or self._has_successor(broker, charge, now_s):
                 self._stop(broker, charge, now_s)
         else:
             _dismiss(charge)
             if act is Act.WAIT:
                 self._tell(broker.pk, charge, ProcessState.BACKING_OFF, process_pid=None)
+            elif not charge.process.is_running and broker.process_state != ProcessState.STOPPED:
+                # It died before it could be asked to stop, and is not wanted any more.
+                self._tell(broker.pk, charge, ProcessState.STOPPED, process_pid=None)
 
     def _take_charge(self, broker: Broker) -> Charge:
         directory = self._run_dir / broker.cluster_id / str(broker.number)
@@ -173,15 +212,17 @@ class Agent:
         return charge
 
     def _start(self, broker: Broker, charge: Charge) -> None:
-        directory = charge.process.directory
-        directory.mkdir(parents=True, exist_ok=True)
-        process_settings(broker).write(directory / "settings.json")
-        if charge.successor is not None and charge.successor.is_alive:
-            charge.process.succeed(charge.successor)
-            charge.successor = None
-        else:
-            _dismiss(charge)
-            charge.process.start()
+        try:
+            _settle_settings(broker, charge.process.directory / "settings.json")
+            if charge.successor is not None and charge.successor.is_alive:
+                charge.process.succeed(charge.successor)
+                charge.successor = None
+            else:
+                _dismiss(charge)
+                charge.process.start()
+        except (OSError, DatabaseError) as error:
+            self._note_no_start(broker, charge, f"cannot be started: {error}")
+            return
         charge.started_at_s = self._clock()
         charge.done_restarts = broker.restart_generation
         charge.is_stopping = False
@@ -194,6 +235,13 @@ class Agent:
             process_restart_generation=broker.restart_generation,
         )
 
+    def _note_no_start(self, broker: Broker, charge: Charge, reason: str) -> None:
+        """There is not even a process: a full disk, a directory of somebody else, no memory for one more."""
+        charge.failures += 1
+        charge.ended_at_s = self._clock()
+        log.warning("broker.not_started", broker_id=broker.number, reason=reason)
+        self._tell(broker.pk, charge, ProcessState.BACKING_OFF, process_pid=None, process_error=reason[:500])
+
     def _has_successor(self, broker: Broker, charge: Charge, now_s: float) -> bool:
         """Whether all is ready for the process to be stopped: for a restart another one stands by, or took too long."""
         if broker.wanted != WantedState.RUNNING or self._standing_command_for is None:
@@ -201,7 +249,11 @@ class Agent:
             return True
         if charge.successor is None:
             settings_file = charge.process.directory / "settings.json"
-            charge.successor = charge.process.prepare(self._standing_command_for(settings_file))
+            try:
+                charge.successor = charge.process.prepare(self._standing_command_for(settings_file))
+            except OSError as error:  # there is room for one process, not for two
+                log.warning("broker.no_successor", broker_id=broker.number, reason=str(error))
+                return True
             charge.stand_by_until_s = now_s + AGENT_STAND_BY_TIMEOUT_S
             log.info("broker.successor", broker_id=broker.number, pid=charge.successor.child.pid)
         successor = charge.successor
@@ -239,16 +291,23 @@ class Agent:
 
     def _tell(self, broker_id: str, charge: Charge, state: ProcessState, **fields: object) -> None:
         """Write down what is seen, where it changed."""
-        if charge.told is state and not fields.get("process_pid"):
+        if charge.told is state and not (fields.get("process_pid") or fields.get("process_error")):
             return
         if charge.told is not state:
             fields["process_since"] = timezone.now()
         charge.told = state
+        charge.untold |= {"process_state": state, **fields}
+        self._say(broker_id, charge)
+
+    def _say(self, broker_id: str, charge: Charge) -> None:
+        if not charge.untold:
+            return
         try:
-            services.note_process(broker_id, process_state=state, **fields)
+            services.note_process(broker_id, **charge.untold)
         except DatabaseError as error:
-            charge.told = None
             log.warning("agent.no_database", reason=type(error).__name__)
+        else:
+            charge.untold = {}
 
     def _sleep(self) -> None:
         """Until somebody calls, a process that is about to do something has done it, or the poll is due."""
@@ -289,6 +348,17 @@ def _dismiss(charge: Charge) -> None:
     successor, charge.successor = charge.successor, None
     if successor is not None:
         successor.end()
+
+
+def _settle_settings(broker: Broker, file: Path) -> None:
+    """Write the settings file. With PostgreSQL away the one of the last start serves."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        process_settings(broker).write(file)
+    except DatabaseError as error:
+        if not file.exists():
+            raise
+        log.warning("agent.no_database", reason=type(error).__name__)
 
 
 def process_settings(broker: Broker) -> BrokerProcessSettings:

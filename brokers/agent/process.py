@@ -1,7 +1,7 @@
 """One broker process: its settings file, its log, its pid file, its start and its end.
 
 A process survives its agent: the next agent finds it by the pid file and takes it over (`adopt`). The pid alone is not
-believed, because pids are used again: the process must also have the start time that was written beside it.
+believed, because pids are used again: the process must also have the birth that was written beside it.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import IO
 import psutil
 
 from brokers.agent.successor import Successor
+from brokers.births import birth_of
 from brokers.limits import AGENT_LOG_BYTES_MAX
 
 LOG_TAIL_BYTES = 2_048
@@ -35,6 +36,7 @@ class BrokerProcess:
     before_exec: BeforeExec | None = None
     _child: subprocess.Popen[bytes] | None = field(default=None, init=False)
     _adopted: psutil.Process | None = field(default=None, init=False)
+    _is_noted: bool = field(default=False, init=False)
 
     @property
     def pid_file(self) -> Path:
@@ -57,10 +59,9 @@ class BrokerProcess:
         try:
             body = json.loads(self.pid_file.read_text(encoding="ascii"))
             found = psutil.Process(int(body["pid"]))
-            is_same = abs(found.create_time() - float(body["started_at"])) < START_TIME_SLACK_S
-        except (psutil.NoSuchProcess, ValueError, KeyError):
-            return False
-        if not is_same or found.status() == psutil.STATUS_ZOMBIE:
+            if not _is_same(found, body) or found.status() == psutil.STATUS_ZOMBIE:
+                return False
+        except (psutil.NoSuchProcess, OSError, ValueError, KeyError, TypeError):
             return False
         self._adopted = found
         return True
@@ -97,19 +98,37 @@ class BrokerProcess:
         return self.log_file.open("ab")
 
     def _own(self, child: subprocess.Popen[bytes]) -> None:
-        self._child, self._adopted = child, None
+        self._child, self._adopted, self._is_noted = child, None, False
+        self.note()
+
+    def note(self) -> None:
+        """Write down which process it is, in one step. A disk that is full now is tried again by the next call: the
+        process serves all the same, only an agent that comes after this one would not find it.
+        """
+        if self._child is None or self._is_noted:
+            return
+        draft = self.pid_file.with_suffix(".draft")
         try:
-            started_at = psutil.Process(child.pid).create_time()
-        except psutil.NoSuchProcess:
-            return  # it ended while it stood by, which is noticed next
-        self.pid_file.write_text(json.dumps({"pid": child.pid, "started_at": started_at}), encoding="ascii")
+            body = {
+                "pid": self._child.pid,
+                "birth": birth_of(self._child.pid),
+                "started_at": psutil.Process(self._child.pid).create_time(),
+            }
+            draft.write_text(json.dumps(body), encoding="ascii")
+            draft.replace(self.pid_file)
+        except (OSError, psutil.NoSuchProcess):
+            return  # or it ended while it stood by, which is noticed next
+        self._is_noted = True
 
     def exit_code(self) -> int | None:
         """None while it runs; else how it ended (0 for an adopted one, whose code nobody can know)."""
         if self._child is not None:
             return self._child.poll()
-        if self._adopted is not None and self._adopted.is_running():
-            return None if self._adopted.status() != psutil.STATUS_ZOMBIE else 0
+        try:
+            if self._adopted is not None and self._adopted.is_running():
+                return None if self._adopted.status() != psutil.STATUS_ZOMBIE else 0
+        except psutil.NoSuchProcess:
+            return 0  # between the two questions
         return 0
 
     @property
@@ -161,3 +180,9 @@ class BrokerProcess:
             os.kill(self.pid, number)
         except ProcessLookupError:
             return
+
+
+def _is_same(found: psutil.Process, body: dict[str, object]) -> bool:
+    if "birth" in body:
+        return birth_of(found.pid) == body["birth"]
+    return abs(found.create_time() - float(str(body["started_at"]))) < START_TIME_SLACK_S

@@ -10,13 +10,14 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from brokers import maps, selectors
+from brokers.api.base import OperatorView
 from brokers.api.views import ClusterOut
 from brokers.choices import Health
 from brokers.maps import BrokerLook, ClusterMap
 from tenants.access import fetch
 from tenants.api import pages
-from tenants.api.base import ApiView, endpoint
-from tenants.api.strict import Choice, Integer, StrictSerializer
+from tenants.api.base import endpoint
+from tenants.api.strict import Choice, StrictSerializer
 from tenants.choices import Scope
 
 STATES = ("all", "under_replicated", "offline", "under_min_isr", "moving")
@@ -75,7 +76,9 @@ class ClusterMapOut(serializers.Serializer):
 
 class PartitionQuery(StrictSerializer):
     state = Choice(choices=STATES, required=False)
-    broker = Integer(required=False, min_value=0, help_text="Only partitions with a replica on this broker number.")
+    broker = serializers.IntegerField(
+        required=False, min_value=0, help_text="Only partitions with a replica on this broker number."
+    )
 
 
 class ClusterPartitionOut(serializers.Serializer):
@@ -92,18 +95,14 @@ class ClusterPartitionOut(serializers.Serializer):
     removing = serializers.ListField(child=serializers.IntegerField())
 
 
-class ClusterResource(ApiView):
-    tag = "Operator"
-
+class ClusterResource(OperatorView):
     @endpoint("get_cluster", Scope.OPERATOR, returns=ClusterMapOut)
     def get(self, request: Request, cluster_id: str) -> Response:
         """Read the map of a cluster: brokers, leaders, and what is missing."""
         return self.one(maps.cluster_map(fetch(selectors.clusters(), pk=cluster_id)), ClusterMapOut)
 
 
-class ClusterPartitions(ApiView):
-    tag = "Operator"
-
+class ClusterPartitions(OperatorView):
     @endpoint("list_cluster_partitions", Scope.OPERATOR, query=PartitionQuery, page=ClusterPartitionOut, errors=(503,))
     def get(self, request: Request, cluster_id: str) -> Response:
         """List partitions by state: under-replicated, without a leader, moving."""

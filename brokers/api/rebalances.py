@@ -10,11 +10,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from brokers import rebalances, selectors
-from brokers.choices import MoveState, RebalanceKind
+from brokers.api.base import OperatorView
+from brokers.choices import Losing, MoveState, RebalanceKind
 from brokers.limits import COPY_MB_S_MAX, MOVES_PER_BROKER, MOVES_PER_BROKER_MAX
 from brokers.models import Rebalance, ReplicaMove
 from tenants.access import fetch
-from tenants.api.base import API_ROOT, ApiView, endpoint
+from tenants.api.base import API_ROOT, endpoint
 from tenants.api.strict import Choice, Flag, Integer, StrictSerializer, Text
 from tenants.choices import Scope
 from tenants.errors import Invalid
@@ -33,7 +34,7 @@ def _copy_mb_s(**more: Any) -> Integer:
 
 
 class RebalanceIn(StrictSerializer):
-    """`drain` takes `broker_id`, `balance` takes `cluster_id`."""
+    """`drain` and `loss` take `broker_id`, `balance` takes `cluster_id`."""
 
     kind = Choice(choices=RebalanceKind.values)
     cluster_id = Text(max_length=ID_CHARS_MAX, required=False)
@@ -47,6 +48,14 @@ class RebalanceIn(StrictSerializer):
         help_text="Partitions that one broker receives at a time.",
     )
     copy_mb_s = _copy_mb_s(default=None)
+
+
+class StartIn(StrictSerializer):
+    confirm_broker = Integer(
+        required=False,
+        min_value=0,
+        help_text="The number of the broker; needed where a lost one is removed, for there is no way back.",
+    )
 
 
 class RebalancePatch(StrictSerializer):
@@ -69,6 +78,16 @@ class HomeOut(serializers.Serializer):
     leaving = serializers.ListField(child=serializers.IntegerField(), help_text="Brokers it gives its port back on.")
 
 
+class LossOut(serializers.Serializer):
+    instance_id = serializers.CharField(allow_null=True, help_text="Null for topics of the cluster's own.")
+    topic = serializers.CharField()
+    partitions = serializers.ListField(child=serializers.IntegerField())
+    loses = serializers.ChoiceField(
+        choices=[Losing.SOME.value, Losing.ALL.value],
+        help_text="`all`: they are made anew, empty. `some`: what their other replicas had not copied.",
+    )
+
+
 class RebalanceOut(serializers.ModelSerializer[Rebalance]):
     cluster_id = serializers.CharField()
     broker_id = serializers.CharField(allow_null=True)
@@ -76,13 +95,14 @@ class RebalanceOut(serializers.ModelSerializer[Rebalance]):
     waits_for = serializers.CharField(source="trouble")
     homes = HomeOut(many=True)
     shares = serializers.DictField(help_text="`before` and `after`: broker number to replicas, leaders and bytes.")
+    losses = LossOut(many=True, source="lost_partitions", help_text="What is lost with a lost broker, by topic.")
     progress = serializers.SerializerMethodField()
 
     class Meta:
         model = Rebalance
         fields = (
             "id", "cluster_id", "kind", "broker_id", "remove_broker", "state", "step", "waits_for", "moves_at_once",
-            "copy_mb_s", "progress", "homes", "shares", "planned_by", "created_at", "started_at", "ended_at",
+            "copy_mb_s", "progress", "losses", "homes", "shares", "planned_by", "created_at", "started_at", "ended_at",
         )  # fmt: skip
 
     @extend_schema_field(ProgressOut)
@@ -97,8 +117,8 @@ class MoveOut(serializers.ModelSerializer[ReplicaMove]):
     class Meta:
         model = ReplicaMove
         fields = (
-            "topic", "partition", "before", "target", "state", "size_bytes", "copied_bytes", "note", "began_at",
-            "ended_at",
+            "topic", "partition", "before", "target", "state", "loses", "size_bytes", "copied_bytes", "note",
+            "began_at", "ended_at",
         )  # fmt: skip
 
 
@@ -106,9 +126,7 @@ class MoveQuery(StrictSerializer):
     state = Choice(choices=MoveState.values, required=False)
 
 
-class RebalanceCollection(ApiView):
-    tag = "Operator"
-
+class RebalanceCollection(OperatorView):
     @endpoint("list_rebalances", Scope.OPERATOR, page=RebalanceOut)
     def get(self, request: Request) -> Response:
         """List rebalances, the latest first."""
@@ -118,9 +136,10 @@ class RebalanceCollection(ApiView):
         "plan_rebalance", Scope.OPERATOR, body=RebalanceIn, returns=RebalanceOut, status=201, errors=(404, 409, 503)
     )
     def post(self, request: Request) -> Response:
-        """Plan to empty a broker or to level all of a cluster.
+        """Plan to empty a broker, to remove one that is lost, or to level all of a cluster.
 
-        Nothing moves before the plan is started. A dry run shows the plan and does not keep it.
+        Nothing moves before the plan is started. A dry run shows the plan and does not keep it. A `loss` is of a broker
+        that is gone for good: nothing is copied from it, and `losses` lists what nobody else has.
         """
         at_once = self.body["moves_at_once"]
         if self.body["kind"] == RebalanceKind.DRAIN:
@@ -131,6 +150,11 @@ class RebalanceCollection(ApiView):
                 removes=self.body.get("remove_broker", False),
                 moves_at_once=at_once,
                 copy_mb_s=self.body["copy_mb_s"],
+            )
+        elif self.body["kind"] == RebalanceKind.LOSS:
+            found = fetch(selectors.brokers(), pk=self._named("broker_id"))
+            made = rebalances.plan_loss(
+                acting=self.actor, broker=found, moves_at_once=at_once, copy_mb_s=self.body["copy_mb_s"]
             )
         else:
             cluster = fetch(selectors.clusters(), pk=self._named("cluster_id"))
@@ -146,9 +170,7 @@ class RebalanceCollection(ApiView):
         return named
 
 
-class RebalanceResource(ApiView):
-    tag = "Operator"
-
+class RebalanceResource(OperatorView):
     @endpoint("get_rebalance", Scope.OPERATOR, returns=RebalanceOut)
     def get(self, request: Request, rebalance_id: str) -> Response:
         """Read a rebalance: the plan, and how far it is."""
@@ -162,16 +184,14 @@ class RebalanceResource(ApiView):
 
         A plan that is under way takes it over within a second, and what is being copied with it.
         """
-        found = fetch(selectors.rebalances(), pk=rebalance_id)
+        found = fetch(selectors.rebalances(), lock=True, pk=rebalance_id)
         self.require_match(found)
         if "copy_mb_s" in self.body:
             found = rebalances.limit_copies(acting=self.actor, rebalance=found, copy_mb_s=self.body["copy_mb_s"])
         return self.one(found, RebalanceOut)
 
 
-class RebalanceMoves(ApiView):
-    tag = "Operator"
-
+class RebalanceMoves(OperatorView):
     @endpoint("list_rebalance_moves", Scope.OPERATOR, query=MoveQuery, page=MoveOut)
     def get(self, request: Request, rebalance_id: str) -> Response:
         """List the moves of a rebalance."""
@@ -181,21 +201,22 @@ class RebalanceMoves(ApiView):
         return self.page(rows, MoveOut, order=("position", "id"))
 
 
-class _Act(ApiView):
+class _Act(OperatorView):
     """An act on a rebalance."""
 
-    tag = "Operator"
-
-    def act(self, rebalance_id: str, service: Any) -> Response:
-        found = service(acting=self.actor, rebalance=fetch(selectors.rebalances(), pk=rebalance_id))
+    def act(self, rebalance_id: str, service: Any, **more: Any) -> Response:
+        found = service(acting=self.actor, rebalance=fetch(selectors.rebalances(), pk=rebalance_id), **more)
         return self.one(found, RebalanceOut, status=202, location=f"{API_ROOT}/operator/rebalances/{found.pk}")
 
 
 class RebalanceStart(_Act):
-    @endpoint("start_rebalance", Scope.OPERATOR, returns=RebalanceOut, status=202, errors=(409, 503))
+    @endpoint("start_rebalance", Scope.OPERATOR, body=StartIn, returns=RebalanceOut, status=202, errors=(404, 409, 503))
     def post(self, request: Request, rebalance_id: str) -> Response:
-        """Carry out a plan; one at a time in a cluster."""
-        return self.act(rebalance_id, rebalances.start)
+        """Carry out a plan; one at a time in a cluster.
+
+        The removal of a lost broker is confirmed with its number, and cannot be undone.
+        """
+        return self.act(rebalance_id, rebalances.start, confirmed=self.body.get("confirm_broker"))
 
 
 class RebalancePause(_Act):
@@ -217,6 +238,16 @@ class RebalanceUndo(_Act):
     def post(self, request: Request, rebalance_id: str) -> Response:
         """Call off what runs and move back what was moved."""
         return self.act(rebalance_id, rebalances.undo)
+
+
+class RebalanceAbandon(_Act):
+    @endpoint("abandon_rebalance", Scope.OPERATOR, returns=RebalanceOut, status=202, errors=(409,))
+    def post(self, request: Request, rebalance_id: str) -> Response:
+        """Give it up where it is: what runs is called off, what was moved stays.
+
+        For one, or its way back, that waits for a broker that does not come back.
+        """
+        return self.act(rebalance_id, rebalances.abandon)
 
 
 class RebalanceDiscard(_Act):

@@ -9,6 +9,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from brokers import rolling, selectors
+from brokers.api.base import OperatorView
 from brokers.models import RollingRestart
 from tenants.access import fetch
 from tenants.api.base import API_ROOT, ApiView, endpoint
@@ -32,9 +33,7 @@ class RollingRestartOut(serializers.ModelSerializer[RollingRestart]):
         fields = ("id", "cluster_id", "state", "brokers", "done", "waits_for", "asked_by", "created_at", "ended_at")
 
 
-class RollingRestartCollection(ApiView):
-    tag = "Operator"
-
+class RollingRestartCollection(OperatorView):
     @endpoint("list_rolling_restarts", Scope.OPERATOR, page=RollingRestartOut)
     def get(self, request: Request) -> Response:
         """List rolling restarts, the latest first."""
@@ -54,18 +53,14 @@ class RollingRestartCollection(ApiView):
         return _answer(self, rolling.start(acting=self.actor, cluster=cluster))
 
 
-class RollingRestartResource(ApiView):
-    tag = "Operator"
-
+class RollingRestartResource(OperatorView):
     @endpoint("get_rolling_restart", Scope.OPERATOR, returns=RollingRestartOut)
     def get(self, request: Request, restart_id: str) -> Response:
         """Read a rolling restart: which broker it is at, and what it waits for."""
         return self.one(fetch(selectors.rolling_restarts(), pk=restart_id), RollingRestartOut)
 
 
-class _Act(ApiView):
-    tag = "Operator"
-
+class _Act(OperatorView):
     def act(self, restart_id: str, service: Any) -> Response:
         return _answer(self, service(acting=self.actor, restart=fetch(selectors.rolling_restarts(), pk=restart_id)))
 

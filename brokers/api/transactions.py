@@ -9,8 +9,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from brokers import hanging, selectors
+from brokers.api.base import OperatorView
 from tenants.access import fetch
-from tenants.api.base import ApiView, endpoint
+from tenants.api.base import endpoint
 from tenants.api.strict import Integer, StrictSerializer, Text
 from tenants.choices import Scope
 from tenants.errors import Invalid
@@ -96,18 +97,14 @@ class AbortIn(StrictSerializer):
     first_offset = Integer(required=False, min_value=0, max_value=NUMBER_MAX)
 
 
-class OverdueTransactions(ApiView):
-    tag = "Operator"
-
+class OverdueTransactions(OperatorView):
     @endpoint("list_overdue_transactions", Scope.OPERATOR, returns=OverdueListOut, errors=(503,))
     def get(self, request: Request, cluster_id: str) -> Response:
         """List transactions that are open for longer than their time-out, the oldest first."""
         return self.one(hanging.overdue(fetch(selectors.clusters(), pk=cluster_id)), OverdueListOut)
 
 
-class OrphanTransactions(ApiView):
-    tag = "Operator"
-
+class OrphanTransactions(OperatorView):
     @endpoint("list_orphan_transactions", Scope.OPERATOR, query=ScanQuery, returns=ScanOut, errors=(503,))
     def get(self, request: Request, cluster_id: str) -> Response:
         """Look through partitions for transactions that no coordinator knows of, a part at a time."""
@@ -115,9 +112,7 @@ class OrphanTransactions(ApiView):
         return self.one(hanging.scan(cluster, after=self.query.get("after", "")), ScanOut)
 
 
-class TransactionAbort(ApiView):
-    tag = "Operator"
-
+class TransactionAbort(OperatorView):
     @endpoint("abort_transaction", Scope.OPERATOR, body=AbortIn, status=204, errors=(409, 503))
     def post(self, request: Request, cluster_id: str) -> Response:
         """Abort a transaction that hangs.

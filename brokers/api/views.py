@@ -10,11 +10,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from brokers import members, selectors, services
+from brokers.api.base import OperatorView
 from brokers.choices import Health
 from brokers.limits import BROKER_BANDWIDTH_MB_S, BROKER_CAPACITY_MAX, BROKER_STORAGE_GB
 from brokers.models import Broker, Cluster, Host
 from tenants.access import fetch
-from tenants.api.base import API_ROOT, ApiView, endpoint
+from tenants.api.base import API_ROOT, endpoint
 from tenants.api.strict import Integer, StrictSerializer, Text
 from tenants.choices import Scope
 from tenants.ids import ID_CHARS_MAX
@@ -108,27 +109,21 @@ class PlacementOut(serializers.Serializer):
     placed_at = serializers.DateTimeField()
 
 
-class ClusterCollection(ApiView):
-    tag = "Operator"
-
+class ClusterCollection(OperatorView):
     @endpoint("list_clusters", Scope.OPERATOR, page=ClusterOut)
     def get(self, request: Request) -> Response:
         """List clusters."""
         return self.page(selectors.clusters(), ClusterOut, order=("name", "id"))
 
 
-class HostCollection(ApiView):
-    tag = "Operator"
-
+class HostCollection(OperatorView):
     @endpoint("list_hosts", Scope.OPERATOR, page=HostOut)
     def get(self, request: Request) -> Response:
         """List hosts."""
         return self.page(selectors.hosts(), HostOut, order=("name", "id"))
 
 
-class BrokerCollection(ApiView):
-    tag = "Operator"
-
+class BrokerCollection(OperatorView):
     @endpoint("list_brokers", Scope.OPERATOR, page=BrokerOut)
     def get(self, request: Request) -> Response:
         """List brokers with their health."""
@@ -144,18 +139,14 @@ class BrokerCollection(ApiView):
         return self.one(made, BrokerOut, status=201, location=f"{API_ROOT}/operator/brokers/{made.pk}")
 
 
-class BrokerResource(ApiView):
-    tag = "Operator"
-
+class BrokerResource(OperatorView):
     @endpoint("get_broker", Scope.OPERATOR, returns=BrokerOut)
     def get(self, request: Request, broker_id: str) -> Response:
         """Read a broker."""
         return self.one(fetch(selectors.brokers(), pk=broker_id), BrokerOut)
 
 
-class BrokerRestart(ApiView):
-    tag = "Operator"
-
+class BrokerRestart(OperatorView):
     @endpoint("restart_broker", Scope.OPERATOR, returns=BrokerOut, status=202, errors=(409,))
     def post(self, request: Request, broker_id: str) -> Response:
         """Restart a broker process; one at a time in a cluster."""
@@ -163,9 +154,15 @@ class BrokerRestart(ApiView):
         return self.one(found, BrokerOut, status=202, location=f"/api/v1/operator/brokers/{found.pk}")
 
 
-class PlacementCollection(ApiView):
-    tag = "Operator"
+class BrokerStart(OperatorView):
+    @endpoint("start_broker", Scope.OPERATOR, returns=BrokerOut, status=202, errors=(409,))
+    def post(self, request: Request, broker_id: str) -> Response:
+        """Start a broker that is stopped on purpose, after its removal was abandoned."""
+        found: Any = services.start_broker(acting=self.actor, broker=fetch(selectors.brokers(), pk=broker_id))
+        return self.one(found, BrokerOut, status=202, location=f"{API_ROOT}/operator/brokers/{found.pk}")
 
+
+class PlacementCollection(OperatorView):
     @endpoint("list_placements", Scope.OPERATOR, page=PlacementOut)
     def get(self, request: Request) -> Response:
         """List where instances live."""

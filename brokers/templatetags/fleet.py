@@ -31,10 +31,13 @@ LIKE: Mapping[str, str] = {
     RebalanceState.UNDOING: "updating",
     RebalanceState.DONE: "running",
     RebalanceState.UNDONE: "deleting",
+    RebalanceState.ABANDONING: "updating",
+    RebalanceState.ABANDONED: "deleting",
     RebalanceState.DISCARDED: "deleting",
     RestartState.CANCELLED: "deleting",
     MoveState.WAITING: "requested",
     MoveState.SKIPPED: "deleting",
+    MoveState.LEFT: "deleting",
 }
 
 

@@ -6,9 +6,9 @@ import signal
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandError
 
-from brokers.agent.loop import Agent, standing_engine_command
+from brokers.agent.loop import Agent, AnotherAgent, standing_engine_command
 from brokers.seed import FIRST_HOST
 
 
@@ -27,4 +27,7 @@ class Command(BaseCommand):
 
         signal.signal(signal.SIGTERM, stop)
         signal.signal(signal.SIGINT, stop)
-        agent.run()
+        try:
+            agent.run()
+        except AnotherAgent as error:
+            raise CommandError(f"{error} Stop that one, or name this machine's own host with --host.") from error

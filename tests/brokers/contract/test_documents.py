@@ -146,6 +146,8 @@ def test_change_nodes_name_what_to_read_again() -> None:
         "instances/b",
     ]
     assert documents.change_from_json(b'{"version":1,"path":"instances/b"}') == ["instances/b"]
+    named = documents.change_to_json(["topics/a", "topics/b", "topics/c"], {"topics/a": [3, 10], "topics/c": []})
+    assert documents.change_from_json(named) == ["topics/a/", "topics/a/3", "topics/a/10", "topics/b", "topics/c/"]
     assert documents.config_change_from_json(documents.config_change_to_json("users/a")) == "users/a"
     assert documents.config_change_from_json(b'{"version":1,"entity_type":"topics","entity_name":"t"}') == "topics/t"
 

@@ -12,9 +12,15 @@ from brokers import zookeeper
 from brokers.dataplane import probe
 from brokers.models import Cluster
 from instances import ports
+from tenants.actors import Actor, system_actor
 from tenants.models import Member, User
 from tests.support.api_cases import Api, make_member
 from tests.support.fleet import AcknowledgingBrokers, catalogue, make_fleet, plugged
+
+
+@pytest.fixture()
+def acting() -> Actor:
+    return system_actor("test")
 
 
 @pytest.fixture()
@@ -53,7 +59,7 @@ def probed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def operator(db: None) -> Api:
     """A caller with the operator's scope."""
     member = make_member()
-    member.user.is_staff = True
+    member.user.is_staff = member.user.is_superuser = True
     member.user.save()
     return Api.of(member, ["operator"])
 

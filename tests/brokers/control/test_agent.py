@@ -11,7 +11,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from django.db import connection
+from django.db import OperationalError, connection
+from django.utils import timezone
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -211,8 +212,6 @@ def test_stopping_the_agent_stops_everything_the_stubborn_ones_by_force(
 def test_without_postgresql_processes_are_watched_on(
     agents: list[Agent], cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from django.db import OperationalError
-
     agent = make_agent(agents, cluster, tmp_path)
     agent.look()
     before = pids(cluster)
@@ -221,3 +220,65 @@ def test_without_postgresql_processes_are_watched_on(
         agent.look()
     assert pids(cluster) == before
     assert connection.is_usable()
+
+
+def test_a_broker_that_died_before_it_was_to_stop_has_stopped(
+    agents: list[Agent], cluster: Cluster, tmp_path: Path
+) -> None:
+    """Whoever removes it waits for that."""
+    agent = make_agent(agents, cluster, tmp_path, FAILING)
+
+    def says(state: ProcessState) -> bool:
+        agent.look()
+        return cluster.brokers.get(number=1).process_state == state
+
+    eventually(lambda: says(ProcessState.BACKING_OFF), what="its death")
+    services.set_wanted(acting=system_actor("tests"), broker=cluster.brokers.get(number=1), wanted=WantedState.STOPPED)
+    eventually(lambda: says(ProcessState.STOPPED), what="the stop")
+
+
+def test_what_postgresql_did_not_hear_of_a_process_is_said_again(
+    agents: list[Agent], cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rolling restart waits for the broker that it restarted, and so does whoever wants to restart another one."""
+    agent = make_agent(agents, cluster, tmp_path)
+    services.restart_broker(acting=system_actor("tests"), broker=cluster.brokers.get(number=1))
+
+    def is_away(*_args: object, **_fields: object) -> None:
+        raise OperationalError("gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(services, "note_process", is_away)
+        agent.look()
+    assert services.is_restarting(cluster.brokers.get(number=1))
+
+    agent.look()
+
+    row = cluster.brokers.get(number=1)
+    assert (row.process_state, row.process_restart_generation) == (ProcessState.RUNNING, 1)
+    assert row.process_pid and psutil.pid_exists(row.process_pid)
+
+
+def test_a_broker_removed_while_its_host_was_away_is_stopped_when_the_host_is_back(
+    agents: list[Agent], cluster: Cluster, tmp_path: Path
+) -> None:
+    """Its process outlived the agent: it must not serve old logs as good."""
+    make_agent(agents, cluster, tmp_path).look()
+    left = cluster.brokers.get(number=2).process_pid
+    assert left is not None
+    Broker.objects.filter(cluster=cluster, number=2).update(
+        wanted=WantedState.STOPPED, given_up_at=timezone.now(), removed_at=timezone.now()
+    )
+    agent = make_agent(agents, cluster, tmp_path)
+
+    def is_stopped() -> bool:
+        agent.look()
+        return cluster.brokers.get(number=2).process_state == ProcessState.STOPPED
+
+    eventually(is_stopped, what="the removed broker to be stopped")
+    eventually(lambda: not _lives(left), what="its process to end")
+    assert cluster.brokers.get(number=1).process_state == ProcessState.RUNNING
+
+
+def _lives(pid: int) -> bool:
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE

@@ -7,26 +7,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import Permission
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from brokers import maps, moving, observe, rebalances, work
-from brokers.choices import ProcessState
+from brokers.choices import RebalanceKind
 from brokers.contract.usage import USAGE_TOPIC
-from brokers.models import Broker, Cluster, Rebalance, RollingRestart
-from instances import ports
+from brokers.models import Broker, Cluster, Rebalance, ReplicaMove, RollingRestart
 from instances.ports import BrokerSilence
+from tenants.choices import Role
 from tenants.models import AuditEntry, Member
-from tests.support.api_cases import Api, assert_problem
-from tests.support.fake_cluster import FakeCluster, carry_out, settled_on
-from tests.support.fleet import make_fleet, plugged
+from tests.support.api_cases import Api, assert_problem, make_member
+from tests.support.fake_cluster import FakeCluster, carry_out, four_brokers, lose, settled_on
 
 pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture()
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    found = make_fleet(tmp_path, brokers=4)
-    found.brokers.update(process_state=ProcessState.RUNNING)
-    with plugged(ports.reconcile, lambda _instance_id: None):
+    with four_brokers(tmp_path) as found:
         yield found
 
 
@@ -75,9 +75,13 @@ CALLS = (
     ("POST", "/operator/brokers", {"cluster_id": "{cluster}", "host_id": "{host}"}),
     ("GET", "/operator/rebalances", None),
     ("POST", "/operator/rebalances", {"kind": "drain", "broker_id": "{broker}"}),
+    ("POST", "/operator/rebalances", {"kind": "loss", "broker_id": "{broker}"}),
     ("GET", "/operator/rebalances/{rebalance}", None),
     ("GET", "/operator/rebalances/{rebalance}/moves", None),
     *(("POST", f"/operator/rebalances/{{rebalance}}/{act}", None) for act in ("start", "pause", "resume", "undo")),
+    ("POST", "/operator/rebalances/{rebalance}/abandon", None),
+    ("PATCH", "/operator/rebalances/{rebalance}", {"copy_mb_s": "5"}),
+    ("POST", "/operator/brokers/{broker}/start", None),
     ("POST", "/operator/rebalances/{rebalance}/discard", None),
     ("GET", "/operator/rolling_restarts", None),
     ("POST", "/operator/rolling_restarts", {"cluster_id": "{cluster}"}),
@@ -86,17 +90,27 @@ CALLS = (
 )
 
 
-@pytest.mark.parametrize(("method", "path", "body"), CALLS, ids=[f"{method} {path}" for method, path, _ in CALLS])
-def test_nobody_but_an_operator_gets_in(
-    cluster: Cluster, outsider: Member, method: str, path: str, body: dict[str, str] | None
-) -> None:
+every_call = pytest.mark.parametrize(
+    ("method", "path", "body"), CALLS, ids=[f"{method} {path}" for method, path, _ in CALLS]
+)
+
+
+@pytest.fixture()
+def names(cluster: Cluster) -> dict[str, str]:
+    """What the calls are about."""
     rebalance = Rebalance.objects.create(cluster=cluster, kind="balance", planned_by="me")
     restart = RollingRestart.objects.create(cluster=cluster, numbers=[1], asked_by="me")
     broker = third(cluster)
-    names = {
+    return {
         "cluster": cluster.pk, "host": broker.host_id, "broker": broker.pk, "rebalance": rebalance.pk,
         "restart": restart.pk,
     }  # fmt: skip
+
+
+@every_call
+def test_nobody_but_an_operator_gets_in(
+    names: dict[str, str], outsider: Member, method: str, path: str, body: dict[str, str] | None
+) -> None:
     filled = None if body is None else {key: value.format(**names) for key, value in body.items()}
     before = AuditEntry.objects.count()
     assert_problem(Api().call(method, path.format(**names), filled), 401, "unauthenticated")
@@ -104,6 +118,26 @@ def test_nobody_but_an_operator_gets_in(
     entries = AuditEntry.objects.count()
     assert_problem(tenant_calls.call(method, path.format(**names), filled), 403, "permission_denied")
     assert AuditEntry.objects.count() == entries >= before
+
+
+@every_call
+def test_an_operator_who_may_only_look_changes_nothing_here_either(
+    names: dict[str, str], outsider: Member, method: str, path: str, body: dict[str, str] | None
+) -> None:
+    outsider.user.is_staff = True
+    outsider.user.save()
+    caller, blind = Api.of(outsider, ["operator"]), {"detail": "Of clusters you may see nothing."}
+    filled = None if body is None else {key: value.format(**names) for key, value in body.items()}
+    entries = AuditEntry.objects.count()
+    if method == "GET":
+        assert blind.items() <= caller.get(path.format(**names)).json().items()
+    outsider.user.user_permissions.add(Permission.objects.get(codename="view_cluster"))
+    answer = caller.call(method, path.format(**names), filled)
+    if method == "GET":
+        assert answer.status_code != 403
+    else:
+        assert_problem(answer, 403, "permission_denied")
+    assert AuditEntry.objects.count() == entries
 
 
 def test_the_map_shows_the_controllers_picture(
@@ -154,7 +188,10 @@ def test_partitions_come_page_by_page_from_the_broker(
     assert second["next_page_token"] is None
     assert "state=under_replicated&after=t%2F0&limit=1" in asked[-1]
     assert_problem(operator.get(f"{at}&page_token=nonsense"), 400, "invalid_page_token")
-    assert_problem(operator.get(f"/operator/clusters/{cluster.pk}/partitions?state=odd"), 400)
+    assert operator.get(f"/operator/clusters/{cluster.pk}/partitions?broker=2").status_code == 200
+    assert "broker=2" in asked[-1]
+    for odd in ("state=odd", "broker=two", "broker=-1"):
+        assert_problem(operator.get(f"/operator/clusters/{cluster.pk}/partitions?{odd}"), 400)
     monkeypatch.setattr(observe, "get", lambda *_: (_ for _ in ()).throw(OSError()))
     assert_problem(operator.get(at), 503, "unavailable")
 
@@ -257,3 +294,92 @@ def test_a_rolling_restart_is_started_paused_and_cancelled(cluster: Cluster, ope
     assert operator.post(f"{at}/cancel").json()["state"] == "cancelled"
     assert_problem(operator.post(f"{at}/cancel"), 409, "wrong_state")
     assert len(operator.get("/operator/rolling_restarts").json()["items"]) == 1
+
+
+def test_a_lost_broker_is_removed_when_what_goes_with_it_is_confirmed(
+    cluster: Cluster, door: FakeCluster, operator: Api
+) -> None:
+    (topic,) = {topic for topic, _ in door.replicas if topic != USAGE_TOPIC}
+    door.add(topic.replace("orders", "solo"), (3,), (1,), (3,))
+    body = {"kind": "loss", "broker_id": third(cluster).pk}
+    assert_problem(operator.post("/operator/rebalances", body), 409, "broker_serves")
+    lose(door, cluster)
+    tried = operator.post("/operator/rebalances?dry_run=true", body).json()
+    assert tried["losses"] and not Rebalance.objects.exists()
+    plan = operator.post("/operator/rebalances", body).json()
+    owner = topic.partition(".")[0]
+    assert plan["losses"] == [
+        {"instance_id": None, "topic": USAGE_TOPIC, "partitions": [2], "loses": "all"},
+        {"instance_id": owner, "topic": "solo", "partitions": [0, 2], "loses": "all"},
+    ]
+    at = f"/operator/rebalances/{plan['id']}"
+    moves = operator.get(f"{at}/moves").json()["items"]
+    assert [one["loses"] for one in moves if one["topic"].endswith("solo")] == ["all", "all"]
+    assert_problem(operator.post(f"{at}/start"), 409, "not_confirmed")
+    assert_problem(operator.post(f"{at}/start", {"confirm_broker": 1}), 409, "not_confirmed")
+    tried = operator.post(f"{at}/start?dry_run=true", {"confirm_broker": 3})
+    assert tried.status_code == 202 and third(cluster).wanted == "running"
+    assert operator.post(f"{at}/start", {"confirm_broker": 3}).status_code == 202
+    carry_out(door, Rebalance.objects.get())
+    assert operator.get(at).json()["state"] == "done"
+    assert [one["number"] for one in operator.get("/operator/brokers").json()["items"]] == [1, 2, 4]
+    assert_problem(operator.post(f"{at}/undo"), 409, "too_late")
+
+
+def test_a_broker_that_an_abandoned_removal_has_stopped_is_started_again(
+    cluster: Cluster, door: FakeCluster, operator: Api
+) -> None:
+    start = f"/operator/brokers/{third(cluster).pk}/start"
+    assert_problem(operator.post(start), 409, "wrong_state")
+    lose(door, cluster)
+    plan = operator.post("/operator/rebalances", {"kind": "loss", "broker_id": third(cluster).pk}).json()
+    at = f"/operator/rebalances/{plan['id']}"
+    assert_problem(operator.post(f"{at}/abandon"), 409, "wrong_state")
+    operator.post(f"{at}/start", {"confirm_broker": 3})
+    assert_problem(operator.post(start), 409, "rebalance_in_progress")
+    assert operator.post(f"{at}/abandon").json()["state"] == "abandoning"
+    assert_problem(operator.post(start), 409, "rebalance_in_progress")
+    work.look()
+    assert operator.get(at).json()["state"] == "abandoned"
+    assert operator.post(f"{start}?dry_run=true").status_code == 202 and third(cluster).wanted == "stopped"
+    answer = operator.post(start)
+    assert answer.status_code == 202 and answer.json()["wanted"] == "running"
+    again = third(cluster)
+    assert again.given_up_at is None and again.accepts_instances
+    assert AuditEntry.objects.filter(action="rebalance.abandoned").count() == 1
+    assert AuditEntry.objects.filter(action="broker.wanted_changed").count() == 2
+
+
+def test_a_pace_is_set_on_the_version_that_was_read(cluster: Cluster, operator: Api, names: dict[str, str]) -> None:
+    """The row is locked before its version is looked at, or two writers could both be told that they were first."""
+    at = f"/operator/rebalances/{names['rebalance']}"
+    etag = operator.get(at)["ETag"]
+    with CaptureQueriesContext(connection) as asked:
+        assert operator.call("PATCH", at, {"copy_mb_s": 5}, If_Match=etag).status_code == 200
+    reads = [one["sql"] for one in asked.captured_queries if 'FROM "brokers_rebalance"' in one["sql"]]
+    assert "FOR NO KEY UPDATE" in reads[0]
+    assert_problem(operator.call("PATCH", at, {"copy_mb_s": 6}, If_Match=etag), 412, "precondition_failed")
+
+
+def test_a_key_holds_the_answer_about_a_plan_however_much_is_lost(cluster: Cluster, operator: Api) -> None:
+    plan = Rebalance.objects.create(cluster=cluster, kind=RebalanceKind.LOSS, broker=third(cluster), planned_by="ida")
+    lost = [
+        ReplicaMove(rebalance=plan, position=n, topic=f"{n:0>262}", partition=0, before=[3], target=[1], loses="all")
+        for n in range(3_500)
+    ]
+    ReplicaMove.objects.bulk_create(lost)
+    at = f"/operator/rebalances/{plan.pk}/discard"
+    answers = [operator.post(at, Idempotency_Key="once") for _ in range(2)]
+    assert [answer.status_code for answer in answers] == [202, 202]
+    assert answers[1].headers["Idempotency-Replayed"] and len(answers[1].json()["losses"]) == 3_500
+
+
+def test_what_operators_do_over_rest_is_in_no_tenants_audit_log(cluster: Cluster, door: FakeCluster) -> None:
+    """Colleagues in the operator's tenant are no operators, and what is lost with a broker names topics of others."""
+    member = make_member()
+    member.user.is_staff = member.user.is_superuser = True
+    member.user.save()
+    plan = Api.of(member, ["operator"]).post("/operator/rebalances", {"kind": "balance", "cluster_id": cluster.pk})
+    entry = AuditEntry.objects.get(action="rebalance.planned")
+    assert (entry.target_id, entry.actor_kind, entry.tenant) == (plan.json()["id"], "token", None)
+    assert "rebalance.planned" not in Api.of(make_member(Role.ADMIN, member.tenant)).get("/audit").content.decode()

@@ -9,17 +9,15 @@ from pathlib import Path
 import pytest
 
 from brokers import copy_pace, moving, rebalances, work
-from brokers.choices import ProcessState, RebalanceState
+from brokers.choices import RebalanceState
 from brokers.contract.usage import USAGE_TOPIC
 from brokers.copy_pace import RATES, REPLICAS
 from brokers.limits import PACED_TOPICS_AT_ONCE
 from brokers.models import Broker, Cluster, Rebalance
 from brokers.moves import PartitionKey
-from instances import ports
-from tenants.actors import Actor, system_actor
+from tenants.actors import Actor
 from tenants.errors import Unavailable
-from tests.support.fake_cluster import FakeCluster, brokers_confirm, carry_out, settled_on
-from tests.support.fleet import make_fleet, plugged
+from tests.support.fake_cluster import FakeCluster, brokers_confirm, carry_out, four_brokers, settled_on
 
 pytestmark = pytest.mark.django_db
 
@@ -89,15 +87,8 @@ class Watching(FakeCluster):
 
 
 @pytest.fixture()
-def acting() -> Actor:
-    return system_actor("test")
-
-
-@pytest.fixture()
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    found = make_fleet(tmp_path, brokers=4)
-    found.brokers.update(process_state=ProcessState.RUNNING)
-    with plugged(ports.reconcile, lambda _instance_id: None):
+    with four_brokers(tmp_path) as found:
         yield found
 
 

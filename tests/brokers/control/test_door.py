@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from kafka.protocol.admin.client_quotas import AlterClientQuotasResponse, DescribeClientQuotasResponse
-from kafka.protocol.admin.topics import CreateTopicsResponse
+from kafka.protocol.admin.topics import CreatePartitionsResponse, CreateTopicsResponse, DeleteTopicsResponse
 from kafka.protocol.metadata.metadata import MetadataResponse
 from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 
@@ -26,12 +26,13 @@ from brokers.dataplane.topics import TopicDoor
 from brokers.models import Cluster
 from instances.models import Instance
 from quotas.ports import ClientQuota, EntityPart
-from tenants.errors import Conflict, DomainError, Invalid, NotFound, Unavailable
+from tenants.errors import Conflict, DomainError, Invalid, NotFound, OutcomeUnknown, Unavailable
 from tests.support.api_cases import make_tenant
 from tests.support.fleet import make_fleet, make_running, place
 
 PASSWORD = "not much of a secret"
 HANDSHAKE, AUTHENTICATE, METADATA, CREATE_TOPICS, DESCRIBE_QUOTAS, ALTER_QUOTAS = 17, 36, 3, 19, 48, 49
+DELETE_TOPICS, CREATE_PARTITIONS = 20, 37
 
 
 class SmallBroker:
@@ -233,7 +234,6 @@ def test_an_instance_without_brokers_is_a_conflict(db: None) -> None:
         (38, Invalid, "invalid_replication_factor"),
         (40, Invalid, "invalid_config"),
         (44, DomainError, "quota_exceeded"),
-        (7, Unavailable, "unavailable"),
         (-1, Unavailable, "unavailable"),
     ],
 )
@@ -241,9 +241,89 @@ def test_a_kafka_error_becomes_what_it_means(
     instance: Instance, broker: SmallBroker, error_code: int, kind: type[DomainError], code: str
 ) -> None:
     broker.answers[CREATE_TOPICS] = lambda: created(error_code, "because")
+    broker.answers[METADATA] = lambda: metadata(3)
     with pytest.raises(kind, match="because") as refusal:
         create(instance)
     assert refusal.value.code == code
+
+
+def timed_out_growth() -> CreatePartitionsResponse:
+    result = CreatePartitionsResponse.CreatePartitionsTopicResult(name="orders", error_code=7, error_message="goes on")
+    return CreatePartitionsResponse(throttle_time_ms=0, results=[result])
+
+
+def deleted(error_code: int) -> DeleteTopicsResponse:
+    result = DeleteTopicsResponse.DeletableTopicResult(name="orders", error_code=error_code, error_message="goes on")
+    return DeleteTopicsResponse(throttle_time_ms=0, responses=[result])
+
+
+def test_what_is_written_and_waits_for_a_controller_is_done(instance: Instance, broker: SmallBroker) -> None:
+    """Said with the same error as what was not written, so the topic itself tells."""
+    door_to_topics = TopicDoor()
+    broker.answers[CREATE_TOPICS] = lambda: created(7, "goes on")
+    broker.answers[CREATE_PARTITIONS] = timed_out_growth
+    broker.answers[DELETE_TOPICS] = lambda: deleted(7)
+    broker.answers[METADATA] = metadata  # two partitions
+    create(instance)
+    door_to_topics.grow_topic(instance.pk, "orders", 2, validate_only=False)
+    with pytest.raises(OutcomeUnknown):
+        door_to_topics.grow_topic(instance.pk, "orders", 3, validate_only=False)
+    with pytest.raises(Unavailable, match="goes on"):
+        door_to_topics.grow_topic(instance.pk, "orders", 3, validate_only=True)
+    with pytest.raises(OutcomeUnknown):
+        door_to_topics.delete_topic(instance.pk, "orders")
+    broker.answers[METADATA] = lambda: metadata(3)
+    door_to_topics.delete_topic(instance.pk, "orders")
+    with pytest.raises(OutcomeUnknown):
+        create(instance)
+
+
+def test_an_answer_that_is_lost_leaves_the_outcome_open(instance: Instance, broker: SmallBroker) -> None:
+    broker.hangs_up = True
+    for act in (lambda: create(instance), lambda: TopicDoor().delete_topic(instance.pk, "orders")):
+        with pytest.raises(OutcomeUnknown) as told:
+            act()
+        assert told.value.retry_after_s == 1
+    assert broker.asked.count(CREATE_TOPICS) == 1
+
+
+def test_a_trial_whose_answer_is_lost_has_changed_nothing(instance: Instance, broker: SmallBroker) -> None:
+    broker.hangs_up = True
+    with pytest.raises(Unavailable) as told:
+        TopicDoor().grow_topic(instance.pk, "orders", 3, validate_only=True)
+    assert not isinstance(told.value, OutcomeUnknown)
+
+
+def test_what_a_lost_try_may_have_done_is_not_told_as_somebody_elses(
+    instance: Instance, cluster: Cluster, broker: SmallBroker
+) -> None:
+    """The first broker hangs up with the request in hand, the second has the answer to the same request again."""
+    first = SmallBroker()
+    try:
+        first.hangs_up = True
+        cluster.brokers.filter(number=1).update(internal_port=first.port)
+        broker.answers[CREATE_TOPICS] = lambda: created(36, "is there")
+        with pytest.raises(OutcomeUnknown):
+            create(instance)
+        door.links().close()
+        broker.answers[DELETE_TOPICS] = lambda: deleted(3)
+        TopicDoor().delete_topic(instance.pk, "orders")
+        assert first.asked.count(DELETE_TOPICS) == broker.asked.count(DELETE_TOPICS) == 1
+    finally:
+        first.stop()
+
+
+def test_a_topic_that_was_there_is_told_as_there_over_a_link_that_died_while_idle(
+    instance: Instance, broker: SmallBroker
+) -> None:
+    broker.answers[METADATA] = metadata
+    broker.answers[CREATE_TOPICS] = lambda: created(36, "is there")
+    TopicDoor().topics(instance.pk)
+    with pytest.raises(Conflict):
+        create(instance)
+    broker.drop_all()
+    with pytest.raises(Conflict):
+        create(instance)
 
 
 def test_no_error_is_no_exception(instance: Instance, broker: SmallBroker) -> None:

@@ -13,13 +13,16 @@ from django.test import Client
 from django.urls import reverse
 
 from brokers import hanging, maps
+from brokers.dataplane import transactions
+from brokers.dataplane.scatter import Scattered
 from brokers.limits import HANGING_SCAN_PARTITIONS_MAX, HANGING_UNKNOWN_AFTER_MS
 from brokers.models import Cluster
 from instances import ports
+from instances.group_ports import ProducerLook
 from instances.models import Instance
 from instances.ports import BrokerSilence
 from tenants.actors import system_actor
-from tenants.errors import Conflict
+from tenants.errors import Conflict, OutcomeUnknown, Unavailable
 from tenants.models import AuditEntry
 from tests.support.api_cases import Api, assert_problem, make_member, make_tenant
 from tests.support.fake_transactions import FakeClusterTransactions
@@ -61,6 +64,13 @@ def ago(milliseconds: int) -> int:
     return time.time_ns() // 1_000_000 - milliseconds
 
 
+def an_operator() -> Api:
+    member = make_member()
+    member.user.is_staff = member.user.is_superuser = True
+    member.user.save()
+    return Api.of(member, ["operator"])
+
+
 HOUR = 3_600_000
 OLD = HANGING_UNKNOWN_AFTER_MS + 60_000
 
@@ -80,6 +90,41 @@ def test_only_what_is_past_its_time_out_is_overdue(
         ("late", instance.pk, False),
     ]
     assert found.silent[0].broker_id == 3
+
+
+def test_a_coordinator_that_lists_a_transaction_and_tells_no_more_of_it_is_named(
+    cluster: Cluster, instance: Instance, door: FakeClusterTransactions
+) -> None:
+    """Or nothing overdue and nothing known would look alike."""
+    door.add(f"{instance.pk}.quiet", producer_id=1, started_ms=ago(HOUR))
+    door.mute.add(f"{instance.pk}.quiet")
+    found = hanging.overdue(cluster)
+    assert found.rows == ()
+    assert [one.broker_id for one in found.silent] == [1]
+
+
+def test_long_open_transactions_within_their_time_outs_hide_none_that_is_overdue(
+    cluster: Cluster, instance: Instance, door: FakeClusterTransactions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hanging, "HANGING_DESCRIBED_AT_ONCE", 2)
+    for number in range(4):
+        door.add(f"{instance.pk}.a-{number}", producer_id=number, started_ms=ago(70_000))
+    door.add(f"{instance.pk}.late", producer_id=9, started_ms=ago(HOUR))
+    assert [row.shown_id for row in hanging.overdue(cluster).rows] == ["late"]
+
+
+def test_what_a_silent_broker_may_know_is_not_said_to_have_ended(
+    cluster: Cluster, instance: Instance, door: FakeClusterTransactions
+) -> None:
+    topic = f"{instance.pk}.orders"
+    door.add(f"{instance.pk}.quiet", (topic, 0), producer_id=1, started_ms=ago(HOUR))
+    door.mute.add(f"{instance.pk}.quiet")
+    with pytest.raises(Unavailable, match="coordinator does not answer"):
+        hanging.abort_overdue(acting=OPERATOR, cluster=cluster, transactional_id=f"{instance.pk}.quiet")
+    door.deaf.add((topic, 0))
+    with pytest.raises(Unavailable, match="no leader that answers"):
+        orphan(cluster, topic, producer_id=1)
+    assert (door.fenced, door.aborted) == ([], [])
 
 
 def test_an_orphan_is_open_for_long_and_known_to_no_coordinator(
@@ -188,6 +233,42 @@ def test_an_orphan_is_aborted_once_and_only_as_it_was_seen(
         orphan(cluster, topic, producer_id=2)
 
 
+def test_an_abort_that_nobody_answered_stays_in_the_ledger(
+    cluster: Cluster, instance: Instance, door: FakeClusterTransactions, panel: Client
+) -> None:
+    """The tenant reads there who ended its transaction, and nobody else will ever tell."""
+    topic, door.is_lost = f"{instance.pk}.orders", True
+    door.add(f"{instance.pk}.late", (topic, 0), producer_id=1, started_ms=ago(HOUR))
+    door.write((topic, 0), producer_id=9, at_ms=ago(OLD))
+    api, root = an_operator(), f"/operator/clusters/{cluster.pk}/transactions"
+    by_id = assert_problem(api.post(f"{root}/abort", {"id": f"{instance.pk}.late"}), 503, "outcome_unknown")
+    body = {"topic": topic, "partition": "0", "producer_id": "9", "started_at": "7"}
+    page = panel.post(reverse("admin:brokers_abort_orphan", args=[cluster.pk]), body, follow=True)
+    assert "No broker has said" in page.content.decode()
+    entries = AuditEntry.objects.filter(action="transaction.aborted", tenant=instance.tenant).order_by("time", "id")
+    assert [(entry.target_id, (entry.after or {})["outcome"]) for entry in entries] == [
+        (f"{instance.pk}/late", "unknown"),
+        (f"{instance.pk}/orders/0", "unknown"),
+    ]
+    assert entries[0].request_id == by_id["request_id"]
+
+
+def test_a_marker_that_may_have_reached_its_leader_is_of_unknown_outcome(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = ProducerLook(
+        topic="t", partition=0, producer_id=9, producer_epoch=2, last_sequence=9, last_timestamp_ms=0,
+        coordinator_epoch=0, started_at=7,
+    )  # fmt: skip
+    monkeypatch.setattr(transactions, "_leaders", lambda _asked, places: {1: list(places)})
+    for may_be_done, raised in ((True, OutcomeUnknown), (False, Unavailable)):
+        lost = Scattered(answers=(), silent=(), may_be_done=may_be_done)
+        monkeypatch.setattr(transactions, "scatter", lambda *_, lost=lost, **__: lost)
+        with pytest.raises(Unavailable) as told:
+            transactions.ClusterTransactions(cluster).abort(producer)
+        assert type(told.value) is raised
+
+
 # --- the panel and REST -----------------------------------------------------------------------------------------------
 
 
@@ -232,10 +313,7 @@ def test_nobody_but_operators_sees_or_ends_them(cluster: Cluster, door: FakeClus
 def test_operators_list_and_abort_over_rest(
     cluster: Cluster, instance: Instance, door: FakeClusterTransactions
 ) -> None:
-    member = make_member()
-    member.user.is_staff = True
-    member.user.save()
-    api = Api.of(member, ["operator"])
+    api = an_operator()
     topic, root = f"{instance.pk}.orders", f"/operator/clusters/{cluster.pk}/transactions"
     door.add(f"{instance.pk}.late", (topic, 0), producer_id=1, started_ms=ago(HOUR))
     door.write((topic, 3), producer_id=9, at_ms=ago(OLD))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,14 +22,20 @@ def fleet(
     racks: Sequence[str] = (),
     closed: Sequence[int] = (),
     homes_min: int = 3,
+    sold: Mapping[str, tuple[int, int]] | None = None,
+    limits: Mapping[int, tuple[int, int]] | None = None,
 ) -> Fleet:
-    """Brokers 1 to `count`; those in `closed` take nothing."""
+    """Brokers 1 to `count`; those in `closed` take nothing. `limits` are what a broker can sell, MB/s and GB."""
     named = [racks[id - 1] if racks else "" for id in range(1, count + 1)]
     return Fleet(
-        brokers={id: Holder(id=id, rack=rack, takes=id not in closed) for id, rack in enumerate(named, 1)},
+        brokers={
+            id: Holder(id=id, rack=rack, takes=id not in closed, can_sell=(limits or {}).get(id))
+            for id, rack in enumerate(named, 1)
+        },
         partitions=partitions,
         homes={owner: frozenset(brokers) for owner, brokers in (homes or {}).items()},
         homes_min=homes_min,
+        sold=sold or {},
     )
 
 
@@ -96,6 +104,17 @@ def test_a_rack_is_not_given_up_where_another_broker_keeps_it() -> None:
     assert move.target == (1, 4)
 
 
+def test_an_instance_that_loses_a_home_gets_one_where_there_is_room_for_what_is_sold() -> None:
+    """Broker 4 holds least and has sold all it can; the plan would be refused, though broker 5 takes it."""
+    found = fleet(
+        5, held(0, 3), held(1, 5, owner="other"), homes={"i": [1, 2, 3], "full": [4], "other": [5]}, homes_min=1,
+        sold={"i": (30, 3), "full": (100, 1), "other": (1, 1)}, limits=dict.fromkeys(range(1, 6), (100, 100)),
+    )  # fmt: skip
+    found = replace(found, homes_min=3, homes={**found.homes, "i": frozenset({1, 2, 3})})
+    (rehomed,) = [one for one in drain_plan(found, 3).rehomings if one.owner == "i"]
+    assert rehomed.arriving == (5,)
+
+
 # --- levelling --------------------------------------------------------------------------------------------------------
 
 
@@ -144,6 +163,31 @@ def test_leadership_is_passed_on_without_copying() -> None:
     assert [after(found, plan)[id].leaders for id in (1, 2)] == [3, 3]
 
 
+def test_levelling_sells_no_broker_what_it_has_not() -> None:
+    """Broker 4 is empty and can sell a third of what each other has sold: four of twelve instances go there."""
+    names = [f"i{number}" for number in range(12)]
+    parts = [held(index, 1 + index % 3, owner=name) for name in names for index in range(3)]
+    wanted = {"homes": {name: [1, 2, 3] for name in names}, "sold": dict.fromkeys(names, (300, 3))}
+    small = {1: (2_000, 100), 2: (2_000, 100), 3: (2_000, 100), 4: (400, 100)}
+    for limits, most in ((small, 4), ({**small, 4: (2_000, 2)}, 2), ({**small, 4: (2_000, 100)}, 12)):
+        found = fleet(4, *parts, limits=limits, **wanted)  # type: ignore[arg-type]
+        plan = balance_plan(found, moves_max=MOVES_MAX)
+        assert 0 < sum(4 in one.arriving for one in plan.rehomings) <= most
+        assert oversold(found, plan) == []
+
+
+def test_where_the_emptiest_broker_is_sold_out_another_one_is_levelled_with() -> None:
+    names = [f"i{number}" for number in range(12)]
+    parts = [held(index, 1 + index % 3, owner=name) for name in names for index in range(3)]
+    found = fleet(
+        5, *parts, held(9, 5, owner="o"), homes={**{name: [1, 2, 3] for name in names}, "o": [5], "full": [4]},
+        sold={**dict.fromkeys(names, (300, 3)), "full": (10, 1)},
+        limits={**dict.fromkeys((1, 2, 3, 5), (2_000, 100)), 4: (10, 1)},
+    )  # fmt: skip
+    plan = balance_plan(found, moves_max=MOVES_MAX)
+    assert {id for one in plan.rehomings for id in one.arriving} == {5}
+
+
 def test_an_even_fleet_has_nothing_to_move() -> None:
     parts = [held(index, 1 + index % 3, 1 + (index + 1) % 3) for index in range(9)]
     found = fleet(3, *parts, homes={"i": [1, 2, 3]})
@@ -178,6 +222,27 @@ def fleets(draw: st.DrawFn) -> Fleet:
         size_bytes = draw(st.integers(0, 1_000))
         parts.append(held(number, *replicas, owner=owner, size_bytes=size_bytes, pinned=is_pinned))
     return fleet(count, *parts, homes=homes, racks=racks, closed=sorted(closed), homes_min=draw(st.integers(1, 4)))
+
+
+def oversold(found: Fleet, plan: Plan) -> list[int]:
+    """Brokers that are sold more than they can and than they were."""
+    homes = dict(found.homes)
+    for one in plan.rehomings:
+        homes[one.owner] = (homes[one.owner] | frozenset(one.arriving)) - frozenset(one.leaving)
+
+    def sold(lives_on: Mapping[str, frozenset[int]], id: int) -> list[Fraction]:
+        living = [(found.sold[owner], len(at)) for owner, at in lives_on.items() if id in at and owner in found.sold]
+        return [sum((Fraction(size[unit], count) for size, count in living), Fraction()) for unit in (0, 1)]
+
+    return [
+        id
+        for id, broker in found.brokers.items()
+        if broker.can_sell is not None
+        and any(
+            then > limit and then > now
+            for now, then, limit in zip(sold(found.homes, id), sold(homes, id), broker.can_sell, strict=True)
+        )
+    ]
 
 
 def rack_count(found: Fleet, replicas: Sequence[int]) -> int:
@@ -245,6 +310,18 @@ def test_levelling_never_makes_brokers_less_even_or_costs_a_rack(found: Fleet, m
         return sum(value * value for value in load.values())
 
     assert unevenness(plan.moves) <= unevenness(()) + 1e-6
+
+
+@settings(max_examples=60)
+@given(fleets(), st.data())
+def test_levelling_never_sells_what_a_broker_has_not(found: Fleet, data: st.DataObject) -> None:
+    amounts = st.tuples(st.integers(0, 20), st.integers(0, 20))
+    sold = {owner: data.draw(amounts) for owner in found.homes}
+    brokers = {id: replace(one, can_sell=data.draw(amounts)) for id, one in found.brokers.items()}
+    found = replace(found, sold=sold, brokers=brokers)
+    plan = balance_plan(found, moves_max=MOVES_MAX)
+    check(found, plan)
+    assert oversold(found, plan) == []
 
 
 @settings(max_examples=25)

@@ -8,30 +8,21 @@ from pathlib import Path
 import pytest
 
 from brokers import health, members, moving, picture, rebalances, selectors, services, work
-from brokers.choices import MoveState, ProcessState, RebalanceState, RebalanceStep, WantedState
+from brokers.choices import MoveState, RebalanceState, RebalanceStep, WantedState
 from brokers.contract.usage import USAGE_TOPIC
 from brokers.models import Broker, Cluster, PortLease, Rebalance
 from brokers.reconcile_steps import document_of
-from instances import ports
 from instances.models import Instance
-from tenants.actors import Actor, system_actor
+from tenants.actors import Actor
 from tenants.errors import Conflict
-from tests.support.fake_cluster import FakeCluster, brokers_confirm, carry_out, settled_on
-from tests.support.fleet import make_fleet, plugged
+from tests.support.fake_cluster import FakeCluster, brokers_confirm, carry_out, four_brokers, settled_on
 
 pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture()
-def acting() -> Actor:
-    return system_actor("test")
-
-
-@pytest.fixture()
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    found = make_fleet(tmp_path, brokers=4)
-    found.brokers.update(process_state=ProcessState.RUNNING)
-    with plugged(ports.reconcile, lambda _instance_id: None):
+    with four_brokers(tmp_path) as found:
         yield found
 
 
@@ -368,3 +359,33 @@ def test_a_broker_with_tenants_ports_is_not_removed(cluster: Cluster, instance: 
     services.set_wanted(acting=acting, broker=found, wanted=WantedState.STOPPED)
     with pytest.raises(Conflict, match="Drain it first"):
         members.remove_broker(acting=acting, broker=found)
+
+
+def test_a_drain_the_others_have_not_enough_to_sell_for_is_neither_planned_nor_started(
+    cluster: Cluster, door: FakeCluster, acting: Actor
+) -> None:
+    others = Broker.objects.filter(cluster=cluster)
+    row = _drain(acting, cluster, 3)
+    others.update(bandwidth_mb_s=1)
+    for act in (lambda: _drain(acting, cluster, 3), lambda: rebalances.start(acting=acting, rebalance=row)):
+        with pytest.raises(Conflict) as refused:
+            act()
+        assert refused.value.code == "no_room"
+        assert "Broker 4 would have sold 2 of 1 MB/s." in [one.detail for one in refused.value.errors]
+    others.update(bandwidth_mb_s=100)
+    assert rebalances.start(acting=acting, rebalance=row).state == RebalanceState.RUNNING
+
+
+def test_a_balance_that_would_sell_a_broker_more_than_it_has_by_now_is_planned_again(
+    cluster: Cluster, door: FakeCluster, acting: Actor
+) -> None:
+    plan = rebalances.plan_balance(acting=acting, cluster=cluster)
+    assert [list(one["arriving"]) for one in plan.homes] == [[4]]
+    Broker.objects.filter(cluster=cluster, number=4).update(bandwidth_mb_s=1)
+    with pytest.raises(Conflict) as refused:
+        rebalances.start(acting=acting, rebalance=plan)
+    assert refused.value.code == "stale_plan"
+    assert "Broker 4 would have sold" in refused.value.errors[0].detail
+    with pytest.raises(Conflict, match="no room") as refused:
+        rebalances.plan_balance(acting=acting, cluster=cluster)
+    assert refused.value.code == "no_room"

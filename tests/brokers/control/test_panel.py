@@ -12,24 +12,19 @@ from django.test import Client
 from django.urls import reverse
 
 from brokers import maps, moving, observe, rebalances, rolling
-from brokers.choices import ProcessState
 from brokers.contract.usage import USAGE_TOPIC
 from brokers.models import Broker, Cluster, Rebalance, RollingRestart
-from instances import ports
 from instances.ports import BrokerSilence
 from tenants.actors import system_actor
 from tests.support.api_cases import make_member, make_user
-from tests.support.fake_cluster import FakeCluster, carry_out, settled_on
-from tests.support.fleet import make_fleet, plugged
+from tests.support.fake_cluster import FakeCluster, carry_out, four_brokers, lose, settled_on
 
 pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture()
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    found = make_fleet(tmp_path, brokers=4)
-    found.brokers.update(process_state=ProcessState.RUNNING)
-    with plugged(ports.reconcile, lambda _instance_id: None):
+    with four_brokers(tmp_path) as found:
         yield found
 
 
@@ -186,6 +181,8 @@ def _balance(cluster: Cluster) -> Rebalance:
 
 
 def test_a_rolling_restart_is_followed_on_the_map(panel: Client, cluster: Cluster) -> None:
+    asks = shown(panel, "brokers_rolling_restart", cluster.pk)
+    assert "Restart them in turn" in asks and "1, 2, 3, 4" in asks and not RollingRestart.objects.exists()
     assert "restarted one after the other" in post(panel, "brokers_rolling_restart", cluster.pk)
     row = RollingRestart.objects.get()
     assert "Now: broker 1." in shown(panel, "brokers_cluster_map", cluster.pk)
@@ -211,10 +208,14 @@ def test_who_may_only_look_cannot_act_and_a_tenant_sees_nothing(cluster: Cluster
     assert "Plan to empty" not in shown(client, "brokers_cluster_map", cluster.pk)
     assert client.post(reverse("admin:brokers_plan_drain", args=[third(cluster).pk])).status_code == 403
     assert client.post(reverse("admin:brokers_rolling_restart", args=[cluster.pk])).status_code == 403
+    assert "Restart them in turn" not in shown(client, "brokers_rolling_restart", cluster.pk)
+    assert client.post(reverse("admin:brokers_start_broker", args=[third(cluster).pk])).status_code == 403
     assert not Rebalance.objects.exists() and not RollingRestart.objects.exists()
     tenant = Client()
     tenant.force_login(make_member().user)
-    for name in ("brokers_cluster_map", "brokers_cluster_partitions", "brokers_broker_add_to"):
+    for name in (
+        "brokers_cluster_map", "brokers_cluster_partitions", "brokers_broker_add_to", "brokers_rolling_restart",
+    ):  # fmt: skip
         assert tenant.get(reverse(f"admin:{name}", args=[cluster.pk])).status_code == 302
 
 
@@ -244,3 +245,56 @@ def test_a_part_of_the_panel_without_a_session_is_never_the_login(client: Client
     part = client.get(at, headers={"HX-Request": "true"})
     assert (part.status_code, part["HX-Refresh"], part.content) == (401, "true", b"")
     assert client.get(at).status_code == 302
+
+
+def test_a_lost_broker_is_removed_by_typing_its_number(
+    panel: Client, cluster: Cluster, door: FakeCluster, answers: dict[str, Any]
+) -> None:
+    instance_id = next(topic for topic, _ in door.replicas if topic != USAGE_TOPIC).partition(".")[0]
+    door.add(f"{instance_id}.solo", (3,))
+    page = post(panel, "brokers_plan_drain", third(cluster).pk, lost="yes")
+    assert "Broker 3 does not count as lost" in page and not Rebalance.objects.exists()
+    lose(door, cluster)
+    before = shown(panel, "brokers_cluster_map", cluster.pk).count("Plan to remove as lost")
+    answers["brokers"][2]["live"] = False
+    assert shown(panel, "brokers_cluster_map", cluster.pk).count("Plan to remove as lost") == before + 1
+    page = post(panel, "brokers_plan_drain", third(cluster).pk, lost="yes")
+    row = Rebalance.objects.get()
+    assert "What is lost" in page and "Everything: made anew, empty" in page and "solo" in page
+    assert "Remove broker 3 and give up what is lost" in page
+    assert "Type the number" in post(panel, "brokers_rebalance_act", row.pk, "start", typed="4")
+    page = post(panel, "brokers_rebalance_act", row.pk, "start", typed="3")
+    assert "Running" in page and ">Undo<" not in page
+    carry_out(door, row)
+    assert third(cluster).removed_at is not None
+
+
+def test_a_loss_that_takes_nothing_with_it_says_so(panel: Client, cluster: Cluster, door: FakeCluster) -> None:
+    del door.replicas[USAGE_TOPIC, 2], door.leaders[USAGE_TOPIC, 2]
+    lose(door, cluster)
+    page = post(panel, "brokers_plan_drain", third(cluster).pk, lost="yes")
+    assert "Nothing: other brokers have all of it." in page and "give up what is lost" not in page
+
+
+def test_a_rebalance_is_abandoned_after_a_page_that_says_what_that_means(
+    panel: Client, cluster: Cluster, door: FakeCluster
+) -> None:
+    lose(door, cluster)
+    post(panel, "brokers_plan_drain", third(cluster).pk, lost="yes")
+    row = Rebalance.objects.get()
+    assert reverse("admin:brokers_rebalance_abandon", args=[row.pk]) not in shown(
+        panel, "brokers_rebalance_change", row.pk
+    )
+    page = post(panel, "brokers_rebalance_act", row.pk, "start", typed="3")
+    assert reverse("admin:brokers_rebalance_abandon", args=[row.pk]) in page
+    assert "What was moved stays where it is" in shown(panel, "brokers_rebalance_abandon", row.pk)
+    row.refresh_from_db()
+    assert row.state == "running"
+    assert "Being abandoned" in post(panel, "brokers_rebalance_act", row.pk, "abandon")
+    assert "Being abandoned" in shown(panel, "brokers_cluster_map", cluster.pk)
+    carry_out(door, row)
+    assert "Left as it is" in shown(panel, "brokers_rebalance_change", row.pk)
+    assert "Start the broker" in shown(panel, "brokers_cluster_map", cluster.pk)
+    assert "Broker 3 is being started." in post(panel, "brokers_start_broker", third(cluster).pk)
+    assert third(cluster).wanted == "running"
+    assert "The broker is not stopped." in post(panel, "brokers_start_broker", third(cluster).pk)

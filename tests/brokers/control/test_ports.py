@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,11 @@ from django.db import connection, transaction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokers import ports
-from brokers.models import PortLease
+from brokers import homes, ports
+from brokers.models import Cluster, FormerPort, PortLease
+from instances.models import Instance
 from tests.support.api_cases import make_tenant
-from tests.support.fleet import make_fleet, make_instance
+from tests.support.fleet import make_fleet, make_instance, make_running
 
 THREADS = 8
 
@@ -61,6 +63,61 @@ def test_a_port_given_back_rests_before_it_is_given_out_again(tmp_path: Path) ->
     ports.release(first)
     (new,) = ports.lease(make_instance(tenant), cluster.brokers.all())
     assert new.port == old.port + 1
+
+
+def leave_and(instance: Instance, cluster: Cluster, meanwhile: Callable[[], object]) -> tuple[int, int]:
+    """The port before the first broker was left, and after it was come back to."""
+    ports.lease(instance, cluster.brokers.all())
+    before = {str(item.broker.number): item.port for item in instance.port_leases.select_related("broker")}
+    homes.settle(cluster, {instance.pk: ([2, 3], [1])})
+    homes.give_back(cluster, {instance.pk: [1]})
+    assert instance.port_leases.count() == 2
+    meanwhile()
+    homes.settle(cluster, {instance.pk: ([1, 2, 3], [])})
+    after = {str(item.broker.number): item.port for item in instance.port_leases.select_related("broker")}
+    return before["1"], after["1"]
+
+
+@pytest.mark.django_db
+def test_an_instance_that_comes_back_to_a_broker_finds_the_port_that_its_clients_know(tmp_path: Path) -> None:
+    cluster = make_fleet(tmp_path)
+    tenant = make_tenant()
+    others = [make_instance(tenant) for _ in range(3)]
+    before, after = leave_and(
+        make_running(tenant), cluster, lambda: [ports.lease(other, cluster.brokers.all()) for other in others]
+    )
+    assert after == before
+
+
+@pytest.mark.django_db
+def test_a_port_that_others_needed_meanwhile_is_theirs(tmp_path: Path) -> None:
+    """A host of four ports: three for the instance, and whoever comes next takes what rests last."""
+    cluster = make_fleet(tmp_path, ports=4)
+    tenant = make_tenant()
+    one, other = make_instance(tenant), make_instance(tenant)
+    first = cluster.brokers.order_by("number")[:1]
+    taken: list[int] = []
+
+    def meanwhile() -> None:
+        taken.extend(lease.port for lease in ports.lease(one, first))
+        taken.extend(lease.port for lease in ports.lease(other, first))
+        ports.release(one)
+
+    before, after = leave_and(make_running(tenant), cluster, meanwhile)
+    assert taken[1] == before, "nothing else was left"
+    assert after == taken[0]
+
+
+@pytest.mark.django_db
+def test_what_is_deleted_for_good_holds_no_port_back(tmp_path: Path) -> None:
+    cluster = make_fleet(tmp_path)
+    instance = make_running(make_tenant())
+    leave_and(instance, cluster, lambda: None)
+    homes.settle(cluster, {instance.pk: ([2, 3], [1])})
+    homes.give_back(cluster, {instance.pk: [1]})
+    assert FormerPort.objects.filter(instance=instance).count() == 1
+    ports.release(instance)
+    assert not FormerPort.objects.exists()
 
 
 @pytest.mark.django_db(transaction=True)

@@ -165,11 +165,13 @@ def test_an_open_transaction_is_described_and_its_producer_fenced(bootstrap: str
         ("mover", "Ongoing")
     ]
     found = transactions.describe(INSTANCE_ID, ["mover", "nobody"])
-    assert set(found) == {"mover"}
-    assert found["mover"].partitions == ((TOPIC, 1),)
-    assert found["mover"].started_ms is not None
+    assert set(found) == {"mover", "nobody"} and found["nobody"] is None
+    mover = found["mover"]
+    assert mover is not None
+    assert mover.partitions == ((TOPIC, 1),)
+    assert mover.started_ms is not None
     (look,) = transactions.producers(INSTANCE_ID, [(TOPIC, 1)])[TOPIC, 1]
-    assert (look.producer_id, look.started_at is None) == (found["mover"].producer_id, False)
+    assert (look.producer_id, look.started_at is None) == (mover.producer_id, False)
     inside = ClusterTransactions(cluster)
     internal = f"{INSTANCE_ID}.mover"
     assert [one.id for one in inside.transactions(producer_ids=[look.producer_id]).transactions] == [internal]

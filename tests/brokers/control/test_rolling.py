@@ -12,8 +12,9 @@ from brokers import rolling, services, work
 from brokers.choices import ProcessState, RestartState, WantedState
 from brokers.models import Broker, Cluster, RollingRestart
 from brokers.rolling import judge, order
-from tenants.actors import Actor, system_actor
+from tenants.actors import Actor
 from tenants.errors import Conflict
+from tenants.models import AuditEntry
 from tests.support.fleet import make_fleet
 
 
@@ -51,11 +52,6 @@ def test_the_brokers_own_pictures_decide(answers: Mapping[int, Mapping[str, Any]
 def test_the_controller_comes_last() -> None:
     assert order([3, 1, 2], controller=1) == [2, 3, 1]
     assert order([3, 1, 2], controller=-1) == [1, 2, 3]
-
-
-@pytest.fixture()
-def acting() -> Actor:
-    return system_actor("test")
 
 
 @pytest.fixture()
@@ -106,6 +102,8 @@ def test_one_broker_after_the_other_and_the_next_only_when_all_is_in_sync(
     row.refresh_from_db()
     assert taken == [1, 3, 2]
     assert row.state == RestartState.DONE and row.done == 3
+    told = AuditEntry.objects.get(action="rolling_restart.ended", target_id=row.pk)
+    assert told.after == {"state": "done"} and told.actor_label == rolling.ACTOR
     assert list(cluster.brokers.values_list("restart_generation", flat=True)) == [1, 1, 1]
 
 
@@ -127,6 +125,21 @@ def test_a_worker_that_dies_after_asking_restarts_no_broker_twice(
     work.look()
     rolling.look(stale)
     assert sum(cluster.brokers.values_list("restart_generation", flat=True)) == 1
+
+
+def test_nothing_is_taken_down_beside_a_broker_that_an_operator_restarts(
+    cluster: Cluster, acting: Actor, answers: dict[int, Any]
+) -> None:
+    """It was asked for, and the broker answers still."""
+    row = rolling.start(acting=acting, cluster=cluster)
+    services.restart_broker(acting=acting, broker=cluster.brokers.get(number=3))
+    work.look()
+    assert restarting(cluster) == [3]
+    row.refresh_from_db()
+    assert row.trouble == "Broker 3 restarts."
+    come_back(cluster)
+    work.look()
+    assert restarting(cluster) == [1]
 
 
 def test_a_pause_takes_no_further_broker_down_and_a_cancel_ends_it(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from brokers.choices import WantedState
-from brokers.dataplane import door, scatter
+from brokers.dataplane import door, link, scatter
 from brokers.dataplane.silence import Silences, silences
 from brokers.dataplane.topics import metadata
 from brokers.limits import SILENCE_REMEMBERED_S
@@ -103,6 +103,18 @@ def test_who_was_silent_a_moment_ago_is_asked_last_and_waited_for_briefly(
     began_s = time.monotonic()
     scatter.first_answer(scatter.targets(cluster, "ins-00000000").values(), lambda: metadata(["orders"]))
     assert time.monotonic() - began_s < scatter.SCATTER_HEDGE_S
+
+
+def test_calls_that_a_broker_lets_wait_take_the_threads_of_no_other_broker(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every page of everybody asks the one that stands still, too, and each such call waits until its time is over."""
+    monkeypatch.setattr(link, "DOOR_HELLO_TIMEOUT_S", 10.0)
+    pairs = {target.number: (target, request) for target, request in asked(cluster)}
+    crowd = scatter.scatter([pairs[2]] * (2 * scatter.SCATTER_THREADS_PER_BROKER + 1), deadline_s=0.05)
+    assert {one.broker_id for one in crowd.silent} == {2}
+    found = scatter.scatter([pairs[3]], deadline_s=5.0)
+    assert [number for number, _ in found.answers] == [3]
 
 
 def test_silence_is_forgotten_after_a_while_and_at_once_by_an_answer() -> None:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from pathlib import Path
 
 import pytest
+from django.conf import settings
 from django.utils import timezone
 
 from brokers import health, reconciler, sweep, tasks
 from brokers.contract import paths
 from brokers.dataplane import probe
+from brokers.limits import ACK_DEADLINE_S, SWEEP_EVERY_S
 from brokers.models import Cluster, Placement
+from brokers.publisher import Publisher
 from brokers.reconcile_steps import NotYet
 from config.celery import app
+from config.schedule import BEAT_SCHEDULE
 from instances import services
 from instances.lifecycle import Phase
 from instances.models import Instance
@@ -33,7 +38,7 @@ def instance(cluster: Cluster) -> Instance:
 def queue(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Instances put into the queue by tasks."""
     asked: list[str] = []
-    monkeypatch.setattr(tasks, "ask_to_reconcile", asked.append)
+    monkeypatch.setattr(tasks, "ask_to_reconcile", lambda instance_id, **_options: asked.append(instance_id))
     monkeypatch.setattr(tasks, "close_old_connections", lambda: None)
     return asked
 
@@ -82,6 +87,54 @@ def test_a_queue_that_does_not_answer_never_fails_or_delays_a_request(
         began_s = time.monotonic()
         tasks.ask_to_reconcile(instance.pk)
         assert time.monotonic() - began_s < 2.0
+
+
+def test_a_queue_that_accepts_and_keeps_silent_does_not_keep_a_request_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    assert app.conf.broker_transport_options.keys() == {"socket_connect_timeout", "socket_timeout"}
+    quick = dict.fromkeys(app.conf.broker_transport_options, 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"redis://127.0.0.1:{silent.getsockname()[1]}/0"
+        with app.connection_for_write(address, transport_options=quick) as deaf:
+            monkeypatch.setattr(app, "connection_for_write", lambda *_args, **_kwargs: deaf)
+            monkeypatch.setattr(app.amqp, "_producer_pool", None)
+            monkeypatch.setattr(app, "_pool", None)
+            began_s = time.monotonic()
+            tasks.ask_to_reconcile("ins-00000000")
+            assert time.monotonic() - began_s < 2.0
+
+
+def test_what_the_sweep_asks_for_is_forgotten_when_the_next_one_asks(
+    instance: Instance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    monkeypatch.setattr(tasks, "close_old_connections", lambda: None)
+    monkeypatch.setattr(sweep, "needing_work", lambda _now: [instance.pk])
+    sent: list[tuple[tuple[str], float]] = []
+
+    def send(args: tuple[str], *, expires: float, **_options: object) -> None:
+        sent.append((args, expires))
+
+    monkeypatch.setattr(tasks.reconcile_instance, "apply_async", send)
+    tasks.sweep_instances()
+    assert sent == [((instance.pk,), SWEEP_EVERY_S)]
+    assert BEAT_SCHEDULE["sweep instances"]["schedule"] == SWEEP_EVERY_S
+
+
+def test_where_no_broker_lives_nobody_is_waited_for_and_nothing_is_piled_up(
+    cluster: Cluster, instance: Instance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Publisher, "announce", lambda *_args: pytest.fail("there is nobody to tell"))
+    began_s = time.monotonic()
+    with pytest.raises(NotYet, match="have not confirmed"):
+        reconciler.reconcile(instance.pk)
+    assert time.monotonic() - began_s < ACK_DEADLINE_S / 2
+
+
+def test_a_database_that_is_gone_without_a_word_is_given_up_after_seconds() -> None:
+    options = settings.DATABASES["default"]["OPTIONS"]
+    assert options["connect_timeout"] <= 5
+    assert options["tcp_user_timeout"] <= 10_000
 
 
 def test_without_zookeeper_the_sweep_says_what_postgresql_knows(

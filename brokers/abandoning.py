@@ -1,0 +1,58 @@
+"""Gives a rebalance up where it is: what runs is called off, what was moved stays, and instances keep their ports.
+
+For one that cannot end: it waits for a broker that will not come back. Level-triggered like `brokers.moving`.
+"""
+
+from __future__ import annotations
+
+import structlog
+from django.utils import timezone
+
+from brokers import copy_pace, homes
+from brokers.choices import MoveState, RebalanceState
+from brokers.dataplane.cluster import ClusterDoor, Ongoing
+from brokers.models import Rebalance, ReplicaMove
+from tenants import audit
+from tenants.actors import system_actor
+
+log = structlog.get_logger(__name__)
+
+ACTOR = "rebalancer"
+
+
+def look(row: Rebalance, door: ClusterDoor) -> None:
+    """Do what is due. Raises `DomainError` when nobody answers."""
+    if not _called_off(row, door):
+        return
+    copy_pace.lift(row)
+    if not homes.stay(row.cluster, [one["owner"] for one in row.homes]):
+        return
+    ended = {"state": RebalanceState.ABANDONED, "trouble": "", "ended_at": timezone.now()}
+    if not Rebalance.objects.filter(pk=row.pk, state=row.state).update(**ended):
+        return
+    row.state = RebalanceState.ABANDONED
+    open_ones = row.moves.filter(state__in=(MoveState.WAITING, MoveState.RUNNING))
+    left = open_ones.update(state=MoveState.LEFT, ended_at=timezone.now())
+    audit.record(system_actor(ACTOR), "rebalance.ended", row, None, {"state": row.state.value, "left": left})
+    log.info("rebalance.ended", rebalance_id=row.pk, state=row.state.value)
+
+
+def _called_off(row: Rebalance, door: ClusterDoor) -> bool:
+    """Whether nothing of it runs any more, but for what cannot go back: of that only who arrives has all."""
+    running = {(move.topic, move.partition): move for move in row.moves.filter(state=MoveState.RUNNING)}
+    ongoing = door.reassignments()
+    due = {key: _back(move, ongoing[key]) for key, move in sorted(running.items()) if key in ongoing}
+    refused = door.reassign(due)
+    for key, reason in refused.items():
+        if running[key].note != reason:
+            running[key].note = reason
+            running[key].save(update_fields=["note"])
+    return due.keys() == refused.keys()
+
+
+def _back(move: ReplicaMove, under_way: Ongoing) -> tuple[int, ...] | None:
+    """Where a partition was when what runs began, with its first replica first; None: as the brokers know it."""
+    for replicas in (move.before, move.target):
+        if set(replicas) == set(under_way.original):
+            return tuple(replicas)
+    return None

@@ -1,0 +1,176 @@
+"""Carries on what `brokers.loss_plans` has planned: gives leaders to partitions that nobody alive has all of.
+
+Only those that the plan named, which the operator has confirmed. The brokers decide who leads: who was in sync and
+lives after all goes before everybody else, so that a broker that comes back in the middle is copied from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import structlog
+from django.db import transaction
+from django.utils import timezone
+
+from brokers.billing_port import usage_begins_anew
+from brokers.choices import Losing, ProcessState, WantedState
+from brokers.contract.usage import USAGE_TOPIC
+from brokers.dataplane.cluster import NO_LEADER, ClusterDoor, ClusterView, Ongoing, PartitionView
+from brokers.limits import BROKER_LOST_AFTER_S
+from brokers.loss_plans import losing, loss_plan
+from brokers.models import Broker, Cluster, Rebalance, ReplicaMove
+from brokers.moves import Fleet, Obstacle, PartitionKey, Plan
+from instances.models import Instance
+from instances.naming import split_internal
+from tenants import audit
+from tenants.actors import system_actor
+from tenants.errors import Conflict
+from tenants.models import AuditEntry
+
+log = structlog.get_logger(__name__)
+
+ACTOR = "rebalancer"
+GIVEN_UP = "partitions.given_up"
+NOT_NAMED = "Nobody alive has all of it, and the plan does not name it. Abandon this, and plan again."
+
+
+# --- who is lost ------------------------------------------------------------------------------------------------------
+
+
+def still_serves(broker: Broker, now: datetime) -> str:
+    """Why a broker does not count as lost, as a sentence; "" when it does.
+
+    It does when nobody has heard of its host's agent for `BROKER_LOST_AFTER_S`, or when that agent says that its
+    process has ended, and it was stopped on purpose or has not answered for as long.
+    """
+    limit = timedelta(seconds=BROKER_LOST_AFTER_S)
+    seen, answered = broker.host.agent_seen_at, broker.observed_at
+    if seen is None or now - seen > limit:
+        return ""
+    if broker.process_state not in (ProcessState.STOPPED, ProcessState.BACKING_OFF):
+        return f"The agent of its host answers, and its process is {broker.process_state}."
+    is_stopped = broker.wanted == WantedState.STOPPED and broker.process_state == ProcessState.STOPPED
+    if not is_stopped and answered is not None and now - answered <= limit:
+        return f"It answered less than {BROKER_LOST_AFTER_S} s ago."
+    return ""
+
+
+def require_lost(broker: Broker, view: ClusterView) -> None:
+    """Raises `Conflict` (`broker_serves`) for a broker that serves, or may do so again by itself."""
+    reason = still_serves(broker, timezone.now())
+    if broker.number in view.brokers:
+        reason = "The other brokers see it."
+    if reason:
+        raise Conflict(
+            f"Broker {broker.number} does not count as lost: {reason} "
+            f"Empty it, or wait until it has not served for {BROKER_LOST_AFTER_S} s.",
+            code="broker_serves",
+        )
+
+
+def given_up(cluster: Cluster) -> frozenset[int]:
+    """Numbers of the brokers whose removal as lost was begun, those that are removed by now among them."""
+    rows = Broker.objects.filter(cluster=cluster, given_up_at__isnull=False)
+    return frozenset(rows.values_list("number", flat=True))
+
+
+def further(fleet: Fleet, row: Rebalance) -> Plan:
+    """What is still on the broker. What would be lost and was not confirmed is an obstacle."""
+    assert row.broker is not None
+    plan = loss_plan(fleet, row.broker.number, given_up(row.cluster) | {row.broker.number})
+    unnamed = [
+        Obstacle(owner=None, topic=f"{move.topic}/{move.index}", detail=NOT_NAMED) for move in plan.moves if move.loses
+    ]
+    return replace(plan, moves=(), rehomings=(), obstacles=(*plan.obstacles, *unnamed)) if unnamed else plan
+
+
+# --- leaders for what has none ----------------------------------------------------------------------------------------
+
+
+def give_leaders(
+    row: Rebalance,
+    door: ClusterDoor,
+    running: Sequence[ReplicaMove],
+    waiting: Sequence[ReplicaMove],
+    ongoing: Mapping[PartitionKey, Ongoing],
+) -> tuple[list[ReplicaMove], str]:
+    """Those of the waiting moves that may begin, and what the others wait for.
+
+    A partition that others have some of is led by one of these before its move begins: an arriving replica, which has
+    nothing, must not be chosen. One that nobody has anything of is led by an arriving replica once its move has begun.
+    """
+    if not running and not waiting:
+        return [], ""
+    view = door.view({move.topic for move in (*running, *waiting)})
+    lost = given_up(row.cluster)
+    leaderless = {key: one for key, one in view.partitions.items() if one.leader == NO_LEADER}
+    calm = [move for move in waiting if _key(move) not in leaderless]
+    stuck = [move for move in waiting if _key(move) in leaderless]
+    may_begin = [move for move in stuck if move.loses == Losing.ALL]
+    behind = _confirmed(stuck, leaderless, lost, Losing.SOME)
+    called_off = {key: None for key in behind if key in ongoing}
+    empty = [key for key in _confirmed(running, leaderless, lost, Losing.ALL) if key in ongoing]
+    for topic, index in empty:
+        if topic == USAGE_TOPIC:  # what billing had read up to lies beyond the end of an empty log
+            usage_begins_anew.it(row.cluster_id, index)
+    led = [*empty, *(key for key in behind if key not in called_off)]
+    _tell_owners(row, led)
+    refused = door.reassign(called_off) | door.elect_unclean(led)
+    if empty or behind:
+        log.warning("rebalance.leaders_given", rebalance_id=row.pk, empty=len(empty), behind=len(behind))
+    waits = [*(f"{topic}/{index}: {why}" for (topic, index), why in sorted(refused.items()))]
+    waits += [_awaited(move, leaderless[_key(move)], lost) for move in stuck if not move.loses]
+    return [*calm, *may_begin], next(iter(waits), "")
+
+
+@transaction.atomic
+def _tell_owners(row: Rebalance, led: Iterable[PartitionKey]) -> None:
+    """A row in the audit log of each owner, with all that the plan gives up of the instance, before the first of it is.
+
+    Once for an instance: who died between the row and the election elects again and finds the row.
+    """
+    owners = {owner for owner, _ in (split_internal(topic) for topic, _ in led) if owner is not None}
+    known = AuditEntry.objects.filter(action=GIVEN_UP, target_id__in=owners, after__rebalance=row.pk)
+    untold = owners.difference(known.values_list("target_id", flat=True) if owners else ())
+    for instance in Instance.objects.select_related("tenant").filter(pk__in=untold).order_by("pk"):
+        lost: dict[str, dict[str, list[int]]] = {Losing.ALL.value: {}, Losing.SOME.value: {}}
+        moves = row.moves.exclude(loses=Losing.NOTHING).filter(topic__startswith=f"{instance.pk}.")
+        for topic, index, loses in moves.order_by("topic", "partition").values_list("topic", "partition", "loses"):
+            lost[loses].setdefault(split_internal(topic)[1], []).append(index)
+        after = {"broker": row.broker.number if row.broker else None, "rebalance": row.pk, **lost}
+        audit.record(system_actor(ACTOR), GIVEN_UP, instance, None, after, tenant=instance.tenant)
+
+
+def _confirmed(
+    moves: Iterable[ReplicaMove], leaderless: Mapping[PartitionKey, PartitionView], lost: frozenset[int], what: Losing
+) -> list[PartitionKey]:
+    """Those of the plan that were to lose this, and are about to."""
+    return [
+        _key(move)
+        for move in moves
+        if move.loses == what and _key(move) in leaderless and set(leaderless[_key(move)].isr) <= lost
+    ]
+
+
+def _awaited(move: ReplicaMove, one: PartitionView, lost: frozenset[int]) -> str:
+    away = sorted(set(one.isr) - lost)
+    return f"{move}: Broker {away[0]} had all of it and does not answer." if away else f"{move}: {NOT_NAMED}"
+
+
+def _key(move: ReplicaMove) -> PartitionKey:
+    return move.topic, move.partition
+
+
+def require_named(row: Rebalance, view: ClusterView) -> None:
+    """Raises `Conflict` (`stale_plan`) when by now more would be lost than the plan says."""
+    assert row.broker is not None
+    lost = given_up(row.cluster) | {row.broker.number}
+    for move in row.moves.all():
+        one = view.partitions.get(_key(move))
+        if one is None:
+            continue
+        found = losing(one.replicas, one.isr, lost, is_led=one.leader != NO_LEADER)
+        if found not in (Losing.NOTHING, move.loses):
+            raise Conflict("More is lost by now than when this was planned. Plan again.", code="stale_plan")

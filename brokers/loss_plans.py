@@ -1,0 +1,80 @@
+"""What becomes of the partitions of a broker that is gone for good. Pure.
+
+As when it is emptied, but nothing can be copied from it. A partition that others have all of is copied from them. One
+that nobody alive has all of can be had again only with what the others have, or with nothing: `Losing` says which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from brokers.choices import Losing
+from brokers.move_plans import drain_plan
+from brokers.moves import Fleet, Held, Move, Obstacle, Plan, Rehoming
+
+
+def losing(replicas: Iterable[int], isr: Iterable[int], given_up: frozenset[int], *, is_led: bool) -> Losing:
+    """What is gone of a partition when the brokers `given_up` never come back.
+
+    Nothing is, as long as it has a leader, or somebody in sync with it is merely away: that one is waited for.
+    """
+    if is_led or not set(isr) <= given_up:
+        return Losing.NOTHING
+    return Losing.SOME if set(replicas) - given_up else Losing.ALL
+
+
+def loss_plan(fleet: Fleet, broker: int, given_up: frozenset[int]) -> Plan:
+    """Everything away from `broker`, which is among those `given_up`; a partition it shared with others of them leaves
+    these as well, or it would wait for them for ever. What is pinned to it leaves it like the rest.
+    """
+    held = {one.key: one for one in fleet.partitions if broker in one.replicas}
+    present = [replace(one, pinned=False) if one.key in held else one for one in fleet.partitions]
+    homes = dict(fleet.homes)
+    rehomings: dict[str, Rehoming] = {}
+    obstacles: list[Obstacle] = []
+    for gone in (broker, *sorted(given_up - {broker})):
+        looked_at = [one for one in present if gone == broker or one.key in held]
+        step = drain_plan(replace(fleet, partitions=looked_at, homes=_concerned(homes, looked_at, gone, broker)), gone)
+        obstacles += step.obstacles
+        targets = {move.key: move.target for move in step.moves}
+        present = [replace(one, replicas=targets.get(one.key, one.replicas)) for one in present]
+        for one in step.rehomings:
+            rehomings[one.owner] = _merged(rehomings.get(one.owner), one)
+            homes[one.owner] = (homes[one.owner] | set(one.arriving)) - set(one.leaving)
+    if obstacles:
+        return Plan(obstacles=tuple(dict.fromkeys(obstacles)))
+    moves = [_move(held[one.key], one.replicas, given_up) for one in present if one.key in held]
+    return Plan(
+        moves=tuple(sorted(moves, key=lambda move: move.key)),
+        rehomings=tuple(rehomings[owner] for owner in sorted(rehomings)),
+    )
+
+
+def _concerned(
+    homes: dict[str, frozenset[int]], looked_at: Iterable[Held], gone: int, broker: int
+) -> dict[str, frozenset[int]]:
+    """Whose homes a step may change: all that live on the broker, else those whose partitions it shares."""
+    if gone == broker:
+        return homes
+    owners = {one.owner for one in looked_at if gone in one.replicas}
+    return {owner: kept for owner, kept in homes.items() if owner in owners}
+
+
+def _merged(known: Rehoming | None, more: Rehoming) -> Rehoming:
+    if known is None:
+        return more
+    arriving = dict.fromkeys((*known.arriving, *more.arriving))
+    return replace(known, arriving=tuple(arriving), leaving=(*known.leaving, *more.leaving))
+
+
+def _move(held: Held, target: tuple[int, ...], given_up: frozenset[int]) -> Move:
+    return Move(
+        topic=held.topic,
+        index=held.index,
+        before=held.replicas,
+        target=target,
+        size_bytes=held.size_bytes,
+        topic_id=held.topic_id,
+        loses=losing(held.replicas, held.isr, given_up, is_led=held.is_led).value,
+    )

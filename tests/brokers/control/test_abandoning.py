@@ -1,0 +1,159 @@
+"""A rebalance that waits for a broker that does not come back is given up where it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from brokers import copy_pace, moving, rebalances, rolling, services, work
+from brokers.choices import MoveState, RebalanceState, RebalanceStep, WantedState
+from brokers.models import Broker, Cluster, PortLease, Rebalance
+from instances.models import Instance
+from tenants.actors import Actor
+from tenants.errors import Conflict
+from tenants.models import AuditEntry
+from tests.support.fake_cluster import FakeCluster, brokers_confirm, carry_out, four_brokers, settled_on
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture()
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    with four_brokers(tmp_path) as found:
+        yield found
+
+
+@pytest.fixture()
+def instance(cluster: Cluster) -> Instance:
+    """On brokers 1 to 3 of 4."""
+    return settled_on(cluster, 1, 2, 3)
+
+
+@pytest.fixture()
+def door(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
+    found = FakeCluster(brokers={1, 2, 3, 4})
+    found.add(f"{instance.pk}.orders", *((1 + i % 3, 1 + (i + 1) % 3) for i in range(12)))
+    for module in (moving, rebalances):
+        monkeypatch.setattr(module, "ClusterDoor", lambda _cluster: found)
+    return found
+
+
+def third(cluster: Cluster) -> Broker:
+    return Broker.objects.get(cluster=cluster, number=3)
+
+
+def homes_of(instance: Instance) -> set[int]:
+    return set(PortLease.objects.filter(instance=instance, is_leaving=False).values_list("broker__number", flat=True))
+
+
+@pytest.fixture()
+def half(cluster: Cluster, door: FakeCluster, acting: Actor) -> Rebalance:
+    """The drain of broker 3 with some moves done, some under way and some waiting."""
+    row = rebalances.plan_drain(acting=acting, broker=third(cluster), moves_at_once=2)
+    rebalances.start(acting=acting, rebalance=row)
+    for _ in range(4):
+        work.look()
+        brokers_confirm()
+        door.catch_up(1)
+    work.look()
+    states = set(row.moves.values_list("state", flat=True))
+    assert states == {MoveState.DONE, MoveState.RUNNING, MoveState.WAITING}
+    row.refresh_from_db()
+    return row
+
+
+def test_an_undo_towards_a_broker_that_is_gone_is_given_up_and_stands_in_nobodys_way(
+    cluster: Cluster, instance: Instance, door: FakeCluster, half: Rebalance, acting: Actor
+) -> None:
+    rebalances.undo(acting=acting, rebalance=half)
+    door.kill(3)
+    with pytest.raises(AssertionError, match="not done: undoing"):
+        carry_out(door, half)
+    other = rebalances.plan_drain(acting=acting, broker=Broker.objects.get(cluster=cluster, number=2))
+    with pytest.raises(Conflict, match="Another rebalance"):
+        rebalances.start(acting=acting, rebalance=other)
+
+    rebalances.abandon(acting=acting, rebalance=half)
+    assert carry_out(door, half).state == RebalanceState.ABANDONED
+
+    assert not door.moving
+    assert half.ended_at is not None and half.trouble == ""
+    assert not half.moves.filter(state__in=(MoveState.WAITING, MoveState.RUNNING)).exists()
+    assert homes_of(instance) == {1, 2, 3, 4}
+    assert third(cluster).accepts_instances
+    told = list(AuditEntry.objects.filter(target_id=half.pk).values_list("action", flat=True))
+    assert {"rebalance.abandoned", "rebalance.ended"} <= {*told}
+    with pytest.raises(Conflict, match="The rebalance is abandoned"):
+        rebalances.undo(acting=acting, rebalance=half)
+    planned = rebalances.plan_drain(acting=acting, broker=Broker.objects.get(cluster=cluster, number=4))
+    assert rebalances.start(acting=acting, rebalance=planned).state == RebalanceState.RUNNING
+
+
+def test_what_was_moved_stays_and_what_runs_is_called_off(
+    cluster: Cluster, instance: Instance, door: FakeCluster, half: Rebalance, acting: Actor
+) -> None:
+    done = {(move.topic, move.partition): tuple(move.target) for move in half.moves.filter(state=MoveState.DONE)}
+    begun = {(move.topic, move.partition): tuple(move.before) for move in half.moves.filter(state=MoveState.RUNNING)}
+    rebalances.abandon(acting=acting, rebalance=half)
+    assert carry_out(door, half).state == RebalanceState.ABANDONED
+    assert {key: door.replicas[key] for key in done} == done
+    assert {key: door.replicas[key] for key in begun} == begun
+    assert set(half.moves.values_list("state", flat=True)) == {MoveState.DONE, MoveState.LEFT}
+    assert homes_of(instance) >= {held for key in door.replicas for held in door.replicas[key]}
+
+
+def test_what_cannot_be_called_off_is_left_with_the_reason(
+    door: FakeCluster, half: Rebalance, acting: Actor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = next(iter(door.moving))
+    reassign = FakeCluster.reassign
+
+    def refuses(self: FakeCluster, targets: dict[tuple[str, int], object]) -> dict[tuple[str, int], str]:
+        rest = {one: target for one, target in targets.items() if one != key}
+        refused = {key: "None of the replicas that would stay is in sync."} if key in targets else {}
+        return refused | reassign(self, rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(FakeCluster, "reassign", refuses)
+    monkeypatch.setattr(FakeCluster, "catch_up", lambda *_: None)
+    rebalances.abandon(acting=acting, rebalance=half)
+    assert carry_out(door, half).state == RebalanceState.ABANDONED
+    left = half.moves.get(topic=key[0], partition=key[1])
+    assert (left.state, left.note) == (MoveState.LEFT, "None of the replicas that would stay is in sync.")
+    assert list(door.moving) == [key]
+
+
+def test_it_goes_on_when_brokers_answer_again_and_takes_its_pace_with_it(
+    door: FakeCluster, half: Rebalance, acting: Actor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lifted: list[str] = []
+    monkeypatch.setattr(copy_pace, "lift", lambda row: lifted.append(row.pk))
+    rebalances.abandon(acting=acting, rebalance=half)
+    door.is_down = True
+    work.look()
+    half.refresh_from_db()
+    assert (half.state, half.trouble) == (RebalanceState.ABANDONING, "No broker answers.")
+    with pytest.raises(Conflict):
+        rolling.start(acting=acting, cluster=half.cluster)
+    door.is_down = False
+    assert carry_out(door, half).state == RebalanceState.ABANDONED
+    assert lifted
+
+
+def test_a_removal_is_abandoned_while_its_broker_stops_and_the_broker_is_started_again(
+    cluster: Cluster, instance: Instance, door: FakeCluster, acting: Actor
+) -> None:
+    row = rebalances.plan_drain(acting=acting, broker=third(cluster), removes=True)
+    rebalances.start(acting=acting, rebalance=row)
+    while Rebalance.objects.get(pk=row.pk).step != RebalanceStep.STOPPING:
+        work.look()
+        brokers_confirm()
+        door.catch_up()
+    assert third(cluster).wanted == WantedState.STOPPED
+    rebalances.abandon(acting=acting, rebalance=row)
+    work.look()
+    assert third(cluster).wanted == WantedState.STOPPED and third(cluster).removed_at is None
+    services.start_broker(acting=acting, broker=third(cluster))
+    assert third(cluster).wanted == WantedState.RUNNING
+    assert third(cluster).accepts_instances

@@ -1,0 +1,65 @@
+"""What becomes of the partitions of brokers that are gone for good."""
+
+from __future__ import annotations
+
+import pytest
+
+from brokers.choices import Losing
+from brokers.loss_plans import losing, loss_plan
+from brokers.moves import Fleet, Held, Holder, Plan
+
+OWNER = "ins-00000000"
+
+
+def fleet(*partitions: Held, live: tuple[int, ...] = (1, 2, 4, 6), homes: tuple[int, ...] = (1, 2, 3, 5)) -> Fleet:
+    """Brokers 1 to 6, of which 3 and 5 are gone."""
+    brokers = {number: Holder(id=number, takes=number in live) for number in range(1, 7)}
+    return Fleet(brokers=brokers, partitions=partitions, homes={OWNER: frozenset(homes)}, homes_min=3)
+
+
+def held(index: int, replicas: tuple[int, ...], isr: tuple[int, ...], *, is_led: bool) -> Held:
+    return Held(topic=f"{OWNER}.t", index=index, replicas=replicas, isr=isr, owner=OWNER, is_led=is_led)
+
+
+def targets(plan: Plan) -> dict[int, tuple[tuple[int, ...], str]]:
+    return {move.index: (move.target, move.loses) for move in plan.moves}
+
+
+@pytest.mark.parametrize(
+    ("replicas", "isr", "is_led", "found"),
+    [
+        ((3,), (3,), False, Losing.ALL),
+        ((3, 1), (3,), False, Losing.SOME),
+        ((3, 1), (1,), True, Losing.NOTHING),
+        ((3, 2), (3, 2), False, Losing.NOTHING),
+        ((3, 5), (3, 5), False, Losing.ALL),
+        ((3, 5, 1), (5,), False, Losing.SOME),
+        ((3,), (), False, Losing.ALL),
+    ],
+    ids=str,
+)
+def test_only_what_nobody_in_sync_can_bring_back_is_lost(
+    replicas: tuple[int, ...], isr: tuple[int, ...], is_led: bool, found: Losing
+) -> None:
+    assert losing(replicas, isr, frozenset({3, 5}), is_led=is_led) is found
+
+
+def test_a_partition_shared_by_two_that_are_gone_leaves_both() -> None:
+    plan = loss_plan(fleet(held(0, (3, 5), (3, 5), is_led=False)), 3, frozenset({3, 5}))
+    ((target, loses),) = targets(plan).values()
+    assert loses == "all" and len(target) == 2 and not {3, 5} & {*target}
+    (rehoming,) = plan.rehomings
+    assert {3, 5} <= {*rehoming.leaving} and {*target} <= {1, 2, *rehoming.arriving}
+
+
+def test_what_another_one_that_is_gone_shares_with_somebody_else_is_not_its_matter() -> None:
+    plan = loss_plan(
+        fleet(held(0, (3, 1), (1,), is_led=True), held(1, (5, 1), (1,), is_led=True)), 3, frozenset({3, 5})
+    )
+    assert list(targets(plan)) == [0]
+    assert [one.leaving for one in plan.rehomings] == [(3,)]
+
+
+def test_what_has_no_other_place_is_an_obstacle() -> None:
+    plan = loss_plan(fleet(held(0, (3, 1, 2), (1, 2), is_led=True), live=(1, 2)), 3, frozenset({3}))
+    assert not plan.moves and [one.topic for one in plan.obstacles] == [f"{OWNER}.t"]
