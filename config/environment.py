@@ -29,8 +29,11 @@ def written_addresses(directory: Path) -> dict[str, str]:
     file = directory / SERVICES_FILE
     if not file.exists():
         return {}
-    body = json.loads(file.read_text(encoding="utf-8"))
-    return {str(key): str(value) for key, value in body.items()}
+    try:
+        body = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError:
+        body = {}  # torn by a power cut; the next start writes it anew
+    return {str(key): str(value) for key, value in body.items()} if isinstance(body, dict) else {}
 
 
 def read_secret(directory: Path, name: str) -> str | None:
@@ -44,11 +47,13 @@ def ensure_secret(directory: Path, name: str) -> Path:
     folder = directory / SECRETS_DIR
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     file = folder / name
-    if not file.exists():
+    if not file.exists() or not file.stat().st_size:  # an empty one is what a power cut left: nobody was given it
         draft = folder / f".{name}.{os.getpid()}"
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w", encoding="ascii") as stream:
             stream.write(secrets.token_urlsafe(SECRET_BYTES))
+            stream.flush()
+            os.fsync(stream.fileno())
         draft.rename(file)
     return file
 

@@ -10,9 +10,11 @@ import structlog
 
 REDACTED = "[redacted]"
 SECRET_KEYS = re.compile(r"password|passwd|secret|token|authorization|cookie|csrf|api_key|sasl", re.IGNORECASE)
-# Credentials that ride inside a text: our own tokens and invitation links, bearer headers, the user part of an URL.
+# Credentials that ride inside a text: our own tokens and invitation links, the sign-in library's links, bearer headers,
+# the user part of an URL.
 SECRET_TEXTS = (
     (re.compile(r"\b(ps[ti]_)[A-Za-z0-9_-]{8,}"), rf"\1{REDACTED}"),
+    (re.compile(r"(/(?:reset/key|confirm-email)/)[^/\s'\"?]+"), rf"\1{REDACTED}"),
     (re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}"), rf"\1 {REDACTED}"),
     (re.compile(r"(?<=://)([^\s:/@]*):[^\s@/]+@"), rf"\1:{REDACTED}@"),
 )

@@ -96,6 +96,15 @@ DATABASES = {
         ENVIRONMENT.database_url, conn_max_age=600, conn_health_checks=True, engine="django.db.backends.postgresql"
     )
 }
+# A server that is gone without a word (its machine, the network) is given up after seconds: agents have other work.
+DATABASES["default"]["OPTIONS"] = {
+    "connect_timeout": 5,
+    "tcp_user_timeout": 10_000,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 2,
+    **DATABASES["default"].get("OPTIONS", {}),
+}
 CACHES = {
     "default": {
         "BACKEND": "config.cache.ForgivingRedisCache",
@@ -158,6 +167,7 @@ LOCALE_PATHS = [BASE_DIR / "locale"]
 USE_I18N = True
 USE_TZ = True
 TIME_ZONE = "UTC"
+FORMAT_MODULE_PATH = ["config.formats"]
 STATIC_URL = "static/"
 STATIC_ROOT = os.environ.get("PENSTOCK_STATIC_ROOT")
 STORAGES = {
@@ -181,6 +191,8 @@ SPECTACULAR_SETTINGS = tenants_conf.SPECTACULAR_SETTINGS | {
 
 CELERY_BROKER_URL = REDIS_URL
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+# Who asks for work must not wait for a Redis that keeps silent, nor beat and workers for ever.
+CELERY_BROKER_TRANSPORT_OPTIONS = {"socket_connect_timeout": 1, "socket_timeout": 2}
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_ACKS_LATE = True
 CELERY_TASK_REJECT_ON_WORKER_LOST = True
@@ -190,6 +202,7 @@ CELERY_TASK_DEFAULT_QUEUE = "penstock"
 CELERY_TIMEZONE = "UTC"
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_BEAT_SCHEDULE = BEAT_SCHEDULE
+CELERY_BEAT_SCHEDULER = "config.beat:Scheduler"
 
 UNFOLD = tenants_conf.UNFOLD
 PENSTOCK_ENVIRONMENT = os.environ.get("PENSTOCK_ENVIRONMENT", "")

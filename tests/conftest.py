@@ -23,6 +23,7 @@ from django.conf import settings
 from django.db import connections
 
 from config.embedded.postgres import EmbeddedPostgres
+from config.translations import compile_stale
 
 # How long an example takes says how busy the machine is: whatever measures time is marked `quiet`.
 hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
@@ -38,6 +39,7 @@ def pytest_configure() -> None:
     settings.CELERY_BROKER_URL = "memory://"
     settings.WHITENOISE_USE_FINDERS = False
     settings.WHITENOISE_AUTOREFRESH = True  # no scan, and no warning about a directory nobody collected
+    compile_stale(settings.LOCALE_PATHS)  # before the first page of any test: what is loaded then is kept
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
 
+import psutil
 import psycopg
 
 from config.embedded.process import Child, StartFailed
@@ -20,6 +21,7 @@ from config.embedded.unprivileged import become, is_reachable, ordinary_user
 
 USER = "penstock"
 DATABASE = "penstock"
+SERVER_NAME = "postgres"
 PORT = 5432  # only names the socket file
 SOCKET_PATH_BYTES_MAX = 100
 START_TIMEOUT_S = 30.0
@@ -85,6 +87,8 @@ class EmbeddedPostgres:
         self._own(self.socket_dir)
         if not (self.data / "PG_VERSION").exists():
             self._initialise()
+        for lock in (self.data / "postmaster.pid", self.socket_dir / f".s.PGSQL.{PORT}.lock"):
+            _free_of_strangers(lock)
         self.child.start()
 
     def is_ready(self) -> bool:
@@ -138,6 +142,19 @@ class EmbeddedPostgres:
             return None
         reachable = all(is_reachable(path, self.user) for path in (self.directory.parent, self.binaries))
         return become(self.user, keep_passage=not reachable)
+
+
+def _free_of_strangers(lock: Path) -> None:
+    """After a crash of the machine a lock file may name a process that is somebody else's by now, and the server would
+    refuse to start for ever. Naming its parent instead makes it look for traces of its own, as behind a dead one.
+    """
+    try:
+        lines = lock.read_bytes().split(b"\n")
+        named = psutil.Process(int(lines[0])).name()
+    except (OSError, ValueError, psutil.Error):
+        return
+    if named != SERVER_NAME:
+        lock.write_bytes(b"\n".join([b"%d" % os.getpid(), *lines[1:]]))
 
 
 def _environment() -> dict[str, str]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import os
+import random
 import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,6 +17,10 @@ PR_SET_PDEATHSIG = 1
 LOG_TAIL_BYTES = 4_096
 LOG_BYTES_MAX = 64 * 1_048_576
 POLL_S = 0.02
+OUTGOING_PORTS_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+OUTGOING_PORTS = range(32_768, 61_000)
+LOWEST_SERVICE_PORT = 10_000
+PORTS_END = 65_536
 
 # Loaded before any fork: a child between fork and exec may not import or allocate much.
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -118,8 +123,10 @@ class Child:
             return stream.read().decode("utf-8", "replace").strip()
 
 
-def wait_until(is_ready: Callable[[], bool], *, child: Child, timeout_s: float) -> None:
-    """Poll until `is_ready`.
+def wait_until(
+    is_ready: Callable[[], bool], *, child: Child, timeout_s: float, meanwhile: Callable[[], None] = lambda: None
+) -> None:
+    """Poll until `is_ready`, and call `meanwhile` in between.
 
     Raises:
         StartFailed: the child ended first, or time ran out.
@@ -132,6 +139,7 @@ def wait_until(is_ready: Callable[[], bool], *, child: Child, timeout_s: float) 
             raise StartFailed(f"{child.name} ended with code {code} while starting:\n{last}", f"See {child.log_file}.")
         if time.monotonic() > deadline:
             raise StartFailed(f"{child.name} did not answer within {timeout_s:g} s.", f"See {child.log_file}.")
+        meanwhile()
         time.sleep(POLL_S)
 
 
@@ -142,6 +150,31 @@ def free_port(preferred: int | None = None) -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def service_port(preferred: int | None = None, avoid: Container[int] = ()) -> int:
+    """A free loopback TCP port that no outgoing connection is given, so that a service finds its own free at a restart.
+
+    The preferred one when it is such a port; else one above the kernel's range for outgoing connections, below it where
+    there is none, and none of `avoid`. Where that range has all ports, one the kernel picks.
+    """
+    outgoing = outgoing_ports()
+    if preferred is not None and preferred not in outgoing and preferred not in avoid and port_is_free(preferred):
+        return preferred
+    for ports in (range(outgoing.stop, PORTS_END), range(LOWEST_SERVICE_PORT, outgoing.start)):
+        for port in random.sample(ports, len(ports)):
+            if port not in avoid and port_is_free(port):
+                return port
+    return free_port(preferred)
+
+
+def outgoing_ports() -> range:
+    """The ports that the kernel gives to outgoing connections; where it does not say, those it has by default."""
+    try:
+        first, last = (int(word) for word in OUTGOING_PORTS_FILE.read_text(encoding="ascii").split())
+    except (OSError, ValueError):
+        return OUTGOING_PORTS
+    return range(first, last + 1)
 
 
 def port_is_free(port: int, host: str = "127.0.0.1") -> bool:

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 import psutil
 
@@ -23,6 +24,7 @@ from config.supervisor.state import StateDirectory
 
 EXIT_OK = 0
 EXIT_FAILED = 1
+EXIT_NOT_READY = 3  # in the background, and still starting
 DOWN_TIMEOUT_S = 60.0
 DETACH_TIMEOUT_S = 180.0
 POLL_S = 0.05
@@ -86,11 +88,15 @@ def down(options: DownOptions) -> int:
 
 
 def detach(options: UpOptions) -> int:
-    """Start a supervisor in the background, show its lines until it is ready, and leave it running."""
+    """Start a supervisor in the background, show its lines until it is ready, and leave it running.
+
+    Returns `EXIT_NOT_READY` when that takes longer than we wait; a start that fails ends by itself.
+    """
     state = StateDirectory(options.state_dir)
     ready_file = options.ready_file or options.state_dir / "ready.json"
     try:
         state.prepare()
+        state.require_free()  # or what the one that runs has written would be lost
         ready_file.unlink(missing_ok=True)
     except StartFailed as failure:
         _explain(failure)
@@ -99,26 +105,49 @@ def detach(options: UpOptions) -> int:
     command = [sys.executable, str(BASE_DIR / "manage.py"), *options.arguments()]
     if options.ready_file is None:
         command += ["--ready-file", str(ready_file)]
-    with log_file.open("wb") as log:
+    log_file.unlink(missing_ok=True)
+    with os.fdopen(os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "wb") as log:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd=Path.cwd()
         )
     with log_file.open("rb") as lines:
-        deadline = time.monotonic() + DETACH_TIMEOUT_S
-        while not ready_file.exists() and process.poll() is None and time.monotonic() < deadline:
-            _copy(lines.read())
-            time.sleep(POLL_S)
-        code = process.poll()
-        time.sleep(POLL_S)
-        _copy(lines.read())
-    if code is not None:
-        return code
-    if not ready_file.exists():
-        _explain(StartFailed(f"Not ready within {DETACH_TIMEOUT_S:g} s.", f"See {log_file}."))
-        return EXIT_FAILED
+        is_given_up = _follow(process, ready_file, lines)
+    if process.poll() is not None and not ready_file.exists():
+        return process.returncode or EXIT_FAILED  # 0: somebody has stopped it meanwhile
+    if is_given_up:
+        _explain_unready(process.pid, options.state_dir, ready_file, log_file)
+        return EXIT_NOT_READY
     stop = down_command(options.state_dir)
     print(f"Runs in the background as process {process.pid}. Stop it with: {stop}")  # noqa: T201
     return EXIT_OK
+
+
+def _follow(process: subprocess.Popen[bytes], ready_file: Path, lines: BinaryIO) -> bool:
+    """Show what a supervisor in the background says. True when it neither got ready nor ended while we were patient."""
+    deadline = time.monotonic() + DETACH_TIMEOUT_S
+    is_given_up = False
+    try:
+        while not ready_file.exists() and process.poll() is None and not is_given_up:
+            _copy(lines.read())
+            time.sleep(POLL_S)
+            is_given_up = time.monotonic() >= deadline
+        time.sleep(POLL_S)
+    except KeyboardInterrupt:
+        is_given_up = True  # it has a session of its own, and goes on
+    _copy(lines.read())
+    return is_given_up and not ready_file.exists()
+
+
+def _explain_unready(pid: int, state_dir: Path, ready_file: Path, log_file: Path) -> None:
+    """It is not stopped: what takes so long, a migration or the recovery of a database, would only begin again."""
+    said = log_file.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    print(  # noqa: T201
+        f"\nNot ready yet. Process {pid} goes on starting in the background.\n"
+        f"Its last word: {said[-1].strip() if said else 'none'}\n"
+        f"Next step:     wait until {ready_file} exists; what it says meanwhile is in {log_file}.\n"
+        f"               Or stop it with: {down_command(state_dir)}",
+        file=sys.stderr,
+    )
 
 
 def _is_alive(pid: int) -> bool:

@@ -2,17 +2,19 @@
 
 Every program started here inherits a variable that names the run, so that a grandchild whose parent died (a broker, a
 Java machine of Spark) is found too. A few programs overwrite their environment for a nicer name in `ps`; those are
-children, and children are known by process id and start time, because process ids are used again.
+children, and children are known by process id and birth, because process ids are used again.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, field
 
 import psutil
+
+from brokers.births import birth_of
 
 RUN_VARIABLE = "PENSTOCK_RUN"
 POLL_S = 0.1
@@ -23,22 +25,27 @@ KILL_WAIT_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """The name of a run, and its children as (process id, start time)."""
+    """The name of a run, and its children as (process id, birth).
+
+    A birth is what `birth_of` says; in a note of an older version a time in seconds since 1970, moving with the clock.
+    """
 
     run: str
-    children: tuple[tuple[int, float], ...] = field(default=())
+    children: tuple[tuple[int, str | float], ...] = field(default=())
 
     def members(self) -> list[psutil.Process]:
         """Those that live, except ourselves."""
         known = set(self.children)
         return [process for process in psutil.process_iter() if self._has(process, known)]
 
-    def _has(self, process: psutil.Process, known: set[tuple[int, float]]) -> bool:
+    def _has(self, process: psutil.Process, known: Set[tuple[int, str | float]]) -> bool:
+        pid = process.pid
         try:
-            if process.pid == os.getpid() or process.status() == psutil.STATUS_ZOMBIE:
+            if pid == os.getpid() or process.status() == psutil.STATUS_ZOMBIE:
                 return False
-            return (process.pid, process.create_time()) in known or process.environ().get(RUN_VARIABLE) == self.run
-        except psutil.Error:
+            is_child = (pid, birth_of(pid)) in known or (pid, process.create_time()) in known
+            return is_child or process.environ().get(RUN_VARIABLE) == self.run
+        except (psutil.Error, OSError):
             return False
 
     def end(self, *, patience_s: float) -> list[str]:

@@ -13,6 +13,7 @@ HTTP_PORT = 8_000
 PORT_BASE = 19_000
 BROKERS = 3
 BROKERS_MAX = 32
+TENANT_PORTS = 10_000  # a host has that many to give, from the first one upwards
 LOWEST_PORT_BASE = 2_100
 HIGHEST_PORT_BASE = 60_000
 # The brokers' own listeners lie below the first tenant port, so that one number moves the whole product.
@@ -44,6 +45,12 @@ class UpOptions:
         first = self.port_base - ADMIN_PORTS_BELOW
         return range(first, first + self.brokers)
 
+    @property
+    def ports_wanted(self) -> frozenset[int]:
+        """Every port that is, or may become, one of the console, the brokers or their tenants."""
+        tenants = range(self.port_base, self.port_base + TENANT_PORTS)
+        return frozenset({self.http_port, *self.internal_ports, *self.admin_ports, *tenants})
+
     def arguments(self) -> list[str]:
         """The command line that says the same, without `--detach`."""
         words = ["up", "--state-dir", str(self.state_dir), "--http-port", str(self.http_port)]
@@ -62,12 +69,17 @@ class DownOptions:
     state_dir: Path
 
 
-def parse(arguments: Sequence[str]) -> UpOptions | DownOptions:
-    """Read the command line; argparse prints and exits on a wrong one."""
+HELP = {
+    "up": "Start the whole product and stay until Ctrl-C.",
+    "down": "Stop what `up` started, and wait for it.",
+}
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line of both."""
     parser = argparse.ArgumentParser(prog="manage.py", description="Start and stop the whole of Penstock.")
     commands = parser.add_subparsers(dest="command", required=True)
-    up = commands.add_parser("up", help="start everything and stay until Ctrl-C")
-    down = commands.add_parser("down", help="stop what `up` started, and wait for it")
+    up, down = (commands.add_parser(name, help=text, description=text) for name, text in HELP.items())
     for command in (up, down):
         command.add_argument(
             "--state-dir", type=Path, default=state_dir(), help="where data, secrets and logs live (default: var/)"
@@ -78,7 +90,12 @@ def parse(arguments: Sequence[str]) -> UpOptions | DownOptions:
     up.add_argument("--no-demo", action="store_true", help="no demo tenant and instance")
     up.add_argument("--detach", action="store_true", help="return when ready, keep running in the background")
     up.add_argument("--ready-file", type=Path, help="write the ready block there as JSON")
-    given = parser.parse_args(arguments)
+    return parser
+
+
+def parse(arguments: Sequence[str]) -> UpOptions | DownOptions:
+    """Read the command line; argparse prints and exits on a wrong one."""
+    given = parser().parse_args(arguments)
     directory = given.state_dir.expanduser().resolve()
     if given.command == "down":
         return DownOptions(state_dir=directory)

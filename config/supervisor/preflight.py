@@ -27,7 +27,14 @@ def check(options: UpOptions) -> None:
     wanted += [(port, "a broker's internal listener", "--port-base") for port in options.internal_ports]
     wanted += [(port, "a broker's admin port", "--port-base") for port in options.admin_ports]
     wanted += [(options.port_base + offset, "tenant addresses", "--port-base") for offset in range(options.brokers)]
+    purposes: dict[int, str] = {}
     for port, purpose, flag in wanted:
+        if port in purposes:
+            raise StartFailed(
+                f"Port {port} is wanted twice: for {purposes[port]} and for {purpose}.",
+                "Choose another one with --http-port, or others with --port-base.",
+            )
+        purposes[port] = purpose
         if not port_is_free(port):
             raise StartFailed(
                 f"Port {port}, wanted for {purpose}, is taken{_by_whom(port)}.",

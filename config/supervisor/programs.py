@@ -5,7 +5,9 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Mapping
+from functools import partial
 
+from config.embedded.niceness import give_way
 from config.embedded.process import Child
 from config.environment import BASE_DIR
 from config.supervisor.state import StateDirectory
@@ -16,6 +18,8 @@ WEB_STOP_S = 5.0
 REQUEST_LINE_BYTES_MAX = 8_190  # gunicorn's most; the longest name of a group, as %XX, and a page token need 6 kB
 WORKER_STOP_S = 15.0
 AGENT_STOP_S = 20.0
+# A tenth of the weight of what is not nice.
+PIPELINE_NICENESS = 10
 # Long enough for a task in hand, short enough for Ctrl-C: every task may be run again.
 WORKER_SOFT_STOP_S = 3
 WORKER_VARIABLES = {
@@ -60,7 +64,10 @@ def worker(state: StateDirectory, environment: Mapping[str, str]) -> Child:
 
 
 def pipeline(state: StateDirectory, environment: Mapping[str, str]) -> Child:
-    """Celery worker of the usage pipeline's own queue: its one process keeps a warm Spark session."""
+    """Celery worker of the usage pipeline's own queue: its one process keeps a warm Spark session.
+
+    Usage is a matter of minutes, an acknowledgement one of milliseconds: where both want a core, brokers come first.
+    """
     return Child(
         name="pipeline",
         command=(
@@ -72,6 +79,7 @@ def pipeline(state: StateDirectory, environment: Mapping[str, str]) -> Child:
         environment=dict(environment) | WORKER_VARIABLES,
         directory=BASE_DIR,
         stop_timeout_s=WORKER_STOP_S,
+        before_exec=partial(give_way, PIPELINE_NICENESS),
     )  # fmt: skip
 
 

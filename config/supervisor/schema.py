@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import django
 from django.conf import settings
 from django.core.management import call_command
@@ -11,12 +13,16 @@ from django.db.migrations.executor import MigrationExecutor
 from config.translations import compile_stale
 
 
-def migrate() -> int:
-    """Apply what is missing; compile catalogs that are older than their source. Returns the number of migrations."""
+def migrate(say: Callable[[str], None]) -> int:
+    """Apply what is missing; compile catalogs that are older than their source. Returns the number of migrations.
+
+    What is about to be applied is said before: on large tables it may take minutes.
+    """
     django.setup()
     compile_stale(settings.LOCALE_PATHS)
     executor = MigrationExecutor(connection)
     plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
     if plan:
+        say(f"Applying {len(plan)} migrations to the database")
         call_command("migrate", interactive=False, verbosity=0)
     return len(plan)

@@ -9,6 +9,7 @@ import json
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from django.db import connections
 
@@ -18,7 +19,7 @@ from brokers.models import Broker
 from brokers.seed import seed_fleet
 from config.embedded.process import StartFailed
 from config.environment import SECRETS_DIR
-from config.supervisor.options import UpOptions
+from config.supervisor.options import TENANT_PORTS, UpOptions
 from config.supervisor.probe import answers_ok
 from config.supervisor.ready import DemoInstance, DemoTenant, Login
 from config.supervisor.state import StateDirectory, write_private_json
@@ -63,6 +64,7 @@ def fleet(options: UpOptions, host_name: str) -> None:
         host_name=host_name,
         brokers=options.brokers,
         port_base=options.port_base,
+        ports=TENANT_PORTS,
         internal_port_base=options.internal_ports.start,
         admin_port_base=options.admin_ports.start,
         data_root=options.state_dir / "brokers",
@@ -75,20 +77,27 @@ def brokers_serve() -> bool:
     return all(answers_ok(*broker.admin_address, "/readyz") for broker in wanted)
 
 
-def people(state: StateDirectory, *, with_demo: bool) -> Seeded:
+def people(state: StateDirectory, *, with_demo: bool, say: Callable[[str], None]) -> Seeded:
     """The operator and the demo tenant's owner; their passwords are kept in the state directory."""
     logins = _Logins(state)
     operator = logins.login("operator", OPERATOR_EMAIL)
+    login = logins.login("demo", DEMO_EMAIL) if with_demo else None
+    if logins.are_lost:
+        # Those who have accounts need passwords that somebody knows. First, for once the file is whole nothing is lost.
+        for lost in (operator, logins.login("demo", DEMO_EMAIL)):
+            if tenant_services.replace_password(email=lost.username, password=lost.password):
+                say(f"The file of logins was unreadable: {lost.username} has a new password, shown below")
+    # Before anybody has them: rows whose passwords a stop in between has lost could never be used.
+    logins.save()
     tenant_services.create_operator(email=operator.username, password=operator.password)
     tenant = None
-    if with_demo:
-        login = logins.login("demo", DEMO_EMAIL)
+    if login is not None:
         made = ensure_demo_tenant(
             email=login.username, password=login.password, token_secret=logins.known.get("demo_token")
         )
         logins.known["demo_token"] = made.token_secret
         tenant = DemoTenant(slug=made.tenant.slug, token=made.token_secret, login=login)
-    logins.save()
+        logins.save()
     return Seeded(operator=operator, tenant=tenant)
 
 
@@ -127,7 +136,13 @@ class _Logins:
 
     def __init__(self, state: StateDirectory) -> None:
         self.file = state.root / SECRETS_DIR / LOGINS_FILE
-        self.known: dict[str, str] = json.loads(self.file.read_text("utf-8")) if self.file.exists() else {}
+        self.known: dict[str, str] = {}
+        self.are_lost = False
+        if self.file.exists():
+            try:
+                self.known = _texts(json.loads(self.file.read_text("utf-8")))
+            except ValueError:  # torn by a power cut
+                self.are_lost = True
 
     def login(self, name: str, email: str) -> Login:
         password = self.known.setdefault(f"{name}_password", secrets.token_urlsafe(PASSWORD_BYTES))
@@ -135,3 +150,10 @@ class _Logins:
 
     def save(self) -> None:
         write_private_json(self.file, self.known)
+
+
+def _texts(body: Any) -> dict[str, str]:
+    """Raises `ValueError` for anything else."""
+    if not isinstance(body, dict) or not all(isinstance(value, str) for value in body.values()):
+        raise ValueError("not an object of texts")
+    return body

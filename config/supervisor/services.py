@@ -71,26 +71,28 @@ def plan(options: UpOptions, state: StateDirectory) -> Services:
             external.append(variable)
             addresses[variable] = given
         else:
-            service, address = build(state, java)
+            service, address = build(options, state, java)
             embedded.append(service)
             addresses[variable] = address
     return Services(embedded=tuple(embedded), external=tuple(external), addresses=addresses, java=java)
 
 
-def _zookeeper(state: StateDirectory, java: Java) -> tuple[Service, str]:
+def _zookeeper(options: UpOptions, state: StateDirectory, java: Java) -> tuple[Service, str]:
     log_file = state.log_file("zookeeper")
-    server = EmbeddedZooKeeper(state.root / "zookeeper", port=state.port("zookeeper"), java=java, log_file=log_file)
+    port = state.port("zookeeper", options)
+    server = EmbeddedZooKeeper(state.root / "zookeeper", port=port, java=java, log_file=log_file)
     return server, server.address
 
 
-def _redis(state: StateDirectory, _java: Java) -> tuple[Service, str]:
+def _redis(options: UpOptions, state: StateDirectory, _java: Java) -> tuple[Service, str]:
     password = ensure_secret(state.root, "redis_password").read_text(encoding="ascii").strip()
     log_file = state.log_file("redis")
-    server = EmbeddedRedis(state.root / "redis", port=state.port("redis"), password=password, log_file=log_file)
+    port = state.port("redis", options)
+    server = EmbeddedRedis(state.root / "redis", port=port, password=password, log_file=log_file)
     return server, server.url
 
 
-def _postgres(state: StateDirectory, _java: Java) -> tuple[Service, str]:
+def _postgres(_options: UpOptions, state: StateDirectory, _java: Java) -> tuple[Service, str]:
     server = EmbeddedPostgres(state.root / "postgres", log_file=state.log_file("postgres"))
     return server, server.url
 

@@ -16,8 +16,10 @@ class StopRequested(BaseException):
 
 
 def raise_on_stop_signals() -> None:
-    """From here on a stop signal raises `StopRequested`."""
+    """From here on a stop signal raises `StopRequested`. Who was started with `nohup` outlives the terminal."""
     for number in STOP_SIGNALS:
+        if number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
+            continue
         signal.signal(number, _raise)
 
 

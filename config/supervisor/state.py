@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-import psutil
-
-from config.embedded.process import StartFailed, free_port
+from brokers.births import birth_of
+from config.embedded.process import StartFailed, service_port
 from config.environment import SERVICES_FILE
 from config.supervisor.family import Family
+from config.supervisor.options import UpOptions
 from config.supervisor.ready import down_command
 
 PORTS_FILE = "ports.json"
@@ -48,7 +48,9 @@ class StateDirectory:
         probe = self.root / f".writable.{os.getpid()}"
         try:
             self.root.mkdir(parents=True, exist_ok=True)
-            self.logs.mkdir(exist_ok=True)
+            # The supervisor's own log has the ready block, others what is sent by mail while no mail server is named.
+            self.logs.mkdir(mode=0o700, exist_ok=True)
+            self.logs.chmod(0o700)
             probe.write_bytes(b"")
             probe.unlink()
         except OSError as error:
@@ -68,16 +70,24 @@ class StateDirectory:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             stream.close()
-            holder = self.holder()
-            raise AlreadyRunning(
-                f"Penstock already runs on {self.root}" + (f" (process {holder})." if holder else "."),
-                f"Stop it with `{down_command(self.root)}`, or choose another --state-dir.",
-            ) from None
+            raise self._already_running(self.holder()) from None
         stream.seek(0)
         stream.truncate()
         stream.write(f"{os.getpid()}\n")
         stream.flush()
         return stream
+
+    def require_free(self) -> None:
+        """Raises `AlreadyRunning` when a supervisor has the directory."""
+        holder = self.holder()
+        if holder is not None:
+            raise self._already_running(holder)
+
+    def _already_running(self, holder: int | None) -> AlreadyRunning:
+        return AlreadyRunning(
+            f"Penstock already runs on {self.root}" + (f" (process {holder})." if holder else "."),
+            f"Stop it with `{down_command(self.root)}`, or choose another --state-dir.",
+        )
 
     def holder(self) -> int | None:
         """The process id of the supervisor that holds the directory, or None when nobody does."""
@@ -92,20 +102,23 @@ class StateDirectory:
                 return int(text) if text.isdigit() else None
         return None
 
-    def port(self, name: str) -> int:
-        """The loopback port of an internal service: the one it had last time when that is free."""
+    def port(self, name: str, options: UpOptions) -> int:
+        """The loopback port of an internal service: the one it had last time when that is free and nobody else's."""
         known = self._read(PORTS_FILE)
-        port = free_port(known.get(name))
+        others = {port for other, port in known.items() if other != name}
+        port = service_port(known.get(name), options.ports_wanted | others)
         if known.get(name) != port:
             self._write(PORTS_FILE, known | {name: port})
         return port
 
     def settled_port_base(self, wanted: int) -> int:
-        """The first tenant port of this state directory: what its first start was given, for addresses stay."""
-        known = self._read(SHAPE_FILE)
-        if "port_base" not in known:
-            self._write(SHAPE_FILE, {"port_base": wanted})
-        return int(known.get("port_base", wanted))
+        """The first tenant port of this state directory: what was settled, for addresses stay; else what is wanted."""
+        return int(self._read(SHAPE_FILE).get("port_base", wanted))
+
+    def settle_port_base(self, port_base: int) -> None:
+        """From here on addresses are given out from this port upwards, whatever a later start is told."""
+        if "port_base" not in self._read(SHAPE_FILE):
+            self._write(SHAPE_FILE, {"port_base": port_base})
 
     def write_addresses(self, addresses: dict[str, str]) -> None:
         """Tell other commands run on this state directory where the services are (`config.environment`)."""
@@ -116,32 +129,52 @@ class StateDirectory:
         children = {}
         for name, pid in pids.items():
             try:
-                children[name] = [pid, psutil.Process(pid).create_time()]
-            except psutil.NoSuchProcess:
-                continue
+                children[name] = [pid, birth_of(pid)]
+            except OSError:
+                continue  # it has ended
         self._write(RUN_FILE, {"run": run, "children": children})
 
     def family(self) -> Family:
         """The processes of the run that was noted last."""
         noted = self._read(RUN_FILE)
-        children = tuple((int(pid), float(started)) for pid, started in noted.get("children", {}).values())
+        children = tuple((int(pid), birth) for pid, birth in noted.get("children", {}).values())
         return Family(str(noted.get("run", "none")), children)
 
     def _read(self, name: str) -> dict[str, Any]:
         file = self.root / name
         if not file.exists():
             return {}
-        body: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        return body
+        try:
+            body = json.loads(file.read_text(encoding="utf-8"))
+        except ValueError:
+            return {}  # torn by a power cut: all of it can be found anew
+        return body if isinstance(body, dict) else {}
 
     def _write(self, name: str, body: dict[str, Any]) -> None:
         write_private_json(self.root / name, body)
 
 
 def write_private_json(file: Path, body: dict[str, Any]) -> None:
-    """Replace a file in one step; only its owner may read it, for it holds passwords."""
-    draft = file.with_name(f".{file.name}.{os.getpid()}")
+    """Replace a file in one step, a power cut included; only its owner may read it, for it holds passwords."""
+    draft = _draft_of(file)
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
         json.dump(body, stream, indent=1)
+        stream.flush()
+        os.fsync(stream.fileno())
     draft.rename(file)
+
+
+def require_writable(file: Path) -> None:
+    """Try what `write_private_json` will do without showing a file by that name, for others wait for it to exist.
+
+    Raises:
+        OSError: it would fail.
+    """
+    draft = _draft_of(file)
+    os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
+    draft.unlink()
+
+
+def _draft_of(file: Path) -> Path:
+    return file.with_name(f".{file.name}.{os.getpid()}")

@@ -16,7 +16,7 @@ from config.supervisor.options import UpOptions
 from config.supervisor.probe import answers_ok
 from config.supervisor.progress import Progress
 from config.supervisor.ready import Ready
-from config.supervisor.state import StateDirectory, write_private_json
+from config.supervisor.state import StateDirectory, require_writable, write_private_json
 from config.supervisor.warden import Warden
 from config.supervisor.watch import Stage, Watch
 
@@ -47,6 +47,7 @@ class Supervisor:
         """
         self.state.prepare()
         self._lock = self.state.lock()
+        self._forget_ready_file()
         leftovers = self.state.family().end(patience_s=LEFTOVERS_PATIENCE_S)
         if leftovers:
             self.progress.step(f"Ended what an earlier run had left: {', '.join(leftovers)}")
@@ -60,6 +61,20 @@ class Supervisor:
         self._start_services(plan)
         self._prepare_database()
         self._start_programs(plan)
+
+    def _forget_ready_file(self) -> None:
+        """What a killed supervisor left says nothing about this start."""
+        file = self.options.ready_file
+        if file is None:
+            return
+        try:
+            file.unlink(missing_ok=True)
+            require_writable(file)
+        except OSError as error:
+            raise StartFailed(
+                f"The ready file {file} cannot be written: {error.strerror or error}.",
+                "Choose another one with --ready-file, or make its directory.",
+            ) from error
 
     def _keep_addresses(self) -> None:
         port_base = self.state.settled_port_base(self.options.port_base)
@@ -89,7 +104,7 @@ class Supervisor:
 
         django.setup()
         for service in reversed(plan.embedded):
-            wait_until(service.is_ready, child=service.child, timeout_s=services.START_TIMEOUT_S)
+            self._wait_for(service.is_ready, service.child, services.START_TIMEOUT_S)
         names = ", ".join(service.child.name for service in plan.embedded) or "none embedded"
         outside = f"; external: {', '.join(plan.external)}" if plan.external else ""
         self.progress.step(f"Services are up: {names}{outside} (Java: {plan.java.origin})")
@@ -97,20 +112,22 @@ class Supervisor:
     def _prepare_database(self) -> None:
         from config.supervisor import schema
 
-        applied = schema.migrate()
+        applied = schema.migrate(self.progress.step)
         self.progress.step(f"Database schema is current ({applied} migrations applied)")
 
     def _start_programs(self, plan: services.Services) -> None:
         from config.supervisor import seed
 
         environment = plan.environment()
+        # A start that was refused before has given out no address, so the next one may choose its ports anew.
+        self.state.settle_port_base(self.options.port_base)
         # The longest way to ready is agent, brokers, demo instance; the console is up before that one is.
         seed.fleet(self.options, HOST_NAME)
         self._start_child(programs.agent(self.state, environment, host=HOST_NAME))
         self._start_child(programs.worker(self.state, environment))
         web = programs.web(self.state, environment, http_port=self.options.http_port)
         self._start_child(web)
-        seeded = seed.people(self.state, with_demo=self.options.demo)
+        seeded = seed.people(self.state, with_demo=self.options.demo, say=self.progress.step)
         self.progress.step("Cluster, operator and demo rows are in place")
         self._wait(seed.brokers_serve, "the brokers", "agent")
         self.progress.step(f"{self.options.brokers} brokers serve")
@@ -118,7 +135,7 @@ class Supervisor:
         if seeded.tenant is not None:
             instance = seed.demo_instance(wait=self._wait)
             self.progress.step(f"Demo instance {instance.id} is running")
-        wait_until(self._web_answers, child=web, timeout_s=PROGRAM_START_TIMEOUT_S)
+        self._wait_for(self._web_answers, web, PROGRAM_START_TIMEOUT_S)
         self.progress.step(f"Console answers on port {self.options.http_port}")
         self._start_child(programs.pipeline(self.state, environment))
         seed.release_connections()
@@ -141,8 +158,13 @@ class Supervisor:
         child.start()
         self.watch.add(child, Stage.PROGRAM)
 
+    def _wait_for(self, is_ready: Callable[[], bool], child: Child, timeout_s: float) -> None:
+        waiting = self.progress.waiting(child.name, child.log_file)
+        wait_until(is_ready, child=child, timeout_s=timeout_s, meanwhile=waiting)
+
     def _wait(self, is_done: Callable[[], bool], what: str, program: str) -> None:
         deadline = time.monotonic() + PROGRAM_START_TIMEOUT_S
+        waiting = self.progress.waiting(what, self.state.log_file(program))
         while not is_done():
             if time.monotonic() > deadline:
                 raise StartFailed(
@@ -150,6 +172,7 @@ class Supervisor:
                     f"See {self.state.log_file(program)} and {self.state.logs}.",
                 )
             self.watch.tick()
+            waiting()
             time.sleep(0.05)
 
     def _web_answers(self) -> bool:

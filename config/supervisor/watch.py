@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
+from subprocess import SubprocessError
 
 from config.embedded.process import Child
 from config.supervisor.progress import Progress
@@ -52,7 +53,7 @@ class Watch:
     def add(self, child: Child, stage: Stage) -> None:
         """Take over a child that was just started."""
         self._watched.append(_Watched(child, stage, self.clock()))
-        self.on_change(self.pids())
+        self._note_change()
 
     def pids(self) -> dict[str, int]:
         """Process ids of the children that run."""
@@ -66,12 +67,7 @@ class Watch:
                 if now_s >= watched.restart_at_s:
                     self._restart(watched, now_s)
             elif watched.child.exit_code is not None:
-                watched.backoff_s = next_backoff_s(watched.backoff_s, now_s - watched.started_s)
-                watched.restart_at_s = now_s + watched.backoff_s
-                self.progress.step(
-                    f"{watched.child.name} ended with code {watched.child.exit_code}; "
-                    f"starting it again in {watched.backoff_s:g} s (see {watched.child.log_file})"
-                )
+                self._put_off(watched, now_s, f"ended with code {watched.child.exit_code}")
 
     def run(self) -> None:
         """Watch for ever; a stop signal ends it by raising out of here (`config.supervisor.signals`)."""
@@ -88,12 +84,32 @@ class Watch:
                 child.ask_to_stop()
             killed += [child.name for child in children if not child.wait_stopped()]
         self._watched.clear()
-        self.on_change({})
+        self._note_change()
         return killed
 
     def _restart(self, watched: _Watched, now_s: float) -> None:
-        watched.child.start()
+        try:
+            watched.child.start()
+        except (OSError, SubprocessError) as error:
+            # No memory, no disk: what still runs goes on.
+            self._put_off(watched, now_s, f"cannot be started ({error})")
+            return
         watched.started_s = now_s
         watched.restart_at_s = None
         self.progress.step(f"{watched.child.name} started again")
-        self.on_change(self.pids())
+        self._note_change()
+
+    def _put_off(self, watched: _Watched, now_s: float, what: str) -> None:
+        lived_s = 0.0 if watched.restart_at_s is not None else now_s - watched.started_s
+        watched.backoff_s = next_backoff_s(watched.backoff_s, lived_s)
+        watched.restart_at_s = now_s + watched.backoff_s
+        self.progress.step(
+            f"{watched.child.name} {what}; starting it again in {watched.backoff_s:g} s (see {watched.child.log_file})"
+        )
+
+    def _note_change(self) -> None:
+        """The note is for whoever tidies up behind a killed supervisor; a full disk must not end all that runs."""
+        try:
+            self.on_change(self.pids())
+        except OSError as error:
+            self.progress.step(f"Cannot note what runs: {error}")

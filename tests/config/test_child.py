@@ -10,7 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from config.embedded.process import Child, StartFailed, free_port, port_is_free, wait_until
+from config.embedded import process
+from config.embedded.process import Child, StartFailed, free_port, port_is_free, service_port, wait_until
 from tests.support.waiting import eventually
 
 SLEEPER = "import signal, sys; print('up', flush=True); signal.pause()"
@@ -82,3 +83,27 @@ def test_a_taken_port_is_not_handed_out() -> None:
         assert not port_is_free(port)
         assert free_port(preferred=port) != port
     assert free_port(preferred=port) == port
+
+
+@pytest.mark.parametrize(
+    ("told", "where"), [("32768 65535", range(10_000, 32_768)), ("1024 60000", range(60_001, 65_536))]
+)
+def test_a_service_has_a_port_beside_those_of_outgoing_connections(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: str, where: range
+) -> None:
+    monkeypatch.setattr(process, "OUTGOING_PORTS_FILE", tmp_path / "range")
+    (tmp_path / "range").write_text(f"{told}\n")
+    taken = where[len(where) // 2]
+    port = service_port(taken, avoid={taken})
+    assert port in where
+    assert port != taken
+    assert service_port(port) == port
+
+
+@pytest.mark.parametrize("told", ["1024 65535", "", "many"])
+def test_where_outgoing_connections_may_have_every_port_a_service_has_one_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: str
+) -> None:
+    monkeypatch.setattr(process, "OUTGOING_PORTS_FILE", tmp_path / "range")
+    (tmp_path / "range").write_text(told)
+    assert service_port() > 0

@@ -46,3 +46,9 @@ def test_a_secret_is_made_once_and_only_its_owner_reads_it(state: Path) -> None:
     assert ensure_secret(state, "secret_key").read_text() == first
     assert read_secret(state, "secret_key") == first
     assert Environment.read().secret_key == first
+
+
+@pytest.mark.parametrize("torn", ["", "\0\0\0", "[]"])
+def test_addresses_torn_by_a_power_cut_are_as_if_nothing_had_run(state: Path, torn: str) -> None:
+    (state / "services.json").write_text(torn)
+    assert Environment.read().redis_url == "redis://127.0.0.1:6379/0"

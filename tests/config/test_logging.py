@@ -24,6 +24,9 @@ def test_nested_values_are_blanked_too() -> None:
         ("Authorization: Bearer abcdefgh12345678", "abcdefgh12345678"),
         ("cannot connect to redis://:s3cret-word@127.0.0.1:6379/0", "s3cret-word"),
         ("postgres://penstock:s3cret-word@db/penstock refused", "s3cret-word"),
+        ("Internal Server Error: /accounts/password/reset/key/1-d2x3a4-0123456789abcdef/", "d2x3a4-0123456789abcdef"),
+        ("<WSGIRequest: POST '/accounts/password/reset/key/1-d2x3a4-0123456789abcdef/'>", "d2x3a4-0123456789abcdef"),
+        ("Not Found: /accounts/confirm-email/MQ:1tXy2z:abcdefgh-1234/", "abcdefgh-1234"),
     ],
 )
 def test_credentials_inside_texts_are_blanked(text: str, secret: str) -> None:

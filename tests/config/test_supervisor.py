@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config.embedded.process import Child, StartFailed, free_port
+from brokers.births import birth_of
+from config.embedded.process import Child, StartFailed, free_port, outgoing_ports
 from config.environment import BASE_DIR
 from config.supervisor import preflight
 from config.supervisor.external import check as check_external
@@ -23,7 +24,7 @@ from config.supervisor.family import RUN_VARIABLE, Family
 from config.supervisor.options import DownOptions, UpOptions, parse
 from config.supervisor.progress import Progress
 from config.supervisor.ready import DemoInstance, DemoTenant, Login, Ready, down_command
-from config.supervisor.state import AlreadyRunning, StateDirectory, write_private_json
+from config.supervisor.state import PORTS_FILE, RUN_FILE, AlreadyRunning, StateDirectory, write_private_json
 from config.supervisor.watch import BACKOFF_FIRST_S, BACKOFF_MAX_S, HEALTHY_AFTER_S, Stage, Watch, next_backoff_s
 from tests.support.waiting import eventually
 
@@ -95,18 +96,35 @@ def test_an_unwritable_state_directory_is_explained(tmp_path: Path) -> None:
 
 
 def test_a_port_is_kept_between_starts_while_it_is_free(tmp_path: Path) -> None:
-    state = StateDirectory(tmp_path)
-    port = state.port("redis")
-    assert state.port("redis") == port
+    state, options = StateDirectory(tmp_path), UpOptions(state_dir=tmp_path)
+    port = state.port("redis", options)
+    assert state.port("redis", options) == port
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", port))
         holder.listen()
-        assert state.port("redis") != port
+        assert state.port("redis", options) != port
+
+
+def test_services_have_no_port_that_an_outgoing_connection_may_hold_at_the_next_start(tmp_path: Path) -> None:
+    state, options = StateDirectory(tmp_path), UpOptions(state_dir=tmp_path)
+    chosen = {state.port("redis", options), state.port("zookeeper", options)}
+    assert len(chosen) == 2
+    assert not chosen & set(outgoing_ports())
+    assert not chosen & options.ports_wanted
+
+
+def test_a_state_directory_with_a_port_for_outgoing_connections_is_given_another_one(tmp_path: Path) -> None:
+    write_private_json(tmp_path / PORTS_FILE, {"redis": outgoing_ports()[100], "zookeeper": outgoing_ports()[200]})
+    state, options = StateDirectory(tmp_path), UpOptions(state_dir=tmp_path)
+    port = state.port("redis", options)
+    assert port not in outgoing_ports()
+    assert state.port("redis", options) == port
 
 
 def test_the_first_tenant_port_stays_what_the_first_start_was_given(tmp_path: Path) -> None:
     state = StateDirectory(tmp_path)
-    assert state.settled_port_base(19_000) == 19_000
+    state.settle_port_base(19_000)
+    state.settle_port_base(29_000)
     assert state.settled_port_base(29_000) == 19_000
 
 
@@ -166,12 +184,38 @@ def test_a_deaf_leftover_is_killed(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 def test_a_reused_process_id_is_not_a_leftover(tmp_path: Path) -> None:
     stranger = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
     try:
-        started = psutil.Process(stranger.pid).create_time()
-        assert not Family("run-3", ((stranger.pid, started - 10),)).members()
-        assert Family("run-3", ((stranger.pid, started),)).members()
+        boot, born = birth_of(stranger.pid).split()
+        assert not Family("run-3", ((stranger.pid, f"{boot} {int(born) - 10}"),)).members()
+        assert not Family("run-3", ((stranger.pid, f"another-boot {born}"),)).members()
+        assert Family("run-3", ((stranger.pid, f"{boot} {born}"),)).members()
     finally:
         stranger.kill()
         stranger.wait()
+
+
+def test_children_are_known_after_the_clock_was_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = StateDirectory(tmp_path)
+    child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
+    try:
+        state.remember("run-4", {"postgres": child.pid})
+        started_at_s = psutil.Process(child.pid).create_time()
+        # All times of processes are counted from the start of the machine, which moves with the clock.
+        monkeypatch.setattr(psutil.Process, "create_time", lambda _self: started_at_s - 3_600)
+        assert [process.pid for process in state.family().members()] == [child.pid]
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_children_in_a_note_of_an_earlier_version_are_known(tmp_path: Path) -> None:
+    child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
+    try:
+        noted = {"run": "run-5", "children": {"postgres": [child.pid, psutil.Process(child.pid).create_time()]}}
+        write_private_json(tmp_path / RUN_FILE, noted)
+        assert [process.pid for process in StateDirectory(tmp_path).family().members()] == [child.pid]
+    finally:
+        child.kill()
+        child.wait()
 
 
 def test_private_files_are_for_their_owner(tmp_path: Path) -> None:

@@ -1,0 +1,61 @@
+"""Celery's beat as it has to be where everything lost is made good by what comes round.
+
+Two things would end that in silence: a clock that is set back, until it has caught up, and the death of beat's process,
+of which the worker that started it takes no notice.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from celery import bootsteps
+from celery.beat import PersistentScheduler
+from celery.worker import state
+
+logger = logging.getLogger(__name__)
+
+LOOK_EVERY_S = 2.0
+EXIT_WITHOUT_BEAT = 70
+
+
+class Scheduler(PersistentScheduler):
+    """Counts on from the present where the clock was set back, since its last tick or while nothing ran."""
+
+    def tick(self, *args: Any, **options: Any) -> float:
+        """One round; returns the seconds until the next one."""
+        self._follow_the_clock()
+        return float(super().tick(*args, **options))
+
+    def _follow_the_clock(self) -> None:
+        for entry in self.schedule.values():
+            now = entry.default_now()
+            if entry.last_run_at > now:
+                entry.last_run_at = now
+                self._heap = None  # its instants are of the time that is no more
+
+
+class BeatWatch(bootsteps.StartStopStep):
+    """Ends a worker whose beat has died; whoever looks after the worker starts both again."""
+
+    requires = ("celery.worker.components:Timer", "celery.worker.components:Beat")
+
+    def __init__(self, worker: Any, **options: Any) -> None:
+        self._entry: Any = None
+        super().__init__(worker, **options)
+
+    def include_if(self, worker: Any) -> bool:
+        return worker.beat is not None
+
+    def start(self, worker: Any) -> None:
+        self._entry = worker.timer.call_repeatedly(LOOK_EVERY_S, self.look, (worker,))
+
+    def stop(self, _worker: Any) -> None:
+        if self._entry is not None:
+            self._entry.cancel()
+
+    def look(self, worker: Any) -> None:
+        """Whether beat lives."""
+        if not worker.beat.is_alive():
+            logger.error("beat has died; the worker ends, to be started again with another")
+            state.should_stop = EXIT_WITHOUT_BEAT

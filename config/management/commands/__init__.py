@@ -1,0 +1,1 @@
+"""`up` and `down` as Django lists them; `manage.py` runs both before Django is there."""

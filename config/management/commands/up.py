@@ -1,0 +1,11 @@
+"""`manage.py up` in Django's list of commands; see `config.supervisor.listed`."""
+
+from __future__ import annotations
+
+from config.supervisor.listed import Listed
+from config.supervisor.options import HELP
+
+
+class Command(Listed):
+    name = "up"
+    help = HELP[name]
