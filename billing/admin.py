@@ -30,6 +30,7 @@ class PriceInline(TabularInline):
 
 @admin.register(Plan)
 class PlanAdmin(OperatorAdmin):
+    when_empty = _("Without a plan on sale nobody can create an instance. manage.py up makes the first ones.")
     symbol = "sell"
     may_change = True
     may_add = True
@@ -48,8 +49,9 @@ class PlanAdmin(OperatorAdmin):
     @admin.display(description=_("price in force, per hour"))
     def price_in_force(self, plan: Plan) -> str:
         now = timezone.now()
-        price = next((price for price in plan.prices.all() if price.effective_from <= now), None)
-        return f"{price.base_per_hour} {price.currency}" if price else "—"
+        begun = [price for price in plan.prices.all() if price.effective_from <= now]
+        in_force = {price.currency: price for price in reversed(begun)}  # the latest of each currency stays
+        return ", ".join(f"{in_force[name].base_per_hour} {name}" for name in sorted(in_force)) or "—"
 
     def get_queryset(self, request: HttpRequest) -> Any:
         return super().get_queryset(request).prefetch_related("prices")
@@ -78,6 +80,9 @@ class PlanAdmin(OperatorAdmin):
 
 @admin.register(UsageMinute)
 class UsageMinuteAdmin(OperatorAdmin):
+    when_empty = _(
+        "Usage comes within two minutes of the first message. Nothing after that? Look at logs/pipeline.log."
+    )
     symbol = "monitoring"
     list_display = ("minute", "instance_id", "topic", "user", "client_id", "direction", "bytes", "requests")
     list_filter = ("direction",)
@@ -90,5 +95,8 @@ class UsageMinuteAdmin(OperatorAdmin):
 class UsageOffsetAdmin(OperatorAdmin):
     """How far the pipeline is."""
 
+    when_empty = _(
+        "How far the pipeline has read each broker's usage. Nothing after its first run? Look at logs/pipeline.log."
+    )
     symbol = "conveyor_belt"
     list_display = ("cluster_id", "topic", "partition", "next_offset", "updated_at")

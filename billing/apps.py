@@ -1,4 +1,4 @@
-"""Billing's place in Django: it plugs the plan catalogue into the port that `instances` offers (apps lean one way)."""
+"""Billing's place in Django: it plugs what `instances` and `brokers` offer ports for (apps lean one way)."""
 
 from django.apps import AppConfig
 from django.utils.translation import gettext_lazy as _
@@ -10,6 +10,9 @@ class BillingConfig(AppConfig):
 
     def ready(self) -> None:
         from billing.selectors import plan_terms
+        from billing.services import forget_usage_offset
+        from brokers import billing_port
         from instances import ports
 
         ports.plan_catalogue.plug(plan_terms)
+        billing_port.usage_begins_anew.plug(forget_usage_offset)

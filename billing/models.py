@@ -5,10 +5,18 @@ The three usage tables are written by the pipeline alone, in one transaction (`b
 
 from __future__ import annotations
 
+import re
+from datetime import UTC, datetime
+
+from django.core.exceptions import ValidationError
 from django.db import models
+from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from billing.rating import PlanPrice
+
+NEVER = datetime(1970, 1, 1, tzinfo=UTC)
+CURRENCY_PATTERN = r"^[A-Z]{3}$"
 
 
 class Plan(models.Model):
@@ -63,6 +71,21 @@ class Price(models.Model):
 
     def __str__(self) -> str:
         return f"{self.plan_id} {self.base_per_hour} {self.currency}/h"
+
+    def clean(self) -> None:
+        """Who adds one: it begins later, so that hours that have passed keep what they cost. The first price of a plan
+        in a currency may have begun; nobody paid before it.
+        """
+        super().clean()
+        self.currency = (self.currency or "").strip().upper()
+        if not re.match(CURRENCY_PATTERN, self.currency):
+            raise ValidationError({"currency": _("A currency is three letters, such as EUR.")})
+        now = timezone.now()
+        begun = Price.objects.filter(plan_id=self.plan_id, currency=self.currency, effective_from__lte=now)
+        if self.effective_from and self.effective_from <= now and begun.exclude(pk=self.pk).exists():
+            raise ValidationError(
+                {"effective_from": _("Hours that have passed are charged at the price they had. Enter a later time.")}
+            )
 
     def as_plan_price(self) -> PlanPrice:
         return PlanPrice(
@@ -147,7 +170,11 @@ class UsageCounter(models.Model):
 
 
 class UsageOffset(models.Model):
-    """Up to which offset of one `__usage` partition of a cluster the rows above are complete."""
+    """Up to which offset of one `__usage` partition of a cluster the rows above are complete.
+
+    `updated_at` is when the partition was last seen to hold nothing further, `NEVER` before the first time: a partition
+    that cannot be read, or has more than one run takes, stands still.
+    """
 
     cluster_id = models.CharField(max_length=16)
     topic = models.CharField(max_length=249)

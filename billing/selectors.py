@@ -7,15 +7,16 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from django.db.models import F, Max, Q, QuerySet, Sum
+from django.db.models import F, Max, Min, Prefetch, Q, QuerySet, Sum
 from django.db.models.functions import Trunc
 from django.utils import timezone
 
-from billing.models import Direction, Plan, Price, UsageMinute, UsageOffset
+from billing.models import NEVER, Direction, Plan, Price, UsageMinute, UsageOffset
 from billing.pipeline.cluster import Cluster as UsageSource
 from billing.rating import Quote, quote
 from brokers.contract.process import CLUSTER_USER
-from brokers.models import Cluster
+from brokers.contract.usage import USAGE_INTERVAL_MS
+from brokers.models import Cluster, Placement
 from instances.models import Instance
 from instances.ports import PlanTerms
 
@@ -32,7 +33,7 @@ STEPS_PER_REQUEST_MAX = 3_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageTotals:
-    """Bytes and requests per direction over `[start, end)`; `complete_until`: when the pipeline last finished a run."""
+    """Bytes and requests per direction over `[start, end)`."""
 
     start: datetime
     end: datetime
@@ -40,7 +41,6 @@ class UsageTotals:
     consume_bytes: int
     produce_requests: int
     consume_requests: int
-    complete_until: datetime | None
 
 
 def plans_on_sale(*, held: Iterable[str] = ()) -> QuerySet[Plan]:
@@ -65,22 +65,45 @@ def plan_for(
     return plans.filter(bandwidth_mb_s_max__gte=bandwidth_mb_s or 0, storage_gb_max__gte=storage_gb or 0).first()
 
 
-def price_at(plan: Plan, instant: datetime | None = None) -> Price | None:
-    """The price in force at `instant` (default: at once)."""
-    return (
-        plan.prices.select_related("plan")
-        .filter(effective_from__lte=instant or timezone.now())
-        .order_by("-effective_from")
-        .first()
-    )
+def _in_force(currency: str, instant: datetime | None = None) -> QuerySet[Price]:
+    """One price of each plan, if it has one in this currency that has begun."""
+    begun = Price.objects.filter(currency=currency, effective_from__lte=instant or timezone.now())
+    return begun.select_related("plan").order_by("plan_id", "-effective_from").distinct("plan_id")
 
 
-def quote_for(plan: Plan, *, bandwidth_mb_s: int, storage_gb: int) -> Quote | None:
-    """What the plan with these quantities costs from now on; None where the plan has no price yet."""
-    price = price_at(plan)
+def price_at(plan: Plan, currency: str, instant: datetime | None = None) -> Price | None:
+    """The price in force at `instant` (default: at once) for who pays in `currency`."""
+    return _in_force(currency, instant).filter(plan=plan).first()
+
+
+def with_prices(plans: QuerySet[Plan], currency: str) -> QuerySet[Plan]:
+    """The same plans; `price_of` then asks nobody."""
+    return plans.prefetch_related(Prefetch("prices", queryset=_in_force(currency), to_attr="in_force"))
+
+
+def price_of(plan: Plan) -> Price | None:
+    """The price in force of a plan that came `with_prices`."""
+    return next(iter(plan.in_force), None)  # type: ignore[attr-defined]
+
+
+def quote_for(plan: Plan, *, currency: str, bandwidth_mb_s: int, storage_gb: int) -> Quote | None:
+    """What the plan with these quantities costs from now on; None where it has no price in this currency yet."""
+    price = price_at(plan, currency)
     if price is None:
         return None
     return quote(price.as_plan_price(), bandwidth_mb_s=bandwidth_mb_s, storage_gb=storage_gb)
+
+
+def quotes_of(instances: Iterable[Instance], currency: str) -> dict[str, Quote]:
+    """What each instance costs at its size, by id; those whose plan has no price are left out."""
+    found = list(instances)
+    plans = with_prices(Plan.objects.filter(code__in={one.plan for one in found}), currency)
+    prices = {plan.pk: price.as_plan_price() for plan in plans if (price := price_of(plan))}
+    return {
+        one.pk: quote(prices[one.plan], bandwidth_mb_s=one.bandwidth_mb_s, storage_gb=one.storage_gb)
+        for one in found
+        if one.plan in prices
+    }
 
 
 def _rows(instance_id: str, start: datetime, end: datetime) -> QuerySet[UsageMinute]:
@@ -109,23 +132,51 @@ def usage_rows(
 
 
 def usage_totals(instance_id: str, *, start: datetime, end: datetime) -> UsageTotals:
+    return usage_totals_of([instance_id], start=start, end=end)[instance_id]
+
+
+def usage_totals_of(instance_ids: Iterable[str], *, start: datetime, end: datetime) -> dict[str, UsageTotals]:
+    """The totals of each of these, also of those that used nothing."""
+    asked = list(instance_ids)
     sums = {
-        row["direction"]: (row["total_bytes"], row["total_requests"])
-        for row in _rows(instance_id, start, end)
-        .values("direction")
+        (row["instance_id"], row["direction"]): (row["total_bytes"], row["total_requests"])
+        for row in UsageMinute.objects.filter(instance_id__in=asked, minute__gte=start, minute__lt=end)
+        .values("instance_id", "direction")
         .annotate(total_bytes=Sum("bytes"), total_requests=Sum("requests"))
         .order_by()
     }
-    produced, consumed = sums.get(Direction.PRODUCE, (0, 0)), sums.get(Direction.CONSUME, (0, 0))
-    return UsageTotals(
-        start=start,
-        end=end,
-        produce_bytes=produced[0],
-        consume_bytes=consumed[0],
-        produce_requests=produced[1],
-        consume_requests=consumed[1],
-        complete_until=UsageOffset.objects.aggregate(at=Max("updated_at"))["at"],
-    )
+    totals = {}
+    for instance_id in asked:
+        produced = sums.get((instance_id, Direction.PRODUCE), (0, 0))
+        consumed = sums.get((instance_id, Direction.CONSUME), (0, 0))
+        totals[instance_id] = UsageTotals(
+            start=start,
+            end=end,
+            produce_bytes=produced[0],
+            consume_bytes=consumed[0],
+            produce_requests=produced[1],
+            consume_requests=consumed[1],
+        )
+    return totals
+
+
+def complete_until(instance_id: str) -> datetime | None:
+    """What was used before this is in the rows, of every broker of the instance's cluster; None where nobody knows.
+
+    A broker tells what it counted every `USAGE_INTERVAL_MS`, so what was looked at holds what was used until then.
+    """
+    return _looked_at(instance_id, Min("updated_at"))
+
+
+def applied_until(instance_id: str) -> datetime | None:
+    """The same of the broker that is known best: rows of others (one that is down) may still be missing before it."""
+    return _looked_at(instance_id, Max("updated_at"))
+
+
+def _looked_at(instance_id: str, of: Min | Max) -> datetime | None:
+    home = Placement.objects.filter(instance=instance_id).values("cluster_id")
+    at: datetime | None = UsageOffset.objects.filter(cluster_id__in=home).aggregate(at=of)["at"]
+    return None if at is None or at <= NEVER else at - timedelta(milliseconds=USAGE_INTERVAL_MS)
 
 
 def heaviest(instance_id: str, *, start: datetime, end: datetime, by: GroupBy, limit: int) -> list[dict[str, Any]]:

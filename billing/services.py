@@ -1,4 +1,4 @@
-"""Writes: the plans and prices a fresh installation sells."""
+"""Writes: the plans and prices a fresh installation sells, and where reading usage begins anew."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from decimal import Decimal
 
 from django.db import transaction
 
-from billing.models import Plan, Price
+from billing.models import Plan, Price, UsageOffset
+from brokers.contract.usage import USAGE_TOPIC
 
 # (code, name, MB/s, GB, largest MB/s, largest GB, partitions, base/h, per MB/s and h, per GB and h), smallest first.
 DEFAULT_PLANS = (
@@ -47,3 +48,8 @@ def ensure_default_plans() -> list[Plan]:
             )
         plans.append(plan)
     return plans
+
+
+def forget_usage_offset(cluster_id: str, partition: int) -> None:
+    """The log of a partition of `__usage` is about to be made anew: it is read from its beginning."""
+    UsageOffset.objects.filter(cluster_id=cluster_id, topic=USAGE_TOPIC, partition=partition).delete()

@@ -15,6 +15,7 @@ from tenants.operator import OperatorAdmin, operator_action
 
 @admin.register(Instance)
 class InstanceAdmin(OperatorAdmin):
+    when_empty = _("Tenants create instances at the console or over the API. A demo one comes with manage.py up.")
     symbol = "water_drop"
     list_display = ("id", "name", "tenant", "phase", "reason", "plan", "bandwidth_mb_s", "storage_gb", "phase_since")
     list_filter = ("phase", "plan", "cluster_type")
@@ -37,6 +38,9 @@ class InstanceAdmin(OperatorAdmin):
 
 @admin.register(Operation)
 class OperationAdmin(OperatorAdmin):
+    when_empty = _(
+        "Whatever is asked of an instance, such as creating, resizing or deleting it, stands here with its steps."
+    )
     symbol = "pending_actions"
     list_display = ("id", "type", "state", "instance", "tenant", "asked_by", "created_at", "finished_at")
     list_filter = ("state", "type")
@@ -46,6 +50,9 @@ class OperationAdmin(OperatorAdmin):
 
 @admin.register(TopicAllowList)
 class TopicAllowListAdmin(OperatorAdmin):
+    when_empty = _(
+        "Tenants say on a topic's page from which addresses it may be used. Without a list it is from anywhere."
+    )
     symbol = "shield"
     list_display = ("instance", "topic", "updated_at")
     list_select_related = ("instance",)

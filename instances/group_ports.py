@@ -12,6 +12,7 @@ from typing import Protocol
 
 from instances.ports import BrokerSilence
 from quotas.ports import Port
+from tenants.errors import DomainError
 
 # A topic under the tenant's name, and a partition of it.
 Partition = tuple[str, int]
@@ -112,8 +113,8 @@ class GroupDoor(Protocol):
         """
         ...
 
-    def commit(self, instance_id: str, group: str, offsets: Sequence[Committed]) -> Mapping[Partition, str]:
-        """Write offsets of a group without members; returns the partitions refused, with the broker's reason.
+    def commit(self, instance_id: str, group: str, offsets: Sequence[Committed]) -> Mapping[Partition, DomainError]:
+        """Write offsets of a group without members; returns the partitions refused, with what each refusal means.
 
         Raises `Conflict(group_not_empty)` when the group has members.
         """
@@ -123,8 +124,10 @@ class GroupDoor(Protocol):
         """Raises `NotFound`, or `Conflict(group_not_empty)`."""
         ...
 
-    def delete_offsets(self, instance_id: str, group: str, places: Sequence[Partition]) -> Mapping[Partition, str]:
-        """Forget offsets; returns the partitions refused, with the reason. Raises as `delete_group`."""
+    def delete_offsets(
+        self, instance_id: str, group: str, places: Sequence[Partition]
+    ) -> Mapping[Partition, DomainError]:
+        """Forget offsets; returns the partitions refused, with what each refusal means. Raises as `delete_group`."""
         ...
 
 
@@ -182,8 +185,8 @@ class TransactionDoor(Protocol):
 
     def transactions(self, instance_id: str) -> TransactionList: ...
 
-    def describe(self, instance_id: str, ids: Sequence[str]) -> Mapping[str, TransactionDescription]:
-        """The named ones that exist and whose coordinator answers."""
+    def describe(self, instance_id: str, ids: Sequence[str]) -> Mapping[str, TransactionDescription | None]:
+        """The named ones whose coordinator answers; None where it says that there is no such id."""
         ...
 
     def producers(self, instance_id: str, places: Iterable[Partition]) -> Mapping[Partition, Sequence[ProducerLook]]:

@@ -199,6 +199,7 @@ def group_detail(
         for line in lines
     ]
     lag, unknown, worst = _sums(lines)
+    unknown += sum(place in committed for place in wanted[len(places) :])
     is_whole = lag is not None and not topic and not unknown
     history = lag_history.note_lags(instance.pk, {group: lag or 0}, at_ms)[group] if is_whole else ()
     return GroupDetail(

@@ -20,6 +20,7 @@ TOPIC_CONFIGS_MAX = 50
 CONFIG_VALUE_CHARS_MAX = 1_000
 RETENTION_HOURS_MAX = (2**63 - 1) // 3_600_000  # retention.ms is a long
 ALLOW_LIST_ENTRIES_MAX = 512
+ALLOW_LISTS_PER_INSTANCE_MAX = 10_000
 # Changes of one topic wait for each other, but no web thread waits long behind a broker that is slow.
 TOPIC_LOCK_WAIT_MS = 3_000
 ADDRESS_CHARS_MAX = 43  # the longest CIDR: 39 characters of IPv6 and /128
@@ -63,6 +64,12 @@ def publish() -> None:
         Limit("instance_name_chars_max", NAME_CHARS_MAX, "characters", "Length of an instance's name."),
         Limit("instance_restore_days", RESTORE_FOR.days, "days", "How long a deleted instance can be restored."),
         Limit("allow_list_entries_max", ALLOW_LIST_ENTRIES_MAX, "entries", "Addresses in one allow-list of a topic."),
+        Limit(
+            "allow_lists_per_instance_max",
+            ALLOW_LISTS_PER_INSTANCE_MAX,
+            "topics",
+            "Topics with allow-lists in one instance.",
+        ),
         Limit("partitions_per_topic_max", PARTITIONS_PER_TOPIC_MAX, "partitions", "Partitions of one topic."),
         Limit("metric_topics_max", METRIC_TOPICS_MAX, "topics", "Topics in one scrape of an instance's metrics."),
         Limit("metric_lags_max", METRIC_LAGS_MAX, "series", "Lags by group and topic in one scrape of metrics."),

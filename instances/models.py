@@ -26,6 +26,7 @@ from tenants.models import Tenant
 from tenants.versioned import Versioned
 
 TOPIC_CHARS_MAX = 249
+NAME_CONSTRAINT = "instance_name_once"
 assert ADDRESS_CHARS_MAX * ALLOW_LIST_ENTRIES_MAX < 64 * 1024  # both lists of a topic stay far below a ZooKeeper node
 
 
@@ -79,7 +80,7 @@ class Instance(Versioned):
         )
         constraints = (
             models.UniqueConstraint(
-                fields=("tenant", "name"), condition=~models.Q(phase=Phase.DELETED.value), name="instance_name_once"
+                fields=("tenant", "name"), condition=~models.Q(phase=Phase.DELETED.value), name=NAME_CONSTRAINT
             ),
             models.CheckConstraint(condition=models.Q(phase__in=[p.value for p in Phase]), name="instance_phase_known"),
             models.CheckConstraint(

@@ -60,7 +60,10 @@ class Log:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One line of the table. `before` None: nothing was committed; `after` None: the offset is forgotten."""
+    """One line of the table. `before` None: nothing was committed; `after` None: the offset is forgotten.
+
+    `edge` is the end of the log that it goes to, wherever that end is by then.
+    """
 
     topic: str
     partition: int
@@ -69,6 +72,7 @@ class Change:
     start: int
     end: int
     clipped: Clip = Clip.NONE
+    edge: Clip = Clip.NONE
 
     @property
     def place(self) -> Partition:
@@ -134,7 +138,16 @@ def _change(target: Target, place: Partition, committed: Committed | None, log: 
         start=log.start,
         end=log.end,
         clipped=clipped,
+        edge=clipped or _edge(target, log),
     )
+
+
+def _edge(target: Target, log: Log) -> Clip:
+    """Which end of the log is asked for by name, not by number."""
+    if target.aim is Aim.EARLIEST:
+        return Clip.START
+    is_after_all = target.aim is Aim.TIME and log.at_time is not None and log.at_time < 0
+    return Clip.END if target.aim is Aim.LATEST or is_after_all else Clip.NONE
 
 
 def _wanted(target: Target, place: Partition, before: int | None, log: Log) -> int | None:

@@ -100,10 +100,11 @@ def transaction_page(
 def transaction_detail(instance: Instance, transactional_id: str, *, now_ms: int | None = None) -> TransactionDetail:
     """One transactional id. Raises `NotFound`, and `Unavailable` when its coordinator does not answer."""
     access.require_reachable(instance)
-    found = transaction_door.it.describe(instance.pk, [transactional_id]).get(transactional_id)
+    told = transaction_door.it.describe(instance.pk, [transactional_id])
+    if transactional_id not in told:  # the list does not help: those of a silent coordinator are missing there, too
+        raise Unavailable("The transaction's coordinator does not answer at the moment.", retry_after_s=1)
+    found = told[transactional_id]
     if found is None:
-        if any(one.id == transactional_id for one in transaction_door.it.transactions(instance.pk).transactions):
-            raise Unavailable("The transaction's coordinator does not answer at the moment.", retry_after_s=1)
         raise NotFound
     producers = transaction_door.it.producers(instance.pk, found.partitions)
     lines = []

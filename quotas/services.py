@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from django.db import transaction
-
 from quotas import ports, selectors
 from quotas.limits import BYTE_RATE_MAX, MUTATION_RATE_MAX, PERCENTAGE_MAX, QUOTAS_PER_INSTANCE_MAX
 from quotas.ports import EntityPart, InstanceLike
@@ -24,7 +22,7 @@ LARGEST: dict[str, float] = {
 }
 
 
-@transaction.atomic
+@audit.atomic
 def set_quota(
     *,
     acting: Actor,
@@ -53,11 +51,13 @@ def set_quota(
     if before == after:
         return
     action = "quota.set" if after else "quota.removed"
-    audit.record(acting, action, quota_ref(instance, user, client_id), before or None, after, tenant=instance.tenant)
-    ports.client_quotas.it.alter(instance.pk, user, client_id, wanted, validate_only=dry_run)
+    ref = quota_ref(instance, user, client_id)
+    entry = audit.record(acting, action, ref, before or None, after, tenant=instance.tenant)
+    with audit.in_doubt(entry):
+        ports.client_quotas.it.alter(instance.pk, user, client_id, wanted, validate_only=dry_run)
 
 
-@transaction.atomic
+@audit.atomic
 def delete_quota(
     *,
     acting: Actor,
@@ -74,9 +74,10 @@ def delete_quota(
     if old is None:
         raise NotFound
     ref = quota_ref(instance, user, client_id)
-    audit.record(acting, "quota.removed", ref, dict(old.limits), None, tenant=instance.tenant)
+    entry = audit.record(acting, "quota.removed", ref, dict(old.limits), None, tenant=instance.tenant)
     removal: dict[str, float | None] = dict.fromkeys(old.limits)
-    ports.client_quotas.it.alter(instance.pk, user, client_id, removal, validate_only=dry_run)
+    with audit.in_doubt(entry):
+        ports.client_quotas.it.alter(instance.pk, user, client_id, removal, validate_only=dry_run)
 
 
 def quota_ref(instance: InstanceLike, user: EntityPart | None, client_id: EntityPart | None) -> tuple[str, str]:

@@ -30,6 +30,7 @@ admin.site.unregister((Group, EmailAddress))
 
 @admin.register(Tenant)
 class TenantAdmin(OperatorAdmin):
+    when_empty = _("Tenants sign up at the console, and stand here from then on.")
     symbol = "apartment"
     list_display = ("name", "id", "state", "owner_count", "member_count", "currency", "created_at")
     list_filter = ("status", "suspension_reason", "currency")
@@ -82,6 +83,7 @@ class TenantAdmin(OperatorAdmin):
 
 @admin.register(User)
 class UserAdmin(OperatorAdmin):
+    when_empty = _("People who signed up, accepted an invitation, or were appointed operators.")
     symbol = "person"
     list_display = ("email", "name", "is_staff", "is_active", "last_login", "date_joined")
     list_filter = ("is_staff", "is_active", "language")
@@ -91,6 +93,9 @@ class UserAdmin(OperatorAdmin):
 
 @admin.register(Member)
 class MemberAdmin(OperatorAdmin):
+    when_empty = _(
+        "Who belongs to which tenant. The first one founds it; owners and admins invite the others at the console."
+    )
     symbol = "group"
     list_display = ("user", "tenant", "role", "created_at", "removed_at")
     list_filter = ("role", ("removed_at", admin.EmptyFieldListFilter))
@@ -100,6 +105,7 @@ class MemberAdmin(OperatorAdmin):
 
 @admin.register(Invitation)
 class InvitationAdmin(OperatorAdmin):
+    when_empty = _("Owners and admins of tenants invite people at the console, under Members.")
     symbol = "mail"
     list_display = ("email", "tenant", "role", "created_at", "expires_at", "accepted_at", "revoked_at")
     list_filter = ("role",)
@@ -110,6 +116,9 @@ class InvitationAdmin(OperatorAdmin):
 
 @admin.register(ApiToken)
 class ApiTokenAdmin(OperatorAdmin):
+    when_empty = _(
+        "Members of tenants make tokens at the console, under API tokens. Only their first characters are kept."
+    )
     symbol = "key"
     list_display = ("name", "prefix", "tenant", "maker", "created_at", "expires_at", "last_used_at", "revoked_at")
     list_filter = (("revoked_at", admin.EmptyFieldListFilter),)
@@ -130,6 +139,7 @@ class ApiTokenAdmin(OperatorAdmin):
 
 @admin.register(AuditEntry)
 class AuditEntryAdmin(OperatorAdmin):
+    when_empty = _("Every change by anybody leaves an entry here, and none is ever deleted.")
     symbol = "history"
     list_display = ("time", "actor_label", "actor_kind", "action", "target_type", "target_id", "tenant", "request_id")
     list_filter = ("actor_kind", "action", "target_type")

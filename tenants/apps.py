@@ -11,3 +11,6 @@ class TenantsConfig(AppConfig):
 
     def ready(self) -> None:
         from tenants.api import schema, schema_components  # noqa: F401  drf-spectacular finds its extensions by import
+        from tenants.password_changes import connect
+
+        connect()

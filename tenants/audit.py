@@ -1,21 +1,29 @@
-"""The audit log: every change, written in the transaction that makes it.
+"""The audit log: every change, written in the transaction of it, and kept where nobody knows whether it was made.
 
 `audit.record(acting, "topic.created", topic_ref, before=None, after={...})`. Actions are `<thing>.<past participle>`.
 """
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, ParamSpec, TypeVar
 
 from django.core.serializers.json import DjangoJSONEncoder
+from django.db import transaction
 from django.db.models import Model
 
 from tenants.actors import Actor
+from tenants.errors import OutcomeUnknown
 from tenants.models import AuditEntry, Tenant
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 HIDDEN = "(hidden)"
+OUTCOME_UNKNOWN = "unknown"
 SECRET_WORDS = ("secret", "password", "hash", "credential", "private")
 
 
@@ -47,6 +55,42 @@ def record(
         request_id=acting.request_id or "",
         ip=acting.ip,
     )
+
+
+@contextmanager
+def in_doubt(entry: AuditEntry) -> Iterator[None]:
+    """Around the call that does what `entry` says: while nobody knows whether it was done, the row is kept (`keep`)."""
+    try:
+        yield
+    except OutcomeUnknown as error:
+        error.asked += (entry,)
+        raise
+
+
+def keep(error: OutcomeUnknown) -> None:
+    """Write the rows of what may have been done, which a rollback has taken, with `"outcome": "unknown"`.
+
+    Whoever rolls back calls it behind that: a service's `atomic`, and the REST view around its own transaction.
+    """
+    for entry in error.asked:
+        entry.after = {**(entry.after or {}), "outcome": OUTCOME_UNKNOWN}
+        entry._state.adding = True
+        entry.save(force_insert=True)
+
+
+def atomic(service: Callable[P, T]) -> Callable[P, T]:
+    """`transaction.atomic` for a service that changes what is not in the database: see `in_doubt`."""
+
+    @functools.wraps(service)
+    def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            with transaction.atomic():
+                return service(*args, **kwargs)
+        except OutcomeUnknown as error:
+            keep(error)
+            raise
+
+    return run
 
 
 def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -8,6 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tenants.models import AuditEntry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,3 +132,21 @@ class Unavailable(DomainError):
     code = "unavailable"
     http_status = 503
     title = "A part of the service does not answer"
+
+
+class OutcomeUnknown(Unavailable):
+    """What was asked for may have been carried out: it was sent, and no answer has come that says.
+
+    `asked` are the audit rows of it, which `tenants.audit` keeps though the transaction is rolled back.
+    """
+
+    code = "outcome_unknown"
+    title = "It is not known whether this was carried out"
+    words = (
+        "No broker has said whether this was carried out. Look at it again before you repeat it; "
+        "the audit log has what was asked for."
+    )
+
+    def __init__(self, detail: str = words) -> None:
+        super().__init__(detail, retry_after_s=1)
+        self.asked: tuple[AuditEntry, ...] = ()

@@ -20,6 +20,7 @@ MEGABYTE = 10**6
 KILOBYTE = 10**3
 RATE_MEGABYTES_FROM = 100_000  # bytes/s; below 0.1 MB/s a rate is told in kB/s
 DELAY_SECONDS_FROM_MS = 10_000
+_CALENDAR_ENDS_MS = 253_402_128_000_000  # a day before the last, which some time zones do not have whole
 CURRENCY_SIGNS = {"EUR": "€", "USD": "$", "CNY": "¥", "GBP": "£"}
 MINUTE_S, HOUR_S, DAY_S = 60, 3_600, 86_400
 
@@ -115,8 +116,12 @@ def span(seconds: float | None) -> str:
 
 
 def from_ms(timestamp_ms: int | None) -> datetime | None:
-    """An instant out of milliseconds since 1970; None stays None."""
-    return None if timestamp_ms is None else datetime.fromtimestamp(timestamp_ms / 1_000, tz=UTC)
+    """An instant out of milliseconds since 1970; None stays None, and so does what no calendar holds: some come from
+    clients, which write there what they like.
+    """
+    if timestamp_ms is None or not 0 <= timestamp_ms < _CALENDAR_ENDS_MS:
+        return None
+    return datetime.fromtimestamp(timestamp_ms / 1_000, tz=UTC)
 
 
 def clock(instant: datetime | None) -> str:

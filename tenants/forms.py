@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from zoneinfo import available_timezones
 
 from django import forms
@@ -47,6 +48,8 @@ class TokenForm(forms.Form):
     )
     scopes = forms.MultipleChoiceField(label=_("May"), choices=(), widget=forms.CheckboxSelectMultiple)
     days = forms.ChoiceField(label=_("Expires after"), choices=TOKEN_DAYS, initial="90", required=False)
+    # A reload of the page that shows the secret sends the form again: one form makes one token.
+    once = forms.CharField(max_length=64, widget=forms.HiddenInput, required=False, initial=secrets.token_urlsafe)
 
     def __init__(self, *args: object, granted: frozenset[str], **kwargs: object) -> None:
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]

@@ -31,6 +31,7 @@ from unfold.admin import ModelAdmin
 
 from tenants.actors import Actor, client_ip, operator_actor
 from tenants.errors import DomainError
+from tenants.wording import localized
 
 ACTION_ROWS_MAX = 100
 
@@ -39,6 +40,7 @@ class OperatorAdmin(ModelAdmin):
     """A page that shows. What an operator may do is an `@operator_action`; a form comes where `may_change` is set."""
 
     symbol = "table_rows"  # its Material symbol in the panel's navigation
+    when_empty: Any = ""  # what would stand in the list, and what to do; shown where there is nothing
     may_change = False
     may_add = False
     list_fullwidth = True
@@ -81,7 +83,7 @@ def operator_action(description: Any) -> Callable[[Callable[..., Any]], Callable
                     with transaction.atomic():
                         outcome = method(self, _in_tenant_of(acting, row), row)
                 except DomainError as refusal:
-                    self.message_user(request, f"{row}: {refusal.detail or refusal.title}", messages.ERROR)
+                    self.message_user(request, f"{row}: {localized(refusal.detail or refusal.title)}", messages.ERROR)
                 else:
                     told = outcome or _("done")  # outside the f-string, where the extractor of texts can see it
                     self.message_user(request, f"{row}: {told}", messages.SUCCESS)
@@ -129,3 +131,8 @@ def environment_tag(request: HttpRequest) -> list[str]:
 def panel_style(request: HttpRequest) -> str:
     """The style sheet that tells the panel from the console."""
     return static("operator/panel.css")
+
+
+def mark(request: HttpRequest) -> str:
+    """The sign in the browser's tab; for a page that names none every browser asks for /favicon.ico."""
+    return static("penstock/img/mark.svg")

@@ -10,7 +10,7 @@ from rest_framework import serializers
 from rest_framework.exceptions import ValidationError
 
 from billing.models import Direction, Plan
-from billing.selectors import STEPS, STEPS_PER_REQUEST_MAX, price_at
+from billing.selectors import STEPS, STEPS_PER_REQUEST_MAX, price_of
 from tenants.api.endpoint import PageQuery
 from tenants.api.strict import StrictSerializer
 
@@ -43,7 +43,7 @@ class PlanOut(serializers.Serializer):
 
     @extend_schema_field(PriceOut(allow_null=True))
     def get_price(self, plan: Plan) -> dict[str, Any] | None:
-        price = price_at(plan)
+        price = price_of(plan)
         return PriceOut(price).data if price else None
 
 
@@ -120,7 +120,7 @@ class UsageItemOut(serializers.Serializer):
 
 
 class UsageOut(serializers.Serializer):
-    """Usage over a span. What happened after `complete_until` may still be on its way."""
+    """Usage over a span. What happened after `complete_until` may still be on its way; null while nothing is known."""
 
     start = serializers.DateTimeField()
     end = serializers.DateTimeField()

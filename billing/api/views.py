@@ -11,10 +11,12 @@ from billing import selectors
 from billing.api.serializers import PlanOut, QuoteOut, QuoteQuery, UsageOut, UsageQuery
 from billing.models import Plan
 from instances import access
+from tenants.actors import Actor
 from tenants.api import pages
 from tenants.api.base import SIGNED_IN, ApiView, endpoint
 from tenants.choices import Scope
 from tenants.errors import FieldError, Invalid, NotFound
+from tenants.models import Tenant
 
 
 class PlanCollection(ApiView):
@@ -24,9 +26,10 @@ class PlanCollection(ApiView):
     def get(self, request: Request) -> Response:
         """List the plans on sale.
 
-        Smallest first, each with its price in force.
+        Smallest first, each with its price in force, in your tenant's currency.
         """
-        return self.page(selectors.plans_on_sale(), PlanOut, order=("position", "code"))
+        plans = selectors.with_prices(selectors.plans_on_sale(), _currency_of(self.actor))
+        return self.page(plans, PlanOut, order=("position", "code"))
 
 
 class PriceQuote(ApiView):
@@ -48,7 +51,9 @@ class PriceQuote(ApiView):
         storage_gb = wanted.get("storage_gb") or plan.storage_gb
         _within("bandwidth_mb_s", bandwidth_mb_s, plan.bandwidth_mb_s_max, plan)
         _within("storage_gb", storage_gb, plan.storage_gb_max, plan)
-        quoted = selectors.quote_for(plan, bandwidth_mb_s=bandwidth_mb_s, storage_gb=storage_gb)
+        quoted = selectors.quote_for(
+            plan, currency=_currency_of(self.actor), bandwidth_mb_s=bandwidth_mb_s, storage_gb=storage_gb
+        )
         if quoted is None:
             raise NotFound(f"Plan {plan.code} has no price yet.", code="no_price")
         return self.one(
@@ -91,12 +96,17 @@ class InstanceUsage(ApiView):
                 "end": end,
                 "step": step,
                 "totals": totals,
-                "complete_until": totals.complete_until,
+                "complete_until": selectors.complete_until(instance.pk),
                 "items": found,
                 "next_page_token": token,
             },
             UsageOut,
         )
+
+
+def _currency_of(actor: Actor) -> str:
+    """What the tenant pays in; who has none is told what one would begin with."""
+    return (actor.tenant or Tenant()).currency
 
 
 def _within(name: str, asked: int, largest: int, plan: Plan) -> None:

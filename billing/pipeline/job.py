@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -15,6 +16,7 @@ from billing.pipeline.source import UsageSource, consumer_conf
 from brokers.contract.usage import USAGE_TOPIC
 
 if TYPE_CHECKING:
+    import psycopg
     from pyspark.sql import SparkSession
 
 log = structlog.get_logger(__name__)
@@ -38,6 +40,16 @@ class RunReport:
     minute_rows: int
     malformed: int
     caught_up: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Aggregated:
+    """What the planned ranges come to: rows for `sink.commit`, and how many records they were."""
+
+    records: int
+    malformed: int
+    minutes: list[tuple[Any, ...]]
+    counters: list[tuple[Any, ...]]
 
 
 def plan(stored: Mapping[int, int], available: Mapping[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:
@@ -93,54 +105,68 @@ def run(
     """
     reached = at_point or (lambda _point: None)
     with sink.exclusive(dsn, cluster.cluster_id) as connection:
+        looked_at = datetime.now(UTC)
         ranges = plan(sink.stored_offsets(connection, cluster.cluster_id), offsets := available_offsets(cluster))
+        ends = {partition: high for partition, (_, high) in offsets.items()}
         if not ranges:
+            sink.note_complete(connection, cluster.cluster_id, ends, looked_at)
             return RunReport(records=0, minute_rows=0, malformed=0, caught_up=True)
         reached("planned")
-        spark = make_session()
-        spark.dataSource.register(UsageSource)
-        events = (
-            spark.read.format("penstock_usage")
-            .options(bootstrap=cluster.bootstrap, username=cluster.username, password=cluster.password)
-            .option("ranges", json.dumps([[partition, *span] for partition, span in ranges.items()]))
-            .load()
-            .persist()
-        )
-        try:
-            good = transforms.well_formed(events)
-            records, kept = events.count(), good.count()
-            incarnations = {
-                (row.broker_id, row.broker_epoch)
-                for row in good.select("broker_id", "broker_epoch").distinct().collect()
-            }
-            counters = spark.createDataFrame(
-                sink.stored_counters(connection, cluster.cluster_id, incarnations), transforms.COUNTER_SCHEMA
-            )
-            rows = transforms.increments(transforms.distinct_reports(good), counters).persist()
-            minute_rows = [tuple(row) for row in transforms.minutes(rows).collect()]
-            counter_rows = [tuple(row) for row in transforms.last_counters(rows).collect()]
-            rows.unpersist()
-        finally:
-            events.unpersist()
+        found = _aggregate(make_session(), connection, cluster, ranges)
         expected = sum(stop - start for start, stop in ranges.values())
-        if records != expected:
-            raise UsageLost(f"read {records} of {expected} planned usage records of {cluster.cluster_id}")
+        if found.records != expected:
+            raise UsageLost(f"read {found.records} of {expected} planned usage records of {cluster.cluster_id}")
         reached("aggregated")
         sink.commit(
             connection,
             cluster_id=cluster.cluster_id,
             start={partition: start for partition, (start, _) in ranges.items()},
             stop={partition: stop for partition, (_, stop) in ranges.items()},
-            minutes=minute_rows,
-            counters=counter_rows,
+            minutes=found.minutes,
+            counters=found.counters,
             before_commit=lambda: reached("written"),
         )
         reached("committed")
-    if kept < records:
-        log.error("usage.malformed", cluster_id=cluster.cluster_id, records=records - kept)
+        applied = {partition: high for partition, high in ends.items() if ranges.get(partition, (0, high))[1] == high}
+        sink.note_complete(connection, cluster.cluster_id, applied, looked_at)
+    if found.malformed:
+        log.error("usage.malformed", cluster_id=cluster.cluster_id, records=found.malformed)
     return RunReport(
-        records=records,
-        minute_rows=len(minute_rows),
-        malformed=records - kept,
-        caught_up=all(stop == offsets[partition][1] for partition, (_, stop) in ranges.items()),
+        records=found.records,
+        minute_rows=len(found.minutes),
+        malformed=found.malformed,
+        caught_up=applied == ends,
     )
+
+
+def _aggregate(
+    spark: SparkSession,
+    connection: psycopg.Connection[Any],
+    cluster: Cluster,
+    ranges: Mapping[int, tuple[int, int]],
+) -> _Aggregated:
+    """Reads the ranges and adds them up; nothing is written."""
+    spark.dataSource.register(UsageSource)
+    events = (
+        spark.read.format("penstock_usage")
+        .options(bootstrap=cluster.bootstrap, username=cluster.username, password=cluster.password)
+        .option("ranges", json.dumps([[partition, *span] for partition, span in ranges.items()]))
+        .load()
+        .persist()
+    )
+    try:
+        good = transforms.well_formed(events)
+        records, kept = events.count(), good.count()
+        incarnations = {
+            (row.broker_id, row.broker_epoch) for row in good.select("broker_id", "broker_epoch").distinct().collect()
+        }
+        counters = spark.createDataFrame(
+            sink.stored_counters(connection, cluster.cluster_id, incarnations), transforms.COUNTER_SCHEMA
+        )
+        rows = transforms.increments(transforms.distinct_reports(good), counters).persist()
+        minute_rows = [tuple(row) for row in transforms.minutes(rows).collect()]
+        counter_rows = [tuple(row) for row in transforms.last_counters(rows).collect()]
+        rows.unpersist()
+    finally:
+        events.unpersist()
+    return _Aggregated(records=records, malformed=records - kept, minutes=minute_rows, counters=counter_rows)

@@ -100,12 +100,26 @@ def commit(
         _put_counters(cursor, cluster_id, counters)
         cursor.executemany(
             "INSERT INTO billing_usageoffset (cluster_id, topic, partition, next_offset, updated_at)"
-            " VALUES (%s, %s, %s, %s, now()) ON CONFLICT (cluster_id, topic, partition)"
-            " DO UPDATE SET next_offset = excluded.next_offset, updated_at = excluded.updated_at",
+            " VALUES (%s, %s, %s, %s, 'epoch') ON CONFLICT (cluster_id, topic, partition)"
+            " DO UPDATE SET next_offset = excluded.next_offset",
             [(cluster_id, USAGE_TOPIC, partition, offset) for partition, offset in stop.items()],
         )
         if before_commit is not None:
             before_commit()
+
+
+def note_complete(
+    connection: psycopg.Connection[Any], cluster_id: str, ends: Mapping[int, int], looked_at: datetime
+) -> None:
+    """These partitions ended at these offsets when they were looked at, and all of that is in the rows."""
+    with connection.transaction(), connection.cursor() as cursor:
+        cursor.executemany(
+            "INSERT INTO billing_usageoffset (cluster_id, topic, partition, next_offset, updated_at)"
+            " VALUES (%s, %s, %s, %s, %s) ON CONFLICT (cluster_id, topic, partition)"
+            " DO UPDATE SET updated_at = greatest(billing_usageoffset.updated_at, excluded.updated_at)"
+            " WHERE billing_usageoffset.next_offset >= excluded.next_offset",
+            [(cluster_id, USAGE_TOPIC, partition, offset, looked_at) for partition, offset in ends.items()],
+        )
 
 
 def _add_minutes(cursor: psycopg.Cursor[Any], rows: Iterable[tuple[Any, ...]]) -> None:

@@ -50,7 +50,7 @@ def _cards(plans: list[Plan]) -> list[dict[str, Any]]:
     ]
 
 
-def _price(form: SizeForm) -> tuple[Plan | None, Quote | None]:
+def _price(form: SizeForm, currency: str) -> tuple[Plan | None, Quote | None]:
     """The quote for the form as it stands; None while a size in it is wrong."""
     plan = form.chosen
     if plan is None:
@@ -63,11 +63,13 @@ def _price(form: SizeForm) -> tuple[Plan | None, Quote | None]:
         plan.bandwidth_mb_s <= bandwidth <= plan.bandwidth_mb_s_max
         and plan.storage_gb <= storage <= plan.storage_gb_max
     )
-    return plan, selectors.quote_for(plan, bandwidth_mb_s=bandwidth, storage_gb=storage) if fits else None
+    if not fits:
+        return plan, None
+    return plan, selectors.quote_for(plan, currency=currency, bandwidth_mb_s=bandwidth, storage_gb=storage)
 
 
-def _context(form: SizeForm, plans: list[Plan]) -> dict[str, Any]:
-    plan, quote = _price(form)
+def _context(form: SizeForm, plans: list[Plan], currency: str) -> dict[str, Any]:
+    plan, quote = _price(form, currency)
     chosen = plan or (plans[0] if plans else None)
     return {
         "form": form,
@@ -106,7 +108,7 @@ def create_page(request: HttpRequest) -> HttpResponse:
         else:
             return redirect("page-instance", instance.pk)
     usual = usual_times_ms()
-    context = _context(form, plans) | {
+    context = _context(form, plans, access.tenant_of(acting).currency) | {
         "steps": [(step.label, usual.get(step.value)) for step in STEPS_OF[OperationType.CREATE]],
         "usual_total_ms": sum(usual.values()) if usual else None,
     }
@@ -139,11 +141,9 @@ def resize_page(request: HttpRequest, instance: Instance) -> HttpResponse:
             words = {"name": instance.name, "n": f"{form.cleaned_data['bandwidth_mb_s']:,}"}
             messages.success(request, _("%(name)s gets %(n)s MB/s.") % words)
             return redirect("page-instance", instance.pk)
-    current_plan = next((plan for plan in plans if plan.code == instance.plan), None)
-    current = current_plan and selectors.quote_for(
-        current_plan, bandwidth_mb_s=instance.bandwidth_mb_s, storage_gb=instance.storage_gb
-    )
-    context = _context(form, plans) | {"current": current}
+    currency = instance.tenant.currency
+    current = selectors.quotes_of([instance], currency).get(instance.pk)
+    context = _context(form, plans, currency) | {"current": current}
     return render_instance(
         request, "billing/resize.html", instance, context,
         section="overview", crumbs=[(_("Resize"), None)], status=422 if form.is_bound else 200,
@@ -154,10 +154,10 @@ def resize_page(request: HttpRequest, instance: Instance) -> HttpResponse:
 @require_GET
 def price_part(request: HttpRequest) -> HttpResponse:
     """The price panel for sizes that are being typed; 204 while one is wrong, so the last valid price stays."""
-    own = instance_list(access.tenant_of(request.actor))  # type: ignore[attr-defined]
-    plans = list(selectors.plans_on_sale(held=own.values_list("plan", flat=True)))
+    tenant = access.tenant_of(request.actor)  # type: ignore[attr-defined]
+    plans = list(selectors.plans_on_sale(held=instance_list(tenant).values_list("plan", flat=True)))
     form = SizeForm(request.GET, plans=plans)
-    plan, quote = _price(form)
+    plan, quote = _price(form, tenant.currency)
     if quote is None:
         return HttpResponse(status=204)
     return render_page(request, "billing/price_part.html", {"chosen": plan, "quote": quote})
@@ -168,5 +168,5 @@ def price_part(request: HttpRequest) -> HttpResponse:
 def cost_part(request: HttpRequest, instance: Instance) -> HttpResponse:
     """The gauge with what the instance costs per hour at its size."""
     plan = selectors.plan_of(instance)
-    quote = plan and selectors.quote_for(plan, bandwidth_mb_s=instance.bandwidth_mb_s, storage_gb=instance.storage_gb)
+    quote = selectors.quotes_of([instance], instance.tenant.currency).get(instance.pk)
     return render_page(request, "billing/cost_part.html", {"quote": quote, "plan": plan})

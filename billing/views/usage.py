@@ -69,15 +69,14 @@ def usage_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     start = end - length
     group: GroupBy = by
     heaviest = selectors.heaviest(instance.pk, start=start, end=end, by=group, limit=2 * HEAVIEST_SHOWN)
-    plan = selectors.plan_of(instance)
-    may_see_price = access.permits(request.actor, Scope.BILLING_READ)  # type: ignore[attr-defined]
     quote = None
-    if plan and may_see_price:
-        quote = selectors.quote_for(plan, bandwidth_mb_s=instance.bandwidth_mb_s, storage_gb=instance.storage_gb)
+    if access.permits(request.actor, Scope.BILLING_READ):  # type: ignore[attr-defined]
+        quote = selectors.quotes_of([instance], instance.tenant.currency).get(instance.pk)
     shares = _shares(heaviest)
     context = {
         "rows": _paired(selectors.usage_rows(instance.pk, start=start, end=end, step=step)),
         "totals": selectors.usage_totals(instance.pk, start=start, end=end),
+        "complete_until": selectors.complete_until(instance.pk),
         "shares": shares,
         "biggest": max((share["produce"] + share["consume"] for share in shares), default=0),
         "span": span, "by": by, "step": step, "quote": quote,
@@ -97,12 +96,10 @@ def history(request: HttpRequest, instance: Instance) -> HttpResponse:
     rows = selectors.usage_rows(instance.pk, start=now - length, end=now, step=step)
     step_ms = seconds * MS_PER_S
     seen = {round(row["start"].timestamp() * MS_PER_S): row for row in _paired(rows)}
-    complete = selectors.usage_totals(instance.pk, start=now, end=now).complete_until
-    last_ms = round(min(complete or now, now).timestamp() * MS_PER_S)
+    last_ms = round((selectors.applied_until(instance.pk) or now).timestamp() * MS_PER_S)
     born_ms = round((instance.first_running_at or instance.created_at).timestamp() * MS_PER_S)
     from_ms = round((now - length).timestamp() * MS_PER_S)
     first_ms = -(-max(from_ms, born_ms) // step_ms) * step_ms
-    idle = {"produce": 0, "consume": 0}
     idle = {"produce": 0, "consume": 0}
     used = [(at_ms, seen.get(at_ms, idle)) for at_ms in range(first_ms, last_ms - step_ms + 1, step_ms)]
     points = [(at_ms, row["produce"] / seconds, row["consume"] / seconds, 0) for at_ms, row in used]
@@ -120,20 +117,17 @@ def account_usage_page(request: HttpRequest) -> HttpResponse:
     now = timezone.now().astimezone(UTC)
     start = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     may_see_price = access.permits(acting, Scope.BILLING_READ)
-    rows = []
-    for instance in instance_list(access.tenant_of(acting))[:PAGE_SIZE_MAX]:
-        plan = selectors.plan_of(instance)
-        quote = None
-        if plan and may_see_price:
-            quote = selectors.quote_for(plan, bandwidth_mb_s=instance.bandwidth_mb_s, storage_gb=instance.storage_gb)
-        rows.append((instance, selectors.usage_totals(instance.pk, start=start, end=now), quote))
-    quotes = [quote for _instance, _totals, quote in rows if quote]
+    tenant = access.tenant_of(acting)
+    instances = list(instance_list(tenant)[:PAGE_SIZE_MAX])
+    totals = selectors.usage_totals_of([instance.pk for instance in instances], start=start, end=now)
+    quotes = selectors.quotes_of(instances, tenant.currency) if may_see_price else {}
+    rows = [(instance, totals[instance.pk], quotes.get(instance.pk)) for instance in instances]
     context = {
         "rows": rows, "start": start, "may_see_price": may_see_price, "directions": Direction,
-        "produce_bytes": sum(totals.produce_bytes for _instance, totals, _quote in rows),
-        "consume_bytes": sum(totals.consume_bytes for _instance, totals, _quote in rows),
-        "per_hour": sum(quote.per_hour for quote in quotes) if quotes else None,
-        "currency": quotes[0].currency if quotes else "",
+        "produce_bytes": sum(total.produce_bytes for total in totals.values()),
+        "consume_bytes": sum(total.consume_bytes for total in totals.values()),
+        "per_hour": sum(quote.per_hour for quote in quotes.values()) if quotes else None,
+        "currency": tenant.currency,
     }  # fmt: skip
     return render_page(
         request, "billing/account_usage.html", context, section="account-usage", crumbs=[(_("Usage & cost"), None)]

@@ -52,7 +52,7 @@ class GroupResource(ApiView):
     def delete(self, request: Request, instance_id: str, group: str) -> Response:
         """Delete a group without members, and its offsets."""
         instance = access.instance(self.actor, instance_id)
-        if self.request.headers.get("If-Match"):
+        if "If-Match" in self.request.headers:
             self.require_match(group_selectors.group_detail(instance, group, fresh=True).etag)
         services.delete_group(acting=self.actor, instance=instance, group=group, dry_run=self.dry_run)
         return self.nothing()

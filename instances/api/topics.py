@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from instances import access, selectors, services
 from instances.api import topic_serializers as s
-from instances.ports import PartitionLook
+from instances.models import Instance
+from instances.ports import ConfigEntry, PartitionLook
 from instances.selectors import TopicView
 from tenants.api.base import API_ROOT, ApiView, endpoint
 from tenants.choices import Scope
+from tenants.errors import NotFound, Unavailable
 
 DATA_PLANE_ERRORS = (409, 503)
 
@@ -45,7 +51,7 @@ class TopicCollection(ApiView):
         instance = access.instance(self.actor, instance_id)
         services.create_topic(acting=self.actor, instance=instance, dry_run=self.dry_run, **self.body)
         name = self.body["name"]
-        made = _planned(instance.settings, self.body) if self.dry_run else selectors.topic_detail(instance, name)
+        made = _planned(instance.settings, self.body) if self.dry_run else _made(instance, self.body)
         location = f"{API_ROOT}/instances/{instance_id}/topics/{name}"
         return self.one(made, s.TopicSummaryOut, status=201, location=location)
 
@@ -93,7 +99,10 @@ class TopicResource(ApiView):
                 config=self.body.get("config"),
                 dry_run=self.dry_run,
             )
-        after = selectors.topic_detail(instance, name)
+        try:
+            after = selectors.topic_detail(instance, name)
+        except (NotFound, Unavailable):  # what is done stays done; without an ETag, for this is not what was read
+            return self.one(_changed(before, self.body), s.TopicOut)
         return self.one(after, s.TopicOut, etag=after.etag)
 
     @endpoint("delete_topic", Scope.TOPICS_WRITE, status=204, match=True, errors=DATA_PLANE_ERRORS)
@@ -106,8 +115,33 @@ class TopicResource(ApiView):
         return self.nothing()
 
 
+def _made(instance: Instance, wanted: dict[str, object]) -> TopicView:
+    """The topic as the brokers show it. One that does not know it yet, or has no time, does not undo what is done."""
+    try:
+        return selectors.topic_detail(instance, str(wanted["name"]))
+    except (NotFound, Unavailable):
+        return _planned(instance.settings, wanted)
+
+
+def _changed(before: TopicView, wanted: Mapping[str, Any]) -> TopicView:
+    """The topic as it was and was asked to become."""
+    count = max(before.partition_count, wanted.get("partitions", 0))
+    more = range(before.partition_count, count)
+    lists = wanted.get("allow_list", {})
+    config = wanted.get("config", {})
+    kept = tuple(entry for entry in before.config or () if entry.name not in config)
+    given = (ConfigEntry(name=k, value=v, is_default=False, is_read_only=False) for k, v in config.items() if v)
+    return replace(
+        before,
+        partitions=(*before.partitions, *(PartitionLook(index=i, leader=-1, replicas=(), isr=()) for i in more)),
+        produce_ips=tuple(lists.get("produce", before.produce_ips)),
+        consume_ips=tuple(lists.get("consume", before.consume_ips)),
+        config=tuple(sorted((*kept, *given), key=lambda entry: entry.name)),
+    )
+
+
 def _planned(settings: dict[str, int], wanted: dict[str, object]) -> TopicView:
-    """The topic a dry run would have made."""
+    """The topic as it was asked for: what a dry run would have made."""
     count = int(str(wanted.get("partitions") or settings["default_partitions"]))
     return TopicView(
         name=str(wanted["name"]),

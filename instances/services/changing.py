@@ -14,7 +14,7 @@ from instances.lifecycle import Phase
 from instances.limits import OPERATIONS_OPEN_PER_INSTANCE_MAX
 from instances.models import Instance, Operation
 from instances.services.common import move, reconcile_on_commit, want_more
-from instances.services.creating import require_free_name, shown
+from instances.services.creating import name_taken_meanwhile, require_free_name, shown
 from instances.services.sizes import require_within, terms_for
 from tenants import access, audit
 from tenants.actors import Actor
@@ -80,7 +80,12 @@ def rename_instance(*, acting: Actor, instance: Instance, name: str) -> Instance
     require_free_name(instance.tenant, name)
     before = {"name": instance.name}
     instance.name = name
-    instance.save_changes(["name"])
+    try:
+        with name_taken_meanwhile():
+            instance.save_changes(["name"])
+    except Conflict:
+        instance.refresh_from_db(fields=("name", "version"))  # what refuses shows it as it is called
+        raise
     audit.record(acting, "instance.renamed", instance, before, {"name": name})
     return instance
 

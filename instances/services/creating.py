@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
-from django.db import transaction
+from django.db import IntegrityError, transaction
 
 from instances import operations
 from instances.access import instances_of
 from instances.choices import ClusterType, OperationType
 from instances.lifecycle import Phase
 from instances.limits import INSTANCES_PER_TENANT_MAX
-from instances.models import Instance, Operation, default_settings
+from instances.models import NAME_CONSTRAINT, Instance, Operation, default_settings
 from instances.services.common import move, reconcile_on_commit, want_more
 from instances.services.sizes import require_within, terms_for
 from tenants import access, audit
@@ -49,17 +50,18 @@ def create_instance(
     bandwidth = bandwidth_mb_s or terms.bandwidth_mb_s
     storage = storage_gb or terms.storage_gb
     require_within(terms, bandwidth_mb_s=bandwidth, storage_gb=storage)
-    instance = Instance.objects.create(
-        tenant=tenant,
-        name=name,
-        plan=terms.code,
-        bandwidth_mb_s=bandwidth,
-        storage_gb=storage,
-        partitions_max=terms.partitions_max,
-        cluster_type=cluster_type,
-        settings=default_settings() | dict(settings or {}),
-        protected=protected,
-    )
+    with name_taken_meanwhile():
+        instance = Instance.objects.create(
+            tenant=tenant,
+            name=name,
+            plan=terms.code,
+            bandwidth_mb_s=bandwidth,
+            storage_gb=storage,
+            partitions_max=terms.partitions_max,
+            cluster_type=cluster_type,
+            settings=default_settings() | dict(settings or {}),
+            protected=protected,
+        )
     operation = operations.begin(acting, instance, OperationType.CREATE, plan=terms.code)
     audit.record(acting, "instance.created", instance, None, shown(instance))
     reconcile_on_commit(instance, dry_run=dry_run)
@@ -83,8 +85,27 @@ def retry_instance(*, acting: Actor, instance: Instance, dry_run: bool = False) 
 def require_free_name(tenant: Tenant, name: str) -> None:
     """Raise `Conflict` when another instance of the tenant has the name."""
     if instances_of(tenant).filter(name=name).exists():
-        detail = "Another of your instances has this name."
-        raise Conflict(detail, code="name_taken", errors=Invalid.at("/name", detail, code="name_taken").errors)
+        raise _name_taken()
+
+
+@contextmanager
+def name_taken_meanwhile() -> Iterator[None]:
+    """Around the write of a name that was free: raises the same `Conflict` when another has taken it since.
+
+    The tenant cannot be locked for it: who renames holds the instance, and the tenant is taken before its instances.
+    """
+    try:
+        with transaction.atomic():
+            yield
+    except IntegrityError as error:
+        if NAME_CONSTRAINT not in str(error):
+            raise
+        raise _name_taken() from None
+
+
+def _name_taken() -> Conflict:
+    detail = "Another of your instances has this name."
+    return Conflict(detail, code="name_taken", errors=Invalid.at("/name", detail, code="name_taken").errors)
 
 
 def shown(instance: Instance) -> dict[str, Any]:

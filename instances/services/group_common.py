@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from instances import group_selectors
@@ -14,13 +14,17 @@ from instances.models import Instance
 from tenants import access, audit
 from tenants.actors import Actor
 from tenants.choices import Scope
-from tenants.errors import Conflict, DomainError, Unavailable
+from tenants.errors import Conflict, DomainError, OutcomeUnknown, Unavailable
 from tenants.models import AuditEntry
 
 logger = logging.getLogger(__name__)
 
 REF_CHARS_MAX = 240
-Offsets = Mapping[Partition, int | None]
+NO_EPOCH = -1
+# Of one audit row: a thousand partitions may have four thousand characters each, and a page shows fifty rows.
+METADATA_KEPT_CHARS_MAX = 65_536
+# None: nothing is committed.
+Offsets = Mapping[Partition, Committed | None]
 
 
 def present(acting: Actor, instance: Instance, group: str) -> tuple[GroupDescription, tuple[Committed, ...]]:
@@ -54,13 +58,14 @@ def write(instance: Instance, group: str, wanted: Offsets, before: Offsets) -> N
     """Commit offsets and forget those that are None. When a part is refused, the rest is put back and it is said."""
     try:
         refused = _write(instance, group, wanted)
-        reason = next(iter(refused.values()), "")
+    except OutcomeUnknown:
+        raise  # it may come after what would be put back
     except DomainError:
         _put_back(instance, group, before)
         raise
     if refused:
         _put_back(instance, group, {place: before[place] for place in wanted if place not in refused})
-        raise Unavailable(f"The brokers answered: {reason}", retry_after_s=1)
+        raise next(iter(refused.values()))
 
 
 def record(
@@ -75,14 +80,38 @@ def record(
     return audit.record(acting, action, group_ref(instance, group), before, after, tenant=instance.tenant)
 
 
-def listed(offsets: Iterable[tuple[Partition, int | None]]) -> list[list[Any]]:
-    """`[topic, partition, offset]`: lists, because the audit log hides values under keys that sound secret."""
-    return [[topic, index, offset] for (topic, index), offset in offsets]
+def listed(offsets: Offsets) -> list[list[Any]]:
+    """`[topic, partition, offset]`, and behind it leader epoch and metadata where the offset was committed with them.
+
+    Lists, because the audit log hides values under keys that sound secret. PostgreSQL's JSON has no U+0000: metadata
+    with it is a list of what stands between. Metadata beyond `METADATA_KEPT_CHARS_MAX` together is left out.
+    """
+    rows: list[list[Any]] = []
+    left = METADATA_KEPT_CHARS_MAX
+    for (topic, index), one in offsets.items():
+        rows.append([topic, index, None if one is None else one.offset])
+        if one is not None and (one.leader_epoch >= 0 or one.metadata):
+            metadata = one.metadata if len(one.metadata) <= left else ""
+            left -= len(metadata)
+            rows[-1] += [one.leader_epoch, metadata.split("\x00") if "\x00" in metadata else metadata]
+    return rows
+
+
+def committed_of(values: Mapping[str, Any] | None) -> dict[Partition, Committed | None]:
+    """The offsets that `listed` put into an audit row."""
+    found: dict[Partition, Committed | None] = {}
+    for topic, index, offset, *more in (values or {}).get("offsets", ()):
+        epoch, metadata = more or (NO_EPOCH, "")
+        found[topic, index] = None if offset is None else Committed(
+            topic=topic, partition=index, offset=offset, leader_epoch=epoch,
+            metadata=metadata if isinstance(metadata, str) else "\x00".join(metadata),
+        )  # fmt: skip
+    return found
 
 
 def offsets_of(values: Mapping[str, Any] | None) -> dict[Partition, int | None]:
-    """The offsets that `listed` put into an audit row."""
-    return {(topic, index): offset for topic, index, offset in (values or {}).get("offsets", ())}
+    """The same, as numbers alone."""
+    return {place: one.offset if one else None for place, one in committed_of(values).items()}
 
 
 def group_ref(instance: Instance, group: str) -> tuple[str, str]:
@@ -93,14 +122,10 @@ def group_ref(instance: Instance, group: str) -> tuple[str, str]:
     return "group", f"{instance.pk}/{shown}"
 
 
-def _write(instance: Instance, group: str, wanted: Offsets) -> dict[Partition, str]:
-    commits = [
-        Committed(topic=topic, partition=index, offset=offset)
-        for (topic, index), offset in sorted(wanted.items())
-        if offset is not None
-    ]
-    forgotten = sorted(place for place, offset in wanted.items() if offset is None)
-    refused: dict[Partition, str] = {}
+def _write(instance: Instance, group: str, wanted: Offsets) -> dict[Partition, DomainError]:
+    commits = [one for _, one in sorted(wanted.items(), key=lambda item: item[0]) if one is not None]
+    forgotten = sorted(place for place, one in wanted.items() if one is None)
+    refused: dict[Partition, DomainError] = {}
     if commits:
         refused |= group_door.it.commit(instance.pk, group, commits)
     if forgotten:

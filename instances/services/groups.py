@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from django.db import transaction
 
 from instances import group_selectors
 from instances.access import require_reachable
-from instances.group_ports import group_door
+from instances.group_ports import Committed, Partition, group_door
 from instances.limits import RESET_PARTITIONS_MAX
 from instances.models import Instance
 from instances.services.group_common import (
+    committed_of,
     group_ref,
     listed,
     offsets_known,
@@ -21,15 +22,15 @@ from instances.services.group_common import (
     require_empty,
     write,
 )
-from tenants import access
+from tenants import access, audit
 from tenants.access import fetch
 from tenants.actors import Actor
 from tenants.choices import Scope
-from tenants.errors import Conflict, Invalid, NotFound, Unavailable
+from tenants.errors import Conflict, DomainError, Invalid, NotFound, Unavailable
 from tenants.models import AuditEntry
 
 
-@transaction.atomic
+@audit.atomic
 def undo_offsets(*, acting: Actor, instance: Instance, group: str, entry_id: str, dry_run: bool = False) -> AuditEntry:
     """Commit the offsets back that were there before a reset or a deletion, named by its audit row.
 
@@ -42,25 +43,26 @@ def undo_offsets(*, acting: Actor, instance: Instance, group: str, entry_id: str
         tenant_id=instance.tenant_id, target_id=group_ref(instance, group)[1], action__in=group_selectors.UNDOABLE
     )
     entry = fetch(rows, pk=entry_id)
-    was, became = offsets_of(entry.before), offsets_of(entry.after)
+    was, became = committed_of(entry.before), offsets_of(entry.after)
     if not was:
         raise NotFound
     look = group_door.it.look(instance.pk, [group], fresh=True)[group]
     if look.description is None:
         raise Unavailable(f"Nothing is known of the group at the moment: {look.trouble}.", retry_after_s=1)
-    now = {one.place: one.offset for one in offsets_known(look.offsets, look.trouble)}
+    now = {one.place: one for one in offsets_known(look.offsets, look.trouble)}
     require_empty(group, look.description.state)
-    if any(now.get(place) != became.get(place) for place in was):
+    if any((now[place].offset if place in now else None) != became.get(place) for place in was):
         raise Conflict("Offsets have moved since, so the earlier ones are not put back.", code="changed_since")
     before = {place: now.get(place) for place in was}
-    after = {"undone": entry.pk, "offsets": listed(was.items())}
-    made = record(acting, instance, group, "group.offsets_restored", {"offsets": listed(before.items())}, after)
+    after = {"undone": entry.pk, "offsets": listed(was)}
+    made = record(acting, instance, group, "group.offsets_restored", {"offsets": listed(before)}, after)
     if not dry_run:
-        write(instance, group, was, before)
+        with audit.in_doubt(made):
+            write(instance, group, was, before)
     return made
 
 
-@transaction.atomic
+@audit.atomic
 def delete_group(*, acting: Actor, instance: Instance, group: str, dry_run: bool = False) -> AuditEntry:
     """Forget a group and all its offsets. Raises `NotFound`, or `Conflict(group_not_empty)`.
 
@@ -70,14 +72,15 @@ def delete_group(*, acting: Actor, instance: Instance, group: str, dry_run: bool
     require_empty(group, description.state)
     before: dict[str, object] = {"partitions": len(committed)}
     if len(committed) <= RESET_PARTITIONS_MAX:
-        before["offsets"] = listed((one.place, one.offset) for one in committed)
+        before["offsets"] = listed({one.place: one for one in committed})
     entry = record(acting, instance, group, "group.deleted", before, None)
     if not dry_run:
-        group_door.it.delete_group(instance.pk, group)
+        with audit.in_doubt(entry):
+            group_door.it.delete_group(instance.pk, group)
     return entry
 
 
-@transaction.atomic
+@audit.atomic
 def delete_offsets(
     *,
     acting: Actor,
@@ -89,7 +92,8 @@ def delete_offsets(
 ) -> AuditEntry:
     """Forget a group's offsets of one topic, or of some of its partitions; its members may run, but not read the topic.
 
-    Raises `NotFound` where there are none and `Conflict(topic_subscribed)`.
+    Raises `NotFound` where there are none, `Conflict(topic_subscribed)`, and what else the brokers refuse all with.
+    The audit row returned tells of those that are forgotten.
     """
     description, committed = present(acting, instance, group)
     mine = [one for one in committed if one.topic == topic and (partitions is None or one.partition in partitions)]
@@ -99,11 +103,33 @@ def delete_offsets(
         raise Invalid(f"At most {RESET_PARTITIONS_MAX} partitions at once.", code="too_many")
     if any(place[0] == topic for member in description.members for place in member.assignment or ()):
         raise Conflict("Members of the group read this topic.", code="topic_subscribed")
-    before = {"offsets": listed((one.place, one.offset) for one in mine)}
-    after = {"offsets": listed((one.place, None) for one in mine)}
-    entry = record(acting, instance, group, "group.offsets_deleted", before, after)
-    if not dry_run:
-        refused = group_door.it.delete_offsets(instance.pk, group, [one.place for one in mine])
-        if len(refused) == len(mine):
-            raise Conflict(next(iter(refused.values())), code="topic_subscribed")
+    try:
+        with transaction.atomic():
+            entry = _record_forgotten(acting, instance, group, mine)
+            with audit.in_doubt(entry):
+                places = [one.place for one in mine]
+                refused = {} if dry_run else group_door.it.delete_offsets(instance.pk, group, places)
+            if refused:
+                raise _RefusedInPart(refused)
+    except _RefusedInPart as refusal:
+        forgotten = [one for one in mine if one.place not in refusal.refused]
+        if not forgotten:
+            raise next(iter(refusal.refused.values())) from None
+        entry = _record_forgotten(acting, instance, group, forgotten)
     return entry
+
+
+class _RefusedInPart(Exception):
+    """Undoes the audit row of what was asked for, in favour of one of what was done."""
+
+    def __init__(self, refused: Mapping[Partition, DomainError]) -> None:
+        super().__init__()
+        self.refused = refused
+
+
+def _record_forgotten(acting: Actor, instance: Instance, group: str, forgotten: Iterable[Committed]) -> AuditEntry:
+    before = {one.place: one for one in forgotten}
+    after = dict.fromkeys(before)
+    return record(
+        acting, instance, group, "group.offsets_deleted", {"offsets": listed(before)}, {"offsets": listed(after)}
+    )

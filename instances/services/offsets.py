@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
-
-from django.db import transaction
 
 from instances import ports
 from instances.group_ports import EARLIEST, EMPTY_STATES, LATEST, Committed, Partition, group_door
@@ -19,6 +17,7 @@ from instances.limits import RESET_PARTITIONS_MAX
 from instances.models import Instance
 from instances.offset_plans import Aim, Change, Log, NoOffsetToShift, Target, plan
 from instances.services.group_common import listed, present, record, require_empty, write
+from tenants import audit
 from tenants.actors import Actor
 from tenants.errors import Conflict, FieldError, Invalid, NotFound, Unavailable
 
@@ -31,7 +30,8 @@ Wanted = Sequence[tuple[str, Sequence[int] | None]]
 class Reset:
     """What a reset does or did. `blocked_by` counts members that must stop first.
 
-    `entry_id` names the audit row that an undo takes; empty where nothing was done.
+    `entry_id` names the audit row that an undo takes; empty where nothing was done. `committed` are the offsets before,
+    with all that was committed beside them.
     """
 
     group: str
@@ -39,6 +39,7 @@ class Reset:
     changes: tuple[Change, ...]
     blocked_by: int = 0
     entry_id: str = ""
+    committed: Mapping[Partition, Committed] = field(default_factory=dict)
 
     @property
     def changed(self) -> tuple[Change, ...]:
@@ -46,8 +47,10 @@ class Reset:
 
     @property
     def fingerprint(self) -> str:
-        """The same for the same table."""
-        lines = [(change.place, change.before, change.after) for change in self.changes]
+        """The same for the same table. What goes to an end of a log goes there wherever that is by then: the ends of a
+        log that is in use move faster than anybody reads.
+        """
+        lines = [(change.place, change.before, change.edge.value or change.after) for change in self.changes]
         return hashlib.sha256(repr(lines).encode()).hexdigest()[:16]
 
 
@@ -82,10 +85,11 @@ def plan_reset(*, acting: Actor, instance: Instance, group: str, target: Target,
         state=description.state,
         changes=changes,
         blocked_by=0 if is_empty else max(1, len(description.members)),
+        committed=committed,
     )
 
 
-@transaction.atomic
+@audit.atomic
 def reset_offsets(
     *,
     acting: Actor,
@@ -104,12 +108,15 @@ def reset_offsets(
     require_empty(group, found.state)
     if expected and expected != found.fingerprint:
         raise Conflict("The offsets have changed since the table was made. Look at it again.", code="changed_since")
-    was = {change.place: change.before for change in found.changed}
-    becomes = {change.place: change.after for change in found.changed}
-    after = {**_aim_words(target), "offsets": listed(becomes.items())}
-    entry = record(acting, instance, group, "group.offsets_reset", {"offsets": listed(was.items())}, after)
-    if not dry_run and becomes:
-        write(instance, group, becomes, was)
+    was = {change.place: found.committed.get(change.place) for change in found.changed}
+    becomes = {change.place: _committed(change) for change in found.changed}
+    if not becomes:
+        return found
+    after = {**_aim_words(target), "offsets": listed(becomes)}
+    entry = record(acting, instance, group, "group.offsets_reset", {"offsets": listed(was)}, after)
+    if not dry_run:
+        with audit.in_doubt(entry):
+            write(instance, group, becomes, was)
     return replace(found, entry_id=entry.pk)
 
 
@@ -181,6 +188,12 @@ def _require_known(target: Target, unknown: Sequence[Partition]) -> None:
             FieldError(pointer=f"/offsets/{named.index(one)}", detail=detail, code="not_found") for one in unknown
         ]
         raise Invalid(detail, errors=errors)
+
+
+def _committed(change: Change) -> Committed | None:
+    if change.after is None:
+        return None
+    return Committed(topic=change.topic, partition=change.partition, offset=change.after)
 
 
 def _aim_words(target: Target) -> dict[str, Any]:

@@ -1,25 +1,25 @@
 """Topics of an instance, changed through the data plane's own door, and their address lists.
 
-The audit row is written first and the door is called last: a refusal by the broker rolls everything back.
+The audit row is written first and the door is called last: a refusal by the broker rolls everything back. Where nobody
+says whether it was done, only the row is kept (`audit.in_doubt`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from django.db import transaction
-
 from instances import allow_lists, ports
 from instances.access import require_reachable
+from instances.limits import ALLOW_LISTS_PER_INSTANCE_MAX
 from instances.models import Instance, TopicAllowList
 from instances.services.common import hold_topic, want_published
 from tenants import access, audit
 from tenants.actors import Actor
 from tenants.choices import Scope
-from tenants.errors import Invalid
+from tenants.errors import DomainError, Invalid, OutcomeUnknown, QuotaExceeded
 
 
-@transaction.atomic
+@audit.atomic
 def create_topic(
     *,
     acting: Actor,
@@ -36,18 +36,19 @@ def create_topic(
     count = partitions or instance.settings["default_partitions"]
     factor = replication_factor or instance.settings["default_replication_factor"]
     after = {"partitions": count, "replication_factor": factor, "config": dict(config or {})}
-    audit.record(acting, "topic.created", topic_ref(instance, name), None, after, tenant=instance.tenant)
-    ports.data_plane.it.create_topic(
-        instance.pk,
-        name,
-        partitions=count,
-        replication_factor=factor,
-        config=dict(config or {}),
-        validate_only=dry_run,
-    )
+    entry = audit.record(acting, "topic.created", topic_ref(instance, name), None, after, tenant=instance.tenant)
+    with audit.in_doubt(entry):
+        ports.data_plane.it.create_topic(
+            instance.pk,
+            name,
+            partitions=count,
+            replication_factor=factor,
+            config=dict(config or {}),
+            validate_only=dry_run,
+        )
 
 
-@transaction.atomic
+@audit.atomic
 def update_topic(
     *,
     acting: Actor,
@@ -69,16 +70,28 @@ def update_topic(
     after = {**({"partitions": partitions} if grows else {}), **({"config": dict(config)} if config else {})}
     if not after:
         return
-    audit.record(acting, "topic.changed", topic_ref(instance, name), before, after, tenant=instance.tenant)
-    if config and grows and partitions is not None:  # two calls, and what is refused shall have changed nothing
-        ports.data_plane.it.grow_topic(instance.pk, name, partitions, validate_only=True)
-    if config:
-        ports.data_plane.it.alter_topic_config(instance.pk, name, config, validate_only=dry_run)
-    if grows and partitions is not None:
+    entry = audit.record(acting, "topic.changed", topic_ref(instance, name), before, after, tenant=instance.tenant)
+    more = partitions if grows else None
+    with audit.in_doubt(entry):
+        if config and more is not None:  # two calls, and what is refused shall have changed nothing
+            ports.data_plane.it.grow_topic(instance.pk, name, more, validate_only=True)
+        if config:
+            ports.data_plane.it.alter_topic_config(instance.pk, name, config, validate_only=dry_run)
+        if more is not None:
+            _grow(instance, name, more, is_half_done=bool(config) and not dry_run, dry_run=dry_run)
+
+
+def _grow(instance: Instance, name: str, partitions: int, *, is_half_done: bool, dry_run: bool) -> None:
+    """Raises `OutcomeUnknown` where the half before is done, though this one is not: a row must tell of it."""
+    try:
         ports.data_plane.it.grow_topic(instance.pk, name, partitions, validate_only=dry_run)
+    except DomainError as error:
+        if is_half_done:
+            raise OutcomeUnknown from error
+        raise
 
 
-@transaction.atomic
+@audit.atomic
 def delete_topic(*, acting: Actor, instance: Instance, name: str, dry_run: bool = False) -> None:
     """Delete a topic, its messages and its address lists. Raises `NotFound` for one that is not there."""
     access.require(acting, Scope.TOPICS_WRITE)
@@ -86,15 +99,16 @@ def delete_topic(*, acting: Actor, instance: Instance, name: str, dry_run: bool 
     hold_topic(instance, name)
     found = ports.data_plane.it.topic(instance.pk, name)
     before = {"partitions": len(found.partitions)}
-    audit.record(acting, "topic.deleted", topic_ref(instance, name), before, None, tenant=instance.tenant)
+    entry = audit.record(acting, "topic.deleted", topic_ref(instance, name), before, None, tenant=instance.tenant)
     # Emptied rather than removed: the brokers keep what they were last told, so they have to be told.
     if TopicAllowList.objects.filter(instance=instance, topic=name).update(produce_ips=[], consume_ips=[]):
         want_published(instance, dry_run=dry_run)
     if not dry_run:
-        ports.data_plane.it.delete_topic(instance.pk, name)
+        with audit.in_doubt(entry):
+            ports.data_plane.it.delete_topic(instance.pk, name)
 
 
-@transaction.atomic
+@audit.atomic
 def set_allow_list(
     *,
     acting: Actor,
@@ -119,12 +133,23 @@ def set_allow_list(
         "consume_ips": allow_lists.normalised(consume, f"{at}/consume"),
     }
     old = TopicAllowList.objects.select_for_update().filter(instance=instance, topic=topic).first()
+    if old is None:
+        _require_room_for_a_list(instance)
     before = {"produce_ips": old.produce_ips, "consume_ips": old.consume_ips} if old else None
     found, _ = TopicAllowList.objects.update_or_create(instance=instance, topic=topic, defaults=wanted)
     if before != wanted:
         audit.record(acting, "allow_list.changed", topic_ref(instance, topic), before, wanted, tenant=instance.tenant)
         want_published(instance, dry_run=dry_run)
     return found
+
+
+def _require_room_for_a_list(instance: Instance) -> None:
+    """Raises `QuotaExceeded` when none is left. Lists outlive topics that clients delete, and count as long."""
+    if TopicAllowList.objects.filter(instance=instance).count() >= ALLOW_LISTS_PER_INSTANCE_MAX:
+        detail = (
+            f"At most {ALLOW_LISTS_PER_INSTANCE_MAX} topics of an instance have allow-lists, deleted ones included."
+        )
+        raise QuotaExceeded(detail)
 
 
 def topic_ref(instance: Instance, name: str) -> tuple[str, str]:

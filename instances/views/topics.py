@@ -104,10 +104,15 @@ def partitions_page(request: HttpRequest, instance: Instance, name: str) -> Http
                 request, _("%(topic)s has %(n)d partitions.") % {"topic": name, "n": form.cleaned_data["partitions"]}
             )
             return redirect("page-topic", instance.pk, name)
-    known = ports.observation.it.topic_sizes(instance.pk).partitions.get(name, {})
+    sizes = ports.observation.it.topic_sizes(instance.pk)
+    known, silent = sizes.partitions.get(name, {}), {silence.broker_id for silence in sizes.silent}
     rows = [(partition, known.get(partition.index)) for partition in topic.partitions]
     biggest = max((look["size_bytes"] for _partition, look in rows if look), default=0)
-    shown = [(partition, look, _messages(look)) for partition, look in rows]
+    # What brokers told is a second old: of a partition made since, a leader that answers has said nothing so far.
+    shown = [
+        (partition, look, _messages(look), partition.leader >= 0 and partition.leader not in silent)
+        for partition, look in rows
+    ]
     context = {"form": form, "rows": shown, "biggest": biggest}
     return _render_topic(request, instance, topic, "partitions", context, status=422 if form.is_bound else 200)
 

@@ -156,6 +156,10 @@ def _sentence(entry: Throttle, mean_ms: float, brokers: list[int]) -> str:
             )
             % words
         )
+    if len(brokers) == 1:
+        if _is_produce(entry):
+            return _("%(who)s may produce %(limit)s (%(level)s). It waits %(delay)s on broker %(brokers)s.") % words
+        return _("%(who)s may consume %(limit)s (%(level)s). It waits %(delay)s on broker %(brokers)s.") % words
     if _is_produce(entry):
-        return _("%(who)s may produce %(limit)s (%(level)s). It waits %(delay)s on broker %(brokers)s.") % words
-    return _("%(who)s may consume %(limit)s (%(level)s). It waits %(delay)s on broker %(brokers)s.") % words
+        return _("%(who)s may produce %(limit)s (%(level)s). It waits %(delay)s on brokers %(brokers)s.") % words
+    return _("%(who)s may consume %(limit)s (%(level)s). It waits %(delay)s on brokers %(brokers)s.") % words

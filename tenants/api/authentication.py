@@ -39,8 +39,10 @@ class TokenAuthentication(BaseAuthentication):
         token = selectors.live_token(digest, timezone.now())
         if token is None or not constant_time_compare(token.secret_hash, digest):
             raise Unauthenticated("The token is unknown, expired or revoked.")
-        services.note_token_use(token, timezone.now())
         http = request._request
+        if http.headers.get(TENANT_HEADER, token.tenant_id) != token.tenant_id:
+            raise PermissionDenied(f"The tenant in {TENANT_HEADER} is not the token's.", code="no_tenant")
+        services.note_token_use(token, timezone.now())
         actor = token_actor(token, ip=client_ip(http), request_id=getattr(http, "request_id", None))
         return token.member.user, actor
 

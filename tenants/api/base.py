@@ -36,16 +36,16 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from tenants import access
+from tenants import access, audit
 from tenants.actors import Actor, client_ip
 from tenants.api import idempotency, pages, rates
 from tenants.api.authentication import ConsoleAuthentication, TokenAuthentication
 from tenants.api.endpoint import ANYBODY, SIGNED_IN, Endpoint, SerializerClass, endpoint, query_serializer
-from tenants.api.etags import etag_of, require_match
+from tenants.api.etags import etag_of, require_match, require_no_version
 from tenants.api.parsing import StrictJSONParser
 from tenants.api.problems import PROBLEM_TYPE, exception_handler, validation_error
 from tenants.api.schema import ApiSchema
-from tenants.errors import FieldError, Invalid, RateLimited, Unauthenticated
+from tenants.errors import FieldError, Invalid, OutcomeUnknown, PermissionDenied, RateLimited, Unauthenticated
 from tenants.models import Tenant
 
 __all__ = ["ANYBODY", "API_ROOT", "SIGNED_IN", "ApiView", "endpoint"]
@@ -99,7 +99,7 @@ class ApiView(APIView):
         return access.tenant_of(self.actor)
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """Authenticate, then charge the rate limit: a wrong token is charged to the address it came from."""
+        """Authenticate, then charge the rate limit: who is turned away here is charged to the address it came from."""
         self.format_kwarg = None
         if request.method.lower() in self.http_method_names and hasattr(self, request.method.lower()):
             request.accepted_renderer, request.accepted_media_type = self.perform_content_negotiation(request)
@@ -107,7 +107,7 @@ class ApiView(APIView):
             raise drf.MethodNotAllowed(request.method)
         try:
             actor = request.auth if request.user is not None else None
-        except Unauthenticated:
+        except (Unauthenticated, PermissionDenied):
             self._charge(request, None)
             raise
         self._charge(request, actor)
@@ -144,6 +144,8 @@ class ApiView(APIView):
             _ = self.actor
         elif told.scope != ANYBODY:
             access.require(self.actor, told.scope)
+        if not told.match and self.request.method not in ("GET", "HEAD"):
+            require_no_version(self.request.headers.get("If-Match"))
         self.query = self._checked_query(told)
         self.dry_run = self.query.get("dry_run") == "true"
         self.told = told
@@ -153,14 +155,18 @@ class ApiView(APIView):
         raw = self.request._request.body if key else b""  # read before DRF takes the stream, for the fingerprint
         assert isinstance(raw, bytes)
         self.body = self._checked_body(told)
-        with transaction.atomic():
-            if key and not self.dry_run:
-                response = idempotency.run_once(self.request, self.actor, key, handle, told.once)
-            else:
-                response = handle()
-            if self.dry_run:
-                transaction.set_rollback(True)
-                response[DRY_RUN_HEADER] = "true"
+        try:
+            with transaction.atomic():
+                if key and not self.dry_run:
+                    response = idempotency.run_once(self.request, self.actor, key, handle, told.once)
+                else:
+                    response = handle()
+                if self.dry_run:
+                    transaction.set_rollback(True)
+                    response[DRY_RUN_HEADER] = "true"
+        except OutcomeUnknown as error:
+            audit.keep(error)
+            raise
         return response
 
     def _checked_query(self, told: Endpoint) -> Mapping[str, Any]:

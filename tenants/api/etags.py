@@ -19,7 +19,13 @@ def etag_of(thing: Any) -> str:
 
 def require_match(header: str | None, etag: str) -> None:
     """Raise `PreconditionFailed` unless `If-Match` is absent, `*`, or names `etag`."""
-    if not header or header.strip() == "*":
+    if header is None or header.strip() == "*":
         return
     if etag not in (candidate.strip() for candidate in header.split(",")):
         raise PreconditionFailed("The resource is not the one If-Match names. Read it again.")
+
+
+def require_no_version(header: str | None) -> None:
+    """Raise `PreconditionFailed` for an `If-Match` that names a version of what has none: nobody could honour it."""
+    if header is not None and header.strip() != "*":
+        raise PreconditionFailed("What this request changes has no ETag. Send it without If-Match.")

@@ -104,11 +104,12 @@ class MemberResource(ApiView):
         self.require_match(member)
         return self.one(services.change_role(acting=self.actor, member=member, **self.body), s.MemberOut)
 
-    @endpoint("remove_member", Scope.MEMBERS_WRITE, status=204, match=True, errors=(409,))
+    @endpoint("remove_member", Scope.MEMBERS_READ, status=204, match=True, errors=(409,))
     def delete(self, request: Request, member_id: str) -> Response:
         """Remove a member.
 
-        Tokens made by the member are revoked with it.
+        Tokens made by the member are revoked with it. Needs `members:write` as well, except for a person signed in to
+        the console who leaves.
         """
         access.own_tenant(self.actor, self.tenant.pk, lock=True)  # before the member, as the services take them
         member = access.member(self.actor, member_id, lock=True)

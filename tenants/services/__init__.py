@@ -8,7 +8,14 @@ from tenants.services.members import (
     remove_member,
     revoke_invitation,
 )
-from tenants.services.people import create_operator, found_tenant, set_preferences, sign_up, sign_up_invited
+from tenants.services.people import (
+    create_operator,
+    found_tenant,
+    replace_password,
+    set_preferences,
+    sign_up,
+    sign_up_invited,
+)
 from tenants.services.tenancy import rename_tenant, resume_tenant, suspend_tenant
 from tenants.services.tokens import create_token, note_token_use, revoke_token
 
@@ -23,6 +30,7 @@ __all__ = [
     "note_token_use",
     "remove_member",
     "rename_tenant",
+    "replace_password",
     "resume_tenant",
     "revoke_invitation",
     "revoke_token",

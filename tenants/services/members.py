@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from tenants import access, audit
 from tenants.actors import Actor
-from tenants.choices import ActorKind, Role
+from tenants.choices import ActorKind, Role, Scope
 from tenants.errors import Conflict, NotFound, PermissionDenied, QuotaExceeded
 from tenants.limits import INVITATION_DAYS, INVITATIONS_PENDING_MAX, MEMBERS_PER_TENANT_MAX, TENANTS_PER_USER_MAX
 from tenants.models import ApiToken, Invitation, Member, Tenant, User, UserManager
@@ -84,6 +84,7 @@ def accept_invitation(*, acting: Actor, user: User, secret: str) -> Member:
         raise Conflict("You are a member already.", code="already_member")
     if present.count() >= MEMBERS_PER_TENANT_MAX:
         raise QuotaExceeded(f"A tenant may have {MEMBERS_PER_TENANT_MAX} members.")
+    User.objects.select_for_update(no_key=True).get(pk=user.pk)  # who joins or founds several at once joins in turn
     if Member.objects.filter(user=user, removed_at=None).count() >= TENANTS_PER_USER_MAX:
         raise QuotaExceeded(f"A person may belong to {TENANTS_PER_USER_MAX} tenants.")
     member = Member.objects.create(tenant=tenant, user=user, role=invitation.role)
@@ -117,11 +118,15 @@ def change_role(*, acting: Actor, member: Member, role: str) -> Member:
 def remove_member(*, acting: Actor, member: Member) -> None:
     """End a membership, and revoke the tokens and open invitations made under it: who is gone must not have a way in,
     under another address either.
+
+    A person may always leave, whatever their role and also while the tenant is suspended. Taking somebody else's
+    membership away is a change of the tenant, as is a token's doing.
     """
     _locked_tenant(acting)
     member = access.member(acting, member.pk, lock=True)
-    is_leaving = acting.member is not None and acting.member.pk == member.pk
+    is_leaving = acting.kind is ActorKind.USER and acting.member is not None and acting.member.pk == member.pk
     if not is_leaving:
+        access.require(acting, Scope.MEMBERS_WRITE)
         _require_may_manage(acting, Role(member.role))
     _keep_an_owner(member)
     now = timezone.now()

@@ -8,7 +8,7 @@ from zoneinfo import available_timezones
 from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
-from django.db import transaction
+from django.db import IntegrityError, transaction
 from django.utils.text import slugify
 
 from tenants import audit, selectors
@@ -48,10 +48,15 @@ def _new_person(email: str, password: str, language: str) -> User:
     _check("/email", validate_email, email)
     user = User(email=email, language=language)
     _check("/password", validate_password, password, user)
+    taken = Conflict("There is an account with this e-mail address.", code="email_taken")
     if User.objects.filter(email=email).exists():
-        raise Conflict("There is an account with this e-mail address.", code="email_taken")
+        raise taken
     user.set_password(password)
-    user.save()
+    try:
+        with transaction.atomic():
+            user.save()
+    except IntegrityError:  # somebody signed up with it since we looked
+        raise taken from None
     return user
 
 
@@ -114,6 +119,21 @@ def create_operator(*, email: str, password: str) -> tuple[User, bool]:
         created = False
     audit.record(system_actor("create_operator"), "operator.appointed", user, None, {"email": email})
     return user, created
+
+
+@transaction.atomic
+def replace_password(*, email: str, password: str) -> bool:
+    """Another password for an account of the installation's own whose kept one is lost. False when there is none.
+
+    Sessions that are open end with it.
+    """
+    user = User.objects.select_for_update().filter(email=UserManager.normalize_email(email)).first()
+    if user is None:
+        return False
+    user.set_password(password)
+    user.save(update_fields=["password"])
+    audit.record(system_actor("up"), "password.replaced", user, None, {"email": user.email})
+    return True
 
 
 def checked_name(name: str) -> str:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from django.db import transaction
+from django.db import IntegrityError, transaction
 from django.db.models import Q
 from django.utils import timezone
 
 from tenants import access, audit
 from tenants.actors import Actor
-from tenants.choices import Scope
-from tenants.errors import FieldError, Invalid, PermissionDenied, QuotaExceeded
+from tenants.choices import ActorKind, Scope
+from tenants.errors import Conflict, FieldError, Invalid, PermissionDenied, QuotaExceeded
 from tenants.limits import TOKENS_PER_TENANT_MAX
-from tenants.models import TOKEN_PREFIX_CHARS, ApiToken, Tenant
+from tenants.models import TOKEN_PREFIX_CHARS, ApiToken, IdempotencyRecord, Tenant
 from tenants.secrets import API_TOKEN_START, hash_secret, new_secret
 from tenants.services.people import checked_name
 
@@ -23,11 +23,12 @@ USE_NOTED_EVERY = timedelta(minutes=1)  # a write per request would cost more th
 
 @transaction.atomic
 def create_token(
-    *, acting: Actor, name: str, scopes: Sequence[str], expires_at: datetime | None = None
+    *, acting: Actor, name: str, scopes: Sequence[str], expires_at: datetime | None = None, once: str = ""
 ) -> tuple[ApiToken, str]:
     """A token and its secret, which is nowhere else.
 
-    Raises `Invalid` for unknown scopes or a past expiry, `PermissionDenied` for scopes the actor does not have.
+    `once` is the mark of a form that a browser may send again. Raises `Invalid` for unknown scopes or a past expiry,
+    `PermissionDenied` for scopes the actor does not have, and `Conflict(made_already)`.
     """
     name = checked_name(name)
     unknown = [
@@ -58,18 +59,35 @@ def create_token(
         scopes=sorted(set(scopes)),
         expires_at=expires_at,
     )
+    if once:
+        _use_up(acting, tenant, once, name)
     after = {"name": name, "scopes": token.scopes, "expires_at": expires_at}
     audit.record(acting, "token.created", token, None, after)
     return token, secret
 
 
+def _use_up(acting: Actor, tenant: Tenant, once: str, name: str) -> None:
+    """A form is good for one token. Its mark lies beside the Idempotency-Keys, which are forgotten after a day."""
+    mark = hash_secret(once)
+    try:
+        with transaction.atomic():
+            IdempotencyRecord.objects.create(
+                actor_id=acting.id, tenant_id=tenant.pk, key=f"form:{mark}", fingerprint=mark, status=201
+            )
+    except IntegrityError:
+        detail = f"The token {name} is made already; its secret was shown then. Lost it? Revoke it and make another."
+        raise Conflict(detail, code="made_already") from None
+
+
 @transaction.atomic
 def revoke_token(*, acting: Actor, token: ApiToken) -> None:
-    """The token stops working at once. Those who may not manage members revoke only tokens of their own."""
-    if not access.permits(acting, Scope.MEMBERS_WRITE):
+    """The token stops working at once. Members who may not manage members revoke only tokens of their own."""
+    if acting.kind is not ActorKind.OPERATOR and not access.permits(acting, Scope.MEMBERS_WRITE):
         is_own = acting.member is not None and token.member_id == acting.member.pk
         if not is_own:
             raise PermissionDenied("You may revoke tokens you made yourself.")
+    if token.revoked_at is not None:
+        raise Conflict("The token is revoked already.")
     token.revoked_at = timezone.now()
     token.save(update_fields=["revoked_at"])
     audit.record(acting, "token.revoked", token, {"name": token.name, "scopes": token.scopes}, None)

@@ -120,6 +120,12 @@ def style_sheets() -> SafeString:
 
 
 @register.simple_tag(takes_context=True)
+def in_tenant(context: dict[str, Any]) -> SafeString:
+    """In a form: which tenant it is about (`console_page` reads it)."""
+    return format_html('<input type="hidden" name="in_tenant" value="{}">', context["actor"].tenant.pk)
+
+
+@register.simple_tag(takes_context=True)
 def theme(context: dict[str, Any]) -> str:
     """The member's theme, for strangers the cookie's, else what the system says."""
     request = context.get("request")

@@ -32,6 +32,7 @@ logger = logging.getLogger(__name__)
 Crumb = tuple[str, str | None]
 Arguments = ParamSpec("Arguments")
 INSTANCE_PAGE = "page-instance"
+TENANT_FIELD = "in_tenant"  # of forms whose address names nothing of the tenant: `{% in_tenant %}`
 
 
 def shell(request: HttpRequest, acting: Actor | None) -> dict[str, Any]:
@@ -83,6 +84,7 @@ def console_page(
             with translation.override(request.user.language), timezone.override(_zone_of(request)):
                 request.LANGUAGE_CODE = translation.get_language()  # type: ignore[attr-defined]
                 try:
+                    request.actor = acting = _of_the_page(request, acting)  # type: ignore[attr-defined]
                     access.tenant_of(acting)
                     if scope is not None:
                         access.require(acting, scope)
@@ -96,6 +98,18 @@ def console_page(
         return guarded
 
     return decorate
+
+
+def _of_the_page(request: HttpRequest, acting: Actor) -> Actor:
+    """A form acts in the tenant of the page it stood on, which another tab may have left meanwhile; work goes on there.
+
+    Raises `NotFound` for who is a member no more.
+    """
+    named = request.POST.get(TENANT_FIELD) if request.method == "POST" else None
+    if not named or (acting.tenant is not None and acting.tenant.pk == named):
+        return acting
+    request.session["tenant_id"] = access.tenant(acting, named).pk
+    return actor_of(request)
 
 
 def signed_out_part(request: HttpRequest) -> HttpResponse | None:

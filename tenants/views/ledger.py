@@ -86,8 +86,9 @@ def audit_csv(request: HttpRequest) -> HttpResponse:
         )
         for entry in rows.order_by(*ORDER)[:EXPORT_ROWS_MAX].iterator(chunk_size=500):
             yield writer.writerow([
-                entry.time.isoformat(), entry.actor_kind, _inert(entry.actor_label), entry.action, entry.target_type,
-                _inert(entry.target_id), entry.before, entry.after, entry.request_id, entry.ip or "",
+                entry.time.isoformat(), entry.actor_kind, _inert(entry.actor_label), entry.action,
+                entry.target_type, _inert(entry.target_id), _json(entry.before), _json(entry.after),
+                _inert(entry.request_id), entry.ip or "",
             ])  # fmt: skip
 
     response = StreamingHttpResponse(lines(), content_type="text/csv; charset=utf-8")
@@ -95,6 +96,11 @@ def audit_csv(request: HttpRequest) -> HttpResponse:
     return response  # type: ignore[return-value]
 
 
+def _json(values: Any) -> str:
+    """What stood there, as any program reads it; empty where there was nothing."""
+    return "" if values is None else json.dumps(values, ensure_ascii=False)
+
+
 def _inert(text: str) -> str:
-    """A cell that a spreadsheet does not run as a formula."""
-    return f"'{text}" if text[:1] in ("=", "+", "-", "@") else text
+    """A cell that a spreadsheet does not run as a formula; some pass over white space to find its beginning."""
+    return f"'{text}" if text[:1] in ("\t", "\r", "\n") or text.lstrip()[:1] in ("=", "+", "-", "@") else text

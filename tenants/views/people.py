@@ -13,7 +13,7 @@ from django.views.decorators.http import require_POST
 
 from tenants import access, selectors, services
 from tenants.choices import Role, Scope
-from tenants.errors import DomainError
+from tenants.errors import Conflict, DomainError
 from tenants.forms import InviteForm, TokenForm
 from tenants.views.base import add_errors, console_page, render_page, wording
 
@@ -78,7 +78,7 @@ def change_role(request: HttpRequest, member_id: str) -> HttpResponse:
     return redirect("page-members")
 
 
-@console_page()
+@console_page(Scope.MEMBERS_READ)
 @require_POST
 def remove_member(request: HttpRequest, member_id: str) -> HttpResponse:
     """End a membership (one's own too); its tokens stop working."""
@@ -122,7 +122,11 @@ def tokens_page(request: HttpRequest) -> HttpResponse:
                 name=form.cleaned_data["name"],
                 scopes=form.cleaned_data["scopes"],
                 expires_at=timezone.now() + timedelta(days=int(days)) if days else None,
+                once=form.cleaned_data["once"],
             )
+        except Conflict as error:
+            messages.error(request, wording(error))
+            return redirect("page-tokens")
         except DomainError as error:
             add_errors(form, error)
     if secret:

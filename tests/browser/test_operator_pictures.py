@@ -22,7 +22,7 @@ from tenants.actors import system_actor
 from tenants.models import User
 from tests.browser.accessibility import objections
 from tests.browser.conftest import OpenPage
-from tests.support.fake_cluster import FakeCluster, brokers_confirm, settled_on
+from tests.support.fake_cluster import FakeCluster, brokers_confirm, lose, settled_on
 from tests.support.fake_transactions import FakeClusterTransactions
 from tests.support.fleet import make_fleet, plugged
 
@@ -78,14 +78,20 @@ def lines() -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def draining(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A drain of broker 3 with some of its moves done; its id."""
+def doors(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
+    """The partitions of one instance on brokers 1 to 3."""
     instance = settled_on(cluster, 1, 2, 3)
     door = FakeCluster(brokers={1, 2, 3, 4})
     door.add(f"{instance.pk}.orders.created", *((1 + i % 3, 1 + (i + 1) % 3) for i in range(60)))
     door.add(USAGE_TOPIC, (1,), (2,), (3,), (4,))
     for module in (moving, rebalances):
         monkeypatch.setattr(module, "ClusterDoor", lambda _cluster: door)
+    return door
+
+
+@pytest.fixture
+def draining(cluster: Cluster, doors: FakeCluster) -> str:
+    """A drain of broker 3 with some of its moves done; its id."""
     broker = Broker.objects.get(cluster=cluster, number=3)
     acting = system_actor("ida@penstock.example")
     row = rebalances.plan_drain(acting=acting, broker=broker)
@@ -93,7 +99,7 @@ def draining(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> str:
     for _ in range(4):
         work.look()
         brokers_confirm()
-        door.catch_up(3)
+        doors.catch_up(3)
     work.look()
     return str(row.pk)
 
@@ -143,15 +149,19 @@ def test_the_operators_pages_are_drawn_whole(
     picture(page, f"operator-cluster-{theme}-360")
 
 
-def test_a_rolling_restart_stands_on_the_map_and_is_cancelled_there(
-    live_server: LiveServer, cluster: Cluster, open_page: OpenPage, picture: Callable[[Page, str], Path]
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_rolling_restart_is_confirmed_stands_on_the_map_and_is_cancelled_there(
+    theme: str, live_server: LiveServer, cluster: Cluster, open_page: OpenPage, picture: Callable[[Page, str], Path]
 ) -> None:
-    page = open_page()
+    page = open_page(theme=theme)
     signed_in(page, live_server)
     page.goto(f"{live_server.url}/operator/brokers/cluster/{cluster.pk}/map/")
-    page.get_by_role("button", name="Restart all in turn").click()
+    page.get_by_role("link", name="Restart all in turn").click()
+    assert objections(page, within=".fleet") == []
+    picture(page, f"operator-restart-{theme}-1280")
+    page.get_by_role("button", name="Restart them in turn").click()
     expect(page.get_by_text("Now: broker 2.")).to_be_visible()
-    picture(page, "operator-rolling-light-1280")
+    picture(page, f"operator-rolling-{theme}-1280")
     page.get_by_role("button", name="Cancel").click()
     expect(page.get_by_text("Now: broker 2.")).to_have_count(0)
     assert rolling.RollingRestart.objects.get().state == "cancelled"
@@ -172,3 +182,45 @@ def test_a_pace_that_is_being_typed_survives_what_comes_meanwhile(
     expect(field).to_be_focused()
     page.get_by_role("button", name="Set").click()
     expect(page.get_by_text("Each broker copies at most 25 MB/s for this.")).to_be_visible()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_what_goes_with_a_lost_broker_is_read_before_it_is_given_up(
+    theme: str,
+    live_server: LiveServer,
+    cluster: Cluster,
+    doors: FakeCluster,
+    open_page: OpenPage,
+    picture: Callable[[Page, str], Path],
+) -> None:
+    owner = next(topic for topic, _ in doors.replicas).partition(".")[0]
+    doors.add(f"{owner}.payments.settled.by-day", *((4,) for _ in range(12)))
+    doors.add(f"{owner}.audit", (4, 1), (1, 2))
+    doors.isr[f"{owner}.audit", 0] = (4,)
+    lose(doors, cluster, 4)
+    page = open_page(theme=theme)
+    signed_in(page, live_server)
+    page.goto(f"{live_server.url}/operator/brokers/cluster/{cluster.pk}/map/")
+    page.get_by_role("button", name="Plan to remove as lost").click()
+    expect(page.get_by_role("heading", name="What is lost")).to_be_visible()
+    assert objections(page, within=".fleet") == []
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 800})
+        picture(page, f"operator-loss-{theme}-{width}")
+        assert page.evaluate("document.querySelector('.fleet').scrollWidth <= document.documentElement.clientWidth")
+    page.set_viewport_size({"width": 1280, "height": 800})
+    picture(page, f"operator-loss-{theme}-1280")
+    page.get_by_label("Type its number:").fill("4")
+    page.get_by_role("button", name="Remove broker 4 and give up what is lost").click()
+    expect(page.locator(".fleet .title")).to_contain_text("Running")
+    assert Broker.objects.get(cluster=cluster, number=4).given_up_at is not None
+    page.get_by_role("link", name="Abandon").click()
+    assert objections(page, within=".fleet") == []
+    picture(page, f"operator-abandon-{theme}-1280")
+    page.get_by_role("button", name="Abandon it").click()
+    expect(page.locator(".fleet .title")).to_contain_text("Being abandoned")
+    work.look()
+    page.goto(f"{live_server.url}/operator/brokers/cluster/{cluster.pk}/map/")
+    picture(page, f"operator-stopped-{theme}-1280")
+    page.get_by_role("button", name="Start the broker").click()
+    expect(page.get_by_text("Broker 4 is being started.")).to_be_visible()

@@ -5,16 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
-from django.conf import settings
 from django.core.cache import cache
 from django.test import Client
 from django.utils import timezone
 
 from billing.services import ensure_default_plans
-from config.translations import compile_stale
 from instances import group_ports, ports, services
 from instances.models import Instance
 from quotas import ports as quota_ports
@@ -25,11 +22,6 @@ from tests.console.fakes import NOW_MS, FakeDataPlane, FakeObservation, FakeQuot
 from tests.support.fake_groups import FakeGroups, FakeTransactions, member
 
 PASSWORD = "a long enough pass phrase"
-
-
-@pytest.fixture(scope="session", autouse=True)
-def catalogs() -> None:
-    compile_stale([Path(folder) for folder in settings.LOCALE_PATHS])
 
 
 @pytest.fixture(autouse=True)

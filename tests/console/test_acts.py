@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import csv
+import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from django.test import Client
@@ -137,6 +140,10 @@ def test_the_audit_log_filters_and_exports(ida: Client, instance: Instance) -> N
     lines = b"".join(ida.get("/audit.csv")).decode().splitlines()  # type: ignore[call-overload]
     assert lines[0].startswith("time,actor_kind,actor,action")
     assert len(lines) == 1 + AuditEntry.objects.count()
+    exported = list(csv.DictReader(lines))
+    entry = AuditEntry.objects.get(action="instance.created")
+    (line,) = [line for line in exported if line["target"] == entry.target_id and line["action"] == entry.action]
+    assert (line["before"], json.loads(line["after"])) == ("", entry.after)
 
 
 # --- preferences ------------------------------------------------------------------------------------------------------
@@ -323,10 +330,31 @@ def test_the_panel_stays_a_minute_after_the_end(ida: Client, instance: Instance,
     assert "No client waits." in text_of(ida.get(address))
 
 
+@pytest.mark.parametrize(("level", "words"), [({}, "on broker 2."), ({"broker_id": 3}, "on brokers 2, 3.")])
+def test_the_sentence_counts_the_brokers_that_make_a_client_wait(
+    level: dict[str, object], words: str, ida: Client, instance: Instance, observation: FakeObservation
+) -> None:
+    observation.entries = (throttle(), throttle(**level))
+    assert words in text_of(ida.get(reverse("page-why", args=[instance.pk])))
+
+
+def test_partitions_made_a_moment_ago_accuse_no_broker_of_silence(
+    ida: Client, instance: Instance, observation: FakeObservation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What brokers tell is kept for a second, so it may be older than the partitions."""
+    told = observation.topic_sizes(instance.pk)
+    earlier = replace(told, partitions={"orders.created": {0: told.partitions["orders.created"][0]}})
+    monkeypatch.setattr(FakeObservation, "topic_sizes", lambda *_: earlier)
+    ida.post(reverse("page-topic", args=[instance.pk, "orders.created"]), {"partitions": "50"})
+    page = text_of(ida.get(reverse("page-topic", args=[instance.pk, "orders.created"])))
+    assert page.count("not counted yet: reload in a second") == 49
+    assert "does not answer" not in page
+
+
 def test_a_silent_broker_makes_figures_unknown_and_never_zero(
     ida: Client, instance: Instance, observation: FakeObservation
 ) -> None:
-    observation.silent = (BrokerSilence(broker_id=2, reason="does not answer"),)
+    observation.silent = (BrokerSilence(broker_id=1, reason="does not answer"),)
     page = text_of(ida.get(reverse("page-topics", args=[instance.pk])))
     assert "not known" in page
     detail = text_of(ida.get(reverse("page-topic", args=[instance.pk, "orders.created"])))

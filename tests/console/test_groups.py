@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 from django.test import Client
 from django.urls import reverse
 
+from instances.group_ports import GroupLook
 from instances.models import Instance
 from instances.ports import BrokerSilence
 from instances.views.groups import ranges
@@ -116,6 +118,37 @@ def test_what_moved_since_the_table_is_shown_again_first(ida: Client, instance: 
     assert groups.committed(instance.pk, "reports") == {(TOPIC, 0): 500}
 
 
+@pytest.mark.parametrize(
+    ("values", "log", "lands"),
+    [
+        ({"to": "latest"}, (10, 700), 700),
+        ({"to": "time", "time": "2030-01-01T00:00"}, (10, 700), 700),
+        ({"to": "earliest"}, (25, 600), 25),
+        ({"to": "shift", "by": "-1000"}, (25, 600), 25),
+        ({"to": "shift", "by": "100000"}, (10, 700), 700),
+    ],
+)
+def test_producers_and_retention_do_not_stop_a_reset_to_an_end_of_the_log(
+    values: dict[str, str], log: tuple[int, int], lands: int, ida: Client, instance: Instance, groups: FakeGroups
+) -> None:
+    """Who reads the table needs seconds, in which a log that is in use moves at both ends."""
+    _, _, apply = preview(ida, instance, **values)
+    groups.logs[TOPIC, 0] = log
+    done = text_of(ida.post(at("page-group-reset", instance, "reports"), apply, follow=True))
+    assert "The offset of 1 partition is reset." in done
+    assert groups.committed(instance.pk, "reports") == {(TOPIC, 0): lands}
+
+
+def test_an_offset_that_an_end_of_the_log_has_passed_since_is_shown_again_first(
+    ida: Client, instance: Instance, groups: FakeGroups
+) -> None:
+    _, _, apply = preview(ida, instance, to="offset", offset="500")
+    groups.logs[TOPIC, 0] = (550, 700)
+    again = ida.post(at("page-group-reset", instance, "reports"), apply)
+    assert again.status_code == 422 and "Look at it again." in text_of(again)
+    assert groups.committed(instance.pk, "reports") == {(TOPIC, 0): 400}
+
+
 def test_a_table_nobody_saw_is_not_carried_out(ida: Client, instance: Instance, groups: FakeGroups) -> None:
     ida.post(at("page-group-reset", instance, "reports"), {"to": "earliest", "topic": "", "act": "apply"})
     assert groups.committed(instance.pk, "reports") == {(TOPIC, 0): 400}
@@ -192,6 +225,31 @@ def test_transactions_in_flight_are_listed_with_their_age(
     assert "Our operators can abort it" in detail and "coordinated by broker 1" in detail
     transactions.found.clear()
     assert "No transaction yet" in text_of(ida.get(at("page-transactions", instance), headers=LIVE))
+
+
+@pytest.mark.parametrize("client_wrote_ms", [-1, 1_790_000_000_000_000, 2**63 - 1])
+def test_a_producers_clock_may_say_anything(
+    client_wrote_ms: int, ida: Client, instance: Instance, transactions: FakeTransactions
+) -> None:
+    """The time of a message is its client's own: microseconds where milliseconds belong are a common slip."""
+    transactions.add(instance.pk, "slip", (TOPIC, 0), started_ms=1_790_000_000_000)
+    look = transactions.looks[TOPIC, 0][-1]
+    transactions.looks[TOPIC, 0] = [replace(look, last_timestamp_ms=client_wrote_ms)]
+    page = ida.get(reverse("page-transaction", args=[instance.pk]) + "?id=slip")
+    assert page.status_code == 200
+    assert '<td class="right second">—</td>' in text_of(page)
+
+
+def test_what_a_coordinator_did_not_say_is_not_shown_as_nothing_committed(
+    ida: Client, instance: Instance, groups: FakeGroups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def half(instance_id: str, name: str) -> GroupLook:
+        found = FakeGroups._look(groups, instance_id, name)
+        return GroupLook(description=found.description, offsets=None, trouble="broker 1 does not answer")
+
+    monkeypatch.setattr(FakeGroups, "look", lambda _self, of, ids, fresh=False: {one: half(of, one) for one in ids})
+    page = text_of(ida.get(at("page-group", instance, "billing")))
+    assert "A part of this group is not known:" in page and "nothing committed" not in page
 
 
 def test_the_instances_page_shows_who_is_behind_most(ida: Client, instance: Instance, groups: FakeGroups) -> None:

@@ -9,12 +9,18 @@ from pathlib import Path
 
 import polib
 import pytest
+from django.conf import settings
+from django.test import Client
+from django.urls import reverse
 from django.utils.translation import override
 from django.utils.translation.template import templatize
 
 from config.environment import BASE_DIR
-from tenants import formatting
+from instances import allow_lists
+from tenants import formatting, services
+from tenants.errors import DomainError, Invalid
 from tenants.wording import SENTENCES, SHAPES, localized
+from tests.support.api_cases import PASSWORD, make_member
 
 APPS = ("config", "tenants", "instances", "brokers", "quotas", "billing")
 CALLS = {"_", "gettext", "gettext_lazy", "gettext_noop"}
@@ -25,6 +31,16 @@ WORDS = {
     "Topic": "主题", "Partitions": "分区", "Replicas": "副本", "Throttled": "限流", "Quotas": "配额",
     "Instances": "实例", "Plan": "规格", "Produce": "生产", "Consume": "消费", "Leader": "主副本", "Retention": "保留",
 }  # fmt: skip
+
+
+def subclasses(kind: type) -> Iterator[type]:
+    yield kind
+    for one in kind.__subclasses__():
+        yield from subclasses(one)
+
+
+REFUSALS = {cls.__name__ for cls in subclasses(DomainError)} | {"FieldError", "Obstacle", "note"}
+APART = {"api", "engine", "migrations", "management", "native", "supervisor"}
 
 
 def texts_of_code(file: Path) -> Iterator[str]:
@@ -66,6 +82,52 @@ def test_chinese_has_full_width_punctuation() -> None:
     assert wrong == []
 
 
+def texts_of_refusals(file: Path) -> Iterator[str]:
+    """What the errors of a module say, and what a rebalance says it waits for; `7` stands for each value in it."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    names = {
+        node.targets[0].id: node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and _callee(node.func) in REFUSALS:
+            told = [*node.args, *(word.value for word in node.keywords if word.arg in ("detail", "trouble"))]
+            for part in told:
+                found = names.get(part.id, part) if isinstance(part, ast.Name) else part
+                if isinstance(found, ast.JoinedStr):
+                    yield "".join(str(one.value) if isinstance(one, ast.Constant) else "7" for one in found.values)
+                elif isinstance(found, ast.Constant) and isinstance(found.value, str):
+                    yield found.value
+
+
+def _callee(func: ast.expr) -> str:
+    """`Conflict`, and of `Invalid.at` the class."""
+    if isinstance(func, ast.Attribute) and func.attr == "at":
+        func = func.value
+    return func.id if isinstance(func, ast.Name) else ""
+
+
+def test_whatever_services_refuse_with_can_be_told_in_chinese() -> None:
+    """Of the REST API alone a refusal stays English."""
+    files = [file for app in APPS for file in (BASE_DIR / app).rglob("*.py") if not APART & {*file.parts}]
+    said = {text for file in files for text in texts_of_refusals(file) if " " in text}
+    assert len(said) > 100
+    with override("zh-hans"):
+        assert sorted(text for text in said if localized(text) == text) == []
+
+
+@pytest.mark.django_db
+def test_a_refused_action_of_the_panel_is_told_in_the_operators_language() -> None:
+    tenant, panel = make_member().tenant, Client()
+    panel.force_login(services.create_operator(email="ops@example.com", password=PASSWORD)[0])
+    panel.cookies[settings.LANGUAGE_COOKIE_NAME] = "zh-hans"
+    act = {"action": "suspend_abuse", "_selected_action": [tenant.pk]}
+    with override("en"):  # what a request leaves active is not for the next test
+        pages = [panel.post(reverse("admin:tenants_tenant_changelist"), act, follow=True) for _ in range(2)]
+    assert "该租户已被暂停。" in pages[1].content.decode()
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_refusal_with_values_is_told_in_chinese(shape: str) -> None:
     names = re.findall(r"%\((\w+)\)s", shape)
@@ -79,6 +141,14 @@ def test_plain_refusals_are_told_in_chinese() -> None:
     with override("zh-hans"):
         assert [sentence for sentence in SENTENCES if not re.search(r"[\u4e00-\u9fff]", localized(sentence))] == []
     assert localized("Something a broker said.") == "Something a broker said."
+
+
+@pytest.mark.parametrize("address", ["10.0.0.300", "10.1.2.3/8", "fe80::1%eth0", "1.2.3.4/33", ""])
+def test_what_is_wrong_with_an_address_is_told_in_chinese(address: str) -> None:
+    with pytest.raises(Invalid) as refusal:
+        allow_lists.normalised([address], "/produce")
+    with override("zh-hans"):
+        assert re.search(r"[\u4e00-\u9fff]", localized(refusal.value.detail)), refusal.value.detail
 
 
 def test_spans_are_told_in_the_readers_language() -> None:

@@ -8,9 +8,21 @@ import pytest
 
 from instances import group_ports, ports
 from quotas import ports as quota_ports
+from tenants.models import Member
+from tests.support.api_cases import Api, make_member
 from tests.support.fake_data_plane import FakeDataPlane, FakeObservation, FakeQuotas
 from tests.support.fake_groups import FakeGroups, FakeTransactions
 from tests.support.fleet import catalogue, plugged
+
+
+@pytest.fixture()
+def owner() -> Member:
+    return make_member()
+
+
+@pytest.fixture()
+def api(owner: Member) -> Api:
+    return Api.of(owner)
 
 
 @pytest.fixture(autouse=True)

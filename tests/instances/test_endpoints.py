@@ -105,6 +105,7 @@ class TestGroups(EndpointCases):
         Case("GET", "/instances/{instance}/groups", Scope.GROUPS_READ),
         Case("GET", "/instances/{instance}/groups/{group}", Scope.GROUPS_READ),
         Case("POST", "/instances/{instance}/groups/{group}/offsets", Scope.GROUPS_WRITE, body={"to": "earliest"}),
+        Case("DELETE", "/instances/{instance}/groups/{group}/offsets?topic=orders", Scope.GROUPS_WRITE, status=204),
         Case("DELETE", "/instances/{instance}/groups/{group}", Scope.GROUPS_WRITE, status=204),
         Case("GET", "/instances/{instance}/transactions", Scope.GROUPS_READ),
         Case("GET", "/instances/{instance}/transactions/{transaction}", Scope.GROUPS_READ),

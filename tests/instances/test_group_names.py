@@ -6,10 +6,10 @@ import pytest
 
 from instances.models import Instance
 from tests.instances.conftest import FakeGroups
-from tests.instances.test_groups_api import api, at, good, instance, owner
+from tests.instances.test_groups_api import at, good, instance
 from tests.support.api_cases import Api, assert_problem
 
-__all__ = ["api", "instance", "owner"]  # fixtures
+__all__ = ["instance"]  # a fixture
 
 pytestmark = pytest.mark.django_db
 

@@ -13,21 +13,12 @@ from instances.limits import RESET_PARTITIONS_MAX
 from instances.models import Instance
 from instances.ports import BrokerSilence
 from tenants.actors import Actor, member_actor
-from tenants.errors import Conflict, NotFound
 from tenants.models import AuditEntry, Member
-from tests.instances.conftest import FakeDataPlane, FakeGroups, FakeTransactions
+from tests.instances.conftest import FakeDataPlane, FakeGroups
+from tests.instances.two_groups import TARGETS, with_groups
 from tests.support.api_cases import Api, assert_problem, make_member
-from tests.support.fake_groups import member
-from tests.support.fleet import make_running
 
 pytestmark = pytest.mark.django_db
-
-NOW_MS = 1_790_000_000_000
-
-
-@pytest.fixture()
-def owner() -> Member:
-    return make_member()
 
 
 @pytest.fixture()
@@ -36,23 +27,8 @@ def acting(owner: Member) -> Actor:
 
 
 @pytest.fixture()
-def api(owner: Member) -> Api:
-    return Api.of(owner)
-
-
-@pytest.fixture()
 def instance(owner: Member, groups: FakeGroups, data_plane: FakeDataPlane) -> Instance:
-    """Topics `orders` (3 partitions) and `clicks`, a group `etl` without members and `live` with two."""
-    found = make_running(owner.tenant)
-    data_plane.add(found.pk, "orders", 3)
-    data_plane.add(found.pk, "clicks", 1)
-    groups.logs = {("orders", 0): (10, 100), ("orders", 1): (0, 50), ("orders", 2): (0, 0), ("clicks", 0): (0, 9)}
-    groups.add(found.pk, "etl", {("orders", 0): 40, ("orders", 1): 50, ("clicks", 0): 3})
-    groups.add(
-        found.pk, "live", {("orders", 0): 90},
-        member("a", ("orders", 0), ("orders", 1)), member("b", ("orders", 2), instance_id="b-1"),
-    )  # fmt: skip
-    return found
+    return with_groups(owner.tenant, groups, data_plane)
 
 
 def at(instance: Instance, *parts: str) -> str:
@@ -277,49 +253,6 @@ def test_the_answer_to_the_largest_reset_fits_into_an_idempotency_record(
 # --- undoing and deleting ---------------------------------------------------------------------------------------------
 
 
-def test_a_reset_is_undone_from_its_audit_row(acting: Actor, instance: Instance, groups: FakeGroups) -> None:
-    before = groups.committed(instance.pk, "etl")
-    target = group_targets()["earliest"]
-    done = services.reset_offsets(
-        acting=acting, instance=instance, group="etl", target=target, wanted=[("orders", None), ("clicks", [0])]
-    )
-    assert ("orders", 2) in groups.committed(instance.pk, "etl")
-    services.undo_offsets(acting=acting, instance=instance, group="etl", entry_id=done.entry_id)
-    assert groups.committed(instance.pk, "etl") == before
-    assert group_selectors.last_move(instance, services.group_ref(instance, "etl")) is None
-
-
-def test_what_moved_since_is_not_undone(acting: Actor, instance: Instance, groups: FakeGroups) -> None:
-    done = services.reset_offsets(acting=acting, instance=instance, group="etl", target=group_targets()["earliest"])
-    groups.add(instance.pk, "etl", {**groups.committed(instance.pk, "etl"), ("orders", 1): 7})
-    with pytest.raises(Conflict, match="moved since"):
-        services.undo_offsets(acting=acting, instance=instance, group="etl", entry_id=done.entry_id)
-
-
-def test_an_undo_takes_only_rows_of_its_own_group(acting: Actor, instance: Instance, groups: FakeGroups) -> None:
-    groups.add(instance.pk, "other", {("clicks", 0): 0})
-    done = services.reset_offsets(acting=acting, instance=instance, group="etl", target=group_targets()["earliest"])
-    with pytest.raises(NotFound):
-        services.undo_offsets(acting=acting, instance=instance, group="other", entry_id=done.entry_id)
-
-
-def test_a_deleted_group_can_be_brought_back(acting: Actor, instance: Instance, groups: FakeGroups) -> None:
-    before = groups.committed(instance.pk, "etl")
-    entry = services.delete_group(acting=acting, instance=instance, group="etl")
-    assert groups.committed(instance.pk, "etl") == {}
-    services.undo_offsets(acting=acting, instance=instance, group="etl", entry_id=entry.pk)
-    assert groups.committed(instance.pk, "etl") == before
-
-
-def test_offsets_of_one_topic_are_forgotten(api: Api, instance: Instance, groups: FakeGroups) -> None:
-    good(api.delete(at(instance, "etl", "offsets") + "?topic=orders"), 204)
-    assert groups.committed(instance.pk, "etl") == {("clicks", 0): 3}
-    assert_problem(api.delete(at(instance, "etl", "offsets") + "?topic=orders"), 404, "not_found")
-    assert_problem(api.delete(at(instance, "etl", "offsets")), 400)
-    problem = assert_problem(api.delete(at(instance, "live", "offsets") + "?topic=orders"), 409, "topic_subscribed")
-    assert "read this topic" in problem["detail"]
-
-
 def test_a_group_is_deleted_only_as_it_was_seen(api: Api, instance: Instance, groups: FakeGroups) -> None:
     etag = api.get(at(instance, "etl"))["ETag"]
     groups.add(instance.pk, "etl", {("clicks", 0): 4})
@@ -353,35 +286,20 @@ def test_every_route_hides_another_tenants_groups(instance: Instance) -> None:
         assert_problem(answer, 404, "not_found")
 
 
-# --- transactions -----------------------------------------------------------------------------------------------------
+def test_a_reset_that_moves_nothing_leaves_no_entry(acting: Actor, instance: Instance, groups: FakeGroups) -> None:
+    """Or it would stand before the one that somebody may want to take back."""
+    first = services.reset_offsets(acting=acting, instance=instance, group="etl", target=TARGETS["earliest"])
+    again = services.reset_offsets(acting=acting, instance=instance, group="etl", target=TARGETS["earliest"])
+    assert (again.changed, again.entry_id) == ((), "")
+    latest = group_selectors.last_move(instance, services.group_ref(instance, "etl"))
+    assert latest is not None and latest.pk == first.entry_id
 
 
-def test_transactions_are_listed_and_told(api: Api, instance: Instance, transactions: FakeTransactions) -> None:
-    transactions.add(instance.pk, "mover", ("orders", 0), ("orders", 1), started_ms=NOW_MS)
-    transactions.add(instance.pk, "idle", state="Empty", started_ms=-1)
-    transactions.add(instance.pk, "quiet", state="Ongoing", started_ms=NOW_MS)
-    transactions.mute.add("quiet")
-    root = f"/instances/{instance.pk}/transactions"
-    body = good(api.get(f"{root}?state=in_flight"))
-    mover, quiet = body["items"]
-    assert (mover["id"], mover["state"], mover["timeout_ms"], mover["started_ms"]) == (
-        "mover",
-        "Ongoing",
-        60_000,
-        NOW_MS,
-    )
-    assert mover["partitions"] == [{"topic": "orders", "partition": 0}, {"topic": "orders", "partition": 1}]
-    assert (quiet["partitions"], quiet["age_ms"]) == (None, None)
-    assert [one["id"] for one in good(api.get(root))["items"]] == ["idle", "mover", "quiet"]
-    detail = good(api.get(f"{root}/mover"))
-    assert [(line["partition"], line["first_offset"], line["is_known"]) for line in detail["producers"]] == [
-        (0, 120, True), (1, 120, True),
-    ]  # fmt: skip
-    assert_problem(api.get(f"{root}/quiet"), 503)
-    assert_problem(api.get(f"{root}/nobody"), 404)
-
-
-def group_targets() -> dict[str, Any]:
-    from instances.offset_plans import Aim, Target
-
-    return {aim.value: Target(aim=aim) for aim in (Aim.EARLIEST, Aim.LATEST)}
+def test_a_lag_tells_of_the_partitions_that_one_look_leaves_out(
+    api: Api, instance: Instance, groups: FakeGroups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_selectors, "GROUP_PARTITIONS_SHOWN_MAX", 2)
+    body = good(api.get(at(instance, "etl")))
+    assert (body["lag"], body["lag_unknown"]) == (66, 1)
+    detail = group_selectors.group_detail(instance, "etl")
+    assert (detail.left_out, detail.history) == (1, ())

@@ -20,16 +20,6 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture()
-def owner() -> Member:
-    return make_member()
-
-
-@pytest.fixture()
-def api(owner: Member) -> Api:
-    return Api.of(owner)
-
-
-@pytest.fixture()
 def instance(owner: Member) -> Instance:
     return make_running(owner.tenant, name="orders")
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
-
 import pytest
-from django.db import connection, transaction
+from django.db import transaction
 
 from brokers import reconcile_steps
 from brokers.publisher import Acks
@@ -16,36 +13,13 @@ from tenants import audit, services
 from tenants.actors import system_actor
 from tenants.choices import SuspensionReason
 from tests.support.api_cases import make_member
+from tests.support.beside import beside, waits
 from tests.support.instances import make_instance
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 PLATFORM = system_actor("payments")
-
-
-def waits() -> bool:
-    """Whether any session waits for a lock of another."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT EXISTS (SELECT 1 FROM pg_locks WHERE NOT granted)")
-        return bool(cursor.fetchone()[0])
-
-
-def beside(work: Callable[[], object]) -> tuple[threading.Thread, list[Exception]]:
-    """Begin something on a connection of its own; what it raised is in the list when the thread has ended."""
-    failed: list[Exception] = []
-
-    def run() -> None:
-        try:
-            work()
-        except Exception as failure:
-            failed.append(failure)
-        finally:
-            connection.close()
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    return thread, failed
 
 
 def test_what_begins_to_run_while_its_tenant_is_suspended_is_frozen() -> None:

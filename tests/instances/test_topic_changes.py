@@ -12,9 +12,10 @@ from django.utils import timezone
 
 from brokers import sweep
 from instances import services
-from instances.models import Instance
+from instances.models import Instance, TopicAllowList
 from instances.services import common
-from tenants.errors import Conflict, QuotaExceeded
+from instances.services import topics as topic_services
+from tenants.errors import Conflict, DomainError, NotFound, QuotaExceeded, Unavailable
 from tenants.models import AuditEntry, Member
 from tests.support.api_cases import Api, assert_problem, make_member, make_token
 from tests.support.fake_data_plane import FakeDataPlane
@@ -49,6 +50,22 @@ def owner(db: None) -> Member:
 @pytest.fixture
 def instance(owner: Member) -> Instance:
     return make_instance(owner.tenant)
+
+
+@pytest.mark.parametrize("reason", [NotFound(), Unavailable("No broker of the instance answers.")])
+def test_a_topic_is_made_though_no_broker_shows_it_yet(
+    reason: DomainError, owner: Member, instance: Instance, data_plane: FakeDataPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker that made it waits for its own picture, and another one may be asked next."""
+
+    def late(*_: object) -> None:
+        raise reason
+
+    monkeypatch.setattr(FakeDataPlane, "topic", late)
+    answer = Api.of(owner).post(f"/instances/{instance.pk}/topics", {"name": "orders", "partitions": 2})
+    assert answer.status_code == 201, answer.content
+    assert (answer.json()["name"], answer.json()["partitions"]) == ("orders", 2)
+    assert AuditEntry.objects.filter(action="topic.created", target_id=f"{instance.pk}/orders").exists()
 
 
 @pytest.mark.parametrize(
@@ -157,3 +174,19 @@ def test_address_lists_that_stay_as_they_are_are_not_published_again(
         )
         assert answer.status_code == 200
     assert Instance.objects.get(pk=instance.pk).generation == instance.generation + 1
+
+
+def test_an_instance_has_so_many_allow_lists_and_those_it_has_can_be_changed(
+    owner: Member, instance: Instance, data_plane: FakeDataPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_services, "ALLOW_LISTS_PER_INSTANCE_MAX", 2)
+    api = Api.of(owner)
+
+    def restrict(name: str) -> Any:
+        return api.patch(f"/instances/{instance.pk}/topics/{name}", {"allow_list": {"produce": ["10.0.0.1"]}})
+
+    for name in ("one", "two", "three"):
+        data_plane.create_topic(instance.pk, name, partitions=1, replication_factor=1, config={}, validate_only=False)
+    assert [restrict(name).status_code for name in ("one", "two", "one")] == [200] * 3
+    assert_problem(restrict("three"), 403, "quota_exceeded")
+    assert set(TopicAllowList.objects.values_list("topic", flat=True)) == {"one", "two"}

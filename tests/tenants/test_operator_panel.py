@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC
 from typing import Any
 
 import pytest
@@ -12,8 +13,8 @@ from django.urls import reverse
 
 from tenants import services
 from tenants.actors import member_actor
-from tenants.models import AuditEntry, User
-from tests.support.api_cases import make_member, make_token, make_user
+from tenants.models import ApiToken, AuditEntry, User
+from tests.support.api_cases import Api, make_member, make_token, make_user
 
 pytestmark = pytest.mark.django_db
 
@@ -91,6 +92,14 @@ def test_the_shell_names_the_place_and_lists_the_pages(panel: Client) -> None:
     assert "/auth/group/" not in page
 
 
+@pytest.mark.parametrize(("language", "words"), [("en", "{:%b %Y, %H:%M:%S} UTC"), ("zh-hans", "日 {:%H:%M:%S} UTC")])
+def test_times_are_told_to_the_second_and_with_their_zone(panel: Client, language: str, words: str) -> None:
+    """What an operator reads here is looked for in logs, by people in several zones."""
+    created_at = make_member().tenant.created_at.astimezone(UTC)
+    page = panel.get(reverse("admin:tenants_tenant_changelist"), headers={"accept-language": language})
+    assert words.format(created_at) in page.content.decode()
+
+
 def test_suspending_and_resuming_leave_audit_rows_in_the_tenant(panel: Client, operator: User) -> None:
     tenant = make_member().tenant
     act(panel, "tenant", "suspend_unpaid", tenant)
@@ -142,3 +151,20 @@ def test_a_nul_in_a_form_of_the_panel_is_a_bad_request_and_without_a_csrf_token_
     checked = Client(enforce_csrf_checks=True)
     checked.force_login(operator)
     assert checked.post("/operator/tenants/tenant/", body).status_code == 403
+
+
+def test_the_login_names_its_mark_so_that_no_browser_asks_for_another() -> None:
+    page = Client().get(reverse("admin:login")).content.decode()
+    assert '<link rel="icon" href="/static/penstock/img/mark.svg" type="image/svg+xml"' in page
+
+
+def test_an_operator_revokes_a_token_once_and_the_tenant_reads_of_it(panel: Client, operator: User) -> None:
+    owner = make_member()
+    secret = make_token(owner)
+    token = ApiToken.objects.get()
+    assert "revoked" in act(panel, "apitoken", "revoke", token)
+    assert Api(secret).get("/members").status_code == 401
+    entry = AuditEntry.objects.get(action="token.revoked")
+    assert (entry.tenant, entry.actor_kind, entry.actor_label) == (owner.tenant, "operator", operator.email)
+    assert "revoked already" in act(panel, "apitoken", "revoke", token)
+    assert AuditEntry.objects.filter(action="token.revoked").count() == 1

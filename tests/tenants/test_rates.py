@@ -43,6 +43,24 @@ def test_wrong_tokens_are_charged_to_their_address(redis_url: str, monkeypatch: 
         assert statuses == [401, 401, 429, 429]
 
 
+def test_who_is_turned_away_before_anything_is_asked_is_charged_to_the_address(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A session without its CSRF token, or a tenant that is not the caller's: refusing costs us a query each time."""
+    monkeypatch.setattr(limits, "API_ANONYMOUS_PER_MINUTE_MAX", 2)
+    member = make_member()
+    calls = [
+        lambda api: api.get("/members", Penstock_Tenant="ten-00000000"),
+        lambda api: api.post("/tokens", {}),
+    ]
+    guarded = Api(user=member.user)
+    guarded.client.handler.enforce_csrf_checks = True
+    with override_settings(REDIS_URL=redis_url):
+        for n, (api, call) in enumerate(((Api.of(member), calls[0]), (guarded, calls[0]), (guarded, calls[1]))):
+            api.client.defaults["REMOTE_ADDR"] = f"192.0.2.{n}"  # a bucket of its own
+            assert [call(api).status_code for _ in range(4)] == [403, 403, 429, 429]
+
+
 def test_without_redis_nobody_is_refused_and_redis_is_left_alone_for_a_while(api: Api) -> None:
     url = f"redis://127.0.0.1:{free_port()}/0"
     with override_settings(REDIS_URL=url):

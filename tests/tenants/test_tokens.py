@@ -163,3 +163,13 @@ def test_the_secret_is_never_sent_to_the_database(owner: Member) -> None:
         connection.force_debug_cursor = False
     assert "tenants_apitoken" in sent
     assert secret not in sent
+
+
+def test_a_token_does_nothing_in_the_name_of_another_tenant(owner: Member) -> None:
+    """Who names a tenant means that one: a token taken for another's would change its own instead."""
+    api, other = Api.of(owner), make_member()
+    Member.objects.create(tenant=other.tenant, user=owner.user, role=Role.OWNER)
+    for named in (other.tenant_id, "ten-00000000", "x"):
+        assert_problem(api.get("/members", Penstock_Tenant=named), 403, "no_tenant")
+        assert_problem(api.post("/tokens", BODY, Penstock_Tenant=named), 403, "no_tenant")
+    assert api.post("/tokens", BODY, Penstock_Tenant=owner.tenant_id).status_code == 201

@@ -9,8 +9,11 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from billing import catching_up, selectors
-from billing.pipeline.job import UsageLost
+from billing.models import UsageOffset
+from billing.pipeline.job import UsageLost, plan
 from billing.pipeline.sink import PipelineBusy
+from brokers.billing_port import usage_begins_anew
+from brokers.contract.usage import USAGE_TOPIC
 
 
 @pytest.mark.django_db
@@ -50,3 +53,19 @@ def test_what_nobody_foresaw_in_one_cluster_is_raised_when_the_others_have_been_
     with pytest.raises(RuntimeError, match="cl-stalled0"):
         catching_up.apply_everywhere()
     assert worked_off == ["cl-awake000"]
+
+
+@pytest.mark.django_db
+def test_a_usage_partition_that_is_made_anew_is_read_from_its_beginning() -> None:
+    """Its broker was removed as lost; what was read of it lies beyond the end of the empty log."""
+    for cluster, partition in (("cl-00000000", 1), ("cl-00000000", 2), ("cl-11111111", 2)):
+        UsageOffset.objects.create(cluster_id=cluster, topic=USAGE_TOPIC, partition=partition, next_offset=700)
+
+    def stored() -> dict[int, int]:
+        return dict(UsageOffset.objects.filter(cluster_id="cl-00000000").values_list("partition", "next_offset"))
+
+    with pytest.raises(UsageLost):
+        plan(stored(), {1: (0, 700), 2: (0, 3)})
+    usage_begins_anew.it("cl-00000000", 2)
+    assert plan(stored(), {1: (0, 700), 2: (0, 3)}) == {2: (0, 3)}
+    assert UsageOffset.objects.filter(cluster_id="cl-11111111").exists()

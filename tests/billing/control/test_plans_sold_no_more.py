@@ -40,7 +40,7 @@ def test_its_instances_are_shown_what_they_cost_and_can_be_resized(client: Clien
     instance = make_instance(owner.tenant)
     client.force_login(owner.user)
 
-    price = selectors.quote_for(Plan.objects.get(code="brook"), bandwidth_mb_s=5, storage_gb=20)
+    price = selectors.quote_for(Plan.objects.get(code="brook"), currency="EUR", bandwidth_mb_s=5, storage_gb=20)
     assert price is not None
     assert price.per_hour > Decimal(0)
     page = client.get(reverse("page-instance-resize", args=[instance.pk]))

@@ -37,11 +37,18 @@ class TestQuotas(EndpointCases):
             Scope.QUOTAS_WRITE,
             body={"entity": {"user": "alice"}, "limits": {"producer_byte_rate": 1_000_000}},
         ),
+        Case("DELETE", "/instances/{instance}/quotas?user=alice", Scope.QUOTAS_WRITE, status=204),
         Case("GET", "/instances/{instance}/quotas/effective", Scope.QUOTAS_READ),
     )
 
+    @pytest.fixture(autouse=True)
+    def door(self, client_quotas: FakeQuotas) -> None:
+        self.client_quotas = client_quotas
+
     def places(self, owner: Member) -> dict[str, str]:
-        return {"instance": make_running(owner.tenant).pk}
+        instance = make_running(owner.tenant)
+        self.client_quotas.alter(instance.pk, ALICE, None, {"producer_byte_rate": 5.0}, validate_only=False)
+        return {"instance": instance.pk}
 
 
 @pytest.fixture()
