@@ -1,13 +1,14 @@
 """What a producer feels of a neighbour that reads an old, large log: from the disk, and from memory.
 
-  python -m benchmarks.cold_reads [--gb 5] [--rounds 3]
+  python -m benchmarks.cold_reads [--gb 5] [--rounds 3] [--mb-s 600] [--free]
 
 One broker, a partition of `--gb` in 1 GB segments, and a producer of 1,000 records of 1 KB a second on another topic.
 Spans in turn: the producer alone; beside a reader of the whole log that the kernel was made to forget ("cold"); beside
 a process that reads the forgotten files without any broker ("disk": what the machine makes of so much reading); beside
-the first reader when the log lies in memory ("warm"). The reader is a bare socket that looks at batch headers only, in
-a process of its own, so that next to nothing but the broker competes with the producer. One JSON line for each span,
-with the share of the machine that its host took away meanwhile, and one of medians.
+the first reader when the log lies in memory ("warm"). Before what comes from the disk memory is filled with pages that
+may go (`benchmarks.memory`); `--free` shows what the faults of a virtual machine add. The reader is a bare socket that
+looks at batch headers only, in a process of its own, so that next to nothing but the broker competes with the producer.
+One JSON line for each span, with the share of the machine that its host took away meanwhile, and one of medians.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ import psutil
 from confluent_kafka import Producer
 
 from benchmarks import environment, neighbours
+from benchmarks.memory import Filler
 from benchmarks.neighbours import Paced
 from benchmarks.product import CLONE, Product, bootstrap_of, running
 from brokers.engine.protocol.apis import ApiKey
@@ -46,7 +48,6 @@ READ_TIMEOUT_S: Final = 120.0
 FETCH_VERSION: Final = 11
 FETCH_BYTES: Final = 1_048_576
 PIECE_BYTES: Final = 1_048_576
-BANDWIDTH_MB_S: Final = 600
 SHARES: Final = {"50": 0.5, "99": 0.99, "99_9": 0.999}
 _SIZE: Final = Struct(">i")
 
@@ -142,13 +143,19 @@ def _next_offset(frame: memoryview, offset: int) -> int:
     return offset
 
 
-def spans(product: Product, bootstrap: str, files: list[Path], records: int, rounds: int) -> Iterator[dict[str, Any]]:
+def spans(
+    product: Product, bootstrap: str, files: list[Path], filler: Filler | None, records: int, rounds: int
+) -> Iterator[dict[str, Any]]:
     """Alone, cold and warm in turn, so that a mood of the machine hits all alike."""
     for _ in range(rounds):
         yield {"span": "alone", **_alone(bootstrap)}
         forget(files)
+        if filler is not None:
+            filler.fill()
         yield {"span": "cold", **_beside(product, bootstrap, lambda: _consumed(bootstrap, records))}
         forget(files)
+        if filler is not None:
+            filler.fill()
         yield {"span": "disk", **_beside(product, bootstrap, lambda: _read_bare(files))}
         yield {"span": "warm", **_beside(product, bootstrap, lambda: _consumed(bootstrap, records))}
 
@@ -222,12 +229,12 @@ def medians(found: list[dict[str, Any]]) -> dict[str, Any]:
     return line
 
 
-def measure(directory: Path | None, gb: float, rounds: int) -> None:
+def measure(directory: Path | None, gb: float, rounds: int, bandwidth_mb_s: int, fills: bool) -> None:
     with (
         tempfile.TemporaryDirectory(prefix="penstock-cold-", dir=directory) as scratch,
         running(Path(scratch), brokers=1) as product,
     ):
-        instance_id = product.create_instance(name="cold", bandwidth_mb_s=BANDWIDTH_MB_S, storage_gb=100)
+        instance_id = product.create_instance(name="cold", bandwidth_mb_s=bandwidth_mb_s, storage_gb=100)
         bootstrap = bootstrap_of(product.wait_running(instance_id))
         for topic in (ARCHIVE, LIVE):
             product.call("POST", f"/instances/{instance_id}/topics", {"name": topic, "partitions": 1})
@@ -237,8 +244,9 @@ def measure(directory: Path | None, gb: float, rounds: int) -> None:
         say({"disk_mb_s": read_through(files), "archive_gb": sum(file.stat().st_size for file in files) / 1e9})
         indexes = [index for file in files for index in (file.with_suffix(".index"), file.with_suffix(".timeindex"))]
         known = [*files, *(index for index in indexes if index.exists())]
+        filler = Filler(Path(scratch)) if fills else None
         found = []
-        for span in spans(product, bootstrap, known, records, rounds):
+        for span in spans(product, bootstrap, known, filler, records, rounds):
             say(span)
             found.append(span)
         say(medians(found))
@@ -248,6 +256,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--gb", type=float, default=5.0, help="size of the log that is read")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--mb-s", type=int, default=600, help="what the instance has bought: as fast as reading goes")
+    parser.add_argument("--free", action="store_true", help="leave free memory free, instead of filling it with pages")
     parser.add_argument("--directory", type=Path, help="where to write (default: a temporary directory)")
     parser.add_argument("--read", metavar="BOOTSTRAP", help=argparse.SUPPRESS)
     parser.add_argument("--until", type=int, help=argparse.SUPPRESS)
@@ -256,7 +266,7 @@ def main() -> None:
         reader(chosen.read, chosen.until)
         return
     print(environment.line(), flush=True)
-    measure(chosen.directory, chosen.gb, chosen.rounds)
+    measure(chosen.directory, chosen.gb, chosen.rounds, chosen.mb_s, not chosen.free)
 
 
 if __name__ == "__main__":

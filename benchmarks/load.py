@@ -7,8 +7,8 @@
   c  produce 1 KB records in 16 KB batches     latency  1,000 records of 1 KB a second, for 10 s
 
 A warm-up runs first and is not counted. Each load prints one JSON line: the median of `--rounds` runs, and the least
-and the most of what they cost. On a virtual machine whose host takes memory back, filling the page cache may cost
-several times as much in one run as in the next; the least is nearest to what the server itself needs.
+and the most of what they cost. Memory is filled before each of them (`benchmarks.memory`): on a virtual machine whose
+host takes free memory back, the same pages may cost several times as much in one run as in the next.
 `floor_cpu_s_per_gb` is what the kernel takes for a GB in 16 KB writes without any server.
 """
 
@@ -23,11 +23,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import psutil
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+
+from benchmarks.memory import Filler
 
 PARTITIONS = 3
 DELIVERY_TIMEOUT_S = 120
@@ -251,11 +254,15 @@ class Bench:
         self.produce(topic, PRODUCE_LOADS["c"], int(0.3e9 * min(1.0, self.gb)))
         self.drop(topic)
 
-    def run(self, names: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Every load once, each on a topic of its own that is dropped when nobody needs it any more."""
+    def run(self, names: list[str], prepare: Callable[[], None]) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Every load once, each on a topic of its own that is dropped when nobody needs it any more. `prepare` is
+        called before those that write.
+        """
         written: dict[str, tuple[str, int]] = {}
         for name in names:
             topic = written["b"][0] if name == "d" else self.topic(name)
+            if name != "d":
+                prepare()
             if name == "latency":
                 yield name, self.latency(topic)
             elif name == "d":
@@ -279,10 +286,12 @@ def interleaved(benches: dict[str, Bench], names: list[str], rounds: int) -> dic
     found: dict[str, Rounds] = {target: {} for target in benches}
     for bench in benches.values():
         bench.warm_up()
-    for _ in range(rounds):
-        for target, bench in benches.items():
-            for name, figures in bench.run(names):
-                found[target].setdefault(name, []).append(figures)
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as scratch:
+        filler = Filler(Path(scratch))
+        for _ in range(rounds):
+            for target, bench in benches.items():
+                for name, figures in bench.run(names, filler.fill):
+                    found[target].setdefault(name, []).append(figures)
     return found
 
 

@@ -105,12 +105,13 @@ def running(state_dir: Path, *, brokers: int = 3, instances: int = 200) -> Itera
     ready_file, log = state_dir / "ready.json", state_dir / "up.log"
     state_dir.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
+    http_port = free_port(1 + brokers * instances)
     with log.open("wb") as output:
         process = subprocess.Popen(
             [
                 sys.executable, str(CLONE / "manage.py"), "up",
                 "--state-dir", str(state_dir), "--brokers", str(brokers),
-                "--http-port", str(free_port()), "--port-base", str(free_port(brokers * instances)),
+                "--http-port", str(http_port), "--port-base", str(http_port + 1),
                 "--ready-file", str(ready_file),
             ],
             stdout=output, stderr=subprocess.STDOUT, cwd=CLONE,

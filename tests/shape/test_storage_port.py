@@ -12,7 +12,7 @@ STORAGE = BASE_DIR / "brokers/engine/storage"
 CHANGES_NOTHING = {
     "O_APPEND", "O_CLOEXEC", "O_CREAT", "O_DIRECTORY", "O_RDONLY", "O_RDWR", "O_TRUNC", "O_WRONLY",
     "SEEK_CUR", "fspath", "fstat", "path", "pread", "scandir", "stat", "environ", "getpid", "nice", "cpu_count",
-    "sched_getaffinity", "getppid", "setsid",
+    "sched_getaffinity", "getppid", "setsid", "devnull",
 }  # fmt: skip
 # Of `Path`: reading, and what goes through the functions of `os` itself.
 PATH_WRITES = {"write_bytes", "write_text", "touch", "symlink_to", "hardlink_to", "chmod"}
