@@ -10,7 +10,7 @@ STEPS ?= 20000
 # Test processes beside each other; tests/support/sharing.py says what stays together.
 WORKERS ?= 2
 SIDE_BY_SIDE := --numprocesses $(WORKERS) --dist loadscope --no-loadscope-reorder --max-worker-restart 0
-# Tests of real processes may fail once, three in all, and are shown with what they said (docs/decisions/0078).
+# A test may fail once, three in all; each is shown with what it said (docs/decisions/0078).
 SECOND_TRY := --max-suite-reruns 3 --rerun-show-tracebacks
 
 .DEFAULT_GOAL := help

@@ -1,4 +1,4 @@
-"""What a test of processes that is tried once more finds (decision 78, `tests/support/sharing.py`)."""
+"""What a test that is tried once more finds (decision 78, `tests/support/sharing.py`)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ def cluster(dear):
 def test_before(cluster):
     pass
 
-@pytest.mark.system
 def test_that_makes_a_topic(cluster):
     assert "orders" not in cluster, "the topic of the first attempt"
     cluster.add("orders")

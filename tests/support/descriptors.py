@@ -7,6 +7,7 @@ import gc
 import os
 import resource
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -18,13 +19,19 @@ def none_left() -> Iterator[None]:
     gc.collect()  # what earlier tests forgot to close is not closed in the middle of this one
     was_collecting = gc.isenabled()
     gc.disable()
-    lowest = os.open(os.devnull, os.O_RDONLY)
-    os.close(lowest)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, hard))
+    # The limit is a number, not a count: whatever is closed has to lie below it, so the gaps between are filled.
+    highest = max(int(entry.name) for entry in Path("/proc/self/fd").iterdir())
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1, hard))
+    fillers = []
     try:
+        with contextlib.suppress(OSError):
+            while True:
+                fillers.append(os.open(os.devnull, os.O_RDONLY))
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for filler in fillers:
+            os.close(filler)
         if was_collecting:
             gc.enable()
 

@@ -1,5 +1,5 @@
-"""How `make test` runs: which tests one worker keeps, those that share something that is dear to start; and which may
-fail once, those of real processes on a machine that others use as well (decision 78).
+"""How `make test` runs: which tests one worker keeps, those that share something that is dear to start; and what a test
+that is tried a second time finds (decision 78).
 """
 
 from __future__ import annotations
@@ -24,9 +24,6 @@ WITH_THE_PRODUCT = ("interop/test_clients",)
 WITHOUT_THE_PRODUCT = ("system/test_stop",)
 # Modules that share nothing and are long: each test goes where there is room.
 APART = ("test_cluster_seeds", "test_coordinator_seeds")
-# What only tests of real brokers and of the whole product ask for. Those that start a product of their own are marked
-# `system`.
-PROCESSES = frozenset({"zookeeper_address", "zookeeper_server", "stack"})
 
 
 def unit_of(node_id: str) -> str:
@@ -60,9 +57,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """The order of the units is the order of collection."""
     if config.getoption("max_suite_reruns") is not None:
         for item in items:
-            asks_for = getattr(item, "fixturenames", ())
-            if item.get_closest_marker("system") or not PROCESSES.isdisjoint(asks_for):
-                item.add_marker(pytest.mark.flaky(reruns=1))
+            item.add_marker(pytest.mark.flaky(reruns=1))
     if "PYTEST_XDIST_WORKER" in os.environ:
         places = {name: place for place, name in enumerate(ORDER)}
         late = {module: place for place, module in enumerate(AFTER_OTHERS, start=1)}

@@ -147,8 +147,7 @@ async def test_the_partitions_of_a_dead_broker_have_no_leader_until_it_is_back(j
     await members[0].publish_instance(INSTANCE, [1, 2])
     await members[0].until(lambda image: len(image.brokers) == 2)
     topic = await members[0].create_topic(INSTANCE, "orders", assignment={0: [1], 1: [2]})
-    await members[1].crash()
-    await members[1].session.stop()
+    await members[1].stop()
     image = await members[0].until(lambda image: image.topics[topic.name].partitions[1].leader == -1)
     dead = image.topics[topic.name].partitions[1]
     assert (dead.isr, dead.leader_epoch) == ((2,), 1)
@@ -239,8 +238,7 @@ async def test_a_thousand_partitions_of_a_dead_broker_are_decided_in_one_pass(jo
         return await original(term, writes)
 
     survivor.store.write_states = counted  # type: ignore[method-assign]
-    await dying.crash()
-    await dying.session.stop()
+    await dying.stop()
     await survivor.until(lambda image: leaderless(image) == 1001)
     assert passes == [1001]
 
