@@ -9,6 +9,7 @@ from brokers.engine.storage.directories import PARTITION_METADATA_FILE
 from brokers.engine.storage.files import SegmentFile, storage_errors
 from brokers.engine.storage.indexes import AbortedIndex, OffsetIndex, TimeIndex
 from brokers.engine.storage.log import Log
+from brokers.engine.storage.producer_state import snapshot_path
 
 # Until its first flush nothing of a log is known to be on the disk, not even whose it is.
 NEVER_FLUSHED = 0
@@ -18,10 +19,22 @@ class FlushJob:
     """fsyncs everything of one log between its recovery point and its end as of the planning.
 
     Below the recovery point nothing is read again after a crash: what stands there must be whole, the indexes of
-    closed segments and the leader epochs included. The active segment's indexes are made again from its batches.
+    closed segments and the leader epochs included. The active segment's indexes are made again from its batches. So are
+    the snapshots of producers, but where a segment begins: those before it may be deleted.
     """
 
-    __slots__ = ("_descriptors", "_done", "_epoch_saves", "_files", "_indexes", "_log", "_opened", "_target", "_trims")
+    __slots__ = (
+        "_descriptors",
+        "_done",
+        "_epoch_saves",
+        "_files",
+        "_indexes",
+        "_log",
+        "_opened",
+        "_snapshots",
+        "_target",
+        "_trims",
+    )
 
     def __init__(self, log: Log, *, closing: bool = False) -> None:
         """`closing`: after `log.close`, the active segment counts as closed. Raises StorageFailed."""
@@ -35,6 +48,7 @@ class FlushJob:
         log.epochs.save_unsaved()
         self._epoch_saves = log.epochs.saves
         self._trims = log.trims
+        self._snapshots = frozenset(log.producers.unflushed_snapshots)
         try:
             self._plan(log, closing)
         except BaseException:
@@ -53,6 +67,8 @@ class FlushJob:
                 self._files.append(segment.file)
             if closing or not is_last:
                 self._indexes += [index for index in segment.indexes() if not index.synced]
+            if segment.base_offset in self._snapshots:
+                self._open(str(snapshot_path(log.directory, segment.base_offset)))
         # Opened here, because the directory may be renamed (its topic deleted) while `run` is under way.
         for index in self._indexes:
             self._open(index.path)
@@ -97,11 +113,14 @@ class FlushJob:
                 log.epochs.saves = 0
             if log.trims == self._trims:
                 log.trims = 0
+                log.producers.unflushed_snapshots -= self._snapshots  # else one may have been taken anew
 
 
 def needs_flush(log: Log) -> bool:
-    """Also after deletions: the checkpoint of log starts leaves out what the files' names say."""
-    return log.recovery_point < log.log_end_offset or log.trims > 0
+    """Also after deletions: the checkpoint of log starts leaves out what the files' names say. And after a segment was
+    begun behind records that are flushed.
+    """
+    return log.recovery_point < log.log_end_offset or log.trims > 0 or bool(log.producers.unflushed_snapshots)
 
 
 def settled(log: Log) -> bool:

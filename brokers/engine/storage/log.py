@@ -147,7 +147,7 @@ class Log:
         """
         base_offset = max(base_offset, self.log_end_offset)
         self.active.finish()
-        save_snapshot(self.producers, self.directory, base_offset, self.root)
+        save_snapshot(self.producers, self.directory, base_offset, self.root, begins_segment=True)
         segment = Segment(self.directory, self.root, base_offset, self.files, now_ms=now_ms)
         segment.create_file()
         self.segments.append(segment)

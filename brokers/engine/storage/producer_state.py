@@ -59,7 +59,15 @@ class ProducerState:
     which of theirs are open, `verifications` which of them the coordinator is being asked about.
     """
 
-    __slots__ = ("_idle", "end_offset", "producers", "snapshot_offset", "transactions", "verifications")
+    __slots__ = (
+        "_idle",
+        "end_offset",
+        "producers",
+        "snapshot_offset",
+        "transactions",
+        "unflushed_snapshots",
+        "verifications",
+    )
 
     def __init__(self) -> None:
         self.producers: dict[int, ProducerEntry] = {}
@@ -70,6 +78,8 @@ class ProducerState:
         self.verifications = Verifications()
         self.end_offset = 0
         self.snapshot_offset = 0
+        # Where segments begin whose snapshots a power cut may still take.
+        self.unflushed_snapshots: set[int] = set()
 
     # -- deciding -----------------------------------------------------------------------------------------------------
 
@@ -295,11 +305,17 @@ def snapshot_path(directory: str, offset: int) -> Path:
     return Path(directory, f"{offset:020d}{SNAPSHOT_SUFFIX}")
 
 
-def save_snapshot(state: ProducerState, directory: str, offset: int, root: Path) -> None:
-    """Writes the state as of `offset` unless that snapshot exists already."""
+def save_snapshot(
+    state: ProducerState, directory: str, offset: int, root: Path, *, begins_segment: bool = False
+) -> None:
+    """Writes the state as of `offset` unless that snapshot exists already. Where a segment begins it is more than a
+    shorter way at the next start: those before it may be deleted, so it is to be flushed.
+    """
     if state.snapshot_offset != offset:
         write_atomically(snapshot_path(directory, offset), state.to_bytes(), root, durable=False)
         state.snapshot_offset = offset
+        if begins_segment:
+            state.unflushed_snapshots.add(offset)
 
 
 def load_newest_snapshot(state: ProducerState, directory: str, offsets: list[int], limit: int, root: Path) -> None:

@@ -329,17 +329,17 @@ def _restart_at(log: Log, start_offset: int, now_ms: int) -> None:
 def _replay_producers(log: Log, unlisted: Sequence[int] = ()) -> None:
     """Brings the producer state from its snapshot to the log's end (LOG-39).
 
-    Transactions that were aborted in the segments with the bases `unlisted` are entered in their indexes, and snapshots
-    taken that were too late for that.
+    Transactions that were aborted in the segments with the bases `unlisted` are entered in their indexes. Where a
+    segment begins a snapshot is taken if none is left: once the segments before it are deleted nothing else tells.
     """
     state = log.producers
     for segment, following in zip(log.segments, [*log.segments[1:], None], strict=True):
         if following is not None and following.base_offset <= state.end_offset:
             continue
+        if segment is not log.segments[0] and state.end_offset <= segment.base_offset:
+            save_snapshot(state, log.directory, segment.base_offset, log.root, begins_segment=True)
         if segment.size_bytes == 0:
             continue
-        if unlisted and segment is not log.segments[0] and state.end_offset <= segment.base_offset:
-            save_snapshot(state, log.directory, segment.base_offset, log.root)
         listing = segment if segment.base_offset in unlisted else None
         found = segment.locate(state.end_offset)
         for position, header in segment.headers(found[0]) if found is not None else ():
