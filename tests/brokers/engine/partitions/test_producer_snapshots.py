@@ -103,7 +103,7 @@ def test_a_flush_makes_the_snapshots_durable_at_which_segments_begin(
     fsync = os.fsync
 
     def noted(fd: int) -> None:
-        synced.append(os.readlink(f"/proc/self/fd/{fd}"))
+        synced.append(str(Path(f"/proc/self/fd/{fd}").readlink()))
         fsync(fd)
 
     monkeypatch.setattr(os, "fsync", noted)
