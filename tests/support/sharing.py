@@ -84,9 +84,14 @@ def _begin_anew(item: pytest.Item) -> None:
                     definition.finish(item._request)
 
 
+def worker() -> tuple[int, int]:
+    """The number of this process among those that run tests beside each other, from 0, and how many there are."""
+    number = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
+    return int(number), int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+
+
 def worker_share(candidates: range) -> range:
     """The stretch of `candidates` that is this worker's alone, so that two workers do not race for the same ones."""
-    count = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    number, count = worker()
     size = len(candidates) // count
     return candidates[number * size : (number + 1) * size]
