@@ -24,6 +24,7 @@ DECIDED = "the other end than the one that is decided is refused at once, not on
 ANSWERED_AGAIN = "who asks again for the last epoch is told it again, as for every other epoch (TXN-6)"
 NOBODYS_EPOCH = "the epoch that fences was given to nobody: who names it guesses (TXN-6)"
 EPOCH_AHEAD = "an epoch ahead of the open transaction is for its coordinator to judge, which fences it (decision 73)"
+OWN_SEAT = "an instance that is started again takes its own seat, also in a full group (GRP-18)"
 NO_PRODUCER = "a marker of no producer ends no transaction and is refused, with a code that says so"
 
 
@@ -117,11 +118,24 @@ def _whole_batches(answer: Any) -> Any:
     return answer
 
 
+def _back_in_its_seat(version: int) -> Callable[[Any], Any]:
+    leader = 10 * version - 16
+    kind = {"protocol_type": "consumer"} if version >= 7 else {}
+    told = {"leader": f"one-#{leader}", "member_id": f"two-#{leader + 1}"}
+    return lambda _: {"generation_id": 2, **kind, "protocol_name": "range", **told}
+
+
 COORDINATING: tuple[Difference, ...] = (
     Difference("first_coordinators", "fetch v1", TOLD_IN_EACH, _told_in_each),
     Difference("first_coordinators", "fetch v2", TOLD_IN_EACH_AS_WELL, lambda answer: answer | _told_in_each(answer)),
     Difference("offset_expiry", "pending: left", PENDING_IS_WANTED, _pending_left),
     Difference("offset_expiry", "pending: left, stable", PENDING_IS_WANTED, _pending_left_unstable),
+    *(
+        Difference(
+            "full_groups", f"v{version}: the second instance, started again", OWN_SEAT, _back_in_its_seat(version)
+        )
+        for version in range(5, 10)
+    ),
     Difference("refused_markers", "commit: ended again with abort", DECIDED, lambda _: {"error_code": 48}),
     Difference("refused_markers", "abort: ended again with commit", DECIDED, lambda _: {"error_code": 48}),
     *(

@@ -28,7 +28,7 @@ SETTINGS = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
 }
 # What scripts of `catalogue.APART` need besides; they are the first on their broker.
-SETTINGS_APART = {**SETTINGS, "offsets.retention.check.interval.ms": "500"}
+SETTINGS_APART = {**SETTINGS, "offsets.retention.check.interval.ms": "500", "group.max.size": "2"}
 GOLDEN = Path(__file__).parents[1] / "golden" / "differential"
 
 

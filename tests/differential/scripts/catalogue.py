@@ -20,6 +20,7 @@ from tests.differential.scripts import (
     fetch,
     fetch_sessions,
     first_coordinators,
+    full_groups,
     joining,
     leaving,
     list_offsets,
@@ -92,6 +93,7 @@ SCRIPTS: Final[dict[str, Callable[[Player], None]]] = {
 APART: Final[dict[str, Callable[[Player], None]]] = {
     "first_coordinators": first_coordinators.script,
     "offset_expiry": offset_expiry.script,
+    "full_groups": full_groups.script,
 }
 # A minute each; played when somebody asks for them (`PENSTOCK_DIFFERENTIAL_LONG=1`).
 LONG: Final[dict[str, Callable[[Player], None]]] = {
