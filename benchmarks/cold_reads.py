@@ -1,6 +1,7 @@
 """What a producer feels of a neighbour that reads an old, large log: from the disk, and from memory.
 
   python -m benchmarks.cold_reads [--gb 5] [--rounds 3] [--mb-s 600] [--free]
+                                  [--peer HOST:PORT --peer-pid 1 --peer-data DIR]
 
 One broker, a partition of `--gb` in 1 GB segments, and a producer of 1,000 records of 1 KB a second on another topic.
 Spans in turn: the producer alone; beside a reader of the whole log that the kernel was made to forget ("cold"); beside
@@ -8,7 +9,8 @@ a process that reads the forgotten files without any broker ("disk": what the ma
 the first reader when the log lies in memory ("warm"). Before what comes from the disk memory is filled with pages that
 may go (`benchmarks.memory`); `--free` shows what the faults of a virtual machine add. The reader is a bare socket that
 looks at batch headers only, in a process of its own, so that next to nothing but the broker competes with the producer.
-One JSON line for each span, with the share of the machine that its host took away meanwhile, and one of medians.
+One JSON line for each span, with the share of the machine that its host took away meanwhile, and one of medians. With
+`--peer` another Kafka (without authentication) has the same spans in turn with ours, as fast as it serves them.
 """
 
 from __future__ import annotations
@@ -22,12 +24,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from struct import Struct
 from typing import Any, Final
 
 import psutil
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks import environment, neighbours
 from benchmarks.memory import Filler
@@ -50,6 +54,17 @@ FETCH_BYTES: Final = 1_048_576
 PIECE_BYTES: Final = 1_048_576
 SHARES: Final = {"50": 0.5, "99": 0.99, "99_9": 0.999}
 _SIZE: Final = Struct(">i")
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A broker with an archive of so many records in `files`, indexes included."""
+
+    name: str
+    bootstrap: str
+    process: psutil.Process
+    records: int
+    files: list[Path]
 
 
 def say(figures: dict[str, Any]) -> None:
@@ -143,21 +158,26 @@ def _next_offset(frame: memoryview, offset: int) -> int:
     return offset
 
 
-def spans(
-    product: Product, bootstrap: str, files: list[Path], filler: Filler | None, records: int, rounds: int
-) -> Iterator[dict[str, Any]]:
+def spans(server: Server, filler: Filler | None) -> Iterator[dict[str, Any]]:
     """Alone, cold and warm in turn, so that a mood of the machine hits all alike."""
-    for _ in range(rounds):
-        yield {"span": "alone", **_alone(bootstrap)}
-        forget(files)
+
+    def consume() -> dict[str, Any]:
+        return _consumed(server.bootstrap, server.records)
+
+    def read_bare() -> dict[str, Any]:
+        return _read_bare(server.files)
+
+    def make_cold() -> None:
+        forget(server.files)
         if filler is not None:
             filler.fill()
-        yield {"span": "cold", **_beside(product, bootstrap, lambda: _consumed(bootstrap, records))}
-        forget(files)
-        if filler is not None:
-            filler.fill()
-        yield {"span": "disk", **_beside(product, bootstrap, lambda: _read_bare(files))}
-        yield {"span": "warm", **_beside(product, bootstrap, lambda: _consumed(bootstrap, records))}
+
+    yield {"span": "alone", **_alone(server.bootstrap)}
+    make_cold()
+    yield {"span": "cold", **_beside(server, consume)}
+    make_cold()
+    yield {"span": "disk", **_beside(server, read_bare)}
+    yield {"span": "warm", **_beside(server, consume)}
 
 
 def _producer(bootstrap: str, seconds: float) -> subprocess.Popen[bytes]:
@@ -186,10 +206,10 @@ def _read_bare(files: list[Path]) -> dict[str, Any]:
     return {"began": began, "ended": time.monotonic(), "received_bytes": sum(file.stat().st_size for file in files)}
 
 
-def _beside(product: Product, bootstrap: str, read: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def _beside(server: Server, read: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """A producer that is at work before the reading begins and after it ended; what counts is what lies between."""
-    broker = psutil.Process(product.broker_pids()[0])
-    producer = _producer(bootstrap, READ_TIMEOUT_S)
+    broker = server.process
+    producer = _producer(server.bootstrap, READ_TIMEOUT_S)
     time.sleep(2 * neighbours.SETTLING_S)  # the producer's process has started and its connection is warm
     disk_before, cpu_before = broker.io_counters().read_bytes, sum(broker.cpu_times()[:2])
     stolen_before = psutil.cpu_times().steal
@@ -216,40 +236,67 @@ def _latencies(found: Paced, began: float, ended: float) -> dict[str, Any]:
     return {"seconds": round(ended - began, 1), "acknowledged": len(within), **figures}
 
 
-def medians(found: list[dict[str, Any]]) -> dict[str, Any]:
+def medians(name: str, found: list[dict[str, Any]]) -> dict[str, Any]:
     """Of each kind of span, and how a cold reader compares with the others."""
-    line: dict[str, Any] = {"benchmark": "produce at 1,000 records of 1 KB a second beside a reader of an old log"}
+    line: dict[str, Any] = {
+        "benchmark": "produce at 1,000 records of 1 KB a second beside a reader of an old log",
+        "server": name,
+    }
     for kind in ("alone", "cold", "disk", "warm"):
-        for name in SHARES:
-            values = sorted(span[f"ack_p{name}_ms"] for span in found if span["span"] == kind)
-            line[f"{kind}_p{name}_ms"] = values[len(values) // 2]
+        for share in SHARES:
+            values = sorted(span[f"ack_p{share}_ms"] for span in found if span["span"] == kind)
+            line[f"{kind}_p{share}_ms"] = values[len(values) // 2]
     line["cold_to_alone_p99"] = round(line["cold_p99_ms"] / line["alone_p99_ms"], 2)
     line["cold_to_disk_p99"] = round(line["cold_p99_ms"] / line["disk_p99_ms"], 2)
     line["cold_to_warm_p99"] = round(line["cold_p99_ms"] / line["warm_p99_ms"], 2)
     return line
 
 
-def measure(directory: Path | None, gb: float, rounds: int, bandwidth_mb_s: int, fills: bool) -> None:
+def _ours(product: Product, gb: float, bandwidth_mb_s: int) -> Server:
+    instance_id = product.create_instance(name="cold", bandwidth_mb_s=bandwidth_mb_s, storage_gb=100)
+    bootstrap = bootstrap_of(product.wait_running(instance_id))
+    for topic in (ARCHIVE, LIVE):
+        product.call("POST", f"/instances/{instance_id}/topics", {"name": topic, "partitions": 1})
+    records = fill(bootstrap, int(gb * 1e9))
+    directories = product.state_dir.glob(f"**/{instance_id}.{ARCHIVE}-0")
+    process = psutil.Process(product.broker_pids()[0])
+    return Server("penstock", bootstrap, process, records, _files(next(directories)))
+
+
+def _peer(bootstrap: str, pid: int, data: Path, gb: float) -> Server:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for made in admin.create_topics([NewTopic(name, 1, 1) for name in (ARCHIVE, LIVE)]).values():
+        made.result(30)
+    records = fill(bootstrap, int(gb * 1e9))
+    return Server("peer", bootstrap, psutil.Process(pid), records, _files(data / f"{ARCHIVE}-0"))
+
+
+def _files(directory: Path) -> list[Path]:
+    """What a reader of the log has read for it."""
+    return sorted(path for path in directory.iterdir() if path.suffix in (".log", ".index", ".timeindex"))
+
+
+def measure(given: argparse.Namespace) -> None:
     with (
-        tempfile.TemporaryDirectory(prefix="penstock-cold-", dir=directory) as scratch,
+        tempfile.TemporaryDirectory(prefix="penstock-cold-", dir=given.directory) as scratch,
         running(Path(scratch), brokers=1) as product,
     ):
-        instance_id = product.create_instance(name="cold", bandwidth_mb_s=bandwidth_mb_s, storage_gb=100)
-        bootstrap = bootstrap_of(product.wait_running(instance_id))
-        for topic in (ARCHIVE, LIVE):
-            product.call("POST", f"/instances/{instance_id}/topics", {"name": topic, "partitions": 1})
-        records = fill(bootstrap, int(gb * 1e9))
-        files = sorted(Path(scratch).glob(f"**/{instance_id}.{ARCHIVE}-0/*.log"))
-        forget(files)
-        say({"disk_mb_s": read_through(files), "archive_gb": sum(file.stat().st_size for file in files) / 1e9})
-        indexes = [index for file in files for index in (file.with_suffix(".index"), file.with_suffix(".timeindex"))]
-        known = [*files, *(index for index in indexes if index.exists())]
-        filler = Filler(Path(scratch)) if fills else None
-        found = []
-        for span in spans(product, bootstrap, known, filler, records, rounds):
-            say(span)
-            found.append(span)
-        say(medians(found))
+        servers = [_ours(product, given.gb, given.mb_s)]
+        if given.peer:
+            servers.append(_peer(given.peer, given.peer_pid, given.peer_data, given.gb))
+        for server in servers:
+            forget(server.files)
+            size_gb = sum(file.stat().st_size for file in server.files) / 1e9
+            say({"server": server.name, "disk_mb_s": read_through(server.files), "archive_gb": size_gb})
+        filler = None if given.free else Filler(Path(scratch))
+        found: dict[str, list[dict[str, Any]]] = {server.name: [] for server in servers}
+        for _ in range(given.rounds):
+            for server in servers:
+                for span in spans(server, filler):
+                    say({"server": server.name, **span})
+                    found[server.name].append(span)
+        for name, lines in found.items():
+            say(medians(name, lines))
 
 
 def main() -> None:
@@ -259,6 +306,9 @@ def main() -> None:
     parser.add_argument("--mb-s", type=int, default=600, help="what the instance has bought: as fast as reading goes")
     parser.add_argument("--free", action="store_true", help="leave free memory free, instead of filling it with pages")
     parser.add_argument("--directory", type=Path, help="where to write (default: a temporary directory)")
+    parser.add_argument("--peer", help="bootstrap server of another Kafka")
+    parser.add_argument("--peer-pid", type=int, help="its broker's process")
+    parser.add_argument("--peer-data", type=Path, help="its log directory")
     parser.add_argument("--read", metavar="BOOTSTRAP", help=argparse.SUPPRESS)
     parser.add_argument("--until", type=int, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
@@ -266,7 +316,7 @@ def main() -> None:
         reader(chosen.read, chosen.until)
         return
     print(environment.line(), flush=True)
-    measure(chosen.directory, chosen.gb, chosen.rounds, chosen.mb_s, not chosen.free)
+    measure(chosen)
 
 
 if __name__ == "__main__":
