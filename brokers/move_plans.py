@@ -228,7 +228,7 @@ def _light_with_room(ledger: _Ledger, order: Sequence[int], owners: Collection[s
     for light in order[:-1]:
         strangers = [owner for owner in owners if light not in ledger.homes[owner]]
         if not strangers or any(
-            ledger.has_room(owner, light, spread=len(ledger.homes[owner]) + further) for owner in strangers
+            ledger.has_room(owner, light, spread=len(ledger.fleet.homes[owner]) + further) for owner in strangers
         ):
             return light
     return order[0]
@@ -291,17 +291,22 @@ def _extend_instance(ledger: _Ledger, rehomings: dict[str, Rehoming]) -> bool:
     fitting = [
         (weight, owner)
         for owner, weight in weights.items()
-        if light not in ledger.homes[owner] and ledger.has_room(owner, light, spread=len(ledger.homes[owner]) + 1)
+        if light not in ledger.homes[owner] and ledger.has_room(owner, light, spread=_least_spread(ledger, owner))
     ]
     if not fitting or not _is_uneven(ledger, heavy, light):
         return False
     _, owner = max(fitting)
     # What the others sell less of it is not sold again: the home may be of no use in the end.
-    ledger.sell(owner, (light,), spread=len(ledger.homes[owner]) + 1)
+    ledger.sell(owner, (light,), spread=_least_spread(ledger, owner))
     ledger.homes[owner].add(light)
     known = rehomings.get(owner, Rehoming(owner=owner))
     rehomings[owner] = Rehoming(owner=owner, arriving=(*known.arriving, light))
     return True
+
+
+def _least_spread(ledger: _Ledger, owner: str) -> int:
+    """How many homes share the instance if a further one is of use, and none of the other further ones."""
+    return len(ledger.fleet.homes[owner]) + 1
 
 
 def _shift_partitions(ledger: _Ledger, moved: set[PartitionKey], moves_max: int) -> None:

@@ -324,6 +324,25 @@ def test_levelling_never_sells_what_a_broker_has_not(found: Fleet, data: st.Data
     assert oversold(found, plan) == []
 
 
+def test_a_further_home_is_sold_as_if_the_others_were_of_no_use() -> None:
+    """Broker 4 is made a home of `i1` as well, and what went there goes to another one in the end."""
+    sizes = {"i0": (0, 0, 0, 0), "i1": (4, 329, 85), "i2": (93, 299, 252, 0)}
+    homes = {"i0": [2], "i1": [2], "i2": [3]}
+    parts = [
+        held(10 * at + number, *homes[owner], owner=owner, size_bytes=size_bytes)
+        for at, owner in enumerate(sizes)
+        for number, size_bytes in enumerate(sizes[owner])
+    ]
+    found = fleet(
+        6, *parts, held(99, 1, owner=None, size_bytes=59), homes=homes, sold={"i1": (12, 0), "i2": (4, 0)},
+        limits={1: (3, 0), 2: (0, 0), 3: (5, 0), 4: (6, 0), 5: (2, 0), 6: (5, 0)},
+    )  # fmt: skip
+    plan = balance_plan(found, moves_max=MOVES_MAX)
+    check(found, plan)
+    assert plan.rehomings
+    assert oversold(found, plan) == []
+
+
 @settings(max_examples=25)
 @given(fleets(), st.integers(1, 3), st.integers(1, 10), st.data())
 def test_moves_are_bounded_at_every_moment_and_all_get_their_turn(
