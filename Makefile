@@ -12,6 +12,8 @@ WORKERS ?= 2
 SIDE_BY_SIDE := --numprocesses $(WORKERS) --dist loadscope --no-loadscope-reorder --max-worker-restart 0
 # A test may fail once, three in all; each is shown with what it said (docs/decisions/0078).
 SECOND_TRY := --max-suite-reruns 3 --rerun-show-tracebacks
+# The same examples in the same order each time: what is refused is the change (docs/decisions/0084). Plain pytest explores.
+SETTLED := --hypothesis-profile settled --randomly-seed 1
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-dev run test test-native check bench native simulate chaos
@@ -45,7 +47,7 @@ run: setup
 	@exec $(BIN)/python manage.py up $(UP)
 
 test: setup-dev
-	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(SECOND_TRY) -m "not quiet"
+	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(SECOND_TRY) $(SETTLED) -m "not quiet"
 	@$(BIN)/python -m pytest $(SECOND_TRY) -m quiet tests/system
 
 native: setup-dev
@@ -59,7 +61,7 @@ FEWER_EXAMPLES := PENSTOCK_LOG_EXAMPLES=700 PENSTOCK_CLEANING_EXAMPLES=15
 
 # What the compiled modules can change: the engine, quotas, and what clients see.
 test-native: native
-	@PENSTOCK_NATIVE=1 $(FEWER_EXAMPLES) $(BIN)/python -m pytest $(SIDE_BY_SIDE) $(SECOND_TRY) $(NEVER_COMPILED) tests/brokers/engine tests/quotas tests/differential tests/interop tests/system/test_malformed.py
+	@PENSTOCK_NATIVE=1 $(FEWER_EXAMPLES) $(BIN)/python -m pytest $(SIDE_BY_SIDE) $(SECOND_TRY) $(SETTLED) $(NEVER_COMPILED) tests/brokers/engine tests/quotas tests/differential tests/interop tests/system/test_malformed.py
 
 check: setup-dev
 	$(BIN)/ruff check .

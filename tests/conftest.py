@@ -28,6 +28,8 @@ from config.translations import compile_stale
 # How long an example takes says how busy the machine is: whatever measures time is marked `quiet`.
 hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("untimed")
+# `make test` draws the same examples each time, plain pytest others (decision 84).
+hypothesis.settings.register_profile("settled", derandomize=True, database=None)
 
 pytest_plugins = ["tests.support.services", "tests.support.sharing", "tests.support.stack"]
 
