@@ -14,7 +14,7 @@ from brokers.engine.records import batch as layout
 from brokers.engine.records.batch import BatchHeader
 from brokers.engine.storage.files import FileSlice, OpenFiles, StorageFailed, sync_directory
 from brokers.engine.storage.leader_epochs import LeaderEpochs
-from brokers.engine.storage.producer_state import ProducerState, save_snapshot, snapshot_path
+from brokers.engine.storage.producer_state import ProducerState, begin_segment, save_snapshot, snapshot_path
 from brokers.engine.storage.retention import RetentionRules, SegmentFacts, deletable
 from brokers.engine.storage.segment import DamagedSegment, IndexLimits, Segment
 
@@ -147,7 +147,7 @@ class Log:
         """
         base_offset = max(base_offset, self.log_end_offset)
         self.active.finish()
-        save_snapshot(self.producers, self.directory, base_offset, self.root, begins_segment=True)
+        begin_segment(self.producers, self.directory, base_offset, self.root)
         segment = Segment(self.directory, self.root, base_offset, self.files, now_ms=now_ms)
         segment.create_file()
         self.segments.append(segment)

@@ -305,17 +305,19 @@ def snapshot_path(directory: str, offset: int) -> Path:
     return Path(directory, f"{offset:020d}{SNAPSHOT_SUFFIX}")
 
 
-def save_snapshot(
-    state: ProducerState, directory: str, offset: int, root: Path, *, begins_segment: bool = False
-) -> None:
-    """Writes the state as of `offset` unless that snapshot exists already. Where a segment begins it is more than a
-    shorter way at the next start: those before it may be deleted, so it is to be flushed.
-    """
+def save_snapshot(state: ProducerState, directory: str, offset: int, root: Path) -> None:
+    """Writes the state as of `offset` unless that snapshot exists already."""
     if state.snapshot_offset != offset:
         write_atomically(snapshot_path(directory, offset), state.to_bytes(), root, durable=False)
         state.snapshot_offset = offset
-        if begins_segment:
-            state.unflushed_snapshots.add(offset)
+
+
+def begin_segment(state: ProducerState, directory: str, offset: int, root: Path) -> None:
+    """Sees to a snapshot at `offset`, durable with the next flush: once the segments before the one that begins there
+    are deleted nothing else tells. A clean stop may have left it there.
+    """
+    save_snapshot(state, directory, offset, root)
+    state.unflushed_snapshots.add(offset)
 
 
 def load_newest_snapshot(state: ProducerState, directory: str, offsets: list[int], limit: int, root: Path) -> None:

@@ -19,9 +19,9 @@ from brokers.engine.storage.log import NO_HOLE, RELATIVE_OFFSET_MAX, Log, LogCon
 from brokers.engine.storage.old_formats import refuse_old_message
 from brokers.engine.storage.producer_state import (
     SNAPSHOT_SUFFIX,
+    begin_segment,
     drop_strays,
     load_newest_snapshot,
-    save_snapshot,
     snapshot_path,
 )
 from brokers.engine.storage.rewriting import rewrite_old_segments
@@ -336,8 +336,9 @@ def _replay_producers(log: Log, unlisted: Sequence[int] = ()) -> None:
     for segment, following in zip(log.segments, [*log.segments[1:], None], strict=True):
         if following is not None and following.base_offset <= state.end_offset:
             continue
-        if segment is not log.segments[0] and state.end_offset <= segment.base_offset:
-            save_snapshot(state, log.directory, segment.base_offset, log.root, begins_segment=True)
+        base = segment.base_offset
+        if segment is not log.segments[0] and state.end_offset <= base and state.snapshot_offset != base:
+            begin_segment(state, log.directory, base, log.root)
         if segment.size_bytes == 0:
             continue
         listing = segment if segment.base_offset in unlisted else None

@@ -95,18 +95,22 @@ def test_a_crash_behind_a_roll_leaves_a_snapshot_where_the_segment_begins(
     table.close()
 
 
-def test_a_flush_makes_the_snapshots_durable_at_which_segments_begin(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also where all records were flushed before the roll; and once."""
-    synced: list[str] = []
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The paths of what was fsynced."""
+    found: list[str] = []
     fsync = os.fsync
 
     def noted(fd: int) -> None:
-        synced.append(str(Path(f"/proc/self/fd/{fd}").readlink()))
+        found.append(str(Path(f"/proc/self/fd/{fd}").readlink()))
         fsync(fd)
 
     monkeypatch.setattr(os, "fsync", noted)
+    return found
+
+
+def test_a_flush_makes_the_snapshots_durable_at_which_segments_begin(tmp_path: Path, synced: list[str]) -> None:
+    """Also where all records were flushed before the roll; and once."""
     table = opened(tmp_path)
     partition = led(table, 1)
     assert write(partition, PRODUCER, 0).error_code == 0
@@ -117,4 +121,21 @@ def test_a_flush_makes_the_snapshots_durable_at_which_segments_begin(
         synced.clear()
         flush(table)
         assert synced.count(str(snapshots(partition)[-1])) == expected
+    table.close()
+
+
+def test_a_flush_makes_a_snapshot_durable_that_a_clean_stop_had_left_where_a_segment_then_begins(
+    tmp_path: Path, synced: list[str]
+) -> None:
+    table = opened(tmp_path)
+    assert write(led(table, 1), PRODUCER, 0).error_code == 0
+    table.close()
+    table = opened(tmp_path)
+    partition = led(table, 2)
+    (left,) = snapshots(partition)
+    partition.log.roll(NOW_MS)
+    for expected in (1, 0):
+        synced.clear()
+        flush(table)
+        assert synced.count(str(left)) == expected
     table.close()
