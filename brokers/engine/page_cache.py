@@ -1,7 +1,8 @@
 """What of a file lies in memory already, and how the rest gets there.
 
 The loop may read what is cached and nothing else: a disk that takes its time would hold up every client. `is_cached`
-and `read_cached` never wait; `pull_in` does, and belongs in a thread (decision 55).
+and `read_cached` never wait for it, but may make the kernel read ahead, which `storage.read_ahead` prevents; `pull_in`
+waits, and belongs in a thread (decision 55).
 """
 
 from __future__ import annotations
@@ -53,12 +54,20 @@ def read_cached(fd: int, length: int, position: int) -> bytes | None:
     return bytes(data[:count]) if position + count >= os.fstat(fd).st_size else None
 
 
-def pull_in(fd: int, position: int, length: int) -> None:
-    """Reads the range into the page cache and nowhere else, waiting for the disk. Raises OSError."""
+def pull_in(fd: int, position: int, length: int) -> int:
+    """Reads the range into the page cache and nowhere else, waiting for the disk; where it ended, which is before its
+    end only at the end of the file. Raises OSError.
+    """
     end = position + length
     while position < end:
         count = os.sendfile(_NOWHERE, fd, position, end - position)
         if count == 0:
-            return
+            return position
         position += count
     os.posix_fadvise(fd, end, AHEAD_BYTES, os.POSIX_FADV_WILLNEED)
+    return position
+
+
+def leave_alone(fd: int) -> None:
+    """Whoever reads from this descriptor makes the kernel read what is asked for, and nothing ahead of it."""
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)

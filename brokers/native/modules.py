@@ -66,6 +66,7 @@ MODULES: Final = (
     "brokers.engine.storage.log",
     "brokers.engine.storage.open_transactions",
     "brokers.engine.storage.producer_state",
+    "brokers.engine.storage.read_ahead",
     "brokers.engine.storage.segment",
     "brokers.engine.storage.transactions",
     "brokers.engine.storage.verifications",

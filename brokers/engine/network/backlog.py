@@ -10,7 +10,6 @@ from socket import socket
 from typing import Final
 
 from brokers.engine.network.sending import Outgoing
-from brokers.engine.page_cache import pull_in
 from brokers.engine.values import Slice
 
 # What a thread reads for one connection before it serves the next: some milliseconds of a disk.
@@ -57,7 +56,7 @@ class Backlog:
             return
         self.is_pulling = True
         length = min(cold.length, PULLED_BYTES_MAX)
-        pulling = self._loop.run_in_executor(self._readers, pull_in, cold.fd, cold.position, length)
+        pulling = self._loop.run_in_executor(self._readers, cold.pull, length)
         pulling.add_done_callback(lambda done: self._on_pulled(done, length))
 
     def _on_pulled(self, done: asyncio.Future[None], length: int) -> None:

@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from brokers.engine.page_cache import pull_in, read_cached
+from brokers.engine.page_cache import is_cached, pull_in, read_cached
+from brokers.engine.storage.read_ahead import ReadAhead
 
 OPEN_FILES_MAX = 512
 # Where the page cache misses a few bytes, what follows them is mostly wanted next.
@@ -56,13 +57,14 @@ _OPENED: Final = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 class SegmentFile:
     """One `.log` file and its descriptor, opened at first use. Read at explicit positions, written at the end only."""
 
-    __slots__ = ("_pins", "_retired", "fd", "path", "recently_used", "root", "table")
+    __slots__ = ("_pins", "_retired", "ahead", "fd", "path", "recently_used", "root", "table")
 
     def __init__(self, path: str, root: Path, table: OpenFiles) -> None:
         self.path = path
         self.root = root
         self.table = table
         self.fd = -1
+        self.ahead = ReadAhead()
         self.recently_used = False
         self._pins = 0
         self._retired = False
@@ -107,6 +109,7 @@ class SegmentFile:
     def _close(self) -> None:
         if self.fd >= 0:
             fd, self.fd = self.fd, -1
+            self.ahead.clear()
             self.table.closed(self)
             with storage_errors(self.root):
                 os.close(fd)
@@ -201,12 +204,13 @@ class FileSlice:
     `position` and `length` may be advanced by the sender while it sends.
     """
 
-    __slots__ = ("_file", "fd", "length", "position")
+    __slots__ = ("_ahead", "_file", "fd", "length", "position")
 
     def __init__(self, file: SegmentFile, position: int, length: int) -> None:
         self.fd = file.open()
         file.pin()
         self._file: SegmentFile | None = file
+        self._ahead = file.ahead
         self.position = position
         self.length = length
 
@@ -220,9 +224,14 @@ class FileSlice:
         assert self._file is not None, "slice already released"
         return read_at(self._file, self.position, self.length)
 
-    def pull(self) -> None:
-        """Waits until the bytes are in the page cache: for a thread of its own. Raises OSError."""
-        pull_in(self.fd, self.position, self.length)
+    def is_cached(self, length: int) -> bool:
+        """Whether its first `length` bytes can be sent without waiting for the disk, or making it work."""
+        position = self.position
+        return not self._ahead.is_beyond(position, position + length) and is_cached(self.fd, position, length)
+
+    def pull(self, length: int | None = None) -> None:
+        """Waits until its first `length` bytes, or all, are in the page cache: for a thread. Raises OSError."""
+        self._ahead.pull(self.fd, self.position, self.length if length is None else length)
 
     def release(self) -> None:
         if self._file is not None:
@@ -273,7 +282,12 @@ def read_at(file: SegmentFile, position: int, length: int, wait: bool = True) ->
     """
     fd = file.open()
     try:
-        data = os.pread(fd, length, position) if wait else read_cached(fd, length, position)
+        if wait:
+            data: bytes | None = os.pread(fd, length, position)
+        elif file.ahead.is_beyond(position, position + length):
+            data = None
+        else:
+            data = read_cached(fd, length, position)
     except OSError as error:
         raise StorageFailed(file.root, error) from error
     if data is None:
