@@ -12,8 +12,6 @@ from typing import Final
 
 # How far apart the samples of `is_cached` lie: what the kernel reads ahead at once, unless told otherwise.
 SAMPLED_BYTES: Final = 131_072
-# What is asked for, without waiting for it, behind what was pulled in: a reader of the whole file finds it there.
-AHEAD_BYTES: Final = 1_048_576
 
 _NOWAIT: Final = os.RWF_NOWAIT
 _SAMPLE: Final = [bytearray(1)]
@@ -64,7 +62,6 @@ def pull_in(fd: int, position: int, length: int) -> int:
         if count == 0:
             return position
         position += count
-    os.posix_fadvise(fd, end, AHEAD_BYTES, os.POSIX_FADV_WILLNEED)
     return position
 
 

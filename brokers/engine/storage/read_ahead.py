@@ -29,12 +29,16 @@ Front = tuple[int, int]
 class ReadAhead:
     """Of one file. Threads and the loop may use it at once: what one of them overwrites costs a question or a trip to a
     thread, never a wrong byte.
+
+    Threads keep descriptors of their own while a reader goes on: with each the kernel remembers how far it reads ahead,
+    and for a fresh one it begins with small pieces, which cost three times the work.
     """
 
-    __slots__ = ("_fronts",)
+    __slots__ = ("_fronts", "_spare")
 
     def __init__(self) -> None:
         self._fronts: tuple[Front, ...] = ()
+        self._spare: list[int] = []  # open, and no thread reads from them
 
     def is_beyond(self, position: int, end: int) -> bool:
         """Whether some of the range is for a thread to go through first."""
@@ -62,8 +66,7 @@ class ReadAhead:
                 found_bytes = front[1]
             else:
                 others.append(front)
-        leave_alone(fd)
-        own = _reopened(fd)
+        own = self._take(fd)
         try:
             before = _blocks_read()
             end = pull_in(own, position, end - position)
@@ -71,24 +74,37 @@ class ReadAhead:
             is_whole = end >= os.fstat(own).st_size
         finally:
             if own != fd:
-                os.close(own)
+                self._spare.append(own)
         if not is_whole and found_bytes < WARM_BYTES:
             others.append((end, found_bytes))
         self._fronts = tuple(others[-READERS_MAX:])
+        if not others:
+            self._close_spare()
 
     def clear(self) -> None:
         """The descriptor is closed: whoever opens the file again begins anew."""
         self._fronts = ()
+        self._close_spare()
 
+    def _take(self, fd: int) -> int:
+        """The same file once more: a descriptor for which the kernel still reads ahead. `fd` itself if there is none
+        left, which is slower.
+        """
+        try:
+            return self._spare.pop()
+        except IndexError:
+            leave_alone(fd)
+        try:
+            return os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return fd
 
-def _reopened(fd: int) -> int:
-    """The same file once more: a descriptor for which the kernel still reads ahead. `fd` itself if there is none left,
-    which is slower.
-    """
-    try:
-        return os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return fd
+    def _close_spare(self) -> None:
+        while True:
+            try:
+                os.close(self._spare.pop())
+            except IndexError:
+                return
 
 
 def _blocks_read() -> int:

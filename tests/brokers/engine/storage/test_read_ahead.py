@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,6 +33,10 @@ def fd(path: Path) -> Iterator[int]:
     fd = os.open(path, os.O_RDWR)
     yield fd
     os.close(fd)
+
+
+def open_descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def test_nothing_is_beyond_before_anything_was_pulled_in() -> None:
@@ -113,10 +119,43 @@ def test_without_a_free_descriptor_it_is_read_by_the_one_there_is(
     assert os.fstat(fd).st_size == SIZE_BYTES, "still open"
 
 
-def test_pulling_leaves_no_descriptor_open(fd: int) -> None:
-    before = len(list(Path("/proc/self/fd").iterdir()))
-    ReadAhead().pull(fd, 0, MIB)
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+def test_a_reader_who_goes_on_costs_one_descriptor(fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = []
+    really_open = os.open
+
+    def counted(*arguments: Any) -> int:
+        opened.append(really_open(*arguments))
+        return opened[-1]
+
+    monkeypatch.setattr(os, "open", counted)
+    ahead = ReadAhead()
+    for at in range(0, WARM_BYTES, PULLED_BYTES):
+        ahead.pull(fd, at, PULLED_BYTES)
+    assert len(opened) == 1, "for each the kernel begins to read ahead with small pieces"
+    ahead.clear()
+
+
+def test_no_descriptor_stays_open_when_no_reader_goes_on(fd: int) -> None:
+    before = open_descriptors()
+    ahead = ReadAhead()
+    ahead.pull(fd, 0, MIB)
+    ahead.clear()
+    assert open_descriptors() == before
+    ahead.pull(fd, SIZE_BYTES - MIB, 100 * KIB)
+    assert open_descriptors() == before + 1
+    ahead.pull(fd, SIZE_BYTES - MIB + 100 * KIB, MIB)
+    assert open_descriptors() == before, "at the end of the file"
+
+
+def test_threads_that_pull_at_once_have_a_descriptor_each(fd: int) -> None:
+    before = open_descriptors()
+    ahead = ReadAhead()
+    with ThreadPoolExecutor(4) as threads:
+        places = [place * 2 * MARKED_BYTES + at for place in range(5) for at in range(0, MARKED_BYTES, MIB)]
+        list(threads.map(lambda at: ahead.pull(fd, at, MIB), places))
+    assert open_descriptors() <= before + 4
+    ahead.clear()
+    assert open_descriptors() == before
 
 
 def test_a_file_that_is_opened_again_begins_anew(path: Path) -> None:
