@@ -1,14 +1,15 @@
 """What a producer feels of a neighbour that reads an old, large log: from the disk, and from memory.
 
-  python -m benchmarks.cold_reads [--gb 5] [--rounds 3] [--mb-s 600] [--free]
+  python -m benchmarks.cold_reads [--gb 5] [--rounds 3] [--mb-s 600] [--free] [--keep]
                                   [--peer HOST:PORT --peer-pid 1 --peer-data DIR]
 
 One broker, a partition of `--gb` in 1 GB segments, and a producer of 1,000 records of 1 KB a second on another topic.
 Spans in turn: the producer alone; beside a reader of the whole log that the kernel was made to forget ("cold"); beside
 a process that reads the forgotten files without any broker ("disk": what the machine makes of so much reading); beside
 the first reader when the log lies in memory ("warm"). Before what comes from the disk memory is filled with pages that
-may go (`benchmarks.memory`); `--free` shows what the faults of a virtual machine add. The reader is a bare socket that
-looks at batch headers only, in a process of its own, so that next to nothing but the broker competes with the producer.
+may go (`benchmarks.memory`); `--free` shows what the faults of a virtual machine add. The reader is a process of its
+own that looks at batch headers and lets the records pass (`benchmarks.passing_reader`), so that next to nothing but the
+broker competes with the producer; `--keep` has it copy them.
 One JSON line for each span, with the share of the machine that its host took away meanwhile, and one of medians. With
 `--peer` another Kafka (without authentication) has the same spans in turn with ours, as fast as it serves them.
 """
@@ -18,7 +19,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -26,7 +26,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from struct import Struct
 from typing import Any, Final
 
 import psutil
@@ -37,11 +36,6 @@ from benchmarks import environment, neighbours
 from benchmarks.memory import Filler
 from benchmarks.neighbours import Paced
 from benchmarks.product import CLONE, Product, bootstrap_of, running
-from brokers.engine.protocol.apis import ApiKey
-from brokers.engine.protocol.codec import encode_request
-from brokers.engine.protocol.headers import encode_request_frame
-from brokers.engine.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from brokers.engine.records import batch as layout
 
 ARCHIVE, LIVE = "archive", "live"
 RECORD_BYTES: Final = 1_000
@@ -49,11 +43,8 @@ RECORDS_PER_S: Final = 1_000
 ALONE_S: Final = 15.0
 # A producer runs at most so long beside a reader; it is stopped when the reader is done.
 READ_TIMEOUT_S: Final = 120.0
-FETCH_VERSION: Final = 11
-FETCH_BYTES: Final = 1_048_576
 PIECE_BYTES: Final = 1_048_576
 SHARES: Final = {"50": 0.5, "99": 0.99, "99_9": 0.999}
-_SIZE: Final = Struct(">i")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,66 +98,11 @@ def read_through(files: list[Path]) -> float:
     return round(total / 1e6 / (time.monotonic() - began))
 
 
-def reader(bootstrap: str, end_offset: int) -> None:
-    """Fetches the archive from its start to `end_offset`; prints when, and how many bytes came."""
-    host, _, port = bootstrap.split(",")[0].rpartition(":")
-    buffer = memoryview(bytearray(2 * FETCH_BYTES))
-    offset = received = 0
-    with socket.create_connection((host, int(port))) as sock:
-        began = time.monotonic()
-        while offset < end_offset:
-            sock.sendall(_fetch(offset))
-            frame = _receive(sock, buffer)
-            received += len(frame)
-            offset = _next_offset(frame, offset)
-        ended = time.monotonic()
-    print(json.dumps({"began": began, "ended": ended, "received_bytes": received}))
-
-
-def _fetch(offset: int) -> bytes:
-    wanted = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=FETCH_BYTES)
-    request = FetchRequest(
-        replica_id=-1, max_wait_ms=500, min_bytes=1, max_bytes=FETCH_BYTES, isolation_level=0, session_id=0,
-        session_epoch=-1, topics=[FetchTopic(topic=ARCHIVE, partitions=[wanted])], forgotten_topics_data=[], rack_id="",
-    )  # fmt: skip
-    body = encode_request(ApiKey.FETCH, FETCH_VERSION, request)
-    return encode_request_frame(ApiKey.FETCH, FETCH_VERSION, 1, "reader", body)
-
-
-def _receive(sock: socket.socket, buffer: memoryview) -> memoryview:
-    """One answer, in a memory that is there already: to have the kernel make a megabyte anew for each answer takes more
-    of a core than the broker does, and the producer would wait for that.
-    """
-    (size_bytes,) = _SIZE.unpack(sock.recv(_SIZE.size, socket.MSG_WAITALL))
-    frame = buffer[:size_bytes]
-    filled = 0
-    while filled < size_bytes:
-        count = sock.recv_into(frame[filled:], 0, socket.MSG_WAITALL)
-        if not count:
-            raise SystemExit("the broker closed the connection")
-        filled += count
-    return frame
-
-
-def _next_offset(frame: memoryview, offset: int) -> int:
-    """After the last batch of a fetch answer; the records are the last field of its only partition."""
-    # correlation id, throttle time, error, session id, count, name, count, index, error, three offsets, transactions,
-    # replica, size of the records
-    position = 4 + 4 + 2 + 4 + 4 + 2 + len(ARCHIVE) + 4 + 4 + 2 + 8 + 8 + 8 + 4 + 4 + 4
-    error = int.from_bytes(frame[8:10], "big")
-    if error:
-        raise SystemExit(f"the broker answered with error {error}")
-    # A reader that was too fast is answered without records, and not read from for a while.
-    for _, header in layout.scan_headers(frame, position):
-        offset = header.next_offset
-    return offset
-
-
-def spans(server: Server, filler: Filler | None) -> Iterator[dict[str, Any]]:
+def spans(server: Server, filler: Filler | None, *, keep: bool) -> Iterator[dict[str, Any]]:
     """Alone, cold and warm in turn, so that a mood of the machine hits all alike."""
 
     def consume() -> dict[str, Any]:
-        return _consumed(server.bootstrap, server.records)
+        return _consumed(server.bootstrap, server.records, keep=keep)
 
     def read_bare() -> dict[str, Any]:
         return _read_bare(server.files)
@@ -197,9 +133,20 @@ def _alone(bootstrap: str) -> dict[str, Any]:
     return _latencies(found, began, found.acknowledged[-1][0])
 
 
-def _consumed(bootstrap: str, records: int) -> dict[str, Any]:
+def _consumed(bootstrap: str, records: int, *, keep: bool) -> dict[str, Any]:
     """The reader's own words, from its process."""
-    command = [sys.executable, "-m", "benchmarks.cold_reads", "--read", bootstrap, "--until", str(records)]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.passing_reader",
+        bootstrap,
+        "--topic",
+        ARCHIVE,
+        "--until",
+        str(records),
+    ]
+    if keep:
+        command.append("--keep")
     ended = subprocess.run(command, check=True, stdout=subprocess.PIPE, cwd=CLONE, timeout=READ_TIMEOUT_S)
     return json.loads(ended.stdout)
 
@@ -296,7 +243,7 @@ def measure(given: argparse.Namespace) -> None:
         found: dict[str, list[dict[str, Any]]] = {server.name: [] for server in servers}
         for _ in range(given.rounds):
             for server in servers:
-                for span in spans(server, filler):
+                for span in spans(server, filler, keep=given.keep):
                     say({"server": server.name, **span})
                     found[server.name].append(span)
         for name, lines in found.items():
@@ -313,14 +260,9 @@ def main() -> None:
     parser.add_argument("--peer", help="bootstrap server of another Kafka")
     parser.add_argument("--peer-pid", type=int, help="its broker's process")
     parser.add_argument("--peer-data", type=Path, help="its log directory")
-    parser.add_argument("--read", metavar="BOOTSTRAP", help=argparse.SUPPRESS)
-    parser.add_argument("--until", type=int, help=argparse.SUPPRESS)
-    chosen = parser.parse_args()
-    if chosen.read is not None:
-        reader(chosen.read, chosen.until)
-        return
+    parser.add_argument("--keep", action="store_true", help="the reader copies the records to its own memory")
     print(environment.line(), flush=True)
-    measure(chosen)
+    measure(parser.parse_args())
 
 
 if __name__ == "__main__":
