@@ -19,7 +19,8 @@ from brokers.models import Broker
 from brokers.seed import seed_fleet
 from config.embedded.process import StartFailed
 from config.environment import SECRETS_DIR
-from config.supervisor.options import TENANT_PORTS, UpOptions
+from config.supervisor.options import UpOptions
+from config.supervisor.outgoing import tenant_ports
 from config.supervisor.probe import answers_ok
 from config.supervisor.ready import DemoInstance, DemoTenant, Login
 from config.supervisor.state import StateDirectory, write_private_json
@@ -64,7 +65,7 @@ def fleet(options: UpOptions, host_name: str) -> None:
         host_name=host_name,
         brokers=options.brokers,
         port_base=options.port_base,
-        ports=TENANT_PORTS,
+        ports=tenant_ports(options.port_base),
         internal_port_base=options.internal_ports.start,
         admin_port_base=options.admin_ports.start,
         data_root=options.state_dir / "brokers",

@@ -115,9 +115,13 @@ class StateDirectory:
         """The first tenant port of this state directory: what was settled, for addresses stay; else what is wanted."""
         return int(self._read(SHAPE_FILE).get("port_base", wanted))
 
+    def has_settled_port_base(self) -> bool:
+        """Whether addresses may have been given out."""
+        return "port_base" in self._read(SHAPE_FILE)
+
     def settle_port_base(self, port_base: int) -> None:
         """From here on addresses are given out from this port upwards, whatever a later start is told."""
-        if "port_base" not in self._read(SHAPE_FILE):
+        if not self.has_settled_port_base():
             self._write(SHAPE_FILE, {"port_base": port_base})
 
     def write_addresses(self, addresses: dict[str, str]) -> None:

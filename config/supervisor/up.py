@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import IO
 
 from config.embedded.process import Child, StartFailed, wait_until
-from config.supervisor import preflight, programs, services
+from config.supervisor import outgoing, preflight, programs, services
 from config.supervisor.family import RUN_VARIABLE
 from config.supervisor.options import UpOptions
 from config.supervisor.probe import answers_ok
@@ -52,6 +52,8 @@ class Supervisor:
         if leftovers:
             self.progress.step(f"Ended what an earlier run had left: {', '.join(leftovers)}")
         self._keep_addresses()
+        for warning in outgoing.check(self.options, is_settled=self.state.has_settled_port_base()):
+            self.progress.step(warning)
         preflight.check(self.options)
         services.ensure_secrets(self.state)
         plan = services.plan(self.options, self.state)

@@ -171,6 +171,7 @@ class AdminPort:
             ("penstock_broker_leaders", "Partitions led by this broker.", self.roles.leaders),
             ("penstock_broker_replicas", "Partitions held by this broker.", len(self.engine.table)),
             ("penstock_broker_instances", "Instances served by this broker.", len(self.ports)),
+            ("penstock_broker_unopened_listeners", "Instances whose port could not be opened.", self.ports.not_open),
             ("penstock_broker_is_controller", "1 if this broker is controller.", int(self.controller.is_controller)),
             ("penstock_broker_log_bytes", "Bytes of all logs on disk.", self.engine.table.size_bytes()),
             (
@@ -200,8 +201,10 @@ class AdminPort:
             ("penstock_broker_connections_refused", "Connections over a limit.", counters.refused),
             ("penstock_broker_malformed_requests", "Connections closed for malformed bytes.", counters.malformed),
             ("penstock_broker_request_faults", "Requests that failed by our own mistake.", counters.faults),
+            ("penstock_broker_listener_failures", "Attempts to open an instance's port that failed.",
+             self.ports.failures),
             ("process_cpu_seconds", "CPU time used.", time.process_time()),
-        )
+        )  # fmt: skip
         for name, text, value in totals_of:
             yield Sample(name, "counter", text, value)
         cleaned = self.engine.table.cleaned

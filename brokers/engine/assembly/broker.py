@@ -18,7 +18,7 @@ from brokers.engine.assembly.cleaning import LogCleaning
 from brokers.engine.assembly.coordination import Coordination
 from brokers.engine.assembly.disks import Disks
 from brokers.engine.assembly.handover import hand_over
-from brokers.engine.assembly.instances import Bandwidth, InstancePorts
+from brokers.engine.assembly.instances import PORT_RETRY_INTERVAL_S, Bandwidth, InstancePorts
 from brokers.engine.assembly.kept_usage import KeptUsage
 from brokers.engine.assembly.metering import Metering
 from brokers.engine.assembly.relaying import SWEEP_INTERVAL_S as RELAY_SWEEP_INTERVAL_S
@@ -263,6 +263,7 @@ class Broker:
         periodic.aligned(USAGE_INTERVAL_MS, self.clock.now_ms, self.metering.report)
         self.disks.keep_going(periodic)
         periodic.every(SWEEP_INTERVAL_MS / 1000, self.listeners.sweep)
+        periodic.every(PORT_RETRY_INTERVAL_S, self.ports.retry)
         periodic.every(RELAY_SWEEP_INTERVAL_S, self.relaying.sweep)
         periodic.every(COUNTERS_INTERVAL_S, self._drop_counters)
 

@@ -11,6 +11,7 @@ import structlog
 
 from brokers.contract.documents import InstanceAck, InstanceDocument
 from brokers.engine.access.principals import of_tenant_port
+from brokers.engine.assembly.port_retries import PortRetries
 from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.cluster.image import ClusterImage, InstanceImage
 from brokers.engine.handlers.context import Engine
@@ -22,6 +23,7 @@ from brokers.engine.protocol.apis import ADVERTISED_TENANT
 log = structlog.get_logger(__name__)
 
 RETRY_DELAY_S = 1.0
+PORT_RETRY_INTERVAL_S = 0.5
 
 
 class InstancePorts:
@@ -32,6 +34,7 @@ class InstancePorts:
         self._listeners = listeners
         self._bind_host = bind_host
         self._applied: dict[str, InstanceDocument] = {}
+        self._retries = PortRetries()
         self._to_acknowledge: dict[str, InstanceAck | None] = {}
         self._acknowledged: dict[str, InstanceAck] = {}
         self._wake = asyncio.Event()
@@ -39,6 +42,16 @@ class InstancePorts:
 
     def __len__(self) -> int:
         return len(self._applied)
+
+    @property
+    def not_open(self) -> int:
+        """Instances whose port could not be opened so far."""
+        return len(self._retries)
+
+    @property
+    def failures(self) -> int:
+        """Attempts to open a port that failed."""
+        return self._retries.failures
 
     def start_serving(self, image: ClusterImage) -> None:
         """From here on ports open; before, only the picture is known."""
@@ -57,6 +70,7 @@ class InstancePorts:
     def _remove(self, instance_id: str) -> None:
         self._listeners.close(instance_id, "the instance is gone")
         del self._applied[instance_id]
+        self._retries.done(instance_id)
         self._acknowledge(instance_id, None)
 
     def _apply(self, instance_id: str, document: InstanceDocument) -> None:
@@ -66,16 +80,11 @@ class InstancePorts:
             self._listeners.close(instance_id, "the instance's port changed")
             listener = None
         error = None
-        if port is not None and listener is None:
-            try:
-                self._listeners.open(instance_id, self._bind_host, port, self._session_maker(instance_id))
-            except OSError as failure:
-                error = f"port {port}: {failure.strerror}"
-                log.error("listener_not_opened", instance_id=instance_id, port=port, reason=failure.strerror)
+        if port is None or listener is not None:
+            self._retries.done(instance_id)
+        else:
+            error = self._open(instance_id, port)
         self._applied[instance_id] = document
-        if error is not None:
-            # Looked at again with the next picture or the next round; the acknowledgement tells the reconciler why.
-            self._engine.loop.call_later(RETRY_DELAY_S, self._retry, instance_id)
         if port is None:
             self._acknowledge(instance_id, None)
         else:
@@ -84,10 +93,24 @@ class InstancePorts:
                 InstanceAck(generation=document.generation, port=port, listening=error is None, error=error),
             )
 
-    def _retry(self, instance_id: str) -> None:
-        document = self._applied.get(instance_id)
-        if document is not None and self._listeners.get(instance_id) is None and self._serving:
-            self._apply(instance_id, document)
+    def _open(self, instance_id: str, port: int) -> str | None:
+        """Why the port could not be opened. It is tried again; the acknowledgement tells the reconciler meanwhile."""
+        try:
+            self._listeners.open(instance_id, self._bind_host, port, self._session_maker(instance_id))
+        except OSError as failure:
+            if self._retries.failed(instance_id, port, self._engine.clock.monotonic_ms()):
+                log.error("listener_not_opened", instance_id=instance_id, port=port, reason=failure.strerror)
+            return f"port {port}: {failure.strerror}"
+        if self._retries.done(instance_id):
+            log.info("listener_opened_at_last", instance_id=instance_id, port=port)
+        return None
+
+    def retry(self) -> None:
+        """Tries the ports that could not be opened, each at its own pace. To be called often."""
+        if not self._serving:
+            return
+        for instance_id in self._retries.due(self._engine.clock.monotonic_ms()):
+            self._apply(instance_id, self._applied[instance_id])
 
     def _session_maker(self, instance_id: str) -> _MakeTenantSession:
         return _MakeTenantSession(self._engine, instance_id)
@@ -95,7 +118,8 @@ class InstancePorts:
     # -- acknowledgements ---------------------------------------------------------------------------------------------
 
     def _acknowledge(self, instance_id: str, ack: InstanceAck | None) -> None:
-        if ack is not None and self._acknowledged.get(instance_id) == ack:
+        known = self._to_acknowledge.get(instance_id, self._acknowledged.get(instance_id))
+        if ack is not None and known == ack:
             return
         self._to_acknowledge[instance_id] = ack
         self._wake.set()

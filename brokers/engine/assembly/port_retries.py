@@ -1,0 +1,52 @@
+"""When a port that could not be opened is tried again, and when that is said. Pure: the clock is handed in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+FIRST_PAUSE_MS: Final = 1_000
+PAUSE_MS_MAX: Final = 15_000
+# A port may be lost for days: it is said when it is, and then so often.
+SAID_EVERY_MS: Final = 600_000
+
+
+@dataclass(slots=True)
+class _Waiting:
+    port: int
+    pause_ms: int
+    due_ms: int
+    said_ms: int
+
+
+class PortRetries:
+    """The instances whose port is not open, each with its own pace: pauses double up to a limit."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, _Waiting] = {}
+        self.failures = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def failed(self, instance_id: str, port: int, now_ms: int) -> bool:
+        """One more attempt was in vain; True when that is to be said."""
+        self.failures += 1
+        known = self._waiting.get(instance_id)
+        if known is None or known.port != port:
+            self._waiting[instance_id] = _Waiting(port, FIRST_PAUSE_MS, now_ms + FIRST_PAUSE_MS, now_ms)
+            return True
+        known.pause_ms = min(known.pause_ms * 2, PAUSE_MS_MAX)
+        known.due_ms = now_ms + known.pause_ms
+        if now_ms - known.said_ms < SAID_EVERY_MS:
+            return False
+        known.said_ms = now_ms
+        return True
+
+    def done(self, instance_id: str) -> bool:
+        """It is open, or nobody wants it any more; True when it was waited for."""
+        return self._waiting.pop(instance_id, None) is not None
+
+    def due(self, now_ms: int) -> list[str]:
+        """Whose ports are to be tried now."""
+        return [instance_id for instance_id, waiting in self._waiting.items() if waiting.due_ms <= now_ms]

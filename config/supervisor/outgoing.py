@@ -1,0 +1,75 @@
+"""Ports that the kernel gives to outgoing connections: whoever listens on one may find it taken at any start."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from config.embedded.process import StartFailed, outgoing_ports
+from config.supervisor.options import INTERNAL_PORTS_BELOW, LOWEST_PORT_BASE, TENANT_PORTS, UpOptions
+
+RESERVED_PORTS_FILE = Path("/proc/sys/net/ipv4/ip_local_reserved_ports")
+
+
+def check(options: UpOptions, *, is_settled: bool) -> list[str]:
+    """What the operator should know of these ports. `is_settled`: addresses were given out, the base stays as it is.
+
+    Raises:
+        StartFailed: the first tenant port, or a broker's own, may be taken by any outgoing connection, and there is a
+            choice.
+    """
+    risky = _risky_ports()
+    told = []
+    if options.http_port in risky:
+        told.append(
+            f"Port {options.http_port} of the console may be taken by an outgoing connection ({_range()}) before the "
+            "next start: choose another one with --http-port."
+        )
+    wanted = {options.port_base, *options.internal_ports, *options.admin_ports}
+    if wanted.isdisjoint(risky):
+        return told
+    ports = range(options.port_base - INTERNAL_PORTS_BELOW, min(65_536, options.port_base + TENANT_PORTS))
+    sentence = (
+        f"--port-base {options.port_base} is among the ports for outgoing connections ({_range()}): any of these may "
+        "take a tenant's port, which then does not open."
+    )
+    reserve = f"sysctl -w net.ipv4.ip_local_reserved_ports={ports.start}-{ports[-1]}"
+    highest = outgoing_ports().start - TENANT_PORTS
+    if is_settled or highest < LOWEST_PORT_BASE:
+        return [*told, f"{sentence} Keep them free with `{reserve}`."]
+    raise StartFailed(
+        sentence, f"Choose --port-base from {LOWEST_PORT_BASE} to {highest}, or keep these ports free with `{reserve}`."
+    )
+
+
+def tenant_ports(port_base: int) -> int:
+    """How many ports from the first one upwards tenants are given: those before the first that may be taken."""
+    risky = _risky_ports()
+    until = next((port for port in range(port_base, port_base + TENANT_PORTS) if port in risky), None)
+    return TENANT_PORTS if until is None or until == port_base else until - port_base
+
+
+def reserved_ports(told: str) -> set[int]:
+    """The ports of a list as the kernel writes it: `8080,9000-9010`. Pure; what is no number is left out."""
+    found: set[int] = set()
+    for part in told.strip().split(","):
+        first, _, last = part.partition("-")
+        if first.isdigit() and (last or first).isdigit():
+            found.update(range(int(first), int(last or first) + 1))
+    return found
+
+
+def _risky_ports() -> set[int]:
+    return set(outgoing_ports()) - reserved_ports(_reserved())
+
+
+def _reserved() -> str:
+    try:
+        return RESERVED_PORTS_FILE.read_text(encoding="ascii")
+    except (OSError, ValueError):
+        return ""
+
+
+def _range() -> str:
+    ports: Sequence[int] = outgoing_ports()
+    return f"{ports[0]} to {ports[-1]}"

@@ -1,0 +1,41 @@
+"""How often a port that could not be opened is tried again, and how often that is said."""
+
+from __future__ import annotations
+
+from brokers.engine.assembly.port_retries import PAUSE_MS_MAX, SAID_EVERY_MS, PortRetries
+
+INSTANCE = "ins-aaaaaaaa"
+PORT = 19_001
+
+
+def test_pauses_double_up_to_their_limit() -> None:
+    retries, now_ms, pauses = PortRetries(), 0, []
+    for _ in range(7):
+        retries.failed(INSTANCE, PORT, now_ms)
+        began_ms = now_ms
+        while INSTANCE not in retries.due(now_ms):
+            now_ms += 500
+        pauses.append(now_ms - began_ms)
+    assert pauses == [1_000, 2_000, 4_000, 8_000, PAUSE_MS_MAX, PAUSE_MS_MAX, PAUSE_MS_MAX]
+
+
+def test_it_is_said_once_and_then_at_its_interval() -> None:
+    retries = PortRetries()
+    said = [now_ms for now_ms in range(0, 3 * SAID_EVERY_MS, PAUSE_MS_MAX) if retries.failed(INSTANCE, PORT, now_ms)]
+    assert said == [0, SAID_EVERY_MS, 2 * SAID_EVERY_MS]
+
+
+def test_another_port_is_tried_and_said_anew() -> None:
+    retries = PortRetries()
+    for now_ms in range(0, 60_000, 10_000):
+        retries.failed(INSTANCE, PORT, now_ms)
+    assert retries.failed(INSTANCE, PORT + 1, 60_000)
+    assert retries.due(61_000) == [INSTANCE]
+
+
+def test_what_is_open_or_gone_is_not_tried_any_more() -> None:
+    retries = PortRetries()
+    retries.failed(INSTANCE, PORT, 0)
+    assert (len(retries), retries.done(INSTANCE), len(retries)) == (1, True, 0)
+    assert not retries.due(100_000)
+    assert not retries.done(INSTANCE)
