@@ -7,8 +7,8 @@ share of one broker would not fit otherwise. Shares are fractions: the last thir
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 
@@ -82,13 +82,47 @@ def _fitting(
     return [broker for broker in by_room if takes(broker, bandwidth_share, storage_share)][:count]
 
 
+def missing(clusters: Sequence[ClusterRoom], *, bandwidth_mb_s: int, storage_gb: int) -> tuple[str, ...]:
+    """What an instance that nobody takes lacks: `cluster` (none takes instances), `broker` (those have none that does),
+    `bandwidth`, `storage`, or `both`: each is there, but not on the same brokers.
+    """
+    if not clusters:
+        return ("cluster",)
+    if not any(cluster.brokers for cluster in clusters):
+        return ("broker",)
+    lacks = []
+    if choose([_only(one, storage=True) for one in clusters], bandwidth_mb_s=bandwidth_mb_s, storage_gb=0) is None:
+        lacks.append("bandwidth")
+    if choose([_only(one, storage=False) for one in clusters], bandwidth_mb_s=0, storage_gb=storage_gb) is None:
+        lacks.append("storage")
+    return tuple(lacks) or ("both",)
+
+
+def _only(cluster: ClusterRoom, *, storage: bool) -> ClusterRoom:
+    """The cluster as if its storage, or its bandwidth, were not to be sold: nothing of it is free or sold too much."""
+    left_out = {"free_storage_gb" if storage else "free_bandwidth_mb_s": Fraction()}
+    return replace(cluster, brokers=tuple(replace(broker, **left_out) for broker in cluster.brokers))
+
+
 def largest_bandwidth_mb_s(clusters: Sequence[ClusterRoom], *, storage_gb: int) -> int:
     """The largest whole MB/s that would be placed with this storage, so that a refusal can say it; 0 = nothing."""
-    low, high = 0, int(max((cluster.free_bandwidth_mb_s for cluster in clusters), default=Fraction()))
+    most = int(max((cluster.free_bandwidth_mb_s for cluster in clusters), default=Fraction()))
+    return _largest(most, lambda size: choose(clusters, bandwidth_mb_s=size, storage_gb=storage_gb) is not None)
+
+
+def largest_storage_gb(clusters: Sequence[ClusterRoom], *, bandwidth_mb_s: int) -> int:
+    """The largest whole GB that would be placed with this bandwidth; 0 = nothing."""
+    free = (sum(max(Fraction(), broker.free_storage_gb) for broker in cluster.brokers) for cluster in clusters)
+    most = int(max(free, default=Fraction()))
+    return _largest(most, lambda size: choose(clusters, bandwidth_mb_s=bandwidth_mb_s, storage_gb=size) is not None)
+
+
+def _largest(most: int, fits: Callable[[int], bool]) -> int:
+    low, high = 0, most
     while low < high:
         middle = (low + high + 1) // 2
-        if choose(clusters, bandwidth_mb_s=middle, storage_gb=storage_gb) is None:
-            high = middle - 1
-        else:
+        if fits(middle):
             low = middle
+        else:
+            high = middle - 1
     return low

@@ -85,25 +85,45 @@ def place(work: Work) -> Cluster:
         size = {"bandwidth_mb_s": instance.bandwidth_mb_s, "storage_gb": instance.storage_gb}
         choice = placement.choose(rooms, **size)
         if choice is None:
-            largest = placement.largest_bandwidth_mb_s(rooms, storage_gb=instance.storage_gb)
-            raise CannotProvision(
-                Reason.NO_ROOM,
-                f"No {instance.cluster_type} cluster has {instance.bandwidth_mb_s} MB/s and "
-                f"{instance.storage_gb} GB free. Nothing was charged.",
-                largest_bandwidth_mb_s=largest,
-            )
+            raise _no_room(instance, rooms, size)
         cluster = next(cluster for cluster in clusters if cluster.pk == choice.cluster_id)
         Placement.objects.update_or_create(instance=instance, defaults={"cluster": cluster, **size})
         brokers = list(Broker.objects.filter(pk__in=choice.broker_ids).select_related("host").order_by("number"))
         try:
             leases = ports.lease(instance, brokers)
         except ports.PoolEmpty as error:
-            raise CannotProvision(Reason.NO_ROOM, f"No port is left: {error}. Nothing was charged.") from error
+            raise _no_port(error) from error
         instance.endpoints = {str(item.broker.number): f"{item.host.advertised_host}:{item.port}" for item in leases}
         instance.save_changes(["endpoints"])
     work.instance = instance
     work.done(Step.PLACED, f"{cluster.name}, {len(brokers)} brokers", cluster=cluster.name, brokers=len(brokers))
     return cluster
+
+
+def _no_room(instance: Instance, rooms: list[placement.ClusterRoom], size: dict[str, int]) -> CannotProvision:
+    """Names what is missing, and how much of it would have been there."""
+    lacks = placement.missing(rooms, **size)
+    mb_s = placement.largest_bandwidth_mb_s(rooms, storage_gb=size["storage_gb"])
+    gb = placement.largest_storage_gb(rooms, bandwidth_mb_s=size["bandwidth_mb_s"])
+    kind, wanted = instance.cluster_type, f"{size['bandwidth_mb_s']:,} MB/s and {size['storage_gb']:,} GB"
+    told = {
+        ("cluster",): f"No {kind} cluster takes an instance.",
+        ("broker",): f"No broker of a {kind} cluster takes instances.",
+        ("bandwidth",): f"No {kind} cluster has {size['bandwidth_mb_s']:,} MB/s free; with this storage {mb_s:,} fit.",
+        ("storage",): f"No {kind} cluster has {size['storage_gb']:,} GB free; with this bandwidth {gb:,} fit.",
+        ("both",): f"No {kind} cluster has {wanted} free on the same brokers.",
+    }.get(lacks, f"No {kind} cluster has {wanted} free.")
+    return CannotProvision(
+        Reason.NO_ROOM,
+        f"{told} Nothing was charged.",
+        missing=list(lacks),
+        largest_bandwidth_mb_s=mb_s,
+        largest_storage_gb=gb,
+    )
+
+
+def _no_port(error: ports.PoolEmpty) -> CannotProvision:
+    return CannotProvision(Reason.NO_ROOM, f"No port is left: {error}. Nothing was charged.", missing=["ports"])
 
 
 def note_address(work: Work) -> list[PortLease]:
@@ -166,7 +186,7 @@ def replace_ports(work: Work, leases: list[PortLease], acks: Acks) -> None:
         try:
             ports.replace(replaced)
         except ports.PoolEmpty as error:
-            raise CannotProvision(Reason.NO_ROOM, f"No port is left: {error}. Nothing was charged.") from error
+            raise _no_port(error) from error
         instance.endpoints = {
             str(item.broker.number): f"{item.host.advertised_host}:{item.port}" for item in own if not item.is_leaving
         }

@@ -11,6 +11,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from instances import selectors, services
 from instances.forms import AutoTopicsForm, NameForm
+from instances.lifecycle import Phase
 from instances.models import Instance
 from instances.views.common import instance_page, render_instance
 from instances.views.steps import elapsed_s, steps_of
@@ -59,13 +60,22 @@ def _saved(request: HttpRequest, instance: Instance) -> HttpResponse:
 @instance_page(Scope.INSTANCES_WRITE, locked=True)
 @require_http_methods(["GET", "POST"])
 def delete_page(request: HttpRequest, instance: Instance) -> HttpResponse:
-    """Says what stops and until when it can be restored; confirmed by typing the name, because clients are cut off."""
-    if request.method == "POST" and request.POST.get("typed") == instance.name:
+    """Says what stops and until when it can be restored; confirmed by typing the name, because clients are cut off.
+
+    What failed before it ran has neither clients nor data, and goes at one click.
+    """
+    never_ran = instance.current_phase is Phase.FAILED and instance.first_running_at is None
+    if request.method == "POST" and (never_ran or request.POST.get("typed") == instance.name):
         try:
             services.delete_instance(acting=request.actor, instance=instance)  # type: ignore[attr-defined]
         except DomainError as error:
             messages.error(request, wording(error))
             return redirect("page-instance-delete", instance.pk)
+        if never_ran:
+            messages.success(
+                request, _("%(name)s is deleted. It never ran, so there was nothing to keep.") % {"name": instance.name}
+            )
+            return redirect("page-instances")
         words = {"name": instance.name, "until": clock(instance.restorable_until)}
         restore = reverse("page-instance-restore", args=[instance.pk])
         messages.info(

@@ -8,7 +8,7 @@ from typing import Any
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from instances.choices import Reason, Step, StepState
+from instances.choices import ClusterType, Reason, Step, StepState
 from instances.models import Operation
 from tenants.wording import localized
 
@@ -46,15 +46,36 @@ def steps_of(operation: Operation) -> list[ShownStep]:
 
 
 def _cause(operation: Operation) -> str:
-    """Why the operation failed, with what would help, where the error says enough for it."""
+    """Why the operation failed, with what would help, where the error says enough for it.
+
+    Operations of earlier versions name the bandwidth alone.
+    """
     error = operation.error or {}
     if error.get("code") != Reason.NO_ROOM:
         return ""
-    largest = (error.get("data") or {}).get("largest_bandwidth_mb_s")
-    words = {"asked": f"{operation.instance.bandwidth_mb_s:,}", "most": f"{largest or 0:,.0f}"}
-    if largest:
-        return _("No cluster has %(asked)s MB/s free. Take %(most)s MB/s or less.") % words
-    return _("No cluster has %(asked)s MB/s free.") % words
+    data = error.get("data") or {}
+    lacks = tuple(data.get("missing") or ("bandwidth",))
+    mb = {"asked": f"{operation.instance.bandwidth_mb_s:,}", "most": f"{data.get('largest_bandwidth_mb_s') or 0:,}"}
+    gb = {"asked": f"{operation.instance.storage_gb:,}", "most": f"{data.get('largest_storage_gb') or 0:,}"}
+    if lacks == ("bandwidth",):
+        if data.get("largest_bandwidth_mb_s"):
+            return _("No cluster has %(asked)s MB/s free. Take %(most)s MB/s or less.") % mb
+        return _("No cluster has %(asked)s MB/s free.") % mb
+    if lacks == ("storage",):
+        if data.get("largest_storage_gb"):
+            return _("No cluster has %(asked)s GB free. Take %(most)s GB or less.") % gb
+        return _("No cluster has %(asked)s GB free.") % gb
+    if lacks == ("ports",):
+        return _("No port is left for it on the brokers' hosts.")
+    if lacks == ("broker",):
+        return _("No broker takes a new instance.")
+    if lacks == ("cluster",):
+        is_dedicated = operation.instance.cluster_type == ClusterType.DEDICATED
+        return _("No dedicated cluster is free.") if is_dedicated else _("No cluster takes a new instance.")
+    both = {"mb": mb["asked"], "gb": gb["asked"]}
+    if lacks == ("both",):
+        return _("No cluster has %(mb)s MB/s and %(gb)s GB free on the same brokers. Take less of one.") % both
+    return _("No cluster has %(mb)s MB/s and %(gb)s GB free.") % both
 
 
 def _label(step: dict[str, Any]) -> str:

@@ -32,6 +32,7 @@ class TestInstances(EndpointCases):
         Case("PATCH", "/instances/{instance}", WRITE, body={"settings": {"default_partitions": 7}}, status=202),
         Case("PATCH", "/instances/{instance}", WRITE, body={"protected": True}),
         Case("DELETE", "/instances/{instance}", WRITE, status=202),
+        Case("DELETE", "/instances/{failed}", WRITE, status=202),
         Case("POST", "/instances/{deleted}/restore", WRITE, status=202),
         Case("POST", "/instances/{failed}/retry", WRITE, status=202),
         Case("GET", "/instances/{instance}/events", READ),

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokers.placement import BrokerRoom, ClusterRoom, brokers_for, choose, largest_bandwidth_mb_s
+from brokers.placement import (
+    BrokerRoom,
+    ClusterRoom,
+    brokers_for,
+    choose,
+    largest_bandwidth_mb_s,
+    largest_storage_gb,
+    missing,
+)
 
 PLENTY = 1_000_000
 
@@ -70,6 +79,27 @@ def test_no_cluster_or_no_broker_is_no_place() -> None:
     assert choose([], bandwidth_mb_s=1, storage_gb=1) is None
     assert choose([cluster("a")], bandwidth_mb_s=1, storage_gb=1) is None
     assert largest_bandwidth_mb_s([], storage_gb=1) == 0
+
+
+@pytest.mark.parametrize(
+    ("clusters", "lacks"),
+    [
+        ([], ("cluster",)),
+        ([cluster("a"), cluster("b")], ("broker",)),
+        ([cluster("a", 10.0, 10.0), cluster("b", 20.0)], ("bandwidth",)),
+        ([cluster("a", 500.0, 500.0, 500.0, storage=5)], ("storage",)),
+        ([cluster("a", 5.0, storage=5)], ("bandwidth", "storage")),
+        ([cluster("a", 10.0), cluster("b", 500.0, storage=5)], ("both",)),
+    ],
+)
+def test_a_refusal_names_what_is_missing(clusters: list[ClusterRoom], lacks: tuple[str, ...]) -> None:
+    assert missing(clusters, bandwidth_mb_s=100, storage_gb=100) == lacks
+
+
+def test_the_largest_storage_that_fits_is_named() -> None:
+    clusters = [cluster("a", 500.0, 500.0, 500.0, storage=5), cluster("b", 1.0, storage=900)]
+    assert largest_storage_gb(clusters, bandwidth_mb_s=100) == 15
+    assert largest_storage_gb([], bandwidth_mb_s=1) == 0
 
 
 fleets = st.lists(st.lists(st.floats(-50, 2_000, allow_nan=False), max_size=6), max_size=4).map(

@@ -12,7 +12,7 @@ from brokers import reconciler, sweep
 from brokers.contract import paths
 from brokers.contract.documents import InstanceDocument, InstanceTopicDocument
 from brokers.dataplane import probe
-from brokers.models import Cluster, Placement, PortLease
+from brokers.models import Cluster, Host, Placement, PortLease
 from brokers.reconcile_steps import NotYet
 from instances import services
 from instances.choices import OperationState, StepState
@@ -21,6 +21,7 @@ from instances.models import Instance, Operation, TopicAllowList
 from tenants import services as tenant_services
 from tenants.actors import Actor, member_actor, system_actor
 from tenants.choices import SuspensionReason
+from tenants.models import AuditEntry
 from tests.support.api_cases import make_member
 from tests.support.fleet import AcknowledgingBrokers
 
@@ -148,8 +149,37 @@ def test_an_instance_nobody_has_room_for_fails_and_says_what_would_fit(
     large.refresh_from_db()
     operation.refresh_from_db()
     assert (large.phase, large.reason) == ("failed", "no_room")
-    assert operation.error["data"] == {"largest_bandwidth_mb_s": 3_000}
+    assert operation.error["data"] == {
+        "missing": ["bandwidth"], "largest_bandwidth_mb_s": 3_000, "largest_storage_gb": 0,
+    }  # fmt: skip
+    assert operation.error["detail"] == (
+        "No shared cluster has 9,000 MB/s free; with this storage 3,000 fit. Nothing was charged."
+    )
     assert operation.steps[1]["state"] == "failed"
+
+
+def test_an_instance_that_finds_no_port_fails_and_says_so(
+    brokers: AcknowledgingBrokers, instance: Instance, cluster: Cluster
+) -> None:
+    taken = cluster.brokers.order_by("number")[0].internal_port
+    Host.objects.update(port_first=taken, port_last=taken)
+    assert "No port is left" in reconciler.reconcile(instance.pk)
+    operation = Operation.objects.get(instance=instance)
+    assert operation.error["data"] == {"missing": ["ports"]}
+
+
+def test_a_failed_instance_is_deleted_without_waiting_and_its_name_is_free(
+    brokers: AcknowledgingBrokers, acting: Actor
+) -> None:
+    large, _ = services.create_instance(acting=acting, name="large", plan="large", bandwidth_mb_s=9_000, storage_gb=10)
+    reconciler.reconcile(large.pk)
+    operation = services.delete_instance(acting=acting, instance=locked(large))
+    assert reconciler.reconcile(large.pk) == "deleted for good"
+    large.refresh_from_db()
+    operation.refresh_from_db()
+    assert (large.phase, operation.state) == ("deleted", "succeeded")
+    assert AuditEntry.objects.filter(action="instance.deleted", target_id=large.pk).count() == 1
+    services.create_instance(acting=acting, name="large", plan="large", bandwidth_mb_s=20, storage_gb=10)
 
 
 def test_a_failed_instance_is_tried_again_when_there_is_room(
