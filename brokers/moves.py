@@ -29,7 +29,8 @@ class Held:
     from the next one of its name.
 
     `pinned`: it belongs to its first replica and leaves it only when that broker has stopped (`__usage`). `is_led`: it
-    has a leader; `isr` are those who have all of it.
+    has a leader; `isr` are those who have all of it. `leader` -1 is nobody, None the first replica. `sizes` is what the
+    replicas take on their brokers, where these have said so, and `size_bytes` the largest of them.
     """
 
     topic: str
@@ -41,6 +42,8 @@ class Held:
     topic_id: str = ""
     is_led: bool = True
     isr: tuple[int, ...] = ()
+    leader: int | None = None
+    sizes: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def key(self) -> PartitionKey:
@@ -130,7 +133,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """What one broker holds: replicas, how many of them it is the preferred leader of, and their bytes."""
+    """What one broker holds, counted as on the map of the cluster: replicas, partitions it leads, and bytes on disk."""
 
     replicas: int = 0
     leaders: int = 0
@@ -138,7 +141,10 @@ class Share:
 
 
 def shares(brokers: Iterable[int], partitions: Iterable[Held], moves: Iterable[Move] = ()) -> dict[int, Share]:
-    """What each broker holds once `moves` are done, for a table of before and after."""
+    """What each broker holds once `moves` are done, for a table of before and after.
+
+    Who leads a partition goes on doing so; one that is moved is led by the first of its target in the end.
+    """
     targets = {move.key: move.target for move in moves}
     replicas: Counter[int] = Counter()
     leaders: Counter[int] = Counter()
@@ -146,9 +152,10 @@ def shares(brokers: Iterable[int], partitions: Iterable[Held], moves: Iterable[M
     for partition in partitions:
         held_by = targets.get(partition.key, partition.replicas)
         replicas.update(held_by)
-        leaders.update(held_by[:1])
+        stays = partition.leader is not None and partition.key not in targets
+        leaders.update([partition.leader] if stays else held_by[:1])
         for broker in held_by:
-            sizes[broker] += partition.size_bytes
+            sizes[broker] += partition.sizes.get(broker, partition.size_bytes)
     named = sorted({*brokers, *replicas})
     return {id: Share(replicas=replicas[id], leaders=leaders[id], size_bytes=sizes[id]) for id in named}
 

@@ -34,7 +34,9 @@ def take(cluster: Cluster, door: ClusterDoor, *, sizes: bool = True) -> Fleet:
                 index=key[1],
                 replicas=one.replicas,
                 owner=owner,
-                size_bytes=measured.get(key, 0),
+                size_bytes=max(measured.get(key, {}).values(), default=0),
+                sizes=measured.get(key, {}),
+                leader=one.leader,
                 pinned=key[0] == USAGE_TOPIC,
                 topic_id=view.topic_ids.get(key[0], ""),
                 is_led=one.leader != NO_LEADER,
@@ -74,9 +76,9 @@ def homes(cluster: Cluster) -> dict[str, frozenset[int]]:
     return {instance_id: frozenset(numbers) for instance_id, numbers in found.items()}
 
 
-def _sizes(door: ClusterDoor, view: ClusterView) -> dict[PartitionKey, int]:
-    """The largest replica of each partition; a broker that does not answer leaves its sizes to the others."""
-    largest: dict[PartitionKey, int] = {}
+def _sizes(door: ClusterDoor, view: ClusterView) -> dict[PartitionKey, dict[int, int]]:
+    """The replicas of each partition by broker; one that does not answer leaves its sizes to the others."""
+    found: dict[PartitionKey, dict[int, int]] = defaultdict(dict)
     for number in sorted(view.brokers):
         try:
             held = door.replica_sizes(number)
@@ -84,5 +86,5 @@ def _sizes(door: ClusterDoor, view: ClusterView) -> dict[PartitionKey, int]:
             log.warning("plan.sizes_not_known", broker=number)
             continue
         for key, size in held.items():
-            largest[key] = max(size.size_bytes, largest.get(key, 0))
-    return largest
+            found[key][number] = size.size_bytes
+    return dict(found)

@@ -48,6 +48,7 @@ class FakeCluster:
     isr: dict[PartitionKey, tuple[int, ...]] = field(default_factory=dict)
     elected: dict[PartitionKey, int] = field(default_factory=dict)
     topic_ids: dict[str, str] = field(default_factory=dict)
+    size_bytes: dict[tuple[int, PartitionKey], int] = field(default_factory=dict)
     most_moving: int = 0
     asked: int = 0
     is_down: bool = False
@@ -155,13 +156,14 @@ class FakeCluster:
         return {}
 
     def replica_sizes(self, broker: int, keys: Iterable[PartitionKey] | None = None) -> dict[PartitionKey, ReplicaSize]:
-        """Every whole replica has 1,000 bytes, every copy under way 400."""
+        """Every whole replica has 1,000 bytes, if the test says nothing else, every copy under way 400."""
         self._require_up()
         named = self.holds(broker) if keys is None else set(keys) & self.holds(broker)
         sizes = {}
         for key in named:
             is_copy = key in self.moving and broker in self.moving[key].adding
-            sizes[key] = ReplicaSize(size_bytes=400 if is_copy else 1_000, lag=7 if is_copy else 0)
+            whole = self.size_bytes.get((broker, key), 1_000)
+            sizes[key] = ReplicaSize(size_bytes=400 if is_copy else whole, lag=7 if is_copy else 0)
         return sizes
 
     def _require_up(self) -> None:
