@@ -16,7 +16,7 @@ from django.utils import timezone
 from redis import RedisError
 
 from brokers import observe
-from brokers.choices import Health, WantedState
+from brokers.choices import Health, ProcessState, WantedState
 from brokers.health import health
 from brokers.limits import OBSERVE_CACHE_S
 from brokers.models import Broker, Cluster, Rebalance
@@ -27,6 +27,7 @@ from tenants.errors import Unavailable
 logger = logging.getLogger(__name__)
 
 COUNTS = ("topics", "partitions", "replicas", "under_replicated", "offline", "under_min_isr", "moving")
+UNKNOWN_WHILE_CHECKING = ("under_replicated", "offline", "under_min_isr")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,13 +65,24 @@ class BrokerLook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterMap:
-    """`counts` is empty when no broker answers; `silent` names who of those that shall run does not."""
+    """`counts` is empty when no broker answers; `silent` names who of those that shall run does not.
+
+    `unsettled` names brokers that are away though the picture does not know it yet, and `is_decided` says whether the
+    controller has acted on what the picture knows: until both are so, the counts are those of before a loss.
+    """
 
     cluster: Cluster
     controller: int
     counts: Mapping[str, int]
     brokers: tuple[BrokerLook, ...]
     silent: tuple[BrokerSilence, ...]
+    unsettled: tuple[int, ...] = ()
+    is_decided: bool = True
+
+    @property
+    def is_checking(self) -> bool:
+        """Somebody was lost, and what that means is not known yet."""
+        return self.is_known and (bool(self.unsettled) or not self.is_decided)
 
     @property
     def is_known(self) -> bool:
@@ -79,12 +91,13 @@ class ClusterMap:
     @property
     def shown(self) -> Mapping[str, int | None]:
         """Every count, None where it is not known."""
-        return {name: self.counts.get(name) for name in COUNTS}
+        open_ = UNKNOWN_WHILE_CHECKING if self.is_checking else ()
+        return {name: None if name in open_ else self.counts.get(name) for name in COUNTS}
 
     @property
     def is_safe(self) -> bool:
         """Every partition has a leader."""
-        return self.is_known and not self.counts["offline"]
+        return self.is_known and not self.is_checking and not self.counts["offline"]
 
     @property
     def is_whole(self) -> bool:
@@ -111,7 +124,30 @@ def cluster_map(cluster: Cluster) -> ClusterMap:
         counts={name: int(body[name]) for name in COUNTS} if body else {},
         brokers=tuple(_card(row, shares, controller, is_known=bool(body), draining=draining) for row in rows),
         silent=tuple(one for one in answers.silent if one.broker_id not in stopped),
+        unsettled=tuple(row.number for row in rows if _is_lost_unseen(row, shares, answers)),
+        is_decided=_is_decided(body, shares),
     )
+
+
+def _is_lost_unseen(row: Broker, shares: Mapping[int, Mapping[str, Any]], answers: observe.Answers) -> bool:
+    """Whether the others take a broker to be alive that does not answer, is only starting, or whose process ended."""
+    share = shares.get(row.number)
+    if share is None or not share["live"] or row.wanted == WantedState.STOPPED:
+        return False
+    is_silent = any(one.broker_id == row.number for one in answers.silent)
+    is_starting = not answers.bodies.get(row.number, {"ready": True})["ready"]
+    has_ended = row.process_state in (ProcessState.BACKING_OFF, ProcessState.STOPPED)
+    return is_silent or is_starting or has_ended
+
+
+def _is_decided(body: Mapping[str, Any], shares: Mapping[int, Mapping[str, Any]]) -> bool:
+    """Whether there is a controller, and no partition has a leader that is gone. Brokers of earlier versions do not
+    count those.
+    """
+    if not body:
+        return True
+    controller = shares.get(int(body["controller_id"]))
+    return controller is not None and bool(controller["live"]) and not body.get("undecided", 0)
 
 
 def _card(

@@ -57,6 +57,9 @@ class BrokerLookOut(serializers.Serializer):
 class ClusterMapOut(serializers.Serializer):
     cluster = serializers.SerializerMethodField()
     controller = serializers.IntegerField(help_text="Broker number; -1 = none.")
+    is_checking = serializers.BooleanField(
+        help_text="A broker was lost and the controller has not acted on it yet: `counts` are those of before."
+    )
     counts = serializers.SerializerMethodField()
     brokers = BrokerLookOut(many=True)
     silent = serializers.SerializerMethodField()

@@ -78,6 +78,8 @@ def cluster_pill(found: ClusterMap) -> SafeString:
     """Whether anything is missing."""
     if not found.is_known:
         return _pill("failed", _("Not known"))
+    if found.is_checking:
+        return _pill("provisioning", _("Checking"))
     if not found.is_safe:
         return _pill("failed", _("Partitions without a leader"))
     return _pill("running", _("Healthy")) if found.is_whole else _pill("suspended", _("Degraded, safe"))

@@ -28,6 +28,11 @@ def is_offline(partition: PartitionImage, image: ClusterImage) -> bool:
     return partition.leader == NO_LEADER or partition.leader not in image.brokers
 
 
+def is_undecided(partition: PartitionImage, image: ClusterImage) -> bool:
+    """Whether its leader is gone and the controller has not said who leads it from then on, if anybody."""
+    return partition.leader != NO_LEADER and partition.leader not in image.brokers
+
+
 def is_under_replicated(partition: PartitionImage, image: ClusterImage) -> bool:
     """Whether a replica that should be in sync is not. One that is only just being added is not missed yet."""
     settled = [id for id in partition.replicas if id not in partition.adding]
@@ -124,7 +129,9 @@ def _line(topic: TopicImage, partition: PartitionImage, image: ClusterImage) -> 
 
 
 def _count(image: ClusterImage, names: list[str]) -> dict[str, Any]:
-    totals = dict.fromkeys(("partitions", "replicas", "under_replicated", "offline", "under_min_isr", "moving"), 0)
+    totals = dict.fromkeys(
+        ("partitions", "replicas", "under_replicated", "offline", "undecided", "under_min_isr", "moving"), 0
+    )
     shares = {id: {"leaders": 0, "preferred": 0, "replicas": 0, "out_of_sync": 0} for id in sorted(image.brokers)}
     empty = {"leaders": 0, "preferred": 0, "replicas": 0, "out_of_sync": 0}
     for name in names:
@@ -134,6 +141,7 @@ def _count(image: ClusterImage, names: list[str]) -> dict[str, Any]:
             totals["replicas"] += len(partition.replicas)
             totals["under_replicated"] += is_under_replicated(partition, image)
             totals["offline"] += is_offline(partition, image)
+            totals["undecided"] += is_undecided(partition, image)
             totals["under_min_isr"] += is_under_min_isr(topic, partition, image)
             totals["moving"] += partition.is_moving
             present = in_sync(partition, image)

@@ -12,11 +12,12 @@ from django.test import Client
 from django.urls import reverse
 
 from brokers import maps, moving, observe, rebalances, rolling
+from brokers.choices import ProcessState
 from brokers.contract.usage import USAGE_TOPIC
 from brokers.models import Broker, Cluster, Rebalance, RollingRestart
 from instances.ports import BrokerSilence
 from tenants.actors import system_actor
-from tests.support.api_cases import make_member, make_user
+from tests.support.api_cases import Api, make_member, make_user
 from tests.support.fake_cluster import FakeCluster, carry_out, four_brokers, lose, settled_on
 
 pytestmark = pytest.mark.django_db
@@ -84,6 +85,66 @@ def test_the_map_says_whether_anything_is_missing(panel: Client, cluster: Cluste
     assert "Partitions without a leader" in shown(panel, "brokers_cluster_map", cluster.pk)
     answers.clear()
     assert "Not known" in shown(panel, "brokers_cluster_map", cluster.pk)
+
+
+NO_RISK = "no acknowledged record is at risk"
+
+
+def _tell(answers: dict[str, Any], **changes: Any) -> None:
+    """The picture of broker 4, which keeps silent, and of the partitions."""
+    known = {"id": 4, "live": True, "stopping": False, "leaders": 2, "preferred": 2, "replicas": 4, "out_of_sync": 0}
+    others = [one for one in answers["brokers"] if one["id"] != 4]
+    live = changes.pop("live")
+    answers.update(changes, brokers=[*others, known | {"live": live}])
+
+
+def test_the_map_says_checking_until_the_controller_has_acted_on_a_loss(
+    panel: Client, cluster: Cluster, operator: Api, answers: dict[str, Any]
+) -> None:
+    def look() -> str:
+        return shown(panel, "brokers_cluster_map", cluster.pk)
+
+    stages = {
+        "others do not know yet": {"live": True},
+        "its partitions have no other leader yet": {"live": False, "offline": 2, "undecided": 2},
+        "it was the controller": {"live": False, "offline": 0, "undecided": 0, "controller_id": 4},
+    }
+    for stage, told in stages.items():
+        _tell(answers, **told)
+        page = look()
+        assert "Checking" in page, stage
+        assert NO_RISK not in page and "No acknowledged record is lost" not in page, stage
+        assert operator.get(f"/operator/clusters/{cluster.pk}").json()["is_checking"], stage
+    _tell(answers, live=False, controller_id=2, under_replicated=4)
+    page = look()
+    assert "Checking" not in page and NO_RISK in page
+    assert not operator.get(f"/operator/clusters/{cluster.pk}").json()["is_checking"]
+
+
+def test_a_process_that_ended_is_checked_before_anybody_missed_its_answer(
+    panel: Client, cluster: Cluster, answers: dict[str, Any]
+) -> None:
+    """What the agent saw is newer than an answer that is kept for a second."""
+    cluster.brokers.filter(number=3).update(process_state=ProcessState.BACKING_OFF)
+    assert "Checking" in shown(panel, "brokers_cluster_map", cluster.pk)
+
+
+def test_what_a_plan_starts_from_is_what_the_map_counts(panel: Client, cluster: Cluster, door: FakeCluster) -> None:
+    """Leaders as they are, not as they are preferred; bytes as each replica has them."""
+    first = next(key for key in door.replicas if key[0] != USAGE_TOPIC)
+    door.leaders[first] = 3
+    door.size_bytes[3, first] = 7_000
+    post(panel, "brokers_plan_drain", third(cluster).pk)
+    before = Rebalance.objects.get().shares["before"]
+    for number in (1, 2, 3, 4):
+        held = door.replica_sizes(number).values()
+        assert before[str(number)] == {
+            "replicas": len(door.holds(number)),
+            "leaders": sum(leader == number for leader in door.leaders.values()),
+            "size_bytes": sum(one.size_bytes for one in held),
+        }
+    after = Rebalance.objects.get().shares["after"]
+    assert sum(one["leaders"] for one in after.values()) == len(door.replicas)
 
 
 def test_the_map_renews_only_its_part(panel: Client, cluster: Cluster) -> None:

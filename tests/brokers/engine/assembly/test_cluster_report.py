@@ -63,6 +63,12 @@ def test_without_a_living_leader_a_partition_is_offline() -> None:
     assert (dead["id"], dead["live"], dead["replicas"]) == (3, False, 1)
 
 
+def test_a_leader_that_is_gone_is_told_apart_until_the_controller_has_acted() -> None:
+    waits = topic("a", partition(0, 3, 1), partition(1, 1, 3), partition(2, 1, leader=-1))
+    assert ClusterReport().counts(image(waits, brokers=(broker(1), broker(2))))["undecided"] == 1
+    assert ClusterReport().counts(image(waits))["undecided"] == 0
+
+
 def test_too_few_in_sync_for_acks_all_is_told_apart() -> None:
     """REP-12."""
     narrow = topic("a", partition(0, 1, 2, isr=(1,)), config={"min.insync.replicas": "2"})
