@@ -18,6 +18,8 @@ from brokers.models import Broker, Cluster, Host, Placement, PortLease, Rebalanc
 from tenants.actors import Actor
 from tenants.operator import OperatorAdmin, operator_action
 
+admin.site.index_template = "operator/index.html"
+
 HEALTH_COLOURS = {
     Health.HEALTHY.label: "success",
     Health.STARTING.label: "info",

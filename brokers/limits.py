@@ -69,6 +69,18 @@ OBSERVE_THREADS = 16
 # A broker is late when it has not been seen for three looks of the beat task.
 OBSERVE_EVERY_S = 5
 BROKER_LATE_S = 3 * OBSERVE_EVERY_S
+# What the beat task was told of a cluster serves the operator's first page for so long, with its age said.
+KEPT_PICTURE_S = 120
+
+# The operator's first page: so many clusters and sentences, and when a thing needs a person.
+OVERVIEW_CLUSTERS_MAX = 50
+NEEDS_MAX = 40
+NEEDS_OF_A_KIND_MAX = 10
+HOST_LATE_S = 30
+OPERATION_LATE_S = 180
+SOLD_SOON_PERCENT = 90
+DISK_SOON_PERCENT = 85
+DISK_NOW_PERCENT = 95
 
 AGENT_POLL_S = 0.5
 AGENT_STOP_TIMEOUT_S = 8.0

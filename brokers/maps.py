@@ -6,8 +6,9 @@ Counts come from one broker's picture (the controller's where it answers); parti
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode
 
@@ -18,7 +19,7 @@ from redis import RedisError
 from brokers import observe
 from brokers.choices import Health, ProcessState, WantedState
 from brokers.health import health
-from brokers.limits import OBSERVE_CACHE_S
+from brokers.limits import KEPT_PICTURE_S, OBSERVE_CACHE_S
 from brokers.models import Broker, Cluster, Rebalance
 from instances.limits import BYTES_PER_GB
 from instances.ports import BrokerSilence
@@ -107,14 +108,20 @@ class ClusterMap:
 
 def cluster_map(cluster: Cluster) -> ClusterMap:
     """The map as of at most a second ago."""
-    answers = _ask(cluster)
-    body = _best(answers.bodies)
     rows = list(Broker.objects.filter(cluster=cluster, removed_at=None).select_related("host").order_by("number"))
     draining = set(
         Rebalance.objects.filter(cluster=cluster, broker__isnull=False, state__in=("running", "paused")).values_list(
             "broker_id", flat=True
         )
     )
+    return draw(cluster, rows, _ask(cluster), draining)
+
+
+def draw(
+    cluster: Cluster, rows: Sequence[Broker], answers: observe.Answers, draining: Collection[str] = ()
+) -> ClusterMap:
+    """The map out of a cluster's rows and its brokers' answers."""
+    body = _best(answers.bodies)
     shares = {one["id"]: one for one in body.get("brokers", ())}
     controller = int(body.get("controller_id", -1))
     stopped = {row.number for row in rows if row.wanted == WantedState.STOPPED}
@@ -127,6 +134,23 @@ def cluster_map(cluster: Cluster) -> ClusterMap:
         unsettled=tuple(row.number for row in rows if _is_lost_unseen(row, shares, answers)),
         is_decided=_is_decided(body, shares),
     )
+
+
+def keep(now: datetime) -> None:
+    """Ask the brokers of every cluster, and keep what they answer for pages that ask nobody."""
+    for cluster in Cluster.objects.order_by("pk"):
+        answers = observe.ask_all(observe.targets_of_cluster(cluster), "/v1/cluster")
+        shared_cache.set(_kept_key(cluster), (now, answers), KEPT_PICTURE_S)
+
+
+def kept(clusters: Iterable[Cluster]) -> dict[str, tuple[datetime, observe.Answers]]:
+    """What was kept last, with its time, by the id of the cluster; nothing where nobody looked for long."""
+    keys = {_kept_key(cluster): cluster.pk for cluster in clusters}
+    return {keys[key]: found for key, found in shared_cache.get_many(list(keys)).items()}
+
+
+def _kept_key(cluster: Cluster) -> str:
+    return f"observe:{cluster.pk}:kept"
 
 
 def _is_lost_unseen(row: Broker, shares: Mapping[int, Mapping[str, Any]], answers: observe.Answers) -> bool:
@@ -151,7 +175,7 @@ def _is_decided(body: Mapping[str, Any], shares: Mapping[int, Mapping[str, Any]]
 
 
 def _card(
-    row: Broker, shares: Mapping[int, Mapping[str, Any]], controller: int, *, is_known: bool, draining: set[str]
+    row: Broker, shares: Mapping[int, Mapping[str, Any]], controller: int, *, is_known: bool, draining: Collection[str]
 ) -> BrokerLook:
     share = shares.get(row.number)
     nothing = 0 if is_known else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from django.db.models import Count, F, Q, QuerySet, Sum
@@ -110,13 +111,32 @@ def health_of(broker: Broker) -> Health:
 
 def room_of(cluster: Cluster) -> Room:
     """What a cluster can sell and has sold."""
-    can_sell = list(cluster.brokers.filter(wanted=WantedState.RUNNING).values_list("bandwidth_mb_s", "storage_gb"))
-    sold = Placement.objects.filter(cluster=cluster)
-    sizes = list(sold.values_list("bandwidth_mb_s", "storage_gb"))
-    return Room(
-        bandwidth_mb_s=sum(bandwidth for bandwidth, _ in can_sell),
-        storage_gb=sum(storage for _, storage in can_sell),
-        sold_bandwidth_mb_s=sum(bandwidth for bandwidth, _ in sizes),
-        sold_storage_gb=sum(storage for _, storage in sizes),
-        instances=len(sizes),
-    )
+    return rooms_of([cluster])[cluster.pk]
+
+
+def rooms_of(clusters: Sequence[Cluster]) -> dict[str, Room]:
+    """The same of many clusters at once, by their ids."""
+    can_sell = {
+        row["cluster_id"]: row
+        for row in Broker.objects.filter(cluster__in=clusters, removed_at=None, wanted=WantedState.RUNNING)
+        .values("cluster_id")
+        .annotate(mb_s=Sum("bandwidth_mb_s"), gb=Sum("storage_gb"))
+    }
+    sold = {
+        row["cluster_id"]: row
+        for row in Placement.objects.filter(cluster__in=clusters)
+        .values("cluster_id")
+        .annotate(mb_s=Sum("bandwidth_mb_s"), gb=Sum("storage_gb"), instances=Count("instance_id"))
+    }
+    nothing = {"mb_s": 0, "gb": 0, "instances": 0}
+    found = {}
+    for cluster in clusters:
+        limits, taken = can_sell.get(cluster.pk, nothing), sold.get(cluster.pk, nothing)
+        found[cluster.pk] = Room(
+            bandwidth_mb_s=limits["mb_s"],
+            storage_gb=limits["gb"],
+            sold_bandwidth_mb_s=taken["mb_s"],
+            sold_storage_gb=taken["gb"],
+            instances=taken["instances"],
+        )
+    return found

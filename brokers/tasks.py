@@ -11,7 +11,7 @@ from django.db import close_old_connections
 from django.utils import timezone
 from kombu.exceptions import OperationalError
 
-from brokers import health, lag_sampling, reconciler, sweep, work
+from brokers import health, lag_sampling, maps, reconciler, sweep, work
 from brokers.limits import SWEEP_EVERY_S, WORK_LOOK_EVERY_S, WORK_ROUND_S
 from brokers.reconcile_steps import NotYet
 
@@ -65,9 +65,11 @@ def tidy() -> int:
 
 @shared_task(name="brokers.observe", ignore_result=True)
 def observe_brokers() -> int:
-    """Ask every broker for its status and keep it with its row."""
+    """Ask every broker for its status and keep it with its row; and for its picture of the cluster."""
     close_old_connections()
-    return health.observe(timezone.now())
+    answered = health.observe(timezone.now())
+    maps.keep(timezone.now())
+    return answered
 
 
 @shared_task(name="brokers.sample_lags", ignore_result=True)

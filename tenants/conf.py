@@ -55,6 +55,7 @@ UNFOLD: dict[str, Any] = {
     "ENVIRONMENT": "tenants.operator.environment_tag",
     "STYLES": ["tenants.operator.panel_style"],
     "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": "tenants.operator.mark"}],
+    "DASHBOARD_CALLBACK": "brokers.overview.dashboard",
     "LOGIN": {"form": "tenants.operator_login.OperatorLoginForm"},
     "COLORS": {
         "base": {

@@ -10,6 +10,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
+from brokers.attention import Need
 from brokers.choices import Health, MoveState, RebalanceState, RestartState
 from brokers.maps import BrokerLook, ClusterMap
 from tenants.templatetags.console import PHASES
@@ -74,9 +75,15 @@ def broker_pill(look: BrokerLook) -> SafeString:
 
 
 @register.simple_tag
-def cluster_pill(found: ClusterMap) -> SafeString:
+def need_pill(need: Need) -> SafeString:
+    """How soon a person is needed."""
+    return _pill("failed", _("Urgent")) if need.is_now else _pill("suspended", _("Soon"))
+
+
+@register.simple_tag
+def cluster_pill(found: ClusterMap | None) -> SafeString:
     """Whether anything is missing."""
-    if not found.is_known:
+    if found is None or not found.is_known:
         return _pill("failed", _("Not known"))
     if found.is_checking:
         return _pill("provisioning", _("Checking"))

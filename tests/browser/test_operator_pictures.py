@@ -150,6 +150,45 @@ def test_the_operators_pages_are_drawn_whole(
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_first_page_says_what_needs_a_person(
+    theme: str, live_server: LiveServer, cluster: Cluster, open_page: OpenPage, picture: Callable[[Page, str], Path]
+) -> None:
+    maps.shared_cache.set(maps._kept_key(cluster), (timezone.now(), maps._ask(cluster)), 60)
+    now = timezone.now() + timedelta(hours=1)
+    Broker.objects.filter(cluster=cluster, number=4).update(process_state=ProcessState.BACKING_OFF)
+    full = [{"path": "/data", "offline_reason": None, "total_bytes": 1_000, "usable_bytes": 100}]
+    status = {"log_bytes": 0, "log_directories": full, "transactions_overdue": 2}
+    Broker.objects.filter(cluster=cluster, number=1).update(observed=status, observed_at=now)
+    page = open_page(theme=theme)
+    signed_in(page, live_server)
+    expect(page.get_by_text("Broker 4 of eu-2 is down.")).to_be_visible()
+    expect(page.get_by_text("A disk of broker 1 of eu-2 is 90 % full.")).to_be_visible()
+    assert objections(page, within=".fleet") == []
+    picture(page, f"operator-first-{theme}-1280")
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 800})
+        assert page.evaluate("document.querySelector('.fleet').scrollWidth <= document.documentElement.clientWidth")
+    picture(page, f"operator-first-{theme}-360")
+    page.set_viewport_size({"width": 1280, "height": 800})
+    page.get_by_role("link", name="Abort them").click()
+    page.wait_for_url("**/transactions/")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_broker_that_was_just_lost_is_checked(
+    theme: str, live_server: LiveServer, cluster: Cluster, open_page: OpenPage, picture: Callable[[Page, str], Path]
+) -> None:
+    Broker.objects.filter(cluster=cluster, number=2).update(process_state=ProcessState.BACKING_OFF)
+    page = open_page(theme=theme)
+    signed_in(page, live_server)
+    page.goto(f"{live_server.url}/operator/brokers/cluster/{cluster.pk}/map/")
+    expect(page.get_by_text("A broker was lost.")).to_be_visible()
+    expect(page.get_by_text("at risk")).to_have_count(0)
+    assert objections(page, within=".fleet") == []
+    picture(page, f"operator-checking-{theme}-1280")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
 def test_a_rolling_restart_is_confirmed_stands_on_the_map_and_is_cancelled_there(
     theme: str, live_server: LiveServer, cluster: Cluster, open_page: OpenPage, picture: Callable[[Page, str], Path]
 ) -> None:

@@ -8,6 +8,7 @@ import resource
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 from brokers.engine.assembly import coordination_counts
@@ -95,6 +96,8 @@ class AdminPort:
             "leaders": self.roles.leaders,
             "replicas": len(self.engine.table),
             "instances": len(self.ports),
+            "unopened_listeners": self.ports.not_open,
+            "transactions_overdue": coordination_counts.overdue(self.engine.transactions, now_ms),
             "connections": self.listeners.count,
             "rss_bytes": rss_bytes(),
             "cpu_seconds": time.process_time(),
@@ -105,6 +108,7 @@ class AdminPort:
                     "partitions": directory.partitions,
                     "size_bytes": directory.size_bytes,
                     "offline_reason": directory.offline_reason,
+                    **volume(directory.path),
                 }
                 for directory in self.engine.table.directories()
             ],
@@ -240,6 +244,15 @@ class AdminPort:
             ("moving", "Partitions of the cluster whose replicas are being moved."),
         ):
             yield Sample(f"penstock_cluster_{name}_partitions", "gauge", text, counts[name])
+
+
+def volume(path: Path) -> dict[str, int]:
+    """The size of the volume that a directory lies on, and what of it is usable; nothing when it does not say."""
+    try:
+        found = os.statvfs(path)
+    except OSError:
+        return {}
+    return {"total_bytes": found.f_blocks * found.f_frsize, "usable_bytes": found.f_bavail * found.f_frsize}
 
 
 def rss_bytes() -> int:

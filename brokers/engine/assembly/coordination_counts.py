@@ -115,6 +115,12 @@ class CountedTransactions(TransactionMachine):
         return super().loaded(now)
 
 
+def overdue(transactions: Runtime[Any], now_ms: int) -> int:
+    """Open transactions of these coordinators that hang."""
+    ends_ms = (end for shard in transactions.shards() for end in shard.machine.ends_ms.values())
+    return sum(1 for end in ends_ms if now_ms > end + OVERDUE_AFTER_MS)
+
+
 def samples(counts: Counts, groups: Runtime[Any], transactions: Runtime[Any], now_ms: int) -> Iterator[Sample]:
     """For `/metrics`. Gauges are of what this broker coordinates, so that a sum over brokers is the cluster's."""
     by_state: Counter[GroupState] = Counter()
@@ -127,11 +133,10 @@ def samples(counts: Counts, groups: Runtime[Any], transactions: Runtime[Any], no
         label = (("state", state.value),)
         yield Sample("penstock_broker_groups", "gauge", "Consumer groups coordinated here.", by_state[state], label)
     yield Sample("penstock_broker_group_members", "gauge", "Members of these groups.", members)
-    ends_ms = [end for shard in transactions.shards() for end in shard.machine.ends_ms.values()]
-    yield Sample("penstock_broker_transactions_open", "gauge", "Transactions open here.", len(ends_ms))
-    overdue = sum(1 for end in ends_ms if now_ms > end + OVERDUE_AFTER_MS)
+    found = sum(len(shard.machine.ends_ms) for shard in transactions.shards())
+    yield Sample("penstock_broker_transactions_open", "gauge", "Transactions open here.", found)
     text = "Open transactions that their time-out should have ended: they hang."
-    yield Sample("penstock_broker_transactions_overdue", "gauge", text, overdue)
+    yield Sample("penstock_broker_transactions_overdue", "gauge", text, overdue(transactions, now_ms))
     loading = sum(
         shard.refusal() == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         for runtime in (groups, transactions)
