@@ -55,7 +55,7 @@ def of_broker(broker: Broker, now: datetime) -> Iterator[Need]:
     unopened = int(broker.observed.get("unopened_listeners", 0))
     if unopened:
         text = _(
-            "Broker %(number)s of %(cluster)s cannot open its ports of %(count)s instances: another program has them."
+            "Broker %(number)s of %(cluster)s cannot open ports of instances: %(count)s. Another program has them."
         )
         yield Need(text=text % (words | {"count": f"{unopened:,}"}), **page)
     percent = fullest_disk_percent(broker)
@@ -85,14 +85,14 @@ def of_cluster(cluster: Cluster, found: ClusterMap | None, room: Room, hanging: 
     if found is not None and found.is_known and not found.is_checking:
         partitions = reverse("admin:brokers_cluster_partitions", args=[cluster.pk])
         for state, text in (
-            ("offline", _("%(count)s partitions of %(cluster)s have no leader: their clients wait.")),
-            ("under_min_isr", _("%(count)s partitions of %(cluster)s refuse acks=all.")),
+            ("offline", _("Partitions of %(cluster)s without a leader: %(count)s. Their clients wait.")),
+            ("under_min_isr", _("Partitions of %(cluster)s that refuse acks=all: %(count)s.")),
         ):
             if found.counts[state]:
                 filled = text % (words | {"count": f"{found.counts[state]:,}"})
                 yield Need(text=filled, link=f"{partitions}?state={state}", act=_("Which ones"))
     if hanging:
-        text = _("%(count)s transactions of %(cluster)s hang: who reads committed messages stands still behind them.")
+        text = _("Transactions of %(cluster)s that hang: %(count)s. Who reads committed messages stands still behind them.")
         link = reverse("admin:brokers_transactions", args=[cluster.pk])
         yield Need(text=text % (words | {"count": f"{hanging:,}"}), link=link, act=_("Abort them"))
     for sold, limit, unit in (

@@ -154,14 +154,17 @@ def _kept_key(cluster: Cluster) -> str:
 
 
 def _is_lost_unseen(row: Broker, shares: Mapping[int, Mapping[str, Any]], answers: observe.Answers) -> bool:
-    """Whether the others take a broker to be alive that does not answer, is only starting, or whose process ended."""
+    """Whether the others take a broker to be alive that does not answer, is only starting, whose process ended, or
+    that began another one after they were asked.
+    """
     share = shares.get(row.number)
     if share is None or not share["live"] or row.wanted == WantedState.STOPPED:
         return False
     is_silent = any(one.broker_id == row.number for one in answers.silent)
     is_starting = not answers.bodies.get(row.number, {"ready": True})["ready"]
     has_ended = row.process_state in (ProcessState.BACKING_OFF, ProcessState.STOPPED)
-    return is_silent or is_starting or has_ended
+    is_newer = bool(answers.asked_at and row.process_since and row.process_since > answers.asked_at)
+    return is_silent or is_starting or has_ended or is_newer
 
 
 def _is_decided(body: Mapping[str, Any], shares: Mapping[int, Mapping[str, Any]]) -> bool:

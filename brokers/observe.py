@@ -13,10 +13,12 @@ import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cache
 from typing import Any
 
 from django.core.cache import cache as shared_cache
+from django.utils import timezone
 from redis import RedisError
 
 from brokers.dataplane.silence import silences
@@ -49,10 +51,11 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answers:
-    """Bodies by broker id, and who kept silent."""
+    """Bodies by broker id, and who kept silent. `asked_at` is None where nobody noted it."""
 
     bodies: Mapping[int, Mapping[str, Any]]
     silent: tuple[BrokerSilence, ...]
+    asked_at: datetime | None = None
 
 
 @cache
@@ -89,6 +92,7 @@ def get(target: Target, path: str) -> Mapping[str, Any]:
 
 def ask_all(targets: Sequence[Target], path: str) -> Answers:
     """The same GET to several brokers at once; who does not answer is in `silent`."""
+    asked_at = timezone.now()
     asked = [(target, _threads(os.getpid()).submit(get, target, path)) for target in targets]
     bodies: dict[int, Mapping[str, Any]] = {}
     silent: list[BrokerSilence] = []
@@ -99,7 +103,7 @@ def ask_all(targets: Sequence[Target], path: str) -> Answers:
             reason = "does not answer" if isinstance(error, OSError) else "answers nonsense"
             logger.warning("broker %s %s on %s: %s", target.number, reason, path, type(error).__name__)
             silent.append(BrokerSilence(broker_id=target.number, reason=reason))
-    return Answers(bodies=bodies, silent=tuple(silent))
+    return Answers(bodies=bodies, silent=tuple(silent), asked_at=asked_at)
 
 
 def targets_of_instance(instance_id: str) -> list[Target]:

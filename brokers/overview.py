@@ -13,6 +13,7 @@ from typing import Any
 from django.db.models import Count, Q
 from django.http import HttpRequest
 from django.utils import timezone
+from django.utils.translation import gettext as _
 
 from brokers import attention, maps, selectors
 from brokers.attention import Need
@@ -57,7 +58,12 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
         return context
     now = timezone.now()
     looks, needs = look(now, with_instances=request.user.has_perm("instances.view_instance"))
-    return context | {"looks": looks, "needs": needs[:NEEDS_MAX], "more_needs": max(0, len(needs) - NEEDS_MAX)}
+    return context | {
+        "title": _("Overview"),
+        "looks": looks,
+        "needs": needs[:NEEDS_MAX],
+        "more_needs": max(0, len(needs) - NEEDS_MAX),
+    }
 
 
 def look(now: datetime, *, with_instances: bool = True) -> tuple[list[ClusterLook], list[Need]]:

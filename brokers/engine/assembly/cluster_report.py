@@ -29,8 +29,8 @@ def is_offline(partition: PartitionImage, image: ClusterImage) -> bool:
 
 
 def is_undecided(partition: PartitionImage, image: ClusterImage) -> bool:
-    """Whether its leader is gone and the controller has not said who leads it from then on, if anybody."""
-    return partition.leader != NO_LEADER and partition.leader not in image.brokers
+    """Whether its leader is gone, be it for a moment, and the controller has not said who leads it from then on."""
+    return partition.leader != NO_LEADER and not is_same_life(partition, image.brokers, partition.leader)
 
 
 def is_under_replicated(partition: PartitionImage, image: ClusterImage) -> bool:

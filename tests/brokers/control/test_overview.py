@@ -126,10 +126,10 @@ def _rebalance(**more: Any) -> Callable[[Cluster], None]:
         ),
         (_observed(log_directories=_full(90)), "A disk of broker 3 of {name} is 90 % full.", "/broker/"),
         (_observed(log_bytes=870 * 10**9), "Logs of broker 3 of {name} take 87 % of the storage", "/map/"),
-        (_observed(unopened_listeners=2), "cannot open its ports of 2 instances", "/broker/"),
-        (_observed(transactions_overdue=1), "1 transactions of {name} hang", "/transactions/"),
-        (lambda one: tell(one, offline=4), "4 partitions of {name} have no leader", "/partitions/?state=offline"),
-        (lambda one: tell(one, under_min_isr=2), "2 partitions of {name} refuse acks=all.", "?state=under_min_isr"),
+        (_observed(unopened_listeners=2), "cannot open ports of instances: 2.", "/broker/"),
+        (_observed(transactions_overdue=1), "Transactions of {name} that hang: 1.", "/transactions/"),
+        (lambda one: tell(one, offline=4), "Partitions of {name} without a leader: 4.", "/partitions/?state=offline"),
+        (lambda one: tell(one, under_min_isr=2), "Partitions of {name} that refuse acks=all: 2.", "?state=under_min_isr"),
         (_sell, "{name} has sold 3,700 of 4,000 MB/s.", "/add-broker/"),
         (lambda _: Host.objects.update(agent_seen_at=_ago(HOST_LATE_S + 9)), "was last seen at", "/brokers/host/"),
         (lambda _: Host.objects.update(agent_seen_at=None), "No agent was ever seen on host", "/brokers/host/"),
@@ -164,7 +164,7 @@ def test_what_needs_a_person_is_one_sentence_with_the_way_to_the_act(
 def test_while_a_loss_is_being_checked_nothing_is_said_of_partitions(panel: Client, cluster: Cluster) -> None:
     tell(cluster, silent=(3,), offline=2, undecided=2, dead=(3,))
     page = first_page(panel)
-    assert "Checking" in page and "have no leader" not in page
+    assert "Checking" in page and "without a leader:" not in page
 
 
 def test_a_picture_that_is_old_says_how_old(panel: Client, cluster: Cluster) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from django.contrib.auth.models import Permission
 from django.test import Client
 from django.urls import reverse
+from django.utils import timezone
 
 from brokers import maps, moving, observe, rebalances, rolling
 from brokers.choices import ProcessState
@@ -54,7 +56,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
     def ask_all(targets: Any, path: str) -> observe.Answers:
         silent = tuple(BrokerSilence(broker_id=one.number, reason="") for one in targets if one.number == 4)
-        return observe.Answers(bodies={2: known} if known else {}, silent=silent)
+        return observe.Answers(bodies={2: known} if known else {}, silent=silent, asked_at=known.get("asked_at"))
 
     monkeypatch.setattr(maps, "_ask", lambda found: ask_all(observe.targets_of_cluster(found), ""))
     return known
@@ -125,7 +127,14 @@ def test_a_process_that_ended_is_checked_before_anybody_missed_its_answer(
     panel: Client, cluster: Cluster, answers: dict[str, Any]
 ) -> None:
     """What the agent saw is newer than an answer that is kept for a second."""
-    cluster.brokers.filter(number=3).update(process_state=ProcessState.BACKING_OFF)
+    now = timezone.now()
+    answers["asked_at"] = now
+    third_row = cluster.brokers.filter(number=3)
+    third_row.update(process_since=now - timedelta(hours=1))
+    assert "Checking" not in shown(panel, "brokers_cluster_map", cluster.pk)
+    third_row.update(process_state=ProcessState.BACKING_OFF)
+    assert "Checking" in shown(panel, "brokers_cluster_map", cluster.pk)
+    third_row.update(process_state=ProcessState.RUNNING, process_since=now + timedelta(milliseconds=1))
     assert "Checking" in shown(panel, "brokers_cluster_map", cluster.pk)
 
 

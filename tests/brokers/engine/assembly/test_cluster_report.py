@@ -67,6 +67,8 @@ def test_a_leader_that_is_gone_is_told_apart_until_the_controller_has_acted() ->
     waits = topic("a", partition(0, 3, 1), partition(1, 1, 3), partition(2, 1, leader=-1))
     assert ClusterReport().counts(image(waits, brokers=(broker(1), broker(2))))["undecided"] == 1
     assert ClusterReport().counts(image(waits))["undecided"] == 0
+    back = (broker(1), broker(2), broker(3, epoch=60))
+    assert ClusterReport().counts(image(waits, brokers=back))["undecided"] == 1
 
 
 def test_too_few_in_sync_for_acks_all_is_told_apart() -> None:
