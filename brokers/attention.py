@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from django.urls import reverse
 from django.utils.translation import gettext as _
@@ -36,20 +37,25 @@ class Need:
     is_now: bool = True
 
 
+class Link(NamedTuple):
+    to: str
+    act: str
+
+
 def of_broker(broker: Broker, now: datetime) -> Iterator[Need]:
     """A broker that shall run: what it says of itself, and whether it says anything."""
     words = {"number": broker.number, "cluster": broker.cluster.name}
-    on_map = {"link": reverse("admin:brokers_cluster_map", args=[broker.cluster_id]), "act": _("Open the map")}
-    page = {"link": reverse("admin:brokers_broker_change", args=[broker.pk]), "act": _("Open the broker")}
+    on_map = Link(reverse("admin:brokers_cluster_map", args=[broker.cluster_id]), _("Open the map"))
+    page = Link(reverse("admin:brokers_broker_change", args=[broker.pk]), _("Open the broker"))
     found = health(broker, now)
     if found == Health.STOPPED:
         return
     if found == Health.LATE:
-        yield Need(text=_("Broker %(number)s of %(cluster)s does not answer.") % words, **on_map)
+        yield Need(text=_("Broker %(number)s of %(cluster)s does not answer.") % words, link=on_map.to, act=on_map.act)
     elif found == Health.DOWN:
-        yield Need(text=_("Broker %(number)s of %(cluster)s is down.") % words, **page)
+        yield Need(text=_("Broker %(number)s of %(cluster)s is down.") % words, link=page.to, act=page.act)
     elif found == Health.DISK_OFFLINE:
-        yield Need(text=_("A disk of broker %(number)s of %(cluster)s is offline.") % words, **page)
+        yield Need(text=_("A disk of broker %(number)s of %(cluster)s is offline.") % words, link=page.to, act=page.act)
     if found not in (Health.HEALTHY, Health.DISK_OFFLINE):
         return  # what it said last is old
     unopened = int(broker.observed.get("unopened_listeners", 0))
@@ -57,16 +63,18 @@ def of_broker(broker: Broker, now: datetime) -> Iterator[Need]:
         text = _(
             "Broker %(number)s of %(cluster)s cannot open ports of instances: %(count)s. Another program has them."
         )
-        yield Need(text=text % (words | {"count": f"{unopened:,}"}), **page)
+        yield Need(text=text % (words | {"count": f"{unopened:,}"}), link=page.to, act=page.act)
     percent = fullest_disk_percent(broker)
     if percent >= DISK_SOON_PERCENT:
         text = _("A disk of broker %(number)s of %(cluster)s is %(percent)s %% full.")
         is_now = percent >= DISK_NOW_PERCENT
-        yield Need(text=text % (words | {"percent": percent}), is_now=is_now, **page)
+        yield Need(text=text % (words | {"percent": percent}), is_now=is_now, link=page.to, act=page.act)
     kept = int(broker.observed.get("log_bytes", 0)) * 100 // max(1, broker.storage_gb * BYTES_PER_GB)
     if kept >= DISK_SOON_PERCENT:
         text = _("Logs of broker %(number)s of %(cluster)s take %(percent)s %% of the storage it can sell.")
-        yield Need(text=text % (words | {"percent": kept}), is_now=kept >= DISK_NOW_PERCENT, **on_map)
+        yield Need(
+            text=text % (words | {"percent": kept}), is_now=kept >= DISK_NOW_PERCENT, link=on_map.to, act=on_map.act
+        )
 
 
 def fullest_disk_percent(broker: Broker) -> int:
@@ -92,7 +100,9 @@ def of_cluster(cluster: Cluster, found: ClusterMap | None, room: Room, hanging: 
                 filled = text % (words | {"count": f"{found.counts[state]:,}"})
                 yield Need(text=filled, link=f"{partitions}?state={state}", act=_("Which ones"))
     if hanging:
-        text = _("Transactions of %(cluster)s that hang: %(count)s. Who reads committed messages stands still behind them.")
+        text = _(
+            "Transactions of %(cluster)s that hang: %(count)s. Who reads committed messages stands still behind them."
+        )
         link = reverse("admin:brokers_transactions", args=[cluster.pk])
         yield Need(text=text % (words | {"count": f"{hanging:,}"}), link=link, act=_("Abort them"))
     for sold, limit, unit in (

@@ -152,8 +152,8 @@ def shares(brokers: Iterable[int], partitions: Iterable[Held], moves: Iterable[M
     for partition in partitions:
         held_by = targets.get(partition.key, partition.replicas)
         replicas.update(held_by)
-        stays = partition.leader is not None and partition.key not in targets
-        leaders.update([partition.leader] if stays else held_by[:1])
+        leader = None if partition.key in targets else partition.leader
+        leaders.update(held_by[:1] if leader is None else (leader,))
         for broker in held_by:
             sizes[broker] += partition.sizes.get(broker, partition.size_bytes)
     named = sorted({*brokers, *replicas})

@@ -91,17 +91,20 @@ def missing(clusters: Sequence[ClusterRoom], *, bandwidth_mb_s: int, storage_gb:
     if not any(cluster.brokers for cluster in clusters):
         return ("broker",)
     lacks = []
-    if choose([_only(one, storage=True) for one in clusters], bandwidth_mb_s=bandwidth_mb_s, storage_gb=0) is None:
+    if choose([_without_storage(one) for one in clusters], bandwidth_mb_s=bandwidth_mb_s, storage_gb=0) is None:
         lacks.append("bandwidth")
-    if choose([_only(one, storage=False) for one in clusters], bandwidth_mb_s=0, storage_gb=storage_gb) is None:
+    if choose([_without_bandwidth(one) for one in clusters], bandwidth_mb_s=0, storage_gb=storage_gb) is None:
         lacks.append("storage")
     return tuple(lacks) or ("both",)
 
 
-def _only(cluster: ClusterRoom, *, storage: bool) -> ClusterRoom:
-    """The cluster as if its storage, or its bandwidth, were not to be sold: nothing of it is free or sold too much."""
-    left_out = {"free_storage_gb" if storage else "free_bandwidth_mb_s": Fraction()}
-    return replace(cluster, brokers=tuple(replace(broker, **left_out) for broker in cluster.brokers))
+def _without_storage(cluster: ClusterRoom) -> ClusterRoom:
+    """As if no storage were to be sold: what is free of it, or sold too much, is no matter."""
+    return replace(cluster, brokers=tuple(replace(one, free_storage_gb=Fraction()) for one in cluster.brokers))
+
+
+def _without_bandwidth(cluster: ClusterRoom) -> ClusterRoom:
+    return replace(cluster, brokers=tuple(replace(one, free_bandwidth_mb_s=Fraction()) for one in cluster.brokers))
 
 
 def largest_bandwidth_mb_s(clusters: Sequence[ClusterRoom], *, storage_gb: int) -> int:

@@ -106,13 +106,14 @@ def _no_room(instance: Instance, rooms: list[placement.ClusterRoom], size: dict[
     mb_s = placement.largest_bandwidth_mb_s(rooms, storage_gb=size["storage_gb"])
     gb = placement.largest_storage_gb(rooms, bandwidth_mb_s=size["bandwidth_mb_s"])
     kind, wanted = instance.cluster_type, f"{size['bandwidth_mb_s']:,} MB/s and {size['storage_gb']:,} GB"
-    told = {
+    sentences: dict[tuple[str, ...], str] = {
         ("cluster",): f"No {kind} cluster takes an instance.",
         ("broker",): f"No broker of a {kind} cluster takes instances.",
         ("bandwidth",): f"No {kind} cluster has {size['bandwidth_mb_s']:,} MB/s free; with this storage {mb_s:,} fit.",
         ("storage",): f"No {kind} cluster has {size['storage_gb']:,} GB free; with this bandwidth {gb:,} fit.",
         ("both",): f"No {kind} cluster has {wanted} free on the same brokers.",
-    }.get(lacks, f"No {kind} cluster has {wanted} free.")
+    }
+    told = sentences.get(lacks, f"No {kind} cluster has {wanted} free.")
     return CannotProvision(
         Reason.NO_ROOM,
         f"{told} Nothing was charged.",

@@ -82,6 +82,7 @@ class InstanceResource(ApiView):
         """Delete an instance.
 
         Clients are refused at once. Data and address are kept for seven days, in which `/restore` brings it back.
+        One that failed before it ever ran has nothing to keep and goes at once.
         """
         instance = access.instance(self.actor, instance_id, lock=True)
         self.require_match(instance)

@@ -175,7 +175,6 @@ class AdminPort:
             ("penstock_broker_leaders", "Partitions led by this broker.", self.roles.leaders),
             ("penstock_broker_replicas", "Partitions held by this broker.", len(self.engine.table)),
             ("penstock_broker_instances", "Instances served by this broker.", len(self.ports)),
-            ("penstock_broker_unopened_listeners", "Instances whose port could not be opened.", self.ports.not_open),
             ("penstock_broker_is_controller", "1 if this broker is controller.", int(self.controller.is_controller)),
             ("penstock_broker_log_bytes", "Bytes of all logs on disk.", self.engine.table.size_bytes()),
             (
@@ -196,19 +195,16 @@ class AdminPort:
         )  # fmt: skip
         for name, text, value in gauges:
             yield Sample(name, "gauge", text, value)
+        yield from self._listener_samples()
         yield from self._cluster_samples()
         totals_of = (
             ("penstock_broker_produced_bytes", "Record-batch bytes accepted.", totals.produce_bytes),
             ("penstock_broker_consumed_bytes", "Record-batch bytes sent.", totals.consume_bytes),
             ("penstock_broker_delays", "Requests that were delayed by a quota.", totals.delays),
-            ("penstock_broker_connections_accepted", "Connections accepted.", counters.accepted),
-            ("penstock_broker_connections_refused", "Connections over a limit.", counters.refused),
             ("penstock_broker_malformed_requests", "Connections closed for malformed bytes.", counters.malformed),
             ("penstock_broker_request_faults", "Requests that failed by our own mistake.", counters.faults),
-            ("penstock_broker_listener_failures", "Attempts to open an instance's port that failed.",
-             self.ports.failures),
             ("process_cpu_seconds", "CPU time used.", time.process_time()),
-        )  # fmt: skip
+        )
         for name, text, value in totals_of:
             yield Sample(name, "counter", text, value)
         cleaned = self.engine.table.cleaned
@@ -231,6 +227,15 @@ class AdminPort:
             yield Sample("penstock_broker_requests", "counter", "Requests by call.", count, label)
         engine = self.engine
         yield from coordination_counts.samples(self.counts, engine.groups, engine.transactions, engine.clock.now_ms())
+
+    def _listener_samples(self) -> Iterator[Sample]:
+        counters = self.listeners.counters
+        yield Sample("penstock_broker_connections_accepted", "counter", "Connections accepted.", counters.accepted)
+        yield Sample("penstock_broker_connections_refused", "counter", "Connections over a limit.", counters.refused)
+        text = "Instances whose port could not be opened."
+        yield Sample("penstock_broker_unopened_listeners", "gauge", text, self.ports.not_open)
+        text = "Attempts to open an instance's port that failed."
+        yield Sample("penstock_broker_listener_failures", "counter", text, self.ports.failures)
 
     def _cluster_samples(self) -> Iterator[Sample]:
         """Only the controller tells of the cluster, so that a sum over brokers is right."""

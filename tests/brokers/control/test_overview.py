@@ -129,7 +129,11 @@ def _rebalance(**more: Any) -> Callable[[Cluster], None]:
         (_observed(unopened_listeners=2), "cannot open ports of instances: 2.", "/broker/"),
         (_observed(transactions_overdue=1), "Transactions of {name} that hang: 1.", "/transactions/"),
         (lambda one: tell(one, offline=4), "Partitions of {name} without a leader: 4.", "/partitions/?state=offline"),
-        (lambda one: tell(one, under_min_isr=2), "Partitions of {name} that refuse acks=all: 2.", "?state=under_min_isr"),
+        (
+            lambda one: tell(one, under_min_isr=2),
+            "Partitions of {name} that refuse acks=all: 2.",
+            "?state=under_min_isr",
+        ),
         (_sell, "{name} has sold 3,700 of 4,000 MB/s.", "/add-broker/"),
         (lambda _: Host.objects.update(agent_seen_at=_ago(HOST_LATE_S + 9)), "was last seen at", "/brokers/host/"),
         (lambda _: Host.objects.update(agent_seen_at=None), "No agent was ever seen on host", "/brokers/host/"),
