@@ -1,6 +1,6 @@
 // Parts of a page that keep themselves fresh: fetched in a period, replaced only when they differ, muted when stale.
 
-import { parsePart } from "./page.js";
+import { parsePart, untaken } from "./page.js";
 import { clock } from "./scale.js";
 
 const STALE_AFTER_PERIODS = 3;
@@ -50,6 +50,6 @@ class LivePart {
   }
 }
 
-export function startLive() {
-  document.querySelectorAll("[data-live]").forEach((box) => new LivePart(box));
+export function startLive(root) {
+  untaken(root, "[data-live]").forEach((box) => new LivePart(box));
 }

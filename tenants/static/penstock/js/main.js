@@ -22,6 +22,13 @@ const pageParts = [
   ["[data-live]", () => import("./live.js"), "startLive"],
   ["[data-slider]", () => import("./sliders.js"), "startSliders"],
 ];
-for (const [selector, load, start] of pageParts) {
-  if (document.querySelector(selector)) load().then((part) => part[start]());
+
+function startParts(root) {
+  for (const [selector, load, start] of pageParts) {
+    if (root.querySelector(selector) || (root instanceof Element && root.matches(selector))) load().then((part) => part[start](root));
+  }
 }
+
+startParts(document);
+// What htmx inserts later may hold parts too: the first page after sign-up fetches its form so.
+document.addEventListener("htmx:load", (event) => startParts(event.target));

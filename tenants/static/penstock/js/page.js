@@ -2,6 +2,18 @@
 
 export const text = (name) => document.body.dataset[`text${name[0].toUpperCase()}${name.slice(1)}`] ?? "";
 
+const taken = new WeakMap();
+
+/** Elements in `root`, itself included, that no part has started yet: a form that htmx inserts is started once too. */
+export function untaken(root, selector) {
+  const found = [...root.querySelectorAll(selector)];
+  if (root instanceof Element && root.matches(selector)) found.unshift(root);
+  return found.filter((element) => {
+    const parts = taken.get(element) ?? taken.set(element, new Set()).get(element);
+    return !parts.has(selector) && parts.add(selector);
+  });
+}
+
 export function speak(sentence) {
   document.getElementById("spoken").textContent = sentence;
 }

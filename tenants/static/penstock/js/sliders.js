@@ -1,5 +1,7 @@
 // Slider with number: one logarithmic value, two ways to set it. The number is what is sent and is never clamped.
 
+import { untaken } from "./page.js";
+
 const STEPS = 1_000;
 
 const toPosition = (value, low, high) => Math.round((STEPS * Math.log(value / low)) / Math.log(high / low));
@@ -73,9 +75,15 @@ class Slider {
   }
 }
 
-export function startSliders() {
-  const sliders = [...document.querySelectorAll("[data-slider]")].map((box) => [box.dataset.slider, new Slider(box)]);
-  for (const plan of document.querySelectorAll("input[type='radio'][data-bounds]")) {
+export function startSliders(root) {
+  const boxes = untaken(root, "[data-slider]");
+  for (const form of new Set(boxes.map((box) => box.closest("form")))) {
+    startForm(form, boxes.filter((box) => form.contains(box)).map((box) => [box.dataset.slider, new Slider(box)]));
+  }
+}
+
+function startForm(form, sliders) {
+  for (const plan of form.querySelectorAll("input[type='radio'][data-bounds]")) {
     plan.addEventListener("change", () => {
       for (const [name, slider] of sliders) {
         const [low, high] = JSON.parse(plan.dataset.bounds)[name];

@@ -1,12 +1,15 @@
 // The provisioning stepper: asks for the operation every 300 ms and shows what came. A reload shows the same.
 
-import { parsePart } from "./page.js";
+import { parsePart, untaken } from "./page.js";
 
 const PERIOD_MS = 300;
 const PERIOD_MS_MAX = 3_000;
 
-export function startSteps() {
-  const panel = document.querySelector("[data-operation]");
+export function startSteps(root) {
+  untaken(root, "[data-operation]").forEach(follow);
+}
+
+function follow(panel) {
   let period = PERIOD_MS;
 
   async function ask() {

@@ -2,7 +2,7 @@
 
 import { Chart } from "./chart.js";
 import { clock, clockUtc, rateText } from "./scale.js";
-import { getJson } from "./page.js";
+import { getJson, untaken } from "./page.js";
 
 const PERIOD_MS = 1_000;
 const HISTORY_PERIOD_MS = 30_000;
@@ -199,6 +199,6 @@ class Traffic {
   }
 }
 
-export function startTraffic() {
-  document.querySelectorAll("[data-traffic]").forEach((box) => new Traffic(box));
+export function startTraffic(root) {
+  untaken(root, "[data-traffic]").forEach((box) => new Traffic(box));
 }
