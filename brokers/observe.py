@@ -168,6 +168,7 @@ def merge_traffic(answers: Answers, since_ms: int) -> Traffic:
     from_ms = max(since_ms, now_ms - TRAFFIC_SECONDS_MAX * STEP_MS)
     sums: dict[int, list[int]] = {}
     by_broker: dict[int, tuple[int, int]] = {}
+    alive_since = {number: int(body.get("alive_since_ms", 0)) for number, body in answers.bodies.items()}
     last_full_ms = now_ms - now_ms % STEP_MS - STEP_MS
     for number, body in answers.bodies.items():
         by_broker[number] = (0, 0)
@@ -182,7 +183,8 @@ def merge_traffic(answers: Answers, since_ms: int) -> Traffic:
     return Traffic(
         now_ms=now_ms,
         step_ms=STEP_MS,
-        alive_since_ms=max((int(body.get("alive_since_ms", 0)) for body in answers.bodies.values()), default=now_ms),
+        alive_since_ms=max(alive_since.values(), default=now_ms),
+        alive_since_by_broker=alive_since,
         points=tuple((at_ms, *total) for at_ms, total in sorted(sums.items())),  # type: ignore[misc]
         by_broker=by_broker,
         silent=answers.silent,

@@ -150,12 +150,14 @@ class Traffic:
     """Bytes per step summed over brokers. A point is `(start ms, produce bytes, consume bytes, longest delay ms)`.
 
     Points exist only for steps with data; a step without one is zero where every broker lived (`alive_since_ms`),
-    else unknown. `by_broker` has the bytes of the last full step: broker id -> (produce, consume).
+    else it is known in part, by the brokers that lived then (`alive_since_by_broker`), or not at all. `by_broker` has
+    the bytes of the last full step: broker id -> (produce, consume).
     """
 
     now_ms: int
     step_ms: int
     alive_since_ms: int
+    alive_since_by_broker: Mapping[int, int]
     points: tuple[tuple[int, int, int, int], ...]
     by_broker: Mapping[int, tuple[int, int]]
     silent: tuple[BrokerSilence, ...]

@@ -105,7 +105,7 @@ def history(request: HttpRequest, instance: Instance) -> HttpResponse:
     points = [(at_ms, row["produce"] / seconds, row["consume"] / seconds, 0) for at_ms, row in used]
     return JsonResponse({
         "now_ms": round(now.timestamp() * MS_PER_S), "from_ms": from_ms, "step_ms": step_ms, "points": points,
-        "gaps": [], "limit_bytes_per_s": instance.bandwidth_bytes_per_s,
+        "gaps": [], "partial": [], "limit_bytes_per_s": instance.bandwidth_bytes_per_s,
     })  # fmt: skip
 
 

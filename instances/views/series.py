@@ -1,4 +1,7 @@
-"""A live chart's points out of what brokers report: a silent second is zero, an unknown one is a gap. Pure."""
+"""A live chart's points out of what brokers report: a silent second is zero, an unknown one is a gap. Pure.
+
+A second that some brokers tell of and others do not is drawn, and said to be without those.
+"""
 
 from __future__ import annotations
 
@@ -11,32 +14,51 @@ SPAN_MS = 900_000
 
 
 class Series(NamedTuple):
-    """`points` are `(start ms, produce bytes/s, consume bytes/s, longest delay ms)`; `gaps` are `(from ms, to ms)`."""
+    """`points` are `(start ms, produce bytes/s, consume bytes/s, longest delay ms)`; `gaps` are `(from ms, to ms)`, and
+    `partial` are `(from ms, to ms, ids of the brokers whose part is not in the points)`.
+    """
 
     points: list[tuple[int, float, float, int]]
     gaps: list[tuple[int, int]]
+    partial: list[tuple[int, int, tuple[int, ...]]]
 
 
 def series(traffic: Traffic, *, since_ms: int, born_ms: int) -> Series:
     """Every full step from `since_ms` on, at most 15 minutes back and not before the instance existed.
 
-    A step without data is zero where every broker lived and answered, else unknown: a gap, never a zero.
+    A step without data is zero as far as brokers lived and answered; it is a gap, never a zero, where none did.
     """
     step_ms = traffic.step_ms
     last_ms = traffic.now_ms - traffic.now_ms % step_ms - step_ms
     start_ms = max(since_ms, traffic.now_ms - SPAN_MS, born_ms)
     start_ms -= start_ms % step_ms
     seen = {point[0]: point for point in traffic.points}
-    points: list[tuple[int, float, float, int]] = []
-    gaps: list[tuple[int, int]] = []
+    found = Series([], [], [])
     for at_ms in range(start_ms, last_ms + 1, step_ms):
+        end_ms = at_ms + step_ms
+        missing = _missing(traffic, at_ms)
+        is_known = any(since <= at_ms for since in traffic.alive_since_by_broker.values())
         if at_ms in seen:
             _start, produced, consumed, delay_ms = seen[at_ms]
-            points.append((at_ms, produced * MS_PER_S / step_ms, consumed * MS_PER_S / step_ms, delay_ms))
-        elif at_ms >= traffic.alive_since_ms and not traffic.silent:
-            points.append((at_ms, 0, 0, 0))
-        elif gaps and gaps[-1][1] == at_ms:
-            gaps[-1] = (gaps[-1][0], at_ms + step_ms)
+            found.points.append((at_ms, produced * MS_PER_S / step_ms, consumed * MS_PER_S / step_ms, delay_ms))
+        elif is_known:
+            found.points.append((at_ms, 0, 0, 0))
+        elif found.gaps and found.gaps[-1][1] == at_ms:
+            found.gaps[-1] = (found.gaps[-1][0], end_ms)
         else:
-            gaps.append((at_ms, at_ms + step_ms))
-    return Series(points, gaps)
+            found.gaps.append((at_ms, end_ms))
+        if is_known and missing:
+            _extend(found.partial, at_ms, end_ms, missing)
+    return found
+
+
+def _missing(traffic: Traffic, at_ms: int) -> tuple[int, ...]:
+    """Brokers that do not answer, or began after this step: what they did in it is not known any more."""
+    silent = {silence.broker_id for silence in traffic.silent}
+    return tuple(sorted(silent | {id for id, since in traffic.alive_since_by_broker.items() if since > at_ms}))
+
+
+def _extend(partial: list[tuple[int, int, tuple[int, ...]]], from_ms: int, to_ms: int, ids: tuple[int, ...]) -> None:
+    if partial and partial[-1][1:] == (from_ms, ids):
+        from_ms = partial.pop()[0]
+    partial.append((from_ms, to_ms, ids))

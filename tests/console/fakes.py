@@ -88,11 +88,14 @@ class FakeObservation:
     silent: tuple[BrokerSilence, ...] = ()
     messages_per_partition: int = 10
     alive_since_ms: int = 0
+    alive_since_by_broker: dict[int, int] = field(default_factory=dict)
 
     def traffic(self, instance_id: str, since_ms: int) -> Traffic:
+        silent = {silence.broker_id for silence in self.silent}
+        alive = self.alive_since_by_broker or {1: self.alive_since_ms}
         return Traffic(
             now_ms=NOW_MS, step_ms=STEP_MS, alive_since_ms=self.alive_since_ms, by_broker={1: (0, 0)},
-            silent=self.silent,
+            alive_since_by_broker={id: since for id, since in alive.items() if id not in silent}, silent=self.silent,
             points=tuple(point for point in self.points if point[0] >= since_ms),
         )  # fmt: skip
 

@@ -126,6 +126,7 @@ class FakeObservation:
             now_ms=self.now_ms,
             step_ms=1_000,
             alive_since_ms=0,
+            alive_since_by_broker={},
             points=tuple(point for point in self.points if point[0] >= since_ms),
             by_broker={1: (10, 20)},
             silent=self.silent,

@@ -94,6 +94,7 @@ def test_traffic_is_summed_by_second_and_the_longest_delay_is_kept() -> None:
     assert found.by_broker == {1: (10, 20), 2: (100, 200)}
     assert found.now_ms == 9_400
     assert found.alive_since_ms == 4_700
+    assert set(found.alive_since_by_broker) == set(found.by_broker)
 
 
 def test_no_answer_at_all_is_an_empty_picture() -> None:

@@ -7,6 +7,7 @@ const MARGIN = { left: 38, right: 10, top: 26, bottom: 24 };
 const HEIGHT = 340;
 const HEIGHT_NARROW = 220;
 const NARROW_WIDTH = 480;
+const PARTIAL_HEIGHT = 6;
 const DAY_LABELS_FROM_MS = 2 * 86_400_000;
 const MINUTE_LABELS_FROM_MS = 180_000;
 
@@ -52,7 +53,10 @@ export class Chart {
     this.topSeen = 0;
   }
 
-  /** data: {fromMs, toMs, stepMs, points: [[t, produce, consume, delayedMs]], gaps: [[from, to]], limit (bytes/s) | null} */
+  /**
+   * data: {fromMs, toMs, stepMs, points: [[t, produce, consume, delayedMs]], gaps: [[from, to]],
+   *        partial: [[from, to, [broker id]]], limit (bytes/s) | null}
+   */
   draw(data) {
     this.data = data;
     const width = Math.max(280, this.box.clientWidth);
@@ -68,7 +72,7 @@ export class Chart {
     this.svg.setAttribute("height", height);
     this.svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
     this.svg.replaceChildren(
-      definitions(), ...this.grid(step), ...this.gaps(), ...this.series("consume", 2), ...this.series("produce", 1),
+      definitions(), ...this.grid(step), ...this.gaps(), ...this.partial(), ...this.series("consume", 2), ...this.series("produce", 1),
       ...this.limit(), ...this.held(), ...this.dots(), (this.cross = make("g")));
   }
 
@@ -106,6 +110,15 @@ export class Chart {
       const middle = Math.min(Math.max(left + width / 2, this.plot.x + 60), this.plot.x + this.plot.width - 50);
       parts.push(make("text", { x: middle, y: this.plot.y - 8, "text-anchor": "middle" }, label));
       return parts;
+    });
+  }
+
+  /** Seconds that some brokers did not tell of: the others' sum stays drawn, and a strip above says so. */
+  partial() {
+    return this.data.partial.flatMap(([from, to]) => {
+      const left = this.x(Math.max(from, this.data.fromMs));
+      const width = this.x(Math.min(to, this.data.toMs)) - left;
+      return width > 0 ? [make("rect", { class: "partial", x: left, y: this.plot.y, width, height: PARTIAL_HEIGHT })] : [];
     });
   }
 

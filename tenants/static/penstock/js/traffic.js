@@ -12,12 +12,25 @@ const HOT_PERCENT = 80;
 const FULL_PERCENT = 99.5; // rates wander a little around a limit that is kept
 const OVERLAP_MS = 2_000; // asked again: a broker's last second may have been told a moment late
 
+const OWED_MS = 120_000; // so far back a broker that was silent is asked for what it missed to tell
+
 /** Gaps in order, with neighbours that touch made one. */
 function joined(gaps) {
   const found = [];
   for (const [from, to] of gaps.filter(([from, to]) => to > from)) {
     if (found.at(-1)?.[1] === from) found.at(-1)[1] = to;
     else found.push([from, to]);
+  }
+  return found;
+}
+
+/** Stretches before `since` as they were, then the new ones; those that touch and miss the same brokers made one. */
+function joinedParts(parts) {
+  const found = [];
+  for (const [from, to, ids] of parts.filter(([from, to]) => to > from)) {
+    const last = found.at(-1);
+    if (last?.[1] === from && String(last[2]) === String(ids)) last[1] = to;
+    else found.push([from, to, ids]);
   }
   return found;
 }
@@ -33,6 +46,7 @@ class Traffic {
     this.chart = new Chart(this.plot, { limit: box.dataset.textLimit, gap: box.dataset.textGap });
     this.points = [];
     this.gaps = [];
+    this.partial = [];
     this.range = "15m";
     this.lastAnswerMs = 0;
     this.listen();
@@ -68,6 +82,7 @@ class Traffic {
     this.url = button.dataset.url;
     this.points = [];
     this.gaps = [];
+    this.partial = [];
     this.chart.forget();
     this.ask();
   }
@@ -78,7 +93,7 @@ class Traffic {
     this.inFlight?.abort();
     this.inFlight = new AbortController();
     const isLive = this.range === "15m";
-    const since = isLive && this.points.length ? this.points.at(-1)[0] - OVERLAP_MS : 0;
+    const since = isLive && this.points.length ? this.firstToAsk() : 0;
     try {
       const answer = await getJson(isLive ? `${this.box.dataset.traffic}?since_ms=${since}` : this.url, this.inFlight.signal);
       this.take(answer, isLive ? since : null);
@@ -89,6 +104,13 @@ class Traffic {
     this.timer = setTimeout(() => this.ask(), isLive ? PERIOD_MS : HISTORY_PERIOD_MS);
   }
 
+  /** The latest seconds again, and those that a broker still owes: it may answer again and know them. */
+  firstToAsk() {
+    const last = this.points.at(-1)[0];
+    const owed = this.partial.at(-1);
+    return owed?.[1] > last ? Math.max(Math.min(owed[0], last - OVERLAP_MS), last - OWED_MS) : last - OVERLAP_MS;
+  }
+
   /** `since` is the first moment this answer speaks about; null for a whole history. What is older stays as it was. */
   take(answer, since) {
     const isLive = since !== null;
@@ -97,6 +119,8 @@ class Traffic {
     const floor = isLive ? Math.max(0, answer.now_ms - SPAN_MS) : Infinity;
     this.points = [...this.points.filter(([at]) => at < since && at >= floor), ...answer.points];
     this.gaps = joined([...this.gaps.filter(([, to]) => to > floor).map(([from, to]) => [from, Math.min(to, since)]), ...answer.gaps]);
+    const kept = this.partial.filter(([, to]) => to > floor).map(([from, to, ids]) => [from, Math.min(to, since), ids]);
+    this.partial = joinedParts([...kept, ...answer.partial]);
     this.live.classList.remove("paused");
     this.live.textContent = isLive ? this.box.dataset.textLive : this.box.dataset.textHistory;
     this.draw();
@@ -115,12 +139,14 @@ class Traffic {
   draw() {
     if (!this.answer) return;
     this.note.hidden = true;
+    this.box.querySelector("[data-partial-key]").hidden = !this.partial.length;
     this.chart.draw({
       fromMs: this.answer.from_ms ?? this.answer.now_ms - SPAN_MS,
       toMs: this.answer.now_ms,
       stepMs: this.answer.step_ms,
       points: this.points,
       gaps: this.gaps,
+      partial: this.partial,
       limit: this.answer.limit_bytes_per_s,
     });
     const last = this.points.at(-1);
@@ -142,11 +168,20 @@ class Traffic {
     this.tip.querySelector("[data-consume]").textContent = rateText(point[2], this.chart.unit);
     const delay = this.tip.querySelector("[data-delay]");
     delay.textContent = point[3] > 0 ? `${Math.round(point[3]).toLocaleString("en")} ms` : "0 ms";
+    const without = this.without(point[0]);
+    this.tip.querySelector("[data-partial]").hidden = !without;
+    this.tip.querySelector("[data-partial]").textContent = without;
     this.tip.hidden = false;
     const x = this.chart.x(point[0]);
     const left = x + 14 + this.tip.offsetWidth > this.plot.clientWidth ? x - 14 - this.tip.offsetWidth : x + 14;
     this.tip.style.left = `${Math.max(0, left)}px`;
     this.tip.style.top = `${this.chart.plot.y + this.chart.plot.height * 0.55}px`;
+  }
+
+  /** Says whose part a second is without; empty where every broker told. */
+  without(time) {
+    const ids = this.partial.find(([from, to]) => from <= time && time < to)?.[2];
+    return ids ? this.box.dataset.textPartial.replace("{ids}", ids.join(", ")) : "";
   }
 
   hide() {
@@ -169,7 +204,7 @@ class Traffic {
     const body = this.table.querySelector("tbody");
     body.replaceChildren(...this.points.toReversed().map(([time, produce, consume, delay]) => {
       const row = document.createElement("tr");
-      const cells = [clock(new Date(time)), ...[produce, consume].map((value) => Math.round(value).toLocaleString("en")), Math.round(delay ?? 0).toLocaleString("en")];
+      const cells = [clock(new Date(time)), ...[produce, consume].map((value) => Math.round(value).toLocaleString("en")), Math.round(delay ?? 0).toLocaleString("en"), this.without(time)];
       cells.forEach((value, at) => row.append(Object.assign(document.createElement("td"), { textContent: value, className: at ? "right" : "num" })));
       return row;
     }));
