@@ -25,7 +25,9 @@ class RuleOut(serializers.Serializer):
     quota = serializers.CharField()
     level = serializers.IntegerField(allow_null=True, help_text="1 to 8, for a client quota.")
     entity = serializers.DictField(child=serializers.CharField(allow_null=True))
-    limit_bytes_per_s = serializers.FloatField()
+    limit_bytes_per_s = serializers.FloatField(
+        help_text="On this broker: of `instance_bandwidth` its share of what was bought, which `bought` has whole."
+    )
 
 
 class ThrottleOut(serializers.Serializer):

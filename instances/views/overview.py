@@ -65,13 +65,14 @@ def traffic(request: HttpRequest, instance: Instance) -> HttpResponse:
     found = selectors.traffic(instance, since_ms=since_ms)
     if not found.now_ms:
         raise Unavailable("No broker of this instance answers.")
-    points, gaps = series(found, since_ms=since_ms, born_ms=born_ms)
+    points, gaps, partial = series(found, since_ms=since_ms, born_ms=born_ms)
     return JsonResponse({
         "now_ms": found.now_ms,
         "from_ms": found.now_ms - SPAN_MS,
         "step_ms": found.step_ms,
         "points": points,
         "gaps": gaps,
+        "partial": partial,
         "limit_bytes_per_s": instance.bandwidth_bytes_per_s,
         "silent": [silence.broker_id for silence in found.silent],
     })  # fmt: skip
@@ -82,7 +83,7 @@ def traffic(request: HttpRequest, instance: Instance) -> HttpResponse:
 def why_part(request: HttpRequest, instance: Instance) -> HttpResponse:
     """The throttle panel, asked for every other second."""
     ledger = selectors.throttles(instance)
-    rules = rules_now(ledger)
+    rules = rules_now(ledger, instance.bandwidth_bytes_per_s)
     context = {"rules": rules, "active": [rule for rule in rules if rule.active], "silent": ledger.silent}
     return render_instance(request, "instances/why_part.html", instance, context, section="overview")
 
@@ -110,7 +111,7 @@ def throttle_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     """The ledger of delays: what holds clients back now, and every cause since the brokers started."""
     ledger = selectors.throttles(instance) if instance.current_phase in REACHABLE else None
     context = {
-        "rules": rules_now(ledger) if ledger else [],
+        "rules": rules_now(ledger, instance.bandwidth_bytes_per_s) if ledger else [],
         "entries": sorted(ledger.entries, key=lambda entry: -entry.waited_ms_total) if ledger else [],
         "silent": ledger.silent if ledger else [],
     }

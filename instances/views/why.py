@@ -17,7 +17,10 @@ ANONYMOUS = "ANONYMOUS"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One rule clients wait for (or waited for a moment ago), summed over brokers and clients."""
+    """One rule clients wait for (or waited for a moment ago), summed over brokers and clients.
+
+    `limit_bytes_per_s` is what was bought or set; `brokers` has the share of each in an instance's bandwidth.
+    """
 
     title: str
     sentence: str
@@ -27,7 +30,8 @@ class Rule:
     p95_ms: float
     waiters: tuple[str, ...]
     waiters_more: int
-    brokers: tuple[tuple[int, float], ...]
+    brokers: tuple[tuple[int, float, float | None], ...]
+    """Broker id, mean delay in ms, and the broker's share in bytes/s where the limit is shared out."""
     since_ms: int
     seconds: float
     active: bool
@@ -69,14 +73,17 @@ def entity_words(entity: Mapping[str, str | None]) -> str:
     return _(", ").join(parts)
 
 
-def rules_now(ledger: Throttles) -> list[Rule]:
-    """Rules that hold clients back, or did within the last minute; largest delay first."""
+def rules_now(ledger: Throttles, bandwidth_bytes_per_s: int) -> list[Rule]:
+    """Rules that hold clients back, or did within the last minute; largest delay first.
+
+    `bandwidth_bytes_per_s` is what the instance bought in each direction: a broker knows only its share.
+    """
     groups: dict[tuple[object, ...], list[Throttle]] = {}
     for entry in ledger.entries:
         if entry.active or ledger.now_ms - entry.last_ms < ENDED_SHOWN_MS:
             key = (entry.kind, entry.quota, entry.level, tuple(sorted(entry.entity.items(), key=str)))
             groups.setdefault(key, []).append(entry)
-    found = [_rule(entries, ledger.now_ms) for entries in groups.values()]
+    found = [_rule(entries, ledger.now_ms, bandwidth_bytes_per_s) for entries in groups.values()]
     return sorted(found, key=lambda rule: (not rule.active, -rule.delay_ms))
 
 
@@ -86,8 +93,9 @@ def _mean(entries: Iterable[Throttle]) -> float:
     return sum(wait * count for wait, count in waits) / total if total else 0.0
 
 
-def _rule(entries: list[Throttle], now_ms: int) -> Rule:
+def _rule(entries: list[Throttle], now_ms: int, bandwidth_bytes_per_s: int) -> Rule:
     first = entries[0]
+    is_client_quota = first.kind == "client_quota"
     by_broker: dict[int, list[Throttle]] = {}
     for entry in entries:
         by_broker.setdefault(entry.broker_id, []).append(entry)
@@ -96,20 +104,24 @@ def _rule(entries: list[Throttle], now_ms: int) -> Rule:
     since_ms = min(entry.since_ms for entry in entries)
     end_ms = now_ms if any(entry.active for entry in entries) else max(entry.last_ms for entry in entries)
     mean_ms = _mean(entries)
+    shares = {} if is_client_quota else {broker: _share(found) for broker, found in sorted(by_broker.items())}
+    limit = first.limit_bytes_per_s if is_client_quota else bandwidth_bytes_per_s
     return Rule(
         title=_title(first),
-        sentence=_sentence(first, mean_ms, sorted(by_broker)),
+        sentence=_quota_sentence(first, mean_ms, sorted(by_broker))
+        if is_client_quota
+        else _bandwidth_sentence(first, mean_ms, limit, shares),
         level=_level(first),
-        limit_bytes_per_s=first.limit_bytes_per_s,
+        limit_bytes_per_s=limit,
         delay_ms=mean_ms,
         p95_ms=max(entry.delay_ms_p95 for entry in entries),
         waiters=tuple(names[:WAITERS_SHOWN_MAX]),
         waiters_more=max(0, len(names) - WAITERS_SHOWN_MAX),
-        brokers=tuple((broker, _mean(found)) for broker, found in sorted(by_broker.items())),
+        brokers=tuple((broker, _mean(found), shares.get(broker)) for broker, found in sorted(by_broker.items())),
         since_ms=since_ms,
         seconds=max(0, end_ms - since_ms) / 1_000,
         active=any(entry.active for entry in entries),
-        is_client_quota=first.kind == "client_quota",
+        is_client_quota=is_client_quota,
         user=first.entity.get("user"),
         client_id=first.entity.get("client_id"),
     )
@@ -132,15 +144,14 @@ def _level(entry: Throttle) -> str:
     return _("level %(level)d of 8: %(words)s") % {"level": entry.level, "words": level_words(entry.level)}
 
 
-def _sentence(entry: Throttle, mean_ms: float, brokers: list[int]) -> str:
-    words = {
-        "limit": rate_limit(entry.limit_bytes_per_s),
-        "delay": delay(mean_ms),
-        "brokers": ", ".join(str(broker) for broker in brokers),
-        "who": entity_words(entry.entity).capitalize(),
-        "level": _level(entry),
-    }
-    if entry.kind != "client_quota":
+def _share(entries: list[Throttle]) -> float:
+    """What a broker has of the instance's bandwidth: it changes when leaders move, so the latest entry says it."""
+    return max(entries, key=lambda entry: entry.last_ms).limit_bytes_per_s
+
+
+def _bandwidth_sentence(entry: Throttle, mean_ms: float, limit: float, shares: Mapping[int, float]) -> str:
+    words = {"limit": rate_limit(limit), "delay": delay(mean_ms), "brokers": _shares_words(shares)}
+    if all(share >= limit for share in shares.values()):
         if _is_produce(entry):
             return (
                 _(
@@ -156,6 +167,41 @@ def _sentence(entry: Throttle, mean_ms: float, brokers: list[int]) -> str:
             )
             % words
         )
+    if _is_produce(entry):
+        return (
+            _(
+                "This instance has %(limit)s for producers, shared out over the brokers that lead its partitions."
+                " Now at its share: %(brokers)s. Each produce there waits %(delay)s on average."
+                " Nothing is lost and nothing is refused."
+            )
+            % words
+        )
+    return (
+        _(
+            "This instance has %(limit)s for consumers, shared out over the brokers that lead its partitions."
+            " Now at its share: %(brokers)s. Each fetch there waits %(delay)s on average."
+            " Nothing is lost and nothing is refused."
+        )
+        % words
+    )
+
+
+def _shares_words(shares: Mapping[int, float]) -> str:
+    """`broker 1 (1.4 MB/s), broker 3 (1.8 MB/s)`."""
+    told = [
+        _("broker %(id)d (%(share)s)") % {"id": broker, "share": rate_limit(share)} for broker, share in shares.items()
+    ]
+    return _(", ").join(told)
+
+
+def _quota_sentence(entry: Throttle, mean_ms: float, brokers: list[int]) -> str:
+    words = {
+        "limit": rate_limit(entry.limit_bytes_per_s),
+        "delay": delay(mean_ms),
+        "brokers": ", ".join(str(broker) for broker in brokers),
+        "who": entity_words(entry.entity).capitalize(),
+        "level": _level(entry),
+    }
     if len(brokers) == 1:
         if _is_produce(entry):
             return _("%(who)s may produce %(limit)s (%(level)s). It waits %(delay)s on broker %(brokers)s.") % words
