@@ -228,7 +228,10 @@ def settle(work: Work, acks: Acks) -> Instance:
         if was_provisioning and instance.current_phase is Phase.RUNNING:
             audit.record(work.acting, "instance.running", instance, tenant=instance.tenant)
             if instance.tenant.is_suspended:
-                suspend_instance(acting=work.acting, instance=instance, reason=reason_of(instance.tenant))
+                tenant = instance.tenant
+                suspend_instance(
+                    acting=work.acting, instance=instance, reason=reason_of(tenant), note=tenant.suspension_note
+                )
     return instance
 
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext_lazy as _
 
 from instances import services
+from instances.effects import effects_of
 from instances.models import Instance, Operation, TopicAllowList
 from tenants.actors import Actor
-from tenants.operator import OperatorAdmin, operator_action
+from tenants.operator import ACTION_ROWS_MAX, OperatorAdmin, each_row, operator_action
+from tenants.suspending import NoteForm, asked_form, confirm_page
 
 
 @admin.register(Instance)
@@ -23,11 +27,22 @@ class InstanceAdmin(OperatorAdmin):
     search_fields = ("id", "name", "tenant__name", "tenant__slug")
     actions = ("suspend", "resume")
 
-    @operator_action(_("Suspend: refuse produce"))
-    def suspend(self, acting: Actor, instance: Instance) -> Any:
-        row = Instance.objects.select_for_update(of=("self",)).select_related("tenant").get(pk=instance.pk)
-        services.suspend_instance(acting=acting, instance=row)
-        return _("suspended")
+    @admin.action(description=_("Suspend: refuse produce"), permissions=["operate"])
+    def suspend(self, request: HttpRequest, queryset: QuerySet[Instance]) -> HttpResponse | None:
+        """A page says what happens to whom, and asks what the tenant is told; then it is done."""
+        rows = list(queryset[:ACTION_ROWS_MAX])
+        form = asked_form(request, rows, NoteForm)
+        if not form.is_valid():
+            return confirm_page(request, rows, form, effects=effects_of(rows), members_too=False)
+        note = form.cleaned_data["note"]
+
+        def act(acting: Actor, instance: Instance) -> Any:
+            row = Instance.objects.select_for_update(of=("self",)).select_related("tenant").get(pk=instance.pk)
+            services.suspend_instance(acting=acting, instance=row, note=note)
+            return _("suspended")
+
+        each_row(self, request, rows, act)
+        return None
 
     @operator_action(_("Resume"))
     def resume(self, acting: Actor, instance: Instance) -> Any:

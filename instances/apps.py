@@ -11,11 +11,14 @@ class InstancesConfig(AppConfig):
 
     def ready(self) -> None:
         from instances import access, limits
+        from instances.effects import effects_on_tenant
         from instances.services import following
         from quotas import ports as quota_ports
         from tenants.signals import tenant_resumed, tenant_suspended
+        from tenants.suspending import add_effects
 
         limits.publish()
+        add_effects(effects_on_tenant)
         quota_ports.instance_door.plug(access.instance)
         quota_ports.require_reachable.plug(access.require_reachable)
         tenant_suspended.connect(following.suspend_with_tenant, dispatch_uid="instances")

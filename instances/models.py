@@ -22,6 +22,7 @@ from instances.choices import (
 from instances.lifecycle import Phase, document_state, settled_phase
 from instances.limits import ADDRESS_CHARS_MAX, ALLOW_LIST_ENTRIES_MAX, BYTES_PER_GB, BYTES_PER_MB, NAME_CHARS_MAX
 from tenants.ids import TypedIdField
+from tenants.limits import SUSPENSION_NOTE_CHARS_MAX
 from tenants.models import Tenant
 from tenants.versioned import Versioned
 
@@ -61,6 +62,9 @@ class Instance(Versioned):
     conditions = models.JSONField(_("conditions"), default=list)
     suspended_for = models.CharField(
         _("suspended because"), max_length=24, choices=Reason.choices, blank=True, default=""
+    )
+    suspension_note = models.CharField(
+        _("told to the tenant"), max_length=SUSPENSION_NOTE_CHARS_MAX, blank=True, default=""
     )
     deleted_at = models.DateTimeField(_("deleted"), null=True, blank=True)
     restorable_until = models.DateTimeField(_("restorable until"), null=True, blank=True)

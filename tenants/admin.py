@@ -11,7 +11,7 @@ from allauth.account.models import EmailAddress
 from django.contrib import admin
 from django.contrib.auth.models import Group
 from django.db.models import Count, Q, QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
@@ -21,7 +21,8 @@ from tenants import services
 from tenants.actors import Actor
 from tenants.choices import SuspensionReason, TenantStatus
 from tenants.models import ApiToken, AuditEntry, Invitation, Member, Tenant, User
-from tenants.operator import OperatorAdmin, operator_action
+from tenants.operator import ACTION_ROWS_MAX, OperatorAdmin, each_row, operator_action
+from tenants.suspending import SuspendForm, asked_form, confirm_page, effects_on
 
 # Registered by the packages as soon as their admin module is imported. What people may do is said by roles, so groups
 # would be a second place; an e-mail address is part of its user.
@@ -36,7 +37,7 @@ class TenantAdmin(OperatorAdmin):
     list_filter = ("status", "suspension_reason", "currency")
     search_fields = ("id", "slug", "name", "members__user__email")
     ordering = ("name", "id")
-    actions = ("suspend_unpaid", "suspend_abuse", "resume")
+    actions = ("suspend", "resume")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Tenant]:
         present = Q(members__removed_at=None)
@@ -65,15 +66,22 @@ class TenantAdmin(OperatorAdmin):
     def member_count(self, tenant: Any) -> int:
         return int(tenant.members_present)
 
-    @operator_action(_("Suspend: unpaid"))
-    def suspend_unpaid(self, acting: Actor, tenant: Tenant) -> str:
-        services.suspend_tenant(acting=acting, tenant=tenant, reason=SuspensionReason.UNPAID)
-        return gettext("suspended")
+    @admin.action(description=_("Suspend"), permissions=["operate"])
+    def suspend(self, request: HttpRequest, queryset: QuerySet[Tenant]) -> HttpResponse | None:
+        """A page says what happens to whom, and asks why; then it is done."""
+        rows = list(queryset[:ACTION_ROWS_MAX])
+        form = asked_form(request, rows, SuspendForm)
+        if not form.is_valid():
+            effects = [effect for row in rows for effect in effects_on(row)]
+            return confirm_page(request, rows, form, effects=effects, members_too=True)
+        reason, note = SuspensionReason(form.cleaned_data["reason"]), form.cleaned_data["note"]
 
-    @operator_action(_("Suspend: abuse"))
-    def suspend_abuse(self, acting: Actor, tenant: Tenant) -> str:
-        services.suspend_tenant(acting=acting, tenant=tenant, reason=SuspensionReason.ABUSE)
-        return gettext("suspended")
+        def act(acting: Actor, tenant: Tenant) -> str:
+            services.suspend_tenant(acting=acting, tenant=tenant, reason=reason, note=note)
+            return gettext("suspended")
+
+        each_row(self, request, rows, act)
+        return None
 
     @operator_action(_("Resume"))
     def resume(self, acting: Actor, tenant: Tenant) -> str:

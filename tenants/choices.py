@@ -17,6 +17,7 @@ class SuspensionReason(models.TextChoices):
     UNPAID = "unpaid", _("Unpaid invoice")
     ABUSE = "abuse", _("Abuse")
     REQUESTED = "requested", _("Asked for by the tenant")
+    OTHER = "other", _("Another reason")
 
 
 class Role(models.TextChoices):

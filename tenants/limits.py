@@ -31,6 +31,9 @@ NAME_CHARS_MAX = 64
 assert PAGE_SIZE_DEFAULT <= PAGE_SIZE_MAX
 assert API_WRITES_PER_MINUTE_MAX <= API_READS_PER_MINUTE_MAX
 
+# What an operator tells a tenant when suspending it.
+SUSPENSION_NOTE_CHARS_MAX = 500
+
 
 @dataclass(frozen=True, slots=True)
 class Limit:

@@ -15,7 +15,7 @@ from django.utils.translation import gettext_lazy as _
 
 from tenants.choices import ActorKind, Language, Role, SuspensionReason, TenantStatus, Theme
 from tenants.ids import ID_CHARS_MAX, ID_LONG_RANDOM_CHARS, TypedIdField
-from tenants.limits import IDEMPOTENCY_KEY_CHARS_MAX, NAME_CHARS_MAX
+from tenants.limits import IDEMPOTENCY_KEY_CHARS_MAX, NAME_CHARS_MAX, SUSPENSION_NOTE_CHARS_MAX
 from tenants.versioned import Versioned
 
 SECRET_HASH_CHARS = 64
@@ -87,6 +87,9 @@ class Tenant(Versioned):
     )
     suspension_reason = models.CharField(
         _("suspended because"), max_length=12, choices=SuspensionReason.choices, blank=True, default=""
+    )
+    suspension_note = models.CharField(
+        _("told to the tenant"), max_length=SUSPENSION_NOTE_CHARS_MAX, blank=True, default=""
     )
 
     class Meta:

@@ -14,7 +14,7 @@ class InstanceAdmin(OperatorAdmin):
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from django.apps import apps
@@ -77,20 +77,27 @@ def operator_action(description: Any) -> Callable[[Callable[..., Any]], Callable
     def decorate(method: Callable[..., Any]) -> Callable[..., None]:
         @functools.wraps(method)
         def run(self: OperatorAdmin, request: HttpRequest, queryset: QuerySet[Model]) -> None:
-            acting = acting_operator(request)
-            for row in queryset[:ACTION_ROWS_MAX]:
-                try:
-                    with transaction.atomic():
-                        outcome = method(self, _in_tenant_of(acting, row), row)
-                except DomainError as refusal:
-                    self.message_user(request, f"{row}: {localized(refusal.detail or refusal.title)}", messages.ERROR)
-                else:
-                    told = outcome or _("done")  # outside the f-string, where the extractor of texts can see it
-                    self.message_user(request, f"{row}: {told}", messages.SUCCESS)
+            each_row(self, request, queryset[:ACTION_ROWS_MAX], functools.partial(method, self))
 
         return admin.action(description=description, permissions=["operate"])(run)
 
     return decorate
+
+
+def each_row(
+    page: OperatorAdmin, request: HttpRequest, rows: Iterable[Model], act: Callable[[Actor, Any], Any]
+) -> None:
+    """`act` on each of these, each in its own transaction; a refusal of one is shown and does not stop the others."""
+    acting = acting_operator(request)
+    for row in rows:
+        try:
+            with transaction.atomic():
+                outcome = act(_in_tenant_of(acting, row), row)
+        except DomainError as refusal:
+            page.message_user(request, f"{row}: {localized(refusal.detail or refusal.title)}", messages.ERROR)
+        else:
+            told = outcome or _("done")  # outside the f-string, where the extractor of texts can see it
+            page.message_user(request, f"{row}: {told}", messages.SUCCESS)
 
 
 def _in_tenant_of(acting: Actor, row: Any) -> Actor:

@@ -124,6 +124,7 @@ SHAPES = (
     gettext_noop("%(network)s has host bits set."),
     gettext_noop("A list has at most %(n)s entries."),
     gettext_noop("A name has 1 to %(n)s printable characters."),
+    gettext_noop("A note has at most %(n)s characters."),
     gettext_noop("A person may belong to %(n)s tenants."),
     gettext_noop("A tenant has at most %(n)s instances."),
     gettext_noop("A tenant may have %(n)s members."),

@@ -47,6 +47,7 @@ class ConditionOut(serializers.Serializer):
 class StatusOut(serializers.Serializer):
     phase = serializers.ChoiceField(choices=PHASES)
     reason = serializers.CharField(allow_blank=True, help_text="Why, where the phase alone does not say it.")
+    message = serializers.CharField(allow_blank=True, help_text="What the operator says while it is suspended.")
     since = serializers.DateTimeField(help_text="When the phase began.")
     conditions = ConditionOut(many=True)
 
@@ -115,6 +116,7 @@ def _shown(instance: Instance) -> dict[str, Any]:
         "status": {
             "phase": instance.phase,
             "reason": instance.reason,
+            "message": instance.suspension_note,
             "since": instance.phase_since,
             "conditions": instance.conditions,
         },

@@ -15,6 +15,7 @@ from tenants import access, audit
 from tenants.actors import Actor
 from tenants.choices import Scope
 from tenants.errors import Conflict
+from tenants.services.tenancy import checked_note
 
 
 @transaction.atomic
@@ -62,17 +63,23 @@ def restore_instance(*, acting: Actor, instance: Instance, dry_run: bool = False
 
 @transaction.atomic
 def suspend_instance(
-    *, acting: Actor, instance: Instance, reason: Reason | str = Reason.BY_OPERATOR, dry_run: bool = False
+    *,
+    acting: Actor,
+    instance: Instance,
+    reason: Reason | str = Reason.BY_OPERATOR,
+    note: str = "",
+    dry_run: bool = False,
 ) -> Operation:
-    """Refuse produce, allow consume (CKA-14); for operators and for unpaid bills."""
+    """Refuse produce, allow consume (CKA-14); for operators and for unpaid bills. The tenant reads the `note`."""
     access.require(acting, Scope.OPERATOR)
     if instance.is_suspended or not may_move(instance.current_phase, Phase.SUSPENDED):
         raise Conflict(f"The instance is {instance.phase}.")
-    instance.suspended_for = str(reason)
-    fields = ["suspended_for", *want_more(instance), *move(instance, Phase.SUSPENDED, reason)]
+    instance.suspended_for, instance.suspension_note = str(reason), checked_note(note)
+    fields = ["suspended_for", "suspension_note", *want_more(instance), *move(instance, Phase.SUSPENDED, reason)]
     instance.save_changes(fields)
     operation = operations.begin(acting, instance, OperationType.SUSPEND)
-    audit.record(acting, "instance.suspended", instance, None, {"suspended_for": str(reason)}, tenant=instance.tenant)
+    after = {"suspended_for": str(reason), "note": instance.suspension_note}
+    audit.record(acting, "instance.suspended", instance, None, after, tenant=instance.tenant)
     reconcile_on_commit(instance, dry_run=dry_run)
     return operation
 
@@ -83,8 +90,8 @@ def resume_instance(*, acting: Actor, instance: Instance, dry_run: bool = False)
     access.require(acting, Scope.OPERATOR)
     if not instance.is_suspended or instance.current_phase is not Phase.SUSPENDED:
         raise Conflict(f"The instance is {instance.phase}.")
-    instance.suspended_for = ""
-    fields = ["suspended_for", *want_more(instance), *move(instance, Phase.UPDATING)]
+    instance.suspended_for = instance.suspension_note = ""
+    fields = ["suspended_for", "suspension_note", *want_more(instance), *move(instance, Phase.UPDATING)]
     instance.save_changes(fields)
     operation = operations.begin(acting, instance, OperationType.RESUME)
     audit.record(acting, "instance.resumed", instance, tenant=instance.tenant)

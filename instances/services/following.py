@@ -28,7 +28,7 @@ def suspend_with_tenant(*, tenant: Tenant, acting: Actor, **_: Any) -> None:
     acting = acting.within(tenant)
     running = Instance.objects.filter(phase__in=(Phase.RUNNING.value, Phase.UPDATING.value), suspended_for="")
     for instance in running.filter(tenant=tenant).select_for_update(of=("self",)).order_by("pk"):
-        suspend_instance(acting=acting, instance=instance, reason=reason_of(tenant))
+        suspend_instance(acting=acting, instance=instance, reason=reason_of(tenant), note=tenant.suspension_note)
 
 
 def resume_with_tenant(*, tenant: Tenant, acting: Actor, **_: Any) -> None:
@@ -39,5 +39,5 @@ def resume_with_tenant(*, tenant: Tenant, acting: Actor, **_: Any) -> None:
         if instance.current_phase is Phase.SUSPENDED:
             resume_instance(acting=acting, instance=instance)
         else:
-            instance.suspended_for = ""
-            instance.save_changes(["suspended_for"])
+            instance.suspended_for = instance.suspension_note = ""
+            instance.save_changes(["suspended_for", "suspension_note"])

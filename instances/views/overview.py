@@ -15,6 +15,7 @@ from instances.views.figures import figures
 from instances.views.series import SPAN_MS, series
 from instances.views.snippets import snippets
 from instances.views.steps import elapsed_s, steps_of
+from instances.views.suspension import suspension
 from instances.views.why import rules_now
 from tenants import access
 from tenants.choices import Scope
@@ -42,6 +43,7 @@ def overview(request: HttpRequest, instance: Instance) -> HttpResponse:
     )
     context |= {
         "operation": open_one.first(),
+        "suspension": suspension(instance),
         "snippets": snippets(instance, _some_topic(request, instance)),
         "addresses": instance.bootstrap_servers.split(",") if instance.bootstrap_servers else [],
     }
@@ -84,7 +86,8 @@ def why_part(request: HttpRequest, instance: Instance) -> HttpResponse:
     """The throttle panel, asked for every other second."""
     ledger = selectors.throttles(instance)
     rules = rules_now(ledger, instance.bandwidth_bytes_per_s)
-    context = {"rules": rules, "active": [rule for rule in rules if rule.active], "silent": ledger.silent}
+    context = {"rules": rules, "active": [rule for rule in rules if rule.active], "silent": ledger.silent,
+               "suspension": suspension(instance)}  # fmt: skip
     return render_instance(request, "instances/why_part.html", instance, context, section="overview")
 
 
@@ -114,6 +117,7 @@ def throttle_page(request: HttpRequest, instance: Instance) -> HttpResponse:
         "rules": rules_now(ledger, instance.bandwidth_bytes_per_s) if ledger else [],
         "entries": sorted(ledger.entries, key=lambda entry: -entry.waited_ms_total) if ledger else [],
         "silent": ledger.silent if ledger else [],
+        "suspension": suspension(instance),
     }
     return render_instance(
         request, "instances/throttle.html", instance, context, section="throttle", crumbs=[(_("Throttle"), None)]

@@ -19,7 +19,8 @@ class TenantOut(serializers.ModelSerializer[Tenant]):
 
     class Meta:
         model = Tenant
-        fields = ("id", "slug", "name", "currency", "status", "suspension_reason", "role", "created_at", "updated_at")
+        fields = ("id", "slug", "name", "currency", "status", "suspension_reason", "suspension_note", "role",
+                  "created_at", "updated_at")  # fmt: skip
 
     def get_suspension_reason(self, tenant: Tenant) -> str | None:
         return tenant.suspension_reason or None

@@ -7,7 +7,8 @@ from django.db import transaction
 from tenants import audit
 from tenants.actors import Actor
 from tenants.choices import SuspensionReason, TenantStatus
-from tenants.errors import Conflict, PermissionDenied
+from tenants.errors import Conflict, Invalid, PermissionDenied
+from tenants.limits import SUSPENSION_NOTE_CHARS_MAX
 from tenants.models import Tenant
 from tenants.services.people import checked_name
 from tenants.signals import tenant_resumed, tenant_suspended
@@ -28,17 +29,18 @@ def rename_tenant(*, acting: Actor, tenant: Tenant, name: str) -> Tenant:
 
 
 @transaction.atomic
-def suspend_tenant(*, acting: Actor, tenant: Tenant, reason: SuspensionReason) -> Tenant:
+def suspend_tenant(*, acting: Actor, tenant: Tenant, reason: SuspensionReason, note: str = "") -> Tenant:
     """Stop all writes of a tenant, those of its instances' clients included. For operators and the system; raises
-    `Conflict` when it is suspended already.
+    `Conflict` when it is suspended already. The tenant reads the reason and the `note`.
     """
     _require_platform(acting)
     tenant = Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
     if tenant.is_suspended:
         raise Conflict("The tenant is suspended already.", code="already_suspended")
     tenant.status, tenant.suspension_reason = TenantStatus.SUSPENDED, SuspensionReason(reason)
-    tenant.save_changes(["status", "suspension_reason"])
-    after = {"status": TenantStatus.SUSPENDED, "reason": tenant.suspension_reason}
+    tenant.suspension_note = checked_note(note)
+    tenant.save_changes(["status", "suspension_reason", "suspension_note"])
+    after = {"status": TenantStatus.SUSPENDED, "reason": tenant.suspension_reason, "note": tenant.suspension_note}
     audit.record(acting, "tenant.suspended", tenant, {"status": TenantStatus.ACTIVE}, after, tenant=tenant)
     tenant_suspended.send(sender=Tenant, tenant=tenant, acting=acting)
     return tenant
@@ -53,10 +55,19 @@ def resume_tenant(*, acting: Actor, tenant: Tenant) -> Tenant:
         raise Conflict("The tenant is not suspended.", code="not_suspended")
     before = {"status": TenantStatus.SUSPENDED, "reason": tenant.suspension_reason}
     tenant.status, tenant.suspension_reason = TenantStatus.ACTIVE, ""
-    tenant.save_changes(["status", "suspension_reason"])
+    tenant.suspension_note = ""
+    tenant.save_changes(["status", "suspension_reason", "suspension_note"])
     audit.record(acting, "tenant.resumed", tenant, before, {"status": TenantStatus.ACTIVE}, tenant=tenant)
     tenant_resumed.send(sender=Tenant, tenant=tenant, acting=acting)
     return tenant
+
+
+def checked_note(note: str) -> str:
+    """What an operator tells a tenant, without space around it; raises `Invalid` when it is too long."""
+    note = note.strip()
+    if len(note) > SUSPENSION_NOTE_CHARS_MAX or "\x00" in note:
+        raise Invalid.at("/note", f"A note has at most {SUSPENSION_NOTE_CHARS_MAX} characters.")
+    return note
 
 
 def _require_platform(acting: Actor) -> None:

@@ -122,7 +122,8 @@ def test_a_refused_action_of_the_panel_is_told_in_the_operators_language() -> No
     tenant, panel = make_member().tenant, Client()
     panel.force_login(services.create_operator(email="ops@example.com", password=PASSWORD)[0])
     panel.cookies[settings.LANGUAGE_COOKIE_NAME] = "zh-hans"
-    act = {"action": "suspend_abuse", "_selected_action": [tenant.pk]}
+    said = {"reason": "abuse", "note": "Write to us.", "typed": tenant.name}
+    act = {"action": "suspend", "_selected_action": [tenant.pk]} | said
     with override("en"):  # what a request leaves active is not for the next test
         pages = [panel.post(reverse("admin:tenants_tenant_changelist"), act, follow=True) for _ in range(2)]
     assert "该租户已被暂停。" in pages[1].content.decode()

@@ -13,8 +13,9 @@ from django.urls import reverse
 
 from tenants import services
 from tenants.actors import member_actor
-from tenants.models import ApiToken, AuditEntry, User
+from tenants.models import ApiToken, AuditEntry, Tenant, User
 from tests.support.api_cases import Api, make_member, make_token, make_user
+from tests.support.fleet import make_running
 
 pytestmark = pytest.mark.django_db
 
@@ -38,6 +39,36 @@ def act(panel: Client, page: str, action: str, row: object) -> str:
     answer = panel.post(url, body, follow=True)
     assert answer.status_code == 200
     return answer.content.decode()
+
+
+def suspend(panel: Client, tenant: Tenant, **changes: str) -> str:
+    """Send the form of the page that asks before a suspension, and give back the page that follows."""
+    said = {"reason": "unpaid", "note": " Write to billing@penstock.example. ", "typed": tenant.name} | changes
+    body = {"action": "suspend", "_selected_action": [tenant.pk]} | said
+    return panel.post(reverse("admin:tenants_tenant_changelist"), body, follow=True).content.decode()
+
+
+def test_suspend_asks_first_and_says_what_happens_to_whom(panel: Client) -> None:
+    tenant = make_member().tenant
+    instance = make_running(tenant)
+    page = act(panel, "tenant", "suspend", tenant)
+    tenant.refresh_from_db()
+    assert tenant.status == "active"
+    assert "Produce is refused at once, to every client" in page
+    assert instance.name in page
+    assert "Produce is refused, consume goes on." in page
+    assert f"Type {tenant.name} to confirm" in page
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("typed", "another"), ("note", ""), ("note", "x" * 501), ("reason", "whim"), ("typed", "")]
+)
+def test_a_suspension_without_reason_note_or_name_changes_nothing(panel: Client, field: str, value: str) -> None:
+    tenant = make_member().tenant
+    page = suspend(panel, tenant, **{field: value})
+    assert 'class="error"' in page
+    tenant.refresh_from_db()
+    assert tenant.status == "active"
 
 
 def test_a_tenant_owner_does_not_get_in() -> None:
@@ -102,10 +133,11 @@ def test_times_are_told_to_the_second_and_with_their_zone(panel: Client, languag
 
 def test_suspending_and_resuming_leave_audit_rows_in_the_tenant(panel: Client, operator: User) -> None:
     tenant = make_member().tenant
-    act(panel, "tenant", "suspend_unpaid", tenant)
+    suspend(panel, tenant)
     tenant.refresh_from_db()
     assert (tenant.status, tenant.suspension_reason) == ("suspended", "unpaid")
-    assert "suspended already" in act(panel, "tenant", "suspend_abuse", tenant)
+    assert tenant.suspension_note == "Write to billing@penstock.example."
+    assert "suspended already" in suspend(panel, tenant, reason="abuse")
     act(panel, "tenant", "resume", tenant)
     tenant.refresh_from_db()
     assert tenant.status == "active"
@@ -124,7 +156,7 @@ def test_staff_without_the_permission_may_look_and_not_act(panel: Client) -> Non
     client = Client()
     client.force_login(looker)
     assert client.get(reverse("admin:tenants_tenant_changelist")).status_code == 200
-    act(client, "tenant", "suspend_unpaid", tenant)
+    suspend(client, tenant)
     tenant.refresh_from_db()
     assert tenant.status == "active"
 

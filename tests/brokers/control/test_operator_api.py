@@ -155,6 +155,11 @@ class TestPanel:
         place(instance, cluster)
         for action, phase in (("suspend", "suspended"), ("resume", "updating")):
             body = {"action": action, "_selected_action": [instance.pk]}
+            if action == "suspend":
+                page = panel.post("/operator/instances/instance/", body).content.decode()
+                assert "Produce is refused, consume goes on." in page
+                assert Instance.objects.get(pk=instance.pk).phase == "running"
+                body |= {"note": "Your disk test slows others down.", "typed": instance.name}
             assert panel.post("/operator/instances/instance/", body, follow=True).status_code == 200
             assert Instance.objects.get(pk=instance.pk).phase == phase
 

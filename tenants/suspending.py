@@ -1,0 +1,96 @@
+"""The page between an operator's "Suspend" and the suspension: what happens to whom, why, and what the tenant is told.
+
+Apps above say what happens to what is theirs with `add_effects`, because apps lean one way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django import forms
+from django.contrib import admin
+from django.db.models import Model
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from tenants.choices import SuspensionReason
+from tenants.limits import SUSPENSION_NOTE_CHARS_MAX
+from tenants.models import Tenant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """One thing that a suspension changes: its name, and what becomes of it and of who uses it now."""
+
+    name: str
+    hint: str
+    change: str
+    now: str = ""
+
+
+Effects = Callable[[Tenant], Iterable[Effect]]
+_sources: list[Effects] = []
+
+
+def add_effects(source: Effects) -> None:
+    """Tell operators what a suspension does to things of this app; called once, when Django is ready."""
+    if source not in _sources:
+        _sources.append(source)
+
+
+def effects_on(tenant: Tenant) -> list[Effect]:
+    """What happens to whom when this tenant is suspended."""
+    return [effect for source in _sources for effect in source(tenant)]
+
+
+class NoteForm(forms.Form):
+    """What the tenant is told. `typed` is the name of what is suspended; of several their number."""
+
+    note = forms.CharField(
+        label=gettext_lazy("What the tenant reads"), max_length=SUSPENSION_NOTE_CHARS_MAX,
+        widget=forms.Textarea(attrs={"rows": 3}),
+        help_text=gettext_lazy(
+            "Why, and what ends it: whom to write to, what to pay where. The console shows it as it is."
+        ),
+    )  # fmt: skip
+    typed = forms.CharField(max_length=200, widget=forms.TextInput(attrs={"autocomplete": "off"}))
+
+    def __init__(self, *args: Any, wanted: str, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.wanted = wanted
+        self.fields["typed"].label = _("Type %(name)s to confirm") % {"name": wanted}
+
+    def clean_typed(self) -> str:
+        typed: str = self.cleaned_data["typed"]
+        if typed.strip() != self.wanted:
+            raise forms.ValidationError(_("This is not %(name)s.") % {"name": self.wanted})
+        return typed
+
+
+class SuspendForm(NoteForm):
+    """The same for a whole tenant, with a reason out of the known ones."""
+
+    reason = forms.ChoiceField(label=gettext_lazy("Reason"), choices=SuspensionReason.choices)
+    field_order = ("reason", "note", "typed")
+
+
+def asked_form(request: HttpRequest, rows: Sequence[Model], form: type[NoteForm]) -> NoteForm:
+    """The form of the page, filled in where it was sent."""
+    wanted = str(getattr(rows[0], "name", rows[0])) if len(rows) == 1 else str(len(rows))
+    return form(request.POST if "typed" in request.POST else None, wanted=wanted)
+
+
+def confirm_page(
+    request: HttpRequest, rows: Sequence[Model], form: NoteForm, *, effects: Sequence[Effect], members_too: bool
+) -> HttpResponse:
+    """What would happen, with the form that does it: it goes back to the list the action was chosen in."""
+    title = _("Suspend %(name)s") % {"name": ", ".join(str(getattr(row, "name", row)) for row in rows)}
+    context = {
+        **admin.site.each_context(request), "title": title, "rows": rows, "form": form, "effects": effects,
+        "members_too": members_too, "action": request.POST.get("action", ""), "back": request.get_full_path(),
+    }  # fmt: skip
+    return render(request, "operator/suspend.html", context, status=422 if form.is_bound else 200)
