@@ -82,6 +82,13 @@ SOLD_SOON_PERCENT = 90
 DISK_SOON_PERCENT = 85
 DISK_NOW_PERCENT = 95
 
+# Tenants are told within 10 s of a broker that does not answer: silent for so long, looked at so often. The observer
+# notes every OBSERVE_EVERY_S who answered.
+WATCH_EVERY_S = 2
+SILENCE_TOLD_AFTER_S = 5.5
+LEADERLESS_PAGE = 500
+LEADERLESS_LISTED_MAX = 2_000
+
 AGENT_POLL_S = 0.5
 AGENT_STOP_TIMEOUT_S = 8.0
 # While something is about to happen to a process; and how long its successor may take to stand by.

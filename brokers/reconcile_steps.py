@@ -13,6 +13,7 @@ from brokers.models import Broker, Cluster, Placement, PortLease
 from brokers.publisher import Acks, Publisher
 from instances import naming, operations
 from instances.choices import ConditionType, OperationType, Reason, Step
+from instances.conditions import kept
 from instances.lifecycle import Phase
 from instances.models import Instance, Operation, TopicAllowList
 from instances.services.common import move
@@ -216,7 +217,7 @@ def settle(work: Work, acks: Acks) -> Instance:
             if instance.first_running_at is None and target is Phase.RUNNING:
                 instance.first_running_at = timezone.now()
                 fields.append("first_running_at")
-        conditions = conditions_of(acks, is_probed=instance.first_running_at is not None)
+        conditions = conditions_of(acks, is_probed=instance.first_running_at is not None) + kept(instance.conditions)
         if _without_times(instance.conditions) != _without_times(conditions):
             instance.conditions = conditions
             fields.append("conditions")

@@ -11,7 +11,7 @@ from django.db import close_old_connections
 from django.utils import timezone
 from kombu.exceptions import OperationalError
 
-from brokers import health, lag_sampling, maps, reconciler, sweep, work
+from brokers import health, lag_sampling, maps, reconciler, sweep, watching, work
 from brokers.limits import SWEEP_EVERY_S, WORK_LOOK_EVERY_S, WORK_ROUND_S
 from brokers.reconcile_steps import NotYet
 
@@ -70,6 +70,13 @@ def observe_brokers() -> int:
     answered = health.observe(timezone.now())
     maps.keep(timezone.now())
     return answered
+
+
+@shared_task(name="brokers.watch", ignore_result=True)
+def watch_instances() -> int:
+    """Tell tenants of brokers that do not answer and partitions without a leader."""
+    close_old_connections()
+    return watching.look(timezone.now())
 
 
 @shared_task(name="brokers.sample_lags", ignore_result=True)

@@ -80,6 +80,8 @@ class ConditionType(models.TextChoices):
     PUBLISHED = "Published", _("Wanted state published")
     LISTENING = "Listening", _("Every broker listens")
     PROBED = "Probed", _("A message went in and out")
+    BROKERS_ANSWER = "BrokersAnswer", _("Every broker answers")
+    PARTITIONS_LED = "PartitionsLed", _("Every partition has a leader")
 
 
 STEPS_OF: dict[OperationType, tuple[Step, ...]] = {

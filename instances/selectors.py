@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from django.db.models import Q, QuerySet, Sum
 
 from instances import access, ports
-from instances.lifecycle import REACHABLE
+from instances.conditions import OBSERVED
+from instances.lifecycle import REACHABLE, Phase
 from instances.limits import BYTES_PER_MB
 from instances.models import Instance, Operation, TopicAllowList
 from instances.ports import ConfigEntry, PartitionLook, Throttles, TopicDescription, TopicSizes, Traffic
@@ -69,6 +70,16 @@ def instance_list(tenant: Tenant, *, contains: str = "", phase: str = "") -> Que
 def instance_detail(acting: Actor, instance_id: str) -> Instance:
     """One instance of the actor's tenant, or `NotFound`."""
     return access.instance(acting, instance_id)
+
+
+def unwell(tenant: Tenant) -> QuerySet[Instance]:
+    """Instances somebody has to know about: stopped, or with a broker or partition that does not serve."""
+    is_stopped = Q(phase__in=(Phase.SUSPENDED.value, Phase.FAILED.value))
+    is_faulty = Q()
+    for kind in OBSERVED:
+        is_faulty |= Q(conditions__contains=[{"type": kind, "status": False}])
+    reachable = [phase.value for phase in REACHABLE]
+    return instance_list(tenant).filter(is_stopped | (is_faulty & Q(phase__in=reachable)))
 
 
 def bought(tenant: Tenant) -> dict[str, int]:

@@ -6,6 +6,7 @@ from instances.services.creating import create_instance, retry_instance
 from instances.services.ending import delete_instance, restore_instance, resume_instance, suspend_instance
 from instances.services.group_common import group_ref, offsets_of
 from instances.services.groups import delete_group, delete_offsets, undo_offsets
+from instances.services.observing import note_health
 from instances.services.offsets import Reset, plan_reset, reset_offsets
 from instances.services.topics import create_topic, delete_topic, set_allow_list, update_topic
 
@@ -20,6 +21,7 @@ __all__ = [
     "delete_topic",
     "group_ref",
     "hold_topic",
+    "note_health",
     "offsets_of",
     "plan_reset",
     "protect_instance",

@@ -14,6 +14,7 @@ from django.views.decorators.http import require_GET
 from instances import selectors
 from instances.lifecycle import CHANGEABLE, MOVING, REACHABLE, Phase
 from instances.limits import BYTES_PER_GB, BYTES_PER_MB
+from instances.views.attention import faults, needs_of
 from instances.views.figures import Figures, figures, unknown
 from tenants import access
 from tenants.actors import Actor
@@ -25,7 +26,8 @@ from tenants.views.base import console_page, render_page
 from tenants.views.palette import Entry, add_source
 
 OPERATIONS_SHOWN = 8
-UNWELL_SHOWN = 3
+UNWELL_NAMED = 3
+UNWELL_SHOWN = 10
 # Each row asks the instance's brokers, so a page is short, and a longer one is asked for less often.
 ROWS_PER_PAGE = 25
 PERIOD_S_MIN = 2
@@ -56,13 +58,15 @@ def instances_page(request: HttpRequest) -> HttpResponse:
         rows, order=ORDER, page_size=ROWS_PER_PAGE, page_token=page_token or None, binding=f"instances {words} {group}"
     )
     is_part = bool(request.headers.get("HX-Request"))
-    shown = [(row, figures(row) if is_part else unknown(row)) for row in found]
+    shown = [(row, figures(row) if is_part else unknown(row), faults(row)) for row in found]
+    unwell = selectors.unwell(tenant)
+    unwell_count = unwell.count()
     phases = Counter(everything.values_list("phase", flat=True))
     bought = selectors.bought(tenant)
     is_whole = not (words or group or next_token or page_token)
     context = {
         "rows": shown,
-        "sums": _sums([known for _row, known in shown if known]) if is_whole else None,
+        "sums": _sums([known for _row, known, _faults in shown if known]) if is_whole else None,
         "total": phases.total(),
         "groups": _groups(phases, group),
         "group": group,
@@ -71,8 +75,10 @@ def instances_page(request: HttpRequest) -> HttpResponse:
         "is_first": not page_token,
         "bought": bought,
         "counts": {"instances": bought["instances"]},
-        "unwell": everything.filter(phase__in=[phase.value for phase in GROUPS["stopped"]])[:UNWELL_SHOWN],
-        "unwell_count": sum(phases[phase.value] for phase in GROUPS["stopped"]),
+        "needs": [need for row in unwell[:UNWELL_SHOWN] for need in needs_of(row)],
+        "needs_more": max(0, unwell_count - UNWELL_SHOWN),
+        "unwell": unwell[:UNWELL_NAMED],
+        "unwell_count": unwell_count,
         "now": timezone.now(),
         "is_part": is_part,
         "period_s": max(PERIOD_S_MIN, len(found) * PERIOD_S_PER_ROW),

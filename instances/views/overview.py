@@ -10,6 +10,7 @@ from instances import ports, selectors
 from instances.choices import OperationState
 from instances.lifecycle import REACHABLE, Phase
 from instances.models import Instance
+from instances.views.attention import faults
 from instances.views.common import instance_page, render_instance
 from instances.views.figures import figures
 from instances.views.series import SPAN_MS, series
@@ -44,6 +45,7 @@ def overview(request: HttpRequest, instance: Instance) -> HttpResponse:
     context |= {
         "operation": open_one.first(),
         "suspension": suspension(instance),
+        "needs": faults(instance),
         "snippets": snippets(instance, _some_topic(request, instance)),
         "addresses": instance.bootstrap_servers.split(",") if instance.bootstrap_servers else [],
     }
@@ -87,7 +89,7 @@ def why_part(request: HttpRequest, instance: Instance) -> HttpResponse:
     ledger = selectors.throttles(instance)
     rules = rules_now(ledger, instance.bandwidth_bytes_per_s)
     context = {"rules": rules, "active": [rule for rule in rules if rule.active], "silent": ledger.silent,
-               "suspension": suspension(instance)}  # fmt: skip
+               "suspension": suspension(instance), "needs": faults(instance)}  # fmt: skip
     return render_instance(request, "instances/why_part.html", instance, context, section="overview")
 
 

@@ -1,0 +1,36 @@
+"""What is observed of running instances, written to their rows: an event when it begins, and one when it ends."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.db import transaction
+
+from instances import conditions
+from instances.conditions import Leaderless
+from instances.lifecycle import REACHABLE
+from instances.models import Instance
+from tenants import audit
+from tenants.actors import system_actor
+
+
+@transaction.atomic
+def note_health(instance_id: str, *, silent: set[int], leaderless: Leaderless | None, now: datetime) -> bool:
+    """Whether anything was written. `silent` are brokers of its cluster; only those it has an address on count.
+
+    The version stays: what an owner changes is not contested by a broker that comes and goes.
+    """
+    rows = Instance.objects.select_for_update(of=("self",), no_key=True).select_related("tenant")
+    instance = rows.filter(pk=instance_id).first()
+    if instance is None or instance.current_phase not in REACHABLE:
+        return False
+    mine = {number for number in silent if str(number) in instance.endpoints}
+    found = conditions.observed(instance.conditions, silent=mine, leaderless=leaderless, now=now)
+    if found == instance.conditions:
+        return False
+    Instance.objects.filter(pk=instance_id).update(conditions=found)
+    acting = system_actor("watcher", instance.tenant)
+    for one in conditions.changed(instance.conditions, found):
+        action = "instance.recovered" if one["status"] else "instance.degraded"
+        audit.record(acting, action, instance, None, {"condition": one["type"], "message": one["message"]})
+    return True

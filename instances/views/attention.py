@@ -1,0 +1,102 @@
+"""What a tenant has to know about an instance: what is affected, what it means, and what to do or who does it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from instances.choices import ConditionType
+from instances.conditions import Fault, faults_of
+from instances.lifecycle import REACHABLE, Phase
+from instances.models import Instance
+from instances.views.suspension import suspension
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """`badge` is its short form beside the state; empty where the state says it already."""
+
+    instance: Instance
+    title: str
+    meaning: str
+    advice: str
+    since: datetime
+    badge: str = ""
+
+
+def needs_of(instance: Instance) -> list[Need]:
+    """Everything about one instance that is not well, what stops it first."""
+    found = [need for need in (_suspended(instance), _failed(instance)) if need]
+    return found + faults(instance)
+
+
+def faults(instance: Instance) -> list[Need]:
+    """What is wrong with the brokers of an instance that clients may use."""
+    if instance.current_phase not in REACHABLE:
+        return []
+    return [_fault(instance, one) for one in faults_of(instance.conditions)]
+
+
+def _suspended(instance: Instance) -> Need | None:
+    why = suspension(instance)
+    if why is None:
+        return None
+    return Need(
+        instance=instance,
+        title=_("Suspended: %(reason)s") % {"reason": why.reason},
+        meaning=_("Produce is refused, not delayed. Reads work, and messages are kept."),
+        advice=why.note or _("Ask the operator what ends it."),
+        since=why.since,
+    )
+
+
+def _failed(instance: Instance) -> Need | None:
+    if instance.current_phase is not Phase.FAILED:
+        return None
+    return Need(
+        instance=instance,
+        title=_("Not made: %(reason)s") % {"reason": instance.get_reason_display()},
+        meaning=_("Nothing was charged."),
+        advice=_("Try again on its page, or delete it."),
+        since=instance.phase_since,
+    )
+
+
+def _fault(instance: Instance, fault: Fault) -> Need:
+    if fault.type == ConditionType.PARTITIONS_LED:
+        return _leaderless(instance, fault)
+    brokers: list[int] = list(fault.data.get("brokers", ()))
+    words = {"ids": ", ".join(map(str, brokers)), "of": len(instance.endpoints)}
+    return Need(
+        instance=instance,
+        badge=_("Broker silent"),
+        title=ngettext(
+            "Broker %(ids)s of your %(of)d does not answer",
+            "Brokers %(ids)s of your %(of)d do not answer",
+            len(brokers),
+        )
+        % words,
+        meaning=_(
+            "Partitions with another replica in sync go on there within seconds. Those with one replica wait until the"
+            " broker is back; what is stored is kept."
+        ),
+        advice=_("The operators see it too. Clients find the way by themselves; topics with two replicas ride it out."),
+        since=fault.since,
+    )
+
+
+def _leaderless(instance: Instance, fault: Fault) -> Need:
+    count, names = int(fault.data.get("count", 0)), list(fault.data.get("partitions", ()))
+    told = _(", ").join(names) + (" …" if count > len(names) else "")
+    return Need(
+        instance=instance,
+        badge=_("No leader"),
+        title=ngettext("%(n)d partition has no leader: %(names)s", "%(n)d partitions have no leader: %(names)s", count)
+        % {"n": count, "names": told},
+        meaning=_("They take and give no messages until a replica is back. All other partitions go on."),
+        advice=_("The operators see it too. Clients try again by themselves; more replicas keep a topic available."),
+        since=fault.since,
+    )
