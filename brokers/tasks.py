@@ -11,7 +11,7 @@ from django.db import close_old_connections
 from django.utils import timezone
 from kombu.exceptions import OperationalError
 
-from brokers import health, lag_sampling, maps, reconciler, sweep, watching, work
+from brokers import delays, health, lag_sampling, maps, reconciler, sweep, watching, work
 from brokers.limits import SWEEP_EVERY_S, WORK_LOOK_EVERY_S, WORK_ROUND_S
 from brokers.reconcile_steps import NotYet
 
@@ -77,6 +77,13 @@ def watch_instances() -> int:
     """Tell tenants of brokers that do not answer and partitions without a leader."""
     close_old_connections()
     return watching.look(timezone.now())
+
+
+@shared_task(name="brokers.keep_delays", ignore_result=True)
+def keep_delays() -> int:
+    """Keep what brokers forget after a quarter of an hour: the minutes in which clients were delayed."""
+    close_old_connections()
+    return delays.keep(timezone.now())
 
 
 @shared_task(name="brokers.sample_lags", ignore_result=True)

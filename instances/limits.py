@@ -50,6 +50,8 @@ METRIC_RATE_OVER_S = 60
 
 # Undo: how long the data of a deleted instance is kept, and by then it is gone for good.
 RESTORE_FOR = timedelta(days=7)
+# Delays are kept by the minute as long as the longest span of a chart reaches.
+DELAYED_MINUTES_KEPT = timedelta(days=31)
 TRAFFIC_SECONDS_MAX = 900
 EVENTS_PER_PAGE_MAX = 200
 

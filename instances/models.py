@@ -211,3 +211,23 @@ class TopicAllowList(models.Model):
 
     def __str__(self) -> str:
         return f"{self.instance_id}/{self.topic}"
+
+
+class DelayedMinute(models.Model):
+    """A UTC minute in which clients of an instance were delayed, with the longest delay of any broker."""
+
+    instance = models.ForeignKey(
+        Instance, on_delete=models.PROTECT, related_name="delayed_minutes", verbose_name=_("instance")
+    )
+    minute = models.DateTimeField(_("minute"))
+    delay_ms_max = models.PositiveIntegerField(_("longest delay, ms"))
+
+    class Meta:
+        ordering = ("instance", "minute")
+        verbose_name = _("delayed minute")
+        verbose_name_plural = _("delayed minutes")
+        indexes = (models.Index(fields=("minute",), name="delayed_minute_by_time"),)
+        constraints = (models.UniqueConstraint(fields=("instance", "minute"), name="delayed_minute_once"),)
+
+    def __str__(self) -> str:
+        return f"{self.instance_id} {self.minute:%Y-%m-%d %H:%M} {self.delay_ms_max} ms"

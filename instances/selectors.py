@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from django.db.models import Q, QuerySet, Sum
 
@@ -11,7 +12,7 @@ from instances import access, ports
 from instances.conditions import OBSERVED
 from instances.lifecycle import REACHABLE, Phase
 from instances.limits import BYTES_PER_MB
-from instances.models import Instance, Operation, TopicAllowList
+from instances.models import DelayedMinute, Instance, Operation, TopicAllowList
 from instances.ports import ConfigEntry, PartitionLook, Throttles, TopicDescription, TopicSizes, Traffic
 from tenants.actors import Actor
 from tenants.api import pages
@@ -157,6 +158,17 @@ def topic_sizes(instance: Instance) -> TopicSizes:
 def throttles(instance: Instance) -> Throttles:
     """The throttle ledger: who waited, by which rule, how long."""
     return ports.observation.it.throttles(instance.pk)
+
+
+def delays(instance: Instance, *, start: datetime, end: datetime, step_ms: int) -> dict[int, int]:
+    """The longest delay in ms of each step (ms since 1970) of `[start, end)` in which clients waited."""
+    found: dict[int, int] = {}
+    rows = DelayedMinute.objects.filter(instance=instance, minute__gte=start, minute__lt=end)
+    for minute, delay_ms in rows.values_list("minute", "delay_ms_max"):
+        at_ms = round(minute.timestamp() * MS_PER_S)
+        at_ms -= at_ms % step_ms
+        found[at_ms] = max(delay_ms, found.get(at_ms, 0))
+    return found
 
 
 def throughput(instance: Instance) -> Throughput:

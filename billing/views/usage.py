@@ -15,10 +15,11 @@ from billing.forms import SpanForm
 from billing.models import Direction
 from billing.selectors import GroupBy, Step
 from instances.models import Instance
-from instances.selectors import instance_list
+from instances.selectors import delays, instance_list
 from instances.views.common import instance_page, render_instance
 from tenants import access
 from tenants.choices import Scope
+from tenants.formatting import clock
 from tenants.limits import PAGE_SIZE_MAX
 from tenants.views.base import console_page, render_page
 
@@ -36,6 +37,9 @@ HISTORY: dict[str, tuple[timedelta, Step, int]] = {
 }
 HEAVIEST_SHOWN = 10
 MS_PER_S = 1_000
+MINUTE_S = 60
+# A chart draws at most so many minutes as such.
+MINUTES_DRAWN_MAX = timedelta(hours=24)
 
 
 def _paired(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -90,23 +94,45 @@ def usage_page(request: HttpRequest, instance: Instance) -> HttpResponse:
 @instance_page(Scope.USAGE_READ)
 @require_GET
 def history(request: HttpRequest, instance: Instance) -> HttpResponse:
-    """Points of the live chart's longer spans, out of metered minutes: mean bytes/s per step."""
+    """Points of the live chart's longer spans, out of metered minutes: mean bytes/s and the longest delay per step.
+
+    An instance younger than a span is drawn over its life, by minutes while they are not too many. What there is not is
+    said in a sentence, so that no chart is empty without one.
+    """
     length, step, seconds = HISTORY.get(request.GET.get("range", ""), HISTORY["3h"])
     now = timezone.now()
-    rows = selectors.usage_rows(instance.pk, start=now - length, end=now, step=step)
+    born = instance.first_running_at or instance.created_at
+    start = max(now - length, born)
+    is_young = start == born
+    if now - start <= MINUTES_DRAWN_MAX:
+        step, seconds = "minute", MINUTE_S
     step_ms = seconds * MS_PER_S
-    seen = {round(row["start"].timestamp() * MS_PER_S): row for row in _paired(rows)}
-    last_ms = round((selectors.applied_until(instance.pk) or now).timestamp() * MS_PER_S)
-    born_ms = round((instance.first_running_at or instance.created_at).timestamp() * MS_PER_S)
-    from_ms = round((now - length).timestamp() * MS_PER_S)
-    first_ms = -(-max(from_ms, born_ms) // step_ms) * step_ms
+    first_ms = -(-_ms(start) // step_ms) * step_ms
+    last_ms = _ms(selectors.applied_until(instance.pk) or now)
+    rows = selectors.usage_rows(instance.pk, start=start, end=now, step=step)
+    seen = {_ms(row["start"]): row for row in _paired(rows)}
+    waits = delays(instance, start=start, end=now, step_ms=step_ms)
     idle = {"produce": 0, "consume": 0}
     used = [(at_ms, seen.get(at_ms, idle)) for at_ms in range(first_ms, last_ms - step_ms + 1, step_ms)]
-    points = [(at_ms, row["produce"] / seconds, row["consume"] / seconds, 0) for at_ms, row in used]
+    points = [(at_ms, row["produce"] / seconds, row["consume"] / seconds, waits.get(at_ms, 0)) for at_ms, row in used]
     return JsonResponse({
-        "now_ms": round(now.timestamp() * MS_PER_S), "from_ms": from_ms, "step_ms": step_ms, "points": points,
+        "now_ms": _ms(now), "from_ms": _ms(start), "step_ms": step_ms, "points": points,
         "gaps": [], "partial": [], "limit_bytes_per_s": instance.bandwidth_bytes_per_s,
+        "note": _history_note(is_young=is_young, is_empty=not points, born=born),
     })  # fmt: skip
+
+
+def _history_note(*, is_young: bool, is_empty: bool, born: datetime) -> str:
+    """What a chart out of metered minutes does not show; empty where it shows all of its span."""
+    if is_empty:
+        return _(
+            "No whole minute is metered yet. Usage is metered by the minute, and shown within half a minute after."
+        )
+    return _("The instance runs since %(time)s: there is nothing before.") % {"time": clock(born)} if is_young else ""
+
+
+def _ms(instant: datetime) -> int:
+    return round(instant.timestamp() * MS_PER_S)
 
 
 @console_page(Scope.USAGE_READ)

@@ -3,6 +3,7 @@
 from instances.services.changing import configure_instance, protect_instance, rename_instance, resize_instance
 from instances.services.common import hold_topic
 from instances.services.creating import create_instance, retry_instance
+from instances.services.delays import forget_delays, keep_delays
 from instances.services.ending import delete_instance, restore_instance, resume_instance, suspend_instance
 from instances.services.group_common import group_ref, offsets_of
 from instances.services.groups import delete_group, delete_offsets, undo_offsets
@@ -19,8 +20,10 @@ __all__ = [
     "delete_instance",
     "delete_offsets",
     "delete_topic",
+    "forget_delays",
     "group_ref",
     "hold_topic",
+    "keep_delays",
     "note_health",
     "offsets_of",
     "plan_reset",

@@ -62,6 +62,8 @@ class AdminPort:
             return Reply.json(self._status())
         if request.path == "/v1/cluster":
             return Reply.json(self._cluster())
+        if request.path == "/v1/delays":
+            return Reply.json(self._delays())
         if request.path == "/v1/partitions":
             return Reply.json(self._partitions(request))
         found = _INSTANCE.match(request.path)
@@ -145,6 +147,12 @@ class AdminPort:
         now_ms = self.engine.clock.now_ms()
         book = self.engine.books.get(instance_id)
         return {"now_ms": now_ms, "entries": [] if book is None else book.ledger.as_json(now_ms)}
+
+    def _delays(self) -> dict[str, Any]:
+        """Of every instance whose clients were delayed here lately, the longest delay of each minute."""
+        now_ms = self.engine.clock.now_ms()
+        found = ((instance_id, book.traffic.delayed_minutes(now_ms)) for instance_id, book in self.engine.books)
+        return {"now_ms": now_ms, "instances": {instance_id: minutes for instance_id, minutes in found if minutes}}
 
     def _topics(self, instance_id: str) -> dict[str, Any]:
         """The partitions led here, under the tenant's names, and the bytes of all that are held here."""

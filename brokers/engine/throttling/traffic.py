@@ -1,4 +1,7 @@
-"""What an instance moved on this broker, second by second, for the live chart: a ring of the last 15 minutes."""
+"""What an instance moved on this broker, second by second, for the live chart: a ring of the last 15 minutes.
+
+The longest delay of each of these minutes is kept beside it, for who keeps delays for longer.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,16 @@ from typing import Final
 SECONDS_KEPT: Final = 900
 STEP_MS: Final = 1_000
 _COLUMNS: Final = 4
+MINUTE_MS: Final = 60_000
+MINUTES_KEPT: Final = 15
 
 
 class Traffic:
     """Record-batch bytes in and out, and the longest delay given, of the seconds in which something happened."""
 
-    __slots__ = ("_consume_bytes", "_delay_ms_max", "_next", "_produce_bytes", "_rows", "_second")
+    __slots__ = (
+        "_consume_bytes", "_delay_ms_max", "_delayed_minutes", "_next", "_produce_bytes", "_rows", "_second",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self._second = 0
@@ -22,6 +29,7 @@ class Traffic:
         self._delay_ms_max = 0
         self._rows = array("q")
         self._next = 0
+        self._delayed_minutes: dict[int, int] = {}
 
     def produced(self, count: int, now_ms: int) -> None:
         second = now_ms // STEP_MS
@@ -41,6 +49,18 @@ class Traffic:
             self._turn(second)
         if delay_ms > self._delay_ms_max:
             self._delay_ms_max = delay_ms
+            self._note_minute(second * STEP_MS // MINUTE_MS * MINUTE_MS, delay_ms)
+
+    def delayed_minutes(self, now_ms: int) -> list[list[int]]:
+        """`[t_ms, delay_ms_max]` of the last 15 minutes in which a client was delayed, by time."""
+        oldest_ms = now_ms - MINUTES_KEPT * MINUTE_MS
+        return sorted([at_ms, delay_ms] for at_ms, delay_ms in self._delayed_minutes.items() if at_ms > oldest_ms)
+
+    def _note_minute(self, minute_ms: int, delay_ms: int) -> None:
+        minutes = self._delayed_minutes
+        minutes[minute_ms] = max(delay_ms, minutes.get(minute_ms, 0))
+        if len(minutes) > MINUTES_KEPT:
+            del minutes[min(minutes)]
 
     def points(self, since_ms: int, now_ms: int) -> list[list[int]]:
         """`[t_ms, produce_bytes, consume_bytes, delay_ms_max]` of whole and running seconds from `since_ms` on, by

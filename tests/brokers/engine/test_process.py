@@ -124,6 +124,9 @@ def test_a_producer_is_held_to_its_quota_without_an_error(cluster: EngineCluster
     assert entry["rule"]["level"] == 1
     assert entry["rule"]["entity"] == {"user": "ANONYMOUS", "client_id": "greedy"}
     assert entry["limit_bytes_per_s"] == limit
+    delays = cluster.brokers[0].admin("/v1/delays")["instances"][instance.id]
+    assert max(delay_ms for _minute, delay_ms in delays) > 0
+    assert abs(delays[-1][0] - time.time() * 1_000) < 120_000
 
 
 def test_the_admin_port_answers_what_the_control_plane_asks(cluster: EngineCluster) -> None:
@@ -143,6 +146,8 @@ def test_the_admin_port_answers_what_the_control_plane_asks(cluster: EngineClust
     assert sum(point[1] for point in traffic["points"]) == partition["size_bytes"]
     assert broker.status_of("/healthz") == 200
     assert broker.status_of("/metrics") == 200
+    assert instance.id not in broker.admin("/v1/delays")["instances"]
+    assert broker.status_of("/v1/delays") == 401
     assert broker.status_of("/v1/status") == 401
     assert broker.status_of("/nowhere") == 404
 

@@ -138,7 +138,12 @@ class Traffic {
 
   draw() {
     if (!this.answer) return;
-    this.note.hidden = true;
+    const isEmpty = !this.points.length && !this.gaps.length;
+    this.note.hidden = !isEmpty;
+    if (isEmpty) this.note.textContent = this.answer.note || this.box.dataset.textEmpty;
+    const said = this.box.querySelector("[data-said]");
+    said.hidden = isEmpty || !this.answer.note;
+    said.textContent = this.answer.note ?? "";
     this.box.querySelector("[data-partial-key]").hidden = !this.partial.length;
     this.chart.draw({
       fromMs: this.answer.from_ms ?? this.answer.now_ms - SPAN_MS,

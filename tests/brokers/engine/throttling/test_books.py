@@ -205,6 +205,17 @@ def test_the_traffic_ring_keeps_fifteen_minutes() -> None:
     assert len(ring.points(now_ms - 5_000, now_ms)) == 6
 
 
+def test_the_longest_delay_of_each_minute_is_kept_for_a_quarter_of_an_hour() -> None:
+    ring = Traffic()
+    for minute in range(1, 31):
+        for delay_ms in (5, minute * 10, 7):
+            ring.delayed(delay_ms, minute * traffic.MINUTE_MS + delay_ms)
+    now_ms = 30 * traffic.MINUTE_MS + 30_000
+    found = ring.delayed_minutes(now_ms)
+    assert found == [[minute * traffic.MINUTE_MS, minute * 10] for minute in range(16, 31)]
+    assert ring.delayed_minutes(now_ms + 60 * traffic.MINUTE_MS) == []
+
+
 def test_a_report_repeats_until_it_is_confirmed_and_then_says_only_what_changed() -> None:
     book = UsageBook()
     book.counter("t", "u", "c", "produce").add(100)

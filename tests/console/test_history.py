@@ -1,0 +1,102 @@
+"""The longer spans of the chart: metered minutes and kept delays, and a sentence where there is nothing."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from billing.models import UsageMinute
+from brokers.delays import merged
+from instances import services
+from instances.limits import DELAYED_MINUTES_KEPT
+from instances.models import DelayedMinute, Instance
+from tenants.models import Member
+
+SPANS = ("3h", "24h", "30d")
+
+
+@pytest.fixture
+def now() -> datetime:
+    return timezone.now()
+
+
+def born(instance: Instance, at: datetime) -> None:
+    Instance.objects.filter(pk=instance.pk).update(first_running_at=at)
+
+
+def ask(ida: Client, instance: Instance, span: str) -> dict[str, Any]:
+    return ida.get(reverse("page-traffic-history", args=[instance.pk]), {"range": span}).json()  # type: ignore[no-any-return]
+
+
+def minute_of(at: datetime) -> datetime:
+    return at.astimezone(UTC).replace(second=0, microsecond=0)
+
+
+def ms(at: datetime) -> int:
+    return round(at.timestamp() * 1_000)
+
+
+@pytest.mark.parametrize("span", SPANS)
+def test_an_instance_of_a_few_minutes_is_drawn_over_its_life(
+    span: str, ida: Client, instance: Instance, now: datetime
+) -> None:
+    at = minute_of(now - timedelta(minutes=3))
+    born(instance, now - timedelta(minutes=10))
+    UsageMinute.objects.create(
+        instance_id=instance.pk, minute=at, topic="t", user="u", client_id="c", direction="produce", bytes=600,
+        requests=1,
+    )  # fmt: skip
+    services.keep_delays({instance.pk: {ms(at): 250}})
+    told = ask(ida, instance, span)
+    assert [ms(at), 10.0, 0.0, 250] in told["points"]
+    assert told["step_ms"] == 60_000
+    assert told["from_ms"] == ms(now - timedelta(minutes=10))
+    assert "there is nothing before" in told["note"]
+
+
+@pytest.mark.parametrize("span", SPANS)
+def test_a_span_without_a_whole_minute_says_so(span: str, ida: Client, instance: Instance, now: datetime) -> None:
+    born(instance, now)
+    told = ask(ida, instance, span)
+    assert told["points"] == []
+    assert "No whole minute is metered yet." in told["note"]
+
+
+def test_an_hour_of_a_month_has_the_longest_delay_of_its_minutes(
+    ida: Client, instance: Instance, now: datetime
+) -> None:
+    born(instance, now - timedelta(days=60))
+    hour = minute_of(now - timedelta(days=20)).replace(minute=0)
+    minutes = {ms(hour + timedelta(minutes=at)): delay_ms for at, delay_ms in ((1, 40), (30, 900), (59, 3))}
+    services.keep_delays({instance.pk: minutes})
+    told = ask(ida, instance, "30d")
+    assert {point[0]: point[3] for point in told["points"]}[ms(hour)] == 900
+    assert told["note"] == ""
+
+
+def test_a_minute_told_twice_keeps_its_longest_delay(instance: Instance, now: datetime) -> None:
+    at = ms(minute_of(now))
+    for delay_ms in (40, 90, 60):
+        services.keep_delays({instance.pk: {at: delay_ms}, "ins-00000000": {at: 1}})
+    assert list(DelayedMinute.objects.values_list("instance_id", "delay_ms_max")) == [(instance.pk, 90)]
+
+
+def test_delays_are_forgotten_after_the_longest_span(instance: Instance, now: datetime) -> None:
+    old, fresh = minute_of(now - DELAYED_MINUTES_KEPT - timedelta(minutes=1)), minute_of(now)
+    services.keep_delays({instance.pk: {ms(old): 1, ms(fresh): 2}})
+    assert services.forget_delays(now) == 1
+    assert DelayedMinute.objects.get().minute == fresh
+
+
+def test_of_several_brokers_the_longest_delay_counts() -> None:
+    bodies = [{"instances": {"a": [[60_000, 5], [120_000, 9]]}}, {"instances": {"a": [[60_000, 7]], "b": [[0, 1]]}}]
+    assert merged(bodies) == {"a": {60_000: 7, 120_000: 9}, "b": {0: 1}}
+
+
+def test_others_read_nothing_of_it(stranger: Member, browse: Any, instance: Instance) -> None:
+    assert browse(stranger).get(reverse("page-traffic-history", args=[instance.pk])).status_code == 404
