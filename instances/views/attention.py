@@ -83,7 +83,7 @@ def _fault(instance: Instance, fault: Fault) -> Need:
             "Partitions with another replica in sync go on there within seconds. Those with one replica wait until the"
             " broker is back; what is stored is kept."
         ),
-        advice=_("The operators see it too. Clients find the way by themselves; topics with two replicas ride it out."),
+        advice=_("The operators see it too. Clients reconnect by themselves; topics with two replicas stay available."),
         since=fault.since,
     )
 
