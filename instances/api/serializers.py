@@ -192,10 +192,27 @@ class OperationErrorOut(serializers.Serializer):
     data = serializers.DictField(required=False)
 
 
-class OperationOut(serializers.ModelSerializer[Operation]):
-    """A slow call. Ask again until `state` is succeeded or failed."""
+class PlannedInstanceOut(serializers.Serializer):
+    """An instance as a dry run would leave it."""
 
-    resource_id = serializers.CharField()
+    name = serializers.CharField()
+    plan = serializers.CharField()
+    cluster_type = serializers.CharField()
+    limits = LimitsOut(source="*")
+    settings = SettingsOut()
+    protected = serializers.BooleanField()
+
+
+class OperationOut(serializers.ModelSerializer[Operation]):
+    """A slow call. Ask again until `state` is succeeded or failed. A dry run has nothing to ask for: its `id` is null."""
+
+    id = serializers.CharField(allow_null=True, help_text="Null in a dry run.")
+    resource_id = serializers.CharField(
+        allow_null=True, help_text="The instance; null in a dry run that would create it."
+    )
+    planned = PlannedInstanceOut(
+        source="instance", allow_null=True, help_text="In a dry run: the instance as it would become; else null."
+    )
     progress = serializers.FloatField(help_text="Share of the steps that are done, 0 to 1.")
     steps = StepOut(many=True)
     error = OperationErrorOut(allow_null=True)
@@ -203,7 +220,17 @@ class OperationOut(serializers.ModelSerializer[Operation]):
 
     class Meta:
         model = Operation
-        fields = ("id", "type", "state", "resource_id", "progress", "steps", "error", "created_at", "finished_at")
+        fields = (
+            "id", "type", "state", "resource_id", "planned", "progress", "steps", "error", "created_at", "finished_at",
+        )  # fmt: skip
+
+    def to_representation(self, operation: Operation) -> dict[str, Any]:
+        """What a dry run rolls back has no address: its ids are left out, and what would be is shown."""
+        shown = super().to_representation(operation)
+        if not self.context["view"].dry_run:
+            return {**shown, "planned": None}
+        creates_instance = operation.generation == 1  # each later operation asks for a later generation
+        return {**shown, "id": None, "resource_id": None if creates_instance else operation.resource_id}
 
 
 class OperationQuery(StrictSerializer):

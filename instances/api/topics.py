@@ -103,6 +103,8 @@ class TopicResource(ApiView):
             after = selectors.topic_detail(instance, name)
         except (NotFound, Unavailable):  # what is done stays done; without an ETag, for this is not what was read
             return self.one(_changed(before, self.body), s.TopicOut)
+        if self.dry_run:  # the brokers still show the topic as it is; the address lists are read inside the transaction
+            return self.one(_changed(after, {**self.body, "allow_list": {}}), s.TopicOut)
         return self.one(after, s.TopicOut, etag=after.etag)
 
     @endpoint("delete_topic", Scope.TOPICS_WRITE, status=204, match=True, errors=DATA_PLANE_ERRORS)
@@ -129,8 +131,12 @@ def _changed(before: TopicView, wanted: Mapping[str, Any]) -> TopicView:
     more = range(before.partition_count, count)
     lists = wanted.get("allow_list", {})
     config = wanted.get("config", {})
-    kept = tuple(entry for entry in before.config or () if entry.name not in config)
-    given = (ConfigEntry(name=k, value=v, is_default=False, is_read_only=False) for k, v in config.items() if v)
+    kept = tuple(entry for entry in before.config or () if entry.name not in config or _stays(entry, config))
+    given = (
+        ConfigEntry(name=name, value=value, is_default=value is None, is_read_only=False)  # the default is not known
+        for name, value in config.items()
+        if name not in {entry.name for entry in kept}
+    )
     return replace(
         before,
         partitions=(*before.partitions, *(PartitionLook(index=i, leader=-1, replicas=(), isr=()) for i in more)),
@@ -138,6 +144,11 @@ def _changed(before: TopicView, wanted: Mapping[str, Any]) -> TopicView:
         consume_ips=tuple(lists.get("consume", before.consume_ips)),
         config=tuple(sorted((*kept, *given), key=lambda entry: entry.name)),
     )
+
+
+def _stays(entry: ConfigEntry, wanted: Mapping[str, str | None]) -> bool:
+    """Whether a config is at its default already and is asked to be."""
+    return entry.is_default and wanted[entry.name] is None
 
 
 def _planned(settings: dict[str, int], wanted: dict[str, object]) -> TopicView:

@@ -52,6 +52,8 @@ __all__ = ["ANYBODY", "API_ROOT", "SIGNED_IN", "ApiView", "endpoint"]
 
 API_ROOT = "/api/v1"
 DRY_RUN_HEADER = "Dry-Run"
+# After a dry run nothing is at that address, and no resource has that version.
+NAMES_OF_WHAT_IS_ROLLED_BACK = ("Location", "ETag")
 
 
 class Negotiation(DefaultContentNegotiation):
@@ -164,6 +166,8 @@ class ApiView(APIView):
                 if self.dry_run:
                     transaction.set_rollback(True)
                     response[DRY_RUN_HEADER] = "true"
+                    for name in NAMES_OF_WHAT_IS_ROLLED_BACK:
+                        response.headers.pop(name, None)
         except OutcomeUnknown as error:
             audit.keep(error)
             raise

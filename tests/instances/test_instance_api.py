@@ -59,6 +59,28 @@ def test_a_dry_run_asks_nobody_for_work(
     assert Instance.objects.count() == Operation.objects.count() == 0
 
 
+def test_a_dry_run_of_a_creation_shows_the_instance_and_names_nothing_that_does_not_exist(api: Api) -> None:
+    answer = api.post("/instances?dry_run=true", {"name": "orders", "bandwidth_mb_s": 60})
+    assert "Location" not in answer.headers
+    shown = answer.json()
+    assert (shown["id"], shown["resource_id"], shown["type"]) == (None, None, "instance.create")
+    assert shown["planned"] == {
+        "name": "orders",
+        "plan": "large",
+        "cluster_type": "shared",
+        "limits": {"bandwidth_mb_s": 60, "storage_gb": 500, "partitions_max": 500},
+        "settings": {"auto_create_topics": True, "default_partitions": 3, "default_replication_factor": 1},
+        "protected": False,
+    }
+    assert api.post("/instances", {"name": "orders"}).json()["planned"] is None
+
+
+def test_a_dry_run_of_a_deletion_names_the_instance_but_no_operation(api: Api, instance: Instance) -> None:
+    answer = api.delete(f"/instances/{instance.pk}?dry_run=true")
+    assert "Location" not in answer.headers
+    assert (answer.json()["id"], answer.json()["resource_id"]) == (None, instance.pk)
+
+
 def test_the_same_key_twice_makes_one_instance(api: Api) -> None:
     first = api.post("/instances", {"name": "once"}, Idempotency_Key="key-1")
     second = api.post("/instances", {"name": "once"}, Idempotency_Key="key-1")
@@ -206,6 +228,33 @@ def test_topics_are_created_grown_configured_and_deleted(api: Api, instance: Ins
     assert_problem(api.patch(f"{at}/orders", {"config": {"no.such": "1"}}), 400)
     assert api.delete(f"{at}/orders").status_code == 204
     assert_problem(api.get(f"{at}/orders"), 404)
+
+
+def test_a_dry_run_of_a_topics_change_answers_what_would_be(
+    api: Api, instance: Instance, data_plane: FakeDataPlane
+) -> None:
+    data_plane.add(instance.pk, "orders", partitions=3)
+    at = f"/instances/{instance.pk}/topics/orders"
+    before = api.get(at).json()
+    wanted = {"partitions": 6, "config": {"retention.ms": "1000"}, "allow_list": {"produce": ["10.0.0.1", "10.0.0.1"]}}
+    would_be = api.patch(f"{at}?dry_run=true", wanted).json()
+    assert would_be["partitions"] == len(would_be["partition_list"]) == 6
+    assert would_be["allow_list"] == {"produce": ["10.0.0.1"], "consume": []}
+    retention = next(entry for entry in would_be["config"] if entry["name"] == "retention.ms")
+    assert (retention["value"], retention["is_default"]) == ("1000", False)
+    assert api.get(at).json() == before
+
+
+def test_a_dry_run_shows_a_config_that_goes_back_to_its_default(
+    api: Api, instance: Instance, data_plane: FakeDataPlane
+) -> None:
+    data_plane.add(instance.pk, "orders")
+    at = f"/instances/{instance.pk}/topics/orders"
+    api.patch(at, {"config": {"retention.ms": "1000"}})
+    reset = {"config": {"retention.ms": None, "cleanup.policy": None}}
+    shown = {entry["name"]: entry for entry in api.patch(f"{at}?dry_run=true", reset).json()["config"]}
+    assert (shown["retention.ms"]["value"], shown["retention.ms"]["is_default"]) == (None, True)
+    assert (shown["cleanup.policy"]["value"], shown["cleanup.policy"]["is_default"]) == ("delete", True)
 
 
 def test_the_default_number_of_partitions_is_the_instances_setting(api: Api, instance: Instance) -> None:

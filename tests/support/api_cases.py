@@ -233,6 +233,7 @@ class EndpointCases:
         answer = caller.call(case.method, _with(at, "dry_run=true"), case.body)
         assert answer.status_code == case.status, answer.content
         assert answer["Dry-Run"] == "true"
+        assert not {"Location", "ETag"} & set(answer.headers), "a dry run names what does not exist"
         assert self.snapshot() == before
 
     def test_it_works_and_a_change_leaves_an_audit_row(self, case: Case, at: str, owner: Member) -> None:
