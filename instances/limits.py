@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from instances.topic_limits import PARTITIONS_PER_TOPIC_MAX, REPLICATION_FACTOR_MAX
 from tenants.limits import Limit, register
 
 INSTANCES_PER_TENANT_MAX = 200
@@ -14,8 +15,6 @@ BANDWIDTH_MB_S_MAX = 100_000
 STORAGE_GB_MAX = 1_000_000
 
 DEFAULT_PARTITIONS_MAX = 100
-PARTITIONS_PER_TOPIC_MAX = 10_000
-REPLICATION_FACTOR_MAX = 3
 TOPIC_CONFIGS_MAX = 50
 CONFIG_VALUE_CHARS_MAX = 1_000
 RETENTION_HOURS_MAX = (2**63 - 1) // 3_600_000  # retention.ms is a long

@@ -204,7 +204,7 @@ class PlannedInstanceOut(serializers.Serializer):
 
 
 class OperationOut(serializers.ModelSerializer[Operation]):
-    """A slow call. Ask again until `state` is succeeded or failed. A dry run has nothing to ask for: its `id` is null."""
+    """A slow call. Ask again until `state` is succeeded or failed; after a dry run there is nothing to ask for."""
 
     id = serializers.CharField(allow_null=True, help_text="Null in a dry run.")
     resource_id = serializers.CharField(

@@ -21,11 +21,11 @@ from tests.support.api_cases import Api, assert_problem, make_member, make_token
 from tests.support.fake_data_plane import FakeDataPlane
 from tests.support.instances import make_instance
 
-TOO_MANY = 5_000
+TOO_MANY = 900
 
 
 class Refusing(FakeDataPlane):
-    """No topic gets 5,000 partitions, as where a plan is used up; what has been asked for is counted."""
+    """No topic gets 900 partitions, as where a plan is used up; what has been asked for is counted."""
 
     def grow_topic(self, instance_id: str, name: str, partitions: int, *, validate_only: bool) -> None:
         if partitions >= TOO_MANY:

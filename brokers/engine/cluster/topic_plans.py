@@ -14,12 +14,11 @@ from brokers.contract.documents import TopicDocument
 from brokers.engine.cluster import errors
 from brokers.engine.cluster.image import ClusterImage, InstanceImage, TopicImage
 from instances import naming
+from instances.topic_limits import PARTITIONS_PER_TOPIC_MAX as PARTITIONS_PER_TOPIC_MAX
+from instances.topic_limits import REPLICATION_FACTOR_MAX as REPLICATION_FACTOR_MAX
 
-PARTITIONS_PER_TOPIC_MAX = 1_000
 PARTITIONS_DEFAULT = 1
 REPLICATION_FACTOR_DEFAULT = 1
-# More copies than this make every acknowledgement dearer and nothing safer in a cluster that replaces its brokers.
-REPLICATION_FACTOR_MAX = 3
 UNSET = -1
 
 
