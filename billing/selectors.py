@@ -17,6 +17,7 @@ from billing.rating import Quote, quote
 from brokers.contract.process import CLUSTER_USER
 from brokers.contract.usage import USAGE_INTERVAL_MS
 from brokers.models import Cluster, Placement
+from instances.lifecycle import COUNTED
 from instances.models import Instance
 from instances.ports import PlanTerms
 
@@ -95,8 +96,10 @@ def quote_for(plan: Plan, *, currency: str, bandwidth_mb_s: int, storage_gb: int
 
 
 def quotes_of(instances: Iterable[Instance], currency: str) -> dict[str, Quote]:
-    """What each instance costs at its size, by id; those whose plan has no price are left out."""
-    found = list(instances)
+    """What each instance costs at its size, by id; left out are those that cost nothing (failed, deleted) and those whose
+    plan has no price.
+    """
+    found = [one for one in instances if one.current_phase in COUNTED]
     plans = with_prices(Plan.objects.filter(code__in={one.plan for one in found}), currency)
     prices = {plan.pk: price.as_plan_price() for plan in plans if (price := price_of(plan))}
     return {

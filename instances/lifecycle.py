@@ -62,6 +62,8 @@ CHANGEABLE = frozenset({Phase.RUNNING, Phase.UPDATING, Phase.SUSPENDED})
 # Somebody still works on it: the reconciler's sweep looks at these first.
 MOVING = frozenset({Phase.REQUESTED, Phase.PROVISIONING, Phase.UPDATING})
 ALIVE = frozenset(Phase) - {Phase.DELETED}
+# What a tenant has: counted, summed and priced. One that failed or is deleted costs nothing, though it is still listed.
+COUNTED = frozenset(Phase) - {Phase.FAILED, Phase.DELETING, Phase.DELETED}
 
 
 class IllegalMove(Exception):

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import Q, QuerySet, Sum
+from django.db.models import Count, Q, QuerySet, Sum
 
 from instances import access, ports
 from instances.conditions import OBSERVED
-from instances.lifecycle import REACHABLE, Phase
+from instances.lifecycle import COUNTED, REACHABLE, Phase
 from instances.limits import BYTES_PER_MB
 from instances.models import DelayedMinute, Instance, Operation, TopicAllowList
 from instances.ports import ConfigEntry, PartitionLook, Throttles, TopicDescription, TopicSizes, Traffic
@@ -83,11 +83,16 @@ def unwell(tenant: Tenant) -> QuerySet[Instance]:
     return instance_list(tenant).filter(is_stopped | (is_faulty & Q(phase__in=reachable)))
 
 
+def counted_instances(tenant: Tenant) -> QuerySet[Instance]:
+    """A tenant's instances without those that failed or are being deleted: what is counted, summed and priced."""
+    return access.instances_of(tenant).filter(phase__in=[phase.value for phase in COUNTED])
+
+
 def bought(tenant: Tenant) -> dict[str, int]:
-    """Totals over a tenant's instances: `{"instances", "bandwidth_mb_s", "storage_gb"}`."""
-    sums = access.instances_of(tenant).aggregate(bandwidth=Sum("bandwidth_mb_s"), storage=Sum("storage_gb"))
+    """Totals over the instances that count: `{"instances", "bandwidth_mb_s", "storage_gb"}`."""
+    sums = counted_instances(tenant).aggregate(n=Count("pk"), bandwidth=Sum("bandwidth_mb_s"), storage=Sum("storage_gb"))
     return {
-        "instances": access.instances_of(tenant).count(),
+        "instances": sums["n"],
         "bandwidth_mb_s": sums["bandwidth"] or 0,
         "storage_gb": sums["storage"] or 0,
     }

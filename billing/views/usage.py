@@ -14,8 +14,9 @@ from billing import selectors
 from billing.forms import SpanForm
 from billing.models import Direction
 from billing.selectors import GroupBy, Step
+from instances.lifecycle import COUNTED
 from instances.models import Instance
-from instances.selectors import delays, instance_list
+from instances.selectors import counted_instances, delays
 from instances.views.common import instance_page, render_instance
 from tenants import access
 from tenants.choices import Scope
@@ -74,7 +75,8 @@ def usage_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     group: GroupBy = by
     heaviest = selectors.heaviest(instance.pk, start=start, end=end, by=group, limit=2 * HEAVIEST_SHOWN)
     quote = None
-    if access.permits(request.actor, Scope.BILLING_READ):  # type: ignore[attr-defined]
+    may_see_price = access.permits(request.actor, Scope.BILLING_READ)  # type: ignore[attr-defined]
+    if may_see_price:
         quote = selectors.quotes_of([instance], instance.tenant.currency).get(instance.pk)
     shares = _shares(heaviest)
     context = {
@@ -84,6 +86,7 @@ def usage_page(request: HttpRequest, instance: Instance) -> HttpResponse:
         "shares": shares,
         "biggest": max((share["produce"] + share["consume"] for share in shares), default=0),
         "span": span, "by": by, "step": step, "quote": quote,
+        "may_see_price": may_see_price, "is_counted": instance.current_phase in COUNTED,
         "spans": form.fields["span"].choices, "groups": form.fields["by"].choices,  # type: ignore[attr-defined]
     }  # fmt: skip
     return render_instance(
@@ -138,13 +141,13 @@ def _ms(instant: datetime) -> int:
 @console_page(Scope.USAGE_READ)
 @require_GET
 def account_usage_page(request: HttpRequest) -> HttpResponse:
-    """This month (UTC) over all instances: bytes, and what each costs per hour at its size."""
+    """This month (UTC) over all instances that count: bytes, and what each costs per hour at its size."""
     acting = request.actor  # type: ignore[attr-defined]
     now = timezone.now().astimezone(UTC)
     start = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     may_see_price = access.permits(acting, Scope.BILLING_READ)
     tenant = access.tenant_of(acting)
-    instances = list(instance_list(tenant)[:PAGE_SIZE_MAX])
+    instances = list(counted_instances(tenant)[:PAGE_SIZE_MAX])
     totals = selectors.usage_totals_of([instance.pk for instance in instances], start=start, end=now)
     quotes = selectors.quotes_of(instances, tenant.currency) if may_see_price else {}
     rows = [(instance, totals[instance.pk], quotes.get(instance.pk)) for instance in instances]

@@ -79,6 +79,7 @@ def instances_page(request: HttpRequest) -> HttpResponse:
         "needs_more": max(0, unwell_count - UNWELL_SHOWN),
         "unwell": unwell[:UNWELL_NAMED],
         "unwell_count": unwell_count,
+        "watched_count": phases.total() - phases[Phase.DELETING.value],
         "now": timezone.now(),
         "is_part": is_part,
         "period_s": max(PERIOD_S_MIN, len(found) * PERIOD_S_PER_ROW),

@@ -1,0 +1,68 @@
+"""What a tenant has is counted, summed and priced; instances that failed or are deleted are only listed."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from billing import selectors as billing_selectors
+from billing.models import UsageMinute
+from instances import selectors, services
+from instances.lifecycle import Phase
+from instances.models import Instance
+from tenants.actors import member_actor
+from tenants.models import Member
+
+
+@pytest.fixture(params=[Phase.FAILED, Phase.DELETING])
+def gone(request: Any, owner: Member, instance: Instance) -> Instance:
+    """Beside the instance that runs: one that failed, or one that is deleted and can be restored."""
+    made, _ = services.create_instance(acting=member_actor(owner), name="no-more", plan="stream")
+    made.phase = request.param.value
+    if request.param is Phase.DELETING:
+        made.deleted_at, made.restorable_until = timezone.now(), timezone.now() + timedelta(days=1)
+        made.first_running_at = timezone.now()
+    made.save()
+    return made
+
+
+def text_of(client: Client, page: str, *args: str) -> str:
+    return re.sub(r"<[^>]+>", "", client.get(reverse(page, args=args)).content.decode())
+
+
+def test_the_head_of_the_list_counts_and_sums_without_it(ida: Client, instance: Instance, gone: Instance) -> None:
+    page = text_of(ida, "page-instances")
+    assert "1 instance in Halvorsen Freight." in page
+    assert f"of {instance.bandwidth_mb_s} MB/s" in page
+    assert f"of {instance.storage_gb} GB" in page
+    assert "no-more" in page, "it is listed, to be restored or tried again"
+
+
+def test_what_is_bought_is_without_it(owner: Member, instance: Instance, gone: Instance) -> None:
+    assert selectors.bought(owner.tenant) == {
+        "instances": 1, "bandwidth_mb_s": instance.bandwidth_mb_s, "storage_gb": instance.storage_gb,
+    }  # fmt: skip
+
+
+def test_usage_and_cost_are_without_it(ida: Client, owner: Member, instance: Instance, gone: Instance) -> None:
+    quotes = billing_selectors.quotes_of([instance, gone], owner.tenant.currency)
+    assert set(quotes) == {instance.pk}
+    UsageMinute.objects.create(
+        instance_id=gone.pk, minute=timezone.now(), topic="t", user="", client_id="", direction="produce", bytes=7_777,
+        requests=1,
+    )  # fmt: skip
+    shown = ida.get(reverse("page-account-usage"))
+    assert shown.context["per_hour"] == quotes[instance.pk].per_hour
+    assert [row[0].pk for row in shown.context["rows"]] == [instance.pk]
+    assert shown.context["produce_bytes"] == 0
+
+
+def test_its_own_pages_show_no_price(ida: Client, gone: Instance) -> None:
+    assert "per hour" not in text_of(ida, "page-cost-part", gone.pk)
+    assert "Failed and deleted instances cost nothing" in text_of(ida, "page-usage", gone.pk)
