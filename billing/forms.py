@@ -37,6 +37,19 @@ class SizeForm(forms.Form):
         """The plan of the form as it stands, valid or not."""
         return self.plans.get(str(self["plan"].value()))
 
+    @property
+    def sizes(self) -> tuple[int, int] | None:
+        """Bandwidth and storage as the form stands; None while one of them is wrong."""
+        if self.size_complaints or self.chosen is None:
+            return None
+        values = self.cleaned_data if self.is_bound else self.initial
+        return values["bandwidth_mb_s"], values["storage_gb"]
+
+    @property
+    def size_complaints(self) -> list[str]:
+        """What is wrong with the sizes, in the order of the fields."""
+        return [str(text) for name in ("bandwidth_mb_s", "storage_gb") for text in self.errors.get(name, ())]
+
     def clean(self) -> dict[str, Any]:
         values = super().clean() or {}
         plan = self.plans.get(values.get("plan", ""))

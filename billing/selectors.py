@@ -96,8 +96,8 @@ def quote_for(plan: Plan, *, currency: str, bandwidth_mb_s: int, storage_gb: int
 
 
 def quotes_of(instances: Iterable[Instance], currency: str) -> dict[str, Quote]:
-    """What each instance costs at its size, by id; left out are those that cost nothing (failed, deleted) and those whose
-    plan has no price.
+    """What each instance costs at its size, by id. Left out are those that cost nothing (failed, deleted), and those
+    whose plan has no price.
     """
     found = [one for one in instances if one.current_phase in COUNTED]
     plans = with_prices(Plan.objects.filter(code__in={one.plan for one in found}), currency)

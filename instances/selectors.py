@@ -90,9 +90,10 @@ def counted_instances(tenant: Tenant) -> QuerySet[Instance]:
 
 def bought(tenant: Tenant) -> dict[str, int]:
     """Totals over the instances that count: `{"instances", "bandwidth_mb_s", "storage_gb"}`."""
-    sums = counted_instances(tenant).aggregate(n=Count("pk"), bandwidth=Sum("bandwidth_mb_s"), storage=Sum("storage_gb"))
+    rows = counted_instances(tenant)
+    sums = rows.aggregate(count=Count("pk"), bandwidth=Sum("bandwidth_mb_s"), storage=Sum("storage_gb"))
     return {
-        "instances": sums["n"],
+        "instances": sums["count"],
         "bandwidth_mb_s": sums["bandwidth"] or 0,
         "storage_gb": sums["storage"] or 0,
     }

@@ -55,16 +55,10 @@ def _price(form: SizeForm, currency: str) -> tuple[Plan | None, Quote | None]:
     plan = form.chosen
     if plan is None:
         return None, None
-    try:
-        bandwidth, storage = int(str(form["bandwidth_mb_s"].value())), int(str(form["storage_gb"].value()))
-    except ValueError:
+    sizes = form.sizes
+    if sizes is None:
         return plan, None
-    fits = (
-        plan.bandwidth_mb_s <= bandwidth <= plan.bandwidth_mb_s_max
-        and plan.storage_gb <= storage <= plan.storage_gb_max
-    )
-    if not fits:
-        return plan, None
+    bandwidth, storage = sizes
     return plan, selectors.quote_for(plan, currency=currency, bandwidth_mb_s=bandwidth, storage_gb=storage)
 
 
@@ -76,6 +70,7 @@ def _context(form: SizeForm, plans: list[Plan], currency: str) -> dict[str, Any]
         "cards": _cards(plans),
         "chosen": chosen,
         "quote": quote,
+        "complaints": form.size_complaints,
         "stops": " ".join(str(plan.bandwidth_mb_s) for plan in plans),
     }
 
@@ -153,14 +148,13 @@ def resize_page(request: HttpRequest, instance: Instance) -> HttpResponse:
 @console_page(Scope.INSTANCES_READ)
 @require_GET
 def price_part(request: HttpRequest) -> HttpResponse:
-    """The price panel for sizes that are being typed; 204 while one is wrong, so the last valid price stays."""
+    """The price panel for sizes that are being typed; while one is wrong it has no price, and says what is wrong."""
     tenant = access.tenant_of(request.actor)  # type: ignore[attr-defined]
     plans = list(selectors.plans_on_sale(held=instance_list(tenant).values_list("plan", flat=True)))
     form = SizeForm(request.GET, plans=plans)
     plan, quote = _price(form, tenant.currency)
-    if quote is None:
-        return HttpResponse(status=204)
-    return render_page(request, "billing/price_part.html", {"chosen": plan, "quote": quote})
+    context = {"chosen": plan, "quote": quote, "complaints": form.size_complaints}
+    return render_page(request, "billing/price_part.html", context)
 
 
 @instance_page(Scope.BILLING_READ)

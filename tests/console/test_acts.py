@@ -217,11 +217,14 @@ def test_a_wrong_size_is_told_with_its_range(field: str, value: str, words: str,
     assert not Instance.objects.exists()
 
 
-def test_the_price_follows_the_size_and_stays_while_it_is_wrong(ida: Client) -> None:
+def test_the_price_follows_the_size_and_is_a_dash_while_a_size_is_wrong(ida: Client) -> None:
     sizes = {"plan": "stream", "bandwidth_mb_s": "30", "storage_gb": "100"}
     assert "€ 0.2900" in text_of(ida.get("/price/", sizes))
-    assert ida.get("/price/", sizes | {"bandwidth_mb_s": "9000"}).status_code == 204
-    assert ida.get("/price/", sizes | {"storage_gb": "much"}).status_code == 204
+    for wrong, words in (({"bandwidth_mb_s": "9000"}, "ends at"), ({"storage_gb": "much"}, "whole number")):
+        panel = text_of(ida.get("/price/", sizes | wrong))
+        assert "€" not in panel
+        assert '<div class="figure">—</div>' in panel
+        assert words in panel
 
 
 def test_a_failed_instance_says_why_and_what_next(ida: Client, instance: Instance) -> None:
