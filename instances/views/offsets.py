@@ -89,6 +89,7 @@ def undo(request: HttpRequest, instance: Instance) -> HttpResponse:
         messages.success(request, _("The earlier offsets are back."))
     except DomainError as error:
         messages.error(request, wording(error))
+        return redirect(_page_of(instance, group, _left(instance, group)))
     return redirect(group_url("page-group", instance.pk, group))
 
 
@@ -105,9 +106,7 @@ def delete_page(request: HttpRequest, instance: Instance) -> HttpResponse:
         if part == "topic" and form.is_valid():
             topic = form.cleaned_data["topic"]
             entry = services.delete_offsets(acting=acting, instance=instance, group=detail.id, topic=topic)
-            words = _("%(group)s has forgotten what it read of %(topic)s.") % {"group": detail.id, "topic": topic}
-            _offer_undo(request, instance, detail.id, entry.pk, words)
-            return redirect(group_url("page-group", instance.pk, detail.id))
+            return _forgotten(request, instance, detail.id, topic, entry)
         if part == "group" and request.POST.get("typed") == detail.id:
             return _deleted(
                 request, instance, detail, services.delete_group(acting=acting, instance=instance, group=detail.id)
@@ -119,6 +118,32 @@ def delete_page(request: HttpRequest, instance: Instance) -> HttpResponse:
         request, "instances/group_delete.html", instance, context, section="groups",
         crumbs=crumbs_of(instance, detail.id, (_("Delete"), None)),
     )  # fmt: skip
+
+
+def _forgotten(request: HttpRequest, instance: Instance, group: str, topic: str, entry: AuditEntry) -> HttpResponse:
+    """To what is left of the group. The way back is offered where brokers would take it: without running members."""
+    words = _("%(group)s has forgotten what it read of %(topic)s.") % {"group": group, "topic": topic}
+    left = _left(instance, group)
+    if left is None or left.is_empty:
+        _offer_undo(request, instance, group, entry.pk, words)
+    else:
+        messages.success(request, words)
+    return redirect(_page_of(instance, group, left))
+
+
+def _left(instance: Instance, group: str) -> GroupDetail | None:
+    """The group as it is now; None where it is gone, or nobody says."""
+    try:
+        return group_selectors.group_detail(instance, group, fresh=True)
+    except DomainError:
+        return None
+
+
+def _page_of(instance: Instance, group: str, left: GroupDetail | None) -> str:
+    """The group's page, or the list for a group that has neither members nor offsets: brokers remove it."""
+    if left is None or (left.is_empty and all(line.committed is None for line in left.lines)):
+        return reverse("page-groups", args=[instance.pk])
+    return group_url("page-group", instance.pk, group)
 
 
 def _deleted(request: HttpRequest, instance: Instance, detail: GroupDetail, entry: AuditEntry) -> HttpResponse:

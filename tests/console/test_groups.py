@@ -196,10 +196,44 @@ def test_deleting_asks_for_the_name_and_can_be_undone(ida: Client, instance: Ins
 
 
 def test_one_topic_is_forgotten(ida: Client, instance: Instance, groups: FakeGroups) -> None:
-    done = ida.post(at("page-group-delete", instance, "reports"), {"part": "topic", "topic": TOPIC}, follow=True)
-    assert "has forgotten what it read of" in text_of(done)
-    assert groups.committed(instance.pk, "reports") == {}
+    groups.add(instance.pk, "two-topics", {(TOPIC, 0): 400, ("clicks", 0): 7})
+    done = ida.post(at("page-group-delete", instance, "two-topics"), {"part": "topic", "topic": TOPIC}, follow=True)
+    assert done.redirect_chain == [(at("page-group", instance, "two-topics"), 302)]
+    assert (done.status_code, "has forgotten what it read of" in text_of(done)) == (200, True)
+    assert groups.committed(instance.pk, "two-topics") == {("clicks", 0): 7}
     assert AuditEntry.objects.filter(action="group.offsets_deleted").exists()
+
+
+def test_a_group_that_forgot_all_it_read_is_gone_and_the_list_offers_to_bring_it_back(
+    ida: Client, instance: Instance, groups: FakeGroups
+) -> None:
+    done = ida.post(at("page-group-delete", instance, "reports"), {"part": "topic", "topic": TOPIC}, follow=True)
+    assert done.redirect_chain == [(at("page-groups", instance), 302)]
+    assert done.status_code == 200
+    back = re.search(r'action="([^"]*/groups/undo/[^"]*)"', text_of(done))
+    assert back is not None
+    undone = ida.post(back[1].replace("&amp;", "&"), follow=True)
+    assert undone.redirect_chain == [(at("page-group", instance, "reports"), 302)]
+    assert (undone.status_code, "The earlier offsets are back." in text_of(undone)) == (200, True)
+    assert groups.committed(instance.pk, "reports") == {(TOPIC, 0): 400}
+
+
+def test_no_undo_is_offered_while_members_run(ida: Client, instance: Instance, groups: FakeGroups) -> None:
+    """Brokers take offsets for a group only while it has no members."""
+    groups.add(instance.pk, "at-work", {(TOPIC, 0): 400, ("clicks", 0): 7}, member("one", ("clicks", 0)))
+    done = ida.post(at("page-group-delete", instance, "at-work"), {"part": "topic", "topic": TOPIC}, follow=True)
+    assert done.redirect_chain == [(at("page-group", instance, "at-work"), 302)]
+    assert "has forgotten what it read of" in text_of(done)
+    assert "data-undo" not in text_of(done)
+
+
+def test_an_undo_that_comes_too_late_ends_on_a_page_that_exists(
+    ida: Client, instance: Instance, groups: FakeGroups
+) -> None:
+    gone = at("page-group-undo", instance, "no-such-group") + "&entry=aud-00000000"
+    done = ida.post(gone, follow=True)
+    assert done.redirect_chain == [(at("page-groups", instance), 302)]
+    assert done.status_code == 200
 
 
 def test_a_name_is_shown_as_text_wherever_it_stands(ida: Client, instance: Instance, groups: FakeGroups) -> None:

@@ -135,6 +135,9 @@ class FakeGroups:
         for place in places:
             if place not in self.keeps:
                 self.offsets[instance_id, group].pop(place, None)
+        found = self.descriptions.get((instance_id, group))
+        if found is not None and found.state in EMPTY_STATES and not self.offsets[instance_id, group]:
+            del self.descriptions[instance_id, group]  # a group with neither members nor offsets is gone
         self._lose()
         return {place: self.keeps[place] for place in places if place in self.keeps}
 
