@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
@@ -56,6 +58,15 @@ class Scope(models.TextChoices):
     BILLING_READ = "billing:read", _("See invoices and cost")
     BILLING_WRITE = "billing:write", _("Set budgets and billing details")
     OPERATOR = "operator", _("Run the platform (operators only)")
+
+
+class InvitationState(StrEnum):
+    """What has become of an invitation."""
+
+    OPEN = "open"
+    ACCEPTED = "accepted"
+    REVOKED = "revoked"
+    EXPIRED = "expired"
 
 
 class ActorKind(models.TextChoices):

@@ -5,6 +5,7 @@ Rows with a typed id are never deleted: a member is removed, a token or an invit
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any, ClassVar
 
 from django.contrib.auth.models import AbstractBaseUser, BaseUserManager, PermissionsMixin
@@ -13,7 +14,7 @@ from django.db.models.functions import Lower
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
-from tenants.choices import ActorKind, Language, Role, SuspensionReason, TenantStatus, Theme
+from tenants.choices import ActorKind, InvitationState, Language, Role, SuspensionReason, TenantStatus, Theme
 from tenants.ids import ID_CHARS_MAX, ID_LONG_RANDOM_CHARS, TypedIdField
 from tenants.limits import IDEMPOTENCY_KEY_CHARS_MAX, NAME_CHARS_MAX, SUSPENSION_NOTE_CHARS_MAX
 from tenants.versioned import Versioned
@@ -165,6 +166,14 @@ class Invitation(Versioned):
 
     def __str__(self) -> str:
         return f"{self.email} → {self.tenant_id} ({self.role})"
+
+    def state_at(self, now: datetime) -> InvitationState:
+        """What has become of it by `now`."""
+        if self.accepted_at is not None:
+            return InvitationState.ACCEPTED
+        if self.revoked_at is not None:
+            return InvitationState.REVOKED
+        return InvitationState.EXPIRED if self.expires_at <= now else InvitationState.OPEN
 
 
 class ApiToken(models.Model):

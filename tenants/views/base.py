@@ -66,11 +66,16 @@ def render_page(
 
 def console_page(
     scope: str | None = None,
+    *,
+    needs_tenant: bool = True,
 ) -> Callable[
     [Callable[Concatenate[HttpRequest, Arguments], HttpResponse]],
     Callable[Concatenate[HttpRequest, Arguments], HttpResponse],
 ]:
-    """A page for signed-in members; `scope` is what they must be permitted, None for pages about themselves."""
+    """A page for signed-in members; `scope` is what they must be permitted, None for pages about themselves.
+
+    Without `needs_tenant` it is for people who belong to none, too.
+    """
 
     def decorate(
         view: Callable[Concatenate[HttpRequest, Arguments], HttpResponse],
@@ -85,7 +90,8 @@ def console_page(
                 request.LANGUAGE_CODE = translation.get_language()  # type: ignore[attr-defined]
                 try:
                     request.actor = acting = _of_the_page(request, acting)  # type: ignore[attr-defined]
-                    access.tenant_of(acting)
+                    if needs_tenant:
+                        access.tenant_of(acting)
                     if scope is not None:
                         access.require(acting, scope)
                     response = view(request, *args, **kwargs)

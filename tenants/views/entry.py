@@ -12,17 +12,18 @@ from django.contrib.auth import login
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import NoReverseMatch, reverse
+from django.utils import timezone
 from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods
 
-from tenants import services
+from tenants import selectors, services
 from tenants.actors import actor_of
-from tenants.choices import Language
+from tenants.choices import InvitationState, Language
 from tenants.errors import DomainError, NotFound
 from tenants.forms import AccountForm, SignUpForm
-from tenants.models import Member, User
+from tenants.models import Invitation, Member, User
 from tenants.views.base import add_errors, console_page, render_page
 
 FIELDS = {"/email": "email", "/password": "password", "/name": "tenant_name"}
@@ -98,31 +99,50 @@ def join(request: HttpRequest, secret: str) -> HttpResponse:
     """Accept an invitation, with an account or by making one. The secret stands in the link alone and is never written
     anywhere.
     """
-    response = _accept(request, secret) if request.user.is_authenticated else _join_with_an_account(request, secret)
+    invitation = selectors.invitation_behind(secret)
+    state = None if invitation is None else invitation.state_at(timezone.now())
+    if invitation is None or state is not InvitationState.OPEN:
+        response = _closed(request, invitation, state)
+    elif request.user.is_authenticated:
+        response = _accept(request, secret, invitation)
+    else:
+        response = _join_with_an_account(request, secret, invitation)
     response.headers["Cache-Control"] = "no-store"
     return response
 
 
-def _join_with_an_account(request: HttpRequest, secret: str) -> HttpResponse:
+def _closed(request: HttpRequest, invitation: Invitation | None, state: InvitationState | None) -> HttpResponse:
+    """A link that leads nowhere says why and what to do next."""
+    status = 404 if invitation is None else 410
+    return render_page(request, "console/join_closed.html", {"invitation": invitation, "state": state}, status=status)
+
+
+def _join_with_an_account(request: HttpRequest, secret: str, invitation: Invitation) -> HttpResponse:
     def create(values: dict[str, Any], language: str) -> Member:
         return services.sign_up_invited(
             email=values["email"], password=values["password"], secret=secret, language=language
         )
 
     here = quote(reverse("page-join", args=[secret]))
-    context = {"log_in_url": f"{reverse('account_login')}?next={here}"}
+    context = {"log_in_url": f"{reverse('account_login')}?next={here}", "invitation": invitation}
     return _account_page(request, AccountForm(request.POST or None), create, "console/join_account.html", context)
 
 
-@console_page()
-def _accept(request: HttpRequest, secret: str) -> HttpResponse:
-    if request.method == "POST":
-        acting = request.actor  # type: ignore[attr-defined]
+@console_page(needs_tenant=False)
+def _accept(request: HttpRequest, secret: str, invitation: Invitation) -> HttpResponse:
+    acting = request.actor  # type: ignore[attr-defined]
+    is_theirs = invitation.email == request.user.email
+    is_member = selectors.members(invitation.tenant).filter(user=request.user).exists()
+    if request.method == "POST" and is_theirs and not is_member:
         member = services.accept_invitation(acting=acting, user=request.user, secret=secret)
         request.session["tenant_id"] = member.tenant_id
         messages.success(request, _("You are a member of %(tenant)s.") % {"tenant": member.tenant.name})
         return redirect("/")
-    return render_page(request, "console/join.html", {"form_action": reverse("page-join", args=[secret])})
+    context = {
+        "form_action": reverse("page-join", args=[secret]), "invitation": invitation, "is_theirs": is_theirs,
+        "is_member": is_member,
+    }  # fmt: skip
+    return render_page(request, "console/join.html", context, status=409 if request.method == "POST" else 200)
 
 
 def no_page(request: HttpRequest) -> HttpResponse:

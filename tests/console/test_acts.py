@@ -75,7 +75,7 @@ def test_an_invitation_is_accepted_by_its_link(
     eve = browse(stranger)
     assert eve.get(link[1]).status_code == 200
     assert eve.post(link[1]).status_code == 302
-    assert eve.post(link[1]).status_code == 404
+    assert eve.post(link[1]).status_code == 410
     assert "Halvorsen Freight" in text_of(eve.get("/members/"))
 
 
