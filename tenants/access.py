@@ -38,6 +38,13 @@ ROLE_SCOPES: dict[Role, frozenset[str]] = {
     Role.VIEWER: _ONLY_SEEING,
 }
 
+# What a token may be made for: each is asked for by a route of the API (tests/api/test_routes.py). Cost is seen in the
+# console alone, and messages and users have no routes.
+TOKEN_SCOPES = frozenset(Scope.values) - {
+    Scope.BILLING_READ, Scope.BILLING_WRITE, Scope.MESSAGES_READ, Scope.MESSAGES_WRITE, Scope.USERS_READ,
+    Scope.USERS_WRITE,
+}  # fmt: skip
+
 # Roles a member of a role may give or take away. Only an owner makes owners.
 MANAGED_ROLES: dict[Role, frozenset[Role]] = {
     Role.OWNER: frozenset(Role),
@@ -53,6 +60,11 @@ def scopes_of(actor: Actor) -> frozenset[str]:
     if actor.user is not None and actor.user.is_staff:
         granted = granted | {Scope.OPERATOR.value}
     return granted if actor.scopes is None else granted & actor.scopes
+
+
+def grantable_scopes(actor: Actor) -> frozenset[str]:
+    """What the actor may make a token for."""
+    return scopes_of(actor) & TOKEN_SCOPES
 
 
 def permits(actor: Actor, scope: str) -> bool:

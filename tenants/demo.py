@@ -60,5 +60,5 @@ def _working_secret(member: Member, token_secret: str | None) -> str:
     if token_secret and kept.exists():
         return token_secret
     acting = member_actor(member)
-    scopes = sorted(access.scopes_of(acting) - {"operator"})
+    scopes = sorted(access.grantable_scopes(acting) - {"operator"})
     return services.create_token(acting=acting, name=DEMO_TOKEN_NAME, scopes=scopes)[1]

@@ -6,6 +6,7 @@ from typing import Any
 
 from rest_framework import serializers
 
+from tenants import access
 from tenants.api.strict import Choice, Instant, StrictSerializer, Text
 from tenants.choices import Role, Scope
 from tenants.limits import NAME_CHARS_MAX
@@ -85,7 +86,11 @@ class InvitationAnswer(StrictSerializer):
 
 class TokenIn(StrictSerializer):
     name = Text(max_length=NAME_CHARS_MAX)
-    scopes = serializers.ListField(child=Choice(choices=Scope.choices), min_length=1, max_length=len(Scope))
+    scopes = serializers.ListField(
+        child=Choice(choices=[(scope.value, scope.label) for scope in Scope if scope.value in access.TOKEN_SCOPES]),
+        min_length=1,
+        max_length=len(access.TOKEN_SCOPES),
+    )
     expires_at = Instant(required=False, allow_null=True, help_text="Never, when left out.")
 
 

@@ -34,7 +34,7 @@ def create_token(
     unknown = [
         FieldError(pointer=f"/scopes/{index}", detail="There is no such scope.", code="invalid_choice")
         for index, scope in enumerate(scopes)
-        if scope not in Scope.values
+        if scope not in access.TOKEN_SCOPES
     ]
     if unknown or not scopes:
         raise Invalid(

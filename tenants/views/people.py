@@ -111,7 +111,7 @@ def revoke_invitation(request: HttpRequest, invitation_id: str) -> HttpResponse:
 def tokens_page(request: HttpRequest) -> HttpResponse:
     """Tokens with scopes, last use and expiry; a POST makes one and shows its secret once."""
     acting = request.actor  # type: ignore[attr-defined]
-    form = TokenForm(request.POST or None, granted=access.scopes_of(acting))
+    form = TokenForm(request.POST or None, granted=access.grantable_scopes(acting))
     token = secret = None
     if form.is_bound and form.is_valid():
         days = form.cleaned_data["days"]
@@ -130,7 +130,7 @@ def tokens_page(request: HttpRequest) -> HttpResponse:
         except DomainError as error:
             add_errors(form, error)
     if secret:
-        form = TokenForm(granted=access.scopes_of(acting))
+        form = TokenForm(granted=access.grantable_scopes(acting))
     context = {
         "tokens": selectors.tokens(access.tenant_of(acting)),
         "form": form,

@@ -80,6 +80,11 @@ def test_every_route_of_tenants_is_called_without_scope_as_viewer_and_as_a_stran
     assert [str(route) for route in scoped if (route.method, _shape(route.path)) not in called] == []
 
 
+def test_a_token_is_made_for_what_some_route_asks_for_and_for_nothing_else() -> None:
+    asked_for = {str(route.told.scope) for route in ROUTES} - {str(SIGNED_IN), str(ANYBODY)}
+    assert asked_for == access.TOKEN_SCOPES
+
+
 def test_what_needs_no_scope_names_nothing_in_its_address() -> None:
     free = [route for route in ROUTES if route.told.scope in (SIGNED_IN, ANYBODY)]
     assert [str(route) for route in free if "<" in route.path] == []

@@ -22,7 +22,7 @@ from tenants import access, services
 from tenants.actors import member_actor
 member = services.sign_up(email="{name}@example.com", password="{password}", tenant_name="{name}")
 acting = member_actor(member)
-token = services.create_token(acting=acting, name="tests", scopes=sorted(access.scopes_of(acting)))[1]
+token = services.create_token(acting=acting, name="tests", scopes=sorted(access.grantable_scopes(acting)))[1]
 print(json.dumps({{"token": token}}))
 """
 

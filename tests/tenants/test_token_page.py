@@ -8,8 +8,9 @@ import pytest
 from django.core import serializers as django_serializers
 from django.test import Client
 
+from tenants import access
 from tenants.models import ApiToken, IdempotencyRecord, Member
-from tests.support.api_cases import make_member
+from tests.support.api_cases import Api, assert_problem, make_member
 
 pytestmark = pytest.mark.django_db
 
@@ -42,6 +43,15 @@ def test_a_reload_of_the_page_with_the_secret_makes_no_second_token(browser: Cli
     assert again.redirect_chain == [("/tokens/", 302)]
     assert "The token ci is made already" in again.content.decode()
     assert ApiToken.objects.count() == 1
+
+
+def test_a_token_is_not_made_for_what_no_route_asks_for(browser: Client, owner: Member) -> None:
+    page = browser.get("/tokens/").content.decode()
+    offered = set(re.findall(r'name="scopes"[^>]*value="([^"]+)"|value="([^"]+)"[^>]*name="scopes"', page))
+    offered = {one or other for one, other in offered}
+    assert offered == access.TOKEN_SCOPES - {"operator"}
+    problem = assert_problem(Api.of(owner).post("/tokens", {"name": "x", "scopes": ["messages:read"]}), 400)
+    assert problem["errors"][0]["pointer"] == "/scopes/0"
 
 
 def test_the_form_beside_a_secret_makes_another_token(browser: Client) -> None:
