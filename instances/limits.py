@@ -53,6 +53,8 @@ RESTORE_FOR = timedelta(days=7)
 DELAYED_MINUTES_KEPT = timedelta(days=31)
 TRAFFIC_SECONDS_MAX = 900
 EVENTS_PER_PAGE_MAX = 200
+# Snippets are about the newest topic among so many that were created last.
+TOPICS_CREATED_LOOKED_AT_MAX = 50
 
 BYTES_PER_MB = 1_000_000
 BYTES_PER_GB = 1_000_000_000

@@ -11,7 +11,7 @@ from django.db.models import Count, Q, QuerySet, Sum
 from instances import access, ports
 from instances.conditions import OBSERVED
 from instances.lifecycle import COUNTED, REACHABLE, Phase
-from instances.limits import BYTES_PER_MB
+from instances.limits import BYTES_PER_MB, TOPICS_CREATED_LOOKED_AT_MAX
 from instances.models import DelayedMinute, Instance, Operation, TopicAllowList
 from instances.ports import ConfigEntry, PartitionLook, Throttles, TopicDescription, TopicSizes, Traffic
 from tenants.actors import Actor
@@ -116,6 +116,13 @@ def events(instance: Instance) -> QuerySet[AuditEntry]:
     """What happened to an instance and its topics and quotas, latest first."""
     mine = Q(target_id=instance.pk) | Q(target_id__startswith=f"{instance.pk}/")
     return AuditEntry.objects.filter(mine, tenant_id=instance.tenant_id)
+
+
+def topics_created(instance: Instance) -> list[str]:
+    """Names of the topics that were created in the console or over REST of late, latest first."""
+    rows = events(instance).filter(action="topic.created").order_by("-time", "-id")
+    found = rows.values_list("target_id", flat=True)[:TOPICS_CREATED_LOOKED_AT_MAX]
+    return [target.partition("/")[2] for target in found]
 
 
 def topics(instance: Instance, *, contains: str = "") -> list[TopicView]:

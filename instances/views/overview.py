@@ -13,8 +13,9 @@ from instances.models import Instance
 from instances.views.attention import faults
 from instances.views.common import instance_page, render_instance
 from instances.views.figures import figures
+from instances.views.looked_at import topic_looked_at
 from instances.views.series import SPAN_MS, series
-from instances.views.snippets import snippets
+from instances.views.snippets import snippets, topic_for
 from instances.views.steps import elapsed_s, steps_of
 from instances.views.suspension import suspension
 from instances.views.why import rules_now
@@ -56,7 +57,11 @@ def _some_topic(request: HttpRequest, instance: Instance) -> str | None:
     """A topic for the snippets, out of what brokers reported a moment ago; without one the first message makes it."""
     if not access.permits(request.actor, Scope.TOPICS_READ) or instance.current_phase not in REACHABLE:  # type: ignore[attr-defined]
         return None
-    return min(ports.observation.it.topic_sizes(instance.pk).topics, default=None)
+    return topic_for(
+        ports.observation.it.topic_sizes(instance.pk).topics,
+        looked_at=topic_looked_at(request, instance),
+        created=selectors.topics_created(instance),
+    )
 
 
 @instance_page()

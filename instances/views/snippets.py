@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from instances.models import Instance
@@ -107,6 +108,17 @@ TEMPLATES = (
     ("kcat", "kcat", "apt install kcat", KCAT),
     ("shell", "Shell", "Apache Kafka bin/", SHELL),
 )
+
+
+def topic_for(existing: Collection[str], *, looked_at: str, created: Iterable[str]) -> str | None:
+    """The topic a snippet is about: the one looked at last, else the newest. `created` are names, latest first.
+
+    Kafka does not say when a topic was made: those that clients made come last, by name.
+    """
+    for name in (looked_at, *created):
+        if name in existing:
+            return name
+    return min(existing, default=None)
 
 
 def snippets(instance: Instance, topic: str | None) -> list[Snippet]:

@@ -18,6 +18,7 @@ from instances.forms import AllowListForm, ConfigForm, PartitionsForm, TopicForm
 from instances.models import Instance
 from instances.selectors import TopicView
 from instances.views.common import instance_page, render_instance
+from instances.views.looked_at import note_topic
 from tenants import access
 from tenants.choices import Scope
 from tenants.errors import Conflict, DomainError
@@ -80,6 +81,7 @@ def create_page(request: HttpRequest, instance: Instance) -> HttpResponse:
 def _render_topic(
     request: HttpRequest, instance: Instance, topic: TopicView, tab: str, context: dict[str, Any], *, status: int = 200
 ) -> HttpResponse:
+    note_topic(request, instance, topic.name)
     crumbs = [(_("Topics"), reverse("page-topics", args=[instance.pk])), (topic.name, None)]
     values = {"topic": topic, "tab": tab, **context}
     template = f"instances/topic_{tab}.html"

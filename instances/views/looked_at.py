@@ -1,0 +1,25 @@
+"""Which topic of an instance a person looked at last, kept in the session: what the snippets are about."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest
+
+from instances.models import Instance
+
+KEY = "topics_looked_at"
+INSTANCES_MAX = 20
+
+
+def note_topic(request: HttpRequest, instance: Instance, name: str) -> None:
+    """Remember the topic whose page is shown. Of so many instances one is kept, the latest last."""
+    kept: dict[str, str] = request.session.get(KEY, {})
+    if kept.get(instance.pk) == name:
+        return
+    others = [(pk, topic) for pk, topic in kept.items() if pk != instance.pk]
+    request.session[KEY] = dict([*others, (instance.pk, name)][-INSTANCES_MAX:])
+
+
+def topic_looked_at(request: HttpRequest, instance: Instance) -> str:
+    """The name, or an empty text. The topic may be gone meanwhile."""
+    kept: dict[str, str] = request.session.get(KEY, {})
+    return kept.get(instance.pk, "")
