@@ -14,6 +14,7 @@ from instances.lifecycle import COUNTED, REACHABLE, Phase
 from instances.limits import BYTES_PER_MB, TOPICS_CREATED_LOOKED_AT_MAX
 from instances.models import DelayedMinute, Instance, Operation, TopicAllowList
 from instances.ports import ConfigEntry, PartitionLook, Throttles, TopicDescription, TopicSizes, Traffic
+from instances.topic_warnings import MIN_INSYNC_REPLICAS, TopicWarning, min_insync_above_replicas
 from tenants.actors import Actor
 from tenants.api import pages
 from tenants.models import AuditEntry, Tenant
@@ -44,6 +45,13 @@ class TopicView:
         """What changes when the owner changes the topic, and does not when messages arrive."""
         config = tuple((entry.name, entry.value) for entry in self.config or ())
         return self.topic_id, self.name, self.partition_count, config, self.produce_ips, self.consume_ips
+
+    @property
+    def warnings(self) -> tuple[TopicWarning, ...]:
+        """What brokers accept and its owner should know; empty where the configuration was not asked for."""
+        values = {entry.name: entry.value for entry in self.config or ()}
+        found = min_insync_above_replicas(values.get(MIN_INSYNC_REPLICAS), self.replication_factor)
+        return (found,) if found else ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

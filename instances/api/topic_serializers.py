@@ -110,7 +110,18 @@ class TopicSummaryOut(serializers.Serializer):
     allow_list = AllowListOut(source="*")
 
 
-class TopicOut(TopicSummaryOut):
+class WarningOut(serializers.Serializer):
+    code = serializers.CharField(help_text="`min_insync_above_replicas`.")
+    detail = serializers.CharField()
+
+
+class TopicMadeOut(TopicSummaryOut):
+    """A topic that was just created."""
+
+    warnings = WarningOut(many=True, help_text="What brokers accept, though it does not do what it says.")
+
+
+class TopicOut(TopicMadeOut):
     """A topic with its partitions and configuration."""
 
     partition_list = PartitionOut(many=True, source="partitions")

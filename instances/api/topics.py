@@ -42,7 +42,7 @@ class TopicCollection(ApiView):
         "create_topic",
         Scope.TOPICS_WRITE,
         body=s.TopicIn,
-        returns=s.TopicSummaryOut,
+        returns=s.TopicMadeOut,
         status=201,
         errors=DATA_PLANE_ERRORS,
     )
@@ -53,7 +53,7 @@ class TopicCollection(ApiView):
         name = self.body["name"]
         made = _planned(instance.settings, self.body) if self.dry_run else _made(instance, self.body)
         location = f"{API_ROOT}/instances/{instance_id}/topics/{name}"
-        return self.one(made, s.TopicSummaryOut, status=201, location=location)
+        return self.one(made, s.TopicMadeOut, status=201, location=location)
 
 
 class TopicResource(ApiView):
@@ -117,7 +117,7 @@ class TopicResource(ApiView):
         return self.nothing()
 
 
-def _made(instance: Instance, wanted: dict[str, object]) -> TopicView:
+def _made(instance: Instance, wanted: Mapping[str, Any]) -> TopicView:
     """The topic as the brokers show it. One that does not know it yet, or has no time, does not undo what is done."""
     try:
         return selectors.topic_detail(instance, str(wanted["name"]))
@@ -151,7 +151,7 @@ def _stays(entry: ConfigEntry, wanted: Mapping[str, str | None]) -> bool:
     return entry.is_default and wanted[entry.name] is None
 
 
-def _planned(settings: dict[str, int], wanted: dict[str, object]) -> TopicView:
+def _planned(settings: dict[str, int], wanted: Mapping[str, Any]) -> TopicView:
     """The topic as it was asked for: what a dry run would have made."""
     count = int(str(wanted.get("partitions") or settings["default_partitions"]))
     return TopicView(
@@ -163,4 +163,8 @@ def _planned(settings: dict[str, int], wanted: dict[str, object]) -> TopicView:
         message_count=0,
         produce_ips=(),
         consume_ips=(),
+        config=tuple(
+            ConfigEntry(name=name, value=value, is_default=False, is_read_only=False)
+            for name, value in wanted.get("config", {}).items()
+        ),
     )

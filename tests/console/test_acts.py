@@ -381,3 +381,12 @@ def test_an_instance_that_is_being_deleted_cannot_be_protected_and_says_so(ida: 
     Instance.objects.filter(pk=instance.pk).update(phase=Phase.DELETING.value)
     answer = ida.post(f"/instances/{instance.pk}/settings/", {"part": "protect", "protected": "on"}, follow=True)
     assert answer.status_code == 200
+
+
+def test_more_replicas_to_be_in_sync_than_there_are_is_saved_with_a_warning(ida: Client, instance: Instance) -> None:
+    address = reverse("page-topic-config", args=[instance.pk, "orders.created"])
+    warning = "min.insync.replicas is 2, and each partition has 1 replica"
+    assert warning not in text_of(ida.get(address))
+    saved = ida.post(address, {"name": "min.insync.replicas", "value": "2"}, follow=True)
+    assert "min.insync.replicas saved." in text_of(saved)
+    assert warning in text_of(saved)

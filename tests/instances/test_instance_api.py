@@ -257,6 +257,23 @@ def test_a_dry_run_shows_a_config_that_goes_back_to_its_default(
     assert (shown["cleanup.policy"]["value"], shown["cleanup.policy"]["is_default"]) == ("delete", True)
 
 
+@pytest.mark.parametrize("suffix", ["", "?dry_run=true"])
+def test_more_replicas_to_be_in_sync_than_there_are_is_accepted_with_a_warning(
+    suffix: str, api: Api, instance: Instance, data_plane: FakeDataPlane
+) -> None:
+    at = f"/instances/{instance.pk}/topics"
+    wide = {"config": {"min.insync.replicas": "2"}}
+    made = api.post(f"{at}{suffix}", {"name": "orders", "replication_factor": 1, **wide})
+    assert made.status_code == 201
+    (warning,) = made.json()["warnings"]
+    assert warning["code"] == "min_insync_above_replicas"
+    assert "min.insync.replicas is 2, and each partition has 1" in warning["detail"]
+    data_plane.add(instance.pk, "later")
+    assert api.get(f"{at}/later").json()["warnings"] == []
+    assert api.patch(f"{at}/later{suffix}", wide).json()["warnings"] == [warning]
+    assert api.post(at, {"name": "sound", "config": {"min.insync.replicas": "1"}}).json()["warnings"] == []
+
+
 def test_the_default_number_of_partitions_is_the_instances_setting(api: Api, instance: Instance) -> None:
     Instance.objects.filter(pk=instance.pk).update(settings=instance.settings | {"default_partitions": 9})
     assert api.post(f"/instances/{instance.pk}/topics", {"name": "orders"}).json()["partitions"] == 9

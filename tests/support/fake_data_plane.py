@@ -19,7 +19,7 @@ from instances.ports import (
 from quotas.ports import ClientQuota, EntityPart
 from tenants.errors import Conflict, Invalid, NotFound, OutcomeUnknown, Unavailable
 
-KNOWN_CONFIGS = {"retention.ms": "604800000", "cleanup.policy": "delete"}
+KNOWN_CONFIGS = {"retention.ms": "604800000", "cleanup.policy": "delete", "min.insync.replicas": "1"}
 
 
 def _partitions(count: int, factor: int) -> tuple[PartitionLook, ...]:
