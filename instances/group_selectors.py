@@ -156,6 +156,12 @@ def group_page(
     )
 
 
+def group_names(instance: Instance) -> list[str]:
+    """All names, as the coordinators that answer tell them; raises `Unavailable` where none does."""
+    access.require_reachable(instance)
+    return [group.id for group in group_door.it.groups(instance.pk).groups]
+
+
 def with_lags(instance: Instance, rows: Sequence[GroupRow], *, now_ms: int | None = None) -> tuple[GroupRow, ...]:
     """The same rows with members, lag, its trend and its worst partition."""
     looks = group_door.it.look(instance.pk, [row.id for row in rows])

@@ -55,6 +55,8 @@ TRAFFIC_SECONDS_MAX = 900
 EVENTS_PER_PAGE_MAX = 200
 # Snippets are about the newest topic among so many that were created last.
 TOPICS_CREATED_LOOKED_AT_MAX = 50
+# The search palette looks through names that are so old at most.
+TOPIC_NAMES_KEPT_S = 5
 
 BYTES_PER_MB = 1_000_000
 BYTES_PER_GB = 1_000_000_000

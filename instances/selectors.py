@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from django.core.cache import cache
 from django.db.models import Count, Q, QuerySet, Sum
 
 from instances import access, ports
 from instances.conditions import OBSERVED
 from instances.lifecycle import COUNTED, REACHABLE, Phase
-from instances.limits import BYTES_PER_MB, TOPICS_CREATED_LOOKED_AT_MAX
+from instances.limits import BYTES_PER_MB, TOPIC_NAMES_KEPT_S, TOPICS_CREATED_LOOKED_AT_MAX
 from instances.models import DelayedMinute, Instance, Operation, TopicAllowList
 from instances.ports import ConfigEntry, PartitionLook, Throttles, TopicDescription, TopicSizes, Traffic
 from instances.topic_warnings import MIN_INSYNC_REPLICAS, TopicWarning, min_insync_above_replicas
@@ -141,6 +142,16 @@ def topics(instance: Instance, *, contains: str = "") -> list[TopicView]:
     sizes = ports.observation.it.topic_sizes(instance.pk)
     allowed = {row.topic: row for row in TopicAllowList.objects.filter(instance=instance)}
     return sorted((_view(topic, sizes, allowed.get(topic.name)) for topic in found), key=lambda topic: topic.name)
+
+
+def topic_names(instance: Instance) -> list[str]:
+    """All names, a few seconds old at most: somebody who types asks again with every letter."""
+    key = f"topic-names:{instance.pk}"
+    names: list[str] | None = cache.get(key)
+    if names is None:
+        names = sorted(topic.name for topic in ports.data_plane.it.topics(instance.pk))
+        cache.set(key, names, TOPIC_NAMES_KEPT_S)
+    return names
 
 
 def topic_page(

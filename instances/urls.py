@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from django.urls import path, re_path
 
-from instances.views import changing, groups, listing, offsets, overview, quotas, topics, transactions
+from instances.views import changing, groups, listing, offsets, overview, palette, quotas, topics, transactions
 
 TOPIC = r"^instances/(?P<instance_id>ins-[a-z0-9]+)/topics/t/(?P<name>[A-Za-z0-9._-]{1,249})/"
+
+palette.register()
 
 urlpatterns = [
     path("instances/", listing.instances_page, name="page-instances"),

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 
 from django.http import HttpRequest, HttpResponse
-from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 
 from instances import selectors
-from instances.lifecycle import CHANGEABLE, MOVING, REACHABLE, Phase
+from instances.lifecycle import MOVING, Phase
 from instances.limits import BYTES_PER_GB, BYTES_PER_MB
 from instances.views.attention import faults, needs_of
 from instances.views.figures import Figures, figures, unknown
 from tenants import access
-from tenants.actors import Actor
 from tenants.api.pages import page_of_rows
 from tenants.choices import Scope
 from tenants.formatting import UNKNOWN
 from tenants.forms import AuditFilterForm
 from tenants.views.base import console_page, render_page
-from tenants.views.palette import Entry, add_source
 
 OPERATIONS_SHOWN = 8
 UNWELL_NAMED = 3
@@ -33,7 +29,6 @@ ROWS_PER_PAGE = 25
 PERIOD_S_MIN = 2
 PERIOD_S_PER_ROW = 0.5
 ORDER = ("-created_at", "id")
-PALETTE_INSTANCES_MAX = 200
 GROUPS = {
     "running": frozenset({Phase.RUNNING}),
     "changing": MOVING | {Phase.DELETING},
@@ -114,26 +109,3 @@ def operations_part(request: HttpRequest) -> HttpResponse:
     tenant = access.tenant_of(request.actor)  # type: ignore[attr-defined]
     context = {"operations": selectors.operation_list(tenant)[:OPERATIONS_SHOWN]}
     return render_page(request, "instances/operations_part.html", context)
-
-
-def palette_entries(acting: Actor) -> Iterable[Entry]:
-    """Instances and their pages."""
-    if acting.tenant is None or not access.permits(acting, Scope.INSTANCES_READ):
-        return
-    for row in selectors.instance_list(acting.tenant)[:PALETTE_INSTANCES_MAX]:
-        yield Entry(label=row.name, hint=row.pk, url=reverse("page-instance", args=[row.pk]))
-        if row.current_phase in REACHABLE and access.permits(acting, Scope.TOPICS_READ):
-            yield Entry(
-                label=f"{row.name}: {_('Topics')}", hint=_("Instance"), url=reverse("page-topics", args=[row.pk])
-            )
-        if row.current_phase in REACHABLE and access.permits(acting, Scope.GROUPS_READ):
-            yield Entry(
-                label=f"{row.name}: {_('Groups')}", hint=_("Instance"), url=reverse("page-groups", args=[row.pk])
-            )
-        if row.current_phase in CHANGEABLE:
-            url = reverse("page-instance-settings", args=[row.pk])
-            yield Entry(label=f"{row.name}: {_('Instance settings')}", hint=_("Instance"), url=url)
-    yield Entry(label=_("Instances"), hint=_("Account"), url=reverse("page-instances"))
-
-
-add_source(palette_entries)

@@ -1,12 +1,18 @@
-"""What the search palette can jump to. Apps above add their own pages with `add_source`, because apps lean one way."""
+"""What the search palette can jump to. Apps above add their own places with `add_source`, because apps lean one way.
+
+A search has two parts, asked for beside each other: `places` (pages, acts, instances) come out of the database, `names`
+(topics, groups) from brokers, and a page without them is whole.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TypedDict
+from dataclasses import dataclass
+from typing import Literal, TypedDict
 
+from django import forms
 from django.http import HttpRequest, HttpResponse, JsonResponse
-from django.urls import reverse
+from django.urls import NoReverseMatch, reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 
@@ -15,7 +21,9 @@ from tenants.actors import Actor
 from tenants.choices import Scope
 from tenants.views.base import console_page
 
-ENTRIES_MAX = 500
+ENTRIES_MAX = 30
+WORDS_CHARS_MAX = 128
+WORDS_MAX = 8
 
 
 class Entry(TypedDict):
@@ -26,35 +34,102 @@ class Entry(TypedDict):
     url: str
 
 
-Source = Callable[[Actor], Iterable[Entry]]
-_sources: list[Source] = []
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """Who looks for what, on a page of which instance (or none)."""
+
+    actor: Actor
+    words: tuple[str, ...]
+    instance_id: str
+
+    def matches(self, entry: Entry) -> bool:
+        """Every word is somewhere in the line."""
+        line = f"{entry['label']} {entry['hint']}".lower()
+        return all(word in line for word in self.words)
+
+    def rank(self, entry: Entry) -> int:
+        """What begins with the words comes first."""
+        return 0 if entry["label"].lower().startswith(" ".join(self.words)) else 1
 
 
-def add_source(source: Source) -> None:
-    """Offer more places to jump to; called once, at import of the app's `urls`."""
-    if source not in _sources:
-        _sources.append(source)
+class NotAnswered(Exception):
+    """A source could not look everywhere: `found` is what it has."""
+
+    def __init__(self, found: list[Entry]) -> None:
+        super().__init__()
+        self.found = found
 
 
-def account_pages(acting: Actor) -> list[Entry]:
-    """The pages of the shell the actor may open."""
-    pages = (
-        ("page-members", _("Members"), Scope.MEMBERS_READ),
-        ("page-tokens", _("API tokens"), Scope.TOKENS_READ),
-        ("page-audit", _("Audit log"), Scope.AUDIT_READ),
-        ("page-settings", _("Settings"), None),
+Source = Callable[[Search], Iterable[Entry]]
+Part = Literal["places", "names"]
+_sources: dict[Part, list[Source]] = {"places": [], "names": []}
+
+
+def add_source(source: Source, part: Part = "places") -> None:
+    """Offer more to jump to; called once, at import of the app's `urls`."""
+    if source not in _sources[part]:
+        _sources[part].append(source)
+
+
+class PaletteForm(forms.Form):
+    q = forms.CharField(required=False, max_length=WORDS_CHARS_MAX)
+    instance = forms.CharField(required=False, max_length=32)
+    part = forms.ChoiceField(required=False, choices=[(part, part) for part in _sources])
+
+
+def entry_of(label: str, hint: str, page: str, *args: str) -> Entry | None:
+    """A line for a page, or None where no app has it."""
+    try:
+        return Entry(label=label, hint=hint, url=reverse(page, args=args))
+    except NoReverseMatch:
+        return None
+
+
+def account_places(search: Search) -> list[Entry]:
+    """The pages and acts of the account that the actor may open."""
+    page, act = _("Page"), _("Action")
+    places = (
+        (_("Usage & cost"), page, "page-account-usage", Scope.USAGE_READ),
+        (_("Members"), page, "page-members", Scope.MEMBERS_READ),
+        (_("Invite a member"), act, "page-members", Scope.MEMBERS_WRITE),
+        (_("API tokens"), page, "page-tokens", Scope.TOKENS_READ),
+        (_("Create token"), act, "page-tokens", Scope.TOKENS_WRITE),
+        (_("Audit log"), page, "page-audit", Scope.AUDIT_READ),
+        (_("Settings"), page, "page-settings", None),
+        (_("API documentation"), page, "api-docs", None),
     )
-    return [
-        Entry(label=label, hint=_("Account"), url=reverse(page))
-        for page, label, scope in pages
-        if scope is None or access.permits(acting, scope)
-    ]
+    return permitted(search.actor, places)
+
+
+def permitted(actor: Actor, places: Iterable[tuple[str, str, str, str | None]], *args: str) -> list[Entry]:
+    """The lines of `(label, hint, page, scope)` that exist and that the actor may open."""
+    found = (
+        entry_of(label, hint, page, *args)
+        for label, hint, page, scope in places
+        if scope is None or access.permits(actor, scope)
+    )
+    return [entry for entry in found if entry is not None]
 
 
 @console_page()
 @require_GET
 def palette(request: HttpRequest) -> HttpResponse:
-    """Everything the palette knows for this member."""
-    acting = request.actor  # type: ignore[attr-defined]
-    entries = [entry for source in (*_sources, account_pages) for entry in source(acting)]
-    return JsonResponse({"entries": entries[:ENTRIES_MAX]})
+    """The best few lines for the words; `is_partial` where brokers did not answer in time."""
+    form = PaletteForm(request.GET)
+    asked = form.cleaned_data if form.is_valid() else {}
+    search = Search(
+        actor=request.actor,  # type: ignore[attr-defined]
+        words=tuple(asked.get("q", "").lower().split()[:WORDS_MAX]),
+        instance_id=asked.get("instance", ""),
+    )
+    part: Part = "names" if asked.get("part") == "names" else "places"
+    found: list[Entry] = []
+    is_partial = False
+    for source in (*_sources[part], *((account_places,) if part == "places" else ())):
+        try:
+            found += source(search)
+        except NotAnswered as trouble:
+            found += trouble.found
+            is_partial = True
+    best = sorted(filter(search.matches, found), key=search.rank)[:ENTRIES_MAX]
+    return JsonResponse({"entries": best, "is_partial": is_partial})

@@ -12,6 +12,7 @@ from instances.models import Instance
 from tests.browser.conftest import OpenPage, press
 from tests.browser.test_pictures import log_in
 from tests.console.conftest import *  # noqa: F403  people, instance and brokers that answer from memory
+from tests.support.fake_groups import FakeGroups
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
@@ -31,6 +32,28 @@ def test_slash_opens_the_palette_and_enter_jumps(console: Page) -> None:
     expect(console.get_by_role("option", name="Audit log")).to_be_visible()
     console.keyboard.press("Enter")
     expect(console.get_by_role("heading", name="Audit log")).to_be_visible()
+
+
+def test_the_palette_finds_a_topic_from_any_page(console: Page) -> None:
+    console.keyboard.press("/")
+    field = console.get_by_role("combobox", name="Search or jump to")
+    field.fill("created")
+    expect(console.get_by_role("option", name="orders.created")).to_be_visible()
+    console.keyboard.press("Enter")
+    expect(console.get_by_role("heading", name="orders.created")).to_be_visible()
+    press(console, "/")
+    field.fill("reset nothing of this name")
+    expect(console.locator("#palette-list")).to_contain_text("Nothing matches")
+    field.fill("create topic")
+    expect(console.get_by_role("option", name="orders-prod: Create topic")).to_be_visible()
+
+
+def test_the_palette_finds_pages_while_brokers_keep_silent(console: Page, groups: FakeGroups) -> None:
+    groups.is_down = True
+    console.keyboard.press("/")
+    console.get_by_role("combobox", name="Search or jump to").fill("audit")
+    expect(console.locator("#palette-list")).to_contain_text("Topics and groups are not known at the moment")
+    expect(console.get_by_role("option", name="Audit log")).to_be_visible()
 
 
 def test_two_keys_lead_to_the_topics_of_an_instance(console: Page) -> None:
@@ -80,7 +103,8 @@ def test_the_slider_and_its_number_are_one_value_and_the_price_follows(console: 
     expect(number).to_have_value("60")
     expect(console.locator("#price .figure")).to_contain_text("€ 0.5300")
     number.fill("700")
-    expect(console.locator("#price .figure")).to_contain_text("€ 0.5300")
+    expect(console.locator("#price .figure")).to_have_text("—")
+    expect(console.locator("#price .error")).to_contain_text("Stream ends at 60 MB/s")
 
 
 def test_a_copied_secret_may_be_left_and_is_gone(console: Page, live_server: LiveServer) -> None:

@@ -1,20 +1,28 @@
-// Search and jump: the server lists what the member may open, the palette narrows it while typing.
+// Search and jump: the server looks for what is typed; topics and groups come from brokers, so they may come later.
 
 import { getJson } from "./page.js";
 
-const SHOWN_MAX = 12;
+const ASK_AFTER_MS = 120;
+const NAMES_WITHIN_MS = 3_000;
+const SHOWN_MAX = 30;
+const PARTS = ["places", "names"];
 
-let entries = null;
+let found = { places: [], names: [] };
+let isPartial = false;
+let isAsking = false;
 let shown = [];
 let chosen = 0;
+let asked = null;
+let timer = 0;
 
-function narrow(query) {
+function matching(query) {
   const words = query.toLowerCase().split(/\s+/).filter(Boolean);
-  return (entries ?? []).filter((entry) => words.every((word) => `${entry.label} ${entry.hint}`.toLowerCase().includes(word))).slice(0, SHOWN_MAX);
+  const all = PARTS.flatMap((part) => found[part]);
+  return all.filter((entry) => words.every((word) => `${entry.label} ${entry.hint}`.toLowerCase().includes(word))).slice(0, SHOWN_MAX);
 }
 
 function draw(list, field) {
-  shown = narrow(field.value);
+  shown = matching(field.value);
   chosen = Math.min(chosen, Math.max(0, shown.length - 1));
   list.replaceChildren(
     ...shown.map((entry, at) => {
@@ -29,20 +37,43 @@ function draw(list, field) {
       return item;
     }),
   );
-  if (!shown.length && entries) list.append(Object.assign(document.createElement("li"), { textContent: list.dataset.empty, className: "muted" }));
+  const note = isPartial ? list.dataset.partial : !shown.length && !isAsking ? list.dataset.empty : "";
+  if (note) list.append(Object.assign(document.createElement("li"), { textContent: note, className: "muted" }));
   field.setAttribute("aria-activedescendant", shown.length ? `palette-${chosen}` : "");
+}
+
+/** Both parts for what is typed. What is asked for later takes the place of what was asked for before. */
+async function search(dialog, field, list) {
+  asked?.abort();
+  const mine = (asked = new AbortController());
+  isAsking = true;
+  const ask = async (part, signal) => {
+    const query = new URLSearchParams({ q: field.value, instance: dialog.dataset.instance, part });
+    let answer = { entries: [], is_partial: true };
+    try {
+      answer = await getJson(`${dialog.dataset.source}?${query}`, signal);
+    } catch {
+      // no answer is a partial one
+    }
+    if (mine !== asked) return;
+    found[part] = answer.entries;
+    if (part === "names") isPartial = answer.is_partial;
+    draw(list, field);
+  };
+  await Promise.all([ask("places", mine.signal), ask("names", AbortSignal.any([mine.signal, AbortSignal.timeout(NAMES_WITHIN_MS)]))]);
+  if (mine !== asked) return;
+  isAsking = false;
+  draw(list, field);
 }
 
 export async function openPalette() {
   const dialog = document.getElementById("palette");
   if (!dialog || dialog.open) return;
   const field = dialog.querySelector("input");
-  const list = dialog.querySelector("ul");
   field.value = "";
   chosen = 0;
   dialog.showModal();
-  entries ??= (await getJson(dialog.dataset.source)).entries;
-  draw(list, field);
+  await search(dialog, field, dialog.querySelector("ul"));
 }
 
 export function startPalette() {
@@ -52,7 +83,10 @@ export function startPalette() {
   const list = dialog.querySelector("ul");
   field.addEventListener("input", () => {
     chosen = 0;
+    isAsking = true;
     draw(list, field);
+    clearTimeout(timer);
+    timer = setTimeout(() => search(dialog, field, list), ASK_AFTER_MS);
   });
   field.addEventListener("keydown", (event) => {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];

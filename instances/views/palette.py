@@ -1,0 +1,146 @@
+"""What the search palette finds of instances: their pages and acts, and by name their topics and groups.
+
+Topics and groups are asked of brokers: only of the instance whose page is open, else of a few, and no longer than
+`NAMES_WITHIN_S`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from functools import reduce
+
+from django.db.models import Q
+from django.urls import reverse
+from django.utils.translation import gettext as _
+
+from instances import group_selectors, selectors
+from instances.lifecycle import CHANGEABLE, REACHABLE
+from instances.models import Instance
+from instances.templatetags.groups import group_url
+from tenants import access
+from tenants.choices import Scope
+from tenants.errors import DomainError
+from tenants.views.palette import Entry, NotAnswered, Search, add_source, entry_of, permitted
+
+INSTANCES_MAX = 8
+INSTANCES_ASKED_MAX = 5
+NAMES_PER_INSTANCE_MAX = 8
+NAMES_WITHIN_S = 1.5
+
+
+def register() -> None:
+    """Offer both parts to the palette."""
+    add_source(places)
+    add_source(names, "names")
+
+
+def places(search: Search) -> Iterable[Entry]:
+    """The open instance's pages and acts, other instances, and with words the pages and acts of those, too."""
+    acting = search.actor
+    if acting.tenant is None or not access.permits(acting, Scope.INSTANCES_READ):
+        return
+    for instance in _instances(search):
+        is_open = instance.pk == search.instance_id
+        yield from _places_of(search, instance, is_whole=is_open or bool(search.words))
+    account = (
+        (_("Instances"), _("Page"), "page-instances", Scope.INSTANCES_READ),
+        (_("Create instance"), _("Action"), "page-instance-create", Scope.INSTANCES_WRITE),
+    )
+    yield from permitted(acting, account)
+
+
+def names(search: Search) -> list[Entry]:
+    """Topics and groups by name. Raises `NotAnswered` where brokers do not answer in time."""
+    acting = search.actor
+    if not search.words or acting.tenant is None or not access.permits(acting, Scope.INSTANCES_READ):
+        return []
+    found: list[Entry] = []
+    is_whole = True
+    until_s = time.monotonic() + NAMES_WITHIN_S
+    reachable = [one for one in _asked(search) if one.current_phase in REACHABLE]
+    for look in [(source, instance) for instance in reachable for source in (_topics, _groups)]:
+        source, instance = look
+        if time.monotonic() > until_s:
+            is_whole = False
+            break
+        try:
+            found += source(search, instance)
+        except DomainError:
+            is_whole = False
+    if not is_whole:
+        raise NotAnswered(found)
+    return found
+
+
+def _instances(search: Search) -> list[Instance]:
+    """The open instance, those that have one of the words in name or id, and the latest; of each kind a few."""
+    assert search.actor.tenant is not None
+    rows = selectors.instance_list(search.actor.tenant)
+    named = reduce(Q.__or__, (Q(name__icontains=word) | Q(pk__icontains=word) for word in search.words), Q(pk=""))
+    kinds = (rows.filter(pk=search.instance_id), rows.filter(named)[:INSTANCES_MAX], rows[:INSTANCES_MAX])
+    return list({instance.pk: instance for kind in kinds for instance in kind}.values())
+
+
+def _asked(search: Search) -> list[Instance]:
+    """Whose brokers are asked for names: those of the open instance, else of the few latest."""
+    assert search.actor.tenant is not None
+    rows = selectors.instance_list(search.actor.tenant)
+    return list(rows.filter(pk=search.instance_id)) or list(rows[:INSTANCES_ASKED_MAX])
+
+
+def _places_of(search: Search, instance: Instance, *, is_whole: bool) -> Iterable[Entry]:
+    page, act = _("Page"), _("Action")
+    is_reachable, is_changeable = instance.current_phase in REACHABLE, instance.current_phase in CHANGEABLE
+    own = entry_of(instance.name, f"{_('Instance')} {instance.pk}", "page-instance", instance.pk)
+    if own is not None:
+        yield own
+    if not is_whole:
+        return
+    listed = [
+        (_("Topics"), page, "page-topics", Scope.TOPICS_READ, is_reachable),
+        (_("Create topic"), act, "page-topic-create", Scope.TOPICS_WRITE, is_reachable),
+        (_("Groups"), page, "page-groups", Scope.GROUPS_READ, is_reachable),
+        (_("Transactions"), page, "page-transactions", Scope.GROUPS_READ, is_reachable),
+        (_("Quotas"), page, "page-quotas", Scope.QUOTAS_READ, is_reachable),
+        (_("Throttle"), page, "page-throttle", Scope.INSTANCES_READ, is_reachable),
+        (_("Usage & cost"), page, "page-usage", Scope.USAGE_READ, True),
+        (_("Resize"), act, "page-instance-resize", Scope.INSTANCES_WRITE, is_changeable),
+        (_("Instance settings"), page, "page-instance-settings", Scope.INSTANCES_READ, is_changeable),
+        (_("Delete"), act, "page-instance-delete", Scope.INSTANCES_WRITE, is_changeable),
+    ]
+    shown = [
+        (f"{instance.name}: {label}", hint, name, scope) for label, hint, name, scope, is_there in listed if is_there
+    ]
+    yield from permitted(search.actor, shown, instance.pk)
+
+
+def _topics(search: Search, instance: Instance) -> list[Entry]:
+    if not access.permits(search.actor, Scope.TOPICS_READ):
+        return []
+    hint = f"{_('Topic')} {instance.name}"
+    lines = (
+        Entry(label=name, hint=hint, url=reverse("page-topic", args=[instance.pk, name]))
+        for name in _likely(search, selectors.topic_names(instance))
+    )
+    return _best(search, lines)
+
+
+def _groups(search: Search, instance: Instance) -> list[Entry]:
+    if not access.permits(search.actor, Scope.GROUPS_READ):
+        return []
+    hint = f"{_('Group')} {instance.name}"
+    lines = (
+        Entry(label=name, hint=hint, url=group_url("page-group", instance.pk, name))
+        for name in _likely(search, group_selectors.group_names(instance))
+    )
+    return _best(search, lines)
+
+
+def _likely(search: Search, found: Iterable[str]) -> Iterable[str]:
+    """Names with one of the words; whether the line has all is looked at for those alone."""
+    return (name for name in found if any(word in name.lower() for word in search.words))
+
+
+def _best(search: Search, lines: Iterable[Entry]) -> list[Entry]:
+    return sorted(filter(search.matches, lines), key=search.rank)[:NAMES_PER_INSTANCE_MAX]
