@@ -169,7 +169,15 @@ NO_SESSIONS = (
 )
 REST_ANSWERED = "one entry that cannot be asked so does not take the rest of the answer with it"
 
-FULL_FETCHES = ("open", "open for nothing", "open and replace", "replaced by a full fetch", "open with an unknown id")
+FULL_FETCHES = (
+    "open",
+    "open for nothing",
+    "open and replace",
+    "replaced by a full fetch",
+    "open with an unknown session",
+    "open with a negative session",
+    "open with an unknown id",
+)
 INCREMENTAL_FETCHES = (
     "advanced*",
     "nothing asked*",

@@ -2,7 +2,8 @@
 QUO-20).
 
 Every answer is a full one: sessions (WIRE-30) are not given out, which the protocol allows; a client that asks for one
-is answered with session id 0 and goes on with full requests.
+is answered with session id 0 and goes on with full requests. The session id of a full request names one to forget, and
+there is none.
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ def _serve(
 
 def _refusal(frame: FetchFrame) -> int:
     """Why the whole request is refused, 0 if it is not."""
-    if frame.session_id != NO_SESSION or frame.session_epoch not in FULL_FETCH_EPOCHS:
+    if frame.session_epoch not in FULL_FETCH_EPOCHS:
         return int(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
     return 0
 

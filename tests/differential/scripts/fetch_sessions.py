@@ -76,6 +76,10 @@ class _Session:
         self.ask("replaced by a full fetch", reopened, 0, partition(1))
         self.ask("the one replaced", reopened, 1)
         self.ask("sessionless", 0, -1, partition(0))
+        self.ask("sessionless with a negative session", -1, -1, partition(0))
+        self.ask("sessionless with an unknown session", session ^ 0x5555_5555, -1, partition(0))
+        self.ask("open with an unknown session", session ^ 0x5555_5555, 0, partition(0))
+        self.ask("open with a negative session", -1, 0, partition(0))
         if self.version >= TOPIC_IDS_FROM:
             self._ids()
 

@@ -269,3 +269,19 @@ async def test_a_frozen_instance_is_read_only_and_says_so(house: House) -> None:
 
     assert refused.error_code == ErrorCode.POLICY_VIOLATION
     assert values((await fetch(house.mine, "orders")).records) == [b"a"]
+@pytest.mark.parametrize("session_id", [-1, 0, 9])
+@pytest.mark.parametrize("session_epoch", [0, -1])
+async def test_a_full_fetch_is_answered_whatever_session_it_names(
+    house: House, session_id: int, session_epoch: int
+) -> None:
+    """WIRE-30: such a request forgets the session, if there is one. kafka-go's `Client.Fetch` sends -1 and -1."""
+    await house.topic()
+    await produce(house.mine, "orders", batch(b"a"))
+
+    request = fetch_request("orders", session_id=session_id, session_epoch=session_epoch)
+    answer = await house.mine.call(ApiKey.FETCH, 12, request)
+
+    assert (answer.error_code, answer.session_id) == (0, 0)
+    assert values(answer.responses[0].partitions[0].records) == [b"a"]
+
+
