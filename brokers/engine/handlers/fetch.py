@@ -16,7 +16,7 @@ from brokers.engine.handlers.cold import ROUNDS_MAX, Missing, pull_then
 from brokers.engine.handlers.fetch_follower import fetch_as_follower
 from brokers.engine.handlers.fetch_leaders import LEADERS_FROM, find_leaders
 from brokers.engine.handlers.fetch_odd import Diverging, Line, diverged, divergence, refused
-from brokers.engine.handlers.parking import ParkedFetch, may_be_kept
+from brokers.engine.handlers.parking import ParkedFetch, bytes_still_missing, may_be_kept
 from brokers.engine.partitions.committed import AbortedByPartition, list_aborted
 from brokers.engine.partitions.partition import NO_EPOCH, Partition
 from brokers.engine.protocol.apis import ApiKey
@@ -109,6 +109,10 @@ def _serve(
     if may_park:
         missing_bytes = min(frame.min_bytes, limit) - reading.readable_bytes
         is_early = missing_bytes > 0 and frame.max_wait_ms > 0 and not reading.must_answer and bool(reading.watched)
+        if is_early and reading.readable_bytes:
+            asked = _asked(client, frame, reading)
+            missing_bytes = bytes_still_missing(asked, frame.isolation, min(frame.min_bytes, limit))
+            is_early = missing_bytes > 0
         if is_early and may_be_kept(sum([len(wanted) for _, wanted in frame.topics]), client.view):
             reading.release()
             again = partial(_serve, session, client_id, version, correlation_id, frame, False, 0)
@@ -116,6 +120,17 @@ def _serve(
             ParkedFetch(session, again, frame.max_wait_ms, reading.watched, missing_bytes, is_committed)
             return
     answer(session, client, version, correlation_id, frame, reading)
+
+
+def _asked(client: Client, frame: FetchFrame, reading: Reading) -> list[tuple[Partition, int, int]]:
+    """Which partitions were read without an error, each with the offset and the most bytes that are wanted of it."""
+    asked = []
+    for (key, wanted), (_, lines) in zip(frame.topics, reading.answers, strict=True):
+        partitions = client.consume_routes[key].partitions
+        for wish, line in zip(wanted, lines, strict=True):
+            if not line[1]:
+                asked.append((partitions[wish[0]], wish[2], wish[5]))
+    return asked
 
 
 def _refusal(frame: FetchFrame) -> int:

@@ -15,9 +15,9 @@ from brokers.engine.handlers.aside import answer_aside
 from brokers.engine.handlers.client import Client
 from brokers.engine.handlers.cold import ROUNDS_MAX, Missing, pull
 from brokers.engine.handlers.fetch import meter
-from brokers.engine.handlers.parking import may_be_kept
+from brokers.engine.handlers.parking import bytes_still_missing, may_be_kept
 from brokers.engine.partitions.old_readers import Converted, read_messages, read_whole_batches
-from brokers.engine.partitions.partition import Partition
+from brokers.engine.partitions.partition import READ_UNCOMMITTED, Partition
 from brokers.engine.partitions.results import ReadResult
 from brokers.engine.partitions.waiting import FetchWait
 from brokers.engine.protocol.apis import ApiKey
@@ -170,7 +170,16 @@ class _OldFetch:
                     readable_bytes += length
                     remaining = max(0, remaining - length)
             topics.append((topic.topic, parts))
-        return topics, min(self.request.min_bytes, limit) - readable_bytes
+        wanted_bytes = min(self.request.min_bytes, limit)
+        if not 0 < readable_bytes < wanted_bytes:
+            return topics, wanted_bytes - readable_bytes
+        asked = [
+            (part.partition, part.wanted.fetch_offset, part.wanted.partition_max_bytes)
+            for _, parts in topics
+            for part in parts
+            if part.partition is not None and not part.line.error_code
+        ]
+        return topics, bytes_still_missing(asked, READ_UNCOMMITTED, wanted_bytes)
 
     def _part(
         self, client: Client, name: bytes, wanted: FetchPartition, remaining: int, nothing_yet: bool, wait: bool

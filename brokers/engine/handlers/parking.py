@@ -6,7 +6,8 @@ collector would stop the broker to find it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from brokers.engine.handlers.context import View
@@ -29,6 +30,27 @@ def may_be_kept(lines: int, view: View) -> bool:
     if lines <= KEPT_UNSEEN_MAX or view.instance_id is None:
         return True
     return lines <= sum(len(topic.partitions) for topic in view.namespace.topics.values())
+
+
+def bytes_still_missing(asked: Iterable[tuple[Partition, int, int]], isolation: int, wanted_bytes: int) -> int:
+    """How many bytes there have to be more until a fetch of `asked` need not wait, 0 if it need not (WIRE-27).
+
+    `asked` is of the partitions whose answer has no error: each with the offset and the most bytes that are wanted of
+    it. What is there counts, not what one answer holds, which ends with a segment and between two batches. Whoever
+    reads an older segment than the one in which its records end does not wait at all.
+    """
+    for partition, offset, bytes_max in asked:
+        limit = partition.limit(isolation)
+        if offset >= limit:
+            continue
+        segments = partition.log.segments
+        following = bisect_right(segments, offset, key=lambda segment: segment.base_offset)
+        if following < len(segments) and segments[following].base_offset < limit:
+            return 0
+        wanted_bytes -= min(partition.log.bytes_between(offset, limit), bytes_max)
+        if wanted_bytes <= 0:
+            return 0
+    return wanted_bytes
 
 
 class ParkedFetch:

@@ -215,7 +215,7 @@ class Log:
             segment = self.segments[at]
 
     def bytes_between(self, start_offset: int, end_offset: int) -> int:
-        """How many bytes the batches between two offsets take, up to the end of the segment in which they begin."""
+        """How many bytes the batches between two offsets take, over all the segments they lie in."""
         try:
             start = self.position_of(start_offset)
             end = None if end_offset >= self.log_end_offset else self.position_of(end_offset)
@@ -225,8 +225,8 @@ class Log:
             return 0  # who reads there is told
         if start is None:
             return 0
-        until = self.segments[start[0]].size_bytes if end is None or end[0] != start[0] else end[1]
-        return until - start[1]
+        last, until = (len(self.segments) - 1, self.active.size_bytes) if end is None else end
+        return sum([segment.size_bytes for segment in self.segments[start[0] : last]]) + until - start[1]
 
     def _segment_for(self, offset: int) -> tuple[int, Segment]:
         """The segment with the greatest base offset <= `offset`."""

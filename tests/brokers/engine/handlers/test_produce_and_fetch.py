@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from brokers.engine.partitions.topic_config import ROLLED_BYTES_MIN
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.records.batch import CONTROL, TRANSACTIONAL
@@ -167,6 +168,62 @@ async def test_a_fetch_waits_until_there_are_enough_bytes(house: House) -> None:
     assert len(answer.responses[0].partitions[0].records) == 3 * len(one)
 
 
+LARGE = batch(b"a" * 1_000)
+HOUR_MS = 3_600_000
+
+
+@pytest.mark.parametrize("version", [2, 12])
+async def test_a_fetch_does_not_wait_for_bytes_that_lie_in_the_next_segment(house: House, version: int) -> None:
+    """WIRE-27: one answer ends with a segment, but the bytes are there."""
+    await house.topic(segment_bytes=str(ROLLED_BYTES_MIN))
+    for _ in range(3):
+        await produce(house.mine, "orders", batch(b"a" * (ROLLED_BYTES_MIN - 1_000)))
+
+    answer = await fetch(house.mine, "orders", version=version, max_wait_ms=HOUR_MS, min_bytes=2 * ROLLED_BYTES_MIN)
+
+    assert answer.records
+
+
+@pytest.mark.parametrize("version", [2, 12])
+async def test_a_fetch_does_not_wait_for_bytes_that_its_answer_has_no_room_for(house: House, version: int) -> None:
+    """WIRE-27: answers end between batches, so the bytes that are there may be more than those one answer holds."""
+    await house.topic()
+    for _ in range(3):
+        await produce(house.mine, "orders", LARGE)
+
+    limits = {"min_bytes": 1_500, "partition_max_bytes": 1_500}
+    answer = await fetch(house.mine, "orders", version=version, max_wait_ms=HOUR_MS, **limits)
+
+    assert answer.records
+
+
+async def test_a_fetch_does_not_wait_for_bytes_that_lie_in_several_partitions(house: House) -> None:
+    """WIRE-27: the second batch is there, and has no room beside the first one."""
+    await house.topic(partitions=2)
+    for index in range(2):
+        await produce(house.mine, "orders", LARGE, partition=index)
+    request = fetch_request("orders", max_wait_ms=HOUR_MS, min_bytes=1_500, max_bytes=1_500)
+    request.topics[0].partitions.append(fetch_request("orders", partition=1).topics[0].partitions[0])
+
+    answer = await house.mine.call(ApiKey.FETCH, 12, request)
+
+    assert [bool(partition.records) for partition in answer.responses[0].partitions] == [True, False]
+
+
+async def test_a_fetch_still_waits_for_what_is_not_there(house: House) -> None:
+    await house.topic(partitions=2)
+    other = await house.broker.client(house.my_port)
+    await produce(house.mine, "orders", LARGE)
+    request = fetch_request("orders", max_wait_ms=HOUR_MS, min_bytes=2_000)
+    request.topics[0].partitions.append(fetch_request("orders", partition=1).topics[0].partitions[0])
+    await other.send(ApiKey.FETCH, 12, request)
+
+    await produce(house.mine, "orders", LARGE, partition=1)
+    answer = await other.receive(ApiKey.FETCH, 12)
+
+    assert [len(partition.records) for partition in answer.responses[0].partitions] == [len(LARGE)] * 2
+
+
 async def test_a_fetch_gives_up_when_its_time_is_over(house: House) -> None:
     await house.topic()
 
@@ -228,6 +285,22 @@ async def test_a_fetch_that_cannot_be_is_refused_as_a_whole(
     assert answer.error_code == code
 
 
+@pytest.mark.parametrize("session_id", [-1, 0, 9])
+@pytest.mark.parametrize("session_epoch", [0, -1])
+async def test_a_full_fetch_is_answered_whatever_session_it_names(
+    house: House, session_id: int, session_epoch: int
+) -> None:
+    """WIRE-30: such a request forgets the session, if there is one. kafka-go's `Client.Fetch` sends -1 and -1."""
+    await house.topic()
+    await produce(house.mine, "orders", batch(b"a"))
+
+    request = fetch_request("orders", session_id=session_id, session_epoch=session_epoch)
+    answer = await house.mine.call(ApiKey.FETCH, 12, request)
+
+    assert (answer.error_code, answer.session_id) == (0, 0)
+    assert values(answer.responses[0].partitions[0].records) == [b"a"]
+
+
 async def test_whoever_asks_for_a_session_gets_none_and_all_of_the_data(house: House) -> None:
     await house.topic()
     await produce(house.mine, "orders", batch(b"a"))
@@ -269,19 +342,3 @@ async def test_a_frozen_instance_is_read_only_and_says_so(house: House) -> None:
 
     assert refused.error_code == ErrorCode.POLICY_VIOLATION
     assert values((await fetch(house.mine, "orders")).records) == [b"a"]
-@pytest.mark.parametrize("session_id", [-1, 0, 9])
-@pytest.mark.parametrize("session_epoch", [0, -1])
-async def test_a_full_fetch_is_answered_whatever_session_it_names(
-    house: House, session_id: int, session_epoch: int
-) -> None:
-    """WIRE-30: such a request forgets the session, if there is one. kafka-go's `Client.Fetch` sends -1 and -1."""
-    await house.topic()
-    await produce(house.mine, "orders", batch(b"a"))
-
-    request = fetch_request("orders", session_id=session_id, session_epoch=session_epoch)
-    answer = await house.mine.call(ApiKey.FETCH, 12, request)
-
-    assert (answer.error_code, answer.session_id) == (0, 0)
-    assert values(answer.responses[0].partitions[0].records) == [b"a"]
-
-

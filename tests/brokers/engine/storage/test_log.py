@@ -222,3 +222,19 @@ def test_index_lookups_never_pass_the_batch_a_scan_finds(tmp_path: Path, interva
         assert segment.offset_index.lookup(offset) <= position
         assert segment.locate(offset) == (position, header)
     shutil.rmtree(tmp_path / "t-0")
+
+
+def test_bytes_between_two_offsets_are_those_of_all_segments_between(tmp_path: Path) -> None:
+    """WIRE-27: a reader behind a long transaction waits for these."""
+    log = new_log(tmp_path / "t-0", SMALL)
+    for _ in range(12):
+        append(log, values(2, size=300))
+    assert len(log.segments) > 3
+
+    positions = [log.position_of(offset) for offset in range(0, log.log_end_offset, 2)]
+    sizes = [segment.size_bytes for segment in log.segments]
+    places = [sum(sizes[:at]) + position for at, position in filter(None, positions)] + [sum(sizes)]
+
+    for first in range(len(places)):
+        for last in range(first, len(places)):
+            assert log.bytes_between(2 * first, 2 * last) == places[last] - places[first]
