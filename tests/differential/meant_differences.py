@@ -10,6 +10,8 @@ import copy
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from brokers.engine.partitions.topic_bounds import BOUNDS
+from brokers.engine.partitions.topic_config import ConfigSource
 from brokers.engine.protocol.apis import ADVERTISED_TENANT
 from tests.differential.difference import AS_LISTED, NOTHING_DROPPED, ONE_ERROR_CODE, Difference
 from tests.differential.meant_coordinating import COORDINATING
@@ -146,6 +148,19 @@ def _without_volumes(answer: Any) -> Any:
     for result in answer["results"]:
         del result["total_bytes"], result["usable_bytes"]
     return answer
+
+
+def _bounded(key: str) -> Callable[[Any], Any]:
+    """What is beyond the operator's bound is described as the bound."""
+    bound = BOUNDS[key]
+
+    def ours(answer: Any) -> Any:
+        own = int(answer[key][0]) if key in answer else bound.default
+        if own < bound.default if bound.is_least else own > bound.default:
+            answer[key] = [str(bound.default), int(ConfigSource.STATIC_BROKER)]
+        return answer
+
+    return ours
 
 
 def _listed_empty(topic: dict[str, Any]) -> Callable[[Any], Any]:
@@ -295,6 +310,15 @@ DIFFERENCES: tuple[Difference, ...] = (
             ),
         )
         for version in range(3)
+    ),
+    *(
+        Difference(
+            "config_values",
+            f"{key}=*",
+            "tenants share the disks: beyond the operator's bound the bound is in force, and said to be",
+            _bounded(key),
+        )
+        for key in BOUNDS
     ),
     Difference(
         "config_values",

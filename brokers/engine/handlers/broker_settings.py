@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from brokers.engine.handlers.broker_setting_list import CHANGEABLE, FIXED, Row
+from brokers.engine.partitions.topic_bounds import BOUNDS, Bound
 from brokers.engine.partitions.topic_config import CONFIG_VALUE_CHARS_MAX, ConfigSource, accepted
 from brokers.engine.partitions.topic_settings import SETTINGS as TOPIC_SETTINGS
 from brokers.engine.partitions.topic_settings import Setting, ValueType
+from brokers.engine.records.validation import LONG_MAX
 
 
 def _no_limits(_value: str) -> bool:
@@ -65,6 +67,18 @@ def _of_topics(setting: Setting) -> BrokerSetting:
     )
 
 
+def _of_bound(bound: Bound) -> BrokerSetting:
+    """Zero is no bound, where values are at least it."""
+    return BrokerSetting(
+        bound.broker_key,
+        ValueType.LONG,
+        str(bound.default),
+        bound.documentation,
+        lambda value: 0 <= int(value) <= LONG_MAX,
+        True,
+    )
+
+
 def _of_row(row: Row, *, is_dynamic: bool) -> BrokerSetting:
     return BrokerSetting(row.name, row.type, row.default, row.documentation, row.accepts or _no_limits, is_dynamic)
 
@@ -78,6 +92,7 @@ SETTINGS: Final[dict[str, BrokerSetting]] = {
     for setting in sorted(
         (
             *(_of_topics(setting) for setting in _DEFAULTS_OF_TOPICS),
+            *(_of_bound(bound) for bound in BOUNDS.values()),
             *(_of_row(row, is_dynamic=True) for row in CHANGEABLE),
             *(_of_row(row, is_dynamic=False) for row in FIXED),
         ),

@@ -16,6 +16,7 @@ from brokers.engine.handlers.broker_settings import SETTINGS as BROKER_SETTINGS
 from brokers.engine.handlers.context import Call
 from brokers.engine.handlers.topics import Wrong
 from brokers.engine.partitions import topic_config
+from brokers.engine.partitions.topic_bounds import BOUNDS
 from brokers.engine.partitions.topic_config import ConfigSource, DescribedSetting
 from brokers.engine.partitions.topic_settings import Setting, ValueType
 from brokers.engine.protocol.errors import ErrorCode
@@ -132,6 +133,9 @@ def _line(call: Call, request: DescribeConfigsRequest, line: DescribedSetting) -
     if source is not ConfigSource.TOPIC and beneath:
         source = ConfigSource(beneath[0].source)
     own = [_synonym(setting.name, line.value, source)] if source is ConfigSource.TOPIC else []
+    if line.beyond is not None:
+        own = [_bound(call, line), _synonym(setting.name, line.beyond, ConfigSource.TOPIC)]
+        source = ConfigSource(own[0].source)
     return DescribeConfigsResourceResult(
         name=setting.name,
         value=line.value,
@@ -162,6 +166,18 @@ def _beneath(call: Call, setting: Setting) -> list[DescribeConfigsSynonym]:
     return found
 
 
+def _bound(call: Call, line: DescribedSetting) -> DescribeConfigsSynonym:
+    """The operator's bound that is in force instead of what the topic says. Not called a default, whoever set it: the
+    topic would have another value without its own.
+    """
+    key = BOUNDS[line.setting.name].broker_key
+    if call.view.instance_id is None:
+        origin = call.engine.broker_layers.origins(BROKER_SETTINGS[key])[0]
+        if origin.source is not ConfigSource.DEFAULT:
+            return _synonym(*origin)
+    return _synonym(key, line.value, ConfigSource.STATIC_BROKER)
+
+
 def broker_lines(call: Call, request: DescribeConfigsRequest) -> list[DescribeConfigsResourceResult]:
     """What a client may know of a broker, to read only: the defaults of its topics and what becomes of unknown ones."""
     described = topic_config.describe({}, call.engine.topic_defaults)
@@ -171,6 +187,12 @@ def broker_lines(call: Call, request: DescribeConfigsRequest) -> list[DescribeCo
         )
         for line in described
     }
+    for bound in BOUNDS.values():
+        value = call.engine.topic_defaults.get(bound.broker_key)
+        source = ConfigSource.DEFAULT if value is None else ConfigSource.STATIC_BROKER
+        lines[bound.broker_key] = _broker_line(
+            call, request, bound.broker_key, value or str(bound.default), source, ValueType.LONG
+        )
     instance = call.view.instance
     if instance is not None:
         settings = instance.document.settings

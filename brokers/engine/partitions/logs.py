@@ -329,7 +329,7 @@ class HeldLogs:
         if not any(view.flushes for view in self._configs.values()):
             return None
         partitions = [partition for partition in self._partitions.values() if not partition.offline]
-        dirty = self._due.due(partitions, now_ms)
+        dirty = self._due.due(partitions, now_ms, FLUSHED_LOGS_MAX)
         return self._flush_batch(partitions, dirty) if dirty else None
 
     def _flush_batch(

@@ -12,7 +12,7 @@ from enum import IntEnum
 from typing import Final
 from zlib import crc32
 
-from brokers.engine.partitions import throttled_replicas
+from brokers.engine.partitions import throttled_replicas, topic_bounds
 from brokers.engine.partitions.throttled_replicas import ThrottledReplicas
 from brokers.engine.partitions.topic_settings import SETTINGS, Setting, ValueType
 from brokers.engine.records.compression import NAMES as CODECS
@@ -48,11 +48,15 @@ class InvalidTopicConfig(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class DescribedSetting:
-    """One line of a DescribeConfigs answer. No topic setting is sensitive."""
+    """One line of a DescribeConfigs answer. No topic setting is sensitive.
+
+    `beyond`: what the topic says itself where the operator's bound is in force instead, and is the value.
+    """
 
     setting: Setting
     value: str
     source: ConfigSource
+    beyond: str | None = None
 
 
 _WHOLE: Final = re.compile(r"[+-]?[0-9]+")
@@ -143,11 +147,16 @@ def check_together(topic: Mapping[str, str], defaults: Mapping[str, str]) -> Non
 
 
 def topic_defaults(broker_overrides: Mapping[str, str]) -> dict[str, str]:
-    """Topic keys that the broker's own keys (`log.segment.bytes`, …) set for all topics (LOG-45)."""
+    """Topic keys that the broker's own keys (`log.segment.bytes`, …) set for all topics (LOG-45), and its bounds by
+    their own names.
+    """
     defaults = {}
     for setting in SETTINGS.values():
         if setting.broker_key in broker_overrides:
             defaults[setting.name] = broker_overrides[setting.broker_key]
+    for bound in topic_bounds.BOUNDS.values():
+        if bound.broker_key in broker_overrides:
+            defaults[bound.broker_key] = broker_overrides[bound.broker_key]
     if "log.retention.ms" not in broker_overrides:
         if "log.retention.minutes" in broker_overrides:
             defaults["retention.ms"] = str(int(broker_overrides["log.retention.minutes"]) * 60_000)
@@ -160,7 +169,10 @@ def describe(topic: Mapping[str, str], defaults: Mapping[str, str]) -> list[Desc
     """Every setting with its value and where it comes from, in the order of their names."""
     described = []
     for name, setting in SETTINGS.items():
-        if name in topic:
+        limit = topic_bounds.beyond(name, topic, defaults)
+        if limit is not None:
+            described.append(DescribedSetting(setting, str(limit), ConfigSource.STATIC_BROKER, beyond=topic[name]))
+        elif name in topic:
             described.append(DescribedSetting(setting, topic[name], ConfigSource.TOPIC))
         elif name in defaults:
             described.append(DescribedSetting(setting, defaults[name], ConfigSource.STATIC_BROKER))
@@ -217,6 +229,10 @@ def parse(topic: Mapping[str, str], defaults: Mapping[str, str]) -> TopicConfig:
     def number(name: str) -> int:
         return int(text(name))
 
+    def in_force(name: str) -> int:
+        limit = topic_bounds.beyond(name, topic, defaults)
+        return number(name) if limit is None else limit
+
     def bound(name: str) -> int:
         legacy = "message.timestamp.difference.max.ms"
         given = name in topic or name in defaults
@@ -253,10 +269,10 @@ def parse(topic: Mapping[str, str], defaults: Mapping[str, str]) -> TopicConfig:
         rules,
         log,
         min_insync_replicas=number("min.insync.replicas"),
-        file_delete_delay_ms=number("file.delete.delay.ms"),
+        file_delete_delay_ms=in_force("file.delete.delay.ms"),
         segment_jitter_ms=number("segment.jitter.ms"),
-        flush_messages=number("flush.messages"),
-        flush_ms=number("flush.ms"),
+        flush_messages=in_force("flush.messages"),
+        flush_ms=in_force("flush.ms"),
         converts_down=text("message.downconversion.enable") != "false",
         unclean_allowed=text("unclean.leader.election.enable").lower() == "true",
         compaction=compaction if rules.compacted else None,

@@ -1,7 +1,8 @@
 """The settings of a topic (spec N): names, types, defaults, what they mean and what they accept.
 
-A tenant may set every key listed here except the read-only ones, which would let one tenant cost the others their disk
-time. A key that the engine does not honour is not in the list, unless Apache Kafka does not either.
+A tenant may set every key listed here except the read-only ones; where a value would let one tenant cost the others
+their disks, the operator's bound is in force instead (`topic_bounds`). A key that the engine does not honour is not in
+the list, unless Apache Kafka does not either.
 """
 
 from __future__ import annotations
@@ -113,7 +114,6 @@ SETTINGS: Final[dict[str, Setting]] = {
             "How long a deleted segment's files stay on disk, so that running reads finish.",
             "log.segment.delete.delay.ms",
             _at_least(0),
-            read_only=True,
         ),
         Setting(
             "flush.messages",
@@ -122,7 +122,6 @@ SETTINGS: Final[dict[str, Setting]] = {
             "Records after which a log is forced to disk.",
             "log.flush.interval.messages",
             _at_least(1),
-            read_only=True,
         ),
         Setting(
             "flush.ms",
@@ -131,7 +130,6 @@ SETTINGS: Final[dict[str, Setting]] = {
             "Time after which a log is forced to disk.",
             "log.flush.interval.ms",
             _at_least(0),
-            read_only=True,
             default_elsewhere=True,
         ),
         Setting(

@@ -14,7 +14,8 @@ from tests.brokers.engine.handlers.conftest import MINE, House
 from tests.support.records import batch, fetch, produce
 from tests.support.wire import WireClient
 
-OPERATORS = ("file.delete.delay.ms", "flush.messages", "flush.ms", "preallocate")
+OPERATORS = ("preallocate", "leader.replication.throttled.replicas")
+UNBOUND = {"log.flush.interval.messages.min": "1", "log.flush.interval.ms.min": "0"}
 
 
 async def replace(
@@ -87,9 +88,9 @@ async def test_what_the_operator_set_stays(house: House) -> None:
     operator = await house.broker.internal_client("penstock")
     internal = f"{MINE}.orders"
 
-    assert await replace(operator, {"flush.ms": "100", "file.delete.delay.ms": "0"}, internal) == 0
+    assert await replace(operator, {"leader.replication.throttled.replicas": "*"}, internal) == 0
     assert await replace(house.mine, {"retention.ms": "5"}) == 0
-    assert await own_settings(house.mine) == {"file.delete.delay.ms": "0", "flush.ms": "100", "retention.ms": "5"}
+    assert await own_settings(house.mine) == {"leader.replication.throttled.replicas": "*", "retention.ms": "5"}
     assert await replace(operator, {}, internal) == 0
     assert await own_settings(house.mine) == {}
 
@@ -103,15 +104,11 @@ async def test_crossed_bounds_are_refused_when_a_topic_is_made(house: House) -> 
 # -- every key without a restart ------------------------------------------------------------------------------------
 
 
-async def in_force(house: House, configs: dict[str, str], *, as_operator: bool = False) -> Any:
+async def in_force(house: House, configs: dict[str, str]) -> Any:
     """The partition of `orders`, made without any setting, after `configs` were set on it."""
     await house.topic()
     await produce(house.mine, "orders", batch(b"first"))
-    if as_operator:
-        client, name = await house.broker.internal_client("penstock"), f"{MINE}.orders"
-    else:
-        client, name = house.mine, "orders"
-    assert await replace(client, configs, name) == 0
+    assert await replace(house.mine, configs) == 0
     partition = house.broker.broker.table.get(f"{MINE}.orders", 0)
     assert partition is not None
     return partition
@@ -187,8 +184,8 @@ async def test_retention_goes_by_what_is_set(house: House, configs: dict[str, st
     assert partition.log_start_offset == partition.log_end_offset == 1
 
 
-async def test_a_deleted_segment_stays_as_long_as_the_operator_says(house: House) -> None:
-    partition = await in_force(house, {"file.delete.delay.ms": "0", "retention.bytes": "0"}, as_operator=True)
+async def test_a_deleted_segment_stays_as_long_as_the_topic_says(house: House) -> None:
+    partition = await in_force(house, {"file.delete.delay.ms": "0", "retention.bytes": "0"})
     table = house.broker.broker.table
     now_ms = house.broker.broker.clock.now_ms() + table.settings.retention_interval_ms
 
@@ -199,9 +196,10 @@ async def test_a_deleted_segment_stays_as_long_as_the_operator_says(house: House
     assert not list(root.glob(f"{MINE}.orders-0/*.deleted"))
 
 
+@pytest.mark.parametrize("overrides", [UNBOUND])
 @pytest.mark.parametrize("configs", [{"flush.messages": "1"}, {"flush.ms": "0"}])
-async def test_a_log_is_flushed_when_the_operator_says(house: House, configs: dict[str, str]) -> None:
-    partition = await in_force(house, configs, as_operator=True)
+async def test_a_log_is_flushed_when_the_topic_says(house: House, configs: dict[str, str]) -> None:
+    partition = await in_force(house, configs)
     assert partition.log.recovery_point == 0
 
     # The round comes every second; the one of all logs would take half a minute.

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
-from tests.brokers.engine.handlers.asking import alter, config_of
+from brokers.engine.protocol.messages.configs import (
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+)
+from tests.brokers.engine.handlers.asking import alter, config_of, create, wanted_topic
 from tests.brokers.engine.handlers.conftest import House
 
 
@@ -43,8 +49,9 @@ async def test_settings_are_set_extended_and_put_back(house: House) -> None:
     ("change", "name", "code"),
     [
         (("no.such.key", 0, "1"), "orders", ErrorCode.INVALID_CONFIG),
-        (("flush.ms", 0, "1"), "orders", ErrorCode.INVALID_CONFIG),
-        (("flush.ms", 1, None), "orders", ErrorCode.INVALID_CONFIG),
+        (("preallocate", 0, "false"), "orders", ErrorCode.INVALID_CONFIG),
+        (("preallocate", 1, None), "orders", ErrorCode.INVALID_CONFIG),
+        (("flush.ms", 0, "-1"), "orders", ErrorCode.INVALID_CONFIG),
         (("retention.ms", 0, None), "orders", ErrorCode.INVALID_REQUEST),
         (("cleanup.policy", 2, None), "orders", ErrorCode.INVALID_REQUEST),
         (("retention.ms", 0, "soon"), "orders", ErrorCode.INVALID_CONFIG),
@@ -105,3 +112,53 @@ async def test_a_broker_shows_to_read_only_what_concerns_topics(house: House) ->
     assert (await config_of(house.mine, "", kind=4)).configs == []
     assert (await config_of(house.mine, "77", kind=4)).error_code == ErrorCode.INVALID_REQUEST
     assert not any("zookeeper" in name or "dir" in name or "listener" in name for name in lines)
+
+
+DISK_SETTINGS = {"file.delete.delay.ms": "61000", "flush.messages": "1", "flush.ms": "1000"}
+IN_FORCE = {
+    "file.delete.delay.ms": ("60000", "log.segment.delete.delay.ms.max"),
+    "flush.messages": (str(2**63 - 1), "log.flush.interval.messages.min"),
+    "flush.ms": ("30000", "log.flush.interval.ms.min"),
+}
+
+
+async def test_what_costs_the_disks_is_accepted_and_described_as_the_bound_that_is_in_force(house: House) -> None:
+    """Also where the topic is made: librdkafka's own tests and MirrorMaker set these."""
+    wanted = wanted_topic("orders", **{name.replace(".", "_"): value for name, value in DISK_SETTINGS.items()})
+    (made,) = await create(house.mine, wanted)
+    assert made.error_code == 0
+    told = {line.name: (line.value, line.config_source) for line in made.configs}
+
+    lines = {line.name: line for line in (await config_of(house.mine, "orders")).configs}
+    for name, (value, bound) in IN_FORCE.items():
+        line = lines[name]
+        assert told[name] == (line.value, line.config_source) == (value, 4)
+        assert not line.read_only
+        assert not line.is_default
+        synonyms = [(synonym.name, synonym.value, synonym.source) for synonym in line.synonyms]
+        assert synonyms[:2] == [(bound, value, 4), (name, DISK_SETTINGS[name], 1)]
+
+    assert await alter(house, ("flush.ms", 0, "40000")) == 0
+    (line,) = (await config_of(house.mine, "orders", "flush.ms")).configs
+    assert (line.value, line.config_source) == ("40000", 1)
+
+
+async def test_a_tenant_sees_how_far_its_settings_go(house: House) -> None:
+    lines = {line.name: line for line in (await config_of(house.mine, "1", kind=4)).configs}
+
+    for value, bound in IN_FORCE.values():
+        assert (lines[bound].value, lines[bound].config_source, lines[bound].read_only) == (value, 5, True)
+
+
+async def test_operators_change_the_bounds_while_the_broker_runs(house: House) -> None:
+    await house.topic(flush_ms="1000")
+    operator = await house.broker.internal_client("penstock")
+
+    change = IncrementalAlterableConfig(name="log.flush.interval.ms.min", config_operation=0, value="500")
+    resource = IncrementalAlterConfigsResource(resource_type=4, resource_name="1", configs=[change])
+    request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+    answer = await operator.call(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, request)
+    assert answer.responses[0].error_code == 0
+
+    (line,) = (await config_of(house.mine, "orders", "flush.ms")).configs
+    assert (line.value, line.config_source) == ("1000", 1)

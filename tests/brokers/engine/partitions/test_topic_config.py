@@ -17,6 +17,7 @@ from brokers.engine.partitions.topic_config import (
     topic_defaults,
 )
 from brokers.engine.partitions.topic_settings import SETTINGS
+from brokers.engine.records.validation import LONG_MAX
 
 
 def test_every_default_is_acceptable_and_documented() -> None:
@@ -62,7 +63,10 @@ def test_sound_values_are_accepted(name: str, value: str) -> None:
         ("max.message.bytes", str(2**31)),
         ("unclean.leader.election.enable", "maybe"),
         ("message.timestamp.type", "Mine"),
-        ("flush.messages", "1"),
+        ("flush.messages", "0"),
+        ("flush.ms", "-1"),
+        ("file.delete.delay.ms", "-1"),
+        ("preallocate", "true"),
         ("message.format.version", "nonsense"),
         ("message.format.version", ""),
         ("message.format.version", "0.7"),
@@ -105,3 +109,36 @@ def test_the_parsed_view_follows_topic_over_broker_over_default() -> None:
     assert not view.log.retention.delete
     bounds = parse({"message.timestamp.difference.max.ms": "7", "message.timestamp.after.max.ms": "9"}, {}).batch_rules
     assert (bounds.timestamp_before_ms_max, bounds.timestamp_after_ms_max) == (7, 9)
+
+
+@pytest.mark.parametrize(
+    ("name", "own", "in_force"),
+    [
+        ("flush.ms", "1", "30000"),
+        ("flush.ms", "30001", "30001"),
+        ("flush.messages", "1", str(LONG_MAX)),
+        ("file.delete.delay.ms", "60001", "60000"),
+        ("file.delete.delay.ms", "0", "0"),
+    ],
+)
+def test_beyond_the_operators_bound_the_bound_is_in_force_and_shown(name: str, own: str, in_force: str) -> None:
+    line = next(line for line in describe({name: own}, {}) if line.setting.name == name)
+    is_bounded = own != in_force
+
+    assert (line.value, line.beyond) == (in_force, own if is_bounded else None)
+    assert line.source is (ConfigSource.STATIC_BROKER if is_bounded else ConfigSource.TOPIC)
+    config = parse({name: own}, {})
+    fields = {
+        "flush.ms": "flush_ms",
+        "flush.messages": "flush_messages",
+        "file.delete.delay.ms": "file_delete_delay_ms",
+    }
+    assert str(getattr(config, fields[name])) == in_force
+
+
+def test_operators_set_the_bounds_and_their_own_defaults_know_none() -> None:
+    defaults = topic_defaults({"log.flush.interval.ms.min": "5", "log.flush.interval.messages": "7"})
+
+    config = parse({"flush.ms": "1"}, defaults)
+
+    assert (config.flush_ms, config.flush_messages) == (5, 7)
