@@ -14,6 +14,8 @@ from hashlib import sha256
 
 TOPIC_NAME_LENGTH_MAX = 249
 HASHED_PREFIX = "h."
+# Kafka's own topics. Clients treat topics of these names as the cluster's, so a tenant has none.
+RESERVED_TOPIC_NAMES = frozenset({"__consumer_offsets", "__transaction_state"})
 
 _INSTANCE_ID = re.compile(r"ins-[a-z0-9]{8}\Z")
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}\Z")

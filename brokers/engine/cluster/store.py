@@ -77,8 +77,35 @@ class ClusterStore:
         Leaders are not there yet when this returns: `current.wait_until(lambda image: ...has_leaders)`.
         Config keys and values must have been checked by the caller.
         """
-        underway = self.underway.beside(instance_id, name)
-        plan = topic_plans.plan_creation(
+        plan = self.plan_topic(
+            image,
+            instance_id=instance_id,
+            name=name,
+            partitions=partitions,
+            replication_factor=replication_factor,
+            assignment=assignment,
+            config=config,
+            beside=beside,
+        )
+        if not validate_only:
+            with self.underway.writing(plan):
+                await topic_admin.create(self.tree, plan)
+        return plan
+
+    def plan_topic(
+        self,
+        image: ClusterImage,
+        *,
+        instance_id: str | None,
+        name: str,
+        partitions: int = -1,
+        replication_factor: int = -1,
+        assignment: Mapping[int, Sequence[int]] | None = None,
+        config: Mapping[str, str] | None = None,
+        beside: Sequence[CreatedTopic] = (),
+    ) -> CreatedTopic:
+        """What `create_topic` would write. Raises errors.Refused."""
+        return topic_plans.plan_creation(
             image,
             instance_id=instance_id,
             name=name,
@@ -89,12 +116,8 @@ class ClusterStore:
             place=self._place,
             topic_id=self._random_bytes(16),
             replication_factor_max=self._replication_factor_max,
-            beside=[*beside, *underway],
+            beside=[*beside, *self.underway.beside(instance_id, name)],
         )
-        if not validate_only:
-            with self.underway.writing(plan):
-                await topic_admin.create(self.tree, plan)
-        return plan
 
     async def delete_topic(self, image: ClusterImage, *, instance_id: str | None, name: str) -> TopicImage:
         """CTL-20: marks it; the controller removes it. Answers the picture it had. Deleting twice is no error."""

@@ -159,6 +159,8 @@ def _check_new_name(image: ClusterImage, instance_id: str | None, name: str) -> 
         if name in image.topics:
             raise errors.TopicExists(f"Topic '{name}' already exists.")
         return name
+    if name in naming.RESERVED_TOPIC_NAMES:
+        raise errors.InvalidTopicName(f"Topic name '{name}' is reserved for the service's own records.")
     instance = image.instances.get(instance_id)
     if instance is None or instance.document.state == "deleting":
         raise errors.InstanceNotWritable("The instance is being deleted.")

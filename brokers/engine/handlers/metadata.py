@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import repeat
 from typing import Final
 
 import structlog
 
 from brokers.engine.access.authorizer import UNKNOWN_TOPIC_OR_PARTITION, Operation, decide
-from brokers.engine.cluster.errors import ClusterError
+from brokers.engine.cluster.errors import ClusterError, Refused, TopicExists
 from brokers.engine.cluster.image import NO_LEADER, PartitionImage, TopicImage
 from brokers.engine.handlers.context import Call
 from brokers.engine.protocol.errors import ErrorCode
@@ -31,6 +32,8 @@ TOPIC_OPERATIONS: Final = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8,
 CLUSTER_OPERATIONS: Final = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
 # Topics being created on behalf of clients that asked for their metadata, all instances together.
 CREATING_MAX: Final = 1_000
+# New topics of one request that are checked before the answer: each is compared with all topics of the instance.
+CHECKED_AT_ONCE_MAX: Final = 10
 
 _LISTENER_NOT_FOUND_FROM: Final = 6
 _TOPIC_IDS_FROM: Final = 12
@@ -46,7 +49,8 @@ def metadata(call: Call, request: MetadataRequest) -> MetadataResponse:
     if wants_all:
         topics = [_described(call, topic, request) for topic in _visible(call)]
     else:
-        topics = [_asked(call, wanted, request) for wanted in _once_each(call, request.topics or ())]
+        checks = repeat(True, CHECKED_AT_ONCE_MAX)
+        topics = [_asked(call, wanted, request, checks) for wanted in _once_each(call, request.topics or ())]
     return MetadataResponse(
         brokers=brokers,
         cluster_id=view.cluster_id,
@@ -77,7 +81,9 @@ def _visible(call: Call) -> Iterable[TopicImage]:
             yield topic
 
 
-def _asked(call: Call, wanted: MetadataRequestTopic, request: MetadataRequest) -> MetadataResponseTopic:
+def _asked(
+    call: Call, wanted: MetadataRequestTopic, request: MetadataRequest, checks: Iterator[bool]
+) -> MetadataResponseTopic:
     namespace = call.view.namespace
     name = wanted.name
     if name is None or wanted.topic_id != UUID_ZERO:
@@ -95,7 +101,7 @@ def _asked(call: Call, wanted: MetadataRequestTopic, request: MetadataRequest) -
         if not is_valid_topic_name(name):
             error = int(ErrorCode.INVALID_TOPIC_EXCEPTION)
         elif request.allow_auto_topic_creation:
-            error = _create_if_wanted(call, name, error)
+            error = _create_if_wanted(call, name, error, checks)
     return _failed(error, name, UUID_ZERO)
 
 
@@ -144,8 +150,10 @@ def _partition(call: Call, partition: PartitionImage) -> MetadataResponsePartiti
     )
 
 
-def _create_if_wanted(call: Call, name: str, error: int) -> int:
-    """Starts to create the topic if the instance's owner lets clients do that; the client asks again (error 5)."""
+def _create_if_wanted(call: Call, name: str, error: int, checks: Iterator[bool]) -> int:
+    """Starts to create the topic if the instance's owner lets clients do that; the client asks again (error 5). What
+    cannot be created is answered with the reason's code, as Kafka does; of many only as far as `checks` reach.
+    """
     view, engine = call.view, call.engine
     instance = view.instance
     if instance is None or view.state != "active" or not instance.document.settings.auto_create_topics:
@@ -154,6 +162,14 @@ def _create_if_wanted(call: Call, name: str, error: int) -> int:
     if internal not in engine.creating:
         if len(engine.creating) >= CREATING_MAX:
             return error
+        if next(checks, False):
+            try:
+                engine.store.plan_topic(view.image, instance_id=view.instance_id, name=name)
+            except TopicExists:
+                return int(ErrorCode.LEADER_NOT_AVAILABLE)  # the next picture shows it
+            except Refused as refused:
+                _tell_refused(call, refused)
+                return refused.wire_code
         engine.creating.add(internal)
         engine.spawn(_create(call, name, internal))
     return int(ErrorCode.LEADER_NOT_AVAILABLE)
@@ -163,6 +179,10 @@ async def _create(call: Call, name: str, internal: str) -> None:
     try:
         await call.engine.store.create_topic(call.view.image, instance_id=call.view.instance_id, name=name)
     except ClusterError as failure:
-        log.info("topic_not_created", instance_id=call.view.instance_id, reason=str(failure))
+        _tell_refused(call, failure)
     finally:
         call.engine.creating.discard(internal)
+
+
+def _tell_refused(call: Call, failure: ClusterError) -> None:
+    log.info("topic_not_created", instance_id=call.view.instance_id, reason=str(failure))

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from brokers.contract.documents import InstanceSettings
+from brokers.engine.handlers.metadata import CHECKED_AT_ONCE_MAX
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.fields import UUID_ZERO
 from brokers.engine.protocol.messages.cluster import BROKER_ENDPOINTS, DescribeClusterRequest
 from brokers.engine.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from tests.brokers.engine.handlers.asking import metadata_of
+from tests.brokers.engine.handlers.asking import create, metadata_of, wanted_topic
 from tests.brokers.engine.handlers.conftest import MINE, House
 
 
@@ -85,3 +86,38 @@ async def test_other_endpoints_than_brokers_are_not_described(
     answer = await house.mine.call(ApiKey.DESCRIBE_CLUSTER, 1, request)
 
     assert (answer.error_code, answer.endpoint_type, answer.brokers) == (code, BROKER_ENDPOINTS, [])
+
+
+@pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state"])
+async def test_names_of_kafkas_own_topics_are_refused(house: House, name: str) -> None:
+    """Kafka answers a produce to them with this code too."""
+    (created,) = await create(house.mine, wanted_topic(name))
+    assert created.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert created.error_message == f"Topic name '{name}' is reserved for the service's own records."
+
+    (asked,) = (await metadata_of(house.mine, name, auto_create=True)).topics
+    assert asked.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    (looked_at,) = (await metadata_of(house.mine, name)).topics
+    assert looked_at.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_a_topic_that_cannot_be_made_is_answered_with_the_reason(house: House) -> None:
+    """As Kafka's Metadata does: clients that only hear "ask again" would do so for ever."""
+    await house.broker.update_instance(MINE, partitions_max=4)
+    await house.topic(partitions=2)
+
+    refused = (await metadata_of(house.mine, "auto", auto_create=True)).topics[0]
+    assert (refused.error_code, refused.name) == (ErrorCode.POLICY_VIOLATION, "auto")
+
+    await house.topic("more.than", partitions=1)
+    colliding = (await metadata_of(house.mine, "more_than", auto_create=True)).topics[0]
+    assert colliding.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+async def test_of_very_many_new_topics_the_reasons_come_one_after_the_other(house: House) -> None:
+    await house.broker.update_instance(MINE, partitions_max=1)
+    names = [f"auto{number}" for number in range(CHECKED_AT_ONCE_MAX + 5)]
+
+    codes = [topic.error_code for topic in (await metadata_of(house.mine, *names, auto_create=True)).topics]
+
+    assert codes == [ErrorCode.POLICY_VIOLATION] * CHECKED_AT_ONCE_MAX + [ErrorCode.LEADER_NOT_AVAILABLE] * 5
