@@ -31,9 +31,6 @@ log = structlog.get_logger(__name__)
 VERSION: Final = 1
 RETRY_MS_MIN: Final = 20
 RETRY_MS_MAX: Final = 1_000
-# A partition knows a later epoch of the producer than its coordinator. It forgets producers that write nothing
-# (IDE-11), and the transaction is then complete; until then it is looked at now and then.
-REFUSED_RETRY_MS: Final = 60_000
 # One request; what is left follows when it is answered.
 TRANSACTIONS_PER_REQUEST_MAX: Final = 500
 PARTITIONS_PER_REQUEST_MAX: Final = 10_000
@@ -42,7 +39,9 @@ PARTITIONS_PER_REQUEST_MAX: Final = 10_000
 _DONE: Final = frozenset(
     {int(ErrorCode.NONE), int(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT), int(ErrorCode.UNSUPPORTED_VERSION)}
 )
-# Somebody else has gone on with this producer there.
+# A partition knows a later epoch of the producer than its coordinator: a marker of this transaction will never be taken
+# there. As in Kafka the transaction is not said to be over; the next coordinator asks once more. The other partitions
+# are still told, or their readers would stand before an open transaction for as long.
 _REFUSED: Final = int(ErrorCode.INVALID_PRODUCER_EPOCH)
 # Somebody else coordinates it: it is theirs to end what is open.
 _FENCED: Final = int(ErrorCode.TRANSACTION_COORDINATOR_FENCED)
@@ -264,8 +263,9 @@ class MarkerLink:
             self._forget(order)
         if again and not order.dropped:
             self._again(order, again)
-        if refused and not order.dropped:
-            self._call_later(REFUSED_RETRY_MS, lambda: self._again(order, refused))
+        order.owed.difference_update(refused)
+        if not order.owed and not order.dropped:
+            self._forget(order)
 
     # -- the end -------------------------------------------------------------------------------------------------------
 

@@ -94,18 +94,26 @@ async def test_only_what_failed_is_sent_again(world: World) -> None:
     assert world.said == [(OTHER, 7, {("a", 1), ("b", 0)}), (OTHER, 7, {("b", 0)}), (OTHER, 7, {("b", 0)})]
 
 
-async def test_a_partition_that_has_gone_on_delays_only_itself(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Readers of the others do not stand before the transaction for ever."""
-    monkeypatch.setattr(marker_link, "REFUSED_RETRY_MS", 20)
-    world.codes[("a", 1)] = [int(ErrorCode.INVALID_PRODUCER_EPOCH)] * 3
+async def test_a_partition_that_has_gone_on_is_not_asked_again(world: World) -> None:
+    """TXN-12. Readers of the others do not stand before the transaction for ever."""
+    world.codes[("a", 1)] = [int(ErrorCode.INVALID_PRODUCER_EPOCH)]
     world.codes[("b", 0)] = [int(ErrorCode.NOT_LEADER_OR_FOLLOWER)]
     world.send(markers("tx", ("a", 1), ("b", 0)))
 
-    await world.until(lambda: world.done.get("tx", set()) == {("b", 0)})
     await world.finished()
 
-    assert world.done == {"tx": {("a", 1), ("b", 0)}}
-    assert sum(("a", 1) in partitions for _, _, partitions in world.said) == 4
+    assert world.done == {"tx": {("b", 0)}}
+    assert sum(("a", 1) in partitions for _, _, partitions in world.said) == 1
+
+
+async def test_a_transaction_that_every_partition_refuses_is_over_here(world: World) -> None:
+    world.codes[("a", 1)] = [int(ErrorCode.INVALID_PRODUCER_EPOCH)]
+    world.send(markers("tx", ("a", 1)))
+
+    await world.finished()
+
+    assert world.done.get("tx", set()) == set()
+    assert len(world.said) == 1
 
 
 async def test_a_partition_whose_followers_are_slow_holds_up_nobody(world: World) -> None:
