@@ -5,6 +5,7 @@ Topics, client quotas and configs have no rows: they live in the data plane (one
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from django.db import models
@@ -20,7 +21,14 @@ from instances.choices import (
     StepState,
 )
 from instances.lifecycle import Phase, document_state, settled_phase
-from instances.limits import ADDRESS_CHARS_MAX, ALLOW_LIST_ENTRIES_MAX, BYTES_PER_GB, BYTES_PER_MB, NAME_CHARS_MAX
+from instances.limits import (
+    ADDRESS_CHARS_MAX,
+    ALLOW_LIST_ENTRIES_MAX,
+    BYTES_PER_GB,
+    BYTES_PER_MB,
+    NAME_CHARS_MAX,
+    REPLICATION_FACTOR_MAX,
+)
 from tenants.ids import TypedIdField
 from tenants.limits import SUSPENSION_NOTE_CHARS_MAX
 from tenants.models import Tenant
@@ -28,12 +36,19 @@ from tenants.versioned import Versioned
 
 TOPIC_CHARS_MAX = 249
 NAME_CONSTRAINT = "instance_name_once"
+# As a replication factor: of the instance's brokers, `REPLICATION_FACTOR_MAX` at most.
+ONE_ON_EACH_BROKER = -1
 assert ADDRESS_CHARS_MAX * ALLOW_LIST_ENTRIES_MAX < 64 * 1024  # both lists of a topic stay far below a ZooKeeper node
 
 
 def default_settings() -> dict[str, Any]:
-    """What a tenant may choose about automatic topics; replication factor -1 = as many as the cluster thinks right."""
-    return {"auto_create_topics": True, "default_partitions": 3, "default_replication_factor": 1}
+    """What a tenant may choose about automatic topics."""
+    return {"auto_create_topics": True, "default_partitions": 3, "default_replication_factor": ONE_ON_EACH_BROKER}
+
+
+def stored_settings(given: Mapping[str, Any]) -> dict[str, Any]:
+    """`given` as they are kept: None leaves a choice to the brokers, who know -1."""
+    return {name: ONE_ON_EACH_BROKER if value is None else value for name, value in given.items()}
 
 
 class Instance(Versioned):
@@ -128,6 +143,18 @@ class Instance(Versioned):
     @property
     def storage_bytes(self) -> int:
         return self.storage_gb * BYTES_PER_GB
+
+    @property
+    def default_replication_factor(self) -> int | None:
+        """What is in force: of what the tenant does not choose, a copy on each broker. None while it has no broker."""
+        chosen = self.settings.get("default_replication_factor", ONE_ON_EACH_BROKER)
+        if chosen != ONE_ON_EACH_BROKER:
+            return int(chosen)
+        return min(len(self.endpoints), REPLICATION_FACTOR_MAX) or None
+
+    @property
+    def settings_in_force(self) -> dict[str, Any]:
+        return {**self.settings, "default_replication_factor": self.default_replication_factor}
 
     @property
     def bootstrap_servers(self) -> str:

@@ -68,11 +68,13 @@ class BrokerDocument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceSettings:
-    """What a tenant may choose about automatic topics; replication factor -1 means the cluster's default."""
+    """What a tenant may choose about automatic topics; replication factor -1: a copy on each of the instance's
+    brokers, three at most.
+    """
 
     auto_create_topics: bool = True
     default_partitions: int = 3
-    default_replication_factor: int = 1
+    default_replication_factor: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

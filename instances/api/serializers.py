@@ -28,13 +28,21 @@ class SettingsIn(StrictSerializer):
 
     auto_create_topics = Flag(required=False, help_text="Create a topic when a client first produces to it.")
     default_partitions = Integer(required=False, min_value=1, max_value=DEFAULT_PARTITIONS_MAX)
-    default_replication_factor = Integer(required=False, min_value=1, max_value=REPLICATION_FACTOR_MAX)
+    default_replication_factor = Integer(
+        required=False,
+        allow_null=True,
+        min_value=1,
+        max_value=REPLICATION_FACTOR_MAX,
+        help_text=f"null: a copy on each of the instance's brokers, {REPLICATION_FACTOR_MAX} at most.",
+    )
 
 
 class SettingsOut(serializers.Serializer):
     auto_create_topics = serializers.BooleanField()
     default_partitions = serializers.IntegerField()
-    default_replication_factor = serializers.IntegerField()
+    default_replication_factor = serializers.IntegerField(
+        allow_null=True, help_text="What is in force; null while the instance has no broker."
+    )
 
 
 class ConditionOut(serializers.Serializer):
@@ -127,7 +135,7 @@ def _shown(instance: Instance) -> dict[str, Any]:
             "storage_gb": instance.storage_gb,
             "partitions_max": instance.partitions_max,
         },
-        "settings": instance.settings,
+        "settings": instance.settings_in_force,
         "protected": instance.protected,
         "deleted_at": instance.deleted_at,
         "restorable_until": instance.restorable_until,

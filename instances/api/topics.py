@@ -51,7 +51,7 @@ class TopicCollection(ApiView):
         instance = access.instance(self.actor, instance_id)
         services.create_topic(acting=self.actor, instance=instance, dry_run=self.dry_run, **self.body)
         name = self.body["name"]
-        made = _planned(instance.settings, self.body) if self.dry_run else _made(instance, self.body)
+        made = _planned(instance.settings_in_force, self.body) if self.dry_run else _made(instance, self.body)
         location = f"{API_ROOT}/instances/{instance_id}/topics/{name}"
         return self.one(made, s.TopicMadeOut, status=201, location=location)
 
@@ -122,7 +122,7 @@ def _made(instance: Instance, wanted: Mapping[str, Any]) -> TopicView:
     try:
         return selectors.topic_detail(instance, str(wanted["name"]))
     except (NotFound, Unavailable):
-        return _planned(instance.settings, wanted)
+        return _planned(instance.settings_in_force, wanted)
 
 
 def _changed(before: TopicView, wanted: Mapping[str, Any]) -> TopicView:
@@ -158,7 +158,7 @@ def _planned(settings: dict[str, int], wanted: Mapping[str, Any]) -> TopicView:
         name=str(wanted["name"]),
         topic_id="",
         partitions=tuple(PartitionLook(index=index, leader=-1, replicas=(), isr=()) for index in range(count)),
-        replication_factor=int(str(wanted.get("replication_factor") or settings["default_replication_factor"])),
+        replication_factor=int(str(wanted.get("replication_factor") or settings["default_replication_factor"] or 1)),
         size_bytes=0,
         message_count=0,
         produce_ips=(),

@@ -12,7 +12,7 @@ from instances.access import require_changeable
 from instances.choices import OperationType
 from instances.lifecycle import Phase
 from instances.limits import OPERATIONS_OPEN_PER_INSTANCE_MAX
-from instances.models import Instance, Operation
+from instances.models import Instance, Operation, stored_settings
 from instances.services.common import move, reconcile_on_commit, want_more
 from instances.services.creating import name_taken_meanwhile, require_free_name, shown
 from instances.services.sizes import require_within, terms_for
@@ -62,7 +62,7 @@ def configure_instance(
     access.require(acting, Scope.INSTANCES_WRITE)
     require_changeable(instance)
     before = shown(instance)
-    wanted = instance.settings | dict(settings)
+    wanted = instance.settings | stored_settings(settings)
     if wanted == instance.settings:
         return None
     instance.settings = wanted

@@ -13,7 +13,7 @@ from instances.access import instances_of
 from instances.choices import ClusterType, OperationType
 from instances.lifecycle import Phase
 from instances.limits import INSTANCES_PER_TENANT_MAX
-from instances.models import NAME_CONSTRAINT, Instance, Operation, default_settings
+from instances.models import NAME_CONSTRAINT, Instance, Operation, default_settings, stored_settings
 from instances.services.common import move, reconcile_on_commit, want_more
 from instances.services.sizes import require_within, terms_for
 from tenants import access, audit
@@ -59,7 +59,7 @@ def create_instance(
             storage_gb=storage,
             partitions_max=terms.partitions_max,
             cluster_type=cluster_type,
-            settings=default_settings() | dict(settings or {}),
+            settings=default_settings() | stored_settings(settings or {}),
             protected=protected,
         )
     operation = operations.begin(acting, instance, OperationType.CREATE, plan=terms.code)

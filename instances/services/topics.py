@@ -30,12 +30,16 @@ def create_topic(
     config: Mapping[str, str] | None = None,
     dry_run: bool = False,
 ) -> None:
-    """Create a topic as the instance's owner would (CreateTopics); partitions default to the instance's setting."""
+    """Create a topic as the instance's owner would (CreateTopics); what is not given is the instance's setting.
+
+    How many copies that is where the tenant left it open, the brokers know: one that is being emptied takes none.
+    """
     access.require(acting, Scope.TOPICS_WRITE)
     require_reachable(instance)
     count = partitions or instance.settings["default_partitions"]
     factor = replication_factor or instance.settings["default_replication_factor"]
-    after = {"partitions": count, "replication_factor": factor, "config": dict(config or {})}
+    shown = replication_factor or instance.default_replication_factor
+    after = {"partitions": count, "replication_factor": shown, "config": dict(config or {})}
     entry = audit.record(acting, "topic.created", topic_ref(instance, name), None, after, tenant=instance.tenant)
     with audit.in_doubt(entry):
         ports.data_plane.it.create_topic(

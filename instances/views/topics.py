@@ -53,7 +53,7 @@ def create_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     """A topic through the same door as any Kafka client's CreateTopics."""
     initial = {
         "partitions": instance.settings.get("default_partitions", 1),
-        "replication_factor": instance.settings.get("default_replication_factor", 1),
+        "replication_factor": instance.default_replication_factor or 1,
     }
     form = TopicForm(request.POST or None, initial=initial, brokers=len(instance.endpoints))
     if form.is_valid():

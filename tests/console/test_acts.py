@@ -274,7 +274,7 @@ def test_a_topic_has_as_many_copies_as_chosen_and_no_more_than_brokers(
     instance.endpoints = {str(number): f"127.0.0.1:{19_000 + number}" for number in (1, 2)}
     instance.save()
     page = text_of(ida.get(address))
-    assert '<option value="2">2</option>' in page
+    assert '<option value="2" selected>2</option>' in page
     assert '<option value="3">' not in page
     assert ida.post(address, {"name": "precious", "partitions": "1", "replication_factor": "2"}).status_code == 302
     assert data_plane.topic(instance.pk, "precious").replication_factor == 2

@@ -279,6 +279,24 @@ def test_the_default_number_of_partitions_is_the_instances_setting(api: Api, ins
     assert api.post(f"/instances/{instance.pk}/topics", {"name": "orders"}).json()["partitions"] == 9
 
 
+def test_topics_are_kept_on_each_broker_unless_the_tenant_chooses(api: Api, instance: Instance) -> None:
+    at = f"/instances/{instance.pk}"
+    brokers = len(instance.endpoints)
+    assert brokers > 1
+    plan = f"{at}/topics?dry_run=true"
+    assert api.get(at).json()["settings"]["default_replication_factor"] == brokers
+    assert api.post(plan, {"name": "orders"}).json()["replication_factor"] == brokers
+
+    for chosen, shown in ((1, 1), (None, brokers)):
+        Instance.objects.filter(pk=instance.pk).update(phase="running")
+        assert api.patch(at, {"settings": {"default_replication_factor": chosen}}).status_code == 202
+        assert api.get(at).json()["settings"]["default_replication_factor"] == shown
+        assert api.post(plan, {"name": "orders"}).json()["replication_factor"] == shown
+
+    requested = make_instance(instance.tenant)
+    assert api.get(f"/instances/{requested.pk}").json()["settings"]["default_replication_factor"] is None
+
+
 def test_a_topics_etag_changes_with_it_and_not_with_its_messages(
     api: Api, instance: Instance, data_plane: FakeDataPlane, observation: FakeObservation
 ) -> None:

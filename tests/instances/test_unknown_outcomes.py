@@ -31,7 +31,7 @@ def instance(owner: Member, data_plane: FakeDataPlane, groups: FakeGroups) -> In
 
 ASKED: list[tuple[str, Callable[[Api, str], Any], dict[str, Any]]] = [
     ("topic.created", lambda api, at: api.post(f"{at}/topics", {"name": "clicks"}, Idempotency_Key="a"),
-     {"partitions": 3, "replication_factor": 1, "config": {}}),
+     {"partitions": 3, "replication_factor": 2, "config": {}}),
     ("topic.changed", lambda api, at: api.patch(f"{at}/topics/orders", {"partitions": 6}), {"partitions": 6}),
     ("topic.deleted", lambda api, at: api.delete(f"{at}/topics/orders"), {}),
     ("group.offsets_reset", lambda api, at: api.post(f"{at}/groups/etl/offsets", {"to": "latest"}),

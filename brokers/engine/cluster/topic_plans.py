@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from brokers.contract.documents import TopicDocument
+from brokers.contract.documents import InstanceDocument, TopicDocument
 from brokers.engine.cluster import errors
 from brokers.engine.cluster.image import ClusterImage, InstanceImage, TopicImage
 from instances import naming
@@ -91,7 +91,7 @@ def plan_creation(
             raise errors.Refused("Both partition count or replication factor and an assignment were given.")
         chosen = _check_assignment(assignment, brokers, first_id=0)
     else:
-        count, factor = _with_defaults(image, instance_id, partitions, replication_factor)
+        count, factor = _with_defaults(image, instance_id, partitions, replication_factor, replication_factor_max)
         _check_count(count)
         _check_factor(factor, len(brokers), replication_factor_max)
         chosen = place(_staying(image, brokers, factor), partitions=count, replication_factor=factor)
@@ -177,16 +177,25 @@ def _check_new_name(image: ClusterImage, instance_id: str | None, name: str) -> 
     return internal
 
 
+def default_replication_factor(document: InstanceDocument, factor_max: int = REPLICATION_FACTOR_MAX) -> int:
+    """Of topics of the instance that are made without saying more. A broker that is away counts: it comes back."""
+    wanted = document.settings.default_replication_factor
+    if wanted != UNSET:
+        return wanted
+    staying = document.ports.keys() - set(document.leaving)
+    return max(1, min(len(staying), factor_max, REPLICATION_FACTOR_MAX))
+
+
 def _with_defaults(
-    image: ClusterImage, instance_id: str | None, partitions: int, replication_factor: int
+    image: ClusterImage, instance_id: str | None, partitions: int, replication_factor: int, factor_max: int
 ) -> tuple[int, int]:
-    default_partitions, default_factor = PARTITIONS_DEFAULT, UNSET
+    default_partitions, default_factor = PARTITIONS_DEFAULT, REPLICATION_FACTOR_DEFAULT
     if instance_id is not None:
-        settings = image.instances[instance_id].document.settings
-        default_partitions, default_factor = settings.default_partitions, settings.default_replication_factor
+        document = image.instances[instance_id].document
+        default_partitions = document.settings.default_partitions
+        default_factor = default_replication_factor(document, factor_max)
     count = default_partitions if partitions == UNSET else partitions
-    factor = default_factor if replication_factor == UNSET else replication_factor
-    return count, REPLICATION_FACTOR_DEFAULT if factor == UNSET else factor
+    return count, default_factor if replication_factor == UNSET else replication_factor
 
 
 def _check_count(count: int) -> None:

@@ -10,6 +10,7 @@ from typing import Final
 
 from brokers.engine.access.authorizer import Operation, decide
 from brokers.engine.cluster.image import TopicImage
+from brokers.engine.cluster.topic_plans import default_replication_factor
 from brokers.engine.handlers import broker_configs
 from brokers.engine.handlers.broker_configs import DOCUMENTED_FROM
 from brokers.engine.handlers.broker_settings import SETTINGS as BROKER_SETTINGS
@@ -198,7 +199,7 @@ def broker_lines(call: Call, request: DescribeConfigsRequest) -> list[DescribeCo
         settings = instance.document.settings
         for name, value, kind in (
             ("auto.create.topics.enable", str(settings.auto_create_topics).lower(), ValueType.BOOLEAN),
-            ("default.replication.factor", str(settings.default_replication_factor), ValueType.INT),
+            ("default.replication.factor", str(default_replication_factor(instance.document)), ValueType.INT),
             ("delete.topic.enable", "true", ValueType.BOOLEAN),
             ("num.partitions", str(settings.default_partitions), ValueType.INT),
         ):
