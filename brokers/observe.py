@@ -32,7 +32,7 @@ from brokers.limits import (
 )
 from brokers.models import Broker, Cluster, PortLease
 from instances.limits import TRAFFIC_SECONDS_MAX
-from instances.ports import BrokerSilence, Throttle, Throttles, TopicSizes, Traffic
+from instances.ports import BrokerSilence, RefusedTopic, Throttle, Throttles, TopicSizes, Traffic
 
 logger = logging.getLogger(__name__)
 
@@ -239,4 +239,21 @@ def merge_topics(answers: Answers) -> TopicSizes:
         for topic, found in partitions.items()
     }
     stored_bytes = sum(body.get("stored_bytes", 0) for body in answers.bodies.values())
-    return TopicSizes(topics=totals, partitions=partitions, silent=answers.silent, stored_bytes=stored_bytes)
+    return TopicSizes(
+        topics=totals,
+        partitions=partitions,
+        silent=answers.silent,
+        stored_bytes=stored_bytes,
+        refused=_refused(answers),
+    )
+
+
+def _refused(answers: Answers) -> tuple[RefusedTopic, ...]:
+    """Each name with what the broker says of it that was asked last, the latest first."""
+    found: dict[str, RefusedTopic] = {}
+    for body in answers.bodies.values():
+        for line in body.get("refused_topics", []):
+            known = found.get(line["name"])
+            if known is None or known.last_ms < line["last_ms"]:
+                found[line["name"]] = RefusedTopic(name=line["name"], reason=line["reason"], last_ms=line["last_ms"])
+    return tuple(sorted(found.values(), key=lambda refused: (-refused.last_ms, refused.name)))

@@ -195,6 +195,15 @@ class Throttles:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedTopic:
+    """A topic that a client wanted to use into being lately, and why it could not be made."""
+
+    name: str
+    reason: str
+    last_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSizes:
     """By topic: `(bytes, messages)` as the leaders hold them; a silent broker's partitions are missing.
 
@@ -205,6 +214,7 @@ class TopicSizes:
     partitions: Mapping[str, Mapping[int, Mapping[str, int]]]
     silent: tuple[BrokerSilence, ...]
     stored_bytes: int
+    refused: tuple[RefusedTopic, ...] = ()
 
 
 class Observation(Protocol):

@@ -14,7 +14,7 @@ from instances.conditions import OBSERVED
 from instances.lifecycle import COUNTED, REACHABLE, Phase
 from instances.limits import BYTES_PER_MB, TOPIC_NAMES_KEPT_S, TOPICS_CREATED_LOOKED_AT_MAX
 from instances.models import DelayedMinute, Instance, Operation, TopicAllowList
-from instances.ports import ConfigEntry, PartitionLook, Throttles, TopicDescription, TopicSizes, Traffic
+from instances.ports import ConfigEntry, PartitionLook, RefusedTopic, Throttles, TopicDescription, TopicSizes, Traffic
 from instances.topic_warnings import MIN_INSYNC_REPLICAS, TopicWarning, min_insync_above_replicas
 from tenants.actors import Actor
 from tenants.api import pages
@@ -152,6 +152,14 @@ def topic_names(instance: Instance) -> list[str]:
         names = sorted(topic.name for topic in ports.data_plane.it.topics(instance.pk))
         cache.set(key, names, TOPIC_NAMES_KEPT_S)
     return names
+
+
+def refused_topics(instance: Instance) -> list[RefusedTopic]:
+    """Topics that clients wanted to use into being lately and that do not exist; empty while nobody can be asked."""
+    if instance.current_phase not in REACHABLE:
+        return []
+    seen = ports.observation.it.topic_sizes(instance.pk)
+    return [refused for refused in seen.refused if refused.name not in seen.topics]
 
 
 def topic_page(

@@ -167,6 +167,7 @@ SHAPES = (
         "Topic name is invalid: '%(name)s' must be 1 to 249 of ASCII letters, digits, '.', '_' and '-', "
         "and not '.' or '..'."
     ),
+    gettext_noop("The instance may have %(most)s partitions and has %(n)s; %(added)s more do not fit."),
     gettext_noop("Topic name '%(name)s' is reserved for the service's own records."),
     gettext_noop("Unknown topic config name: %(name)s"),
     gettext_noop("This needs the permission %(scope)s."),

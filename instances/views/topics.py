@@ -25,6 +25,7 @@ from tenants.errors import Conflict, DomainError
 from tenants.forms import AuditFilterForm
 from tenants.limits import PAGE_SIZE_DEFAULT
 from tenants.views.base import add_errors, wording
+from tenants.wording import localized
 
 MS_PER_HOUR = 3_600_000
 UNLIMITED = "-1"
@@ -43,6 +44,9 @@ def topics_page(request: HttpRequest, instance: Instance) -> HttpResponse:
         "topics": found, "words": words, "next_token": next_token, "is_first": not page_token,
         "biggest": max((topic.size_bytes or 0 for topic in found), default=0),
     }  # fmt: skip
+    context["refused"] = [
+        {"name": one.name, "reason": localized(one.reason)} for one in selectors.refused_topics(instance)
+    ]
     template = "instances/topic_rows.html" if request.headers.get("HX-Request") else "instances/topics.html"
     return render_instance(request, template, instance, context, section="topics", crumbs=[(_("Topics"), None)])
 

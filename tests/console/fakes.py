@@ -9,6 +9,7 @@ from instances.ports import (
     BrokerSilence,
     ConfigEntry,
     PartitionLook,
+    RefusedTopic,
     Throttle,
     Throttles,
     TopicDescription,
@@ -86,6 +87,7 @@ class FakeObservation:
     points: tuple[tuple[int, int, int, int], ...] = ()
     entries: tuple[Throttle, ...] = ()
     silent: tuple[BrokerSilence, ...] = ()
+    refused: tuple[RefusedTopic, ...] = ()
     messages_per_partition: int = 10
     alive_since_ms: int = 0
     alive_since_by_broker: dict[int, int] = field(default_factory=dict)
@@ -111,6 +113,7 @@ class FakeObservation:
             partitions={name: {p.index: dict(look) for p in t.partitions} for name, t in topics.items()},
             silent=self.silent,
             stored_bytes=sum(100 * count * len(t.partitions) for t in topics.values()),
+            refused=self.refused,
         )
 
 

@@ -14,7 +14,7 @@ from django.urls import reverse
 
 from instances.lifecycle import Phase
 from instances.models import Instance
-from instances.ports import BrokerSilence
+from instances.ports import BrokerSilence, RefusedTopic
 from quotas.ports import EntityPart
 from tenants.models import ApiToken, AuditEntry, Member, Tenant, User
 from tests.console.conftest import PASSWORD
@@ -390,3 +390,17 @@ def test_more_replicas_to_be_in_sync_than_there_are_is_saved_with_a_warning(ida:
     saved = ida.post(address, {"name": "min.insync.replicas", "value": "2"}, follow=True)
     assert "min.insync.replicas saved." in text_of(saved)
     assert warning in text_of(saved)
+
+
+def test_the_topics_page_tells_which_topics_clients_could_not_have(
+    ida: Client, instance: Instance, observation: FakeObservation
+) -> None:
+    """Their clients only repeat the question."""
+    reason = "The instance may have 4 partitions and has 2; 3 more do not fit."
+    observation.refused = tuple(
+        RefusedTopic(name=name, reason=reason, last_ms=NOW_MS) for name in ("clicks", "orders.created")
+    )
+    page = text_of(ida.get(reverse("page-topics", args=[instance.pk])))
+    assert "Topics that clients asked for and that could not be created" in page
+    assert '<dt class="mono">clicks</dt><dd>' + reason in page
+    assert '<dt class="mono">orders.created</dt>' not in page, "it is there by now"

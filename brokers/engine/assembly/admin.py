@@ -155,7 +155,9 @@ class AdminPort:
         return {"now_ms": now_ms, "instances": {instance_id: minutes for instance_id, minutes in found if minutes}}
 
     def _topics(self, instance_id: str) -> dict[str, Any]:
-        """The partitions led here, under the tenant's names, and the bytes of all that are held here."""
+        """The partitions led here, under the tenant's names, the bytes of all that are held here, and what could not be
+        made for clients that asked this broker.
+        """
         topics: dict[str, list[dict[str, int]]] = {}
         instance = self.engine.current.image.instances[instance_id]
         for internal, shown in sorted(instance.topic_names.items()):
@@ -174,7 +176,12 @@ class AdminPort:
                     )
             if lines:
                 topics[shown] = lines
-        return {"topics": topics, "stored_bytes": self.engine.table.size_bytes(f"{instance_id}.")}
+        book = self.engine.books.get(instance_id)
+        return {
+            "topics": topics,
+            "stored_bytes": self.engine.table.size_bytes(f"{instance_id}."),
+            "refused_topics": [] if book is None else book.refused_topics.as_json(self.engine.clock.now_ms()),
+        }
 
     def _samples(self) -> Iterator[Sample]:
         totals, counters = self.engine.totals, self.listeners.counters

@@ -168,7 +168,7 @@ def _create_if_wanted(call: Call, name: str, error: int, checks: Iterator[bool])
             except TopicExists:
                 return int(ErrorCode.LEADER_NOT_AVAILABLE)  # the next picture shows it
             except Refused as refused:
-                _tell_refused(call, refused)
+                _tell_refused(call, name, refused)
                 return refused.wire_code
         engine.creating.add(internal)
         engine.spawn(_create(call, name, internal))
@@ -179,10 +179,15 @@ async def _create(call: Call, name: str, internal: str) -> None:
     try:
         await call.engine.store.create_topic(call.view.image, instance_id=call.view.instance_id, name=name)
     except ClusterError as failure:
-        _tell_refused(call, failure)
+        _tell_refused(call, name, failure)
     finally:
         call.engine.creating.discard(internal)
 
 
-def _tell_refused(call: Call, failure: ClusterError) -> None:
-    log.info("topic_not_created", instance_id=call.view.instance_id, reason=str(failure))
+def _tell_refused(call: Call, name: str, failure: ClusterError) -> None:
+    """For the owner, and once for the operator: clients ask many times a second."""
+    instance_id = call.view.instance_id
+    assert instance_id is not None, "the cluster's own topics are not made so"
+    engine = call.engine
+    if engine.books.of(instance_id).refused_topics.note(name, str(failure), engine.clock.now_ms()):
+        log.info("topic_not_created", instance_id=instance_id, reason=str(failure))

@@ -7,6 +7,7 @@ from functools import partial
 
 from brokers.engine.throttling.charging import ClientQuotas
 from brokers.engine.throttling.ledger import Ledger
+from brokers.engine.throttling.refused_topics import RefusedTopics
 from brokers.engine.throttling.shares import InstanceShares
 from brokers.engine.throttling.traffic import Traffic
 from brokers.engine.throttling.usage import Key, NumbersFor, UsageBook, own_numbers
@@ -16,12 +17,13 @@ from quotas.pacing import BURST_MS
 class Book:
     """Made when an instance first shows up, kept as long as its usage may still have to be reported."""
 
-    __slots__ = ("client_quotas", "ledger", "shares", "traffic", "usage")
+    __slots__ = ("client_quotas", "ledger", "refused_topics", "shares", "traffic", "usage")
 
     def __init__(self, burst_ms: int = BURST_MS, numbers_for: NumbersFor = own_numbers) -> None:
         self.client_quotas = ClientQuotas(burst_ms)
         self.shares = InstanceShares(burst_ms)
         self.ledger = Ledger()
+        self.refused_topics = RefusedTopics()
         self.traffic = Traffic()
         self.usage = UsageBook(numbers_for)
 

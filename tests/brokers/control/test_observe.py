@@ -133,3 +133,16 @@ def test_where_two_brokers_claim_a_partition_the_later_leader_counts() -> None:
     merged = merge_topics(Answers(bodies=bodies, silent=()))
     assert merged.topics == {"t": (100, 8)}
     assert merged.stored_bytes == 300, "followers' replicas take room too"
+
+
+def test_refused_topics_of_all_brokers_are_told_once_each() -> None:
+    def line(name: str, reason: str, last_ms: int) -> dict[str, object]:
+        return {"name": name, "reason": reason, "count": 1, "last_ms": last_ms}
+
+    bodies = {
+        1: {"topics": {}, "refused_topics": [line("a", "old", 5), line("b", "b", 7)]},
+        2: {"topics": {}, "refused_topics": [line("a", "new", 9)]},
+        3: {"topics": {}},
+    }
+    refused = merge_topics(Answers(bodies=bodies, silent=())).refused
+    assert [(one.name, one.reason, one.last_ms) for one in refused] == [("a", "new", 9), ("b", "b", 7)]

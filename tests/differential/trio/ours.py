@@ -31,7 +31,7 @@ class OurTrio(Trio):
         self._cluster.__enter__()
         try:
             self._endpoints = self._cluster.create_instance(
-                INSTANCE, settings=InstanceSettings(default_partitions=1)
+                INSTANCE, settings=InstanceSettings(default_partitions=1, default_replication_factor=1)
             ).document.endpoints
             self._brokers: dict[int, BrokerProcess] = {
                 broker.settings.broker_id: broker for broker in self._cluster.brokers

@@ -109,6 +109,10 @@ async def test_a_topic_that_cannot_be_made_is_answered_with_the_reason(house: Ho
     refused = (await metadata_of(house.mine, "auto", auto_create=True)).topics[0]
     assert (refused.error_code, refused.name) == (ErrorCode.POLICY_VIOLATION, "auto")
 
+    told = house.broker.broker.engine.books.of(MINE).refused_topics.as_json(house.broker.broker.clock.now_ms())
+    reason = "The instance may have 4 partitions and has 2; 3 more do not fit."
+    assert [(line["name"], line["reason"], line["count"]) for line in told] == [("auto", reason, 1)]
+
     await house.topic("more.than", partitions=1)
     colliding = (await metadata_of(house.mine, "more_than", auto_create=True)).topics[0]
     assert colliding.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION

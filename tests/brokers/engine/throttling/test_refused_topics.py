@@ -1,0 +1,36 @@
+"""What is kept of topics that could not be made for clients."""
+
+from __future__ import annotations
+
+from brokers.engine.throttling.refused_topics import NAMES_MAX, TOLD_MS, RefusedTopics
+
+NOW_MS = 1_700_000_000_000
+
+
+def test_a_name_is_news_once_until_its_reason_changes_or_it_was_quiet() -> None:
+    refused = RefusedTopics()
+
+    assert refused.note("a", "full", NOW_MS)
+    assert not refused.note("a", "full", NOW_MS + 100)
+    assert refused.note("a", "fuller", NOW_MS + 200)
+    assert refused.note("a", "fuller", NOW_MS + 300 + TOLD_MS)
+
+
+def test_what_nobody_asked_for_lately_is_not_told() -> None:
+    refused = RefusedTopics()
+    refused.note("a", "full", NOW_MS)
+    refused.note("a", "full", NOW_MS + 1)
+
+    assert refused.as_json(NOW_MS + 1) == [{"name": "a", "reason": "full", "count": 2, "last_ms": NOW_MS + 1}]
+    assert refused.as_json(NOW_MS + 2 + TOLD_MS) == []
+
+
+def test_of_many_names_the_latest_are_kept() -> None:
+    refused = RefusedTopics()
+    for number in range(NAMES_MAX + 1):
+        refused.note(str(number), "full", NOW_MS)
+    refused.note("1", "full", NOW_MS)
+
+    names = [line["name"] for line in refused.as_json(NOW_MS)]
+    assert len(names) == NAMES_MAX
+    assert (names[0], names[-1]) == ("1", "2")
