@@ -43,11 +43,11 @@ BOUNDS: Final = {
 }
 
 
-def beyond(name: str, topic: Mapping[str, str], defaults: Mapping[str, str]) -> int | None:
+def beyond(name: str, topic: Mapping[str, str], defaults: Mapping[str, str]) -> str | None:
     """The bound that is in force instead of what `topic` says of `name`, None if what it says is."""
     bound = BOUNDS.get(name)
     if bound is None or not topic.get(name):
         return None
     limit = int(defaults.get(bound.broker_key, bound.default))
     own = int(topic[name])
-    return limit if (own < limit if bound.is_least else own > limit) else None
+    return str(limit) if (own < limit if bound.is_least else own > limit) else None

@@ -171,7 +171,7 @@ def describe(topic: Mapping[str, str], defaults: Mapping[str, str]) -> list[Desc
     for name, setting in SETTINGS.items():
         limit = topic_bounds.beyond(name, topic, defaults)
         if limit is not None:
-            described.append(DescribedSetting(setting, str(limit), ConfigSource.STATIC_BROKER, beyond=topic[name]))
+            described.append(DescribedSetting(setting, limit, ConfigSource.STATIC_BROKER, beyond=topic[name]))
         elif name in topic:
             described.append(DescribedSetting(setting, topic[name], ConfigSource.TOPIC))
         elif name in defaults:
@@ -227,11 +227,7 @@ def parse(topic: Mapping[str, str], defaults: Mapping[str, str]) -> TopicConfig:
         return {word.strip() for word in given.split(",") if word.strip()}
 
     def number(name: str) -> int:
-        return int(text(name))
-
-    def in_force(name: str) -> int:
-        limit = topic_bounds.beyond(name, topic, defaults)
-        return number(name) if limit is None else limit
+        return int(topic_bounds.beyond(name, topic, defaults) or text(name))
 
     def bound(name: str) -> int:
         legacy = "message.timestamp.difference.max.ms"
@@ -269,10 +265,10 @@ def parse(topic: Mapping[str, str], defaults: Mapping[str, str]) -> TopicConfig:
         rules,
         log,
         min_insync_replicas=number("min.insync.replicas"),
-        file_delete_delay_ms=in_force("file.delete.delay.ms"),
+        file_delete_delay_ms=number("file.delete.delay.ms"),
         segment_jitter_ms=number("segment.jitter.ms"),
-        flush_messages=in_force("flush.messages"),
-        flush_ms=in_force("flush.ms"),
+        flush_messages=number("flush.messages"),
+        flush_ms=number("flush.ms"),
         converts_down=text("message.downconversion.enable") != "false",
         unclean_allowed=text("unclean.leader.election.enable").lower() == "true",
         compaction=compaction if rules.compacted else None,

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from brokers.contract import documents, paths
-from brokers.contract.documents import InstanceAck, InstanceDocument, InstanceSettings
+from brokers.contract.documents import InstanceAck
 from brokers.engine.cluster import errors, topic_plans
 from brokers.engine.cluster.image import BrokerInfo, ClusterImage
 from brokers.engine.cluster.quota_image import QuotaEntity
@@ -56,30 +56,6 @@ async def test_partitions_go_only_to_live_brokers_that_host_the_instance(member:
 async def test_unset_counts_are_the_instances_defaults(member: Member) -> None:
     topic = await member.create_topic(OURS, "orders")
     assert len(topic.partitions) == 3 and len(topic.partitions[0].replicas) == 2
-
-
-@pytest.mark.parametrize(
-    ("brokers", "leaving", "chosen", "factor"),
-    [
-        (1, 0, -1, 1),
-        (2, 0, -1, 2),
-        (3, 0, -1, 3),
-        (5, 0, -1, 3),
-        (3, 1, -1, 2),
-        (1, 1, -1, 1),
-        (3, 0, 1, 1),
-        (1, 0, 3, 3),
-    ],
-)
-def test_a_partition_has_a_copy_on_each_broker_of_the_instance_three_at_most_unless_its_tenant_chose(
-    brokers: int, leaving: int, chosen: int, factor: int
-) -> None:
-    document = InstanceDocument(
-        generation=1, produce_bps=1, consume_bps=1, capacity_bytes=1,
-        ports={number: 19_000 + number for number in range(brokers)}, leaving=tuple(range(leaving)),
-        settings=InstanceSettings(default_replication_factor=chosen),
-    )  # fmt: skip
-    assert topic_plans.default_replication_factor(document) == factor
 
 
 @pytest.mark.parametrize(
