@@ -13,7 +13,7 @@ from unfold.decorators import display
 
 from brokers import panel, selectors, services, transaction_panel
 from brokers.choices import Health, RebalanceState
-from brokers.health import offline_directories
+from brokers.health import modules_of, offline_directories
 from brokers.models import Broker, Cluster, Host, Placement, PortLease, Rebalance, RollingRestart
 from tenants.actors import Actor
 from tenants.operator import OperatorAdmin, operator_action
@@ -106,7 +106,7 @@ class BrokerAdmin(OperatorAdmin):
         "process_restarts",
         "load",
     )
-    readonly_fields = ("offline_disks",)
+    readonly_fields = ("offline_disks", "modules")
     list_filter = ("cluster", "wanted", "process_state")
     list_select_related = ("cluster", "host")
     actions = ("restart",)
@@ -122,6 +122,10 @@ class BrokerAdmin(OperatorAdmin):
     def offline_disks(self, broker: Broker) -> str:
         lines = [f"{path}: {reason}" for path, reason in offline_directories(broker).items()]
         return "; ".join(lines) or "—"
+
+    @admin.display(description=_("modules"))
+    def modules(self, broker: Broker) -> str:
+        return modules_of(broker) or "—"
 
     @admin.display(description=_("leaders, connections"))
     def load(self, broker: Broker) -> str:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from django.utils.translation import gettext as _
+
 from brokers import observe as admin_ports
 from brokers.choices import Health, ProcessState, WantedState
 from brokers.limits import BROKER_LATE_S
 from brokers.models import Broker, Cluster
+from brokers.native.notes import Build
 
 
 def observe(now: datetime) -> int:
@@ -39,3 +42,21 @@ def offline_directories(broker: Broker) -> dict[str, str]:
     """The log directories that the broker has given up, each with what happened there."""
     directories = (broker.observed or {}).get("log_directories", ())
     return {str(one["path"]): str(one["offline_reason"]) for one in directories if one.get("offline_reason")}
+
+
+def modules_of(broker: Broker) -> str:
+    """Whether the broker runs compiled modules, and if not, what becomes of them; empty before it has answered."""
+    status = broker.observed or {}
+    if "compiled" not in status:
+        return ""
+    if status["compiled"]:
+        return _("compiled")
+    found = status.get("build") or {}
+    match found.get("build"):
+        case Build.PENDING | Build.RUNNING:
+            return _("plain, being compiled")
+        case Build.COMPLETE:
+            return _("plain, compiled from its next start")
+        case Build.SWITCHED_OFF | Build.IMPOSSIBLE | Build.FAILED:
+            return _("plain: %(reason)s") % {"reason": found.get("reason", "")}
+    return _("plain")

@@ -94,6 +94,8 @@ AGENT_STOP_TIMEOUT_S = 8.0
 # While something is about to happen to a process; and how long its successor may take to stand by.
 AGENT_WATCH_S = 0.01
 AGENT_STAND_BY_TIMEOUT_S = 20.0
+# Compiled modules are made when the start is over (decision 86).
+AGENT_COMPILE_AFTER_S = 20.0
 AGENT_BACKOFF_MIN_S = 0.25
 AGENT_BACKOFF_MAX_S = 30.0
 AGENT_STABLE_AFTER_S = 30.0

@@ -18,7 +18,7 @@ from redis import RedisError
 
 from brokers import observe
 from brokers.choices import Health, ProcessState, WantedState
-from brokers.health import health
+from brokers.health import health, modules_of
 from brokers.limits import KEPT_PICTURE_S, OBSERVE_CACHE_S
 from brokers.models import Broker, Cluster, Rebalance
 from instances.limits import BYTES_PER_GB
@@ -58,6 +58,11 @@ class BrokerLook:
     def log_bytes(self) -> int | None:
         """What it said last that its logs take."""
         return (self.row.observed or {}).get("log_bytes")
+
+    @property
+    def modules(self) -> str:
+        """What its modules are, in words."""
+        return modules_of(self.row)
 
     @property
     def capacity_bytes(self) -> int:

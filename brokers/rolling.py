@@ -65,13 +65,13 @@ def order(numbers: list[int], controller: int) -> list[int]:
 
 
 @transaction.atomic
-def start(*, acting: Actor, cluster: Cluster) -> RollingRestart:
-    """Restart every broker of a cluster that shall run. Refused beside a rebalance."""
+def start(*, acting: Actor, cluster: Cluster, only: frozenset[int] | None = None) -> RollingRestart:
+    """Restart every broker of a cluster that shall run, or those of `only`. Refused beside a rebalance."""
     access.require(acting, Scope.OPERATOR)
     # A rebalance that is just being started looks for restarts under the same lock.
     Cluster.objects.select_for_update(no_key=True).get(pk=cluster.pk)
     rows = Broker.objects.filter(cluster=cluster, removed_at=None, wanted=WantedState.RUNNING).order_by("number")
-    numbers = list(rows.values_list("number", flat=True))
+    numbers = [row.number for row in rows if only is None or row.number in only]
     if not numbers:
         raise Conflict("No broker of this cluster shall run.")
     if Rebalance.objects.filter(cluster=cluster, state__in=("running", "undoing", "abandoning")).exists():

@@ -11,7 +11,7 @@ from django.db import close_old_connections
 from django.utils import timezone
 from kombu.exceptions import OperationalError
 
-from brokers import delays, health, lag_sampling, maps, reconciler, sweep, watching, work
+from brokers import delays, health, lag_sampling, maps, reconciler, sweep, uptake, watching, work
 from brokers.limits import SWEEP_EVERY_S, WORK_LOOK_EVERY_S, WORK_ROUND_S
 from brokers.reconcile_steps import NotYet
 
@@ -67,8 +67,10 @@ def tidy() -> int:
 def observe_brokers() -> int:
     """Ask every broker for its status and keep it with its row; and for its picture of the cluster."""
     close_old_connections()
-    answered = health.observe(timezone.now())
-    maps.keep(timezone.now())
+    now = timezone.now()
+    answered = health.observe(now)
+    maps.keep(now)
+    uptake.take_up(now)
     return answered
 
 

@@ -28,6 +28,7 @@ from django.utils import timezone
 
 from brokers import services
 from brokers.agent.channel import CHANNEL
+from brokers.agent.compiling import Compiling
 from brokers.agent.defaults import cluster_defaults
 from brokers.agent.process import BeforeExec, BrokerProcess
 from brokers.agent.successor import Successor
@@ -89,6 +90,7 @@ class Agent:
         command_for: CommandFor = engine_command,
         standing_command_for: CommandFor | None = None,
         before_exec: BeforeExec | None = None,
+        compiling: Compiling | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._host_name = host_name
@@ -96,6 +98,7 @@ class Agent:
         self._command_for = command_for
         self._standing_command_for = standing_command_for
         self._before_exec = before_exec
+        self._compiling = compiling
         self._clock = clock
         self._charges: dict[str, Charge] = {}
         self._wanted: dict[str, Broker] = {}
@@ -105,6 +108,8 @@ class Agent:
     def run(self) -> None:
         """Until `must_stop`; then every process is asked to stop and waited for. Raises `AnotherAgent`."""
         with self._alone():
+            if self._compiling is not None:
+                self._compiling.open()
             while not self.must_stop:
                 close_old_connections()
                 self.look()
@@ -122,9 +127,17 @@ class Agent:
                 self._tend(broker)
             except OSError as error:  # the directory of one broker is no reason to leave the others alone
                 log.warning("agent.trouble", broker_id=broker.number, reason=str(error))
+        if self._compiling is not None:
+            self._compiling.look(are_started=self._are_started())
+
+    def _are_started(self) -> bool:
+        wanted = [pk for pk, broker in self._wanted.items() if broker.wanted == WantedState.RUNNING]
+        return bool(wanted) and all(self._charges[pk].process.is_running for pk in wanted if pk in self._charges)
 
     def stop_all(self) -> None:
         """End every process politely, all at once, and the stubborn ones by force."""
+        if self._compiling is not None:
+            self._compiling.close()
         for charge in self._charges.values():
             _dismiss(charge)
         running = [charge for charge in self._charges.values() if charge.process.is_running]

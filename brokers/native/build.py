@@ -3,18 +3,43 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
 import os
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
 import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from brokers.native.modules import BUILDS, COMPLETE, MODULES, ROOT, build_directory
+import psutil
 
-BUILD_TIMEOUT_S: Final = 900
+from brokers.native.modules import COMPLETE, MODULES, ROOT, build_directory
+
+# Exit codes, beside 0 for a complete build.
+EXIT_NOT_POSSIBLE: Final = 1
+EXIT_REFUSED: Final = 4
+LOCK: Final = "lock"
+JOBS: Final = 2
+# What builds of other sources, and interrupted ones, leave.
+OWN_NAMES: Final = re.compile(r"[0-9a-f]{16}(\.log)?|scratch-.*")
+NICENESS: Final = 19
+# As in config.embedded.niceness: where the kernel groups processes by session, the session has a niceness of its own.
+SESSION_FILE: Final = Path("/proc/self/autogroup")
+# Loads every module of a build, so that no broker is the first to learn that one cannot be loaded.
+TRIAL: Final = """
+import importlib, pathlib, sys
+from brokers.native.finder import CompiledModules
+sys.meta_path.insert(0, CompiledModules(pathlib.Path(sys.argv[1])))
+for name in sys.argv[2:]:
+    if not importlib.import_module(name).__file__.startswith(sys.argv[1]):
+        sys.exit(f"{name} is not compiled")
+"""
 # Everything the compiled modules mention is type-checked with them.
 PACKAGES: Final = ("brokers/contract", "brokers/engine", "quotas", "instances")
 SETUP: Final = """
@@ -38,61 +63,129 @@ class NotPossible(Exception):
     """What is missing on this machine, in one line."""
 
 
+class Refused(NotPossible):
+    """The compiler's refusal of these sources; its output is in a file."""
+
+
 def check_tools() -> None:
-    """Raises NotPossible."""
-    try:
-        import mypyc.build  # noqa: F401
-        import setuptools  # noqa: F401
-    except ImportError as error:
-        raise NotPossible(f"{error.name} is not installed (make setup-dev installs it)") from None
-    compiler = os.environ.get("CC") or (sysconfig.get_config_var("CC") or "cc").split()[0]
-    if shutil.which(compiler) is None:
-        raise NotPossible(f"there is no C compiler ({compiler})")
+    """Raises NotPossible. Asks for what is there without loading it, because a start waits for the answer."""
+    for needed in ("mypyc", "setuptools"):
+        if find_spec(needed) is None:
+            raise NotPossible(f"{needed} is not installed (make setup installs it)")
+    compiler = os.environ.get("CC", "").split() or (sysconfig.get_config_var("CC") or "cc").split()
+    if shutil.which(compiler[0]) is None:
+        raise NotPossible(f"there is no C compiler ({compiler[0]})")
     if not Path(sysconfig.get_path("include"), "Python.h").exists():
         raise NotPossible("Python's headers are missing (Python.h)")
+
+
+def check_place() -> None:
+    """Raises NotPossible where builds cannot be kept."""
+    place = build_directory().parent
+    existing = next(one for one in (place, *place.parents) if one.exists())
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise NotPossible(f"{place} cannot be written to; PENSTOCK_NATIVE_DIR names another place")
+
+
+def failure_log() -> Path:
+    """What the compiler said of exactly these sources; exists only if it refused them."""
+    return build_directory().with_suffix(".log")
 
 
 def build() -> Path:
     """The directory of the complete build; makes it unless it is there. Builds of other sources are removed.
 
+    Two of one checkout do it one after the other, and the second finds what the first has made.
+
     Raises:
-        NotPossible: a tool is missing, or the compiler refused (its output is part of the message).
+        NotPossible: a tool is missing, the place cannot be written to, or the sources changed meanwhile.
+        Refused: the compiler refused, or what it made cannot be loaded.
     """
     directory = build_directory()
     if (directory / COMPLETE).exists():
         return directory
     check_tools()
-    with tempfile.TemporaryDirectory(prefix="penstock-native-") as scratch:
-        _compile(Path(scratch))
-        shutil.rmtree(BUILDS, ignore_errors=True)
-        shutil.copytree(Path(scratch, "out"), directory)
-    (directory / COMPLETE).touch()
+    check_place()
+    with _alone(directory.parent):
+        if not (directory / COMPLETE).exists():
+            _make(directory)
     return directory
 
 
-def _compile(scratch: Path) -> None:
+@contextmanager
+def _alone(place: Path) -> Iterator[None]:
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        held = (place / LOCK).open("ab")
+    except OSError as error:
+        raise NotPossible(f"{place} cannot be written to ({error.strerror})") from None
+    with held:
+        fcntl.flock(held, fcntl.LOCK_EX)  # until the file is closed, which the kernel does for who is killed
+        yield
+
+
+def _make(directory: Path) -> None:
+    place, log = directory.parent, failure_log()
+    for left in place.iterdir():
+        if OWN_NAMES.fullmatch(left.name):
+            shutil.rmtree(left) if left.is_dir() else left.unlink()
+    with tempfile.TemporaryDirectory(prefix="scratch-", dir=place) as folder:
+        scratch = Path(folder)
+        _copy_sources(scratch)
+        sources = ",".join(f"{module.replace('.', '/')}.py" for module in MODULES)
+        command = ["setup.py", "--quiet", "build_ext", "--parallel", str(JOBS), "--build-lib", "out", sources]
+        _run(command, scratch, log)
+        if build_directory() != directory:
+            raise NotPossible("the sources changed while they were compiled")
+        _run(["-c", TRIAL, str(scratch / "out"), *MODULES], ROOT, log)
+        (scratch / "out" / COMPLETE).touch()
+        (scratch / "out").rename(directory)
+
+
+def _copy_sources(scratch: Path) -> None:
     for package in PACKAGES:
         shutil.copytree(ROOT / package, scratch / package, ignore=shutil.ignore_patterns("__pycache__", "migrations"))
     shutil.copy(ROOT / "brokers/__init__.py", scratch / "brokers")
     (scratch / "setup.py").write_text(SETUP)
-    sources = ",".join(f"{module.replace('.', '/')}.py" for module in MODULES)
+
+
+def _run(words: Sequence[str], folder: Path, log: Path) -> None:
     outcome = subprocess.run(
-        [sys.executable, "setup.py", "--quiet", "build_ext", "--build-lib", "out", sources],
-        cwd=scratch, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False,
-    )  # fmt: skip
+        [sys.executable, *words], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+    )
+    if outcome.returncode < 0:  # whoever ended it did not judge the sources
+        raise NotPossible(f"the compiler was ended by signal {-outcome.returncode}")
     if outcome.returncode:
-        raise NotPossible(f"the compiler refused:\n{outcome.stdout[-4000:]}{outcome.stderr[-4000:]}")
+        log.write_bytes(outcome.stdout)
+        raise Refused(f"the compiler refused the sources; see {log}")
+
+
+def give_way() -> None:
+    """Lowers the priority of this process, and of the compilers it starts, to what no other program feels."""
+    os.nice(NICENESS)
+    try:
+        if os.getsid(0) == os.getpid():
+            SESSION_FILE.write_text(str(NICENESS))
+        psutil.Process().ionice(psutil.IOPRIO_CLASS_IDLE)
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    except (OSError, AttributeError, psutil.Error):
+        return  # another system than Linux, or one that does not allow it
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m brokers.native.build", description="Compiles the hot modules.")
     parser.add_argument("--if-possible", action="store_true", help="end well on a machine without the tools for it")
+    parser.add_argument("--give-way", action="store_true", help="at the lowest priority")
     given = parser.parse_args()
+    if given.give_way:
+        give_way()
     try:
-        print(f"compiled: {build().relative_to(ROOT)}")  # noqa: T201
+        print(f"compiled: {build()}")  # noqa: T201
     except NotPossible as reason:
         print(f"not compiled: {reason}", file=sys.stderr)  # noqa: T201
-        return 0 if given.if_possible else 1
+        if given.if_possible:
+            return 0
+        return EXIT_REFUSED if isinstance(reason, Refused) else EXIT_NOT_POSSIBLE
     return 0
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-BUILDS: Final = ROOT / ".native"
+# A checkout that cannot be written to keeps its builds elsewhere.
+BUILDS: Final = Path(os.environ.get("PENSTOCK_NATIVE_DIR") or ROOT / ".native").absolute()
 # Written last: a build without it was interrupted.
 COMPLETE: Final = "complete"
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import IO
 
+from brokers.native.notes import Build, Note
 from config.embedded.process import Child, StartFailed, wait_until
 from config.supervisor import outgoing, preflight, programs, services
 from config.supervisor.family import RUN_VARIABLE
@@ -25,6 +26,15 @@ RUN_NAME_BYTES = 8
 LEFTOVERS_PATIENCE_S = 5.0
 # This machine's row in the table of hosts.
 HOST_NAME = "local"
+
+
+def modules_line(note: Note) -> str:
+    """What brokers run, and whether that will change."""
+    if note.build is Build.COMPLETE:
+        return "Brokers run compiled modules"
+    if note.build is Build.PENDING:
+        return "Brokers run plain modules; they are compiled behind the start and taken up one broker after the other"
+    return f"Brokers run plain modules, which take more CPU: {note.reason}"
 
 
 class Supervisor:
@@ -118,6 +128,7 @@ class Supervisor:
         self.progress.step(f"Database schema is current ({applied} migrations applied)")
 
     def _start_programs(self, plan: services.Services) -> None:
+        from brokers.agent.compiling import prospect
         from config.supervisor import seed
 
         environment = plan.environment()
@@ -133,6 +144,7 @@ class Supervisor:
         self.progress.step("Cluster, operator and demo rows are in place")
         self._wait(seed.brokers_serve, "the brokers", "agent")
         self.progress.step(f"{self.options.brokers} brokers serve")
+        self.progress.step(modules_line(prospect()))
         instance = None
         if seeded.tenant is not None:
             instance = seed.demo_instance(wait=self._wait)

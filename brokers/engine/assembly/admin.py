@@ -24,6 +24,8 @@ from brokers.engine.replication.roles import Roles
 from brokers.engine.telemetry import metrics
 from brokers.engine.telemetry.admin_http import Reply, Request, is_authorized
 from brokers.engine.telemetry.metrics import Sample
+from brokers.native import finder as native
+from brokers.native import notes
 
 _INSTANCE: Final = re.compile(r"/v1/instances/(ins-[a-z0-9]{8})/(traffic|throttles|topics)\Z")
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
@@ -93,6 +95,8 @@ class AdminPort:
             "epoch": self.session.broker_epoch,
             "started_at_ms": self.started_at_ms,
             "uptime_ms": now_ms - self.started_at_ms,
+            "compiled": native.is_installed(),
+            "build": notes.of_this_host().as_json(),
             "is_controller": self.controller.is_controller,
             "controller_id": image.controller_id,
             "leaders": self.roles.leaders,

@@ -5,9 +5,12 @@ from __future__ import annotations
 import signal
 from argparse import ArgumentParser
 from typing import Any
+from urllib.parse import quote
 
+from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
+from brokers.agent.compiling import Compiling
 from brokers.agent.loop import Agent, AnotherAgent, standing_engine_command
 from brokers.seed import FIRST_HOST
 
@@ -20,7 +23,11 @@ class Command(BaseCommand):
         parser.add_argument("--host", default=FIRST_HOST, help="Name of the host, as the operator registered it.")
 
     def handle(self, *args: Any, host: str, **options: Any) -> None:
-        agent = Agent(host, standing_command_for=standing_engine_command)
+        agent = Agent(
+            host,
+            standing_command_for=standing_engine_command,
+            compiling=Compiling(settings.STATE_DIR / "agent" / f"{quote(host, safe='')}.native.json"),
+        )
 
         def stop(_signal: int, _frame: object) -> None:
             agent.must_stop = True

@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks import load
+from brokers.native import finder
 from tests.support.engine import ROOT, EngineCluster, TestInstance, eventually
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -140,6 +141,8 @@ def test_the_admin_port_answers_what_the_control_plane_asks(cluster: EngineClust
     topics = broker.admin(f"/v1/instances/{instance.id}/topics")["topics"]
 
     assert status["broker_id"] == 1
+    assert status["compiled"] is finder.is_installed()
+    assert status["build"] == {"build": "unknown", "reason": "", "since_ms": 0}
     assert status["rss_bytes"] < 120_000_000
     (partition,) = topics["counted"]
     assert partition["high_watermark"] == 100

@@ -1,0 +1,130 @@
+"""The compiled modules of a host: made by a process of its own behind the brokers' start (decision 86).
+
+Who takes them up, and when, is decided where the cluster is known: `brokers.uptake`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from brokers.limits import AGENT_COMPILE_AFTER_S, AGENT_STOP_TIMEOUT_S
+from brokers.native import build as native
+from brokers.native import finder, notes
+from brokers.native.modules import COMPLETE, ROOT, build_directory
+from brokers.native.notes import Build, Note
+
+log = structlog.get_logger(__name__)
+
+COMMAND: Final = (sys.executable, "-m", "brokers.native.build", "--give-way")
+SETTLED: Final = (Build.SWITCHED_OFF, Build.COMPLETE, Build.IMPOSSIBLE, Build.FAILED)
+
+
+def prospect() -> Note:
+    """What is to be expected on this machine, from what is there."""
+    if os.environ.get(finder.SWITCH) == finder.OFF:
+        return _now(Build.SWITCHED_OFF, f"{finder.SWITCH}={finder.OFF}")
+    if (build_directory() / COMPLETE).exists():
+        return _now(Build.COMPLETE)
+    if native.failure_log().exists():
+        return _now(Build.FAILED, f"the compiler refused the sources; see {native.failure_log()}")
+    try:
+        native.check_tools()
+        native.check_place()
+    except native.NotPossible as reason:
+        return _now(Build.IMPOSSIBLE, str(reason))
+    return _now(Build.PENDING)
+
+
+class Step(StrEnum):
+    WAIT = "wait"
+    BEGIN = "begin"
+    LOOK = "look"
+    NOTHING = "nothing"
+
+
+def decide(build: Build, *, are_started: bool, waited_s: float) -> Step:
+    """What is due. A build begins when the host's brokers run and have had time to get ready. Pure."""
+    if build in SETTLED:
+        return Step.NOTHING
+    if build is Build.RUNNING:
+        return Step.LOOK
+    return Step.BEGIN if are_started and waited_s >= AGENT_COMPILE_AFTER_S else Step.WAIT
+
+
+class Compiling:
+    """At most one build in the life of an agent; `file` gets the note that brokers tell of."""
+
+    def __init__(
+        self, file: Path, *, command: Sequence[str] = COMMAND, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._file = file
+        self._command = command
+        self._clock = clock
+        self._began_s = clock()
+        self._child: subprocess.Popen[bytes] | None = None
+        self.note = notes.NOTHING_KNOWN
+
+    def open(self) -> None:
+        """Find out what is to be expected, and have brokers that are started from here on know the file."""
+        os.environ[notes.VARIABLE] = str(self._file)
+        self._began_s = self._clock()
+        self._write(prospect())
+
+    def look(self, *, are_started: bool) -> None:
+        step = decide(self.note.build, are_started=are_started, waited_s=self._clock() - self._began_s)
+        if step is Step.BEGIN:
+            self._begin()
+        elif step is Step.LOOK and self._child is not None and self._child.poll() is not None:
+            self._end(self._child.returncode)
+
+    def close(self) -> None:
+        """The agent ends, and takes a build that is not complete along."""
+        child, self._child = self._child, None
+        if child is None or child.poll() is not None:
+            return
+        os.killpg(child.pid, signal.SIGTERM)
+        try:
+            child.wait(AGENT_STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+
+    def _begin(self) -> None:
+        try:
+            self._child = subprocess.Popen(
+                list(self._command), cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL, start_new_session=True,
+            )  # fmt: skip
+        except OSError as error:
+            self._write(_now(Build.IMPOSSIBLE, f"the build cannot be started: {error}"))
+            return
+        self._write(_now(Build.RUNNING))
+
+    def _end(self, code: int) -> None:
+        found = prospect()
+        if found.build is Build.PENDING:  # it left neither modules nor a log: tried again by the next agent
+            found = _now(Build.IMPOSSIBLE, f"the build ended with code {code}")
+        self._child = None
+        self._write(found)
+
+    def _write(self, note: Note) -> None:
+        self.note = note
+        log.info("native.build", build=note.build.value, reason=note.reason)
+        try:
+            notes.write(self._file, note)
+        except OSError as error:
+            log.warning("native.no_note", reason=str(error))
+
+
+def _now(build: Build, reason: str = "") -> Note:
+    return Note(build=build, reason=reason, since_ms=time.time_ns() // 1_000_000)

@@ -1,0 +1,62 @@
+"""What becomes of the compiled modules on a host: written by its agent, told by its brokers, shown to operators."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final
+
+# Where the agent writes; its brokers inherit the variable.
+VARIABLE: Final = "PENSTOCK_NATIVE_NOTE"
+REASON_CHARS_MAX: Final = 500
+
+
+class Build(StrEnum):
+    UNKNOWN = "unknown"
+    SWITCHED_OFF = "switched_off"
+    PENDING = "pending"
+    RUNNING = "running"
+    COMPLETE = "complete"
+    IMPOSSIBLE = "impossible"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """`reason`: what is missing, or where the compiler's output lies. `since_ms`: since 1970."""
+
+    build: Build
+    reason: str = ""
+    since_ms: int = 0
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self) | {"reason": self.reason[:REASON_CHARS_MAX]}
+
+
+NOTHING_KNOWN: Final = Note(build=Build.UNKNOWN)
+
+
+def write(file: Path, note: Note) -> None:
+    """Raises OSError. In one step, because brokers read it at any moment."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    draft = file.with_name(f".{file.name}.{os.getpid()}")
+    draft.write_text(json.dumps(note.as_json()), encoding="utf-8")
+    draft.replace(file)
+
+
+def read(file: Path) -> Note:
+    """The note, or that nothing is known where there is none that can be read."""
+    try:
+        body = json.loads(file.read_text(encoding="utf-8"))
+        return Note(build=Build(body["build"]), reason=str(body["reason"]), since_ms=int(body["since_ms"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return NOTHING_KNOWN
+
+
+def of_this_host() -> Note:
+    """What the agent that started this process says."""
+    named = os.environ.get(VARIABLE)
+    return read(Path(named)) if named else NOTHING_KNOWN
