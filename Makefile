@@ -21,7 +21,7 @@ SETTLED := --hypothesis-profile settled --randomly-seed 1
 help:
 	@echo "make run     install what is needed and start everything; UP='--http-port 8080' passes flags on"
 	@echo "make test    the whole test suite"
-	@echo "make native  compile the broker's hot modules (needs a C compiler): half the CPU a request; used by the next start"
+	@echo "make native  compile the broker's hot modules now; make run does it behind the start (needs a C compiler)"
 	@echo "make check   lint, types, import walls, migrations, translations, shape"
 	@echo "make bench   benchmarks of the running product; BENCH='--only start' passes flags on"
 	@echo "make simulate  the log at random, or PART=cluster: brokers, network, disks, ZooKeeper, or PART=coordinators: groups and transactions on them; SEED=… and STEPS=… repeat or lengthen it"
@@ -47,10 +47,10 @@ run: setup
 	@exec $(BIN)/python manage.py up $(UP)
 
 test: setup-dev
-	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(SECOND_TRY) $(SETTLED) -m "not quiet"
+	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(SECOND_TRY) $(SETTLED) -m "not quiet and not long"
 	@$(BIN)/python -m pytest $(SECOND_TRY) -m quiet tests/system
 
-native: setup-dev
+native: setup
 	@$(BIN)/python -m brokers.native.build
 
 # Rooms without a compiled module, whose tests would say the same again; and what tries crashes, not code.

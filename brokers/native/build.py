@@ -25,7 +25,6 @@ from brokers.native.modules import COMPLETE, MODULES, ROOT, build_directory
 EXIT_NOT_POSSIBLE: Final = 1
 EXIT_REFUSED: Final = 4
 LOCK: Final = "lock"
-JOBS: Final = 2
 # What builds of other sources, and interrupted ones, leave.
 OWN_NAMES: Final = re.compile(r"[0-9a-f]{16}(\.log)?|scratch-.*")
 NICENESS: Final = 19
@@ -133,7 +132,7 @@ def _make(directory: Path) -> None:
         scratch = Path(folder)
         _copy_sources(scratch)
         sources = ",".join(f"{module.replace('.', '/')}.py" for module in MODULES)
-        command = ["setup.py", "--quiet", "build_ext", "--parallel", str(JOBS), "--build-lib", "out", sources]
+        command = ["setup.py", "--quiet", "build_ext", "--build-lib", "out", sources]
         _run(command, scratch, log)
         if build_directory() != directory:
             raise NotPossible("the sources changed while they were compiled")

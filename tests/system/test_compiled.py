@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -76,9 +75,7 @@ def test_brokers_are_compiled_behind_the_start_and_no_produce_fails(product: Sta
         producer.poll(0.02)
         return started_as(product).count("compiled") == product.brokers
 
-    began_s = time.monotonic()
     eventually(is_compiled, within_s=COMPILED_WITHIN_S, what="compiled brokers")
-    print(f"compiled {time.monotonic() - began_s:.0f} s after ready")
     for _ in range(200):
         is_compiled()
     assert producer.flush(60) == 0
