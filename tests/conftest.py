@@ -28,10 +28,15 @@ from config.translations import compile_stale
 # How long an example takes says how busy the machine is: whatever measures time is marked `quiet`.
 hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("untimed")
-# `make test` draws the same examples each time, plain pytest others (decision 84).
-hypothesis.settings.register_profile("settled", derandomize=True, database=None)
+# `make test` draws from the seed that it prints, and keeps nothing for the next run (decision 85).
+hypothesis.settings.register_profile("seeded", database=None)
 
-pytest_plugins = ["tests.support.services", "tests.support.sharing", "tests.support.stack"]
+pytest_plugins = [
+    "tests.support.services",
+    "tests.support.sharing",
+    "tests.support.depth_plugin",
+    "tests.support.stack",
+]
 
 
 def pytest_configure() -> None:

@@ -1,4 +1,6 @@
-"""How many examples Hypothesis draws of the log in one run of the suite, counted from what the tests ask for."""
+"""How many examples Hypothesis draws of the log in `make test-long`, counted from what the tests ask for; in
+shorter runs fresh seeds come to as many (decision 85).
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ def _value(node: ast.expr, names: dict[str, int]) -> int | None:
 
 
 def _constants(tree: ast.Module) -> dict[str, int]:
-    """Module constants; of `int(os.environ.get(NAME, EXAMPLES))` the one that counts without the variable."""
+    """Module constants; of `depth.number_from(NAME, short=…, long=…)` the last, which counts in a long run."""
     found: dict[str, int] = {}
     for node in tree.body:
         target = node.target if isinstance(node, ast.AnnAssign) else None
@@ -52,7 +54,7 @@ def _asked(tree: ast.Module) -> Iterator[int]:
             yield told(node.value) or 0
 
 
-def test_the_log_is_tried_with_ten_thousand_examples() -> None:
+def test_a_long_run_tries_the_log_with_ten_thousand_examples() -> None:
     counts: Counter[str] = Counter()
     for suite in SUITES:
         for path in sorted(Path(BASE_DIR, "tests/brokers/engine", suite).rglob("test_*.py")):

@@ -8,6 +8,7 @@ import time
 import pytest
 
 from tests.simulate.__main__ import STEPS_OF_RUN, simulate
+from tests.support import depth
 
 SEEDS_OF_CHUNK = 25
 
@@ -18,9 +19,14 @@ def chunks(first_seed: int, seeds: int) -> list[range]:
     return [range(at, min(at + SEEDS_OF_CHUNK, end)) for at in range(first_seed, end, SEEDS_OF_CHUNK)]
 
 
-def seeds_wanted(variable: str, usual: int) -> int:
-    """How many seeds the environment asks for."""
-    return int(os.environ.get(variable, usual))
+def seeds_wanted(variable: str, short: int, long: int, first_seed: int, days: int = 7) -> tuple[int, int]:
+    """The first seed and how many: all from `first_seed` on in a long run or where the environment says how many; else
+    the day's, which in `days` days are `short * days` different ones.
+    """
+    count = depth.number_from(variable, short, long)
+    if depth.LONG or os.environ.get(variable):
+        return first_seed, count
+    return first_seed + depth.part_of_day(days) * count, count
 
 
 def told(seeds: range) -> str:

@@ -17,8 +17,7 @@ STEPS = STEPS_OF_RUN["coordinators"]
 # 41057: a coordinator that was cut off from ZooKeeper told a position from before its successor's commits.
 ONCE_FAILED = (4, 41_057)
 # A moment of it here.
-SEEDS = seeds_wanted("PENSTOCK_COORDINATOR_SEEDS", 3)
-FIRST_SEED = 10_000
+FIRST_SEED, SEEDS = seeds_wanted("PENSTOCK_COORDINATOR_SEEDS", short=1, long=7, first_seed=10_000)
 
 
 @pytest.mark.parametrize("seed", ONCE_FAILED)

@@ -13,6 +13,7 @@ FIRST_SEED = 24
 FIRST_SEEDS = {"ignore_leader_epoch": 2, "write_by_versions_alone": 137}
 
 
+@pytest.mark.long("tests/simulate", "tests/support/depth.py")
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_bug_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     PLANTED[name](monkeypatch)

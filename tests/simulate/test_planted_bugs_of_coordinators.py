@@ -46,6 +46,7 @@ LEANINGS: Final = {
 }
 
 
+@pytest.mark.long("tests/simulate", "tests/support/depth.py")
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_bug_of_coordinators_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     first = int(os.environ.get("PENSTOCK_PLANTED_FROM", FIRST_SEEDS.get(name, 0)))

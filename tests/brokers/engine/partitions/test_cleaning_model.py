@@ -6,7 +6,6 @@ I/O. All that was ever written is remembered; after every step the log is read w
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -25,8 +24,9 @@ from brokers.engine.storage.files import FileSlice
 from tests.brokers.engine.partitions.stepped import SteppedRun
 from tests.brokers.engine.partitions.test_table import NOW_MS, opened
 from tests.brokers.engine.storage.logs import read_all
+from tests.support import depth
 
-EXAMPLES: Final = int(os.environ.get("PENSTOCK_CLEANING_EXAMPLES", "60"))
+EXAMPLES: Final = depth.number_from("PENSTOCK_CLEANING_EXAMPLES", short=15, long=60)
 BACKOFF_MS: Final = 100
 MARKER_MS: Final = 1_000  # delete.retention.ms
 RETENTION_MS: Final = 20_000

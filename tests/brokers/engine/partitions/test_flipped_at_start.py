@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,9 +18,10 @@ from brokers.engine.storage.log import Log
 from brokers.engine.storage.segment import DamagedSegment
 from tests.simulate.log import CONFIG, NOW_MS, TOPIC, SimulatedLog
 from tests.simulate.matrix import quick_directory
+from tests.support import depth
 
 # The suite flips a bit of every so manieth byte; 1 is all of them, half a minute.
-EVERY = int(os.environ.get("PENSTOCK_FLIP_EVERY", "17"))
+EVERY = depth.number_from("PENSTOCK_FLIP_EVERY", short=51, long=17)
 START = 3
 BASE_OFFSET_BYTES = 8
 

@@ -6,7 +6,6 @@ Where readers of committed data end, which transactions are listed as aborted, a
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -21,8 +20,9 @@ from brokers.engine.partitions.producers import known_producers
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
 from brokers.engine.records.builder import Record, build_batch
 from tests.brokers.engine.partitions.transactional import KEY, NOW_MS, committed_records, end, write
+from tests.support import depth
 
-EXAMPLES: Final = int(os.environ.get("PENSTOCK_TRANSACTION_EXAMPLES", "25"))
+EXAMPLES: Final = depth.number_from("PENSTOCK_TRANSACTION_EXAMPLES", short=10, long=25)
 TOPIC, TOPIC_ID = "ins-a.orders", bytes(range(16))
 CONFIG = {"segment.bytes": "1500", "index.interval.bytes": "100", "file.delete.delay.ms": "0"}
 PRODUCERS: Final = (5, 6, 7, 8)

@@ -27,11 +27,12 @@ from brokers.engine.protocol.hot import decode_fetch
 from brokers.engine.records.builder import Record, build_batch
 from brokers.engine.replication.fetchers import Fetchers
 from brokers.engine.replication.ports import LinkOwner
+from tests.support import depth
 
 from .stepped_world import NOW_MS, TOPIC_ID, SteppedClock, StepTimer, broker_info, fetched, line, write_starts
 
 BROKERS = (1, 2, 3)
-EXAMPLES = int(os.environ.get("PENSTOCK_CONVERGENCE_EXAMPLES", "25"))
+EXAMPLES = depth.number_from("PENSTOCK_CONVERGENCE_EXAMPLES", short=8, long=25)
 # More than any history needs to end in the same log: an epoch is left behind with each.
 ROUNDS_MAX = 60
 ALL = 1 << 30

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from tests.brokers.engine.replication.replica_world import BROKERS, LAG_MS_MAX, ReplicaWorld
+from tests.support import depth
 
-EXAMPLES = int(os.environ.get("PENSTOCK_REPLICA_EXAMPLES", "20"))
+EXAMPLES = depth.number_from("PENSTOCK_REPLICA_EXAMPLES", short=8, long=20)
 brokers = st.sampled_from(BROKERS)
 
 

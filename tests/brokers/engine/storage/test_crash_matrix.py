@@ -14,11 +14,13 @@ from tests.simulate.checks import check_compacted, check_files, check_promises, 
 from tests.simulate.disk import Disk
 from tests.simulate.log import SimulatedLog
 from tests.simulate.matrix import Effort, crash_everywhere, quick_directory
+from tests.support import depth
 
 # The suite kills at every step, takes the power away at some, and crashes some of the starts that follow.
 # `PENSTOCK_CRASH_ALL=1` leaves out nothing (many minutes); `PENSTOCK_CRASH_PIECE=2/5` is the second of five pieces of
 # each run.
-PIECE, PIECES = map(int, os.environ.get("PENSTOCK_CRASH_PIECE", "1/1").split("/"))
+PIECE_OF_DAY = "1/1" if depth.LONG else f"{depth.part_of_day(4) + 1}/4"
+PIECE, PIECES = map(int, os.environ.get("PENSTOCK_CRASH_PIECE", PIECE_OF_DAY).split("/"))
 EFFORT = (Effort() if os.environ.get("PENSTOCK_CRASH_ALL", "0") != "0" else Effort(3, 1, 40))._replace(
     piece=(PIECE - 1, PIECES)
 )

@@ -6,7 +6,6 @@ small runs belong to the suite; `make simulate` goes on from there, with a disk 
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Final
 
@@ -24,9 +23,9 @@ from brokers.engine.storage.transactions import take_in
 from tests.brokers.engine.storage.logs import NOW_MS
 from tests.simulate.checks import check_lookups, read_all
 from tests.simulate.matrix import quick_directory
+from tests.support import depth
 
-EXAMPLES: Final = 7_000
-EXAMPLES_WANTED: Final = int(os.environ.get("PENSTOCK_LOG_EXAMPLES", EXAMPLES))
+EXAMPLES_WANTED: Final = depth.number_from("PENSTOCK_LOG_EXAMPLES", short=500, long=7_000)
 STEPS_MAX: Final = 10
 CONFIG: Final = LogConfig(
     segment_bytes=600, index_limits=(100, 10_000), retention=RetentionRules(retention_ms=-1, retention_bytes=900)

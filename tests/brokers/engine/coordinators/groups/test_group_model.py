@@ -6,7 +6,6 @@ the leader gave them, nobody waits for two things at once or for ever, and a loa
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 
 from hypothesis import settings
@@ -25,6 +24,7 @@ from tests.brokers.engine.coordinators.groups.members import (
     Shard,
     leave,
 )
+from tests.support import depth
 
 PROTOCOLS = (
     (("range", b"r"),),
@@ -32,7 +32,7 @@ PROTOCOLS = (
     (("sticky", b"s"), ("range", b"r")),
     (("range", b"r"), ("sticky", b"s")),
 )
-EXAMPLES = int(os.environ.get("PENSTOCK_GROUP_EXAMPLES", "60"))
+EXAMPLES = depth.number_from("PENSTOCK_GROUP_EXAMPLES", short=20, long=60)
 # The first two have a name of their own.
 STATICS = 2
 SLOTS = 5

@@ -4,7 +4,6 @@ dictionary says (GRP-21…27, TXN-9).
 
 from __future__ import annotations
 
-import os
 from typing import NamedTuple
 
 import hypothesis.strategies as st
@@ -25,8 +24,9 @@ from tests.brokers.engine.coordinators.groups.committing import (
     fetched,
 )
 from tests.brokers.engine.coordinators.groups.members import Shard
+from tests.support import depth
 
-EXAMPLES = int(os.environ.get("OFFSETS_MODEL_EXAMPLES", "15"))
+EXAMPLES = depth.number_from("OFFSETS_MODEL_EXAMPLES", short=8, long=15)
 RETENTION_MS = 10_000_000
 CHECK_MS = 1_000_000
 STEP_MS = 2_000

@@ -5,7 +5,6 @@ its markers are written (TXN-4, TXN-11, TXN-12, TXN-16, TXN-17, TXN-26).
 
 from __future__ import annotations
 
-import os
 from itertools import count
 from typing import Any
 
@@ -19,8 +18,9 @@ from brokers.engine.coordinators.transactions.replies import Initialised, SendMa
 from brokers.engine.coordinators.transactions.states import DECIDED, State, may_follow
 from tests.brokers.engine.coordinators.fakes import Call, FakeLog
 from tests.brokers.engine.coordinators.transactions.coordinator import Coordinator, Producer
+from tests.support import depth
 
-EXAMPLES = int(os.environ.get("PENSTOCK_TRANSACTION_EXAMPLES", "25"))
+EXAMPLES = depth.number_from("PENSTOCK_TRANSACTION_EXAMPLES", short=10, long=25)
 IDS = ("one", "two")
 PARTITIONS = tuple((topic, index) for topic in ("a", "b") for index in (0, 1))
 UNFINISHED = ("PrepareCommit", "PrepareAbort")

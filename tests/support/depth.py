@@ -1,0 +1,80 @@
+"""How deep a run goes: `make test` runs a part of what is random or swept, PENSTOCK_TESTS=long (`make test-long`) the
+whole (docs/decisions/0085). Every reduction uses this module or the marker `long`: `grep -rnE "depth|mark.long" tests`.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import Final, TypeVar
+
+from config.environment import BASE_DIR
+
+T = TypeVar("T")
+LONG: Final = os.environ.get("PENSTOCK_TESTS") == "long"
+# Of the examples and of the day's part. The test processes that this one starts inherit it.
+SEED: Final = int(os.environ.setdefault("PENSTOCK_TESTS_SEED", str(int(time.time()))))
+SECONDS_OF_DAY: Final = 86_400
+MAIN: Final = ("origin/main", "main")
+GIT_TIMEOUT_S: Final = 20
+
+
+def number_from(variable: str, short: int, long: int) -> int:
+    """How many examples, seeds or tries: what the environment says, else by the depth of the run."""
+    return int(os.environ.get(variable) or (long if LONG else short))
+
+
+def part_of_day(parts: int) -> int:
+    """The part, from 0, that the day of the seed has: on `parts` days in a row each comes once."""
+    return SEED // SECONDS_OF_DAY % parts
+
+
+def day_share(candidates: Sequence[T], parts: int) -> list[T]:
+    """Every so manieth of them, beginning at the day's part; all of them in a long run."""
+    return list(candidates if LONG else candidates[part_of_day(parts) :: parts])
+
+
+def _git(*arguments: str) -> str:
+    said = subprocess.run(
+        ["git", *arguments], cwd=BASE_DIR, capture_output=True, text=True, check=True, timeout=GIT_TIMEOUT_S
+    )
+    return said.stdout.strip()
+
+
+def _base() -> str:
+    """Where this branch left main; on main itself the commit before the last one."""
+    head = _git("rev-parse", "HEAD")
+    for main in MAIN:
+        try:
+            base = _git("merge-base", "HEAD", main)
+        except subprocess.CalledProcessError:
+            continue
+        if base != head:
+            return base
+    return _git("rev-parse", "HEAD~1")
+
+
+@cache
+def changed_files() -> frozenset[str] | None:
+    """What differs from `_base`, uncommitted and new files included; None where git cannot say (a shallow clone)."""
+    try:
+        differing = _git("diff", "--name-only", "--no-renames", _base())
+        return frozenset((differing + "\n" + _git("ls-files", "--others", "--exclude-standard")).split())
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def is_changed(paths: Iterable[str]) -> bool:
+    """Whether a file at or below one of `paths` was changed."""
+    below = tuple(f"{path.rstrip('/')}/" for path in paths)
+    return any(f"{file}/".startswith(below) for file in changed_files() or ())
+
+
+def describe() -> str:
+    """The line at the head of a run and at the end of one that failed."""
+    depth = "long" if LONG else "short"
+    line = f"depth: {depth}; the same examples again: PENSTOCK_TESTS={depth} PENSTOCK_TESTS_SEED={SEED}"
+    return line if LONG or changed_files() is not None else f"{line}; git cannot say what changed"
