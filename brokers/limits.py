@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from django.conf import settings
 
-# What one broker can sell. Measured on one core (docs/PERFORMANCE.md); an operator may change it per broker.
+# What one broker can sell. Measured on one core (docs/explanation/PERFORMANCE.md); an operator may change it for a
+# broker.
 BROKER_BANDWIDTH_MB_S = int(getattr(settings, "BROKER_BANDWIDTH_MB_S", 1_000))
 BROKER_STORAGE_GB = int(getattr(settings, "BROKER_STORAGE_GB", 1_000))
 BROKER_CAPACITY_MAX = 1_000_000

@@ -22,7 +22,7 @@ TABLES_OF_DATA = "brokers/engine/protocol/schemas"
 # Longer than the limit, with the length they may not outgrow. Entries only ever leave this list.
 LONG_FILES: dict[str, int] = {}
 LONG_FUNCTIONS: dict[str, int] = {
-    # One pass over a frame; a call per field would cost more than the work itself (docs/PERFORMANCE.md).
+    # One pass over a frame; a call per field would cost more than the work itself (docs/explanation/PERFORMANCE.md).
     "brokers/engine/protocol/hot_fetch.py:_decode_flexible": 70,
     "brokers/engine/protocol/hot_fetch_response.py:encode_fetch_response": 71,
     "brokers/engine/handlers/produce.py:produce": 80,
@@ -133,11 +133,11 @@ def test_a_sleep_is_seen_where_nothing_is_polled(text: str, lines: list[int]) ->
 
 
 def test_every_room_of_the_engine_is_on_the_map() -> None:
-    page = (BASE_DIR / "docs" / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    page = (BASE_DIR / "docs" / "explanation" / "ARCHITECTURE.md").read_text(encoding="utf-8")
     engine = BASE_DIR / "brokers" / "engine"
     rooms = [entry for entry in engine.iterdir() if entry.is_dir() and (entry / "__init__.py").exists()]
     missing = sorted(room.name for room in rooms if f"`{room.name}/`" not in page and f"{room.name}/" not in page)
-    assert not missing, f"docs/ARCHITECTURE.md does not name {missing}"
+    assert not missing, f"docs/explanation/ARCHITECTURE.md does not name {missing}"
 
 
 # Conventions of the REST interface that own a table; they are not views.
@@ -146,7 +146,7 @@ OWNERS_OF_ROWS = {"tenants/api/idempotency.py", "tenants/api/authentication.py"}
 
 @pytest.mark.parametrize("app", ["tenants", "instances", "brokers", "quotas", "billing"])
 def test_views_reach_rows_through_the_fence(app: str) -> None:
-    """`Model.objects` stays out of views: rows are fetched by selectors and `access.py` (docs/ARCHITECTURE.md)."""
+    """`Model.objects` stays out of views: selectors and `access.py` fetch rows (docs/explanation/ARCHITECTURE.md)."""
     folder = BASE_DIR / app
     views = [*folder.glob("api/**/*.py"), *folder.glob("views*.py"), *folder.glob("views/**/*.py")]
     around = {name_of(file) for file in views if ".objects." in file.read_text(encoding="utf-8")} - OWNERS_OF_ROWS

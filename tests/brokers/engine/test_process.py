@@ -201,7 +201,7 @@ def test_a_process_that_cannot_start_says_why_in_one_line(tmp_path: Path, settin
 def test_the_benchmark_tells_how_fast_a_topic_of_three_partitions_is_written_and_read(
     cluster: EngineCluster, instance: TestInstance
 ) -> None:
-    """EFF-7: the figures themselves are in docs/PERFORMANCE.md."""
+    """EFF-7: the figures themselves are in docs/explanation/PERFORMANCE.md."""
     bench = load.Bench(
         conf={"bootstrap.servers": instance.bootstrap},
         server=load.Server([cluster.brokers[0].pid]),
