@@ -1,0 +1,20 @@
+"""Write the generated pages of docs/reference/."""
+
+from __future__ import annotations
+
+import os
+
+import django
+
+
+def main() -> None:
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
+    django.setup()
+    from tests.reference.pages import FOLDER, pages
+
+    for name, text in pages().items():
+        (FOLDER / name).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,25 @@
+"""The variables of the environment that the product reads, and what each means."""
+
+from __future__ import annotations
+
+VARIABLES = {
+    "DATABASE_URL": "PostgreSQL, as `postgres://user:password@host:5432/name`",
+    "REDIS_URL": "Redis, as `redis://:password@host:6379/0`",
+    "ZOOKEEPER_URL": "ZooKeeper, as `zk1:2181,zk2:2181,zk3:2181`",
+    "SPARK_MASTER": "where the pipeline runs; `local[*]` by default",
+    "SECRET_KEY": "Django's key; by default `secrets/secret_key` of the state directory",
+    "PENSTOCK_ALLOWED_HOSTS": "further host names that web answers to, separated by commas",
+    "PENSTOCK_CONTROL_SECRET_FILE": "the control secret's file; by default `secrets/control_secret`",
+    "PENSTOCK_DEBUG": "Django's debug mode; off by default",
+    "PENSTOCK_EMAIL_BACKEND": "Django's e-mail backend; by default mails are printed to the log of web",
+    "PENSTOCK_EMAIL_VERIFICATION": "`none` (default), `optional` or `mandatory`",
+    "PENSTOCK_ENVIRONMENT": "a name that the operator panel shows",
+    "PENSTOCK_LOG_JSON": "JSON lines unless `0`",
+    "PENSTOCK_LOG_LEVEL": "`INFO` by default",
+    "PENSTOCK_NATIVE": "`0` ignores compiled modules",
+    "PENSTOCK_OPERATOR_PASSWORD": "the password for `manage.py create_operator`",
+    "PENSTOCK_PUBLIC_URL": "the console's address; `https://` turns on secure cookies, HSTS and the redirect",
+    "PENSTOCK_STATE_DIR": "the state directory; `var/` by default",
+    "PENSTOCK_STATIC_ROOT": "where `collectstatic` puts files, if another program serves them",
+    "PENSTOCK_WORKER_SOFT_STOP_S": "seconds that a worker finishes its tasks in when it is stopped; `0` by default",
+}
