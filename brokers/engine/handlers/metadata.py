@@ -9,7 +9,7 @@ from typing import Final
 import structlog
 
 from brokers.engine.access.authorizer import UNKNOWN_TOPIC_OR_PARTITION, Operation, decide
-from brokers.engine.cluster.errors import ClusterError, Refused, TopicExists
+from brokers.engine.cluster.errors import ClusterError, PolicyViolation, Refused, TopicExists
 from brokers.engine.cluster.image import NO_LEADER, PartitionImage, TopicImage
 from brokers.engine.handlers.context import Call
 from brokers.engine.protocol.errors import ErrorCode
@@ -152,7 +152,7 @@ def _partition(call: Call, partition: PartitionImage) -> MetadataResponsePartiti
 
 def _create_if_wanted(call: Call, name: str, error: int, checks: Iterator[bool]) -> int:
     """Starts to create the topic if the instance's owner lets clients do that; the client asks again (error 5). What
-    cannot be created is answered with the reason's code, as Kafka does; of many only as far as `checks` reach.
+    cannot be created is answered with a code for the reason; of many only as far as `checks` reach.
     """
     view, engine = call.view, call.engine
     instance = view.instance
@@ -169,7 +169,7 @@ def _create_if_wanted(call: Call, name: str, error: int, checks: Iterator[bool])
                 return int(ErrorCode.LEADER_NOT_AVAILABLE)  # the next picture shows it
             except Refused as refused:
                 _tell_refused(call, name, refused)
-                return refused.wire_code
+                return _shown(refused)
         engine.creating.add(internal)
         engine.spawn(_create(call, name, internal))
     return int(ErrorCode.LEADER_NOT_AVAILABLE)
@@ -182,6 +182,15 @@ async def _create(call: Call, name: str, internal: str) -> None:
         _tell_refused(call, name, failure)
     finally:
         call.engine.creating.discard(internal)
+
+
+def _shown(refused: Refused) -> int:
+    """Of what the plan does not allow librdkafka shows its user nothing but a topic that cannot be; it asks again and
+    again about POLICY_VIOLATION, which is Kafka's answer, as it should where only a broker is away.
+    """
+    if isinstance(refused, PolicyViolation):
+        return int(ErrorCode.INVALID_TOPIC_EXCEPTION)
+    return refused.wire_code
 
 
 def _tell_refused(call: Call, name: str, failure: ClusterError) -> None:

@@ -101,13 +101,13 @@ async def test_names_of_kafkas_own_topics_are_refused(house: House, name: str) -
     assert looked_at.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def test_a_topic_that_cannot_be_made_is_answered_with_the_reason(house: House) -> None:
-    """As Kafka's Metadata does: clients that only hear "ask again" would do so for ever."""
+async def test_a_topic_that_cannot_be_made_is_answered_with_a_code_that_clients_show(house: House) -> None:
+    """Clients that only hear "ask again" would do so for ever."""
     await house.broker.update_instance(MINE, partitions_max=4)
     await house.topic(partitions=2)
 
     refused = (await metadata_of(house.mine, "auto", auto_create=True)).topics[0]
-    assert (refused.error_code, refused.name) == (ErrorCode.POLICY_VIOLATION, "auto")
+    assert (refused.error_code, refused.name) == (ErrorCode.INVALID_TOPIC_EXCEPTION, "auto")
 
     told = house.broker.broker.engine.books.of(MINE).refused_topics.as_json(house.broker.broker.clock.now_ms())
     reason = "The instance may have 4 partitions and has 2; 3 more do not fit."
@@ -124,4 +124,13 @@ async def test_of_very_many_new_topics_the_reasons_come_one_after_the_other(hous
 
     codes = [topic.error_code for topic in (await metadata_of(house.mine, *names, auto_create=True)).topics]
 
-    assert codes == [ErrorCode.POLICY_VIOLATION] * CHECKED_AT_ONCE_MAX + [ErrorCode.LEADER_NOT_AVAILABLE] * 5
+    assert codes == [ErrorCode.INVALID_TOPIC_EXCEPTION] * CHECKED_AT_ONCE_MAX + [ErrorCode.LEADER_NOT_AVAILABLE] * 5
+
+
+async def test_too_few_brokers_are_said_to_be_the_reason_and_clients_ask_again(house: House) -> None:
+    """As Kafka's Metadata does (observed of 3.9.1)."""
+    await house.broker.update_instance(MINE, settings=InstanceSettings(default_replication_factor=3))
+
+    refused = (await metadata_of(house.mine, "auto", auto_create=True)).topics[0]
+
+    assert refused.error_code == ErrorCode.INVALID_REPLICATION_FACTOR
