@@ -109,3 +109,16 @@ def test_builds_may_lie_outside_the_checkout(tmp_path: Path) -> None:
         timeout=60,
     ).stdout  # fmt: skip
     assert said.strip() == str(tmp_path)
+
+
+def test_what_the_real_compiler_makes_of_a_few_modules_is_taken(builds: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    try:
+        build.check_tools()
+    except build.NotPossible as reason:
+        pytest.skip(str(reason))
+    few = ("quotas.pacing", "quotas.rates", "quotas.throttle")
+    monkeypatch.setattr(build, "MODULES", few)
+    monkeypatch.setattr(modules, "MODULES", few)
+    directory = build.build()
+    made = {one.relative_to(directory).as_posix().split(".")[0] for one in directory.rglob("*.so")}
+    assert {name.replace(".", "/") for name in few} < made
