@@ -69,7 +69,8 @@ def test_what_is_marked_long_is_left_to_a_long_run_unless_what_it_checks_has_cha
     (tmp_path / "test_depths.py").write_text(MARKED)
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "--rootdir", str(tmp_path), "-p", "no:django",
-         "-p", "no:cacheprovider", "-W", "ignore", "-p", "tests.support.depth_plugin", str(tmp_path / "test_depths.py")],
+         "-p", "no:cacheprovider", "-W", "ignore", "-p", "tests.support.depth_plugin",
+         str(tmp_path / "test_depths.py")],
         cwd=BASE_DIR, capture_output=True, text=True, timeout=120, check=False,
         env={name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
         | {"PENSTOCK_TESTS": known_as},

@@ -18,12 +18,18 @@ ORDER = (PRODUCT, SPARK)
 # Of those of the product the last, in this order: who moves instances to other ports, which others have noted down, and
 # who needs the Spark that it has started by then for what the others used.
 AFTER_OTHERS = ("test_operators", "test_usage")
-PRODUCT_ROOMS = frozenset({"browser", "system"})
+PRODUCT_ROOMS = frozenset({"system"})
 # Others; who of tests/system starts a product of its own.
-WITH_THE_PRODUCT = ("interop/test_clients",)
+WITH_THE_PRODUCT = ("browser/test_journey", "interop/test_clients")
 WITHOUT_THE_PRODUCT = ("system/test_stop",)
 # Modules that share nothing and are long: each test goes where there is room.
-APART = ("test_cluster_seeds", "test_coordinator_seeds")
+APART = (
+    "test_cluster_seeds",
+    "test_coordinator_seeds",
+    "test_crash_matrix",
+    "test_planted_bugs",
+    "test_planted_bugs_of_coordinators",
+)
 
 
 def unit_of(node_id: str) -> str:

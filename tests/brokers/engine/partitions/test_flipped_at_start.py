@@ -20,8 +20,12 @@ from tests.simulate.log import CONFIG, NOW_MS, TOPIC, SimulatedLog
 from tests.simulate.matrix import quick_directory
 from tests.support import depth
 
-# The suite flips a bit of every so manieth byte; 1 is all of them, half a minute.
-EVERY = depth.number_from("PENSTOCK_FLIP_EVERY", short=51, long=17)
+# The suite flips a bit of every so manieth byte; 1 is all of them, half a minute. Short runs of three days flip together
+# what a long one flips.
+LONG_EVERY = 17
+SHORT_DAYS = 3
+EVERY = depth.number_from("PENSTOCK_FLIP_EVERY", short=LONG_EVERY * SHORT_DAYS, long=LONG_EVERY)
+FIRST = LONG_EVERY * depth.part_of_day(SHORT_DAYS)
 START = 3
 BASE_OFFSET_BYTES = 8
 
@@ -131,7 +135,7 @@ def flips(top: Path) -> Iterator[Flip]:
         name = str(file.relative_to(top))
         for at in range(len(whole)):
             number += 1
-            if number % EVERY:
+            if (number + FIRST) % EVERY:
                 continue
             shutil.copytree(top, copy)
             content = bytearray(whole)
