@@ -24,12 +24,16 @@ from django.db import connections
 
 from config.embedded.postgres import EmbeddedPostgres
 from config.translations import compile_stale
+from tests.support import depth
 
 # How long an example takes says how busy the machine is: whatever measures time is marked `quiet`.
 hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("untimed")
 # `make test` draws from the seed that it prints, and keeps nothing for the next run (decision 85).
-hypothesis.settings.register_profile("seeded", database=None)
+# A property that names no number of examples has as many; on a CI host Hypothesis itself would draw the same each time.
+hypothesis.settings.register_profile(
+    "seeded", database=None, derandomize=False, max_examples=depth.number_from("PENSTOCK_EXAMPLES", short=25, long=100)
+)
 
 pytest_plugins = [
     "tests.support.services",

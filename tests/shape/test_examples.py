@@ -49,7 +49,10 @@ def _asked(tree: ast.Module) -> Iterator[int]:
         if isinstance(node, ast.FunctionDef):
             decorators = [call for call in node.decorator_list if isinstance(call, ast.Call)]
             if any(getattr(call.func, "id", "") == "given" for call in decorators):
-                yield next((count for call in decorators if (count := told(call))), settings.default.max_examples)
+                yield next(
+                    (count for call in decorators if (count := told(call))),
+                    settings.get_profile("default").max_examples,
+                )
         elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute):
             yield told(node.value) or 0
 

@@ -27,6 +27,11 @@ def number_from(variable: str, short: int, long: int) -> int:
     return int(os.environ.get(variable) or (long if LONG else short))
 
 
+def examples(long: int) -> int:
+    """Of a property that is tried with so many in a long run: a quarter."""
+    return long if LONG else max(1, long // 4)
+
+
 def part_of_day(parts: int) -> int:
     """The part, from 0, that the day of the seed has: on `parts` days in a row each comes once."""
     return SEED // SECONDS_OF_DAY % parts

@@ -20,8 +20,8 @@ from tests.simulate.log import CONFIG, NOW_MS, TOPIC, SimulatedLog
 from tests.simulate.matrix import quick_directory
 from tests.support import depth
 
-# The suite flips a bit of every so manieth byte; 1 is all of them, half a minute. Short runs of three days flip together
-# what a long one flips.
+# The suite flips a bit of every so manieth byte; 1 is all of them, half a minute. Short runs of three days flip
+# together what a long one flips.
 LONG_EVERY = 17
 SHORT_DAYS = 3
 EVERY = depth.number_from("PENSTOCK_FLIP_EVERY", short=LONG_EVERY * SHORT_DAYS, long=LONG_EVERY)

@@ -26,6 +26,7 @@ from brokers.engine.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from tests.support import depth
 
 from .samples import sample
 from .strategies import messages
@@ -45,7 +46,7 @@ def _produce_values(request: Any) -> Any:
     ]
 
 
-@settings(max_examples=300)
+@settings(max_examples=depth.examples(300))
 @given(st.sampled_from(PRODUCE_VERSIONS), st.data())
 def test_a_produce_is_read_as_the_compiled_codec_reads_it(version: int, data: st.DataObject) -> None:
     request = data.draw(messages(ProduceRequest, version))
@@ -73,7 +74,7 @@ PRODUCED = st.lists(
 )
 
 
-@settings(max_examples=400)
+@settings(max_examples=depth.examples(400))
 @given(st.sampled_from(PRODUCE_VERSIONS), INT32, PRODUCED, INT32)
 def test_a_produce_is_answered_in_the_bytes_of_the_compiled_codec(
     version: int, correlation_id: int, topics: Any, throttle_time_ms: int
@@ -107,7 +108,7 @@ def test_a_produce_is_answered_in_the_bytes_of_the_compiled_codec(
     assert written == expected
 
 
-@settings(max_examples=400)
+@settings(max_examples=depth.examples(400))
 @given(st.sampled_from(FETCH_VERSIONS), st.data())
 def test_a_fetch_is_read_as_the_compiled_codec_reads_it(version: int, data: st.DataObject) -> None:
     request = data.draw(messages(FetchRequest, version))
@@ -176,7 +177,7 @@ def _partition_data(partition: Any, aborted: list[tuple[int, int]], read_committ
     )
 
 
-@settings(max_examples=600)
+@settings(max_examples=depth.examples(600))
 @given(st.sampled_from(FETCH_VERSIONS), INT32, FETCHED, ERRORS, INT32, st.booleans(), st.data())
 def test_a_fetch_is_answered_in_the_bytes_of_the_compiled_codec(
     version: int,

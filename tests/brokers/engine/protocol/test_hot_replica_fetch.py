@@ -28,6 +28,7 @@ from brokers.engine.protocol.messages.fetch import (
     ForgottenTopic,
     ReplicaState,
 )
+from tests.support import depth
 
 from .strategies import messages
 
@@ -38,7 +39,7 @@ WANTED = st.lists(st.tuples(TOPIC_IDS, INT32, INT32, INT64, INT32, INT64, INT32)
 FORGOTTEN = st.dictionaries(TOPIC_IDS, st.lists(INT32, min_size=1, max_size=3), max_size=3)
 
 
-@settings(max_examples=120)
+@settings(max_examples=depth.examples(120))
 @given(INT32, INT32, INT32, WANTED, FORGOTTEN, st.text(max_size=20), INT32, INT64)
 def test_a_request_is_written_in_the_bytes_of_the_compiled_codec(
     correlation_id: int,
@@ -95,7 +96,7 @@ def test_a_request_is_written_in_the_bytes_of_the_compiled_codec(
     assert encoder.encode(correlation_id, 500, session_id, session_epoch, lines, flat) == expected
 
 
-@settings(max_examples=120)
+@settings(max_examples=depth.examples(120))
 @given(messages(FetchResponse, VERSION), INT32)
 def test_an_answer_is_read_as_the_compiled_codec_reads_it(response: Any, correlation_id: int) -> None:
     body = codec.encode_response(ApiKey.FETCH, VERSION, response)
@@ -127,7 +128,7 @@ def test_tagged_fields_in_the_header_are_passed_over() -> None:
     assert decode_replica_fetch(frame, 0, len(frame)) == FetchedFrame(5, 7, 70, 9, [])
 
 
-@settings(max_examples=80)
+@settings(max_examples=depth.examples(80))
 @given(messages(FetchResponse, VERSION), st.data())
 def test_a_cut_answer_is_malformed_and_nothing_worse(response: Any, data: st.DataObject) -> None:
     frame = encode_response_frame(ApiKey.FETCH, VERSION, 1, codec.encode_response(ApiKey.FETCH, VERSION, response))[4:]
@@ -136,7 +137,7 @@ def test_a_cut_answer_is_malformed_and_nothing_worse(response: Any, data: st.Dat
         decode_replica_fetch(frame[:cut], 0, cut)
 
 
-@settings(max_examples=120)
+@settings(max_examples=depth.examples(120))
 @given(messages(FetchResponse, VERSION), st.data())
 def test_a_changed_byte_is_read_or_malformed_and_points_into_the_frame(response: Any, data: st.DataObject) -> None:
     frame = bytearray(

@@ -18,6 +18,7 @@ from brokers.engine.protocol.headers import decode_request_header
 from brokers.engine.protocol.hot_produce import PARTITIONS_MAX
 from brokers.engine.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from brokers.engine.wire.varints import encode_unsigned
+from tests.support import depth
 
 from .samples import Direction, every_message, name_of, sample
 
@@ -181,7 +182,7 @@ def mutated(draw: st.DrawFn) -> tuple[Message, bytes]:
     return message, bytes(body)
 
 
-@settings(max_examples=1500)
+@settings(max_examples=depth.examples(1500))
 @given(mutated())
 def test_a_mutated_message_is_read_or_refused_and_nothing_else(case: tuple[Message, bytes]) -> None:
     message, body = case
@@ -200,14 +201,14 @@ def test_a_mutated_message_is_read_or_refused_and_nothing_else(case: tuple[Messa
         assert time.thread_time() - started < SECONDS_MAX
 
 
-@settings(max_examples=500)
+@settings(max_examples=depth.examples(500))
 @given(st.binary(max_size=200), st.sampled_from(MESSAGES))
 def test_noise_is_read_or_refused_and_nothing_else(body: bytes, message: Message) -> None:
     with contextlib.suppress(MalformedRequest):
         decode(message, body)
 
 
-@settings(max_examples=500)
+@settings(max_examples=depth.examples(500))
 @given(st.sampled_from(sorted(APIS)), st.data())
 def test_the_hand_written_decoders_refuse_what_the_compiled_ones_refuse(api_key: int, data: st.DataObject) -> None:
     version = data.draw(st.integers(3, 11))

@@ -22,6 +22,7 @@ from brokers.engine.storage.producer_state import CachedBatch
 from brokers.engine.storage.transactions import take_in
 from tests.brokers.engine.storage.compaction.cleaning import clean
 from tests.brokers.engine.storage.logs import NOW_MS, new_log, reopen
+from tests.support import depth
 
 CONFIG = LogConfig(index_limits=(100, 10_000), segment_bytes=2_000)
 RETENTION_MS = 1_000
@@ -223,4 +224,7 @@ class CompactedLog(RuleBasedStateMachine):
 
 
 TestCompactedLog = CompactedLog.TestCase
-TestCompactedLog.settings = settings(max_examples=150, stateful_step_count=30, suppress_health_check=list(HealthCheck))
+EXAMPLES = depth.number_from("PENSTOCK_COMPACTION_EXAMPLES", short=40, long=150)
+TestCompactedLog.settings = settings(
+    max_examples=EXAMPLES, stateful_step_count=30, suppress_health_check=list(HealthCheck)
+)

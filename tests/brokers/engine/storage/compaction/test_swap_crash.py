@@ -21,9 +21,12 @@ from brokers.engine.storage.log import Log, LogConfig
 from brokers.engine.storage.transactions import take_in
 from tests.brokers.engine.storage.compaction.cleaning import job_for, run
 from tests.brokers.engine.storage.logs import NOW_MS, append, new_log, read_all, reopen
+from tests.simulate.matrix import quick_directory
+from tests.support import depth
 
 CONFIG = LogConfig(index_limits=(64, 10_000))
 KEYS = 4
+PARTS = 3
 ABORTED_KEY = b"aborted"
 
 
@@ -111,34 +114,44 @@ def _attempt(directory: Path, group: Cleaned, step: int, monkeypatch: pytest.Mon
     return False
 
 
+@pytest.fixture
+def quick_path() -> Iterator[Path]:
+    with quick_directory() as home:
+        yield home
+
+
 # Dying in the middle of a directory's listing leaves it open, as the end of a process would not.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.parametrize("clean", [True, False])
 def test_whatever_step_the_broker_dies_at_no_last_value_is_lost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clean: bool
+    quick_path: Path, monkeypatch: pytest.MonkeyPatch, clean: bool
 ) -> None:
-    original = tmp_path / "t-0"
+    original = quick_path / "t-0"
     log, written = _dirty_log(original)
     group, _ = run(job_for(log, now_ms=NOW_MS))
     assert isinstance(group, Cleaned)
     assert len(group.sources) == 3
-    kept = tmp_path / "cleaned"
+    kept = quick_path / "cleaned"
     kept.mkdir()
     for path in original.glob("*.cleaned"):
         path.rename(kept / path.name)
 
     steps = 0
     for step in itertools.count():
-        crashed = tmp_path / "crashed" / "t-0"
+        crashed = quick_path / "crashed" / "t-0"
         shutil.rmtree(crashed, ignore_errors=True)
         shutil.copytree(original, crashed)
-        (tmp_path / "crashed" / "cleaned").exists() or shutil.copytree(kept, tmp_path / "crashed" / "cleaned")
+        (quick_path / "crashed" / "cleaned").exists() or shutil.copytree(kept, quick_path / "crashed" / "cleaned")
         if not _attempt(crashed, group, step, monkeypatch):
             break
         steps += 1
+        # The start after it is crashed too: after each step in a long run, else after every third, by the day.
+        if not depth.LONG and step % PARTS != depth.part_of_day(PARTS):
+            _check(reopen(crashed, CONFIG, clean=clean)[0], written)
+            continue
         for again in itertools.count():
-            directory = tmp_path / "again" / "t-0"
+            directory = quick_path / "again" / "t-0"
             shutil.rmtree(directory, ignore_errors=True)
             shutil.copytree(crashed, directory)
             with dying_at(again, monkeypatch):
