@@ -1,6 +1,6 @@
 """The map of a cluster: what its brokers say of themselves and of each other, put beside what is wanted of them.
 
-Counts come from one broker's picture (the controller's where it answers); partitions come page by page.
+Counts come from one broker's image (the controller's where it answers); partitions come page by page.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which replicas go where: emptying a broker, and levelling all of them. Pure: the same picture gives the same plan.
+"""Which replicas go where: emptying a broker, and levelling all of them. Pure: the same snapshot gives the same plan.
 
 A plan keeps what holds before it: as many replicas as there were, each on another broker, never fewer racks for a
 partition, and an instance's replicas only on brokers where its clients can reach them. An instance may get a home on

@@ -65,7 +65,7 @@ def tidy() -> int:
 
 @shared_task(name="brokers.observe", ignore_result=True)
 def observe_brokers() -> int:
-    """Ask every broker for its status and keep it with its row; and for its picture of the cluster."""
+    """Ask every broker for its status and keep it with its row; and for its image of the cluster."""
     close_old_connections()
     now = timezone.now()
     answered = health.observe(now)

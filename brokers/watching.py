@@ -55,7 +55,7 @@ def is_told_silent(seen_at: datetime | None, now: datetime) -> bool:
 
 
 def _leaderless(cluster: Cluster, seen: maps.ClusterMap) -> dict[str, Leaderless] | None:
-    """By instance; None where no broker has a picture of the cluster."""
+    """By instance; None where no broker has a image of the cluster."""
     if not seen.is_known:
         return None
     found: dict[str, list[str]] = {}

@@ -116,9 +116,9 @@ def bounds_at(found: Mapping[int, Target], places: Iterable[Partition], at: int)
     if not wanted:
         return {}
     names = sorted({topic for topic, _ in wanted})
-    picture = first_answer(found.values(), lambda: metadata(names))
+    metadata_reply = first_answer(found.values(), lambda: metadata(names))
     by_leader: dict[int, list[Partition]] = defaultdict(list)
-    for topic in picture.topics:
+    for topic in metadata_reply.topics:
         for one in topic.partitions if not topic.error_code else ():
             if (topic.name, one.partition_index) in wanted:
                 by_leader[one.leader_id].append((topic.name, one.partition_index))

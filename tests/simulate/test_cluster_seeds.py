@@ -20,7 +20,7 @@ STEPS = STEPS_OF_RUN["cluster"]
 # somebody in sync that was no replica; a leader would not have waited for that one. 25, 30: somebody who had told of a
 # deletion was killed before it was on disk, and led with the records back. 20049, 20125, 20163: who led a topic wrote
 # its ISR over the state of the one made again under its name. 20136: of a topic made again with fewer partitions the
-# others stayed. 20208: a controller that was just elected, and had a late picture, deleted the topic made again.
+# others stayed. 20208: a controller that was just elected, and had a late image, deleted the topic made again.
 # 30230: a power cut took the id of a log that was not flushed yet, and the log was taken for the one made again.
 # 10365: a topic was being deleted as a broker started, and made again elsewhere; the broker kept the log.
 # 10592: a log took over the high watermark of the one of its name that had been deleted before the last start.

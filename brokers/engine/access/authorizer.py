@@ -1,6 +1,6 @@
 """May this connection do that to this topic? Instance state (CKA-14), then the topic's IP allow-list (CKA-11, CKA-12).
 
-Decided anew for every request from the present picture, so a change takes effect on open connections at once.
+Decided anew for every request from the present image, so a change takes effect on open connections at once.
 Unknown and foreign topics get the same answer from the same path (CKA-10).
 """
 

@@ -1,7 +1,7 @@
 """A connection's view of names: which topic a wire name means, and what the owner calls an internal one (CKA-9,
 CKA-15…17).
 
-Built over the indexes of the cluster's picture without copying them, so making one costs nothing. A name of another
+Built over the indexes of the cluster's image without copying them, so making one costs nothing. A name of another
 instance and a name that does not exist are the same miss (CKA-10).
 """
 

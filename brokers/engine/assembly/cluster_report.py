@@ -1,6 +1,6 @@
-"""What a broker's picture says of the whole cluster, for operators: counts, and partitions page by page.
+"""What a broker's image says of the whole cluster, for operators: counts, and partitions page by page.
 
-The counts are made once per picture: a page that polls costs nothing while nothing changes.
+The counts are made once per image: a page that polls costs nothing while nothing changes.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def is_under_min_isr(topic: TopicImage, partition: PartitionImage, image: Cluste
 
 @dataclass(slots=True)
 class ClusterReport:
-    """Keeps what it counted until the picture is another one."""
+    """Keeps what it counted until the image is another one."""
 
     _of: ClusterImage | None = None
     _counts: dict[str, Any] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Coordinators follow the picture: what this broker leads of the state topics, it coordinates (GRP-1, TXN-1)."""
+"""Coordinators follow the image: what this broker leads of the state topics, it coordinates (GRP-1, TXN-1)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class EngineLoop:
 
 
 class Coordination:
-    """Subscribes to the picture: create it after whoever makes partitions follow it."""
+    """Subscribes to the image: create it after whoever makes partitions follow it."""
 
     def __init__(self, engine: Engine, connect: Connect) -> None:
         self._engine = engine

@@ -1,6 +1,6 @@
-"""Settings that change while the broker runs: what the picture says of them is handed to whoever goes by it (QUO-60).
+"""Settings that change while the broker runs: what the image says of them is handed to whoever goes by it (QUO-60).
 
-Subscribed before everybody else, so that a picture's partitions are made with its settings. A value that cannot be is
+Subscribed before everybody else, so that an image's partitions are made with its settings. A value that cannot be is
 logged and ignored (QUO-75), and so are values that cannot be together: what was in force before stays.
 """
 
@@ -50,7 +50,7 @@ class _Taker:
 
 
 class DynamicSettings:
-    """Keeps `engine.broker_layers` in step with the picture."""
+    """Keeps `engine.broker_layers` in step with the image."""
 
     def __init__(self, config: EngineConfig, engine: Engine) -> None:
         self._engine = engine

@@ -1,6 +1,6 @@
 """Controlled shutdown (REP-34): a broker that is about to stop first gives away what somebody else can take.
 
-It says so in its registration; the controller moves its leaderships and takes it out of the ISRs, and the picture shows
+It says so in its registration; the controller moves its leaderships and takes it out of the ISRs, and the image shows
 when that is done. What nobody else is in sync with cannot be given away, and is not waited for.
 """
 

@@ -54,7 +54,7 @@ class InstancePorts:
         return self._retries.failures
 
     def start_serving(self, image: ClusterImage) -> None:
-        """From here on ports open; before, only the picture is known."""
+        """From here on ports open; before, only the image is known."""
         self._serving = True
         self.on_image(image, image)
 

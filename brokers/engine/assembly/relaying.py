@@ -13,7 +13,7 @@ SWEEP_INTERVAL_S: Final = 5.0
 
 
 class Relaying:
-    """Follows the picture; `handlers.context.Relay` of the engine."""
+    """Follows the image; `handlers.context.Relay` of the engine."""
 
     def __init__(self, engine: Engine, connect: ConnectFor) -> None:
         self._relays = Relays(connect=connect, monotonic_ms=engine.clock.monotonic_ms)

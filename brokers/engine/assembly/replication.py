@@ -30,7 +30,7 @@ SHORTAGE_INTERVAL_S: Final = 1.0
 
 
 class Replication:
-    """Subscribes to the picture: create it before whoever serves from what is led."""
+    """Subscribes to the image: create it before whoever serves from what is led."""
 
     def __init__(
         self,

@@ -45,7 +45,7 @@ _DEPOSED: Final = int(ErrorCode.NOT_COORDINATOR)
 
 
 class Transactions:
-    """Subscribes to the picture: create it before whoever loads shards, which send markers at once."""
+    """Subscribes to the image: create it before whoever loads shards, which send markers at once."""
 
     def __init__(self, engine: Engine, loop: Loop, connect: Connect, counts: Counts) -> None:
         self._engine = engine

@@ -21,7 +21,7 @@ class BrokerConfigs:
         return self.of_broker.get(broker_id, {})
 
     def with_changes(self, changed: Mapping[int | None, Values]) -> BrokerConfigs:
-        """The next picture: by broker id, None for all brokers, what a document says; empty when it is gone."""
+        """The next image: by broker id, None for all brokers, what a document says; empty when it is gone."""
         of_broker = {id: values for id, values in self.of_broker.items() if id not in changed}
         of_broker.update({id: values for id, values in changed.items() if id is not None and values})
         return BrokerConfigs(changed.get(None, self.of_all), of_broker)

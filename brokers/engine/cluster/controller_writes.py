@@ -149,7 +149,7 @@ async def finish_moves(tree: Tree, term: ControllerTerm, topic: TopicImage, writ
 async def finish_deletion(tree: Tree, term: ControllerTerm, topic: TopicImage) -> None:
     """Partitions go first in pieces, the topic and its marker last: interrupted anywhere, it can be run again.
 
-    Whoever was just elected may have a picture in which a topic is being deleted that is gone, and made again since. So
+    Whoever was just elected may have an image in which a topic is being deleted that is gone, and made again since. So
     every transaction is held to the marker.
 
     Raises:

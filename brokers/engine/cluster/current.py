@@ -1,4 +1,4 @@
-"""Holds the latest picture; whoever must act on a change subscribes, whoever must wait for one waits here."""
+"""Holds the latest image; whoever must act on a change subscribes, whoever must wait for one waits here."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class CurrentImage:
                 future.set_result(None)
 
     async def wait_until(self, holds: Callable[[ClusterImage], bool], timeout_s: float) -> bool:
-        """Whether a picture for which `holds` is true came in time; the present one counts."""
+        """Whether an image for which `holds` is true came in time; the present one counts."""
         if holds(self.image):
             return True
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()

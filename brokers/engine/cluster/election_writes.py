@@ -25,7 +25,7 @@ Key = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Elected:
-    """What was written; a picture shows it as soon as the partition's leader epoch has come to this one."""
+    """What was written; an image shows it as soon as the partition's leader epoch has come to this one."""
 
     leader: int
     leader_epoch: int

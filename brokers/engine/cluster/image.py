@@ -1,6 +1,6 @@
-"""The immutable picture of the cluster: a handler takes it once per request and never asks ZooKeeper.
+"""The immutable image of the cluster: a handler takes it once per request and never asks ZooKeeper.
 
-`ClusterImage.with_changes` makes the next picture and shares all that did not change; nobody mutates what hangs
+`ClusterImage.with_changes` makes the next image and shares all that did not change; nobody mutates what hangs
 below an image. User-side indexes are keyed by the bytes of the wire, so that a produce finds its topic in one lookup.
 """
 
@@ -111,7 +111,7 @@ class InstanceImage:
 @dataclass(frozen=True)
 class ClusterImage:
     """`topics` holds all internal names, also those being deleted; `controller_id` is -1 when nobody is elected.
-    `config_change` is the last entry of the log of config changes that is in this picture. `not_understood` names
+    `config_change` is the last entry of the log of config changes that is in this image. `not_understood` names
     topics that are not in it because their documents made no sense when the cluster was read as a whole,
     `instances_not_understood` instances.
     """
@@ -157,7 +157,7 @@ class ClusterImage:
         config_change: int | None = None,
         not_understood: frozenset[str] | None = None,
     ) -> ClusterImage:
-        """The next picture. `topics` and `instances` name what changed, None meaning gone; `brokers` and
+        """The next image. `topics` and `instances` name what changed, None meaning gone; `brokers` and
         `not_understood` are the full sets.
         """
         next_topics, next_by_id = self.topics, self.topics_by_id

@@ -1,4 +1,4 @@
-"""Reads entities of the tree into values of the picture. What cannot be understood is logged and left out (QUO-75,
+"""Reads entities of the tree into values of the image. What cannot be understood is logged and left out (QUO-75,
 ZK-3).
 """
 
@@ -106,7 +106,7 @@ async def read_topics(
     `known` is what a malformed document leaves standing, and where partitions come from that nobody wrote since.
 
     A document and the states are read one after the other, and a move may end in between: who is in sync by the state
-    is then no replica by the document. Whoever led with such a picture would not wait for that one; so both are read
+    is then no replica by the document. Whoever led with such an image would not wait for that one; so both are read
     again. Writers keep them in step, each change of both is one transaction.
     """
     found = await _read_once(tree, wanted, known)
@@ -369,7 +369,7 @@ def _partition(
         replicas=replicas,
         leader=state.leader,
         leader_epoch=state.leader_epoch,
-        # One tuple for both in the usual case: half the memory of a large picture.
+        # One tuple for both in the usual case: half the memory of a large image.
         isr=replicas if state.isr == replicas else state.isr,
         controller_epoch=state.controller_epoch,
         version=node.version,

@@ -29,7 +29,7 @@ class QuotaImage:
         return precedence.resolve(self.of_instance(instance_id), quota, user, client_id)
 
     def with_changes(self, changes: Mapping[tuple[str, QuotaEntity], Mapping[str, float]]) -> QuotaImage:
-        """The next picture; an entity without limits is gone, and an instance without entities too."""
+        """The next image; an entity without limits is gone, and an instance without entities too."""
         changed: dict[str, dict[QuotaEntity, Mapping[str, float]]] = {}
         for (instance_id, entity), limits in changes.items():
             of_instance = changed.get(instance_id)

@@ -94,7 +94,7 @@ def plan_move(
 def state_after(
     partition: PartitionImage, wanted: Assignment, brokers: Mapping[int, BrokerInfo], controller_epoch: int
 ) -> PartitionStateDocument | None:
-    """The state to write together with `wanted`; None when no replica of the present picture goes for good.
+    """The state to write together with `wanted`; None when no replica of the present image goes for good.
 
     One that does leaves the ISR at once, and the leader epoch grows: an ISR that the leader is just writing with it
     then loses its race.

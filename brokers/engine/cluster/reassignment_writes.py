@@ -34,7 +34,7 @@ Targets = Mapping[int, Sequence[int] | None]
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """What was written; a picture shows it as soon as the topic's version has come to this one."""
+    """What was written; an image shows it as soon as the topic's version has come to this one."""
 
     assignment: Assignment
     topic_version: int

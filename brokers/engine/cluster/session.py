@@ -1,7 +1,7 @@
 """This broker's tenure in the cluster: registered while its session lives, registered again when a next one begins
 (ZK-1).
 
-While ZooKeeper is away the broker serves from the last picture. A session that ended took the registration with it,
+While ZooKeeper is away the broker serves from the last image. A session that ended took the registration with it,
 so the next one registers under a higher broker epoch, then reads everything.
 """
 

@@ -1,6 +1,6 @@
 """The one door through which this broker changes the cluster's documents. Every write is a compare-and-set.
 
-Any broker accepts topic administration (docs/decisions): it validates against its picture, then writes entity and
+Any broker accepts topic administration (docs/decisions): it validates against its image, then writes entity and
 change node in one transaction, so that readers learn of it by the change log and a lost race shows as `Conflict` or
 `TopicExists`.
 """
@@ -120,7 +120,7 @@ class ClusterStore:
         )
 
     async def delete_topic(self, image: ClusterImage, *, instance_id: str | None, name: str) -> TopicImage:
-        """CTL-20: marks it; the controller removes it. Answers the picture it had. Deleting twice is no error."""
+        """CTL-20: marks it; the controller removes it. Answers the image it had. Deleting twice is no error."""
         return await topic_admin.mark_for_deletion(self.tree, image, instance_id=instance_id, name=name)
 
     async def create_partitions(
@@ -160,7 +160,7 @@ class ClusterStore:
     ) -> AlteredConfig:
         """Applies `change` to the stored overrides and answers the result; `change` may run again after a lost race.
 
-        A picture shows it as soon as its `config_change` has come to the one answered.
+        An image shows it as soon as its `config_change` has come to the one answered.
         """
         return await topic_admin.alter_config(self.tree, image, instance_id=instance_id, name=name, change=change)
 

@@ -12,13 +12,13 @@ from brokers.engine.cluster.tree import Node, Tree
 
 
 async def read_states(tree: Tree, partitions: Sequence[tuple[str, PartitionImage]]) -> list[PartitionImage]:
-    """`partitions` are (internal topic, what a picture shows); answers in their order, version None = no state."""
+    """`partitions` are (internal topic, what an image shows); answers in their order, version None = no state."""
     nodes = await tree.get_many([paths.partition_state(name, partition.index) for name, partition in partitions])
     return [as_stored(partition, node) for (_, partition), node in zip(partitions, nodes, strict=True)]
 
 
 def as_stored(partition: PartitionImage, node: Node | None) -> PartitionImage:
-    """The partition with the state in `node`; assignment and moves stay those of the picture."""
+    """The partition with the state in `node`; assignment and moves stay those of the image."""
     if node is None:
         return replace(partition, leader=NO_LEADER, version=None)
     state = PartitionStateDocument.from_json(node.data)

@@ -133,7 +133,7 @@ async def grow(
 ) -> CreatedTopic:
     topic = find_topic(image, instance_id, name)
     path = paths.topic(topic.name)
-    # What is shown by a later picture than `image` while the topic is read is underway no more, and not in `image`.
+    # What is shown by a later image than `image` while the topic is read is underway no more, and not in `image`.
     early = underway.beside(instance_id, topic.user_name)
     for _ in range(changes.COMPARE_AND_SET_ATTEMPTS_MAX):
         node = await tree.get(path)

@@ -1,4 +1,4 @@
-"""What topic administration decides, from one picture and without writing (CTL-17…19, REP-35, ASG-5). Pure.
+"""What topic administration decides, from one image and without writing (CTL-17…19, REP-35, ASG-5). Pure.
 
 What is refused changes nothing. Names in messages are the tenant's own.
 """
@@ -78,8 +78,8 @@ def plan_creation(
     replication_factor_max: int,
     beside: Sequence[CreatedTopic] = (),
 ) -> CreatedTopic:
-    """Everything CreateTopics promises, decided from one picture. `beside`: what the same request made before, of
-    which the picture need not know yet.
+    """Everything CreateTopics promises, decided from one image. `beside`: what the same request made before, of
+    which the image need not know yet.
 
     Raises:
         errors.Refused: see its subclasses; in the order Kafka checks: name, existence, counts, assignment.

@@ -1,4 +1,4 @@
-"""Topics and partitions that this broker writes or wrote, and that its picture has not shown yet: they count against
+"""Topics and partitions that this broker writes or wrote, and that its image has not shown yet: they count against
 the partitions of their instance, or many who create at the same time would each find room for themselves.
 """
 
@@ -11,19 +11,19 @@ from typing import Final
 from brokers.engine.cluster.image import ClusterImage
 from brokers.engine.cluster.topic_plans import CreatedTopic
 
-# What no picture has shown after so long was deleted again in between two of them, or never written.
+# What no image has shown after so long was deleted again in between two of them, or never written.
 UNDERWAY_MS_MAX: Final = 30_000
 
 
 class Underway:
-    """By instance and internal name. `now_ms` is wall time; subscribe `on_image` to the pictures."""
+    """By instance and internal name. `now_ms` is wall time; subscribe `on_image` to the images."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
         self._plans: dict[str, dict[str, tuple[CreatedTopic, int]]] = {}
 
     def on_image(self, _before: ClusterImage, after: ClusterImage) -> None:
-        """What this picture shows counts as part of it, and may be gone from the next one."""
+        """What this image shows counts as part of it, and may be gone from the next one."""
         self._drop(lambda plan, _: _is_shown(after, plan))
 
     def beside(self, instance_id: str | None, name: str) -> list[CreatedTopic]:

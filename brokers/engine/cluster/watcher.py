@@ -1,7 +1,7 @@
-"""Keeps the picture in step with the tree: loads everything once, then follows the two change logs (ZK-32, ZK-33).
+"""Keeps the image in step with the tree: loads everything once, then follows the two change logs (ZK-32, ZK-33).
 
 Four watches in all, whatever the number of topics: live brokers, the controller, `/ckafka/changes`, `/config/changes`.
-A watch only marks what to look at; one task reads, so a burst of changes becomes one reading and one picture. Sequence
+A watch only marks what to look at; one task reads, so a burst of changes becomes one reading and one image. Sequence
 numbers of a log have no holes: a hole means that nodes were cleaned before this broker saw them, and everything is
 read anew.
 """
@@ -56,7 +56,7 @@ class ClusterWatcher:
         self._wake = asyncio.Event()
         # One reading at a time: of two, the one that began first could publish last, and nothing would correct it.
         self._reading = asyncio.Lock()
-        # Whole readings so far, and which of them is the picture that is being published.
+        # Whole readings so far, and which of them is the image that is being published.
         self.loads_begun = 0
         self.load_shown = 0
         self._seen = {Part.CHANGES: NO_CHANGE, Part.CONFIG_CHANGES: NO_CHANGE}
@@ -66,12 +66,12 @@ class ClusterWatcher:
         self._wake.set()
 
     def mark_topics(self, internal_names: Iterable[str]) -> None:
-        """Asks for a second look at topics, for whoever finds that the picture and the tree differ."""
+        """Asks for a second look at topics, for whoever finds that the image and the tree differ."""
         self._entities.update(f"topics/{name}" for name in internal_names)
         self._wake.set()
 
     async def load(self) -> ClusterImage:
-        """Reads all, publishes and answers the picture.
+        """Reads all, publishes and answers the image.
 
         Raises:
             StoreUnavailable: nothing was published.
@@ -95,7 +95,7 @@ class ClusterWatcher:
         return image
 
     async def run(self) -> None:
-        """Until cancelled. While ZooKeeper is away the last picture stays, and what was marked stays marked."""
+        """Until cancelled. While ZooKeeper is away the last image stays, and what was marked stays marked."""
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -135,7 +135,7 @@ class ClusterWatcher:
         if Part.CONTROLLER in marked:
             controller, epoch = await loader.read_controller(self._tree, lambda: self.mark(Part.CONTROLLER))
         topics = _topics(entities)
-        # What was written about the others of its partitions meanwhile is not in the picture either.
+        # What was written about the others of its partitions meanwhile is not in the image either.
         topics |= dict.fromkeys(self._kept & topics.keys())
         found = await loader.read_topics(self._tree, topics, image.topics) if topics else {}
         self._kept = (self._kept - topics.keys()) | _kept(found, image)

@@ -1,6 +1,6 @@
 """The controller's mind: `(state, event) -> (state, instructions)`. Pure and level-triggered.
 
-What a partition's state should be follows from the picture alone, never from the history of events; so a controller
+What a partition's state should be follows from the image alone, never from the history of events; so a controller
 elected in the middle of another one's work simply goes on (CTL-3), and deciding twice does no harm. Two guards stand
 behind it: every write is held to the term (ZK-4) and to the version of the state it replaces (REP-25).
 """
@@ -21,9 +21,9 @@ from brokers.engine.controller.events import (
     Event,
     FinishDeletion,
     FinishMoves,
+    ImageChanged,
     Instruction,
     LookAgain,
-    PictureChanged,
     PolicyChanged,
     StatesWritten,
     TopicSettled,
@@ -34,7 +34,7 @@ from brokers.engine.controller.state import ControllerState
 from brokers.engine.controller.system_topics import usage_topic
 
 WRITING = -1
-# Partitions of one topic whose moves end in one transaction; the next ones follow when the picture shows these.
+# Partitions of one topic whose moves end in one transaction; the next ones follow when the image shows these.
 MOVES_FINISHED_AT_ONCE_MAX = 100
 
 Decision = tuple[ControllerState, list[Instruction]]
@@ -47,22 +47,22 @@ def decide(state: ControllerState, event: Event) -> Decision:
             return _decide_topics(state, state.image.topics.values(), "elected")
         case Deposed():
             return replace(state, term=None, awaited={}, busy=frozenset()), []
-        case PictureChanged(image):
-            return _picture_changed(state, image)
+        case ImageChanged(image):
+            return _image_changed(state, image)
         case PolicyChanged(policy):
             state = replace(state, policy=policy)
             return (state, []) if state.term is None else _decide_topics(state, state.image.topics.values(), "policy")
         case StatesWritten(written, lost):
             return _states_written(state, written, lost)
         case TopicSettled(topic, succeeded):
-            # What was done shows in the next picture, which is decided on then; a failure leaves no trace there.
+            # What was done shows in the next image, which is decided on then; a failure leaves no trace there.
             state = replace(state, busy=state.busy - {topic})
             return state, [] if succeeded else [LookAgain((topic,))]
         case BalanceDue():
             return _balance(state)
 
 
-def _picture_changed(state: ControllerState, image: ClusterImage) -> Decision:
+def _image_changed(state: ControllerState, image: ClusterImage) -> Decision:
     before, state = state.image, replace(state, image=image)
     if state.term is None:
         return state, []
@@ -86,7 +86,7 @@ def _states_written(
     awaited = {key: version for key, version in state.awaited.items() if key not in lost}
     awaited.update({key: version for key, version in written.items() if key in awaited})
     state = replace(state, awaited=_still_awaited(awaited, state.image))
-    # The picture may have moved on while the write was under way, and nobody would look at these topics again.
+    # The image may have moved on while the write was under way, and nobody would look at these topics again.
     touched = dict.fromkeys(topic for topic, _ in written)
     present = [state.image.topics[name] for name in touched if name in state.image.topics]
     state, instructions = _decide_topics(state, present, "written")
@@ -172,7 +172,7 @@ def _balance(state: ControllerState) -> Decision:
 
 
 def _still_awaited(awaited: Mapping[tuple[str, int], int], image: ClusterImage) -> dict[tuple[str, int], int]:
-    """Without those that the picture shows by now, or that are gone with their topic."""
+    """Without those that the image shows by now, or that are gone with their topic."""
     remaining: dict[tuple[str, int], int] = {}
     for (name, index), version in awaited.items():
         topic = image.topics.get(name)

@@ -18,7 +18,7 @@ def should_stand(image: ClusterImage, broker_id: int, *, unsure: bool) -> bool:
 
 
 def is_over(term: ControllerTerm, image: ClusterImage) -> bool:
-    """The picture shows another holder, or none, at this term's epoch or later. An older picture says nothing."""
+    """The image shows another holder, or none, at this term's epoch or later. An older image says nothing."""
     return image.controller_epoch > term.epoch or (
         image.controller_epoch == term.epoch and image.controller_id != term.broker_id
     )

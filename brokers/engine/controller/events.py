@@ -16,7 +16,7 @@ from brokers.engine.controller.policy import Policy
 
 @dataclass(frozen=True, slots=True)
 class Elected:
-    """This broker won (CTL-1); all is decided anew from the present picture (CTL-3)."""
+    """This broker won (CTL-1); all is decided anew from the present image (CTL-3)."""
 
     term: ControllerTerm
 
@@ -29,7 +29,7 @@ class Deposed:
 
 
 @dataclass(frozen=True, slots=True)
-class PictureChanged:
+class ImageChanged:
     image: ClusterImage
 
 
@@ -61,7 +61,7 @@ class BalanceDue:
     """Time to look whether leaders are where they should be (REP-31)."""
 
 
-Event = Elected | Deposed | PictureChanged | PolicyChanged | StatesWritten | TopicSettled | BalanceDue
+Event = Elected | Deposed | ImageChanged | PolicyChanged | StatesWritten | TopicSettled | BalanceDue
 
 # --- instructions ---------------------------------------------------------------------------------------------------
 

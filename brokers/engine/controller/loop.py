@@ -1,7 +1,7 @@
 """Carries the controller's decisions out: one task, one event at a time (CTL-6), every write through the store.
 
-It runs on every broker; where nobody was elected it stands for election, elsewhere it only follows the picture. Nothing
-polls: it wakes on a new picture, and once a minute to clean the change logs.
+It runs on every broker; where nobody was elected it stands for election, elsewhere it only follows the image. Nothing
+polls: it wakes on a new image, and once a minute to clean the change logs.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from brokers.engine.controller.events import (
     FinishDeletion,
     FinishMoves,
     GrowSystemTopic,
+    ImageChanged,
     Instruction,
     LookAgain,
-    PictureChanged,
     PolicyChanged,
     StatesWritten,
     TopicSettled,
@@ -74,7 +74,7 @@ class ControllerLoop:
         self._next_cleaning_s = self._next_balance_s = math.inf
         self._wake = asyncio.Event()
         self._wake.set()
-        current.subscribe(self._on_picture)
+        current.subscribe(self._on_image)
 
     def use_policy(self, policy: Policy) -> None:
         """Operators chose otherwise: decided on from the next step on."""
@@ -114,11 +114,11 @@ class ControllerLoop:
             except StoreUnavailable as error:
                 log.warning("office_left_to_expire", reason=str(error))
 
-    def _on_picture(self, _before: ClusterImage, _after: ClusterImage) -> None:
+    def _on_image(self, _before: ClusterImage, _after: ClusterImage) -> None:
         self._wake.set()
 
     async def _step(self, image: ClusterImage) -> None:
-        """Events that a decision's own instructions cause come before the next picture."""
+        """Events that a decision's own instructions cause come before the next image."""
         term = self.state.term
         if term is not None and self._session_id() != self._term_session:
             # A vote that was under way when the session ended may have been cast by the next one: then the office is
@@ -127,7 +127,7 @@ class ControllerLoop:
             await self._carry(Deposed("the session ended"))
         elif term is not None and is_over(term, image):
             await self._carry(Deposed(f"broker {image.controller_id} holds epoch {image.controller_epoch}"))
-        await self._carry(PictureChanged(image))
+        await self._carry(ImageChanged(image))
         if self.state.policy != self._policy:
             await self._carry(PolicyChanged(self._policy))
         if self.state.term is None and should_stand(image, self.state.broker_id, unsure=self._unsure):
@@ -147,7 +147,7 @@ class ControllerLoop:
             return None
         self._unsure = False
         if term is None:
-            # Somebody was faster, and the picture does not show it yet.
+            # Somebody was faster, and the image does not show it yet.
             self._watcher.mark(Part.CONTROLLER)
             return None
         self._term_session = session

@@ -1,4 +1,4 @@
-"""What a partition's state should be, from the picture alone (REP-27…34, CTL-9, CTL-10, CTL-15). Pure.
+"""What a partition's state should be, from the image alone (REP-27…34, CTL-9, CTL-10, CTL-15). Pure.
 
 The steps are taken one behind the other on a choice of leader and ISR, and written as one: who died leaves, a leader is
 found where there is none, a move that has arrived ends, who is about to stop gives away what somebody else can take.

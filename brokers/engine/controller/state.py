@@ -1,4 +1,4 @@
-"""What the controller remembers between two events; everything else it reads off the picture."""
+"""What the controller remembers between two events; everything else it reads off the image."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PartitionKey = tuple[str, int]
 class ControllerState:
     """`term` None: somebody else is, or nobody, and no instruction is given (CTL-7).
 
-    `awaited` holds, per partition written, the version that the picture must show before it is decided on again; -1
+    `awaited` holds, per partition written, the version that the image must show before it is decided on again; -1
     while the write is under way. `busy` names the topics whose deletion or growth is under way.
     """
 

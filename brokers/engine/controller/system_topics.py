@@ -24,7 +24,7 @@ def usage_topic(image: ClusterImage) -> CreateSystemTopic | GrowSystemTopic | No
         if not staying:
             return None
         return CreateSystemTopic(USAGE_TOPIC, {index: (broker,) for index, broker in enumerate(staying)}, USAGE_CONFIG)
-    # A topic that moves does not grow (REP-33): the end of the move is another picture.
+    # A topic that moves does not grow (REP-33): the end of the move is another image.
     if topic.deleting or any(partition.is_moving for partition in topic.partitions):
         return None
     served = {partition.replicas[0] for partition in topic.partitions}

@@ -1,6 +1,6 @@
 """What one connection needs again and again for the same client id: its limiters, its topics, its usage counters.
 
-Kept until the picture changes (`Engine.stamp`), so that a produce or a fetch finds everything in one look-up by the
+Kept until the image changes (`Engine.stamp`), so that a produce or a fetch finds everything in one look-up by the
 bytes of the wire.
 """
 

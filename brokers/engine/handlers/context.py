@@ -197,7 +197,7 @@ class Endpoint(NamedTuple):
 
 
 class View:
-    """One picture, as one identity sees it through one listener. `instance` None: the cluster itself, or nobody any
+    """One image, as one identity sees it through one listener. `instance` None: the cluster itself, or nobody any
     more.
     """
 

@@ -1,6 +1,6 @@
 """ElectLeaders: the cluster's own identity asks for the preferred leaders, or for any leader at all (REP-28, REP-31).
 
-Written by the broker that is asked (decision 64), answered when its picture shows the leaders.
+Written by the broker that is asked (decision 64), answered when its image shows the leaders.
 """
 
 from __future__ import annotations

@@ -166,7 +166,7 @@ def _create_if_wanted(call: Call, name: str, error: int, checks: Iterator[bool])
             try:
                 engine.store.plan_topic(view.image, instance_id=view.instance_id, name=name)
             except TopicExists:
-                return int(ErrorCode.LEADER_NOT_AVAILABLE)  # the next picture shows it
+                return int(ErrorCode.LEADER_NOT_AVAILABLE)  # the next image shows it
             except Refused as refused:
                 _tell_refused(call, name, refused)
                 return _shown(refused)

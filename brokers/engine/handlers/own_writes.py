@@ -7,12 +7,12 @@ from typing import Final
 
 from brokers.engine.cluster.current import CurrentImage
 
-# The change is written and will be seen; a client must not hang on a picture that is late.
+# The change is written and will be seen; a client must not hang on an image that is late.
 SEEN_S_MAX: Final = 5.0
 
 
 async def until_seen(current: CurrentImage, changes: Iterable[int | None]) -> None:
-    """Waits until the picture holds these config changes; None stands for one that had nothing to write."""
+    """Waits until the image holds these config changes; None stands for one that had nothing to write."""
     latest = max((change for change in changes if change is not None), default=None)
     if latest is not None:
         await current.wait_until(lambda image: image.config_change >= latest, SEEN_S_MAX)

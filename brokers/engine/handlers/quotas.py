@@ -26,7 +26,7 @@ from brokers.engine.protocol.messages.quotas import (
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 EXACT, DEFAULT, ANY = 0, 1, 2
 ENTRIES_MAX: Final = 1_000
-# Whom an instance may have limits for. Each is a node in ZooKeeper and a line in every broker's picture.
+# Whom an instance may have limits for. Each is a node in ZooKeeper and a line in every broker's image.
 ENTITIES_MAX: Final = 10_000
 
 

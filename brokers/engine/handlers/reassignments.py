@@ -1,7 +1,7 @@
 """AlterPartitionReassignments and ListPartitionReassignments: the cluster's own identity moves replicas (REP-32,
 REP-33).
 
-Starting a move is answered when this broker's picture shows it; that it has ended shows in the list.
+Starting a move is answered when this broker's image shows it; that it has ended shows in the list.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ async def create_topics(call: Call, request: CreateTopicsRequest) -> CreateTopic
 
 
 def _check_collision(call: Call, name: str, passed: Mapping[str, str]) -> None:
-    """CTL-18 among the topics of one request, of which the picture does not know yet. The cluster's own names may."""
+    """CTL-18 among the topics of one request, of which the image does not know yet. The cluster's own names may."""
     other = passed.get(collision_key(name))
     if other is not None and call.view.instance_id is not None:
         raise Wrong(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topics: {other}")
@@ -225,7 +225,7 @@ async def _mark(call: Call, topic: TopicImage) -> None:
 
 
 async def _await_removal(call: Call, timeout_ms: int, deleted: list[tuple[TopicImage, DeletableTopicResult]]) -> None:
-    """Until no picture shows them any more, so that the names can be used again."""
+    """Until no image shows them any more, so that the names can be used again."""
     if not deleted:
         return
 

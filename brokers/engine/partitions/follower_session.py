@@ -187,7 +187,7 @@ class FollowerSession:
             return code
         leadership = partition.leadership
         if leadership is None or self.replica not in leadership.followers:
-            # REP-10: by its own picture it is a replica, so one of the two pictures is old.
+            # REP-10: by its own image it is a replica, so one of the two images is old.
             return verdicts.NOT_LEADER_OR_FOLLOWER if leader_epoch == NO_EPOCH else verdicts.UNKNOWN_LEADER_EPOCH
         if leadership.followers[self.replica].broker_epoch > self.replica_epoch:
             return verdicts.NOT_LEADER_OR_FOLLOWER  # a word from an earlier life

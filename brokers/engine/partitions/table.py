@@ -29,7 +29,7 @@ __all__ = ["NoUsableDirectory", "PartitionTable", "StorageSettings"]
 
 
 class PartitionTable(HeldLogs):
-    """See `HeldLogs`. `away` are the brokers that are dead or stop, as the picture says."""
+    """See `HeldLogs`. `away` are the brokers that are dead or stop, as the image says."""
 
     def __init__(self, settings: StorageSettings) -> None:
         super().__init__(settings)

@@ -1,1 +1,1 @@
-"""From the cluster's picture to what this broker does with its replicas."""
+"""From the cluster's image to what this broker does with its replicas."""

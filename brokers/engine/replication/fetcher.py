@@ -98,7 +98,7 @@ class Fetcher:
             self._starts.moved(followed)
 
     def on_broker(self, broker: BrokerInfo | None) -> None:
-        """Where the leader is by the picture, None when it is not alive."""
+        """Where the leader is by the image, None when it is not alive."""
         known = self._broker
         if known == broker:
             return

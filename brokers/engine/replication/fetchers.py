@@ -42,7 +42,7 @@ _NO_LEADER: Final = -1
 
 
 class Fetchers:
-    """Told by the roles what to follow and by the picture where brokers are. Everything runs on the loop's thread."""
+    """Told by the roles what to follow and by the image where brokers are. Everything runs on the loop's thread."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Fetchers:
         table.on_start_moved = self._start_moved
 
     def follow(self, partition: Partition) -> None:
-        """Fetches from `partition.leader` in `partition.leader_epoch`. Again after either changed, or when the picture
+        """Fetches from `partition.leader` in `partition.leader_epoch`. Again after either changed, or when the image
         says something else about it: an earlier failure is forgotten and it is asked for at once.
         """
         if self._is_closed:
@@ -107,7 +107,7 @@ class Fetchers:
         return fetcher
 
     def on_brokers(self, brokers: Mapping[int, BrokerInfo]) -> None:
-        """The live brokers of the picture; call it before `follow` for the same picture."""
+        """The live brokers of the image; call it before `follow` for the same image."""
         self._brokers = brokers
         for leader, fetcher in self._fetchers.items():
             fetcher.on_broker(brokers.get(leader))
@@ -139,7 +139,7 @@ class Fetchers:
             )
 
     def close(self) -> None:
-        """Ends every connection; nothing is appended any more, whatever the picture says from here on."""
+        """Ends every connection; nothing is appended any more, whatever the image says from here on."""
         self._is_closed = True
         for fetcher in self._fetchers.values():
             fetcher.close()

@@ -1,8 +1,8 @@
-"""Writes who is in sync with the partitions led here, and never believes it before the picture shows it (REP-22 to
+"""Writes who is in sync with the partitions led here, and never believes it before the image shows it (REP-22 to
 REP-25).
 
 While a write is under way, or written and not shown, a partition counts everybody that is in either ISR. A write whose
-outcome is not known is tried again as it was: if it did happen, that one loses the race, and the picture is read anew.
+outcome is not known is tried again as it was: if it did happen, that one loses the race, and the image is read anew.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ RETRY_DELAY_S: Final = 0.5
 
 
 class Proposal(NamedTuple):
-    """One write that the picture does not show yet."""
+    """One write that the image does not show yet."""
 
     partition: Partition
     write: StateWrite
@@ -67,7 +67,7 @@ class IsrPublisher:
         self._proposals: dict[Partition, Proposal] = {}
         # Those of them that are not known to have reached the store.
         self._unsent: dict[Partition, Proposal] = {}
-        # Whose candidates live under another epoch than the picture knows, or are not in it: it may be late.
+        # Whose candidates live under another epoch than the image knows, or are not in it: it may be late.
         self._doubtful: set[Partition] = set()
         self._wake = asyncio.Event()
 
@@ -102,7 +102,7 @@ class IsrPublisher:
                 self.consider(partition)
 
     def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
-        """After the roles: what the picture shows by now is settled, one way or the other."""
+        """After the roles: what the image shows by now is settled, one way or the other."""
         if before.brokers is not after.brokers:
             self._on_brokers(after)
         for partition, proposal in tuple(self._proposals.items()):
@@ -249,7 +249,7 @@ def given_away(
 
 
 def _find(image: ClusterImage, partition: Partition, broker_id: int) -> PartitionImage | None:
-    """The partition in the picture; None unless it is led here as the picture says."""
+    """The partition in the image; None unless it is led here as the image says."""
     topic = image.topics.get(partition.topic)
     if topic is None or topic.topic_id != partition.topic_id or partition.index >= len(topic.partitions):
         return None

@@ -85,7 +85,7 @@ class MarkerLink:
     and whether somebody else coordinates by now is not known. What was done then is told once more, and so is its
     partition: until it is reported the transaction is not over, and a marker that comes twice does no harm.
 
-    `image` answers the current picture, `late_brokers` has connections beside those of `brokers`. Everything runs on
+    `image` answers the current image, `late_brokers` has connections beside those of `brokers`. Everything runs on
     the loop's thread, and nothing is reported from inside `send`.
     """
 

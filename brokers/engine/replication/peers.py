@@ -52,7 +52,7 @@ class Peers:
         self._peers: dict[int, _Peer] = {}
 
     def on_brokers(self, brokers: Mapping[int, BrokerInfo]) -> None:
-        """The live brokers of the picture. Whoever waits for one that is gone is told."""
+        """The live brokers of the image. Whoever waits for one that is gone is told."""
         before, self._brokers = self._brokers, brokers
         for broker_id, peer in tuple(self._peers.items()):
             if brokers.get(broker_id) != before.get(broker_id) and not _is_same(brokers.get(broker_id), peer.broker):

@@ -72,7 +72,7 @@ class Relays:
         return len(self._lines) - len(self._resting)
 
     def on_brokers(self, brokers: Mapping[int, BrokerInfo]) -> None:
-        """The live brokers of the picture. Whoever waits for one that is gone is told."""
+        """The live brokers of the image. Whoever waits for one that is gone is told."""
         self._brokers = brokers
         for line in tuple(self._lines):
             if not _is_same(brokers.get(line.broker.id), line.broker):

@@ -1,4 +1,4 @@
-"""Follows the picture: partitions become led here, follow another broker, or go (REP-26, REP-32, CTL-12, CTL-20)."""
+"""Follows the image: partitions become led here, follow another broker, or go (REP-26, REP-32, CTL-12, CTL-20)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Following(Protocol):
 
 
 class Roles:
-    """Subscribed to the picture before anybody who serves from it. `leaders` counts the partitions led here.
+    """Subscribed to the image before anybody who serves from it. `leaders` counts the partitions led here.
 
     Of very many partitions that a tenant creates at once most are made by `make_some`, which `wake` asks to be called.
     """
@@ -55,7 +55,7 @@ class Roles:
         self._wake = wake
         self._is_first = True
         self._image: ClusterImage | None = None
-        # To be made, in this order; how many the present picture has had made.
+        # To be made, in this order; how many the present image has had made.
         self._awaited: dict[tuple[str, int], None] = {}
         self._made = 0
         # Could not be held for want of something that passes.
@@ -150,7 +150,7 @@ class Roles:
             self._table.update_config(topic.name, topic.config)
 
     def _is_for_later(self, topic: TopicImage, wanted: PartitionImage) -> bool:
-        """Of a partition that is not here. The cluster's own topics are waited for by whoever is told of the picture
+        """Of a partition that is not here. The cluster's own topics are waited for by whoever is told of the image
         next.
         """
         if self._wake is None or self._is_first or topic.instance_id is None:
@@ -242,7 +242,7 @@ class Roles:
     def _drop_gone(self, before: ClusterImage, after: ClusterImage) -> None:
         for name, topic in before.topics.items():
             there = after.topics.get(name)
-            # One made again under its name between two pictures may have fewer partitions.
+            # One made again under its name between two images may have fewer partitions.
             if there is None or len(there.partitions) < len(topic.partitions):
                 self._drop(topic, 0 if there is None else len(there.partitions))
 
@@ -271,7 +271,7 @@ class Roles:
         """Logs of topics that were deleted, and of replicas that went elsewhere, while this broker was away. What is
         written about a topic and makes no sense is no word that it was.
 
-        If not a single log here belongs to a partition of the picture, the picture is rather of another, empty tree
+        If not a single log here belongs to a partition of the image, the image is rather of another, empty tree
         than all topics are gone: then nothing is deleted, a person must look.
         """
         strays, known = [], 0
@@ -299,7 +299,7 @@ class Roles:
 
 
 def _is_of_another_tree(before: ClusterImage, after: ClusterImage) -> bool:
-    """As at start, a picture without a single topic of the one before is rather of a tree that was lost."""
+    """As at start, an image without a single topic of the one before is rather of a tree that was lost."""
     topics = before.topics.values()
     return len(topics) > 1 and not any(_is_there_or_meant_to_go(one, after) for one in topics)
 

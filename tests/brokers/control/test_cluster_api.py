@@ -50,7 +50,7 @@ def shares(*numbers: int, **more: Any) -> list[dict[str, Any]]:
     return [{"id": number, **known, **more} for number in numbers]
 
 
-def picture(asked: int, **more: Any) -> dict[str, Any]:
+def snapshot(asked: int, **more: Any) -> dict[str, Any]:
     counts = dict.fromkeys(maps.COUNTS, 0) | {"partitions": 9}
     known = {"broker_id": asked, "ready": True, "controller_id": 2, "controller_epoch": 7}
     return {**known, **counts, "brokers": shares(1, 2, 3), **more}
@@ -59,7 +59,7 @@ def picture(asked: int, **more: Any) -> dict[str, Any]:
 @pytest.fixture()
 def answers(monkeypatch: pytest.MonkeyPatch) -> dict[int, Mapping[str, Any]]:
     """What each broker says of the cluster; one that is not in here keeps silent."""
-    found: dict[int, Mapping[str, Any]] = {number: picture(number) for number in (1, 2, 3)}
+    found: dict[int, Mapping[str, Any]] = {number: snapshot(number) for number in (1, 2, 3)}
 
     def ask_all(targets: Any, path: str) -> observe.Answers:
         silent = tuple(BrokerSilence(broker_id=one.number, reason="") for one in targets if one.number not in found)
@@ -140,11 +140,11 @@ def test_an_operator_who_may_only_look_changes_nothing_here_either(
     assert AuditEntry.objects.count() == entries
 
 
-def test_the_map_shows_the_controllers_picture(
+def test_the_map_shows_the_controllers_image(
     cluster: Cluster, operator: Api, answers: dict[int, Mapping[str, Any]]
 ) -> None:
-    answers[1] = picture(1, under_replicated=99, controller_id=1, controller_epoch=6)
-    answers[2] = picture(2, under_replicated=3, brokers=shares(1, 2, 3, out_of_sync=1))
+    answers[1] = snapshot(1, under_replicated=99, controller_id=1, controller_epoch=6)
+    answers[2] = snapshot(2, under_replicated=3, brokers=shares(1, 2, 3, out_of_sync=1))
     shown = operator.get(f"/operator/clusters/{cluster.pk}").json()
     assert shown["counts"]["under_replicated"] == 3 and shown["counts"]["partitions"] == 9
     assert shown["controller"] == 2

@@ -97,7 +97,7 @@ def test_traffic_is_summed_by_second_and_the_longest_delay_is_kept() -> None:
     assert set(found.alive_since_by_broker) == set(found.by_broker)
 
 
-def test_no_answer_at_all_is_an_empty_picture() -> None:
+def test_no_answer_at_all_is_an_empty_image() -> None:
     nothing = Answers(bodies={}, silent=())
     assert merge_traffic(nothing, 0).points == ()
     assert merge_throttles(nothing).entries == ()

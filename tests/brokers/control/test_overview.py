@@ -171,7 +171,7 @@ def test_while_a_loss_is_being_checked_nothing_is_said_of_partitions(panel: Clie
     assert "Checking" in page and "without a leader:" not in page
 
 
-def test_a_picture_that_is_old_says_how_old(panel: Client, cluster: Cluster) -> None:
+def test_an_image_that_is_old_says_how_old(panel: Client, cluster: Cluster) -> None:
     at, answers = maps.shared_cache.get(maps._kept_key(cluster))
     maps.shared_cache.set(maps._kept_key(cluster), (at - timedelta(seconds=40), answers), 60)
     assert "as of" in first_page(panel)
@@ -179,7 +179,7 @@ def test_a_picture_that_is_old_says_how_old(panel: Client, cluster: Cluster) -> 
     assert "Not known" in first_page(panel)
 
 
-def test_the_beat_task_keeps_the_picture_for_the_page(tmp_path: Path, panel: Client) -> None:
+def test_the_beat_task_keeps_the_image_for_the_page(tmp_path: Path, panel: Client) -> None:
     found = make_fleet(tmp_path, brokers=1)
     maps.keep(timezone.now())
     at, answers = maps.kept([found])[found.pk]

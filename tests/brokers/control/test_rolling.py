@@ -18,7 +18,7 @@ from tenants.models import AuditEntry
 from tests.support.fleet import make_fleet
 
 
-def picture(*live: int, **more: Any) -> dict[str, Any]:
+def snapshot(*live: int, **more: Any) -> dict[str, Any]:
     """What a broker says of a calm cluster; keyword arguments say what is wrong."""
     known = {"ready": True, "controller_id": min(live, default=-1), "offline": 0, "under_replicated": 0}
     brokers = [{"id": id, "live": True, "stopping": False} for id in live]
@@ -32,18 +32,18 @@ def stopping(*live: int, who: int) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("answers", "trouble"),
     [
-        ({1: picture(1, 2), 2: picture(1, 2)}, ""),
-        ({1: picture(1, 2)}, "Broker 2 does not answer."),
-        ({1: picture(1, 2), 2: picture(1, 2, ready=False)}, "Broker 2 is starting."),
-        ({1: picture(1), 2: picture(1, 2)}, "Broker 1 does not see broker 2 yet."),
-        ({1: picture(1, 2, brokers=stopping(1, 2, who=2)), 2: picture(1, 2)}, "Broker 1 does not see broker 2 yet."),
-        ({1: picture(1, 2), 2: picture(1, 2, controller_id=-1)}, "There is no controller."),
-        ({1: picture(1, 2), 2: picture(1, 2, offline=3)}, "3 partitions have no leader."),
-        ({1: picture(1, 2, under_replicated=14), 2: picture(1, 2)}, "14 partitions are under-replicated."),
-        ({1: picture(1, 2), 2: picture(1, 2), 9: picture(9, offline=1)}, ""),
+        ({1: snapshot(1, 2), 2: snapshot(1, 2)}, ""),
+        ({1: snapshot(1, 2)}, "Broker 2 does not answer."),
+        ({1: snapshot(1, 2), 2: snapshot(1, 2, ready=False)}, "Broker 2 is starting."),
+        ({1: snapshot(1), 2: snapshot(1, 2)}, "Broker 1 does not see broker 2 yet."),
+        ({1: snapshot(1, 2, brokers=stopping(1, 2, who=2)), 2: snapshot(1, 2)}, "Broker 1 does not see broker 2 yet."),
+        ({1: snapshot(1, 2), 2: snapshot(1, 2, controller_id=-1)}, "There is no controller."),
+        ({1: snapshot(1, 2), 2: snapshot(1, 2, offline=3)}, "3 partitions have no leader."),
+        ({1: snapshot(1, 2, under_replicated=14), 2: snapshot(1, 2)}, "14 partitions are under-replicated."),
+        ({1: snapshot(1, 2), 2: snapshot(1, 2), 9: snapshot(9, offline=1)}, ""),
     ],
 )
-def test_the_brokers_own_pictures_decide(answers: Mapping[int, Mapping[str, Any]], trouble: str) -> None:
+def test_the_brokers_own_images_decide(answers: Mapping[int, Mapping[str, Any]], trouble: str) -> None:
     calm = judge(frozenset({1, 2}), answers)
     assert calm.trouble == trouble
     assert bool(calm) is not bool(trouble)
@@ -64,7 +64,7 @@ def cluster(db: None, tmp_path: Path) -> Cluster:
 
 @pytest.fixture()
 def answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[int, Any]]:
-    found: dict[int, Any] = {number: picture(1, 2, 3) for number in (1, 2, 3)}
+    found: dict[int, Any] = {number: snapshot(1, 2, 3) for number in (1, 2, 3)}
     monkeypatch.setattr(rolling, "_ask", lambda _cluster: found)
     yield found
 
@@ -92,12 +92,12 @@ def test_one_broker_after_the_other_and_the_next_only_when_all_is_in_sync(
         work.look()
         assert restarting(cluster) == [number], "it has not come back"
         come_back(cluster)
-        answers[1] = picture(1, 2, 3, under_replicated=5)
+        answers[1] = snapshot(1, 2, 3, under_replicated=5)
         work.look()
         row.refresh_from_db()
         assert row.trouble == "5 partitions are under-replicated."
         assert restarting(cluster) == []
-        answers[1] = picture(1, 2, 3)
+        answers[1] = snapshot(1, 2, 3)
         work.look()
     row.refresh_from_db()
     assert taken == [1, 3, 2]
@@ -168,7 +168,7 @@ def test_a_broker_that_is_stopped_meanwhile_is_passed_over(
         work.look()
         come_back(cluster)
         answers.pop(1, None)
-        answers.update({number: picture(2, 3) for number in (2, 3)})
+        answers.update({number: snapshot(2, 3) for number in (2, 3)})
     row.refresh_from_db()
     assert row.state == RestartState.DONE
     assert Broker.objects.get(cluster=cluster, number=1).restart_generation == 0

@@ -1,6 +1,6 @@
 """Producers that send again until they are answered, and consumers that read what is committed.
 
-They live outside of all processes. Where a leader is they take from the picture of any broker, which may be late.
+They live outside of all processes. Where a leader is they take from the image of any broker, which may be late.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A client is a process of its own: it may be paused, and killed with or without its peers hearing of it.
 
-It is written as a coroutine. Where leaders and coordinators are it takes from the picture of any broker, which may be
+It is written as a coroutine. Where leaders and coordinators are it takes from the image of any broker, which may be
 late.
 """
 
@@ -43,7 +43,7 @@ class Setting:
         return self.around.world.now_us
 
     def anybody(self) -> Process | None:
-        """A broker whose picture is asked."""
+        """A broker whose image is asked."""
         living = [host.process for host in self.around.hosts.values() if host.process and host.process.is_listening]
         return self.dice.choice(living) if living else None
 

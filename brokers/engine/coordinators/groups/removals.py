@@ -35,7 +35,7 @@ SCANNED_MAX: Final = 20_000
 
 
 class Known(Protocol):
-    """The picture of the cluster as far as offsets depend on it."""
+    """The image of the cluster as far as offsets depend on it."""
 
     def has_topic(self, internal_name: str) -> bool: ...
     def has_instance(self, instance_id: str) -> bool: ...
@@ -218,7 +218,7 @@ class OffsetRemovals:
         settings = self._offsets.settings
         keys = expired(group, held, now.wall_ms, settings.retention_ms)
         # Somebody deleted the topic while nobody coordinated here. What was committed a moment ago may be of one that
-        # this picture does not show yet.
+        # this image does not show yet.
         since_ms = now.wall_ms - settings.retention_check_interval_ms
         for topic, partitions in held.topics.items():
             if not self._known.has_topic(topic):

@@ -113,7 +113,7 @@ def test_a_page_shows_only_the_state_and_the_broker_asked_for() -> None:
         keys("nonsense")
 
 
-def test_counts_are_made_again_only_for_another_picture() -> None:
+def test_counts_are_made_again_only_for_another_image() -> None:
     shown, report = image(topic("a", partition(0, 1))), ClusterReport()
     assert report.counts(shown) is report.counts(shown)
     assert report.counts(image())["partitions"] == 0

@@ -51,7 +51,7 @@ async def stored(member: Member, index: int = 0) -> tuple[TopicDocument, Partiti
 
 
 async def put_state(member: Member, index: int = 0, **changed: object) -> PartitionImage:
-    """Writes the partition's state as somebody else would, and waits until the picture shows it."""
+    """Writes the partition's state as somebody else would, and waits until the image shows it."""
     _, state = await stored(member, index)
     wanted = replace(state, **changed)  # type: ignore[arg-type]
     if "isr_broker_epochs" not in changed:
@@ -71,7 +71,7 @@ async def elect(member: Member, *indexes: int, kind: ElectionType = ElectionType
 
 
 async def move(member: Member, target: Sequence[int] | None, index: int = 0) -> object:
-    """Moves partition `index`; answers when the picture shows what was written."""
+    """Moves partition `index`; answers when the image shows what was written."""
     answers = await member.store.reassign(member.image, {TOPIC: {index: target}})
     outcome = answers[TOPIC, index]
     if isinstance(outcome, Moved):

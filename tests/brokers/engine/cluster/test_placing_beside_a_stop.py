@@ -18,11 +18,11 @@ def image(racks: Mapping[int, str | None], *stopping: int) -> ClusterImage:
 
 
 def holders(
-    picture: ClusterImage, factor: int, assignment: Mapping[int, list[int]] | None = None, first: int = 0
+    cluster_image: ClusterImage, factor: int, assignment: Mapping[int, list[int]] | None = None, first: int = 0
 ) -> set[int]:
     """Who holds a topic of eight partitions."""
     plan = topic_plans.plan_creation(
-        picture, instance_id=None, name="x", partitions=-1 if assignment else 8,
+        cluster_image, instance_id=None, name="x", partitions=-1 if assignment else 8,
         replication_factor=-1 if assignment else factor, assignment=assignment, config={},
         place=Placer(lambda below: first % below), topic_id=bytes(16), replication_factor_max=3,
     )  # fmt: skip
@@ -52,8 +52,8 @@ def test_who_names_it_gets_it() -> None:
 
 def test_further_partitions_go_to_those_that_stay() -> None:
     """ASG-5: partition 0 lies on the broker that stops, so the first of the others begins."""
-    picture = image({1: None, 2: None, 3: None}, 2)
+    cluster_image = image({1: None, 2: None, 3: None}, 2)
     topic = TopicImage("x", "x", None, bytes(16), (), {})
     document = TopicDocument(topic_id="", assignment={0: (2,)})
-    added = topic_plans.plan_growth(picture, topic, document, 5, None, Placer(lambda below: 0))
+    added = topic_plans.plan_growth(cluster_image, topic, document, 5, None, Placer(lambda below: 0))
     assert added == {1: (3,), 2: (1,), 3: (3,), 4: (1,)}

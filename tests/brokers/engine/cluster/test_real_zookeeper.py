@@ -94,7 +94,7 @@ async def test_a_tree_keeps_what_the_port_promises(connect: Callable[[], Awaitab
     assert [node is not None for node in found] == [True, False, True] * 500
 
 
-async def test_a_topic_has_leaders_in_every_picture_within_moments(join: Join) -> None:
+async def test_a_topic_has_leaders_in_every_image_within_moments(join: Join) -> None:
     members = [await join(1), await join(2), await join(3)]
     for member in members:
         await member.until(lambda image: is_settled(image) and len(image.brokers) == 3)
@@ -196,7 +196,7 @@ async def test_a_broker_whose_id_was_taken_while_it_was_away_gives_up(hosts: str
 async def test_a_restarted_server_is_found_again_and_nothing_is_forgotten(
     join: Join, zookeeper_server: EmbeddedZooKeeper
 ) -> None:
-    """ZooKeeper goes and comes back: the picture stays meanwhile, and what is asked for afterwards happens."""
+    """ZooKeeper goes and comes back: the image stays meanwhile, and what is asked for afterwards happens."""
     members = [await join(1), await join(2)]
     await members[0].publish_instance(INSTANCE, [1, 2])
     await members[0].create_topic(INSTANCE, "before", partitions=2)
@@ -261,7 +261,7 @@ async def test_thousands_of_partitions_are_loaded_in_one_pipeline(
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    """For what no picture shows: turns of the loop until it holds, or the deadline."""
+    """For what no image shows: turns of the loop until it holds, or the deadline."""
     async with asyncio.timeout(DEADLINE_S):
         while not holds():
             await asyncio.to_thread(int)

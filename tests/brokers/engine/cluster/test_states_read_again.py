@@ -1,4 +1,4 @@
-"""A change names the states that were written; what else a topic holds is kept of the picture (ZK-32, decision 20)."""
+"""A change names the states that were written; what else a topic holds is kept of the image (ZK-32, decision 20)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.fake_store import FakeEnsemble
 
 
 async def test_what_was_written_while_a_topic_made_no_sense_is_read_when_it_does() -> None:
-    """Its picture stood still meanwhile, so the states that a change names are not all that it lacks."""
+    """Its image stood still meanwhile, so the states that a change names are not all that it lacks."""
     ensemble = FakeEnsemble()
     member = Member(ensemble.connect(), broker_id=1)
     await member.start()

@@ -293,7 +293,7 @@ def entity(user: object = ..., client: object = ...) -> QuotaEntity:
     )
 
 
-async def test_a_quota_is_in_force_in_the_next_picture_and_falls_back_when_removed(member: Member) -> None:
+async def test_a_quota_is_in_force_in_the_next_image_and_falls_back_when_removed(member: Member) -> None:
     """QUO-7, ZK-32."""
     store = member.store
     await store.alter_client_quotas(

@@ -38,7 +38,7 @@ async def member(ensemble: FakeEnsemble) -> AsyncIterator[Member]:
 
 
 async def _made_again(member: Member) -> ClusterImage:
-    """The picture before; the topic of its name is another one from here on."""
+    """The image before; the topic of its name is another one from here on."""
     before = member.image
     await member.store.delete_topic(before, instance_id=OURS, name="orders")
     await member.until(lambda image: TOPIC not in image.topics)
@@ -65,7 +65,7 @@ async def test_who_led_a_topic_writes_no_isr_of_the_one_made_again(member: Membe
     assert await member.store.write_isrs([present]) == []
 
 
-async def test_a_controller_with_a_late_picture_writes_no_state_of_the_one_made_again(
+async def test_a_controller_with_a_late_image_writes_no_state_of_the_one_made_again(
     member: Member, ensemble: FakeEnsemble
 ) -> None:
     before = await _made_again(member)
@@ -76,7 +76,7 @@ async def test_a_controller_with_a_late_picture_writes_no_state_of_the_one_made_
     assert await member.store.write_states(term, [late]) == [late]
 
 
-async def test_a_controller_with_a_late_picture_does_not_delete_the_one_made_again(
+async def test_a_controller_with_a_late_image_does_not_delete_the_one_made_again(
     member: Member, ensemble: FakeEnsemble
 ) -> None:
     before = await _made_again(member)
@@ -88,7 +88,7 @@ async def test_a_controller_with_a_late_picture_does_not_delete_the_one_made_aga
     assert set(ensemble.nodes) == nodes
 
 
-async def test_who_deletes_a_topic_by_a_late_picture_leaves_the_one_made_again(
+async def test_who_deletes_a_topic_by_a_late_image_leaves_the_one_made_again(
     member: Member, ensemble: FakeEnsemble
 ) -> None:
     before = await _made_again(member)

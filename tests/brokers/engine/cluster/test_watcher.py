@@ -1,4 +1,4 @@
-"""The picture converges: whatever was written, in whatever bursts, it ends up equal to a fresh load (ZK-32, ZK-33)."""
+"""The image converges: whatever was written, in whatever bursts, it ends up equal to a fresh load (ZK-32, ZK-33)."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ async def publish(member: Member, instance_id: str, **fields: object) -> None:
 
 
 async def write_state(member: Member, instance_id: str, name: str, index: int) -> None:
-    """What a leader writes of one partition, by what its picture says of it."""
+    """What a leader writes of one partition, by what its image says of it."""
     topic = member.image.instances[instance_id].topic(name)
     if topic is None or index >= len(topic.partitions) or topic.partitions[index].version is None:
         return
@@ -121,7 +121,7 @@ async def allow(member: Member, instance_id: str, name: str, address: str) -> No
 
 @settings(max_examples=60)
 @given(st.lists(st.tuples(steps(), st.booleans()), max_size=20))
-def test_any_sequence_of_writes_ends_in_the_picture_of_a_fresh_load(plan: list[tuple[Step, bool]]) -> None:
+def test_any_sequence_of_writes_ends_in_the_image_of_a_fresh_load(plan: list[tuple[Step, bool]]) -> None:
     async def play() -> None:
         ensemble = FakeEnsemble()
         member, reader = (
@@ -153,20 +153,20 @@ def test_any_sequence_of_writes_ends_in_the_picture_of_a_fresh_load(plan: list[t
     asyncio.run(play())
 
 
-async def test_a_burst_of_changes_becomes_few_pictures() -> None:
+async def test_a_burst_of_changes_becomes_few_images() -> None:
     ensemble = FakeEnsemble()
     member = Member(ensemble.connect(), broker_id=1)
     await member.start()
     await publish(member, INSTANCES[0])
     await quiet()
-    pictures = []
-    member.current.subscribe(lambda _before, after: pictures.append(after))
+    images = []
+    member.current.subscribe(lambda _before, after: images.append(after))
     image = member.image
     await asyncio.gather(
         *(member.store.create_topic(image, instance_id=INSTANCES[0], name=f"t{n}", partitions=1) for n in range(100))
     )
     await member.until(lambda image: len(image.topics) == 101 and is_settled(image))
-    assert len(pictures) < 20
+    assert len(images) < 20
     await member.stop()
 
 
@@ -342,7 +342,7 @@ async def test_only_old_change_nodes_are_cleaned() -> None:
     await member.stop()
 
 
-async def test_the_last_picture_stays_while_zookeeper_is_away() -> None:
+async def test_the_last_image_stays_while_zookeeper_is_away() -> None:
     ensemble = FakeEnsemble()
     member = Member(ensemble.connect(), broker_id=1)
     await member.start()

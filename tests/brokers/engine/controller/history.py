@@ -1,7 +1,7 @@
 """A cluster as controllers, leaders and operators change it, one step at a time; `promises` says what must hold
 after each.
 
-There is one tree (`topics`, `brokers`, the controller's epoch) and any number of controllers, each with the picture it
+There is one tree (`topics`, `brokers`, the controller's epoch) and any number of controllers, each with the image it
 was shown last: old ones too, which learn that they are old only when a write fails on its guard. Leaders write ISRs by
 compare-and-set. Logs are lists of record numbers; what every member of the ISR has is committed.
 """
@@ -30,9 +30,9 @@ from brokers.engine.controller.events import (
     FinishDeletion,
     FinishMoves,
     GrowSystemTopic,
+    ImageChanged,
     Instruction,
     LookAgain,
-    PictureChanged,
     StatesWritten,
     TopicSettled,
     WriteStates,
@@ -271,14 +271,14 @@ class History:
         self._feed(controller, Elected(ControllerTerm(id, self.epoch, self.epoch)))
 
     def show(self, id: int) -> None:
-        """The present picture; topics to be looked at again come as read anew."""
+        """The present image; topics to be looked at again come as read anew."""
         controller = self.controllers[id]
         known = controller.state.image.topics
         for name in controller.again & self.topics.keys():
             if known.get(name) is self.topics[name]:
                 self.topics[name] = replace(self.topics[name])
         controller.again.clear()
-        self._feed(controller, PictureChanged(self.image()))
+        self._feed(controller, ImageChanged(self.image()))
 
     def balance(self, id: int) -> None:
         self._feed(self.controllers[id], BalanceDue())

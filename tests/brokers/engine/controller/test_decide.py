@@ -19,9 +19,9 @@ from brokers.engine.controller.events import (
     Elected,
     FinishDeletion,
     GrowSystemTopic,
+    ImageChanged,
     Instruction,
     LookAgain,
-    PictureChanged,
     PolicyChanged,
     StatesWritten,
     TopicSettled,
@@ -51,7 +51,7 @@ def led(index: int, replicas: tuple[int, ...], leader: int, version: int = 0, **
 USAGE = topic("__usage", led(0, (1,), 1), led(1, (2,), 2), led(2, (3,), 3))
 
 
-def picture(*topics: TopicImage, brokers: tuple[int, ...] = (1, 2, 3)) -> ClusterImage:
+def cluster_image(*topics: TopicImage, brokers: tuple[int, ...] = (1, 2, 3)) -> ClusterImage:
     everything = {one.name: one for one in (USAGE, *topics)}
     return ClusterImage("cl").with_changes(
         topics=everything, brokers={id: broker(id) for id in brokers}, controller_id=1, controller_epoch=5
@@ -76,21 +76,21 @@ def wanted(leader: int, leader_epoch: int, *isr: int, epochs: tuple[int, ...] = 
 
 
 def test_whoever_is_not_elected_orders_nothing() -> None:
-    image = picture(topic("t", PartitionImage(0, (1,))))
-    state, instructions = decide(ControllerState(broker_id=1, image=picture()), PictureChanged(image))
+    image = cluster_image(topic("t", PartitionImage(0, (1,))))
+    state, instructions = decide(ControllerState(broker_id=1, image=cluster_image()), ImageChanged(image))
     assert instructions == [] and state.image is image
 
 
 def test_a_settled_cluster_gives_a_fresh_controller_nothing_to_do() -> None:
     """CTL-3."""
-    assert elected(picture(topic("t", led(0, (1,), 1))))[1] == []
+    assert elected(cluster_image(topic("t", led(0, (1,), 1))))[1] == []
 
 
 def test_the_partitions_of_a_topic_that_appears_get_their_first_state_in_one_write() -> None:
     """CTL-15, CTL-17."""
-    state, _ = elected(picture())
-    appeared = picture(topic("t", PartitionImage(0, (2, 3)), PartitionImage(1, (3, 1))))
-    state, instructions = decide(state, PictureChanged(appeared))
+    state, _ = elected(cluster_image())
+    appeared = cluster_image(topic("t", PartitionImage(0, (2, 3)), PartitionImage(1, (3, 1))))
+    state, instructions = decide(state, ImageChanged(appeared))
     assert instructions == [
         WriteStates(
             (
@@ -103,29 +103,31 @@ def test_the_partitions_of_a_topic_that_appears_get_their_first_state_in_one_wri
     state.check()
 
 
-def test_what_was_ordered_is_not_ordered_twice_while_the_picture_is_late() -> None:
-    appeared = picture(topic("t", PartitionImage(0, (2,))))
+def test_what_was_ordered_is_not_ordered_twice_while_the_image_is_late() -> None:
+    appeared = cluster_image(topic("t", PartitionImage(0, (2,))))
     state, first = elected(appeared)
     assert len(first) == 1
     late = appeared.with_changes(topics={"t": topic("t", PartitionImage(0, (2,)))})
-    state, again = decide(state, PictureChanged(late))
+    state, again = decide(state, ImageChanged(late))
     assert again == []
     state, after = decide(state, StatesWritten({("t", 0): 0}))
     assert after == []
     shown = late.with_changes(topics={"t": topic("t", led(0, (2,), 2))})
-    state, last = decide(state, PictureChanged(shown))
+    state, last = decide(state, ImageChanged(shown))
     assert last == [] and state.awaited == {}
 
 
 def test_a_topic_that_was_made_again_under_its_name_waits_for_nothing_that_was_written_about_the_first() -> None:
-    """It was deleted and made again between two pictures; versions begin anew."""
-    state, _ = elected(picture(topic("t", led(0, (1, 2), 1, version=7)), brokers=(1, 2, 3)))
-    state, ordered = decide(state, PictureChanged(picture(topic("t", led(0, (1, 2), 1, version=7)), brokers=(1, 3))))
+    """It was deleted and made again between two images; versions begin anew."""
+    state, _ = elected(cluster_image(topic("t", led(0, (1, 2), 1, version=7)), brokers=(1, 2, 3)))
+    state, ordered = decide(
+        state, ImageChanged(cluster_image(topic("t", led(0, (1, 2), 1, version=7)), brokers=(1, 3)))
+    )
     assert isinstance(ordered[0], WriteStates)
     state, _ = decide(state, StatesWritten({("t", 0): 8}))
 
     made_again = replace(topic("t", PartitionImage(0, (1,))), topic_id=b"2" * 16)
-    _, instructions = decide(state, PictureChanged(picture(made_again, brokers=(1, 3))))
+    _, instructions = decide(state, ImageChanged(cluster_image(made_again, brokers=(1, 3))))
 
     write = StateWrite("t", 0, wanted(1, 0, 1), None, opens_topic=True)
     assert instructions == [WriteStates((write,), "topics changed")]
@@ -134,14 +136,14 @@ def test_a_topic_that_was_made_again_under_its_name_waits_for_nothing_that_was_w
 def test_the_usage_topic_does_not_grow_while_it_moves() -> None:
     """It would be refused, looked at again, refused again, for as long as the move takes."""
     moving = replace(USAGE, partitions=(led(0, (4, 1), 1, isr=(1,), adding=(4,), removing=(1,)), *USAGE.partitions[1:]))
-    image = picture(brokers=(1, 2, 3, 5)).with_changes(topics={"__usage": moving})
+    image = cluster_image(brokers=(1, 2, 3, 5)).with_changes(topics={"__usage": moving})
 
     assert elected(image)[1] == []
 
 
 def test_a_write_that_lost_a_race_is_looked_at_again() -> None:
     """REP-25."""
-    state, _ = elected(picture(topic("t", PartitionImage(0, (2,)))))
+    state, _ = elected(cluster_image(topic("t", PartitionImage(0, (2,)))))
     state, instructions = decide(state, StatesWritten({}, (("t", 0),)))
     assert LookAgain(("t",)) in instructions
     assert ("t", 0) not in state.awaited or len(instructions) == 2
@@ -153,8 +155,8 @@ def test_the_death_of_a_broker_is_one_write_for_all_it_led() -> None:
         topic("one", led(0, (3,), 3)),
         topic("two", led(0, (3, 1), 3), led(1, (1, 3), 1), led(2, (1, 2), 1)),
     )
-    state, _ = elected(picture(*topics))
-    state, instructions = decide(state, PictureChanged(picture(*topics, brokers=(1, 2))))
+    state, _ = elected(cluster_image(*topics))
+    state, instructions = decide(state, ImageChanged(cluster_image(*topics, brokers=(1, 2))))
     assert len(instructions) == 1
     order = instructions[0]
     assert isinstance(order, WriteStates) and order.cause == "brokers gone [3]"
@@ -170,16 +172,16 @@ def test_the_death_of_a_broker_is_one_write_for_all_it_led() -> None:
 def test_a_returning_broker_leads_again_under_a_higher_epoch() -> None:
     """CTL-10."""
     waiting = topic("t", led(0, (3,), -1, version=4, leader_epoch=7))
-    gone = picture(waiting, brokers=(1, 2))
+    gone = cluster_image(waiting, brokers=(1, 2))
     state, _ = elected(gone)
-    state, instructions = decide(state, PictureChanged(picture(waiting)))
+    state, instructions = decide(state, ImageChanged(cluster_image(waiting)))
     writes = [write for order in instructions if isinstance(order, WriteStates) for write in order.writes]
     assert [write for write in writes if write.topic == "t"] == [StateWrite("t", 0, wanted(3, 8, 3), 4)]
 
 
 def test_a_broker_that_was_reborn_unseen_is_elected_anew() -> None:
     """CTL-10: its registration is younger than the state that names it, also for a controller that saw neither."""
-    image = picture(topic("t", led(0, (2,), 2)))
+    image = cluster_image(topic("t", led(0, (2,), 2)))
     reborn = image.with_changes(brokers={1: broker(1), 2: broker(2, epoch=101), 3: broker(3)})
     _, instructions = elected(reborn)
     writes = [write for order in instructions if isinstance(order, WriteStates) for write in order.writes]
@@ -191,7 +193,7 @@ def test_unclean_election_happens_only_where_the_topic_allows_it() -> None:
     lagging = led(0, (3, 1), 3, isr=(3,))
     careful, daring = topic("careful", lagging), replace(topic("daring", lagging), config={})
     daring = replace(daring, config={"unclean.leader.election.enable": "true"})
-    _, instructions = elected(picture(careful, daring, brokers=(1, 2)))
+    _, instructions = elected(cluster_image(careful, daring, brokers=(1, 2)))
     order = instructions[0]
     assert isinstance(order, WriteStates)
     documents = {write.key: write.document for write in order.writes}
@@ -203,7 +205,7 @@ def test_what_waits_for_its_last_leader_is_led_as_soon_as_operators_allow_it() -
     """REP-28: what a running controller is told goes for all topics that say nothing themselves."""
     waiting = led(0, (3, 1), -1, isr=(3,))
     silent, careful = topic("silent", waiting), replace(topic("careful", waiting), config={UNCLEAN_KEY: "false"})
-    state = ControllerState(broker_id=1, image=picture(silent, careful, brokers=(1, 2)), term=TERM)
+    state = ControllerState(broker_id=1, image=cluster_image(silent, careful, brokers=(1, 2)), term=TERM)
 
     def leaders(policy: Policy) -> dict[str, int]:
         _, instructions = decide(state, PolicyChanged(policy))
@@ -219,28 +221,28 @@ def test_what_waits_for_its_last_leader_is_led_as_soon_as_operators_allow_it() -
 def test_what_waits_for_its_last_leader_is_led_as_soon_as_its_topic_allows_it() -> None:
     """REP-28: the topic's own word, changed under a running controller, changes nothing else."""
     waiting = led(0, (3, 1), -1, isr=(3,))
-    before = picture(topic("daring", waiting), topic("careful", waiting), brokers=(1, 2))
+    before = cluster_image(topic("daring", waiting), topic("careful", waiting), brokers=(1, 2))
     state = ControllerState(broker_id=1, image=before, term=TERM)
     daring = replace(before.topics["daring"], config={UNCLEAN_KEY: "true"})
 
-    state, instructions = decide(state, PictureChanged(before.with_changes(topics={**before.topics, "daring": daring})))
+    state, instructions = decide(state, ImageChanged(before.with_changes(topics={**before.topics, "daring": daring})))
 
     assert instructions == [WriteStates((StateWrite("daring", 0, wanted(1, 1, 1), 0),), "topics changed")]
     withdrawn = before.with_changes(topics={**before.topics, "daring": topic("daring", waiting)})
     forgotten = ControllerState(broker_id=1, image=state.image, term=TERM)
-    assert decide(forgotten, PictureChanged(withdrawn))[1] == []
+    assert decide(forgotten, ImageChanged(withdrawn))[1] == []
 
 
 def test_a_marked_topic_is_removed_once_and_gets_no_more_leaders() -> None:
     """CTL-20."""
     marked = topic("t", PartitionImage(0, (2,)), deleting=True)
-    state, instructions = elected(picture(marked))
+    state, instructions = elected(cluster_image(marked))
     assert instructions == [FinishDeletion(marked)]
-    state, again = decide(state, PictureChanged(picture(marked)))
+    state, again = decide(state, ImageChanged(cluster_image(marked)))
     assert again == []
     state, after = decide(state, TopicSettled("t", succeeded=False))
     assert after == [LookAgain(("t",))]
-    _, retried = decide(state, PictureChanged(picture(replace(marked, version=9))))
+    _, retried = decide(state, ImageChanged(cluster_image(replace(marked, version=9))))
     assert retried == [FinishDeletion(replace(marked, version=9))]
 
 
@@ -248,7 +250,7 @@ def test_usage_has_a_partition_led_by_every_live_broker() -> None:
     empty = ClusterImage("cl").with_changes(brokers={1: broker(1), 3: broker(3)})
     _, instructions = elected(empty)
     assert instructions == [CreateSystemTopic("__usage", {0: (1,), 1: (3,)}, USAGE_CONFIG)]
-    one_more = picture().with_changes(brokers={id: broker(id) for id in (1, 2, 3, 4, 7)})
+    one_more = cluster_image().with_changes(brokers={id: broker(id) for id in (1, 2, 3, 4, 7)})
     state, instructions = elected(one_more)
     assert instructions == [GrowSystemTopic("__usage", 3, ((4,), (7,)))]
     assert state.busy == {"__usage"}
@@ -256,7 +258,7 @@ def test_usage_has_a_partition_led_by_every_live_broker() -> None:
 
 def test_a_deposed_controller_forgets_its_orders() -> None:
     """CTL-7."""
-    state, _ = elected(picture(topic("t", PartitionImage(0, (2,)))))
+    state, _ = elected(cluster_image(topic("t", PartitionImage(0, (2,)))))
     state, instructions = decide(state, Deposed("another one"))
     assert instructions == [] and state.term is None and state.awaited == {} and state.busy == frozenset()
     state.check()
@@ -265,7 +267,7 @@ def test_a_deposed_controller_forgets_its_orders() -> None:
 
 def test_when_to_stand_and_when_the_term_is_over() -> None:
     """CTL-1, CTL-4."""
-    image = picture()
+    image = cluster_image()
     nobody = image.with_changes(controller_id=-1)
     assert should_stand(nobody, 1, unsure=False) and not should_stand(image, 2, unsure=False)
     assert not should_stand(nobody, 9, unsure=False), "an unregistered broker does not stand"
@@ -296,10 +298,10 @@ def states(draw: st.DrawFn) -> PartitionImage:
 def test_carrying_the_orders_out_leaves_nothing_to_order(
     partitions: list[PartitionImage], live: set[int], reborn: set[int]
 ) -> None:
-    """Level-triggered: after one round the picture is a fixed point, and no leader is dead or out of sync."""
+    """Level-triggered: after one round the image is a fixed point, and no leader is dead or out of sync."""
     topics = [topic(f"t{number}", partition) for number, partition in enumerate(partitions)]
     brokers = {id: broker(id, epoch=101 if id in reborn else 10) for id in live}
-    image = picture(*topics).with_changes(brokers=brokers)
+    image = cluster_image(*topics).with_changes(brokers=brokers)
     _, instructions = elected(image)
     orders = [write for order in instructions if isinstance(order, WriteStates) for write in order.writes]
     changed: dict[str, TopicImage | None] = {}

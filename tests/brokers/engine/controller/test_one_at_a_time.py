@@ -40,7 +40,7 @@ class Slowly:
         return slowed
 
 
-async def test_pictures_that_come_while_a_decision_is_carried_out_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_images_that_come_while_a_decision_is_carried_out_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """CTL-6: one queue, and no lock."""
     ensemble = FakeEnsemble()
     members = [Member(ensemble.connect(), broker_id=id, controls=id == 1) for id in (1, 2, 3)]

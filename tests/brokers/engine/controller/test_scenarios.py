@@ -8,9 +8,9 @@ ordered.
     config t key=value      topic configuration
     mark t                  marked for deletion
     elect | depose          this broker wins or loses the office
-    carry out               everything ordered is written and shows in the picture
+    carry out               everything ordered is written and shows in the image
     lose                    every ordered write loses its race, and the topics are read again
-    late                    the same picture again, before anything was written
+    late                    the same image again, before anything was written
     stop 2                  broker 2 announces that it will stop
     isr t-0 1,2             the leader writes this ISR, of the lives there are
     move t-0 3,4            an operator moves a partition
@@ -46,9 +46,9 @@ from brokers.engine.controller.events import (
     FinishDeletion,
     FinishMoves,
     GrowSystemTopic,
+    ImageChanged,
     Instruction,
     LookAgain,
-    PictureChanged,
     StatesWritten,
     TopicSettled,
     WriteStates,
@@ -84,7 +84,7 @@ class World:
             "depose": self.depose,
             "carry": self.carry_out,
             "lose": self.lose,
-            "late": self.show_picture,
+            "late": self.show_image,
             "stop": self.stop,
             "isr": self.isr,
             "move": self.move,
@@ -100,13 +100,13 @@ class World:
         self.zxid += 1
         live = {int(id): self.image.brokers.get(int(id), registered(int(id), self.zxid)) for id in ids}
         self.image = self.image.with_changes(brokers=live)
-        self.show_picture()
+        self.show_image()
 
     def bounce(self, id: str) -> None:
         self.zxid += 1
         again = {**self.image.brokers, int(id): registered(int(id), self.zxid)}
         self.image = self.image.with_changes(brokers=again)
-        self.show_picture()
+        self.show_image()
 
     def topic(self, name: str, *replicas: str) -> None:
         topic_id = random.Random(name).randbytes(16)
@@ -128,12 +128,12 @@ class World:
     def put(self, topic: TopicImage) -> None:
         self.zxid += 1
         self.image = self.image.with_changes(topics={topic.name: topic})
-        self.show_picture()
+        self.show_image()
 
     def stop(self, id: str) -> None:
         stopping = replace(self.image.brokers[int(id)], stopping=True)
         self.image = self.image.with_changes(brokers={**self.image.brokers, int(id): stopping})
-        self.show_picture()
+        self.show_image()
 
     def isr(self, key: str, members: str) -> None:
         name, _, index = key.rpartition("-")
@@ -187,8 +187,8 @@ class World:
         self.ordered = []
         self.feed(Deposed("somebody else"))
 
-    def show_picture(self) -> None:
-        self.feed(PictureChanged(self.image))
+    def show_image(self) -> None:
+        self.feed(ImageChanged(self.image))
 
     def carry_out(self, _out: str) -> None:
         ordered, self.ordered = self.ordered, []
@@ -224,7 +224,7 @@ class World:
                         topics={name: replace(topic, partitions=topic.partitions + parts)}
                     )
                     self.feed(TopicSettled(name))
-        self.show_picture()
+        self.show_image()
 
     def lose(self) -> None:
         ordered, self.ordered = self.ordered, []
@@ -235,7 +235,7 @@ class World:
         again = {name for names in looks for name in names}
         self.ordered = []
         self.image = self.image.with_changes(topics={name: replace(self.image.topics[name]) for name in again})
-        self.show_picture()
+        self.show_image()
 
     def show(self, name: str) -> None:
         if name not in self.image.topics:

@@ -83,7 +83,7 @@ async def test_an_instance_has_limits_for_so_many_users_and_clients(
     assert await set_quota(house.mine, {"client-id": "c"}, "producer_byte_rate", 1.0) == 0
 
 
-def test_a_picture_of_many_limits_is_drawn_at_once() -> None:
+def test_an_image_of_many_limits_is_drawn_at_once() -> None:
     """As it is at the start of a broker, and whenever it has lost touch with ZooKeeper."""
     limits = {("ins-aaaaaaaa", QuotaEntity(False, None, True, str(number))): {"q": 1.0} for number in range(20_000)}
 

@@ -1,4 +1,4 @@
-"""Who changed something waits until the picture shows it, and no longer than a deadline."""
+"""Who changed something waits until the image shows it, and no longer than a deadline."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ from brokers.engine.handlers import own_writes
 from brokers.engine.handlers.own_writes import until_seen
 
 
-def picture(config_change: int) -> ClusterImage:
+def cluster_image(config_change: int) -> ClusterImage:
     return ClusterImage("test", config_change=config_change)
 
 
-async def test_a_change_is_waited_for_until_the_picture_holds_the_latest_of_them() -> None:
-    current = CurrentImage(picture(3))
+async def test_a_change_is_waited_for_until_the_image_holds_the_latest_of_them() -> None:
+    current = CurrentImage(cluster_image(3))
     waiting = asyncio.ensure_future(until_seen(current, [5, None, 4]))
 
     done = []
     for change in (4, 5):
         await asyncio.wait([waiting], timeout=0)
         done.append(waiting.done())
-        current.publish(picture(change))
+        current.publish(cluster_image(change))
     await waiting
 
     assert done == [False, False]
 
 
 @pytest.mark.parametrize("changes", [[], [None], [3], [2, None, 1]])
-async def test_what_is_in_the_picture_already_is_not_waited_for(
+async def test_what_is_in_the_image_already_is_not_waited_for(
     changes: list[int | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(own_writes, "SEEN_S_MAX", 3600.0)
 
-    await until_seen(CurrentImage(picture(3)), changes)
+    await until_seen(CurrentImage(cluster_image(3)), changes)
 
 
-async def test_a_late_picture_does_not_hold_the_answer_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_late_image_does_not_hold_the_answer_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(own_writes, "SEEN_S_MAX", 0.01)
-    current = CurrentImage(picture(3))
+    current = CurrentImage(cluster_image(3))
 
     await until_seen(current, [4])
 

@@ -94,7 +94,7 @@ async def test_a_name_twice_in_one_request_is_refused(house: House) -> None:
 
 @pytest.mark.parametrize("validate_only", [False, True])
 async def test_of_two_names_that_look_alike_in_metrics_the_second_is_refused(house: House, validate_only: bool) -> None:
-    """CTL-18, before the picture knows the first."""
+    """CTL-18, before the image knows the first."""
     names = ("a.b", "a_b", "a-b")
 
     answers = await create(house.mine, *map(wanted_topic, names), validate_only=validate_only)

@@ -68,7 +68,7 @@ class Trio:
 
 
 class Nobody:
-    """Follows no leader, whatever the picture says."""
+    """Follows no leader, whatever the image says."""
 
     def follow(self, partition: Partition) -> None: ...
     def unfollow(self, topic: str, index: int) -> None: ...

@@ -39,7 +39,7 @@ ALL = 1 << 30
 
 
 @dataclass(frozen=True)
-class Picture:
+class Image:
     leader: int
     epoch: int
     isr: tuple[int, ...]
@@ -73,7 +73,7 @@ class Replica:
         self.clock = SteppedClock()
         self.timers: list[StepTimer] = []
         self.links: list[MemoryLink] = []
-        self.picture: Picture | None = None
+        self.image: Image | None = None
         self.open()
 
     def open(self) -> None:
@@ -109,14 +109,14 @@ class Replica:
         assert found is not None
         return found
 
-    def learn(self, picture: Picture) -> None:
-        self.picture = picture
-        roles: dict[str, Any] = {"replicas": BROKERS, "isr": picture.isr, "now_ms": self.clock.now_ms()}
-        if picture.leader == self.id:
+    def learn(self, image: Image) -> None:
+        self.image = image
+        roles: dict[str, Any] = {"replicas": BROKERS, "isr": image.isr, "now_ms": self.clock.now_ms()}
+        if image.leader == self.id:
             self.fetchers.unfollow("t", 0)
-            self.table.become_leader("t", 0, TOPIC_ID, picture.epoch, {}, **roles)
+            self.table.become_leader("t", 0, TOPIC_ID, image.epoch, {}, **roles)
         else:
-            held = self.table.become_follower("t", 0, TOPIC_ID, picture.epoch, {}, leader=picture.leader, **roles)
+            held = self.table.become_follower("t", 0, TOPIC_ID, image.epoch, {}, leader=image.leader, **roles)
             self.fetchers.follow(held)
 
     def pass_time(self) -> None:
@@ -140,13 +140,13 @@ class Replica:
 
 
 class Convergence(RuleBasedStateMachine):
-    """The picture says who leads; each replica acts on the last one it learned."""
+    """The image says who leads; each replica acts on the last one it learned."""
 
     def __init__(self) -> None:
         super().__init__()
         self._scratch = tempfile.TemporaryDirectory(prefix="convergence-")
         self.replicas = {broker: Replica(broker, Path(self._scratch.name, str(broker))) for broker in BROKERS}
-        self.picture = Picture(1, 0, BROKERS)
+        self.image = Image(1, 0, BROKERS)
         self.produced = 0
         self.committed = b""
 
@@ -158,7 +158,7 @@ class Convergence(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         for replica in self.replicas.values():
-            replica.learn(self.picture)
+            replica.learn(self.image)
 
     # -- what happens ---------------------------------------------------------------------------------------------
 
@@ -180,35 +180,35 @@ class Convergence(RuleBasedStateMachine):
     @rule(broker=st.sampled_from(BROKERS))
     def elect(self, broker: int) -> None:
         """Somebody who is in sync; the new leader knows first, the others when they know."""
-        if broker in self.picture.isr and broker != self.picture.leader:
-            self.picture = Picture(broker, self.picture.epoch + 1, self.picture.isr)
-            self.replicas[broker].learn(self.picture)
+        if broker in self.image.isr and broker != self.image.leader:
+            self.image = Image(broker, self.image.epoch + 1, self.image.isr)
+            self.replicas[broker].learn(self.image)
 
     @rule(broker=st.sampled_from(BROKERS))
     def learn(self, broker: int) -> None:
-        self.replicas[broker].learn(self.picture)
+        self.replicas[broker].learn(self.image)
 
     @rule(broker=st.sampled_from(BROKERS))
     def fall_out_of_sync(self, broker: int) -> None:
-        if broker in self.picture.isr and broker != self.picture.leader:
-            self._change_isr(tuple(member for member in self.picture.isr if member != broker))
+        if broker in self.image.isr and broker != self.image.leader:
+            self._change_isr(tuple(member for member in self.image.isr if member != broker))
 
     @rule(broker=st.sampled_from(BROKERS))
     def join(self, broker: int) -> None:
-        """The leader writes it, if by its own picture it may (REP-23, REP-24)."""
-        leading = self.replicas[self.picture.leader]
+        """The leader writes it, if by its own image it may (REP-23, REP-24)."""
+        leading = self.replicas[self.image.leader]
         leadership = leading.partition.leadership
-        if broker in self.picture.isr or leading.picture != self.picture or leadership is None:
+        if broker in self.image.isr or leading.image != self.image or leadership is None:
             return
         follower = leadership.followers[broker]
         if may_join(follower, leading.partition.high_watermark, leading.partition.epoch_start_offset):
-            self._change_isr((*self.picture.isr, broker))
+            self._change_isr((*self.image.isr, broker))
 
     def _change_isr(self, isr: tuple[int, ...]) -> None:
-        self.picture = Picture(self.picture.leader, self.picture.epoch, isr)
-        self.replicas[self.picture.leader].learn(self.picture)
+        self.image = Image(self.image.leader, self.image.epoch, isr)
+        self.replicas[self.image.leader].learn(self.image)
 
-    @precondition(lambda self: len(self.picture.isr) > 0)
+    @precondition(lambda self: len(self.image.isr) > 0)
     @rule(broker=st.sampled_from(BROKERS), forgets=st.booleans())
     def restart(self, broker: int, forgets: bool) -> None:
         """A follower comes back; it may have forgotten how much was committed (KIP-101)."""
@@ -219,7 +219,7 @@ class Convergence(RuleBasedStateMachine):
         replica.open()
         if forgets:
             replica.partition.high_watermark = replica.partition.log_start_offset
-        replica.learn(replica.picture or self.picture)
+        replica.learn(replica.image or self.image)
 
     # -- the wire ---------------------------------------------------------------------------------------------------
 
@@ -266,8 +266,8 @@ class Convergence(RuleBasedStateMachine):
 
     @invariant()
     def what_the_leader_committed_stays(self) -> None:
-        leading = self.replicas[self.picture.leader]
-        if leading.picture is None or leading.picture.epoch != self.picture.epoch:
+        leading = self.replicas[self.image.leader]
+        if leading.image is None or leading.image.epoch != self.image.epoch:
             return
         assert leading.data().startswith(self.committed), "a committed record is gone"
         prefix = leading.data(leading.partition.high_watermark)
@@ -284,8 +284,8 @@ class Convergence(RuleBasedStateMachine):
     @rule()
     def everybody_ends_with_the_same_log(self) -> None:
         for replica in self.replicas.values():
-            replica.learn(self.picture)
-        leading = self.replicas[self.picture.leader]
+            replica.learn(self.image)
+        leading = self.replicas[self.image.leader]
         for _ in range(ROUNDS_MAX):
             for replica in self.replicas.values():
                 self._deliver(replica)

@@ -164,7 +164,7 @@ def _lines(request: object) -> list[tuple[int]]:
     return [(line.partition,) for topic in request.topics for line in topic.partitions]  # type: ignore[attr-defined]
 
 
-def test_the_picture_makes_a_held_back_partition_be_asked_for_at_once(world: SteppedWorld) -> None:
+def test_the_image_makes_a_held_back_partition_be_asked_for_at_once(world: SteppedWorld) -> None:
     world.follow()
     link = world.come_up()
     for _ in range(6):
@@ -269,7 +269,7 @@ def test_a_leader_that_takes_the_connection_and_never_greets_is_tried_again(worl
     assert not world.link.is_closed
 
 
-def test_another_leader_takes_over_with_the_next_picture(world: SteppedWorld) -> None:
+def test_another_leader_takes_over_with_the_next_image(world: SteppedWorld) -> None:
     partition = world.follow()
     link = world.come_up()
     world.fetchers.on_brokers({LEADER: broker_info(LEADER), 3: broker_info(3)})

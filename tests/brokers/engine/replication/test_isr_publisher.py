@@ -141,7 +141,7 @@ def fall_behind(world: Surroundings, replica: int = 3) -> None:
     world.publisher.check()
 
 
-async def test_who_fell_behind_is_taken_out_once_the_picture_shows_it(world: Surroundings) -> None:
+async def test_who_fell_behind_is_taken_out_once_the_image_shows_it(world: Surroundings) -> None:
     """REP-22, REP-4: its session may well be alive."""
     fall_behind(world)
     await world.until_written(1)
@@ -181,7 +181,7 @@ async def test_who_caught_up_comes_in_with_the_life_it_fetched_in(world: Surroun
     assert world.partition.high_watermark == 1
 
 
-async def test_who_fetched_in_another_life_than_the_picture_knows_waits_for_the_picture(world: Surroundings) -> None:
+async def test_who_fetched_in_another_life_than_the_image_knows_waits_for_the_image(world: Surroundings) -> None:
     world.show(topic((1, 2), 1))
     world.fetched(3, 0, epoch=11)
     await asyncio.sleep(isr_publisher.GATHERING_S * 3)
@@ -209,7 +209,7 @@ async def test_a_lost_race_is_read_again_and_never_acted_on(world: Surroundings)
 
 
 async def test_a_write_without_an_outcome_is_tried_again_as_it_was(world: Surroundings) -> None:
-    """It may have happened: then the second one loses, and the picture says how it is."""
+    """It may have happened: then the second one loses, and the image says how it is."""
     world.store.outcomes = [StoreUnavailable("away"), StoreUnavailable("away"), False]
     fall_behind(world)
     await world.until_written(3)

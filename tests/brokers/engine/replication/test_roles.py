@@ -1,4 +1,4 @@
-"""From picture to partitions: led, resigned, deleted, and strays of topics deleted meanwhile (REP-26, CTL-20)."""
+"""From image to partitions: led, resigned, deleted, and strays of topics deleted meanwhile (REP-26, CTL-20)."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_a_topic_made_anew_under_its_name_starts_empty(table: PartitionTable) ->
 
 
 def test_a_topic_made_anew_with_fewer_partitions_leaves_none_of_the_others(table: PartitionTable) -> None:
-    """Nobody read a picture in which it was gone."""
+    """Nobody read an image in which it was gone."""
     empty, followed = ClusterImage("c"), Followed()
     old = empty.with_changes(topics={NAME: _topic(1, 1, 2)})
     _follow(_roles(table, followed), empty, old, old.with_changes(topics={NAME: _topic(1, topic_id=b"2" * 16)}))
@@ -139,7 +139,7 @@ def test_at_start_logs_of_topics_deleted_meanwhile_go(table: PartitionTable) -> 
     assert [partition.topic for partition in table] == [NAME]
 
 
-def test_at_start_nothing_goes_when_the_picture_knows_not_one_of_the_logs(table: PartitionTable) -> None:
+def test_at_start_nothing_goes_when_the_image_knows_not_one_of_the_logs(table: PartitionTable) -> None:
     """An empty tree means a wrong tree, not that all topics are gone."""
     table.become_leader(NAME, 0, b"1" * 16, 0, {}, now_ms=0)
 
@@ -320,7 +320,7 @@ def test_few_partitions_and_the_clusters_own_are_made_at_once(table: PartitionTa
     assert len([partition for partition in table if partition.topic == "__own"]) == 60
 
 
-def test_what_is_still_to_be_made_is_made_as_the_latest_picture_says(table: PartitionTable) -> None:
+def test_what_is_still_to_be_made_is_made_as_the_latest_image_says(table: PartitionTable) -> None:
     crowd = Crowd(table, MADE_AT_ONCE + 2)
     moved = list(crowd.topic.partitions)
     moved[-1] = replace(moved[-1], replicas=(1, 2), isr=(1, 2), leader=2, leader_epoch=7)

@@ -134,7 +134,7 @@ def test_topics_that_were_to_be_deleted_go_also_when_there_are_no_others(table: 
 def test_a_log_of_a_topic_that_was_being_deleted_as_the_broker_started_goes_with_it(
     table: PartitionTable, tmp_path: Path
 ) -> None:
-    """Also when the next picture shows the topic that was made again under its name, which lives elsewhere (seed 10365
+    """Also when the next image shows the topic that was made again under its name, which lives elsewhere (seed 10365
     of the simulator).
     """
     table.close()

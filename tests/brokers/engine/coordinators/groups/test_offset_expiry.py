@@ -226,7 +226,7 @@ def test_an_expiry_that_is_refused_comes_up_again(shard: Shard) -> None:
 # -- what nobody told --------------------------------------------------------------------------------------------------
 
 
-class Picture:
+class Image:
     def __init__(self) -> None:
         self.topics_gone: set[str] = set()
         self.instances_gone: set[str] = set()
@@ -239,35 +239,35 @@ class Picture:
 
 
 @pytest.fixture
-def picture() -> Picture:
-    return Picture()
+def cluster_image() -> Image:
+    return Image()
 
 
 @pytest.fixture
-def seeing(picture: Picture) -> Shard:
-    """A shard that knows the picture of the cluster."""
+def seeing(cluster_image: Image) -> Shard:
+    """A shard that knows the image of the cluster."""
 
     class Seeing(Shard):
         def lead(self) -> None:
-            make: Any = lambda _: GroupMachine(self.settings, picture)  # noqa: E731
+            make: Any = lambda _: GroupMachine(self.settings, cluster_image)  # noqa: E731
             self.runtime._make = make
             super().lead()
 
     return Seeing(log=FakeLog(at_once=True))
 
 
-def test_offsets_of_a_topic_that_was_deleted_while_nobody_coordinated_go(seeing: Shard, picture: Picture) -> None:
+def test_offsets_of_a_topic_that_was_deleted_while_nobody_coordinated_go(seeing: Shard, cluster_image: Image) -> None:
     put(seeing, 0, 5)
     put(seeing, 0, 6, OTHER)
-    picture.topics_gone.add(TOPIC)
+    cluster_image.topics_gone.add(TOPIC)
 
     seeing.advance(3 * CHECK_MS)
 
     assert everything(seeing) == {(OTHER, 0): 6}
 
 
-def test_a_topic_that_the_picture_does_not_show_yet_keeps_its_offsets(seeing: Shard, picture: Picture) -> None:
-    picture.topics_gone.add(TOPIC)
+def test_a_topic_that_the_image_does_not_show_yet_keeps_its_offsets(seeing: Shard, cluster_image: Image) -> None:
+    cluster_image.topics_gone.add(TOPIC)
     seeing.advance(CHECK_MS - 1_000)
     put(seeing, 0, 5)
 
@@ -276,10 +276,12 @@ def test_a_topic_that_the_picture_does_not_show_yet_keeps_its_offsets(seeing: Sh
     assert everything(seeing) == {(TOPIC, 0): 5}
 
 
-def test_groups_of_an_instance_that_was_deleted_while_nobody_coordinated_go(seeing: Shard, picture: Picture) -> None:
+def test_groups_of_an_instance_that_was_deleted_while_nobody_coordinated_go(
+    seeing: Shard, cluster_image: Image
+) -> None:
     put(seeing, 0, 5)
     put(seeing, 0, 5, group="ins-bbbbbbbb.g")
-    picture.instances_gone.add("ins-aaaaaaaa")
+    cluster_image.instances_gone.add("ins-aaaaaaaa")
 
     seeing.advance(2 * CHECK_MS)
 
