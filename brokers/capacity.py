@@ -123,8 +123,8 @@ def candidates(instance: Instance) -> list[Cluster]:
     rows = Cluster.objects.select_for_update().filter(kind=kind, accepts_instances=True).order_by("pk")
     found = list(rows)
     if is_dedicated:
-        settled = set(Placement.objects.filter(cluster__in=found).values_list("cluster_id", flat=True))
-        found = [cluster for cluster in found if cluster.pk not in settled]
+        resolved = set(Placement.objects.filter(cluster__in=found).values_list("cluster_id", flat=True))
+        found = [cluster for cluster in found if cluster.pk not in resolved]
     return found
 
 

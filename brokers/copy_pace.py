@@ -24,7 +24,7 @@ REPLICAS = ("leader.replication.throttled.replicas", "follower.replication.throt
 ALL_REPLICAS = "*"
 
 
-def settle(row: Rebalance, topics: Iterable[str]) -> None:
+def apply(row: Rebalance, topics: Iterable[str]) -> None:
     """Call before partitions of `topics` begin to be copied, and at each look while they are. Raises `DomainError`."""
     if row.copy_mb_s is None:
         lift(row)

@@ -21,7 +21,7 @@ OVER = (Phase.DELETED.value, Phase.FAILED.value)
 CHANGED_AT_ONCE = 50
 
 
-def settle(cluster: Cluster, wanted: Mapping[str, tuple[Collection[int], Collection[int]]]) -> bool:
+def apply(cluster: Cluster, wanted: Mapping[str, tuple[Collection[int], Collection[int]]]) -> bool:
     """Make each instance live on its first brokers and be about to leave its second ones; True when all have a port
     there and every broker knows. Raises `ports.PoolEmpty` when a host has no port left.
     """

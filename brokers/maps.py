@@ -73,7 +73,7 @@ class BrokerLook:
 class ClusterMap:
     """`counts` is empty when no broker answers; `silent` names who of those that shall run does not.
 
-    `unsettled` names brokers that are away though the picture does not know it yet, and `is_decided` says whether the
+    `incomplete` names brokers that are away though the picture does not know it yet, and `is_decided` says whether the
     controller has acted on what the picture knows: until both are so, the counts are those of before a loss.
     """
 
@@ -82,13 +82,13 @@ class ClusterMap:
     counts: Mapping[str, int]
     brokers: tuple[BrokerLook, ...]
     silent: tuple[BrokerSilence, ...]
-    unsettled: tuple[int, ...] = ()
+    incomplete: tuple[int, ...] = ()
     is_decided: bool = True
 
     @property
     def is_checking(self) -> bool:
         """Somebody was lost, and what that means is not known yet."""
-        return self.is_known and (bool(self.unsettled) or not self.is_decided)
+        return self.is_known and (bool(self.incomplete) or not self.is_decided)
 
     @property
     def is_known(self) -> bool:
@@ -136,7 +136,7 @@ def draw(
         counts={name: int(body[name]) for name in COUNTS} if body else {},
         brokers=tuple(_card(row, shares, controller, is_known=bool(body), draining=draining) for row in rows),
         silent=tuple(one for one in answers.silent if one.broker_id not in stopped),
-        unsettled=tuple(row.number for row in rows if _is_lost_unseen(row, shares, answers)),
+        incomplete=tuple(row.number for row in rows if _is_lost_unseen(row, shares, answers)),
         is_decided=_is_decided(body, shares),
     )
 

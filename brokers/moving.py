@@ -87,11 +87,11 @@ def _ways(row: Rebalance) -> dict[str, tuple[list[int], list[int]]]:
 
 def _homes(row: Rebalance) -> bool:
     try:
-        is_settled = homes.settle(row.cluster, _ways(row))
+        is_complete = homes.apply(row.cluster, _ways(row))
     except ports.PoolEmpty as error:
         note(row, trouble=f"No port is left: {error}.")
         return False
-    if not is_settled:
+    if not is_complete:
         note(row, trouble="Instances open their ports on other brokers.")
         return False
     return note(row, step=RebalanceStep.MOVES)
@@ -200,7 +200,7 @@ def _moves(row: Rebalance, *, measure: bool) -> bool:
             begin_max=MOVES_BEGUN_AT_ONCE,
         )
         chosen = _still_there(door, [by_key[move.key] for move in begun])
-    copy_pace.settle(row, {move.topic for move in (*still, *chosen) if _as_move(row, move).adding})
+    copy_pace.apply(row, {move.topic for move in (*still, *chosen) if _as_move(row, move).adding})
     _begin(row, door, chosen, targets, awaited)
     if still or waiting or row.state == RebalanceState.PAUSED:
         return False
@@ -341,14 +341,14 @@ def _releasing(row: Rebalance) -> bool:
     fleet = picture.take(row.cluster, door, sizes=False)
     if any(broker.number in one.replicas for one in fleet.partitions):
         ongoing = door.reassignments()
-        settled = replace(fleet, partitions=[one for one in fleet.partitions if one.key not in ongoing])
+        resolved = replace(fleet, partitions=[one for one in fleet.partitions if one.key not in ongoing])
         # Besides what it kept to the end: what was made on it just before its registration ended.
         if row.kind == RebalanceKind.LOSS:
-            further = losing.further(settled, row)
+            further = losing.further(resolved, row)
             moves = further.moves
         else:
-            further = drain_plan(settled, broker.number)
-            moves = (*release_plan(settled, broker.number).moves, *further.moves)
+            further = drain_plan(resolved, broker.number)
+            moves = (*release_plan(resolved, broker.number).moves, *further.moves)
         refused = door.reassign({move.key: move.target for move in moves})
         reasons = (*refused.values(), *(f"{one.topic or one.owner}: {one.detail}" for one in further.obstacles))
         note(row, trouble=next(iter(reasons), "The other brokers take over what they have copied."))

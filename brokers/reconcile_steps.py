@@ -196,7 +196,7 @@ def replace_ports(work: Work, leases: list[PortLease], acks: Acks) -> None:
         instance.save_changes(["endpoints", "generation"])
 
 
-def settle(work: Work, acks: Acks) -> Instance:
+def apply(work: Work, acks: Acks) -> Instance:
     """Every living broker has confirmed: rest in the phase that is wanted, and finish the operations that waited."""
     with transaction.atomic():
         if work.instance.first_running_at is None:
@@ -211,7 +211,7 @@ def settle(work: Work, acks: Acks) -> Instance:
             instance.observed_generation = confirmed
             fields.append("observed_generation")
         if instance.generation == confirmed:
-            target = instance.settled_phase
+            target = instance.resolved_phase
             if instance.current_phase is not target:
                 fields += move(instance, target, instance.suspended_for if target is Phase.SUSPENDED else "")
             if instance.first_running_at is None and target is Phase.RUNNING:

@@ -24,7 +24,7 @@ OUTSIDE_TROUBLE = (DomainError, *zookeeper.TROUBLE)
 
 def needing_work(now: datetime) -> list[str]:
     """Ids of instances on the move, unconfirmed, due to be purged, or whose document is not what it should be."""
-    found = list(unsettled(now))
+    found = list(incomplete(now))
     for cluster in Cluster.objects.order_by("pk"):
         try:
             published = Publisher(zookeeper.session(cluster), cluster.chroot).generations()
@@ -35,7 +35,7 @@ def needing_work(now: datetime) -> list[str]:
     return list(dict.fromkeys(found))[:SWEEP_INSTANCES_MAX]
 
 
-def unsettled(now: datetime) -> list[str]:
+def incomplete(now: datetime) -> list[str]:
     """What PostgreSQL alone can tell, oldest first."""
     rows = Instance.objects.exclude(phase__in=(Phase.DELETED.value, Phase.FAILED.value)).filter(
         Q(phase__in=[phase.value for phase in MOVING])

@@ -93,7 +93,7 @@ def document_state(*, is_deleted: bool, is_suspended: bool) -> DocumentState:
     return "frozen" if is_suspended else "active"
 
 
-def settled_phase(*, is_deleted: bool, is_suspended: bool) -> Phase:
+def resolved_phase(*, is_deleted: bool, is_suspended: bool) -> Phase:
     """Where an instance rests once every broker has confirmed what is wanted."""
     if is_deleted:
         return Phase.DELETING

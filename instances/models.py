@@ -20,7 +20,7 @@ from instances.choices import (
     Reason,
     StepState,
 )
-from instances.lifecycle import Phase, document_state, settled_phase
+from instances.lifecycle import Phase, document_state, resolved_phase
 from instances.limits import (
     ADDRESS_CHARS_MAX,
     ALLOW_LIST_ENTRIES_MAX,
@@ -131,9 +131,9 @@ class Instance(Versioned):
         return document_state(is_deleted=self.is_deleted, is_suspended=self.is_suspended)
 
     @property
-    def settled_phase(self) -> Phase:
+    def resolved_phase(self) -> Phase:
         """The phase to rest in once everything is confirmed."""
-        return settled_phase(is_deleted=self.is_deleted, is_suspended=self.is_suspended)
+        return resolved_phase(is_deleted=self.is_deleted, is_suspended=self.is_suspended)
 
     @property
     def bandwidth_bytes_per_s(self) -> int:

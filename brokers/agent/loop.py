@@ -226,7 +226,7 @@ class Agent:
 
     def _start(self, broker: Broker, charge: Charge) -> None:
         try:
-            _settle_settings(broker, charge.process.directory / "settings.json")
+            _apply_settings(broker, charge.process.directory / "settings.json")
             if charge.successor is not None and charge.successor.is_alive:
                 charge.process.succeed(charge.successor)
                 charge.successor = None
@@ -363,7 +363,7 @@ def _dismiss(charge: Charge) -> None:
         successor.end()
 
 
-def _settle_settings(broker: Broker, file: Path) -> None:
+def _apply_settings(broker: Broker, file: Path) -> None:
     """Write the settings file. With PostgreSQL away the one of the last start serves."""
     file.parent.mkdir(parents=True, exist_ok=True)
     try:

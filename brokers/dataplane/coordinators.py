@@ -75,7 +75,7 @@ def ask_coordinator(
     `error_of` reads the error that concerns the coordinator itself. Raises what is left when patience ends.
     """
     cluster = cluster_of(instance_id)
-    return ask_until_settled(
+    return ask_until_complete(
         cluster,
         targets(cluster, instance_id),
         kind,
@@ -86,7 +86,7 @@ def ask_coordinator(
     )
 
 
-def ask_until_settled(
+def ask_until_complete(
     cluster: Cluster,
     asked: Mapping[int, Target],
     kind: int,

@@ -106,7 +106,7 @@ class ClusterTransactions:
                 version=INIT_PRODUCER_ID_VERSION,
             )
 
-        answer = coordinators.ask_until_settled(
+        answer = coordinators.ask_until_complete(
             self._cluster,
             self._targets,
             TRANSACTION,

@@ -69,7 +69,7 @@ def connections_within(descriptors: int, wanted: int) -> int:
     return granted
 
 
-def settle_memory() -> None:
+def tune_garbage_collector() -> None:
     """Once everything is built: what lives for ever is no longer looked at by the garbage collector, and the rest less
     often, because requests leave no cycles behind.
     """

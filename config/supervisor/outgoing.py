@@ -11,8 +11,8 @@ from config.supervisor.options import INTERNAL_PORTS_BELOW, LOWEST_PORT_BASE, TE
 RESERVED_PORTS_FILE = Path("/proc/sys/net/ipv4/ip_local_reserved_ports")
 
 
-def check(options: UpOptions, *, is_settled: bool) -> list[str]:
-    """What the operator should know of these ports. `is_settled`: addresses were given out, the base stays as it is.
+def check(options: UpOptions, *, is_complete: bool) -> list[str]:
+    """What the operator should know of these ports. `is_complete`: addresses were given out, the base stays as it is.
 
     Raises:
         StartFailed: the first tenant port, or a broker's own, may be taken by any outgoing connection, and there is a
@@ -35,7 +35,7 @@ def check(options: UpOptions, *, is_settled: bool) -> list[str]:
     )
     reserve = f"sysctl -w net.ipv4.ip_local_reserved_ports={ports.start}-{ports[-1]}"
     highest = outgoing_ports().start - TENANT_PORTS
-    if is_settled or highest < LOWEST_PORT_BASE:
+    if is_complete or highest < LOWEST_PORT_BASE:
         return [*told, f"{sentence} Keep them free with `{reserve}`."]
     raise StartFailed(
         sentence, f"Choose --port-base from {LOWEST_PORT_BASE} to {highest}, or keep these ports free with `{reserve}`."

@@ -108,11 +108,11 @@ def demo_instance(*, wait: Wait) -> DemoInstance:
     found = instance_selectors.instance_list(member.tenant).filter(name=DEMO_INSTANCE).first()
     instance = found or _create_demo_instance(member)
 
-    def is_settled() -> bool:
+    def is_complete() -> bool:
         instance.refresh_from_db()
         return instance.current_phase not in IN_THE_MAKING
 
-    wait(is_settled, f"the demo instance {instance.pk}", "worker")
+    wait(is_complete, f"the demo instance {instance.pk}", "worker")
     if instance.current_phase is Phase.FAILED:
         raise StartFailed(f"The demo instance {instance.pk} could not be made: {instance.reason}", "See the logs.")
     return DemoInstance(id=instance.pk, bootstrap_servers=instance.bootstrap_servers, topic=DEMO_TOPIC)

@@ -111,7 +111,7 @@ class StateDirectory:
             self._write(PORTS_FILE, known | {name: port})
         return port
 
-    def settled_port_base(self, wanted: int) -> int:
+    def resolved_port_base(self, wanted: int) -> int:
         """The first tenant port of this state directory: what was settled, for addresses stay; else what is wanted."""
         return int(self._read(SHAPE_FILE).get("port_base", wanted))
 
@@ -119,7 +119,7 @@ class StateDirectory:
         """Whether addresses may have been given out."""
         return "port_base" in self._read(SHAPE_FILE)
 
-    def settle_port_base(self, port_base: int) -> None:
+    def resolve_port_base(self, port_base: int) -> None:
         """From here on addresses are given out from this port upwards, whatever a later start is told."""
         if not self.has_settled_port_base():
             self._write(SHAPE_FILE, {"port_base": port_base})

@@ -62,7 +62,7 @@ class Supervisor:
         if leftovers:
             self.progress.step(f"Ended what an earlier run had left: {', '.join(leftovers)}")
         self._keep_addresses()
-        for warning in outgoing.check(self.options, is_settled=self.state.has_settled_port_base()):
+        for warning in outgoing.check(self.options, is_complete=self.state.has_settled_port_base()):
             self.progress.step(warning)
         preflight.check(self.options)
         services.ensure_secrets(self.state)
@@ -89,7 +89,7 @@ class Supervisor:
             ) from error
 
     def _keep_addresses(self) -> None:
-        port_base = self.state.settled_port_base(self.options.port_base)
+        port_base = self.state.resolved_port_base(self.options.port_base)
         if port_base != self.options.port_base:
             self.progress.step(f"Keeping the addresses of this state directory: --port-base stays {port_base}")
             self.options = replace(self.options, port_base=port_base)
@@ -133,7 +133,7 @@ class Supervisor:
 
         environment = plan.environment()
         # A start that was refused before has given out no address, so the next one may choose its ports anew.
-        self.state.settle_port_base(self.options.port_base)
+        self.state.resolve_port_base(self.options.port_base)
         # The longest way to ready is agent, brokers, demo instance; the console is up before that one is.
         seed.fleet(self.options, HOST_NAME)
         self._start_child(programs.agent(self.state, environment, host=HOST_NAME))

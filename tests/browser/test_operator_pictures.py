@@ -22,7 +22,7 @@ from tenants.actors import system_actor
 from tenants.models import User
 from tests.browser.accessibility import objections
 from tests.browser.conftest import OpenPage
-from tests.support.fake_cluster import FakeCluster, brokers_confirm, lose, settled_on
+from tests.support.fake_cluster import FakeCluster, brokers_confirm, complete_on, lose
 from tests.support.fake_transactions import FakeClusterTransactions
 from tests.support.fleet import make_fleet, plugged
 
@@ -80,7 +80,7 @@ def lines() -> list[dict[str, Any]]:
 @pytest.fixture
 def doors(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     """The partitions of one instance on brokers 1 to 3."""
-    instance = settled_on(cluster, 1, 2, 3)
+    instance = complete_on(cluster, 1, 2, 3)
     door = FakeCluster(brokers={1, 2, 3, 4})
     door.add(f"{instance.pk}.orders.created", *((1 + i % 3, 1 + (i + 1) % 3) for i in range(60)))
     door.add(USAGE_TOPIC, (1,), (2,), (3,), (4,))

@@ -159,12 +159,12 @@ def _without_zookeeper(
     zookeeper.start()
     wait_until(zookeeper.is_ready, child=zookeeper.child, timeout_s=30)
     began_s = time.monotonic()
-    eventually(lambda: _settled(cluster), within_s=60, what="brokers registered again")
+    eventually(lambda: _completed(cluster), within_s=60, what="brokers registered again")
     moved = {name for name, epoch in replicas.leaders_of(cluster).items() if epochs.get(name) != epoch}
     say(f"  registered again after {time.monotonic() - began_s:.1f} s, {len(moved)} leaders changed")
 
 
-def _settled(cluster: EngineCluster) -> bool:
+def _completed(cluster: EngineCluster) -> bool:
     try:
         return all(broker.status_of("/readyz") == 200 for broker in cluster.brokers) and replicas.all_in_sync(cluster)
     except KazooException:  # our own session ended too, and another one begins

@@ -37,7 +37,7 @@ def test_tenant_ports_that_outgoing_connections_get_are_refused_with_what_to_cho
 ) -> None:
     kernel(OUTGOING, "\n")
     with pytest.raises(StartFailed, match=rf"--port-base {port_base} .*32768 to 60999") as refused:
-        outgoing.check(UpOptions(state_dir=tmp_path, port_base=port_base), is_settled=False)
+        outgoing.check(UpOptions(state_dir=tmp_path, port_base=port_base), is_complete=False)
     assert "--port-base from 2100 to 22768" in refused.value.next_step
     assert "ip_local_reserved_ports" in refused.value.next_step
 
@@ -59,7 +59,7 @@ def test_ports_that_no_outgoing_connection_gets_are_accepted_in_silence(
     tmp_path: Path, kernel: Callable[[str, str], None], port_base: int, reserved: str
 ) -> None:
     kernel(OUTGOING, reserved)
-    assert outgoing.check(UpOptions(state_dir=tmp_path, port_base=port_base), is_settled=False) == []
+    assert outgoing.check(UpOptions(state_dir=tmp_path, port_base=port_base), is_complete=False) == []
     assert outgoing.tenant_ports(port_base) == TENANT_PORTS
 
 
@@ -67,7 +67,7 @@ def test_addresses_that_were_given_out_are_kept_and_the_danger_is_said(
     tmp_path: Path, kernel: Callable[[str, str], None]
 ) -> None:
     kernel(OUTGOING, "\n")
-    (warning,) = outgoing.check(UpOptions(state_dir=tmp_path, port_base=40_000), is_settled=True)
+    (warning,) = outgoing.check(UpOptions(state_dir=tmp_path, port_base=40_000), is_complete=True)
     assert "sysctl -w net.ipv4.ip_local_reserved_ports=39001-49999" in warning
 
 
@@ -75,7 +75,7 @@ def test_where_every_port_is_an_outgoing_one_it_starts_and_says_so(
     tmp_path: Path, kernel: Callable[[str, str], None]
 ) -> None:
     kernel("1024 65535\n", "\n")
-    (*_, warning) = outgoing.check(UpOptions(state_dir=tmp_path), is_settled=False)
+    (*_, warning) = outgoing.check(UpOptions(state_dir=tmp_path), is_complete=False)
     assert "--port-base 19000" in warning
 
 
@@ -83,7 +83,7 @@ def test_a_console_port_that_outgoing_connections_get_is_said(
     tmp_path: Path, kernel: Callable[[str, str], None]
 ) -> None:
     kernel(OUTGOING, "\n")
-    (warning,) = outgoing.check(UpOptions(state_dir=tmp_path, http_port=40_000), is_settled=False)
+    (warning,) = outgoing.check(UpOptions(state_dir=tmp_path, http_port=40_000), is_complete=False)
     assert "Port 40000 of the console" in warning
     assert "--http-port" in warning
 

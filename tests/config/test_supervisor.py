@@ -123,9 +123,9 @@ def test_a_state_directory_with_a_port_for_outgoing_connections_is_given_another
 
 def test_the_first_tenant_port_stays_what_the_first_start_was_given(tmp_path: Path) -> None:
     state = StateDirectory(tmp_path)
-    state.settle_port_base(19_000)
-    state.settle_port_base(29_000)
-    assert state.settled_port_base(29_000) == 19_000
+    state.resolve_port_base(19_000)
+    state.resolve_port_base(29_000)
+    assert state.resolved_port_base(29_000) == 19_000
 
 
 def test_a_taken_port_names_its_holder(tmp_path: Path) -> None:

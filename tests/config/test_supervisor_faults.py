@@ -157,7 +157,7 @@ def test_files_torn_by_a_power_cut_do_not_keep_it_from_starting(tmp_path: Path, 
     state = StateDirectory(tmp_path)
     assert state.family().members() == []
     assert state.port("redis", UpOptions(state_dir=tmp_path)) > 0
-    assert state.settled_port_base(19_000) == 19_000
+    assert state.resolved_port_base(19_000) == 19_000
 
 
 def test_an_empty_secret_is_made_again(tmp_path: Path) -> None:

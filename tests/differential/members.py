@@ -170,7 +170,7 @@ class Member:
         return min(self.version, 5)
 
 
-def settle(*members: Member) -> None:
+def complete(*members: Member) -> None:
     """Brings the members, of whom the first leads, into a stable group."""
     first, *others = members
     waiting = []

@@ -54,7 +54,7 @@ def test_deletion_wins_over_suspension() -> None:
     assert lifecycle.document_state(is_deleted=True, is_suspended=True) == "deleting"
     assert lifecycle.document_state(is_deleted=False, is_suspended=True) == "frozen"
     assert lifecycle.document_state(is_deleted=False, is_suspended=False) == "active"
-    assert lifecycle.settled_phase(is_deleted=False, is_suspended=True) is Phase.SUSPENDED
+    assert lifecycle.resolved_phase(is_deleted=False, is_suspended=True) is Phase.SUSPENDED
 
 
 @given(st.lists(st.one_of(st.ip_addresses().map(str), st.ip_addresses(v=4).map(lambda a: f"::ffff:{a}")), max_size=20))

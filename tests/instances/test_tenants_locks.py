@@ -28,7 +28,7 @@ def test_what_begins_to_run_while_its_tenant_is_suspended_is_frozen() -> None:
     work = reconcile_steps.Work(system_actor("reconciler", tenant), instance, [])
     with transaction.atomic():
         services.suspend_tenant(acting=PLATFORM, tenant=tenant, reason=SuspensionReason.UNPAID)
-        thread, failed = beside(lambda: reconcile_steps.settle(work, Acks(confirmed=frozenset({1}))))
+        thread, failed = beside(lambda: reconcile_steps.apply(work, Acks(confirmed=frozenset({1}))))
         eventually(lambda: waits() or not thread.is_alive(), what="the reconciler to wait for the suspension")
     thread.join(20)
     assert not failed

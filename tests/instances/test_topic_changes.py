@@ -156,12 +156,12 @@ def test_address_lists_are_published_though_the_task_for_it_is_lost(
     data_plane.add(instance.pk, "orders")
     at = f"/instances/{instance.pk}/topics/orders"
     Instance.objects.filter(pk=instance.pk).update(generation=1, observed_generation=1)
-    assert instance.pk not in sweep.unsettled(timezone.now())
+    assert instance.pk not in sweep.incomplete(timezone.now())
     assert Api.of(owner).patch(at, {"allow_list": {"produce": ["10.0.0.1"]}}).status_code == 200
-    assert instance.pk in sweep.unsettled(timezone.now())
+    assert instance.pk in sweep.incomplete(timezone.now())
     Instance.objects.filter(pk=instance.pk).update(observed_generation=2)
     assert Api.of(owner).delete(at).status_code == 204  # the lists go with the topic, which brokers have to be told
-    assert instance.pk in sweep.unsettled(timezone.now())
+    assert instance.pk in sweep.incomplete(timezone.now())
 
 
 def test_address_lists_that_stay_as_they_are_are_not_published_again(

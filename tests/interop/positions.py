@@ -131,12 +131,12 @@ def _examine_tenure(
 def _examine_commits(found: Findings, partition: int, commits: list[_Commit]) -> None:
     """A commit asked for after another was acknowledged is no earlier position."""
     furthest, by = -1, ""
-    settled = sorted(commits, key=lambda commit: commit[1])
+    completed = sorted(commits, key=lambda commit: commit[1])
     at = 0
     for sent_ns, _, offset, member in sorted(commits):
-        while at < len(settled) and settled[at][1] < sent_ns:
-            if settled[at][2] > furthest:
-                furthest, by = settled[at][2], settled[at][3]
+        while at < len(completed) and completed[at][1] < sent_ns:
+            if completed[at][2] > furthest:
+                furthest, by = completed[at][2], completed[at][3]
             at += 1
         if offset < furthest:
             found.went_back.append(f"{member}, partition {partition}: commits {offset} after {by} committed {furthest}")

@@ -103,9 +103,9 @@ class Member:
         assert await self.current.wait_until(holds, timeout_s), "the picture did not come in time"
         return self.image
 
-    async def until_settled(self) -> ClusterImage:
+    async def until_complete(self) -> ClusterImage:
         """Every partition of every topic has a state, and `__usage` serves every live broker."""
-        return await self.until(is_settled)
+        return await self.until(is_complete)
 
     async def create_topic(self, instance_id: str | None, name: str, **wanted: object) -> TopicImage:
         """Creates and waits for leaders, as the handler does."""
@@ -144,7 +144,7 @@ def has_leaders(image: ClusterImage, internal_name: str) -> bool:
     return internal_name in image.topics and image.topics[internal_name].has_leaders
 
 
-def is_settled(image: ClusterImage) -> bool:
+def is_complete(image: ClusterImage) -> bool:
     """Somebody is controller, and there is nothing that a controller could still do about a first state or
     `__usage`.
     """

@@ -185,7 +185,7 @@ def lose(door: FakeCluster, cluster: Cluster, number: int = 3) -> Broker:
     return Broker.objects.select_related("host").get(cluster=cluster, number=number)
 
 
-def settled_on(cluster: Cluster, *numbers: int) -> Instance:
+def complete_on(cluster: Cluster, *numbers: int) -> Instance:
     """An instance that runs on these brokers."""
     made = make_running(make_tenant())
     place(made, cluster)

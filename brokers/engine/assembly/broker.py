@@ -320,7 +320,7 @@ async def run(config: EngineConfig) -> int:
         raise StartFailed(f"cannot reach ZooKeeper at {config.zookeeper}: {error}") from error
     try:
         await broker.start()
-        lifecycle.settle_memory()
+        lifecycle.tune_garbage_collector()
         await stop.wait()
         await asyncio.wait_for(broker.stop(), lifecycle.STOP_TIMEOUT_S + config.controlled_shutdown_timeout_ms / 1000)
     except TimeoutError:

@@ -56,15 +56,15 @@ class PartitionLog:
         result = self._partition.append_state(batch, now.wall_ms, guard)
         return result.error_code, result.last_offset
 
-    def when_committed(self, last_offset: int, settled: Callable[[int], None]) -> ProduceWait:
+    def when_committed(self, last_offset: int, completed: Callable[[int], None]) -> ProduceWait:
         partition, loop = self._partition, self._engine.loop
         wait = ProduceWait(lambda: loop.call_soon(tell))
 
         def tell() -> None:
             if self.is_led:
-                settled(_lasting(verdict(wait, partition, last_offset)))
+                completed(_lasting(verdict(wait, partition, last_offset)))
             else:
-                settled(int(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+                completed(int(ErrorCode.NOT_LEADER_OR_FOLLOWER))
 
         wait.watch(partition, last_offset)
         return wait
@@ -73,11 +73,11 @@ class PartitionLog:
     def leads_alone(self) -> bool:
         return leads_alone(self._partition)
 
-    def when_confirmed(self, settled: Callable[[int], None]) -> Confirmation:
+    def when_confirmed(self, completed: Callable[[int], None]) -> Confirmation:
         loop = self._engine.loop
 
         def tell() -> None:
-            settled(0 if question.is_confirmed and self.is_led else int(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+            completed(0 if question.is_confirmed and self.is_led else int(ErrorCode.NOT_LEADER_OR_FOLLOWER))
 
         question = self._engine.confirmations.ask(self._partition, lambda: loop.call_soon(tell))
         return question

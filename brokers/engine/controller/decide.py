@@ -23,10 +23,10 @@ from brokers.engine.controller.events import (
     FinishMoves,
     ImageChanged,
     Instruction,
-    LookAgain,
     PolicyChanged,
+    ReconcileAgain,
     StatesWritten,
-    TopicSettled,
+    TopicApplied,
     WriteStates,
 )
 from brokers.engine.controller.partition_states import Surroundings, wanted_state
@@ -54,10 +54,10 @@ def decide(state: ControllerState, event: Event) -> Decision:
             return (state, []) if state.term is None else _decide_topics(state, state.image.topics.values(), "policy")
         case StatesWritten(written, lost):
             return _states_written(state, written, lost)
-        case TopicSettled(topic, succeeded):
+        case TopicApplied(topic, succeeded):
             # What was done shows in the next image, which is decided on then; a failure leaves no trace there.
             state = replace(state, busy=state.busy - {topic})
-            return state, [] if succeeded else [LookAgain((topic,))]
+            return state, [] if succeeded else [ReconcileAgain((topic,))]
         case BalanceDue():
             return _balance(state)
 
@@ -91,7 +91,7 @@ def _states_written(
     present = [state.image.topics[name] for name in touched if name in state.image.topics]
     state, instructions = _decide_topics(state, present, "written")
     if lost:
-        instructions.append(LookAgain(tuple(dict.fromkeys(topic for topic, _ in lost))))
+        instructions.append(ReconcileAgain(tuple(dict.fromkeys(topic for topic, _ in lost))))
     return state, instructions
 
 

@@ -49,7 +49,7 @@ class StatesWritten:
 
 
 @dataclass(frozen=True, slots=True)
-class TopicSettled:
+class TopicApplied:
     """A deletion, creation or growth that was under way ended, well or not."""
 
     topic: str
@@ -61,7 +61,7 @@ class BalanceDue:
     """Time to look whether leaders are where they should be (REP-31)."""
 
 
-Event = Elected | Deposed | ImageChanged | PolicyChanged | StatesWritten | TopicSettled | BalanceDue
+Event = Elected | Deposed | ImageChanged | PolicyChanged | StatesWritten | TopicApplied | BalanceDue
 
 # --- instructions ---------------------------------------------------------------------------------------------------
 
@@ -106,10 +106,10 @@ class GrowSystemTopic:
 
 
 @dataclass(frozen=True, slots=True)
-class LookAgain:
+class ReconcileAgain:
     """Somebody else wrote these topics: have them read again."""
 
     topics: tuple[str, ...]
 
 
-Instruction = WriteStates | FinishMoves | FinishDeletion | CreateSystemTopic | GrowSystemTopic | LookAgain
+Instruction = WriteStates | FinishMoves | FinishDeletion | CreateSystemTopic | GrowSystemTopic | ReconcileAgain

@@ -33,10 +33,10 @@ from brokers.engine.controller.events import (
     GrowSystemTopic,
     ImageChanged,
     Instruction,
-    LookAgain,
     PolicyChanged,
+    ReconcileAgain,
     StatesWritten,
-    TopicSettled,
+    TopicApplied,
     WriteStates,
 )
 from brokers.engine.controller.policy import DEFAULT, FIRST_BALANCE_S, Policy
@@ -182,18 +182,18 @@ class ControllerLoop:
             case FinishMoves():
                 return await self._finish_moves(term, instruction)
             case FinishDeletion(topic):
-                return await self._settle(topic.name, self._store.finish_deletion(term, topic))
+                return await self._apply(topic.name, self._store.finish_deletion(term, topic))
             case CreateSystemTopic(name, assignment, config):
                 creation = self._store.create_topic(
                     self.state.image, instance_id=None, name=name, assignment=assignment, config=config
                 )
-                return await self._settle(name, creation)
+                return await self._apply(name, creation)
             case GrowSystemTopic(name, present, added):
                 growth = self._store.create_partitions(
                     self.state.image, instance_id=None, name=name, total=present + len(added), assignment=added
                 )
-                return await self._settle(name, growth)
-            case LookAgain(topics):
+                return await self._apply(name, growth)
+            case ReconcileAgain(topics):
                 self._watcher.mark_topics(topics)
         return None
 
@@ -218,7 +218,7 @@ class ControllerLoop:
             log.info("moves_finished" if finished else "moves_overtaken", topic=topic.name, partitions=len(writes))
         return _written(writes, set() if finished else {write.key for write in writes})
 
-    async def _settle(self, topic: str, work: Awaitable[object]) -> TopicSettled:
+    async def _apply(self, topic: str, work: Awaitable[object]) -> TopicApplied:
         try:
             await work
         except ControllerMoved:
@@ -226,12 +226,12 @@ class ControllerLoop:
         except Conflict as overtaken:
             # Somebody else wrote meanwhile; what is left to do is decided from what they wrote.
             log.info("topic_overtaken", topic=topic, reason=str(overtaken))
-            return TopicSettled(topic, succeeded=False)
+            return TopicApplied(topic, succeeded=False)
         except (ClusterError, TreeError) as error:
             log.warning("topic_not_settled", topic=topic, reason=str(error))
-            return TopicSettled(topic, succeeded=False)
+            return TopicApplied(topic, succeeded=False)
         log.info("topic_settled", topic=topic)
-        return TopicSettled(topic)
+        return TopicApplied(topic)
 
     async def _come_round(self, now_s: float) -> None:
         if now_s >= self._next_balance_s:

@@ -69,18 +69,18 @@ class Shard(Generic[M]):
 
     def perform(self, operation: Callable[[M, Now, Ticket], Outcome], ticket: Ticket) -> Any:
         """The reply, or PARKED when `ticket` is told later."""
-        return self._settle(operation(self.machine, self._surroundings.now(), ticket), ticket)
+        return self._complete(operation(self.machine, self._surroundings.now(), ticket), ticket)
 
     def act(self, operation: Callable[[M, Now], Outcome]) -> None:
         """A decision that nobody asked for; none while this shard answers nobody."""
         if not self.refusal():
-            self._settle(operation(self.machine, self._surroundings.now()), None)
+            self._complete(operation(self.machine, self._surroundings.now()), None)
 
     def begin(self, last_offset: int) -> None:
         """Everything up to `last_offset` was replayed."""
         self.last_offset = max(self.last_offset, last_offset)
         self.loading = False
-        self._settle(self.machine.loaded(self._surroundings.now()), None)
+        self._complete(self.machine.loaded(self._surroundings.now()), None)
 
     def marker_appended(self, producer_id: int, committed: bool, offset: int) -> None:
         """A transaction ended on this partition. While it loads, the load will come to the marker by itself."""
@@ -101,11 +101,11 @@ class Shard(Generic[M]):
 
     # -- decisions -----------------------------------------------------------------------------------------------------
 
-    def _settle(self, outcome: Outcome, ticket: Ticket | None) -> Any:
+    def _complete(self, outcome: Outcome, ticket: Ticket | None) -> Any:
         if outcome.records:
             code = self._append(outcome)
             if code:
-                return self._settle(outcome.refused(code), ticket)
+                return self._complete(outcome.refused(code), ticket)
         for key, deadline_ms in outcome.timers:
             if deadline_ms is None:
                 self._timers.cancel(key)
@@ -189,7 +189,7 @@ class Shard(Generic[M]):
 
     def _on_deadline(self, key: Hashable, now: Now) -> None:
         try:
-            self._settle(self.machine.on_timer(key, now), None)
+            self._complete(self.machine.on_timer(key, now), None)
         except Exception:  # our own mistake with one group must not keep the others' deadlines from coming up
             log.exception("deadline_failed", partition=self.index, about=str(key))
 
@@ -210,7 +210,7 @@ class _Held:
     def wait(self, surroundings: Surroundings, last_offset: int) -> None:
         log = self._shard.log
         if last_offset >= log.high_watermark:
-            self._waits.append(log.when_committed(last_offset, self._settled))
+            self._waits.append(log.when_committed(last_offset, self._completed))
         if self._outcome.is_read and not log.leads_alone:
             self._waits.append(log.when_confirmed(self._confirmed))
         self._missing = len(self._waits)
@@ -233,7 +233,7 @@ class _Held:
         late = self._outcome.late
         ticket.deliver(ticket.failure(REQUEST_TIMED_OUT) if late is None else late(REQUEST_TIMED_OUT))
 
-    def _settled(self, code: int) -> None:
+    def _completed(self, code: int) -> None:
         if code:
             self.drop()
             self._shard.lost()

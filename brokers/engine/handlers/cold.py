@@ -27,7 +27,7 @@ Pulling = asyncio.Future[list[Failed]]
 
 async def pull(engine: Engine, missing: Sequence[Missing]) -> None:
     """Waits until the first of what is `missing` are in the page cache. A failing disk takes its partitions with it."""
-    _settle(await asyncio.shield(_begin(engine, missing)))
+    _report_failures(await asyncio.shield(_begin(engine, missing)))
 
 
 def pull_then(session: Session, missing: Sequence[Missing], again: Callable[[], object]) -> None:
@@ -40,7 +40,7 @@ def pull_then(session: Session, missing: Sequence[Missing], again: Callable[[], 
             session.channel.close("the broker stops")
             return
         try:
-            _settle(pulling.result())
+            _report_failures(pulling.result())
             again()
         except Exception as error:  # one tenant's request must not take the others' broker down
             session.channel.fail(error)
@@ -73,6 +73,6 @@ def _release(missing: Sequence[Missing]) -> None:
         cold.release()
 
 
-def _settle(failed: list[Failed]) -> None:
+def _report_failures(failed: list[Failed]) -> None:
     for partition, error in failed:
         partition.disk_failed(error)

@@ -97,7 +97,7 @@ class _OldFetch:
             if not _skip(topics):
                 break
             topics = await self._converted(may_wait=not self.has_waited)
-        self._settle(topics)
+        self._complete(topics)
         self._answer(self.session.client(self.client_id), topics)
 
     async def _converted(self, *, may_wait: bool) -> list[tuple[str, list[_Part]]]:
@@ -117,7 +117,7 @@ class _OldFetch:
         await asyncio.shield(converting)
         return topics
 
-    def _settle(self, topics: list[tuple[str, list[_Part]]]) -> None:
+    def _complete(self, topics: list[tuple[str, list[_Part]]]) -> None:
         for _, parts in topics:
             for part in parts:
                 converted = part.converted

@@ -29,7 +29,7 @@ TIMEOUT_MS: Final = 30_000
 PEER_TIMEOUT_MS: Final = 2_000
 
 Line = WritableTxnMarkerPartitionResult
-Unsettled = tuple[Line, Partition, int]
+PendingMarker = tuple[Line, Partition, int]
 
 
 async def write_txn_markers(call: Call, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
@@ -43,7 +43,7 @@ async def write_markers(
 ) -> WriteTxnMarkersResponse:
     """As the call, for the coordinator of this broker. Everything is appended before the first wait."""
     now_ms = engine.clock.now_ms()
-    unsettled: list[Unsettled] = []
+    pending: list[PendingMarker] = []
     response = WriteTxnMarkersResponse(
         markers=[
             WritableTxnMarkerResult(
@@ -52,7 +52,7 @@ async def write_markers(
                     WritableTxnMarkerTopicResult(
                         name=topic.name,
                         partitions=[
-                            _appended(engine, marker, topic.name, index, now_ms, unsettled)
+                            _appended(engine, marker, topic.name, index, now_ms, pending)
                             for index in topic.partition_indexes
                         ],
                     )
@@ -62,13 +62,13 @@ async def write_markers(
             for marker in request.markers
         ]
     )
-    if unsettled:
-        await _settled(engine, unsettled, timeout_ms)
+    if pending:
+        await _completed(engine, pending, timeout_ms)
     return response
 
 
 def _appended(
-    engine: Engine, marker: WritableTxnMarker, topic: str, index: int, now_ms: int, unsettled: list[Unsettled]
+    engine: Engine, marker: WritableTxnMarker, topic: str, index: int, now_ms: int, pending: list[PendingMarker]
 ) -> Line:
     line = Line(partition_index=index)
     if marker.producer_id < 0 or marker.producer_epoch < 0:
@@ -89,11 +89,11 @@ def _appended(
     if groups is not None and topic == engine.coordination.groups_topic.name:
         groups.marker_appended(index, marker.producer_id, committed, result.last_offset)
     if partition.high_watermark <= result.last_offset:
-        unsettled.append((line, partition, result.last_offset))
+        pending.append((line, partition, result.last_offset))
     return line
 
 
-async def _settled(engine: Engine, unsettled: list[Unsettled], timeout_ms: int) -> None:
+async def _completed(engine: Engine, pending: list[PendingMarker], timeout_ms: int) -> None:
     """Waits until all are committed, somebody else leads, or the time is over; writes down how each ended."""
     done: asyncio.Future[None] = engine.loop.create_future()
 
@@ -102,7 +102,7 @@ async def _settled(engine: Engine, unsettled: list[Unsettled], timeout_ms: int) 
             done.set_result(None)
 
     wait = ProduceWait(wake)
-    for _, partition, last_offset in unsettled:
+    for _, partition, last_offset in pending:
         wait.watch(partition, last_offset)
     timer = engine.loop.call_later(timeout_ms / 1000, wait.expire)
     try:
@@ -110,7 +110,7 @@ async def _settled(engine: Engine, unsettled: list[Unsettled], timeout_ms: int) 
     finally:
         timer.cancel()
         wait.cancel()
-    for line, partition, last_offset in unsettled:
+    for line, partition, last_offset in pending:
         line.error_code = verdict(wait, partition, last_offset)
 
 

@@ -51,7 +51,7 @@ class Lines(Generic[LineT, WantedT]):
                     line.error_code = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             self.by_topic.append((wanted.name, lines))
 
-    def settle(self, codes: Sequence[int]) -> None:
+    def complete(self, codes: Sequence[int]) -> None:
         """What became of those that were allowed, in their order."""
         for (_, _, line), code in zip(self.allowed, codes, strict=True):
             line.error_code = code

@@ -95,18 +95,18 @@ def offset_commit(call: Call, request: OffsetCommitRequest) -> OffsetCommitRespo
         lambda code: [code] * len(commits),
     )
     if type(reply) is list:
-        lines.settle(reply)
+        lines.complete(reply)
         return _committed(lines)
     return _commit_later(lines, reply)
 
 
 async def _commit_later(lines: Lines[Any, Any], reply: Awaitable[list[int]]) -> OffsetCommitResponse:
-    lines.settle(await reply)
+    lines.complete(await reply)
     return _committed(lines)
 
 
 async def _commit_to_zookeeper(call: Call, group_id: str, lines: Lines[Any, Any]) -> OffsetCommitResponse:
-    lines.settle(
+    lines.complete(
         await offsets_legacy.commit(call.engine, group_id, [(topic, line) for topic, line, _ in lines.allowed])
     )
     return _committed(lines)

@@ -45,7 +45,7 @@ async def offset_delete(call: Call, request: OffsetDeleteRequest) -> OffsetDelet
     error, codes = await reply if isinstance(reply, Awaitable) else reply
     if error:
         return OffsetDeleteResponse(error_code=error, topics=[])
-    lines.settle(codes)
+    lines.complete(codes)
     return OffsetDeleteResponse(
         topics=[OffsetDeleteResponseTopic(name=name, partitions=found) for name, found in lines.by_topic]
     )

@@ -93,7 +93,7 @@ async def _commit(call: Call, request: TxnOffsetCommitRequest, group_id: str, li
         lambda code: [code] * len(commits),
     )
     codes = await reply if isinstance(reply, Awaitable) else reply
-    lines.settle([_told(call, code) for code in codes])
+    lines.complete([_told(call, code) for code in codes])
 
 
 async def _verify(call: Call, request: TxnOffsetCommitRequest, group_id: str) -> tuple[int, int]:

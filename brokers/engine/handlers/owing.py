@@ -1,5 +1,5 @@
 """Produces that are appended and wait for followers, while the next ones of their connection are processed (decision
-56): what `settling` does, without keeping anybody waiting but the answer.
+56): what `completing` does, without keeping anybody waiting but the answer.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ if TYPE_CHECKING:
 class Owing:
     """One such produce. `frame_of` makes the answer once it is known how each partition ended."""
 
-    __slots__ = ("_deadlines", "_frame_of", "_tick", "_turn", "_unsettled", "_wait")
+    __slots__ = ("_deadlines", "_frame_of", "_tick", "_turn", "_pending", "_wait")
 
     def __init__(
         self,
         session: Session,
-        unsettled: list[tuple[Partition, int]],
+        pending: list[tuple[Partition, int]],
         timeout_ms: int,
         frame_of: Callable[[Verdicts], bytes],
     ) -> None:
-        """`unsettled`: partition, last offset."""
+        """`pending`: partition, last offset."""
         self._frame_of = frame_of
-        self._unsettled = unsettled
+        self._pending = pending
         self._turn = session.channel.promise(self._on_closed)
-        self._wait = wait = ProduceWait(self._on_settled)
+        self._wait = wait = ProduceWait(self._on_completed)
         self._deadlines = session.engine.deadlines
         self._tick = self._deadlines.add(wait, max(0, timeout_ms))
-        for partition, last_offset in unsettled:
+        for partition, last_offset in pending:
             wait.watch(partition, last_offset)
 
-    def _on_settled(self) -> None:
+    def _on_completed(self) -> None:
         """All are, or the time is over. The answer leaves later: this runs inside of what settled it."""
         wait = self._wait
         self._deadlines.drop(wait, self._tick)
         verdicts: Verdicts = {}
-        for partition, last_offset in self._unsettled:
+        for partition, last_offset in self._pending:
             code = verdict(wait, partition, last_offset)
             if code:
                 verdicts[partition.topic, partition.index] = code

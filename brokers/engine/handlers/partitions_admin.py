@@ -37,7 +37,7 @@ async def create_partitions(call: Call, request: CreatePartitionsRequest) -> Cre
             results[topic.name] = CreatePartitionsTopicResult(name=topic.name, error_code=0)
             grown[topic.name] = made
     if not request.validate_only:
-        await _settle(call, request.timeout_ms, grown, results)
+        await _complete(call, request.timeout_ms, grown, results)
     return CreatePartitionsResponse(results=list(results.values()))
 
 
@@ -67,7 +67,7 @@ async def _grow(
         raise Wrong(failure.wire_code, str(failure)) from failure
 
 
-async def _settle(
+async def _complete(
     call: Call, timeout_ms: int, grown: dict[str, CreatedTopic], results: dict[str, CreatePartitionsTopicResult]
 ) -> None:
     if not grown:

@@ -10,7 +10,7 @@ from brokers.engine.handlers.context import Engine
 from brokers.engine.handlers.owing import Owing
 from brokers.engine.handlers.packing import Packed, pack_aside
 from brokers.engine.handlers.produce_detail import encode as encode_detailed
-from brokers.engine.handlers.settling import Verdicts, when_settled
+from brokers.engine.handlers.settling import Verdicts, when_complete
 from brokers.engine.handlers.verifying import Entitled, Topics, entitle, nothing_allowed
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.results import AppendResult
@@ -68,7 +68,7 @@ def produce(
         engine.pulse.beat(now_ms)
     answers: list[TopicAnswer] = []
     detailed: dict[tuple[bytes, int], AppendResult] = {}
-    unsettled: list[tuple[Partition, int]] = []
+    pending: list[tuple[Partition, int]] = []
     failed, accepted_bytes, inflated_max = False, 0, INFLATED.bytes + INFLATED_PER_REQUEST_MAX
     for name, wanted in topics:
         route = client.produce_routes.get(name)
@@ -99,7 +99,7 @@ def produce(
             else:
                 topic_bytes += appended_bytes
                 if acks == ACKS_ALL and partition.high_watermark <= last_offset:
-                    unsettled.append((partition, last_offset))
+                    pending.append((partition, last_offset))
             lines.append((index, code, base_offset, append_ms, log_start_offset, message))
         if topic_bytes:
             accepted_bytes += topic_bytes
@@ -109,8 +109,8 @@ def produce(
     delay_ms = _charged(session, client, accepted_bytes, end - start, now_ms)
     if acks == 0:
         _end_without_answer(session, failed, delay_ms)
-    elif unsettled:
-        LateAnswer(session, version, correlation_id, answers, delay_ms).wait_for(unsettled, timeout_ms)
+    elif pending:
+        LateAnswer(session, version, correlation_id, answers, delay_ms).wait_for(pending, timeout_ms)
     elif failed and _needs_detail(version, answers, detailed):
         frame = encode_detailed(session.view(), version, correlation_id, answers, detailed, delay_ms)
         session.channel.respond(frame, delay_ms)
@@ -206,12 +206,12 @@ class LateAnswer:
         self._answers = answers
         self._delay_ms = delay_ms
 
-    def wait_for(self, unsettled: list[tuple[Partition, int]], timeout_ms: int) -> None:
+    def wait_for(self, pending: list[tuple[Partition, int]], timeout_ms: int) -> None:
         if self._delay_ms:
             # The silence begins with the answer (QUO-30), so nothing else is processed before it.
-            when_settled(self._session, unsettled, timeout_ms, self.respond)
+            when_complete(self._session, pending, timeout_ms, self.respond)
         else:
-            Owing(self._session, unsettled, timeout_ms, self.frame_of)
+            Owing(self._session, pending, timeout_ms, self.frame_of)
 
     def frame_of(self, verdicts: Verdicts) -> bytes:
         version, correlation_id, delay_ms = self._version, self._correlation_id, self._delay_ms

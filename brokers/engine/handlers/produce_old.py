@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from brokers.engine.handlers.aside import answer_aside
 from brokers.engine.handlers.client import Client
-from brokers.engine.handlers.settling import Verdicts, when_settled
+from brokers.engine.handlers.settling import Verdicts, when_complete
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.results import AppendResult
 from brokers.engine.protocol.apis import ApiKey
@@ -163,7 +163,7 @@ class _OldProduce:
         now_ms = engine.clock.now_ms()
         if now_ms - engine.pulse.beaten_ms > engine.pulse.pause_ms_max:
             engine.pulse.beat(now_ms)
-        unsettled: list[tuple[Line, Partition, int]] = []
+        pending: list[tuple[Line, Partition, int]] = []
         answers: list[TopicProduceResponse] = []
         accepted_bytes = 0
         inflated_max = INFLATED.bytes + INFLATED_PER_REQUEST_MAX
@@ -185,7 +185,7 @@ class _OldProduce:
                 topic_bytes += result.appended_bytes
                 partition = one.partition
                 if result.appended_bytes and partition is not None and partition.high_watermark <= result.last_offset:
-                    unsettled.append((line, partition, result.last_offset))
+                    pending.append((line, partition, result.last_offset))
             accepted_bytes += topic_bytes
             usage = self._usage(client, name) if topic_bytes else None
             if usage is not None:
@@ -202,8 +202,8 @@ class _OldProduce:
                 session.channel.close("an append without acknowledgement failed")
             else:
                 session.channel.finish_without_response(delay_ms)
-        elif unsettled and self.request.acks == ACKS_ALL:
-            self._wait(answers, unsettled, delay_ms)
+        elif pending and self.request.acks == ACKS_ALL:
+            self._wait(answers, pending, delay_ms)
         else:
             self._respond(answers, delay_ms)
 
@@ -227,15 +227,15 @@ class _OldProduce:
         return delay_ms
 
     def _wait(
-        self, answers: list[TopicProduceResponse], unsettled: list[tuple[Line, Partition, int]], delay_ms: int
+        self, answers: list[TopicProduceResponse], pending: list[tuple[Line, Partition, int]], delay_ms: int
     ) -> None:
         def answer(verdicts: Verdicts) -> None:
-            for line, partition, _ in unsettled:
+            for line, partition, _ in pending:
                 line.error_code = verdicts[partition.topic, partition.index]
             self._respond(answers, delay_ms)
 
-        waiting_for = [(partition, last_offset) for _, partition, last_offset in unsettled]
-        when_settled(self.session, waiting_for, self.request.timeout_ms, answer)
+        waiting_for = [(partition, last_offset) for _, partition, last_offset in pending]
+        when_complete(self.session, waiting_for, self.request.timeout_ms, answer)
 
     def _respond(self, answers: list[TopicProduceResponse], delay_ms: int) -> None:
         response = ProduceResponse(responses=answers, throttle_time_ms=delay_ms)

@@ -16,30 +16,30 @@ if TYPE_CHECKING:
 Verdicts = dict[tuple[str, int], int]
 
 
-def when_settled(
-    session: Session, unsettled: list[tuple[Partition, int]], timeout_ms: int, answer: Callable[[Verdicts], None]
+def when_complete(
+    session: Session, pending: list[tuple[Partition, int]], timeout_ms: int, answer: Callable[[Verdicts], None]
 ) -> None:
-    """Calls `answer` once, later; not at all if the session is cancelled. `unsettled`: partition, last offset."""
-    Settling(session, unsettled, timeout_ms, answer)
+    """Calls `answer` once, later; not at all if the session is cancelled. `pending`: partition, last offset."""
+    Settling(session, pending, timeout_ms, answer)
 
 
 class Settling:
     """One such wait. Over, it refers to nothing that refers to it."""
 
-    __slots__ = ("_answer", "_session", "_tick", "_unsettled", "_wait")
+    __slots__ = ("_answer", "_session", "_tick", "_pending", "_wait")
 
     def __init__(
         self,
         session: Session,
-        unsettled: list[tuple[Partition, int]],
+        pending: list[tuple[Partition, int]],
         timeout_ms: int,
         answer: Callable[[Verdicts], None],
     ) -> None:
         self._session = session
-        self._unsettled = unsettled
+        self._pending = pending
         self._answer = answer
         self._wait = wait = ProduceWait(self._wake)
-        for partition, last_offset in unsettled:
+        for partition, last_offset in pending:
             wait.watch(partition, last_offset)
         self._tick = session.engine.deadlines.add(wait, max(0, timeout_ms))
         session.cancel = self._cancel
@@ -48,12 +48,12 @@ class Settling:
         session = self._session
         session.engine.deadlines.drop(self._wait, self._tick)
         # Not inside the append or the answer that woke us.
-        session.cancel = session.engine.loop.call_soon(self._settled).cancel
+        session.cancel = session.engine.loop.call_soon(self._completed).cancel
 
-    def _settled(self) -> None:
+    def _completed(self) -> None:
         self._session.cancel = None
         last_offsets: dict[tuple[str, int], int] = {}
-        for partition, last_offset in self._unsettled:
+        for partition, last_offset in self._pending:
             key = partition.topic, partition.index
             last_offsets[key] = max(last_offset, last_offsets.get(key, -1))
         self._answer(
@@ -61,7 +61,7 @@ class Settling:
                 (partition.topic, partition.index): verdict(
                     self._wait, partition, last_offsets[partition.topic, partition.index]
                 )
-                for partition, _ in self._unsettled
+                for partition, _ in self._pending
             }
         )
 

@@ -67,7 +67,7 @@ async def create_topics(call: Call, request: CreateTopicsRequest) -> CreateTopic
             results.append(_created(call, topic.name, created, request.validate_only))
             made.append((created, results[-1]))
     if not request.validate_only:
-        await _settle(call, request.timeout_ms, made)
+        await _complete(call, request.timeout_ms, made)
     return CreateTopicsResponse(topics=results)
 
 
@@ -122,7 +122,7 @@ async def _create(
         raise Wrong(error.wire_code, str(error)) from error
 
 
-async def _settle(call: Call, timeout_ms: int, made: list[tuple[CreatedTopic, CreatableTopicResult]]) -> None:
+async def _complete(call: Call, timeout_ms: int, made: list[tuple[CreatedTopic, CreatableTopicResult]]) -> None:
     """Waits until every partition of what was made has a leader (CTL-17), which is when a produce can succeed."""
     if not made:
         return

@@ -105,7 +105,7 @@ class ProducerCheck:
     def see(self, batch: Batch) -> Aborted | None:
         """The transaction that the batch, a marker, aborts."""
         header = batch.header
-        self._settle(header.base_offset)
+        self._complete(header.base_offset)
         if header.producer_id >= 0 and not header.is_control:
             self._last[header.producer_id] = (
                 header.producer_epoch,
@@ -116,12 +116,12 @@ class ProducerCheck:
         return self.transactions.see(batch)
 
     def end(self, log_end_offset: int) -> None:
-        self._settle(log_end_offset)
+        self._complete(log_end_offset)
         for offset in self._waiting:
             name = snapshot_path("", offset).name
             self._findings.fault(name, f"is of an offset past the log's end {log_end_offset}", offset=offset)
 
-    def _settle(self, offset: int) -> None:
+    def _complete(self, offset: int) -> None:
         """Checks the snapshots taken at or before `offset`."""
         while self._waiting and self._waiting[-1] <= offset:
             self._check(self._waiting.pop())

@@ -23,7 +23,7 @@ from brokers.engine.partitions.topic_config import TopicConfig, parse
 from brokers.engine.storage.compaction.totals import CleanerTotals
 from brokers.engine.storage.directories import LogRoot
 from brokers.engine.storage.files import OPEN_FILES_MAX, OpenFiles, StorageFailed
-from brokers.engine.storage.flushing import needs_flush, settled
+from brokers.engine.storage.flushing import completed, needs_flush
 from brokers.engine.storage.log import NO_HOLE
 from brokers.engine.storage.trust import Damage
 
@@ -182,7 +182,7 @@ class HeldLogs:
         for partition in chosen:
             self._close(partition)
         self._closed.update(chosen)
-        dirty = [one for one in chosen if not (one.offline or settled(one.log))]
+        dirty = [one for one in chosen if not (one.offline or completed(one.log))]
         return self._flush_batch([one for one in self if not one.offline], dirty, closing=True)
 
     def _close(self, partition: Partition) -> None:
@@ -192,11 +192,11 @@ class HeldLogs:
             self.directory_failed(failure)
 
     def _is_closed(self, partition: Partition) -> bool:
-        return partition in self._closed and settled(partition.log)
+        return partition in self._closed and completed(partition.log)
 
     def _flush_closed(self) -> None:
         """Everything that is not on disk, some logs at a time: each takes descriptors."""
-        waiting = [partition for partition in self if not settled(partition.log)]
+        waiting = [partition for partition in self if not completed(partition.log)]
         for at in range(0, max(len(waiting), 1), FLUSHED_LOGS_MAX):
             online = [partition for partition in self if not partition.offline]
             dirty = [partition for partition in waiting[at : at + FLUSHED_LOGS_MAX] if not partition.offline]

@@ -95,10 +95,10 @@ class Partition:
     def last_stable_offset(self) -> int:
         """Below it everything is committed, and so decided (TXN-20)."""
         high_watermark = self.high_watermark
-        unsettled = self.log.producers.transactions
-        if unsettled.first_unstable_offset >= high_watermark:
+        pending = self.log.producers.transactions
+        if pending.first_unstable_offset >= high_watermark:
             return high_watermark
-        return max(min(unsettled.settle(high_watermark), high_watermark), self.log.log_start_offset)
+        return max(min(pending.complete(high_watermark), high_watermark), self.log.log_start_offset)
 
     @property
     def size_bytes(self) -> int:

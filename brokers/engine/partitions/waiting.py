@@ -156,13 +156,13 @@ class ProduceWait(Wait):
     def on_progress(self, partition: Partition) -> None:
         needed = self._needed.get(partition)
         if needed is not None and partition.high_watermark > needed:
-            self._settle(partition)
+            self._complete(partition)
 
     def on_lost(self, partition: Partition) -> None:
         self.lost.add(partition)
-        self._settle(partition)
+        self._complete(partition)
 
-    def _settle(self, partition: Partition) -> None:
+    def _complete(self, partition: Partition) -> None:
         self._needed.pop(partition, None)
         partition.waits.discard(self)
         if not self._needed:

@@ -99,7 +99,7 @@ class _Request:
         self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.deadline: Timer | None = None
 
-    def settle(self, response: Any) -> None:
+    def complete(self, response: Any) -> None:
         self._end()
         if not self.answer.done():
             self.answer.set_result(response)
@@ -168,7 +168,7 @@ class _Peer:
             self._hang_up(str(fault))
             return
         self._requests.popleft()
-        made.settle(response)
+        made.complete(response)
 
     def on_down(self, reason: str) -> None:
         self._link = None

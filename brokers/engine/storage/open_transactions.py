@@ -55,7 +55,7 @@ class OpenTransactions:
             ended.append((marker_offset, first_offset))
         return first_offset
 
-    def settle(self, high_watermark: int) -> int:
+    def complete(self, high_watermark: int) -> int:
         """`first_unstable_offset` after markers below the high watermark have done their work."""
         ended = self._ended
         while ended and ended[0][0] < high_watermark:

@@ -207,7 +207,7 @@ class ProducerState:
             entry.transaction_first_offset = last_offset - last_delta
             self._idle.pop(producer_id, None)
             self.transactions.begin(producer_id, last_offset - last_delta)
-        self.verifications.settle(producer_id)
+        self.verifications.complete(producer_id)
 
     def end_transaction(
         self, producer_id: int, epoch: int, coordinator_epoch: int, marker_offset: int, timestamp_ms: int
@@ -219,7 +219,7 @@ class ProducerState:
             entry.transaction_first_offset = -1
             self._idle[producer_id] = marker_offset
         entry.last_timestamp_ms = timestamp_ms
-        self.verifications.settle(producer_id)
+        self.verifications.complete(producer_id)
         return self.transactions.end(producer_id, marker_offset)
 
     def expire(self, now_ms: int, after_ms: int = PRODUCER_EXPIRATION_MS) -> int:

@@ -63,7 +63,7 @@ class Verifications:
         found = self._by_producer.get(producer_id)
         return found is not None and epoch == found.epoch and sequence > found.lowest_sequence
 
-    def settle(self, producer_id: int) -> None:
+    def complete(self, producer_id: int) -> None:
         """A batch of one of the producer's transactions is in the log."""
         if self._by_producer:
             self._by_producer.pop(producer_id, None)

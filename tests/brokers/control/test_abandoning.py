@@ -14,7 +14,7 @@ from instances.models import Instance
 from tenants.actors import Actor
 from tenants.errors import Conflict
 from tenants.models import AuditEntry
-from tests.support.fake_cluster import FakeCluster, brokers_confirm, carry_out, four_brokers, settled_on
+from tests.support.fake_cluster import FakeCluster, brokers_confirm, carry_out, complete_on, four_brokers
 
 pytestmark = pytest.mark.django_db
 
@@ -28,7 +28,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 @pytest.fixture()
 def instance(cluster: Cluster) -> Instance:
     """On brokers 1 to 3 of 4."""
-    return settled_on(cluster, 1, 2, 3)
+    return complete_on(cluster, 1, 2, 3)
 
 
 @pytest.fixture()

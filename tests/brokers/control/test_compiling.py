@@ -87,11 +87,11 @@ def test_what_became_of_it_is_written_down_for_the_brokers(
     compiling.look(are_started=True)
     assert notes.of_this_host().build is Build.RUNNING
 
-    def is_settled() -> bool:
+    def is_complete() -> bool:
         compiling.look(are_started=True)
         return notes.of_this_host().build is not Build.RUNNING
 
-    eventually(is_settled, what="the end of the build")
+    eventually(is_complete, what="the end of the build")
     assert notes.of_this_host().build is build
     assert reason in notes.of_this_host().reason
 

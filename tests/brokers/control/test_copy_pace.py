@@ -17,7 +17,7 @@ from brokers.models import Broker, Cluster, Rebalance
 from brokers.moves import PartitionKey
 from tenants.actors import Actor
 from tenants.errors import Unavailable
-from tests.support.fake_cluster import FakeCluster, brokers_confirm, carry_out, four_brokers, settled_on
+from tests.support.fake_cluster import FakeCluster, brokers_confirm, carry_out, complete_on, four_brokers
 
 pytestmark = pytest.mark.django_db
 
@@ -101,7 +101,7 @@ def settings_door(monkeypatch: pytest.MonkeyPatch) -> FakeSettings:
 
 @pytest.fixture()
 def door(cluster: Cluster, settings_door: FakeSettings, monkeypatch: pytest.MonkeyPatch) -> Watching:
-    instance = settled_on(cluster, 1, 2, 3)
+    instance = complete_on(cluster, 1, 2, 3)
     found = Watching(brokers={1, 2, 3, 4})
     for name in ("orders", "clicks"):
         found.add(f"{instance.pk}.{name}", *((1 + i % 3, 1 + (i + 1) % 3) for i in range(6)))

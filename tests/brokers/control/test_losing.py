@@ -18,7 +18,7 @@ from instances.models import Instance
 from tenants.actors import Actor
 from tenants.errors import Conflict
 from tenants.models import AuditEntry
-from tests.support.fake_cluster import FakeCluster, brokers_confirm, carry_out, four_brokers, lose, settled_on
+from tests.support.fake_cluster import FakeCluster, brokers_confirm, carry_out, complete_on, four_brokers, lose
 from tests.support.fleet import plugged
 
 pytestmark = pytest.mark.django_db
@@ -41,7 +41,7 @@ def cluster(tmp_path: Path, read_anew: list[tuple[str, int]]) -> Iterator[Cluste
 @pytest.fixture()
 def instance(cluster: Cluster) -> Instance:
     """On brokers 1 to 3 of 4."""
-    return settled_on(cluster, 1, 2, 3)
+    return complete_on(cluster, 1, 2, 3)
 
 
 @pytest.fixture()

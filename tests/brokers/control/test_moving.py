@@ -15,7 +15,7 @@ from brokers.reconcile_steps import document_of
 from instances.models import Instance
 from tenants.actors import Actor
 from tenants.errors import Conflict
-from tests.support.fake_cluster import FakeCluster, brokers_confirm, carry_out, four_brokers, settled_on
+from tests.support.fake_cluster import FakeCluster, brokers_confirm, carry_out, complete_on, four_brokers
 
 pytestmark = pytest.mark.django_db
 
@@ -29,7 +29,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 @pytest.fixture()
 def instance(cluster: Cluster) -> Instance:
     """On brokers 1 to 3 of 4."""
-    return settled_on(cluster, 1, 2, 3)
+    return complete_on(cluster, 1, 2, 3)
 
 
 @pytest.fixture()
@@ -141,7 +141,7 @@ def test_what_is_created_on_the_broker_meanwhile_moves_as_well(
     rebalances.start(acting=acting, rebalance=row)
     work.look()
     door.add(f"{instance.pk}.late", (3,), (2, 3))
-    late = settled_on(cluster, 2, 3, 4)
+    late = complete_on(cluster, 2, 3, 4)
     carry_out(door, row)
     assert door.holds(3) == {(USAGE_TOPIC, 2)}
     assert homes_of(late) == {1, 2, 4}

@@ -20,7 +20,7 @@ from brokers.models import Broker, Cluster, Rebalance, RollingRestart
 from instances.ports import BrokerSilence
 from tenants.actors import system_actor
 from tests.support.api_cases import Api, make_member, make_user
-from tests.support.fake_cluster import FakeCluster, carry_out, four_brokers, lose, settled_on
+from tests.support.fake_cluster import FakeCluster, carry_out, complete_on, four_brokers, lose
 
 pytestmark = pytest.mark.django_db
 
@@ -33,7 +33,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 @pytest.fixture()
 def door(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
-    instance = settled_on(cluster, 1, 2, 3)
+    instance = complete_on(cluster, 1, 2, 3)
     found = FakeCluster(brokers={1, 2, 3, 4})
     found.add(f"{instance.pk}.orders", (1, 3), (2, 3), (3, 1))
     found.add(USAGE_TOPIC, (1,), (2,), (3,), (4,))

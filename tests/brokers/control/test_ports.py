@@ -69,11 +69,11 @@ def leave_and(instance: Instance, cluster: Cluster, meanwhile: Callable[[], obje
     """The port before the first broker was left, and after it was come back to."""
     ports.lease(instance, cluster.brokers.all())
     before = {str(item.broker.number): item.port for item in instance.port_leases.select_related("broker")}
-    homes.settle(cluster, {instance.pk: ([2, 3], [1])})
+    homes.apply(cluster, {instance.pk: ([2, 3], [1])})
     homes.give_back(cluster, {instance.pk: [1]})
     assert instance.port_leases.count() == 2
     meanwhile()
-    homes.settle(cluster, {instance.pk: ([1, 2, 3], [])})
+    homes.apply(cluster, {instance.pk: ([1, 2, 3], [])})
     after = {str(item.broker.number): item.port for item in instance.port_leases.select_related("broker")}
     return before["1"], after["1"]
 
@@ -113,7 +113,7 @@ def test_what_is_deleted_for_good_holds_no_port_back(tmp_path: Path) -> None:
     cluster = make_fleet(tmp_path)
     instance = make_running(make_tenant())
     leave_and(instance, cluster, lambda: None)
-    homes.settle(cluster, {instance.pk: ([2, 3], [1])})
+    homes.apply(cluster, {instance.pk: ([2, 3], [1])})
     homes.give_back(cluster, {instance.pk: [1]})
     assert FormerPort.objects.filter(instance=instance).count() == 1
     ports.release(instance)

@@ -10,7 +10,7 @@ from brokers.engine.protocol.messages.offsets import (
     OffsetDeleteRequestTopic,
 )
 from tests.differential.commits import Committing, fetch, offset
-from tests.differential.members import Member, begin_script, describe, settle, subscription, until_joining
+from tests.differential.members import Member, begin_script, complete, describe, subscription, until_joining
 from tests.differential.play import Player
 
 PREFIX = "diff.deleted"
@@ -130,7 +130,7 @@ def _offsets_of_members(player: Player) -> None:
         member = Member(player, f"{PREFIX}.{name}", "one")
         member.protocol_type = kind
         member.protocols = {"range": metadata}
-        settle(member)
+        complete(member)
         _committed(player, member.group, generation=member.generation, member=member.id)
         _delete(player, f"of {name}", member.group, {TOPIC: [0], OTHER: [0]})
         fetch(player, f"offsets: left of {name}", 9, member.group, None)

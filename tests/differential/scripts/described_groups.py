@@ -5,7 +5,7 @@ from __future__ import annotations
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.messages.groups import DescribeGroupsRequest, ListGroupsRequest
 from tests.differential.commits import Committing
-from tests.differential.members import Member, begin_script, settle, until_joining
+from tests.differential.members import Member, begin_script, complete, until_joining
 from tests.differential.play import Player
 
 PREFIX = "diff.described"
@@ -28,7 +28,7 @@ def _groups(player: Player) -> tuple[Member, Player]:
     """A group in every state, named after it."""
     made = {name: Member(player, f"{PREFIX}.{name}", "one") for name in ("preparing", "stable", "empty", "completing")}
     for name in ("preparing", "stable", "empty"):
-        settle(made[name])
+        complete(made[name])
     made["completing"].enter()
     made["empty"].leave(None)
     second = Member(player, f"{PREFIX}.preparing", "two")
@@ -39,8 +39,8 @@ def _groups(player: Player) -> tuple[Member, Player]:
     committing.ask(None)
     connect = Member(player, f"{PREFIX}.connect", "one")
     connect.protocol_type = "connect"
-    settle(connect)
-    settle(Member(player, f"{PREFIX}.static", "one", instance="first"), Member(player, f"{PREFIX}.static", "two"))
+    complete(connect)
+    complete(Member(player, f"{PREFIX}.static", "one", instance="first"), Member(player, f"{PREFIX}.static", "two"))
     Member(player, f"{PREFIX}.pending", "one").join(None)
     return made["preparing"], second.at
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.differential.members import Member, begin_script, describe, settle, until_joining
+from tests.differential.members import Member, begin_script, complete, describe, until_joining
 from tests.differential.play import Player
 
 PREFIX = "diff.full"
@@ -26,7 +26,7 @@ def script(player: Player) -> None:
 def _stable(player: Player, version: int) -> None:
     group = f"{PREFIX}.v{version}.stable"
     one, two, three = (Member(player, group, name, version) for name in ("one", "two", "three"))
-    settle(one, two)
+    complete(one, two)
     three.join(f"v{version}: a third")
     three.join(f"v{version}: a third that claims an id", member_id="nobody")
     three.join(f"v{version}: a third of another type", protocol_type="connect")
@@ -41,7 +41,7 @@ def _freed(player: Player, version: int) -> None:
     """A seat that somebody leaves is taken."""
     group = f"{PREFIX}.v{version}.freed"
     one, two, three = (Member(player, group, name, version) for name in ("one", "two", "three"))
-    settle(one, two)
+    complete(one, two)
     three.join(f"v{version}: no seat yet")
     two.leave(f"v{version}: the second leaves")
     waiting = three.begin_enter(f"v{version}: the seat is taken")
@@ -58,7 +58,7 @@ def _last_one_back(player: Player, version: int) -> None:
     """
     group = f"{PREFIX}.v{version}.late"
     one, two, three = (Member(player, group, name, version) for name in ("one", "two", "three"))
-    settle(one)
+    complete(one)
     second = two.begin_enter(None)
     until_joining(two, 2)
     third = three.begin_enter(None)
@@ -74,7 +74,7 @@ def _more_ids_than_seats(player: Player, version: int) -> None:
     """Ids are given out; whoever comes back with one after the seats are taken has come in vain."""
     group = f"{PREFIX}.v{version}.ids"
     one, two, three = (Member(player, group, name, version) for name in ("one", "two", "three"))
-    settle(one)
+    complete(one)
     for late in (two, three):
         late.join(f"v{version}: an id for {late.name}")
     second = two.begin_join(f"v{version}: the second with its id")
@@ -92,7 +92,7 @@ def _instances(player: Player, version: int) -> None:
     """Who replaces an instance needs no seat."""
     group = f"{PREFIX}.v{version}.instances"
     one, two = (Member(player, group, name, version, instance=name) for name in ("one", "two"))
-    settle(one, two)
+    complete(one, two)
     Member(player, group, "three", version, instance="three").join(f"v{version}: a third instance")
     Member(player, group, "two", version, instance="two").join(f"v{version}: the second instance, started again")
     describe(player, f"v{version}: a full group of instances", group)

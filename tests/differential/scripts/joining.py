@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.messages.groups import JoinGroupRequest, JoinGroupRequestProtocol
-from tests.differential.members import SESSION_MS, Member, begin_script, describe, says, settle
+from tests.differential.members import SESSION_MS, Member, begin_script, complete, describe, says
 from tests.differential.play import Player
 
 PREFIX = "diff.joining"
@@ -85,7 +85,7 @@ def _completing(player: Player, version: int) -> None:
     """Two members between join and sync."""
     group = f"{PREFIX}.v{version}.completing"
     one, two = Member(player, group, "one", version), Member(player, group, "two", version)
-    settle(one)
+    complete(one)
     waiting = two.begin_enter(f"v{version}: a second member")
     waiting.is_parked()
     one.beat(f"v{version}: the first is told")
@@ -105,7 +105,7 @@ def _others_protocols(player: Player, version: int) -> None:
     group = f"{PREFIX}.v{version}.protocols"
     one = Member(player, group, "one", version)
     one.protocols = {"sticky": says("s1"), "range": says("r1")}
-    settle(one)
+    complete(one)
     stranger = Member(player, group, "stranger", version)
     stranger.join(f"v{version}: nothing in common", protocols={"other": says("o")})
     stranger.join(f"v{version}: another type", protocol_type="connect", protocols={"range": says("r")})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.messages.groups import LeaveGroupRequest, MemberIdentity
-from tests.differential.members import Member, begin_script, describe, settle
+from tests.differential.members import Member, begin_script, complete, describe
 from tests.differential.play import Player
 
 PREFIX = "diff.leaving"
@@ -52,7 +52,7 @@ def _pending(player: Player, version: int) -> None:
 def _two(player: Player, version: int) -> None:
     group = f"{PREFIX}.v{version}.two"
     one, two = Member(player, group, "one", version), Member(player, group, "two", version)
-    settle(one, two)
+    complete(one, two)
     one.leave(f"v{version}: a member that nobody knows", members=[MemberIdentity(member_id="nobody")], member_id="n")
     two.leave(f"v{version}: the follower")
     describe(player, f"v{version}: after the follower left", group)
@@ -70,7 +70,7 @@ def _batches(player: Player, version: int) -> None:
     group = f"{PREFIX}.v{version}.batches"
     names = ("one", "two", "three")
     one, two, three = (Member(player, group, name, version) for name in names)
-    settle(one, two, three)
+    complete(one, two, three)
     left(player, f"v{version}: nobody", version, group)
     left(player, f"v{version}: strangers", version, group, ("nobody", None), ("", None), ("", "unknown"))
     left(player, f"v{version}: a member with an instance id", version, group, (three.id, "unknown"))
@@ -84,7 +84,7 @@ def _batches(player: Player, version: int) -> None:
 def _static(player: Player, version: int) -> None:
     group = f"{PREFIX}.v{version}.static"
     one, two, three = (Member(player, group, name, max(version, 5), instance=name) for name in ("one", "two", "three"))
-    settle(one, two, three)
+    complete(one, two, three)
     left(player, f"v{version}: an instance with another's id", version, group, (two.id, "three"))
     left(player, f"v{version}: an instance with a stranger's id", version, group, ("nobody", "three"))
     left(player, f"v{version}: an instance that nobody knows", version, group, (two.id, "unknown"))

@@ -10,7 +10,7 @@ import time
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.messages.groups import DeleteGroupsRequest
 from tests.differential.commits import Committing, fetch, offset
-from tests.differential.members import Member, begin_script, describe, settle, subscription
+from tests.differential.members import Member, begin_script, complete, describe, subscription
 from tests.differential.play import Player
 from tests.differential.transacting import Transactional
 
@@ -71,9 +71,9 @@ def _commit_times(player: Player) -> None:
 def _members(player: Player) -> tuple[Member, str, str]:
     stable = Member(player, f"{PREFIX}.stable", "one")
     stable.protocols = {"range": subscription(TOPIC)}
-    settle(stable)
+    complete(stable)
     left = Member(player, f"{PREFIX}.left", "one")
-    settle(left)
+    complete(left)
     for member in (stable, left):
         for retention_ms, index in ((1, 0), (-1, 1)):
             committing = Committing(player, member.group, 4)
@@ -83,7 +83,7 @@ def _members(player: Player) -> tuple[Member, str, str]:
             )
     left.leave(None)
     never = Member(player, f"{PREFIX}.never", "one")
-    settle(never)
+    complete(never)
     never.leave(None)
     return stable, left.group, never.group
 

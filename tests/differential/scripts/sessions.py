@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.differential.members import Member, begin_script, describe, settle, until_joining, until_state
+from tests.differential.members import Member, begin_script, complete, describe, until_joining, until_state
 from tests.differential.play import Player
 
 PREFIX = "diff.silent"
@@ -22,7 +22,7 @@ def script(player: Player) -> None:
 def _session(player: Player, version: int) -> None:
     group = f"{PREFIX}.v{version}.session"
     one, two = Member(player, group, "one", version), Member(player, group, "two", version)
-    settle(one, two)
+    complete(one, two)
     short = Member(player, f"{group}.short", "one", version)
     short.enter(session_timeout_ms=SHORT_MS)
     short.sync(None, {short.id: b"all"})
@@ -41,7 +41,7 @@ def _pending(player: Player, version: int) -> None:
         return
     group = f"{PREFIX}.v{version}.pending"
     one, two = Member(player, group, "one", version), Member(player, group, "two", version)
-    settle(one)
+    complete(one)
     two.join(f"v{version}: a member that stays away", session_timeout_ms=SHORT_MS)
     one.beat(f"v{version}: heartbeat beside it")
     waiting = one.begin_join(f"v{version}: the leader joins again beside it")
@@ -87,7 +87,7 @@ def _static(player: Player) -> None:
     three = Member(player, group, "three")
     for member in (one, two, three):
         member.always = {"rebalance_timeout_ms": SHORT_MS}
-    settle(one, two)
+    complete(one, two)
     waiting = three.begin_enter("static: a third joins")
     until_joining(three, 3)
     follows = one.begin_join("static: the leader follows, the other stays away")

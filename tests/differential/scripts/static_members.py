@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.differential.commits import Committing
-from tests.differential.members import Member, begin_script, describe, says, settle, until_joining
+from tests.differential.members import Member, begin_script, complete, describe, says, until_joining
 from tests.differential.play import Player
 
 PREFIX = "diff.static"
@@ -58,7 +58,7 @@ def _stable(player: Player, version: int) -> None:
     """The leader of a stable group comes back: with the same protocols, then with others."""
     group = f"{PREFIX}.v{version}.stable"
     one, two = (Member(player, group, name, version, instance=name) for name in ("one", "two"))
-    settle(one, two)
+    complete(one, two)
     again = _successor(one)
     again.join(f"v{version}, stable: the leader comes back")
     describe(player, f"v{version}, stable: the leader came back", group)
@@ -77,7 +77,7 @@ def _stable(player: Player, version: int) -> None:
 def _follower(player: Player, version: int) -> None:
     group = f"{PREFIX}.v{version}.follower"
     one, two = (Member(player, group, name, version, instance=name) for name in ("one", "two"))
-    settle(one, two)
+    complete(one, two)
     again = _successor(two)
     again.join(f"v{version}, follower: comes back")
     again.sync(f"v{version}, follower: its assignment is kept")
@@ -96,7 +96,7 @@ def _preparing(player: Player, version: int) -> None:
     """Replaced while its join waits: the one that waited is told that it is fenced."""
     group = f"{PREFIX}.v{version}.preparing"
     one, two = (Member(player, group, name, version, instance=name) for name in ("one", "two"))
-    settle(one)
+    complete(one)
     waiting = two.begin_join(f"v{version}, preparing: replaced while it waits")
     until_joining(two, 2)
     again = _successor(two)
@@ -112,7 +112,7 @@ def _completing(player: Player, version: int) -> None:
     """Replaced between join and sync."""
     group = f"{PREFIX}.v{version}.completing"
     one, two = (Member(player, group, name, version, instance=name) for name in ("one", "two"))
-    settle(one)
+    complete(one)
     waiting = two.begin_join(None)
     until_joining(two, 2)
     one.join(None)
@@ -132,7 +132,7 @@ def _completing(player: Player, version: int) -> None:
 def _empty(player: Player, version: int) -> None:
     group = f"{PREFIX}.v{version}.empty"
     one = Member(player, group, "one", version, instance="one")
-    settle(one)
+    complete(one)
     one.leave(f"v{version}, empty: leaves")
     one.beat(f"v{version}, empty: heartbeat")
     one.join(f"v{version}, empty: back with the old id")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.differential.members import Member, begin_script, describe, settle, until_joining
+from tests.differential.members import Member, begin_script, complete, describe, until_joining
 from tests.differential.play import Player
 
 PREFIX = "diff.syncing"
@@ -86,7 +86,7 @@ def _states(player: Player, version: int) -> None:
 def _assignments(player: Player, version: int) -> None:
     group = f"{PREFIX}.v{version}.assignments"
     one, two = Member(player, group, "one", version), Member(player, group, "two", version)
-    settle(one)
+    complete(one)
     waiting = two.begin_enter(None)
     until_joining(two, 2)
     one.join(None)

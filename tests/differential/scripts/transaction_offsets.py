@@ -12,7 +12,7 @@ from brokers.engine.protocol.messages.offsets import (
     OffsetDeleteRequestTopic,
 )
 from tests.differential.commits import Committing, fetch, offset
-from tests.differential.members import Member, begin_script, describe, settle
+from tests.differential.members import Member, begin_script, complete, describe
 from tests.differential.play import Player
 from tests.differential.transacting import Transactional
 
@@ -136,7 +136,7 @@ def _seen(player: Player, version: int) -> None:
 def _members(player: Player, version: int) -> None:
     group = f"{PREFIX}.members.v{version}"
     member = Member(player, group, "one")
-    settle(member)
+    complete(member)
     one = Transactional(player, f"{PREFIX}.members.v{version}").begun()
     one.add_offsets(None, group)
 
@@ -165,7 +165,7 @@ def _members(player: Player, version: int) -> None:
 def _static(player: Player, version: int) -> None:
     group = f"{PREFIX}.static.v{version}"
     member = Member(player, group, "one", instance="first")
-    settle(member)
+    complete(member)
     again = Member(player, group, "one", instance="first")
     again.join(None)
     one = Transactional(player, f"{PREFIX}.static.v{version}").begun()

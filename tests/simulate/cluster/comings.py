@@ -210,7 +210,7 @@ class Comings:
         """Nobody begins anything any more."""
         self._is_over = True
 
-    def unsettled(self) -> str:
+    def pending(self) -> str:
         """What is left of topics that are gone, or is missing of those that live; "" if nothing is."""
         for life in self.lives.values():
             for client in (*life.producers, *life.deleters):

@@ -127,7 +127,7 @@ class Owed:
     def keep(self, frame: bytes) -> None:
         if self.frame is None:
             self.frame = frame
-            self._accepted.settle_soon()
+            self._accepted.complete_soon()
 
 
 class Accepted:
@@ -210,12 +210,12 @@ class Accepted:
         self._answered()
         return owed
 
-    def settle_soon(self) -> None:
+    def complete_soon(self) -> None:
         # Not inside the append or the answer that settled it.
         if not self.closed:
-            self._process.loop.call_soon(self._settle)
+            self._process.loop.call_soon(self._apply)
 
-    def _settle(self) -> None:
+    def _apply(self) -> None:
         while self._owed and self._owed[0].frame is not None and not self.closed:
             self.to_client.send(self._owed.popleft().frame)
 

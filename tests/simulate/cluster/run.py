@@ -124,7 +124,7 @@ class ClusterRun(Stage):
         self.faults.heal()
         if self.comings is not None:
             self.comings.close()
-        self.settle(self._unsettled)
+        self.complete(self._pending)
         self.checkers.equal_logs(self.hosts)
         if self.comings is not None:
             for life in self.comings.lives.values():
@@ -147,27 +147,27 @@ class ClusterRun(Stage):
         transactions, operations = self.ensemble.tree.zxid, {id: len(disk.ops) for id, disk in disks.items()}
         self.world.run_for(QUIET_MS * US_PER_MS)
         self.look()
-        if unsettled := self._unsettled():
-            raise BrokenPromise(f"out of order with nobody about: {unsettled}")
+        if pending := self._pending():
+            raise BrokenPromise(f"out of order with nobody about: {pending}")
         transactions = self.ensemble.tree.zxid - transactions
         done = {id: len(disk.ops) - operations[id] for id, disk in disks.items()}
         is_much = transactions > QUIET_TRANSACTIONS_MAX or max(done.values()) > QUIET_OPERATIONS_MAX
         return f"{transactions} transactions and {done} operations on disks" if is_much else ""
 
-    def _unsettled(self) -> str:
+    def _pending(self) -> str:
         if not self.all_registered():
             return "not everybody is registered"
         for client in (*self.producers, *self.deleters):
             if client.is_busy:
                 return f"{client.name} is not answered"
-        told = (self.unsettled_partition(TOPIC, index, state) for index, state in self._states().items())
+        told = (self.incomplete_partition(TOPIC, index, state) for index, state in self._states().items())
         if reason := next((reason for reason in told if reason), ""):
             return reason
-        return "" if self.comings is None else self._unsettled_lives(self.comings)
+        return "" if self.comings is None else self._incomplete_incarnations(self.comings)
 
-    def _unsettled_lives(self, comings: Comings) -> str:
-        told = (self.unsettled_partition(name, index, state) for (name, index), state in comings.states().items())
-        return comings.unsettled() or next((reason for reason in told if reason), "")
+    def _incomplete_incarnations(self, comings: Comings) -> str:
+        told = (self.incomplete_partition(name, index, state) for (name, index), state in comings.states().items())
+        return comings.pending() or next((reason for reason in told if reason), "")
 
     def some_topic(self) -> str:
         return TOPIC if self.comings is None else self.comings.dice.choice([TOPIC, *self.comings.lives])

@@ -167,16 +167,16 @@ class Stage(ABC):
         self.world.run_for(ms * US_PER_MS + dice.randrange(US_PER_MS))
         self.look()
 
-    def settle(self, unsettled: Callable[[], str], ms_max: int = SETTLE_MS_MAX) -> None:
-        """Everybody comes back, until `unsettled` has nothing to say any more."""
+    def complete(self, pending: Callable[[], str], ms_max: int = SETTLE_MS_MAX) -> None:
+        """Everybody comes back, until `pending` has nothing to say any more."""
         for _ in range(0, ms_max, SETTLE_STEP_MS):
             for host in self.hosts.values():
                 host.start()
             self.world.run_for(SETTLE_STEP_MS * US_PER_MS)
             self.look()
-            if not unsettled():
+            if not pending():
                 return
-        raise BrokenPromise(f"not in order {ms_max} ms after everything was mended: {unsettled()}")
+        raise BrokenPromise(f"not in order {ms_max} ms after everything was mended: {pending()}")
 
     # -- how it stands, by ZooKeeper -----------------------------------------------------------------------------------
 
@@ -188,7 +188,7 @@ class Stage(ABC):
                 found[index] = state_of(node.data)
         return found
 
-    def unsettled_partition(self, topic: str, index: int, state: PartitionStateDocument) -> str:
+    def incomplete_partition(self, topic: str, index: int, state: PartitionStateDocument) -> str:
         """Why a partition is not led, replicated by all and committed to its end; "" if it is."""
         ends = []
         replicas = set(state.isr)

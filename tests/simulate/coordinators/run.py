@@ -174,7 +174,7 @@ class CoordinatorsRun(Stage):
         for machine in self.machines():
             if isinstance(machine, Transactional):
                 machine.rests = True
-        self.settle(self._unsettled, SETTLE_MS_MAX)
+        self.complete(self._pending, SETTLE_MS_MAX)
         for topic, partitions in self._topics.items():
             self._all_stable(topic, partitions)
         self._read_all()
@@ -185,7 +185,7 @@ class CoordinatorsRun(Stage):
                 self.ledger.compare(process, index)
         self.transactions.nothing_open()
 
-    def _unsettled(self) -> str:
+    def _pending(self) -> str:
         if not self.all_registered():
             return "not everybody is registered"
         for machine in self.machines():
@@ -193,7 +193,7 @@ class CoordinatorsRun(Stage):
                 return f"{machine.name} has not ended its transaction"
         for topic, partitions in self._topics.items():
             for index, state in self.states_of(topic, partitions).items():
-                reason = self.unsettled_partition(topic, index, state)
+                reason = self.incomplete_partition(topic, index, state)
                 if reason and topic == TOPIC:
                     return f"{topic}: {reason}"
                 unstable = self._unstable(topic, index, state)
@@ -231,8 +231,8 @@ class CoordinatorsRun(Stage):
         told: dict[Any, bool] = dict.fromkeys(wanted, False)
         for observer in self.observers:
             observer.told = told
-        self.settle(lambda: "" if all(told.values()) else f"nobody tells offsets: {told}", ms_max=10_000)
-        self.settle(self._unread, ms_max=10_000)
+        self.complete(lambda: "" if all(told.values()) else f"nobody tells offsets: {told}", ms_max=10_000)
+        self.complete(self._unread, ms_max=10_000)
 
     def _unread(self) -> str:
         """Markers may still come: of producers that another one fenced a moment ago."""

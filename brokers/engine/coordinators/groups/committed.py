@@ -132,7 +132,7 @@ class GroupOffsets:
             if not entries:
                 del self.pending[producer_id]
 
-    def settle(self, producer_id: int, committed: bool) -> None:
+    def complete(self, producer_id: int, committed: bool) -> None:
         """The transaction of this producer ended."""
         entries = self.pending.pop(producer_id, None)
         if entries is None:

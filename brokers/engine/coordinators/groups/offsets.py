@@ -190,7 +190,7 @@ class ShardOffsets:
             if held is None:
                 continue
             bytes_before = held.bytes
-            held.settle(producer_id, committed)
+            held.complete(producer_id, committed)
             self._account(held, bytes_before)
             self._forget_if_empty(group_id, held)
             self.groups.offsets_changed(group_id, offset)

@@ -76,7 +76,7 @@ def complete(draft: Draft, group: Group) -> None:
         record = GroupRecord(group.protocol_type or "", group.generation + 1, None, None, draft.now.wall_ms, ())
         draft.empty(group, record)
         return
-    if not _settle_leader(group):
+    if not _resolve_leader(group):
         draft.arm(JOIN, group, max(group.rebalance_timeout_ms, PUT_OFF_MS_MIN))
         return
     draft.disarm(JOIN, group)
@@ -92,7 +92,7 @@ def complete(draft: Draft, group: Group) -> None:
     draft.arm(SYNC, group, group.rebalance_timeout_ms)
 
 
-def _settle_leader(group: Group) -> bool:
+def _resolve_leader(group: Group) -> bool:
     """The leader stays if it joined again, else anybody who did leads (GRP-10)."""
     if group.leader is not None and group.members[group.leader].join_ticket is not None:
         return True

@@ -42,7 +42,7 @@ class Book:
         entry = self._entries.get(transactional_id)
         if entry is None:
             return None
-        entry.settle(self._high_watermark())
+        entry.complete(self._high_watermark())
         if entry.is_gone:
             self._forget(transactional_id)
             return None

@@ -62,7 +62,7 @@ class Entry:
         self.written = metadata
         self.offset = offset
 
-    def settle(self, high_watermark: int) -> None:
+    def complete(self, high_watermark: int) -> None:
         """Everything below `high_watermark` is committed."""
         if self.offset < high_watermark:
             self.visible = self.written

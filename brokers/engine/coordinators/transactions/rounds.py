@@ -31,7 +31,7 @@ def next_rounds(book: Book, now: Now) -> list[tuple[object, int]]:
 
 def abort_overdue(book: Book, now: Now) -> Outcome:
     """Fences producers whose transaction is open for too long."""
-    fenced = (known.fenced(now.wall_ms) for known in _settled(book) if known.is_overdue(now.wall_ms))
+    fenced = (known.fenced(now.wall_ms) for known in _completed(book) if known.is_overdue(now.wall_ms))
     records: list[StateRecord] = []
     effects: list[object] = []
     record_bytes = 0
@@ -50,7 +50,7 @@ def expire_ids(book: Book, now: Now) -> Outcome:
     """Deletes what was at rest for too long, and what belongs to an instance that is gone."""
     interval_ms = book.settings.id_expiration_check_interval_ms
     records: list[StateRecord] = []
-    for known in _settled(book):
+    for known in _completed(book):
         if known.state not in AT_REST or not _is_expired(book, known, now):
             continue
         if not _has_room(len(records), 0):
@@ -66,7 +66,7 @@ def _is_expired(book: Book, known: TransactionMetadata, now: Now) -> bool:
     return instance_id is not None and not book.is_living(instance_id)
 
 
-def _settled(book: Book) -> Iterator[TransactionMetadata]:
+def _completed(book: Book) -> Iterator[TransactionMetadata]:
     """Ids of which nothing is pending."""
     for _, entry in book.entries():
         if entry.visible is not None and not entry.pending:

@@ -77,10 +77,10 @@ def rewrite(
     dropped = len(records) - len(kept)
     if not kept:
         return _without_records(header, verdict.keep_empty, dropped, keyless)
-    settles = markers and horizon_of(header) is None and header.last_offset <= offsets.latest_offset
-    if not dropped and not settles:
+    completes = markers and horizon_of(header) is None and header.last_offset <= offsets.latest_offset
+    if not dropped and not completes:
         return Rewritten(data, len(kept), 0, 0, header.max_timestamp)
-    horizon = _horizon(now_ms, delete_retention_ms) if settles else None
+    horizon = _horizon(now_ms, delete_retention_ms) if completes else None
     return _rebuilt(header, block, kept, dropped, horizon)._replace(keyless=keyless)
 
 

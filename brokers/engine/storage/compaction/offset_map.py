@@ -68,7 +68,7 @@ class OffsetMap:
         """How many keys there are."""
         if not self._entries:
             return len(self._young)
-        self._settle()
+        self._complete()
         return self._entries
 
     def put(self, key: bytes, offset: int) -> bool:
@@ -80,7 +80,7 @@ class OffsetMap:
         waiting = len(young)
         # Each of those that wait may turn out to need a place of its own.
         if self._entries + waiting >= self.entries_max or waiting >= self._young_max:
-            self._settle()
+            self._complete()
             if self._entries >= self.entries_max:
                 return self._store(key, offset)
         if len(key) > YOUNG_KEY_BYTES_MAX:
@@ -101,7 +101,7 @@ class OffsetMap:
     def offsets(self) -> Iterator[int]:
         """Of every key the last offset, in no order."""
         if self._entries:
-            self._settle()
+            self._complete()
         yield from self._young.values()
         if not self._entries:
             return
@@ -111,7 +111,7 @@ class OffsetMap:
                 if found:
                     yield found - 1
 
-    def _settle(self) -> None:
+    def _complete(self) -> None:
         """What waits goes to its place. There is room: `put` has seen to it."""
         for key, offset in self._young.items():
             self._store(key, offset)

@@ -17,7 +17,7 @@ from brokers.engine.coordinators.ports import StateLog
 from brokers.engine.coordinators.settings import GroupSettings, TransactionSettings
 from tests.brokers.engine.coordinators.fakes import FakeLog
 from tests.brokers.engine.coordinators.groups.committing import put
-from tests.brokers.engine.coordinators.groups.members import Member, Shard, settle
+from tests.brokers.engine.coordinators.groups.members import Member, Shard, complete
 from tests.brokers.engine.coordinators.transactions.coordinator import A, B, Coordinator
 
 TIMEOUT_MS = 60_000
@@ -58,7 +58,7 @@ def told(shard: CountedShard, coordinator: CountedCoordinator, now_ms: int = 0) 
 
 def test_a_rebalance_is_counted_when_its_generation_begins_and_a_commit_by_partition() -> None:
     shard = CountedShard()
-    settle(Member(shard))
+    complete(Member(shard))
     for partition in range(3):
         put(shard, partition, 5, group="ins-aaaaaaaa.simple")
     assert (shard.counts.rebalances, shard.counts.offsets_committed, shard.counts.loads) == (1, 3, 1)
@@ -69,20 +69,20 @@ def test_a_rebalance_is_counted_when_its_generation_begins_and_a_commit_by_parti
 def test_a_static_member_that_comes_back_and_a_group_that_empties_are_no_rebalances() -> None:
     shard = CountedShard()
     member = Member(shard, instance="i1")
-    settle(member)
+    complete(member)
     assert shard.counts.rebalances == 1
     again = Member(shard, instance="i1")
     again.take(again.join())
     assert again.id != member.id
     again.leave()
     assert (shard.counts.rebalances, shard.counts.offsets_committed) == (1, 0)
-    settle(Member(shard))
+    complete(Member(shard))
     assert shard.counts.rebalances == 2
 
 
 def test_who_takes_over_counts_its_own_and_not_what_was_before() -> None:
     shard = CountedShard()
-    settle(Member(shard))
+    complete(Member(shard))
     put(shard, 0, 5, group="ins-aaaaaaaa.simple")
     put(shard, 1, 5, group="ins-aaaaaaaa.simple")
     shard.reload()

@@ -37,7 +37,7 @@ async def members(ensemble: FakeEnsemble) -> AsyncIterator[list[Member]]:
     await members[0].until(lambda image: len(image.brokers) == 4)
     await members[0].publish_instance(OURS, [1, 2, 3])
     await members[0].create_topic(OURS, "orders", assignment={0: (1, 2), 1: (2, 3)})
-    await members[0].until_settled()
+    await members[0].until_complete()
     await members[0].crash()
     yield members
     for one in members:

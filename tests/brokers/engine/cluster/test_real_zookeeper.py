@@ -22,7 +22,7 @@ from brokers.engine.cluster.tree import BadVersion, Check, Create, Delete, NodeE
 from brokers.engine.cluster.zookeeper import ZooKeeperTree
 from config.embedded.process import wait_until
 from config.embedded.zookeeper import EmbeddedZooKeeper
-from tests.support.cluster import DEADLINE_S, Member, is_settled
+from tests.support.cluster import DEADLINE_S, Member, is_complete
 
 INSTANCE = "ins-7k2m9qxa"
 SESSION_TIMEOUT_MS = 4_000
@@ -97,7 +97,7 @@ async def test_a_tree_keeps_what_the_port_promises(connect: Callable[[], Awaitab
 async def test_a_topic_has_leaders_in_every_image_within_moments(join: Join) -> None:
     members = [await join(1), await join(2), await join(3)]
     for member in members:
-        await member.until(lambda image: is_settled(image) and len(image.brokers) == 3)
+        await member.until(lambda image: is_complete(image) and len(image.brokers) == 3)
     await members[0].publish_instance(INSTANCE, [1, 2, 3])
     for member in members:
         await member.until(lambda image: INSTANCE in image.instances)
@@ -125,12 +125,12 @@ async def test_of_two_sessions_one_is_elected_and_the_other_follows_when_it_goes
 async def test_an_expired_session_registers_again_and_another_controller_takes_over(hosts: str, join: Join) -> None:
     """ZK-1, CTL-4: the deposed controller changes nothing, and the broker comes back under a higher epoch."""
     first, second = await join(1), await join(2)
-    await first.until(lambda image: is_settled(image) and len(image.brokers) == 2)
+    await first.until(lambda image: is_complete(image) and len(image.brokers) == 2)
     old_epoch, old_term = first.session.broker_epoch, first.controller.state.term
     assert old_term is not None
     await expire(hosts, first.tree)
     await second.until(lambda image: image.controller_epoch >= 2 and image.brokers.get(1) is not None)
-    image = await first.until(lambda image: is_settled(image) and image.brokers[1].epoch > old_epoch)
+    image = await first.until(lambda image: is_complete(image) and image.brokers[1].epoch > old_epoch)
     assert first.session.broker_epoch == image.brokers[1].epoch
     topic = image.topics["__usage"]
     state = PartitionStateDocument(leader=2, leader_epoch=99, controller_epoch=old_term.epoch, isr=(2,))
@@ -162,7 +162,7 @@ async def test_a_dead_incarnation_is_replaced_at_once_with_its_office(
 ) -> None:
     """kill -9 of the controller and a restart on the same port: nobody waits for the old session to end."""
     old = await join(1)
-    await old.until_settled()
+    await old.until_complete()
     await old.crash()
     born_again = Member(await connect(), broker_id=1)
     async with asyncio.timeout(SESSION_TIMEOUT_MS / 1000 * 0.9):
@@ -200,7 +200,7 @@ async def test_a_restarted_server_is_found_again_and_nothing_is_forgotten(
     members = [await join(1), await join(2)]
     await members[0].publish_instance(INSTANCE, [1, 2])
     await members[0].create_topic(INSTANCE, "before", partitions=2)
-    await members[1].until(lambda image: image == members[0].image and is_settled(image))
+    await members[1].until(lambda image: image == members[0].image and is_complete(image))
     before = members[1].image
     await asyncio.to_thread(zookeeper_server.child.stop)
     await until(lambda: members[1].session.state is not SessionState.CONNECTED)
@@ -210,7 +210,7 @@ async def test_a_restarted_server_is_found_again_and_nothing_is_forgotten(
     zookeeper_server.start()
     await asyncio.to_thread(wait_until, zookeeper_server.is_ready, child=zookeeper_server.child, timeout_s=30)
     await until(lambda: members[1].session.state is SessionState.CONNECTED)
-    await members[1].until(lambda image: is_settled(image) and len(image.brokers) == 2)
+    await members[1].until(lambda image: is_complete(image) and len(image.brokers) == 2)
     await members[1].create_topic(INSTANCE, "after", partitions=2)
     await members[0].until(lambda image: f"{INSTANCE}.after" in image.topics)
     assert members[0].fatal == members[1].fatal == []
@@ -226,7 +226,7 @@ async def test_a_server_that_is_not_there_is_an_error_and_not_a_wait_for_ever() 
 async def test_a_thousand_partitions_of_a_dead_broker_are_decided_in_one_pass(join: Join) -> None:
     """CTL-8: one decision, and as many transactions as their size asks for, not one per partition."""
     survivor, dying = await join(1), await join(2)
-    await survivor.until(lambda image: is_settled(image) and len(image.brokers) == 2)
+    await survivor.until(lambda image: is_complete(image) and len(image.brokers) == 2)
     await survivor.publish_instance(INSTANCE, [1, 2])
     for name in ("one", "two"):
         await survivor.create_topic(INSTANCE, name, assignment={index: [2] for index in range(500)})
@@ -250,7 +250,7 @@ async def test_thousands_of_partitions_are_loaded_in_one_pipeline(
     await member.publish_instance(INSTANCE, [1])
     for number in range(4):
         await member.store.create_topic(member.image, instance_id=INSTANCE, name=f"t{number}", partitions=500)
-    await member.until(lambda image: len(image.topics) == 5 and is_settled(image), timeout_s=60)
+    await member.until(lambda image: len(image.topics) == 5 and is_complete(image), timeout_s=60)
     reader = Member(await connect(), broker_id=9, controls=False)
     began = time.perf_counter()
     image = await reader.watcher.load()

@@ -106,5 +106,5 @@ def test_a_topics_document_names_exactly_what_moves(
         assert assignment_of(moving, index) == expected
         assert (index in moving.adding or index in moving.removing) == expected.is_moving
     called_off = {index: plan(one, None) for index, one in changed.items() if one.is_moving}
-    settled = with_assignments(moving, called_off)
-    assert (settled.adding, settled.removing) == ({}, {})
+    completed = with_assignments(moving, called_off)
+    assert (completed.adding, completed.removing) == ({}, {})

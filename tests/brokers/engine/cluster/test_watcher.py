@@ -19,7 +19,7 @@ from brokers.engine.cluster.quota_image import QuotaEntity
 from brokers.engine.cluster.terms import StateWrite
 from brokers.engine.cluster.tree import Create, Delete, Set, Tree
 from brokers.engine.cluster.watcher import ClusterWatcher, Part
-from tests.support.cluster import CLUSTER_ID, Member, instance_document, is_settled, quiet
+from tests.support.cluster import CLUSTER_ID, Member, instance_document, is_complete, quiet
 from tests.support.fake_store import FakeEnsemble
 
 INSTANCES = ("ins-aaaaaaaa", "ins-bbbbbbbb")
@@ -133,19 +133,19 @@ def test_any_sequence_of_writes_ends_in_the_image_of_a_fresh_load(plan: list[tup
         for instance_id in INSTANCES:
             await publish(member, instance_id)
         await quiet()
-        for step, let_it_settle in plan:
+        for step, let_it_apply in plan:
             try:
                 await step(member)
             except errors.Refused:
                 continue
-            if let_it_settle:
+            if let_it_apply:
                 await quiet()
         await quiet()
         await quiet()
         expected = await fresh_load(ensemble)
         assert member.image == expected
         assert reader.image == expected
-        assert is_settled(expected)
+        assert is_complete(expected)
         for one in (member, reader):
             await one.stop()
             assert one.fatal == []
@@ -165,7 +165,7 @@ async def test_a_burst_of_changes_becomes_few_images() -> None:
     await asyncio.gather(
         *(member.store.create_topic(image, instance_id=INSTANCES[0], name=f"t{n}", partitions=1) for n in range(100))
     )
-    await member.until(lambda image: len(image.topics) == 101 and is_settled(image))
+    await member.until(lambda image: len(image.topics) == 101 and is_complete(image))
     assert len(images) < 20
     await member.stop()
 
@@ -265,7 +265,7 @@ async def test_change_nodes_cleaned_before_they_were_read_make_the_reader_read_e
     writer, reader = Member(ensemble.connect(), broker_id=1), Member(ensemble.connect(), broker_id=2, controls=False)
     await writer.start()
     await reader.start()
-    await writer.until_settled()
+    await writer.until_complete()
     await overlook_both(ensemble, writer, reader)
     if written_after:
         await publish(writer, INSTANCES[1], produce_bps=7)
@@ -282,7 +282,7 @@ async def test_a_whole_reading_that_fails_on_the_way_is_begun_again(monkeypatch:
     writer, reader = Member(ensemble.connect(), broker_id=1), Member(ensemble.connect(), broker_id=2, controls=False)
     await writer.start()
     await reader.start()
-    await writer.until_settled()
+    await writer.until_complete()
     monkeypatch.setattr(watcher, "RETRY_DELAY_S", 0.001)
     failures: list[str] = []
     list_entities = loader.list_quota_entities
@@ -346,7 +346,7 @@ async def test_the_last_image_stays_while_zookeeper_is_away() -> None:
     ensemble = FakeEnsemble()
     member = Member(ensemble.connect(), broker_id=1)
     await member.start()
-    await member.until_settled()
+    await member.until_complete()
     before = member.image
     ensemble.suspend(member.tree)
     await quiet()

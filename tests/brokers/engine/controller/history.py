@@ -32,9 +32,9 @@ from brokers.engine.controller.events import (
     GrowSystemTopic,
     ImageChanged,
     Instruction,
-    LookAgain,
+    ReconcileAgain,
     StatesWritten,
-    TopicSettled,
+    TopicApplied,
     WriteStates,
 )
 from brokers.engine.controller.state import ControllerState
@@ -289,7 +289,7 @@ class History:
         if not controller.orders:
             return
         order = controller.orders.popleft()
-        if isinstance(order, LookAgain):
+        if isinstance(order, ReconcileAgain):
             controller.again.update(order.topics)
             return
         if controller.state.term is None or controller.state.term.epoch != self.epoch:
@@ -303,13 +303,13 @@ class History:
                 self._feed(controller, self._finish(topic, writes))
             case FinishDeletion(topic):
                 self.topics.pop(topic.name, None)
-                self._feed(controller, TopicSettled(topic.name))
+                self._feed(controller, TopicApplied(topic.name))
             case CreateSystemTopic(name, assignment, _):
                 self.create(name, *(assignment[index] for index in sorted(assignment)))
-                self._feed(controller, TopicSettled(name))
+                self._feed(controller, TopicApplied(name))
             case GrowSystemTopic(name, present, added):
                 self._grow(name, present, added)
-                self._feed(controller, TopicSettled(name))
+                self._feed(controller, TopicApplied(name))
 
     def _write_all(self, writes: Iterable[StateWrite]) -> StatesWritten:
         written: dict[Key, int] = {}
@@ -352,7 +352,7 @@ class History:
         controller.state.check()
         controller.orders.extend(orders)
 
-    def settle(self) -> None:
+    def complete(self) -> None:
         """A controller of its own finishes everything that can be finished without followers."""
         if not self.brokers:
             return

@@ -25,7 +25,7 @@ def check(history: History) -> None:
             assert log[: len(replicas.committed)] == replicas.committed, f"{key}: committed records are lost"
 
 
-def check_settled(history: History) -> None:
+def check_applied(history: History) -> None:
     """When nobody has anything left to do: whoever can lead does, and nobody counts who does not live."""
     for key in history.replicas:
         partition = history.partition(key)

@@ -21,10 +21,10 @@ from brokers.engine.controller.events import (
     GrowSystemTopic,
     ImageChanged,
     Instruction,
-    LookAgain,
     PolicyChanged,
+    ReconcileAgain,
     StatesWritten,
-    TopicSettled,
+    TopicApplied,
     WriteStates,
 )
 from brokers.engine.controller.policy import UNCLEAN_KEY, Policy
@@ -81,7 +81,7 @@ def test_whoever_is_not_elected_orders_nothing() -> None:
     assert instructions == [] and state.image is image
 
 
-def test_a_settled_cluster_gives_a_fresh_controller_nothing_to_do() -> None:
+def test_a_complete_cluster_gives_a_fresh_controller_nothing_to_do() -> None:
     """CTL-3."""
     assert elected(cluster_image(topic("t", led(0, (1,), 1))))[1] == []
 
@@ -145,7 +145,7 @@ def test_a_write_that_lost_a_race_is_looked_at_again() -> None:
     """REP-25."""
     state, _ = elected(cluster_image(topic("t", PartitionImage(0, (2,)))))
     state, instructions = decide(state, StatesWritten({}, (("t", 0),)))
-    assert LookAgain(("t",)) in instructions
+    assert ReconcileAgain(("t",)) in instructions
     assert ("t", 0) not in state.awaited or len(instructions) == 2
 
 
@@ -240,8 +240,8 @@ def test_a_marked_topic_is_removed_once_and_gets_no_more_leaders() -> None:
     assert instructions == [FinishDeletion(marked)]
     state, again = decide(state, ImageChanged(cluster_image(marked)))
     assert again == []
-    state, after = decide(state, TopicSettled("t", succeeded=False))
-    assert after == [LookAgain(("t",))]
+    state, after = decide(state, TopicApplied("t", succeeded=False))
+    assert after == [ReconcileAgain(("t",))]
     _, retried = decide(state, ImageChanged(cluster_image(replace(marked, version=9))))
     assert retried == [FinishDeletion(replace(marked, version=9))]
 

@@ -15,7 +15,7 @@ from brokers.contract import paths
 from brokers.engine.cluster import errors
 from brokers.engine.cluster.image import ClusterImage
 from brokers.engine.cluster.tree import Check, Operation
-from tests.support.cluster import Member, is_settled
+from tests.support.cluster import Member, is_complete
 from tests.support.fake_store import FakeEnsemble
 
 INSTANCE = "ins-aaaaaaaa"
@@ -51,19 +51,19 @@ class Day:
         await store.create_topic(witness.image, instance_id=INSTANCE, name="kept", partitions=6)
         await store.create_topic(witness.image, instance_id=INSTANCE, name="dropped", partitions=4)
         await witness.until(lambda image: {f"{INSTANCE}.kept", f"{INSTANCE}.dropped"} <= set(image.topics))
-        await self.settle()
+        await self.complete()
         self.ensemble.end(self.members[3].tree)
         await self.members[3].crash()
         await store.create_partitions(witness.image, instance_id=INSTANCE, name="kept", total=8)
         await store.delete_topic(witness.image, instance_id=INSTANCE, name="dropped")
         await witness.until(lambda image: 3 not in image.brokers and f"{INSTANCE}.dropped" not in image.topics)
-        await self.settle()
+        await self.complete()
         self.members[3] = Member(self.ensemble.connect(), broker_id=3)
         await self.members[3].start()
-        await self.settle()
+        await self.complete()
 
-    async def settle(self) -> None:
-        await self.members[2].until(lambda image: is_settled(image) and leaders_are_right(image))
+    async def complete(self) -> None:
+        await self.members[2].until(lambda image: is_complete(image) and leaders_are_right(image))
 
     def interfere(self, operations: Sequence[Operation]) -> None:
         first = self.members[1]
@@ -140,18 +140,18 @@ async def test_a_paused_controller_changes_nothing_when_it_resumes() -> None:
     first, second = Member(ensemble.connect(), broker_id=1), Member(ensemble.connect(), broker_id=2)
     await first.start()
     await second.start()
-    await second.until(lambda image: is_settled(image) and len(image.brokers) == 2)
+    await second.until(lambda image: is_complete(image) and len(image.brokers) == 2)
     term = first.controller.state.term
     assert term is not None
     ensemble.expire(first.tree)
-    await second.until(lambda image: image.controller_epoch > term.epoch and is_settled(image))
+    await second.until(lambda image: image.controller_epoch > term.epoch and is_complete(image))
     before = ensemble.zxid, set(ensemble.nodes)
     usage = second.image.topics["__usage"]
     with pytest.raises(errors.ControllerMoved):
         await first.store.finish_deletion(term, usage)
     await first.store.resign(term)
     assert set(ensemble.nodes) >= before[1] - {paths.CONTROLLER}
-    await second.until(lambda image: image.controller_id != -1 and is_settled(image))
+    await second.until(lambda image: image.controller_id != -1 and is_complete(image))
     for member in (first, second):
         await member.stop()
         assert member.fatal == []

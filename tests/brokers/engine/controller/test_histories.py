@@ -14,7 +14,7 @@ import pytest
 
 from brokers.engine.cluster import lives
 from brokers.engine.controller import decide, partition_states
-from brokers.engine.controller.events import LookAgain
+from brokers.engine.controller.events import ReconcileAgain
 from tests.brokers.engine.controller import promises
 from tests.brokers.engine.controller.history import History, Key
 
@@ -52,13 +52,13 @@ class Player:
             "show": (6, self.show),
             "carry": (9, self.carry),
             "balance": (1, self.balance),
-            "settle": (2, self.settle),
+            "settle": (2, self.complete),
         }
         self.verbs = verbs
         self.weights = [weight for weight, _ in verbs.values()]
 
     def play(self, steps: int) -> None:
-        self.settle()
+        self.complete()
         for verb in self.random.choices(list(self.verbs), self.weights, k=steps):
             self.told.append(verb)
             self.verbs[verb][1]()
@@ -68,19 +68,19 @@ class Player:
     def end(self) -> None:
         """Everybody dies, everybody returns: then all is as wished, and complete."""
         history = self.history
-        self.settle()
+        self.complete()
         for id in BROKERS:
             if id in history.brokers:
                 history.kill(id)
         for id in self.random.sample(BROKERS, len(BROKERS)):
             history.start(id)
-            self.settle()
+            self.complete()
         for _ in range(2):
             for key in KEYS:
                 for follower in history.partition(key).replicas:
                     history.fetch(key, follower)
                     history.expand(key, follower)
-            self.settle()
+            self.complete()
         for key in KEYS:
             partition = history.partition(key)
             assert history.leads(key) and not partition.is_moving, f"{key} still moves"
@@ -177,12 +177,12 @@ class Player:
         if id is not None:
             self.history.balance(id)
 
-    def settle(self) -> None:
+    def complete(self) -> None:
         """Nobody disturbs the controller until it has nothing left to do."""
         if self.history.brokers:
-            self.history.settle()
+            self.history.complete()
             promises.check(self.history)
-            promises.check_settled(self.history)
+            promises.check_applied(self.history)
 
 
 def play(seed: int) -> None:
@@ -212,7 +212,7 @@ PLANTED: dict[str, tuple[object, str, object]] = {
         "without_dead",
         lambda leader, isr, is_alive: tuple(isr),
     ),
-    "a lost race is forgotten": (decide, "LookAgain", lambda topics: LookAgain(())),
+    "a lost race is forgotten": (decide, "LookAgain", lambda topics: ReconcileAgain(())),
 }
 
 

@@ -61,7 +61,7 @@ async def test_images_that_come_while_a_decision_is_carried_out_wait_for_it(monk
         *(other.store.delete_topic(other.image, instance_id=INSTANCE, name=name) for name in names[:3])
     )
     await other.until(lambda image: len([name for name in image.topics if name.startswith(INSTANCE)]) == 5)
-    await other.until_settled()
+    await other.until_complete()
 
     assert {"elect", "write_states", "finish_deletion"} <= set(slowly.begun)
     assert slowly.most == 1

@@ -48,9 +48,9 @@ from brokers.engine.controller.events import (
     GrowSystemTopic,
     ImageChanged,
     Instruction,
-    LookAgain,
+    ReconcileAgain,
     StatesWritten,
-    TopicSettled,
+    TopicApplied,
     WriteStates,
 )
 from brokers.engine.controller.state import ControllerState
@@ -211,19 +211,19 @@ class World:
                     self.feed(StatesWritten(written))
                 case FinishDeletion(topic):
                     self.image = self.image.with_changes(topics={topic.name: None})
-                    self.feed(TopicSettled(topic.name))
+                    self.feed(TopicApplied(topic.name))
                 case CreateSystemTopic(name, assignment, config):
                     words = [",".join(map(str, assignment[index])) for index in sorted(assignment)]
                     topic = TopicImage(name, name, None, bytes(15) + b"u", partitions_of(words, 0), config)
                     self.image = self.image.with_changes(topics={name: topic})
-                    self.feed(TopicSettled(name))
+                    self.feed(TopicApplied(name))
                 case GrowSystemTopic(name, present, added):
                     topic = self.image.topics[name]
                     parts = partitions_of([",".join(map(str, replicas)) for replicas in added], present)
                     self.image = self.image.with_changes(
                         topics={name: replace(topic, partitions=topic.partitions + parts)}
                     )
-                    self.feed(TopicSettled(name))
+                    self.feed(TopicApplied(name))
         self.show_image()
 
     def lose(self) -> None:
@@ -231,7 +231,7 @@ class World:
         for instruction in ordered:
             if isinstance(instruction, WriteStates | FinishMoves):
                 self.feed(StatesWritten({}, tuple(write.key for write in instruction.writes)))
-        looks = [instruction.topics for instruction in self.ordered if isinstance(instruction, LookAgain)]
+        looks = [instruction.topics for instruction in self.ordered if isinstance(instruction, ReconcileAgain)]
         again = {name for names in looks for name in names}
         self.ordered = []
         self.image = self.image.with_changes(topics={name: replace(self.image.topics[name]) for name in again})
@@ -279,7 +279,7 @@ def told(instruction: Instruction) -> list[str]:
             return [f"create {name} " + " ".join(",".join(map(str, replicas)) for replicas in assignment.values())]
         case GrowSystemTopic(name, present, added):
             return [f"grow {name} behind {present} by " + " ".join(",".join(map(str, one)) for one in added)]
-        case LookAgain(topics):
+        case ReconcileAgain(topics):
             return [f"look again at {', '.join(topics)}"]
 
 

@@ -22,9 +22,9 @@ class Call:
 
 
 class FakeCommit:
-    def __init__(self, last_offset: int, settled: Callable[[int], None]) -> None:
+    def __init__(self, last_offset: int, completed: Callable[[int], None]) -> None:
         self.last_offset = last_offset
-        self.settled = settled
+        self.completed = completed
         self.cancelled = False
 
     def cancel(self) -> None:
@@ -69,13 +69,13 @@ class FakeLog:
         self.batches.append(Stored(offset, offset, [], producer_id, True, committed))
         return offset
 
-    def when_committed(self, last_offset: int, settled: Callable[[int], None]) -> FakeCommit:
-        commit = FakeCommit(last_offset, settled)
+    def when_committed(self, last_offset: int, completed: Callable[[int], None]) -> FakeCommit:
+        commit = FakeCommit(last_offset, completed)
         self._waiting.append(commit)
         return commit
 
-    def when_confirmed(self, settled: Callable[[int], None]) -> FakeCommit:
-        question = FakeCommit(-1, settled)
+    def when_confirmed(self, completed: Callable[[int], None]) -> FakeCommit:
+        question = FakeCommit(-1, completed)
         self._asking.append(question)
         return question
 
@@ -88,7 +88,7 @@ class FakeLog:
         asking, self._asking = self._asking, []
         for question in asking:
             if not question.cancelled:
-                question.settled(code)
+                question.completed(code)
 
     def commits(self, at_once: bool) -> None:
         """From here on."""
@@ -100,17 +100,17 @@ class FakeLog:
 
     def replicate(self) -> None:
         self.high_watermark = self.end_offset
-        self._settle(0)
+        self._complete(0)
 
     def lose(self) -> None:
         self.is_led = False
-        self._settle(6)
+        self._complete(6)
 
-    def _settle(self, code: int) -> None:
+    def _complete(self, code: int) -> None:
         waiting, self._waiting = self._waiting, []
         for commit in waiting:
             if not commit.cancelled:
-                commit.settled(code)
+                commit.completed(code)
 
     async def read(self, offset: int) -> tuple[Sequence[Stored], int]:
         if self.unreadable or not self.is_led:

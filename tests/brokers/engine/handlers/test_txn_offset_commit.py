@@ -105,7 +105,7 @@ async def producer(house: House) -> Producer:
     return made
 
 
-async def settled(house: House) -> int:
+async def completed(house: House) -> int:
     """The offset once no transaction holds it back."""
     async with asyncio.timeout(WAIT_S):
         while True:
@@ -117,7 +117,7 @@ async def settled(house: House) -> int:
 async def test_offsets_count_when_the_transaction_is_committed(house: House, producer: Producer) -> None:
     for version in range(5):
         offset = 10 + version
-        before = await settled(house)
+        before = await completed(house)
         await producer.add_offsets()
         assert await producer.send_offset(offset, version=version) == 0
 
@@ -126,7 +126,7 @@ async def test_offsets_count_when_the_transaction_is_committed(house: House, pro
         assert lines[ORDERS].error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT
 
         await producer.end(committed=True)
-        assert await settled(house) == offset
+        assert await completed(house) == offset
 
 
 async def test_offsets_of_an_aborted_transaction_never_count(house: House, producer: Producer) -> None:
@@ -135,23 +135,23 @@ async def test_offsets_of_an_aborted_transaction_never_count(house: House, produ
 
     await producer.end(committed=False)
 
-    assert await settled(house) == 3
+    assert await completed(house) == 3
 
 
 async def test_a_group_that_is_no_part_of_the_transaction_is_refused(house: House, producer: Producer) -> None:
     assert await producer.send_offset(10, version=3) == ErrorCode.INVALID_TXN_STATE
     assert await producer.send_offset(10, version=4) == ErrorCode.TRANSACTION_ABORTABLE
-    assert await settled(house) == 3
+    assert await completed(house) == 3
 
 
 async def test_what_comes_after_the_end_is_refused(house: House, producer: Producer) -> None:
     await producer.add_offsets()
     assert await producer.send_offset(10) == 0
     await producer.end(committed=True)
-    assert await settled(house) == 10
+    assert await completed(house) == 10
 
     assert await producer.send_offset(11) in (ErrorCode.INVALID_TXN_STATE, ErrorCode.CONCURRENT_TRANSACTIONS)
-    assert await settled(house) == 10
+    assert await completed(house) == 10
 
 
 async def test_who_has_been_replaced_is_fenced(house: House, producer: Producer) -> None:
@@ -165,7 +165,7 @@ async def test_who_has_been_replaced_is_fenced(house: House, producer: Producer)
     assert await replacement.send_offset(11) == 0
     assert await producer.send_offset(12) == ErrorCode.INVALID_PRODUCER_EPOCH
     await replacement.end(committed=True)
-    assert await settled(house) == 11
+    assert await completed(house) == 11
 
 
 async def test_another_producers_id_is_not_taken(house: House, producer: Producer) -> None:
@@ -200,7 +200,7 @@ async def test_nobody_takes_over_the_open_transaction_of_another_tenant_by_guess
     assert taken == ErrorCode.INVALID_PRODUCER_ID_MAPPING
     assert await producer.send_offset(11) == 0
     await producer.end(committed=True)
-    assert await settled(house) == 11
+    assert await completed(house) == 11
 
 
 async def test_members_are_looked_at_where_the_version_names_them(house: House, producer: Producer) -> None:
@@ -227,4 +227,4 @@ async def test_what_a_transaction_holds_survives_the_coordinator(house: House, p
 
     assert await offsets_of(house.mine) == {ORDERS: 3}
     await producer.end(committed=True)
-    assert await settled(house) == 10
+    assert await completed(house) == 10

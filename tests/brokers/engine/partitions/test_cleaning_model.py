@@ -44,7 +44,7 @@ class CleanedPartition(RuleBasedStateMachine):
         self.now_ms = NOW_MS
         self.written: dict[int, Record] = {}
         self.touched = 0  # the end of what any swap may have rewritten
-        self.settled: dict[int, int] = {}  # delete marker -> earliest time it may go
+        self.completed: dict[int, int] = {}  # delete marker -> earliest time it may go
         self.work: Work | None = None
         self.run: SteppedRun | None = None
         self.held: list[tuple[FileSlice, bytes]] = []
@@ -208,7 +208,7 @@ class CleanedPartition(RuleBasedStateMachine):
             self.touched = max(self.touched, end)
             for offset, record in self.written.items():
                 if event.sources[0] <= offset < end and record.value is None:
-                    self.settled.setdefault(offset, work.job.now_ms + MARKER_MS)
+                    self.completed.setdefault(offset, work.job.now_ms + MARKER_MS)
         elif isinstance(event, Finished):
             run.kill()
             self.cleaner.finished(work, event)
@@ -256,7 +256,7 @@ class CleanedPartition(RuleBasedStateMachine):
             if offset < start or offset in found:
                 continue
             is_marker = self.written[offset].value is None
-            may_go = is_marker and self.now_ms >= self.settled.get(offset, self.now_ms + 1)
+            may_go = is_marker and self.now_ms >= self.completed.get(offset, self.now_ms + 1)
             assert may_go, f"CMP-5, CMP-6: the last record of {key!r}, offset {offset}, is missing"
 
 

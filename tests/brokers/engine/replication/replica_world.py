@@ -203,10 +203,10 @@ class ReplicaWorld:
         if not result.error_code:
             record = Record0(result.base_offset, value)
             self.waiting.append((broker, self.replicas[broker].life, partition.leader_epoch, record))
-            self.settle()
+            self.complete()
         return result.error_code
 
-    def settle(self) -> None:
+    def complete(self) -> None:
         """Acknowledges what its leader, still leading, has seen committed."""
         left = []
         for broker, life, epoch, record in self.waiting:
@@ -243,7 +243,7 @@ class ReplicaWorld:
             0, partition.leader_epoch, offset, partition.last_fetched_epoch, partition.log_start_offset, BYTES_MAX,
         )  # fmt: skip
         session.asks(KEY, wanted, verdicts.NOT_LEADER_OR_FOLLOWER if found is None else found, self.now_ms)
-        self.settle()
+        self.complete()
         outcome = self._answer(replica, partition, session, found)
         replica.highest = max(replica.highest, partition.high_watermark)
         return outcome

@@ -72,7 +72,7 @@ def test_what_the_leader_does_not_have_is_cut_and_what_it_does_not_reach_is_kept
     assert truncation_offset(epochs, 5, leader_epoch=0, leader_end_offset=0) == 0
 
 
-def test_an_offset_out_of_range_is_settled_by_both_ends_of_the_leaders_log() -> None:
+def test_an_offset_out_of_range_is_complete_by_both_ends_of_the_leaders_log() -> None:
     """REP-9."""
     assert after_out_of_range(10, leader_start_offset=0, leader_end_offset=7) == OutOfRange(truncate_to=7)
     assert after_out_of_range(10, leader_start_offset=12, leader_end_offset=20) == OutOfRange(restart_at=12)

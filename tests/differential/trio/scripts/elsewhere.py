@@ -11,7 +11,7 @@ from brokers.engine.protocol.messages.offsets import (
 )
 from brokers.engine.protocol.messages.producers import DescribeTransactionsRequest, ListTransactionsRequest
 from tests.differential.commits import Committing, fetch, offset
-from tests.differential.members import Member, settle
+from tests.differential.members import Member, complete
 from tests.differential.transacting import Transactional
 from tests.differential.trio.coordinating import coordinated_by
 from tests.differential.trio.play import TrioPlayer
@@ -27,7 +27,7 @@ def script(play: TrioPlayer) -> None:
 
 def _groups(play: TrioPlayer) -> None:
     group = coordinated_by(play, "A", "trio.elsewhere.group.", is_group=True)
-    settle(Member(play.at["A"], group, "here"))
+    complete(Member(play.at["A"], group, "here"))
     there = play.at["B"]
     for version in range(10):
         member = Member(there, group, "there", version)

@@ -156,7 +156,7 @@ def leave(shard: Shard, *leavers: Leaver, group: str = GROUP) -> Call:
     return shard.ask(lambda machine, now, ticket: machine.leave(now, ticket, group, leavers), group)
 
 
-def settle(*members: Member) -> None:
+def complete(*members: Member) -> None:
     """All of them in one stable generation, each with its own id for an assignment."""
     waiting: dict[Member, Call] = {}
     for member in members:

@@ -150,12 +150,12 @@ class Groups(RuleBasedStateMachine):
     @rule()
     def coordinator_moves(self) -> None:
         group = self.shard.machine.groups.get(GROUP)
-        settled = group is not None and group.state in (State.STABLE, State.EMPTY) and group.has_record
+        completed = group is not None and group.state in (State.STABLE, State.EMPTY) and group.has_record
         before = None if group is None else (group.generation, group.leader, self.shard.machine.describe(GROUP).reply)
         self.shard.reload()
         self.read_answers()
         after = self.shard.machine.groups.get(GROUP)
-        if settled and self.all_written and before is not None:
+        if completed and self.all_written and before is not None:
             assert after is not None
             limited = after.state is State.PREPARING
             if not limited:

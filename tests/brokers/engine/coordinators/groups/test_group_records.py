@@ -7,7 +7,7 @@ from brokers.engine.coordinators.groups.formats import group_key
 from brokers.engine.coordinators.groups.group import State
 from brokers.engine.coordinators.outcome import Outcome, StateRecord
 from brokers.engine.coordinators.ports import Stored
-from tests.brokers.engine.coordinators.groups.members import GROUP, SESSION_MS, Member, Shard, error, settle
+from tests.brokers.engine.coordinators.groups.members import GROUP, SESSION_MS, Member, Shard, complete, error
 from tests.brokers.engine.coordinators.groups.test_subscriptions import subscription
 
 NOT_COORDINATOR, UNKNOWN, REBALANCING = 16, 25, 27
@@ -16,7 +16,7 @@ NOT_COORDINATOR, UNKNOWN, REBALANCING = 16, 25, 27
 def test_members_go_on_under_the_next_coordinator_without_noticing() -> None:
     shard = Shard()
     leader, follower = Member(shard), Member(shard, instance="pod")
-    settle(leader, follower)
+    complete(leader, follower)
     before = shard.machine.describe(GROUP).reply
 
     shard.reload()
@@ -30,7 +30,7 @@ def test_members_go_on_under_the_next_coordinator_without_noticing() -> None:
 def test_members_have_a_whole_session_to_find_the_next_coordinator_and_no_more() -> None:
     shard = Shard()
     one, two = Member(shard), Member(shard)
-    settle(one, two)
+    complete(one, two)
     shard.advance(SESSION_MS - 100)
     shard.reload()
 
@@ -44,7 +44,7 @@ def test_members_have_a_whole_session_to_find_the_next_coordinator_and_no_more()
 def test_a_generation_that_was_not_written_down_is_forgotten_with_its_coordinator() -> None:
     shard = Shard()
     one, two = Member(shard), Member(shard)
-    settle(one)
+    complete(one)
     joined = two.join()
     one.take(one.join())
     two.take(joined)
@@ -59,11 +59,11 @@ def test_a_generation_that_was_not_written_down_is_forgotten_with_its_coordinato
 def test_whoever_waits_is_told_that_somebody_else_coordinates() -> None:
     shard = Shard()
     one, two, three = Member(shard), Member(shard), Member(shard)
-    settle(one, two)
+    complete(one, two)
     joining = three.join()
     another = Member(shard, group="ins-bbbbbbbb.h")
     late = Member(shard, group="ins-bbbbbbbb.h")
-    settle(another)
+    complete(another)
     joined = late.join()
     another.take(another.join())
     late.take(joined)
@@ -79,9 +79,9 @@ def test_a_group_whose_members_came_to_choose_another_protocol_is_loaded_with_th
     eager = ("range", subscription("orders"))
     stays = Member(shard, protocols=(("cooperative-sticky", subscription("orders")), eager))
     leaves = Member(shard, protocols=(eager,))
-    settle(stays, leaves)
+    complete(stays, leaves)
     leaves.leave()
-    settle(stays)
+    complete(stays)
     assert shard.group().protocol == "cooperative-sticky"
     before = shard.machine.describe(GROUP).reply
 
@@ -94,10 +94,10 @@ def test_a_group_whose_members_came_to_choose_another_protocol_is_loaded_with_th
 def test_what_members_read_by_their_last_record_counts_after_a_load() -> None:
     shard = Shard()
     member = Member(shard, protocols=(("range", subscription("orders")),))
-    settle(member)
+    complete(member)
     member.protocols = (("range", subscription("orders", "payments")),)
     member.more = {"session_timeout_ms": 2 * SESSION_MS}
-    settle(member)
+    complete(member)
 
     shard.reload()
 
@@ -109,7 +109,7 @@ def test_what_members_read_by_their_last_record_counts_after_a_load() -> None:
 def test_an_empty_group_is_empty_after_a_load() -> None:
     shard = Shard()
     member = Member(shard)
-    settle(member)
+    complete(member)
     member.leave()
     timestamp_ms = shard.group().state_timestamp_ms
 
@@ -121,7 +121,7 @@ def test_an_empty_group_is_empty_after_a_load() -> None:
 
 def test_a_deleted_group_is_gone_and_may_come_back_as_another() -> None:
     shard = Shard()
-    settle(Member(shard))
+    complete(Member(shard))
     shard.ask(lambda machine, now, ticket: Outcome(0, [StateRecord(group_key(GROUP), None)]))
 
     shard.reload()
@@ -133,7 +133,7 @@ def test_a_deleted_group_is_gone_and_may_come_back_as_another() -> None:
 
 def test_what_cannot_be_read_does_not_keep_the_rest_from_being_loaded() -> None:
     shard = Shard()
-    settle(Member(shard))
+    complete(Member(shard))
     end = shard.log.end_offset
     odd = [
         (end, b"\x00\x63never seen", b""),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from brokers.engine.coordinators.groups.group import State
-from tests.brokers.engine.coordinators.groups.members import SESSION_MS, Member, Shard, settle
+from tests.brokers.engine.coordinators.groups.members import SESSION_MS, Member, Shard, complete
 
 STALE, UNKNOWN, REBALANCING, FENCED = 22, 25, 27, 82
 
@@ -11,7 +11,7 @@ STALE, UNKNOWN, REBALANCING, FENCED = 22, 25, 27, 82
 def test_who_is_heard_from_within_its_session_stays() -> None:
     shard = Shard()
     member = Member(shard)
-    settle(member)
+    complete(member)
 
     for _ in range(10):
         shard.advance(SESSION_MS - 100)
@@ -21,7 +21,7 @@ def test_who_is_heard_from_within_its_session_stays() -> None:
 def test_who_is_not_heard_from_is_out_and_the_others_rebalance() -> None:
     shard = Shard()
     one, two = Member(shard), Member(shard)
-    settle(one, two)
+    complete(one, two)
     shard.advance(SESSION_MS - 1_000)
     one.beat()
 
@@ -33,7 +33,7 @@ def test_who_is_not_heard_from_is_out_and_the_others_rebalance() -> None:
 def test_a_member_whose_last_sign_was_long_after_its_timer_was_set_goes_a_session_after_that() -> None:
     shard = Shard()
     one, two = Member(shard), Member(shard, session_timeout_ms=SESSION_MS * 10)
-    settle(one, two)
+    complete(one, two)
     shard.advance(SESSION_MS - 100)
     assert one.beat() == 0
 
@@ -46,7 +46,7 @@ def test_a_member_whose_last_sign_was_long_after_its_timer_was_set_goes_a_sessio
 
 def test_the_last_members_expiry_empties_the_group() -> None:
     shard = Shard()
-    settle(Member(shard))
+    complete(Member(shard))
 
     shard.advance(SESSION_MS)
 
@@ -63,7 +63,7 @@ def test_between_join_and_sync_a_heartbeat_is_fine() -> None:
 def test_a_heartbeat_tells_who_is_out_of_date() -> None:
     shard = Shard()
     static = Member(shard, instance="pod")
-    settle(static)
+    complete(static)
 
     assert static.beat(0) == static.beat(2) == STALE
     assert static.beat(member_id="pod-x") == FENCED
@@ -76,7 +76,7 @@ def test_a_heartbeat_tells_who_is_out_of_date() -> None:
 def test_a_shorter_session_counts_from_the_next_sign_of_life() -> None:
     shard = Shard()
     member = Member(shard, session_timeout_ms=SESSION_MS * 10)
-    settle(member)
+    complete(member)
     member.take(member.join(session_timeout_ms=SESSION_MS))
     member.sync({member.id: b""})
 
@@ -88,7 +88,7 @@ def test_a_shorter_session_counts_from_the_next_sign_of_life() -> None:
 def test_usual_heartbeats_make_no_outcome_of_their_own() -> None:
     shard = Shard()
     member = Member(shard)
-    settle(member)
+    complete(member)
     now = shard.loop.now()
 
     first, second = (shard.machine.heartbeat(now, member.group, 1, member.id) for _ in range(2))

@@ -8,7 +8,7 @@ import pytest
 
 from brokers.engine.coordinators.groups.group import State
 from brokers.engine.coordinators.groups.joining import FRESH_MS_MAX
-from tests.brokers.engine.coordinators.groups.members import SESSION_MS, Member, Shard, error, settle
+from tests.brokers.engine.coordinators.groups.members import SESSION_MS, Member, Shard, complete, error
 
 ID_REQUIRED, UNKNOWN, INCONSISTENT, BAD_SESSION, REBALANCING = 79, 25, 23, 26, 27
 
@@ -75,7 +75,7 @@ def test_an_id_that_was_given_out_is_no_member_yet() -> None:
 def test_whoever_was_given_an_id_is_waited_for() -> None:
     shard = Shard()
     one, two = Member(shard), Member(shard, needs_id=True)
-    settle(one)
+    complete(one)
     (reply,) = two.join().replies
     two.id = reply.member_id
 
@@ -94,7 +94,7 @@ def test_an_id_that_nobody_has_is_unknown_in_an_unknown_group_and_in_a_known_one
     assert error(stranger.join()) == UNKNOWN
     assert shard.machine.groups.get(stranger.group) is None
 
-    settle(Member(shard))
+    complete(Member(shard))
     assert error(stranger.join()) == UNKNOWN
 
 
@@ -119,7 +119,7 @@ def test_a_first_member_must_offer_something(changes: dict[str, object]) -> None
 )
 def test_who_has_nothing_in_common_with_the_members_stays_out(changes: dict[str, object]) -> None:
     shard = Shard()
-    settle(Member(shard))
+    complete(Member(shard))
 
     assert error(Member(shard).join(**changes)) == INCONSISTENT
     assert len(shard.group().members) == 1
@@ -131,7 +131,7 @@ def test_the_protocol_is_what_all_support_and_most_like_best() -> None:
     two = Member(shard, protocols=(("range", b"3"), ("sticky", b"4"), ("cooperative", b"")))
     three = Member(shard, protocols=(("cooperative", b""), ("range", b"5"), ("sticky", b"6")))
 
-    settle(one, two, three)
+    complete(one, two, three)
 
     assert shard.group().protocol == "range"
 
@@ -139,7 +139,7 @@ def test_the_protocol_is_what_all_support_and_most_like_best() -> None:
 def test_a_follower_that_joins_again_unchanged_gets_the_generation_it_is_in() -> None:
     shard = Shard()
     leader, follower = Member(shard), Member(shard)
-    settle(leader, follower)
+    complete(leader, follower)
 
     reply = follower.take(follower.join())
 
@@ -150,7 +150,7 @@ def test_a_follower_that_joins_again_unchanged_gets_the_generation_it_is_in() ->
 def test_a_leader_that_joins_again_makes_the_group_rebalance() -> None:
     shard = Shard()
     leader, follower = Member(shard), Member(shard)
-    settle(leader, follower)
+    complete(leader, follower)
 
     call = leader.join()
 
@@ -161,7 +161,7 @@ def test_a_leader_that_joins_again_makes_the_group_rebalance() -> None:
 def test_a_member_that_changed_makes_the_group_rebalance() -> None:
     shard = Shard()
     leader, follower = Member(shard), Member(shard)
-    settle(leader, follower)
+    complete(leader, follower)
 
     follower.join(protocols=(("range", b"more"),))
 
@@ -181,7 +181,7 @@ def test_between_join_and_sync_an_unchanged_member_is_told_the_same_again() -> N
 def test_between_join_and_sync_a_change_sends_those_back_who_wait_for_assignments() -> None:
     shard = Shard()
     leader, follower = Member(shard), Member(shard)
-    settle(leader)
+    complete(leader)
     joined = follower.join()
     leader.take(leader.join())
     follower.take(joined)
@@ -195,7 +195,7 @@ def test_between_join_and_sync_a_change_sends_those_back_who_wait_for_assignment
 def test_a_call_that_is_repeated_while_it_waits_is_answered_once_for_each() -> None:
     shard = Shard()
     one, two = Member(shard), Member(shard)
-    settle(one, two)
+    complete(one, two)
     one.join()
     assert two.beat() == REBALANCING
     first = one.join()
@@ -210,7 +210,7 @@ def test_a_call_that_is_repeated_while_it_waits_is_answered_once_for_each() -> N
 
 def test_who_joined_for_the_first_time_and_was_never_answered_is_given_up_in_the_end() -> None:
     shard = Shard()
-    settle(Member(shard, rebalance_timeout_ms=FRESH_MS_MAX * 2))
+    complete(Member(shard, rebalance_timeout_ms=FRESH_MS_MAX * 2))
     newcomer = Member(shard).join()
 
     for _ in range(FRESH_MS_MAX // SESSION_MS + 1):

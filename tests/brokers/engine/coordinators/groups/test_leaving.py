@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from brokers.engine.coordinators.groups.group import State
 from brokers.engine.coordinators.groups.replies import Leaver
-from tests.brokers.engine.coordinators.groups.members import Member, Shard, error, leave, settle
+from tests.brokers.engine.coordinators.groups.members import Member, Shard, complete, error, leave
 
 UNKNOWN, REBALANCING, FENCED = 25, 27, 82
 
@@ -19,7 +19,7 @@ def codes(shard: Shard, *leavers: Leaver) -> list[int]:
 def test_when_a_member_leaves_the_others_rebalance() -> None:
     shard = Shard()
     one, two = Member(shard), Member(shard)
-    settle(one, two)
+    complete(one, two)
 
     assert codes(shard, Leaver(two.id)) == [0]
 
@@ -30,7 +30,7 @@ def test_when_a_member_leaves_the_others_rebalance() -> None:
 def test_each_of_a_batch_is_told_how_it_went() -> None:
     shard = Shard()
     one, static = Member(shard), Member(shard, instance="pod")
-    settle(one, static)
+    complete(one, static)
 
     told = codes(
         shard,
@@ -52,7 +52,7 @@ def test_each_of_a_batch_is_told_how_it_went() -> None:
 def test_a_batch_is_one_rebalance_and_at_most_one_record() -> None:
     shard = Shard()
     members = [Member(shard) for _ in range(4)]
-    settle(*members)
+    complete(*members)
     generation, written = shard.group().generation, len(shard.log.batches)
 
     assert codes(shard, *(Leaver(member.id) for member in members)) == [0] * 4
@@ -64,7 +64,7 @@ def test_a_batch_is_one_rebalance_and_at_most_one_record() -> None:
 def test_whoever_was_given_an_id_can_give_it_back() -> None:
     shard = Shard()
     one, two = Member(shard), Member(shard, needs_id=True)
-    settle(one)
+    complete(one)
     (reply,) = two.join().replies
     again = one.join()
 
@@ -77,7 +77,7 @@ def test_whoever_was_given_an_id_can_give_it_back() -> None:
 def test_a_static_member_may_leave_by_its_id_alone() -> None:
     shard = Shard()
     static = Member(shard, instance="pod")
-    settle(static)
+    complete(static)
 
     assert codes(shard, Leaver(static.id)) == [0]
     assert shard.group().statics == {}
@@ -86,7 +86,7 @@ def test_a_static_member_may_leave_by_its_id_alone() -> None:
 def test_the_call_of_a_member_that_leaves_is_answered() -> None:
     shard = Shard()
     one, two = Member(shard), Member(shard)
-    settle(one, two)
+    complete(one, two)
     waiting = one.join()
 
     codes(shard, Leaver(one.id))
@@ -97,7 +97,7 @@ def test_the_call_of_a_member_that_leaves_is_answered() -> None:
 def test_when_everybody_else_has_joined_again_the_last_ones_departure_ends_the_rebalance() -> None:
     shard = Shard()
     one, two = Member(shard), Member(shard)
-    settle(one, two)
+    complete(one, two)
     waiting = one.join()
 
     codes(shard, Leaver(two.id))

@@ -15,14 +15,14 @@ from brokers.engine.coordinators.groups.limits import (
     PROTOCOLS_MAX,
 )
 from brokers.engine.coordinators.settings import GroupSettings
-from tests.brokers.engine.coordinators.groups.members import SESSION_MS, Member, Shard, error, settle
+from tests.brokers.engine.coordinators.groups.members import SESSION_MS, Member, Shard, complete, error
 
 UNKNOWN, INVALID, POLICY, FULL = 25, 42, 44, 81
 
 
 def test_a_full_group_lets_nobody_else_in() -> None:
     shard = Shard(members_max=2)
-    settle(Member(shard), Member(shard))
+    complete(Member(shard), Member(shard))
 
     assert error(Member(shard).join()) == FULL
     assert error(Member(shard, needs_id=True).join()) == FULL
@@ -31,7 +31,7 @@ def test_a_full_group_lets_nobody_else_in() -> None:
 
 def test_a_static_member_comes_back_to_its_seat_in_a_full_group() -> None:
     shard = Shard(members_max=2)
-    settle(Member(shard, instance="pod-0"), Member(shard, instance="pod-1"))
+    complete(Member(shard, instance="pod-0"), Member(shard, instance="pod-1"))
     again = Member(shard, instance="pod-1")
 
     again.take(again.join())
@@ -43,7 +43,7 @@ def test_a_static_member_comes_back_to_its_seat_in_a_full_group() -> None:
 def test_in_a_join_phase_whoever_comes_last_is_one_too_many() -> None:
     shard = Shard(members_max=2)
     one, two = Member(shard), Member(shard)
-    settle(one, two)
+    complete(one, two)
     first = one.join()
     newcomer = Member(shard)
     taken = newcomer.join()
@@ -62,7 +62,7 @@ def test_ids_that_were_given_out_are_seats() -> None:
 def test_a_group_that_is_larger_than_is_allowed_by_now_gets_smaller() -> None:
     shard = Shard()
     members = [Member(shard) for _ in range(3)]
-    settle(*members)
+    complete(*members)
     smaller = Shard(members_max=2, log=shard.log)
     assert smaller.state is State.PREPARING
     for member in members:
@@ -122,7 +122,7 @@ def test_all_members_together_say_only_so_much(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(joining, "GROUP_METADATA_BYTES_MAX", 2_000)
     shard = Shard()
     one = Member(shard, protocols=(("range", bytes(1_000)),))
-    settle(one)
+    complete(one)
 
     assert error(Member(shard, protocols=(("range", bytes(1_000)),)).join()) == FULL
     # Whoever is in may replace what it said.
@@ -136,7 +136,7 @@ def test_a_static_member_that_comes_back_says_it_instead_of_what_it_said_before(
     monkeypatch.setattr(joining, "GROUP_METADATA_BYTES_MAX", 2_000)
     shard = Shard()
     protocols = (("range", bytes(1_500)),)
-    settle(Member(shard, instance="pod", protocols=protocols))
+    complete(Member(shard, instance="pod", protocols=protocols))
     again = Member(shard, instance="pod", protocols=protocols)
 
     assert again.take(again.join()).error == 0
@@ -149,15 +149,15 @@ def test_all_groups_of_an_instance_hold_only_so_much_and_those_of_others_are_not
     shard = Shard()
     protocols = (("range", bytes(3_000)),)
     one = Member(shard, protocols=protocols)
-    settle(one)
+    complete(one)
 
     assert error(Member(shard, protocols=protocols, group="ins-aaaaaaaa.another").join()) == FULL
     assert error(Member(shard, protocols=protocols, group="ins-aaaaaaaa.another", needs_id=True).join()) == FULL
-    settle(Member(shard, protocols=protocols, group="ins-bbbbbbbb.theirs"))
+    complete(Member(shard, protocols=protocols, group="ins-bbbbbbbb.theirs"))
     # Whoever is in may go on.
-    settle(one)
+    complete(one)
     one.leave()
-    settle(Member(shard, protocols=protocols, group="ins-aaaaaaaa.another"))
+    complete(Member(shard, protocols=protocols, group="ins-aaaaaaaa.another"))
 
 
 def test_what_an_instances_members_are_given_is_counted_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,7 +183,7 @@ def test_names_that_are_just_short_enough_make_a_record() -> None:
 def test_who_has_the_longest_name_comes_back_by_the_id_that_it_was_given() -> None:
     shard = Shard()
     member = Member(shard, client="x" * NAME_BYTES_MAX)
-    settle(member)
+    complete(member)
 
     assert error(member.join()) == 0
 
@@ -191,7 +191,7 @@ def test_who_has_the_longest_name_comes_back_by_the_id_that_it_was_given() -> No
 def test_what_is_counted_goes_with_those_it_was_counted_for() -> None:
     shard = Shard()
     one, two = Member(shard), Member(shard, protocols=(("range", b"longer"), ("sticky", b"")))
-    settle(one, two)
+    complete(one, two)
     two.leave()
     one.take(one.join())
     one.sync({one.id: b""})

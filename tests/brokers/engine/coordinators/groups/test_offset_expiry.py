@@ -23,7 +23,7 @@ from tests.brokers.engine.coordinators.groups.committing import (
     exists,
     put,
 )
-from tests.brokers.engine.coordinators.groups.members import GROUP, Member, Shard, settle
+from tests.brokers.engine.coordinators.groups.members import GROUP, Member, Shard, complete
 from tests.brokers.engine.coordinators.groups.test_subscriptions import subscription
 
 DAY_MS = 86_400_000
@@ -55,7 +55,7 @@ def days_of_life(shard: Shard, number: int, *members: Member) -> None:
 
 def consumer(shard: Shard, *topics: str) -> Member:
     member = Member(shard, protocols=(("range", subscription(*topics)),), session_timeout_ms=DAY_MS)
-    settle(member)
+    complete(member)
     return member
 
 
@@ -116,7 +116,7 @@ def test_living_consumers_keep_what_they_read_and_lose_the_rest(shard: Shard) ->
 
 def test_where_a_subscription_cannot_be_read_nothing_expires(shard: Shard) -> None:
     member = Member(shard, protocols=(("range", b"?"),), session_timeout_ms=DAY_MS)
-    settle(member)
+    complete(member)
     assert commit(shard, Commit(OTHER, 0, 6), member=member).replies == [[0]]
 
     days_of_life(shard, 8, member)
@@ -126,7 +126,7 @@ def test_where_a_subscription_cannot_be_read_nothing_expires(shard: Shard) -> No
 
 def test_living_members_of_another_kind_keep_everything(shard: Shard) -> None:
     member = Member(shard, protocol_type="connect", session_timeout_ms=DAY_MS)
-    settle(member)
+    complete(member)
     assert commit(shard, Commit(OTHER, 0, 6), member=member).replies == [[0]]
 
     days_of_life(shard, 8, member)
@@ -176,7 +176,7 @@ def test_a_group_of_before_there_was_a_time_of_its_state_expires_by_its_commits(
 
 def test_a_group_that_has_neither_members_nor_offsets_goes_at_the_next_look(shard: Shard) -> None:
     member = Member(shard)
-    settle(member)
+    complete(member)
     member.leave()
     assert exists(shard)
 

@@ -22,7 +22,7 @@ from tests.brokers.engine.coordinators.groups.committing import (
     exists,
     put,
 )
-from tests.brokers.engine.coordinators.groups.members import GROUP, Member, Shard, error, settle
+from tests.brokers.engine.coordinators.groups.members import GROUP, Member, Shard, complete, error
 from tests.brokers.engine.coordinators.groups.test_subscriptions import subscription
 
 MANY = 300
@@ -42,7 +42,7 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def consumers(shard: Shard, *topics: str) -> Member:
     member = Member(shard, protocols=(("range", subscription(*topics)),))
-    settle(member)
+    complete(member)
     return member
 
 
@@ -68,7 +68,7 @@ def test_a_deleted_group_has_no_offsets_and_is_none(shard: Shard) -> None:
 
 def test_a_deleted_group_that_had_members_leaves_no_record(shard: Shard) -> None:
     member = Member(shard)
-    settle(member)
+    complete(member)
     assert commit(shard, Commit(TOPIC, 0, 5), member=member).replies == [[0]]
     member.leave()
 
@@ -81,7 +81,7 @@ def test_a_deleted_group_that_had_members_leaves_no_record(shard: Shard) -> None
 
 def test_a_group_with_members_is_not_deleted(shard: Shard) -> None:
     member = Member(shard)
-    settle(member)
+    complete(member)
     assert commit(shard, Commit(TOPIC, 0, 5), member=member).replies == [[0]]
 
     assert delete_group(shard).replies == [ErrorCode.NON_EMPTY_GROUP]
@@ -198,7 +198,7 @@ def test_single_offsets_are_deleted(shard: Shard) -> None:
 
 def test_with_its_last_offset_an_empty_group_goes(shard: Shard) -> None:
     member = Member(shard)
-    settle(member)
+    complete(member)
     assert commit(shard, Commit(TOPIC, 0, 5), member=member).replies == [[0]]
     member.leave()
 
@@ -221,7 +221,7 @@ def test_what_members_read_is_not_deleted_under_them(shard: Shard) -> None:
 
 def test_where_a_subscription_cannot_be_read_all_topics_count_as_read(shard: Shard) -> None:
     member = Member(shard, protocols=(("range", b"?"),))
-    settle(member)
+    complete(member)
     assert commit(shard, Commit(OTHER, 0, 6), member=member).replies == [[0]]
 
     assert delete_offsets(shard, (OTHER, 0)).replies == [(0, [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC])]
@@ -229,7 +229,7 @@ def test_where_a_subscription_cannot_be_read_all_topics_count_as_read(shard: Sha
 
 def test_offsets_of_living_members_that_are_no_consumers_stay(shard: Shard) -> None:
     member = Member(shard, protocol_type="connect")
-    settle(member)
+    complete(member)
     assert commit(shard, Commit(TOPIC, 0, 5), member=member).replies == [[0]]
 
     assert delete_offsets(shard, (TOPIC, 0)).replies == [(ErrorCode.NON_EMPTY_GROUP, [])]
@@ -302,7 +302,7 @@ def test_a_topic_that_is_made_again_starts_anew(shard: Shard) -> None:
 def test_with_an_instance_all_its_groups_go_and_nobody_elses(shard: Shard) -> None:
     many(shard)
     living = Member(shard, group="ins-aaaaaaaa.living")
-    settle(living)
+    complete(living)
     waiting = Member(shard, group="ins-aaaaaaaa.living").join()
     put(shard, 0, 8, "ins-bbbbbbbb.orders", group="ins-bbbbbbbb.g")
 

@@ -22,7 +22,7 @@ from tests.brokers.engine.coordinators.groups.committing import (
     offset_of,
     put,
 )
-from tests.brokers.engine.coordinators.groups.members import GROUP, SESSION_MS, Member, Shard, settle
+from tests.brokers.engine.coordinators.groups.members import GROUP, SESSION_MS, Member, Shard, complete
 
 ILLEGAL, UNKNOWN, FENCED = ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID
 
@@ -35,7 +35,7 @@ def shard() -> Shard:
 @pytest.fixture
 def stable(shard: Shard) -> tuple[Shard, Member]:
     member = Member(shard)
-    settle(member)
+    complete(member)
     return shard, member
 
 
@@ -214,7 +214,7 @@ def test_in_a_living_group_only_its_members_commit(stable: tuple[Shard, Member])
 
 def test_a_static_member_whose_place_was_taken_is_fenced(shard: Shard) -> None:
     member = Member(shard, instance="i")
-    settle(member)
+    complete(member)
 
     assert commit(shard, Commit(TOPIC, 0, 5), member=member, instance="i").replies == [[0]]
     assert commit(shard, Commit(TOPIC, 0, 5), member=member, member_id="before", instance="i").replies == [[FENCED]]

@@ -20,7 +20,7 @@ from tests.brokers.engine.coordinators.groups.committing import (
     offset_of,
     put,
 )
-from tests.brokers.engine.coordinators.groups.members import Member, Shard, settle
+from tests.brokers.engine.coordinators.groups.members import Member, Shard, complete
 
 UNSTABLE = Fetched(0, -1, -1, "", ErrorCode.UNSTABLE_OFFSET_COMMIT)
 
@@ -108,7 +108,7 @@ def test_a_marker_is_about_its_producer_alone(shard: Shard, reloads: bool) -> No
     assert fetched(shard, require_stable=True) == UNSTABLE
 
 
-def test_a_marker_settles_all_groups_of_its_producer(shard: Shard, reloads: bool) -> None:
+def test_a_marker_completes_all_groups_of_its_producer(shard: Shard, reloads: bool) -> None:
     pending(shard, 5)
     pending(shard, 6, group="ins-aaaaaaaa.h", reloads=reloads)
 
@@ -188,14 +188,14 @@ def test_two_transactions_of_one_producer_one_after_the_other(shard: Shard, relo
 
 
 def test_clients_that_say_nothing_of_themselves_may_commit_in_a_living_group(shard: Shard) -> None:
-    settle(Member(shard))
+    complete(Member(shard))
 
     pending(shard, 5)
 
 
 def test_clients_that_name_a_member_must_name_it_rightly(shard: Shard) -> None:
     member = Member(shard)
-    settle(member)
+    complete(member)
 
     def code(**who: object) -> object:
         ((found,),) = commit_in_transaction(shard, Commit(TOPIC, 0, 5), **who).replies  # type: ignore[arg-type]

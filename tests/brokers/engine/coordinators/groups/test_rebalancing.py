@@ -9,7 +9,7 @@ import pytest
 
 from brokers.engine.coordinators.groups.formats import read_group_value
 from brokers.engine.coordinators.groups.group import State
-from tests.brokers.engine.coordinators.groups.members import REBALANCE_MS, SESSION_MS, Member, Shard, error, settle
+from tests.brokers.engine.coordinators.groups.members import REBALANCE_MS, SESSION_MS, Member, Shard, complete, error
 
 DELAY_MS = 3_000
 UNKNOWN, REBALANCING = 25, 27
@@ -57,7 +57,7 @@ def test_newcomers_put_a_first_generation_off_until_the_rebalance_timeout_at_mos
 def test_a_rebalance_ends_when_everybody_has_joined_again() -> None:
     shard = Shard(initial_rebalance_delay_ms=0)
     one, two, three = Member(shard), Member(shard), Member(shard)
-    settle(one, two)
+    complete(one, two)
     newcomer = three.join()
     again = one.join()
     assert newcomer.replies == again.replies == []
@@ -72,7 +72,7 @@ def test_a_rebalance_ends_when_everybody_has_joined_again() -> None:
 def test_only_the_leader_is_told_who_the_members_are() -> None:
     shard = Shard()
     one, two = Member(shard), Member(shard, protocols=(("range", b"two"),))
-    settle(one)
+    complete(one)
     call = two.join()
     to_leader = one.take(one.join())
     to_follower = two.take(call)
@@ -85,7 +85,7 @@ def test_only_the_leader_is_told_who_the_members_are() -> None:
 def test_who_has_not_joined_again_in_time_is_out_and_somebody_else_leads() -> None:
     shard = Shard()
     one, two = Member(shard, session_timeout_ms=REBALANCE_MS * 2), Member(shard)
-    settle(one, two)
+    complete(one, two)
     call = two.join(protocols=(("range", b"changed"),))
 
     shard.advance(REBALANCE_MS)
@@ -100,7 +100,7 @@ def test_the_longest_rebalance_timeout_counts() -> None:
     shard = Shard()
     one = Member(shard, session_timeout_ms=REBALANCE_MS * 9, rebalance_timeout_ms=REBALANCE_MS * 3)
     two = Member(shard)
-    settle(one, two)
+    complete(one, two)
     call = two.join(protocols=(("range", b"changed"),))
 
     shard.advance(REBALANCE_MS * 3 - 1_000)
@@ -114,7 +114,7 @@ def test_static_members_stay_when_they_are_late_but_the_rebalance_is_put_off_whi
     shard = Shard()
     static = Member(shard, instance="pod", session_timeout_ms=REBALANCE_MS * 5)
     dynamic = Member(shard, session_timeout_ms=REBALANCE_MS * 5)
-    settle(static, dynamic)
+    complete(static, dynamic)
     dynamic.join(protocols=(("range", b"changed"),))
     dynamic.leave()
 
@@ -129,7 +129,7 @@ def test_a_rebalance_that_was_put_off_ends_a_rebalance_timeout_later_with_who_ca
     shard = Shard()
     one, two = (Member(shard, instance=name, session_timeout_ms=REBALANCE_MS * 9) for name in ("a", "b"))
     dynamic = Member(shard, session_timeout_ms=REBALANCE_MS * 9)
-    settle(one, two, dynamic)
+    complete(one, two, dynamic)
     dynamic.join(protocols=(("range", b"changed"),))
     dynamic.leave()
     shard.advance(REBALANCE_MS)
@@ -145,7 +145,7 @@ def test_a_rebalance_that_was_put_off_ends_a_rebalance_timeout_later_with_who_ca
 def test_a_group_that_everybody_left_is_empty_in_another_generation_and_that_is_written_down() -> None:
     shard = Shard()
     member = Member(shard)
-    settle(member)
+    complete(member)
 
     member.leave()
 
@@ -159,7 +159,7 @@ def test_a_group_that_everybody_left_is_empty_in_another_generation_and_that_is_
 def test_an_empty_group_can_be_joined_by_members_of_another_kind() -> None:
     shard = Shard()
     member = Member(shard)
-    settle(member)
+    complete(member)
     member.leave()
 
     reply = Member(shard).take(Member(shard).join(protocol_type="connect", protocols=(("eager", b""),)))
@@ -170,7 +170,7 @@ def test_an_empty_group_can_be_joined_by_members_of_another_kind() -> None:
 def test_a_group_is_empty_even_if_that_cannot_be_written_down() -> None:
     shard = Shard()
     member = Member(shard)
-    settle(member)
+    complete(member)
     shard.log.refuses = 19
 
     (reply,) = member.leave().replies
@@ -213,7 +213,7 @@ def test_a_join_phase_that_everybody_deserts_ends_empty() -> None:
 def test_heartbeats_tell_members_of_a_rebalance_and_keep_them_in() -> None:
     shard = Shard()
     one, two = Member(shard), Member(shard)
-    settle(one, two)
+    complete(one, two)
     one.join()
 
     for _ in range(5):
@@ -247,7 +247,7 @@ def test_a_group_rebalances_when_its_members_change_and_not_otherwise(what: str)
     """GRP-8, GRP-17."""
     shard = Shard()
     one, two = Member(shard), Member(shard)
-    settle(one, two)
+    complete(one, two)
     assert one.leads
 
     {**REBALANCES, **CALM}[what](shard, one, two)
@@ -262,7 +262,7 @@ def test_a_member_that_is_not_heard_from_makes_the_group_rebalance() -> None:
     """GRP-14, GRP-17."""
     shard = Shard()
     one, two = Member(shard), Member(shard)
-    settle(one, two)
+    complete(one, two)
     shard.advance(SESSION_MS // 2)
     assert one.beat() == 0
 

@@ -15,9 +15,9 @@ from tests.brokers.engine.coordinators.groups.members import (
     SESSION_MS,
     Member,
     Shard,
+    complete,
     error,
     given,
-    settle,
 )
 
 NOT_COORDINATOR, UNKNOWN, REBALANCING, FENCED = 16, 25, 27, 82
@@ -25,7 +25,7 @@ NOT_COORDINATOR, UNKNOWN, REBALANCING, FENCED = 16, 25, 27, 82
 
 def group_of_static_leader(shard: Shard) -> tuple[Member, Member]:
     leader, follower = Member(shard, instance="pod-0"), Member(shard, instance="pod-1")
-    settle(leader, follower)
+    complete(leader, follower)
     return leader, follower
 
 
@@ -139,7 +139,7 @@ def test_who_comes_back_wanting_another_protocol_makes_the_group_rebalance() -> 
     shard = Shard()
     both = (("range", b"r"), ("sticky", b"s"))
     leader, follower = Member(shard, instance="a", protocols=both), Member(shard, instance="b", protocols=both)
-    settle(leader, follower)
+    complete(leader, follower)
     again = restarted(follower)
 
     call = again.join(protocols=(("sticky", b"s"),))
@@ -153,7 +153,7 @@ def test_who_comes_back_wanting_another_protocol_makes_the_group_rebalance() -> 
 def test_who_comes_back_between_join_and_sync_starts_another_generation_and_fences_who_waited() -> None:
     shard = Shard()
     leader, follower = Member(shard, instance="pod-0"), Member(shard, instance="pod-1")
-    settle(leader)
+    complete(leader)
     joined = follower.join()
     leader.take(leader.join())
     follower.take(joined)
@@ -232,7 +232,7 @@ def test_an_id_that_was_given_out_belongs_to_nobody_with_a_name(may_skip: bool) 
 def test_static_members_that_miss_a_rebalance_stay_until_they_do_not_sync() -> None:
     shard = Shard()
     leader, follower = Member(shard), Member(shard, instance="pod-1", session_timeout_ms=REBALANCE_MS * 5)
-    settle(leader, follower)
+    complete(leader, follower)
     call = leader.join(protocols=(("range", b"changed"),))
     shard.advance(REBALANCE_MS)
     leader.take(call)
@@ -249,7 +249,7 @@ def test_a_member_that_needs_no_time_and_does_not_come_keeps_nobody_busy(monkeyp
     """While only static members are left that do not join, the phase is put off, not tried again at once."""
     shard = Shard()
     staying = Member(shard, instance="pod-0", rebalance_timeout_ms=0, session_timeout_ms=60_000)
-    settle(staying)
+    complete(staying)
     other = Member(shard, rebalance_timeout_ms=0)
     other.join()
     described = shard.ask(lambda machine, now, _: machine.describe(staying.group)).replies[0]

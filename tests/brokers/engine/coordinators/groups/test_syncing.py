@@ -14,9 +14,9 @@ from tests.brokers.engine.coordinators.groups.members import (
     SESSION_MS,
     Member,
     Shard,
+    complete,
     error,
     given,
-    settle,
 )
 
 STALE, INCONSISTENT, UNKNOWN, REBALANCING = 22, 23, 25, 27
@@ -25,7 +25,7 @@ STALE, INCONSISTENT, UNKNOWN, REBALANCING = 22, 23, 25, 27
 def two_in_generation_2(shard: Shard) -> tuple[Member, Member]:
     """Leader and follower, joined and not synced."""
     leader, follower = Member(shard, session_timeout_ms=REBALANCE_MS * 3), Member(shard)
-    settle(leader)
+    complete(leader)
     joined = follower.join()
     leader.take(leader.join())
     follower.take(joined)
@@ -168,7 +168,7 @@ def test_who_is_not_of_this_generation_gets_nothing(changes: dict[str, object], 
 def test_during_a_join_phase_there_is_nothing_to_sync() -> None:
     shard = Shard()
     one, two = Member(shard), Member(shard)
-    settle(one, two)
+    complete(one, two)
     one.join()
 
     assert error(two.sync()) == REBALANCING
@@ -177,7 +177,7 @@ def test_during_a_join_phase_there_is_nothing_to_sync() -> None:
 def test_who_does_not_sync_within_the_rebalance_timeout_is_out() -> None:
     shard = Shard()
     leader, follower = Member(shard), Member(shard, session_timeout_ms=REBALANCE_MS * 3)
-    settle(leader)
+    complete(leader)
     joined = follower.join()
     leader.take(leader.join())
     follower.take(joined)
@@ -252,7 +252,7 @@ def test_an_assignment_is_the_members_own_affair() -> None:
     """
     shard = Shard()
     one, two = Member(shard), Member(shard)
-    settle(one, two)
+    complete(one, two)
     calls = {one: one.join(), two: two.join()}
     for member, call in calls.items():
         member.take(call)

@@ -19,7 +19,7 @@ from tests.brokers.engine.coordinators.groups.committing import (
     offset_of,
     put,
 )
-from tests.brokers.engine.coordinators.groups.members import COMMIT_MS, GROUP, Member, Shard, settle
+from tests.brokers.engine.coordinators.groups.members import COMMIT_MS, GROUP, Member, Shard, complete
 
 BUSY = "ins-bbbbbbbb.busy"
 WANTED = [(TOPIC, [0])]
@@ -115,7 +115,7 @@ def test_what_was_loaded_beyond_the_high_watermark_is_told_when_it_is_committed(
 def test_members_are_described_while_the_group_commits() -> None:
     shard = Shard()
     member = Member(shard)
-    settle(member)
+    complete(member)
     shard.log.stops_committing()
     commit(shard, Commit(TOPIC, 0, 6), member=member)
     (reply,) = describe(shard).replies
@@ -125,7 +125,7 @@ def test_members_are_described_while_the_group_commits() -> None:
 def test_an_assignment_is_told_again_while_offsets_are_committed() -> None:
     shard = Shard()
     member = Member(shard)
-    settle(member)
+    complete(member)
     shard.log.stops_committing()
     commit(shard, Commit(TOPIC, 0, 6), member=member)
     (reply,) = member.sync().replies
@@ -165,14 +165,14 @@ def test_what_a_client_gives_up_for_is_told_by_who_still_coordinates(request_: s
     ask, expected = REFUSED_FOR_GOOD[request_]
     shard = Shard(members_max=1 if request_ == "no seat" else 9)
     member = Member(shard, instance="one")
-    settle(member)
+    complete(member)
     shard.log.leads_alone = False
 
     confirmed, deposed = ask(shard, member), ask(shard, member)
     assert confirmed.replies == deposed.replies == []
     first, second = shard.log.asking
-    first.settled(0)
-    second.settled(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    first.completed(0)
+    second.completed(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     (reply,) = confirmed.replies
     code = reply[0] if isinstance(reply, list) else getattr(reply, "error", reply)
@@ -183,7 +183,7 @@ def test_what_a_client_gives_up_for_is_told_by_who_still_coordinates(request_: s
 def test_what_makes_a_member_join_again_is_told_at_once() -> None:
     shard = Shard()
     member = Member(shard)
-    settle(member)
+    complete(member)
     shard.log.leads_alone = False
 
     assert member.beat() == 0

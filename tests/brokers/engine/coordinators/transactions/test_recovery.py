@@ -138,8 +138,8 @@ def test_what_a_producer_gives_up_for_is_told_by_who_still_coordinates(request_:
     confirmed, deposed = (REFUSED_FOR_GOOD[request_](coordinator, producer) for _ in range(2))
     assert confirmed.replies == deposed.replies == []
     first, second = coordinator.log.asking
-    first.settled(0)
-    second.settled(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    first.completed(0)
+    second.completed(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     assert confirmed.replies != [] and confirmed.replies != deposed.replies
     assert deposed.replies == [("failed", ErrorCode.NOT_COORDINATOR)]

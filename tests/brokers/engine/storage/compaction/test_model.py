@@ -56,7 +56,7 @@ class CompactedLog(RuleBasedStateMachine):
         self.marker_of: dict[int, int] = {}
         self.sequences: dict[int, int] = {}
         self.checkpoint = 0
-        self.settled: dict[int, int] = {}  # delete marker -> earliest time it may go
+        self.completed: dict[int, int] = {}  # delete marker -> earliest time it may go
 
     def teardown(self) -> None:
         for segment in self.log.segments:
@@ -130,7 +130,7 @@ class CompactedLog(RuleBasedStateMachine):
         self.checkpoint = max(self.checkpoint, done.end_offset)
         for offset, written in self.written.items():
             if offset < self.checkpoint and written.record.value is None:
-                self.settled.setdefault(offset, self.now_ms + RETENTION_MS)
+                self.completed.setdefault(offset, self.now_ms + RETENTION_MS)
 
     @rule()
     def clean_until_all_horizons_have_passed(self) -> None:
@@ -219,7 +219,7 @@ class CompactedLog(RuleBasedStateMachine):
 
     def _check_latest(self, offset: int, found: dict[int, Record]) -> None:
         is_marker = self.written[offset].record.value is None
-        if not is_marker or self.now_ms < self.settled.get(offset, self.now_ms + 1):
+        if not is_marker or self.now_ms < self.completed.get(offset, self.now_ms + 1):
             assert offset in found, f"CMP-5, CMP-6: the last record of its key, offset {offset}, is missing"
 
 
