@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from instances.ports import BrokerSilence
-from quotas.ports import Port
+from quotas.ports import Interface
 from tenants.errors import DomainError
 
 # A topic under the tenant's name, and a partition of it.
@@ -194,5 +194,5 @@ class TransactionDoor(Protocol):
         ...
 
 
-group_door: Port[GroupDoor] = Port("instances.group_ports.group_door")
-transaction_door: Port[TransactionDoor] = Port("instances.group_ports.transaction_door")
+group_door: Interface[GroupDoor] = Interface("instances.group_ports.group_door")
+transaction_door: Interface[TransactionDoor] = Interface("instances.group_ports.transaction_door")

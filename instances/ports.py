@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from quotas.ports import Port
+from quotas.ports import Interface
 
 if TYPE_CHECKING:
     from instances.models import Instance
@@ -23,7 +23,7 @@ __all__ = [
     "PartitionLook",
     "PlanCatalogue",
     "PlanTerms",
-    "Port",
+    "Interface",
     "Throttle",
     "Throttles",
     "TopicDescription",
@@ -235,9 +235,9 @@ class Capacity(Protocol):
         ...
 
 
-plan_catalogue: Port[PlanCatalogue] = Port("instances.ports.plan_catalogue")
-data_plane: Port[DataPlane] = Port("instances.ports.data_plane")
-observation: Port[Observation] = Port("instances.ports.observation")
-capacity: Port[Capacity] = Port("instances.ports.capacity")
+plan_catalogue: Interface[PlanCatalogue] = Interface("instances.ports.plan_catalogue")
+data_plane: Interface[DataPlane] = Interface("instances.ports.data_plane")
+observation: Interface[Observation] = Interface("instances.ports.observation")
+capacity: Interface[Capacity] = Interface("instances.ports.capacity")
 # (instance id): bring the world in line with what is wanted, soon; losing the call is harmless (a sweep repairs it).
-reconcile: Port[Callable[[str], Any]] = Port("instances.ports.reconcile")
+reconcile: Interface[Callable[[str], Any]] = Interface("instances.ports.reconcile")

@@ -12,7 +12,7 @@ from tenants.models import Tenant
 Plugged = TypeVar("Plugged")
 
 
-class Port(Generic[Plugged]):
+class Interface(Generic[Plugged]):
     """A socket for one implementation, plugged once at start."""
 
     def __init__(self, name: str) -> None:
@@ -83,7 +83,7 @@ class ClientQuotaDoor(Protocol):
 
 
 # (acting, instance id) -> the instance, or NotFound; plugged by `instances`.
-instance_door: Port[Callable[[Actor, str], InstanceLike]] = Port("quotas.ports.instance_door")
+instance_door: Interface[Callable[[Actor, str], InstanceLike]] = Interface("quotas.ports.instance_door")
 # (an instance that `instance_door` gave): raises Conflict where it has no brokers to ask; plugged by `instances`.
-require_reachable: Port[Callable[[Any], None]] = Port("quotas.ports.require_reachable")
-client_quotas: Port[ClientQuotaDoor] = Port("quotas.ports.client_quotas")
+require_reachable: Interface[Callable[[Any], None]] = Interface("quotas.ports.require_reachable")
+client_quotas: Interface[ClientQuotaDoor] = Interface("quotas.ports.client_quotas")

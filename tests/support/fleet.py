@@ -56,7 +56,7 @@ def catalogue(
 
 
 @contextmanager
-def plugged(port: ports.Port[object], implementation: object) -> Iterator[None]:
+def plugged(port: ports.Interface[object], implementation: object) -> Iterator[None]:
     """Another implementation in a port for a while."""
     before = port._plugged
     port.plug(implementation)

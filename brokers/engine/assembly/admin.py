@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from brokers.engine.assembly import coordination_counts
 from brokers.engine.assembly.cluster_report import ClusterReport
-from brokers.engine.assembly.instances import InstancePorts
+from brokers.engine.assembly.instances import TenantListeners
 from brokers.engine.cluster.session import ClusterSession
 from brokers.engine.cluster.tree import SessionState
 from brokers.engine.controller.loop import ControllerLoop
@@ -39,7 +39,7 @@ class AdminPort:
 
     engine: Engine
     listeners: Listeners
-    ports: InstancePorts
+    tenant_listeners: TenantListeners
     roles: Roles
     session: ClusterSession
     controller: ControllerLoop
@@ -101,8 +101,8 @@ class AdminPort:
             "controller_id": image.controller_id,
             "leaders": self.roles.leaders,
             "replicas": len(self.engine.table),
-            "instances": len(self.ports),
-            "unopened_listeners": self.ports.not_open,
+            "instances": len(self.tenant_listeners),
+            "unopened_listeners": self.tenant_listeners.not_open,
             "transactions_overdue": coordination_counts.overdue(self.engine.transactions, now_ms),
             "connections": self.listeners.count,
             "rss_bytes": rss_bytes(),
@@ -193,7 +193,7 @@ class AdminPort:
             ("penstock_broker_connections", "Open client connections.", self.listeners.count),
             ("penstock_broker_leaders", "Partitions led by this broker.", self.roles.leaders),
             ("penstock_broker_replicas", "Partitions held by this broker.", len(self.engine.table)),
-            ("penstock_broker_instances", "Instances served by this broker.", len(self.ports)),
+            ("penstock_broker_instances", "Instances served by this broker.", len(self.tenant_listeners)),
             ("penstock_broker_is_controller", "1 if this broker is controller.", int(self.controller.is_controller)),
             ("penstock_broker_log_bytes", "Bytes of all logs on disk.", self.engine.table.size_bytes()),
             (
@@ -252,9 +252,9 @@ class AdminPort:
         yield Sample("penstock_broker_connections_accepted", "counter", "Connections accepted.", counters.accepted)
         yield Sample("penstock_broker_connections_refused", "counter", "Connections over a limit.", counters.refused)
         text = "Instances whose port could not be opened."
-        yield Sample("penstock_broker_unopened_listeners", "gauge", text, self.ports.not_open)
+        yield Sample("penstock_broker_unopened_listeners", "gauge", text, self.tenant_listeners.not_open)
         text = "Attempts to open an instance's port that failed."
-        yield Sample("penstock_broker_listener_failures", "counter", text, self.ports.failures)
+        yield Sample("penstock_broker_listener_failures", "counter", text, self.tenant_listeners.failures)
 
     def _cluster_samples(self) -> Iterator[Sample]:
         """Only the controller tells of the cluster, so that a sum over brokers is right."""

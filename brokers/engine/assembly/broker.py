@@ -18,7 +18,7 @@ from brokers.engine.assembly.cleaning import LogCleaning
 from brokers.engine.assembly.coordination import Coordination
 from brokers.engine.assembly.disks import Disks
 from brokers.engine.assembly.handover import hand_over
-from brokers.engine.assembly.instances import PORT_RETRY_INTERVAL_S, Bandwidth, InstancePorts
+from brokers.engine.assembly.instances import PORT_RETRY_INTERVAL_S, Bandwidth, TenantListeners
 from brokers.engine.assembly.kept_usage import KeptUsage
 from brokers.engine.assembly.metering import Metering
 from brokers.engine.assembly.relaying import SWEEP_INTERVAL_S as RELAY_SWEEP_INTERVAL_S
@@ -149,7 +149,7 @@ class Broker:
         )
         self.coordination = Coordination(self.engine, self._connect)
         self.relaying = Relaying(self.engine, self._connect_for)
-        self.ports = InstancePorts(self.engine, self.listeners, config.bind_host)
+        self.tenant_listeners = TenantListeners(self.engine, self.listeners, config.bind_host)
         self.metering = Metering(
             books=self.books, kept=kept_usage, table=self.table, clock=self.clock, broker_id=config.broker_id
         )
@@ -162,7 +162,7 @@ class Broker:
             policy=policy.from_overrides(config.overrides),
         )
         self.current.subscribe(Bandwidth(self.engine).on_image)
-        self.current.subscribe(self.ports.on_image)
+        self.current.subscribe(self.tenant_listeners.on_image)
         self.session = ClusterSession(
             tree=self.tree,
             store=self.store,
@@ -173,13 +173,13 @@ class Broker:
             on_fatal=stop.fail,
         )
         self.session.on_registered(self.metering.on_registered)
-        self.session.on_registered(self.ports.on_registered)
+        self.session.on_registered(self.tenant_listeners.on_registered)
         self.ready_reasons = {STARTING}
         self.admin = AdminServer(
             AdminPort(
                 engine=self.engine,
                 listeners=self.listeners,
-                ports=self.ports,
+                tenant_listeners=self.tenant_listeners,
                 roles=self.replication.roles,
                 session=self.session,
                 controller=self.controller,
@@ -243,7 +243,7 @@ class Broker:
         except ClusterError as error:
             raise StartFailed(f"cannot join the cluster at {config.zookeeper}: {error}") from error
         self.listeners.accept(internal)
-        self.ports.start_serving(self.current.image)
+        self.tenant_listeners.start_serving(self.current.image)
         self._keep_going()
         self.ready_reasons.clear()
         log.info("broker_started", took_ms=self.clock.now_ms() - self.started_at_ms, compiled=native.is_installed())
@@ -251,7 +251,7 @@ class Broker:
     def _keep_going(self) -> None:
         periodic = self._periodic
         self._controller_task = periodic.keep(self.controller.run())
-        periodic.keep(self.ports.run())
+        periodic.keep(self.tenant_listeners.run())
         self.replication.keep_going(periodic)
         self.coordination.keep_going(periodic)
         cleaning = cleaner_settings.from_overrides(self.config.overrides)
@@ -263,7 +263,7 @@ class Broker:
         periodic.aligned(USAGE_INTERVAL_MS, self.clock.now_ms, self.metering.report)
         self.disks.keep_going(periodic)
         periodic.every(SWEEP_INTERVAL_MS / 1000, self.listeners.sweep)
-        periodic.every(PORT_RETRY_INTERVAL_S, self.ports.retry)
+        periodic.every(PORT_RETRY_INTERVAL_S, self.tenant_listeners.retry)
         periodic.every(RELAY_SWEEP_INTERVAL_S, self.relaying.sweep)
         periodic.every(COUNTERS_INTERVAL_S, self._drop_counters)
 
@@ -295,7 +295,7 @@ class Broker:
             if threads is not None:
                 threads.shutdown(wait=False, cancel_futures=True)
         self.metering.finish()
-        await self.ports.withdraw()
+        await self.tenant_listeners.withdraw()
         await self.session.stop()
         self.table.close(broker_epoch=self.session.broker_epoch)
         await self.admin.stop()

@@ -26,7 +26,7 @@ RETRY_DELAY_S = 1.0
 PORT_RETRY_INTERVAL_S = 0.5
 
 
-class InstancePorts:
+class TenantListeners:
     """One listener per instance this broker serves. Acknowledgements are written by one task, latest word only."""
 
     def __init__(self, engine: Engine, listeners: Listeners, bind_host: str) -> None:
