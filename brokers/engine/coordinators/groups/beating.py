@@ -24,13 +24,13 @@ _REJOIN: Final = Outcome(int(ErrorCode.REBALANCE_IN_PROGRESS))
 _STRANGER: Final = Outcome(_UNKNOWN)
 
 
-def beat(group: Group | None, now: Now, generation: int, member_id: str, instance_id: str | None) -> Outcome:
+def beat(group: Group | None, now: Now, generation: int, member_id: str, group_instance_id: str | None) -> Outcome:
     """The reply is an error code."""
     if group is None:
         return _STRANGER
     member = group.members.get(member_id)
-    if member is None or instance_id is not None or generation != group.generation:
-        code = check_generation(group, generation, member_id, instance_id)
+    if member is None or group_instance_id is not None or generation != group.generation:
+        code = check_generation(group, generation, member_id, group_instance_id)
         if code:
             return Outcome(code, is_read=code in FOR_GOOD)
         member = group.members[member_id]

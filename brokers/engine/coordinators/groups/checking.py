@@ -19,10 +19,10 @@ FOR_GOOD: Final = frozenset(
 )
 
 
-def check_member(group: Group, member_id: str, instance_id: str | None) -> int:
+def check_member(group: Group, member_id: str, group_instance_id: str | None) -> int:
     """0, or why this is no member: the instance has another id by now (82), or nobody is known by that name (25)."""
-    if instance_id is not None:
-        current = group.statics.get(instance_id)
+    if group_instance_id is not None:
+        current = group.statics.get(group_instance_id)
         if current is None:
             return _UNKNOWN
         if current != member_id:
@@ -30,21 +30,23 @@ def check_member(group: Group, member_id: str, instance_id: str | None) -> int:
     return _NONE if member_id in group.members else _UNKNOWN
 
 
-def check_generation(group: Group, generation: int, member_id: str, instance_id: str | None) -> int:
-    code = check_member(group, member_id, instance_id)
+def check_generation(group: Group, generation: int, member_id: str, group_instance_id: str | None) -> int:
+    code = check_member(group, member_id, group_instance_id)
     if not code and generation != group.generation:
         return _STALE
     return code
 
 
-def check_commit(group: Group, generation: int, member_id: str, instance_id: str | None, *, transactional: bool) -> int:
+def check_commit(
+    group: Group, generation: int, member_id: str, group_instance_id: str | None, *, transactional: bool
+) -> int:
     """Offsets are committed by members; by anybody if there are none, or in a transaction of an old client that says
     neither who it is (GRP-21, TXN-9).
     """
     if generation < 0 and group.state is State.EMPTY:
         return _NONE
-    if generation >= 0 or member_id != NO_MEMBER or instance_id is not None:
-        code = check_generation(group, generation, member_id, instance_id)
+    if generation >= 0 or member_id != NO_MEMBER or group_instance_id is not None:
+        code = check_generation(group, generation, member_id, group_instance_id)
     else:
         code = _NONE if transactional or group.state is State.EMPTY else _UNKNOWN
     if not code and not transactional and group.state is State.COMPLETING:

@@ -11,7 +11,7 @@ def describe(group: Group) -> DescribeReply:
     members = [
         DescribedMember(
             member.member_id,
-            member.instance_id,
+            member.group_instance_id,
             member.client_id,
             member.client_host,
             b"" if protocol is None else member.metadata(protocol),

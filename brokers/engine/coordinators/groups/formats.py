@@ -72,7 +72,7 @@ class OffsetValue(NamedTuple):
 
 class MemberRecord(NamedTuple):
     member_id: str
-    instance_id: str | None
+    group_instance_id: str | None
     client_id: str
     client_host: str
     rebalance_timeout_ms: int
@@ -127,7 +127,7 @@ def group_value(group: GroupRecord) -> bytes:
     for member in group.members:
         parts += (
             _text(member.member_id),
-            _nullable(member.instance_id),
+            _nullable(member.group_instance_id),
             _text(member.client_id),
             _text(member.client_host),
             _TWO_INTS.pack(member.rebalance_timeout_ms, member.session_timeout_ms),
@@ -200,7 +200,7 @@ def read_group_value(value: bytes) -> GroupRecord:
 
     def read_member(reader: _Reader) -> MemberRecord:
         member_id = reader.text()
-        instance_id = reader.nullable_text() if version >= 3 else None
+        group_instance_id = reader.nullable_text() if version >= 3 else None
         client_id, client_host = reader.text(), reader.text()
         rebalance_timeout_ms = reader.int32() if version >= 1 else None
         session_timeout_ms = reader.int32()
@@ -211,7 +211,7 @@ def read_group_value(value: bytes) -> GroupRecord:
             rebalance_timeout_ms = session_timeout_ms
         return MemberRecord(
             member_id,
-            instance_id,
+            group_instance_id,
             client_id,
             client_host,
             rebalance_timeout_ms,

@@ -142,9 +142,9 @@ class Group:
     # -- members -------------------------------------------------------------------------------------------------------
 
     def add(self, member: Member) -> None:
-        if member.instance_id is not None:
-            assert member.instance_id not in self.statics, "a static member is in already"
-            self.statics[member.instance_id] = member.member_id
+        if member.group_instance_id is not None:
+            assert member.group_instance_id not in self.statics, "a static member is in already"
+            self.statics[member.group_instance_id] = member.member_id
         if self.leader is None:
             self.leader = member.member_id
         self.members[member.member_id] = member
@@ -163,18 +163,18 @@ class Group:
         self._count(member.protocols, -1)
         if member.join_ticket is not None:
             self.awaiting -= 1
-        if member.instance_id is not None:
-            del self.statics[member.instance_id]
+        if member.group_instance_id is not None:
+            del self.statics[member.group_instance_id]
         if self.leader == member_id:
             self.leader = next(iter(self.members), None)
         return member
 
     def rename(self, member: Member, member_id: str) -> None:
         """A static member comes back under another id (GRP-18). It keeps its place, and with it the leadership."""
-        assert member.instance_id is not None, "only a static member is known by more than its id"
+        assert member.group_instance_id is not None, "only a static member is known by more than its id"
         before = member.member_id
         self.members = {member_id if id == before else id: found for id, found in self.members.items()}
-        self.statics[member.instance_id] = member_id
+        self.statics[member.group_instance_id] = member_id
         if self.leader == before:
             self.leader = member_id
         if before in self.unsynced:

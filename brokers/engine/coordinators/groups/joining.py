@@ -53,7 +53,7 @@ def join(groups: Groups, draft: Draft, group: Group | None, request: JoinRequest
         reply = join_refused(request.member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     elif request.member_id != NO_MEMBER:
         reply = _join_again(settings, draft, group, request)
-    elif request.instance_id is not None and request.instance_id in group.statics:
+    elif request.group_instance_id is not None and request.group_instance_id in group.statics:
         return static.replace(settings, draft, group, request, new_member_id(request))
     elif request.needs_id:
         reply = _give_id(settings, draft, group, request)
@@ -64,12 +64,12 @@ def join(groups: Groups, draft: Draft, group: Group | None, request: JoinRequest
 
 
 def new_member_id(request: JoinRequest) -> str:
-    return f"{request.client_id if request.instance_id is None else request.instance_id}-{uuid4()}"
+    return f"{request.client_id if request.group_instance_id is None else request.group_instance_id}-{uuid4()}"
 
 
 def is_modest(request: JoinRequest) -> bool:
     """Within what one member may say about itself, and no protocol twice: it would be counted for two members."""
-    names = (request.instance_id or "", request.client_id, request.protocol_type)
+    names = (request.group_instance_id or "", request.client_id, request.protocol_type)
     return (
         len(request.protocols) <= PROTOCOLS_MAX
         and len({name for name, _ in request.protocols}) == len(request.protocols)
@@ -82,8 +82,8 @@ def is_modest(request: JoinRequest) -> bool:
 
 def _place(group: Group, request: JoinRequest) -> str:
     """The id of the member that this is, or whose place it takes."""
-    if request.member_id == NO_MEMBER and request.instance_id is not None:
-        return group.statics.get(request.instance_id, NO_MEMBER)
+    if request.member_id == NO_MEMBER and request.group_instance_id is not None:
+        return group.statics.get(request.group_instance_id, NO_MEMBER)
     return request.member_id
 
 
@@ -120,7 +120,7 @@ def _give_id(settings: GroupSettings, draft: Draft, group: Group, request: JoinR
 def _enter(settings: GroupSettings, draft: Draft, group: Group, request: JoinRequest, member_id: str) -> Any:
     member = Member(
         member_id,
-        request.instance_id,
+        request.group_instance_id,
         request.client_id,
         request.client_host,
         rebalance_timeout_ms=request.rebalance_timeout_ms,
@@ -143,9 +143,9 @@ def _enter(settings: GroupSettings, draft: Draft, group: Group, request: JoinReq
 
 def _join_again(settings: GroupSettings, draft: Draft, group: Group, request: JoinRequest) -> Any:
     member_id = request.member_id
-    if member_id in group.pending and request.instance_id is None:
+    if member_id in group.pending and request.group_instance_id is None:
         return _enter(settings, draft, group, request, member_id)
-    code = check_member(group, member_id, request.instance_id)
+    code = check_member(group, member_id, request.group_instance_id)
     if code:
         return join_refused(member_id, code)
     member = group.members[member_id]

@@ -24,10 +24,10 @@ def leave(settings: GroupSettings, draft: Draft, group: Group | None, leavers: S
 
 
 def _leave(settings: GroupSettings, draft: Draft, group: Group, leaver: Leaver) -> int:
-    member_id, instance_id = leaver
+    member_id, group_instance_id = leaver
     if member_id == NO_MEMBER:
         # An administrator removes whoever is in this place.
-        current = None if instance_id is None else group.statics.get(instance_id)
+        current = None if group_instance_id is None else group.statics.get(group_instance_id)
         if current is None:
             return int(ErrorCode.UNKNOWN_MEMBER_ID)
         member_id = current
@@ -36,7 +36,7 @@ def _leave(settings: GroupSettings, draft: Draft, group: Group, leaver: Leaver) 
         draft.forget_pending(group, member_id)
         return 0
     else:
-        code = check_member(group, member_id, instance_id)
+        code = check_member(group, member_id, group_instance_id)
         if code:
             return code
     remove_and_rebalance(draft, settings, group, group.members[member_id])

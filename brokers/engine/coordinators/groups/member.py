@@ -20,7 +20,7 @@ class Member:
         "client_host",
         "client_id",
         "deadline_ms",
-        "instance_id",
+        "group_instance_id",
         "is_fresh",
         "join_ticket",
         "member_id",
@@ -34,7 +34,7 @@ class Member:
     def __init__(
         self,
         member_id: str,
-        instance_id: str | None,
+        group_instance_id: str | None,
         client_id: str,
         client_host: str,
         *,
@@ -44,7 +44,7 @@ class Member:
         assignment: bytes = b"",
     ) -> None:
         self.member_id = member_id
-        self.instance_id = instance_id
+        self.group_instance_id = group_instance_id
         self.client_id = client_id
         self.client_host = client_host
         self.rebalance_timeout_ms = rebalance_timeout_ms
@@ -63,7 +63,7 @@ class Member:
         """From a group's record, which keeps what was said for the protocol that was chosen."""
         return cls(
             record.member_id,
-            record.instance_id,
+            record.group_instance_id,
             record.client_id,
             record.client_host,
             rebalance_timeout_ms=record.rebalance_timeout_ms,
@@ -86,7 +86,7 @@ class Member:
     def recorded(self, protocol: str, assignment: bytes) -> MemberRecord:
         return MemberRecord(
             self.member_id,
-            self.instance_id,
+            self.group_instance_id,
             self.client_id,
             self.client_host,
             self.rebalance_timeout_ms,

@@ -68,7 +68,7 @@ def on_join_deadline(draft: Draft, settings: GroupSettings, group: Group) -> Non
 def complete(draft: Draft, group: Group) -> None:
     """Ends the join phase with those who are there; puts it off if that is nobody but static members."""
     for member in tuple(group.members.values()):
-        if member.join_ticket is None and member.instance_id is None:
+        if member.join_ticket is None and member.group_instance_id is None:
             remove(draft, group, member)
     group.assembling = False
     if not group.members:
@@ -110,7 +110,7 @@ def joined(group: Group, member: Member, *, leader: str | None = None, skip_assi
     members: tuple[JoinedMember, ...] = ()
     if leader is None and member.member_id == group.leader and protocol is not None:
         members = tuple(
-            JoinedMember(found.member_id, found.instance_id, found.metadata(protocol))
+            JoinedMember(found.member_id, found.group_instance_id, found.metadata(protocol))
             for found in group.members.values()
         )
     return JoinReply(

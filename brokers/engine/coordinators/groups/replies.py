@@ -21,7 +21,7 @@ class JoinRequest(NamedTuple):
 
     group_id: str
     member_id: str
-    instance_id: str | None
+    group_instance_id: str | None
     client_id: str
     client_host: str
     session_timeout_ms: int
@@ -34,7 +34,7 @@ class JoinRequest(NamedTuple):
 
 class JoinedMember(NamedTuple):
     member_id: str
-    instance_id: str | None
+    group_instance_id: str | None
     metadata: bytes
 
 
@@ -57,7 +57,7 @@ class SyncRequest(NamedTuple):
     group_id: str
     generation: int
     member_id: str
-    instance_id: str | None
+    group_instance_id: str | None
     protocol_type: str | None
     protocol: str | None
     assignments: Sequence[tuple[str, bytes]]
@@ -71,15 +71,15 @@ class SyncReply(NamedTuple):
 
 
 class Leaver(NamedTuple):
-    """Without `member_id` whoever is in `instance_id`'s place is meant (GRP-15)."""
+    """Without `member_id` whoever is in `group_instance_id`'s place is meant (GRP-15)."""
 
     member_id: str
-    instance_id: str | None = None
+    group_instance_id: str | None = None
 
 
 class Left(NamedTuple):
     member_id: str
-    instance_id: str | None
+    group_instance_id: str | None
     error: int
 
 
@@ -90,7 +90,7 @@ class LeaveReply(NamedTuple):
 
 class DescribedMember(NamedTuple):
     member_id: str
-    instance_id: str | None
+    group_instance_id: str | None
     client_id: str
     client_host: str
     metadata: bytes

@@ -22,9 +22,9 @@ from brokers.engine.protocol.errors import ErrorCode
 
 def replace(settings: GroupSettings, draft: Draft, group: Group, request: JoinRequest, member_id: str) -> Outcome:
     """The instance goes on under `member_id`. In a stable group that is all, if the same protocol would be chosen."""
-    assert request.instance_id is not None, "only a static member can be replaced"
+    assert request.group_instance_id is not None, "only a static member can be replaced"
     leader_before = group.leader
-    member = group.members[group.statics[request.instance_id]]
+    member = group.members[group.statics[request.group_instance_id]]
     before = _Before(member)
     _fence(draft, group, member)
     draft.forget(group, member.member_id)

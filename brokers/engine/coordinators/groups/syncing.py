@@ -52,7 +52,7 @@ def on_sync_deadline(draft: Draft, settings: GroupSettings, group: Group) -> Non
 
 
 def _check(group: Group, request: SyncRequest) -> int:
-    code = check_generation(group, request.generation, request.member_id, request.instance_id)
+    code = check_generation(group, request.generation, request.member_id, request.group_instance_id)
     if code:
         return code
     if request.protocol_type is not None and request.protocol_type != group.protocol_type:
