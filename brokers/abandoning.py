@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from brokers import copy_pace, homes
 from brokers.choices import MoveState, RebalanceState
-from brokers.dataplane.cluster import ClusterDoor, Ongoing
+from brokers.dataplane.cluster import ClusterAdminClient, Ongoing
 from brokers.models import Rebalance, ReplicaMove
 from tenants import audit
 from tenants.actors import system_actor
@@ -20,9 +20,9 @@ log = structlog.get_logger(__name__)
 ACTOR = "rebalancer"
 
 
-def look(row: Rebalance, door: ClusterDoor) -> None:
+def look(row: Rebalance, admin_client: ClusterAdminClient) -> None:
     """Do what is due. Raises `DomainError` when nobody answers."""
-    if not _called_off(row, door):
+    if not _called_off(row, admin_client):
         return
     copy_pace.lift(row)
     if not homes.stay(row.cluster, [one["owner"] for one in row.homes]):
@@ -37,12 +37,12 @@ def look(row: Rebalance, door: ClusterDoor) -> None:
     log.info("rebalance.ended", rebalance_id=row.pk, state=row.state.value)
 
 
-def _called_off(row: Rebalance, door: ClusterDoor) -> bool:
+def _called_off(row: Rebalance, admin_client: ClusterAdminClient) -> bool:
     """Whether nothing of it runs any more, but for what cannot go back: of that only who arrives has all."""
     running = {(move.topic, move.partition): move for move in row.moves.filter(state=MoveState.RUNNING)}
-    ongoing = door.reassignments()
+    ongoing = admin_client.reassignments()
     due = {key: _back(move, ongoing[key]) for key, move in sorted(running.items()) if key in ongoing}
-    refused = door.reassign(due)
+    refused = admin_client.reassign(due)
     for key, reason in refused.items():
         if running[key].note != reason:
             running[key].note = reason

@@ -15,10 +15,10 @@ class BrokersConfig(AppConfig):
         from instances import group_ports, ports
         from quotas import ports as quota_ports
 
-        ports.data_plane.plug(topics.TopicDoor())
+        ports.data_plane.plug(topics.TopicAdminClient())
         ports.observation.plug(observe.Observed())
         ports.capacity.plug(capacity.Room())
-        group_ports.group_door.plug(groups.Groups())
-        group_ports.transaction_door.plug(transactions.Transactions())
+        group_ports.group_admin_client.plug(groups.Groups())
+        group_ports.transaction_admin_client.plug(transactions.Transactions())
         ports.reconcile.plug(tasks.ask_to_reconcile)
-        quota_ports.client_quotas.plug(client_quotas.QuotaDoor())
+        quota_ports.client_quotas.plug(client_quotas.QuotaAdminClient())

@@ -11,7 +11,7 @@ from typing import Any
 
 import structlog
 
-from brokers.dataplane.settings import SettingsDoor
+from brokers.dataplane.settings import SettingsAdminClient
 from brokers.limits import PACED_TOPICS_AT_ONCE
 from brokers.models import Rebalance
 from instances.limits import BYTES_PER_MB
@@ -29,54 +29,54 @@ def apply(row: Rebalance, topics: Iterable[str]) -> None:
     if row.copy_mb_s is None:
         lift(row)
         return
-    door = SettingsDoor(row.cluster)
-    _use_rate(row, door, row.copy_mb_s * BYTES_PER_MB)
-    _name(row, door, sorted(set(topics) - row.pace["topics"].keys()))
-    _set(row, door)
+    admin_client = SettingsAdminClient(row.cluster)
+    _use_rate(row, admin_client, row.copy_mb_s * BYTES_PER_MB)
+    _name(row, admin_client, sorted(set(topics) - row.pace["topics"].keys()))
+    _set(row, admin_client)
 
 
 def lift(row: Rebalance) -> None:
     """What was there before is there again. Raises `DomainError`."""
     if not row.pace:
         return
-    door, topics = SettingsDoor(row.cluster), row.pace["topics"]
+    admin_client, topics = SettingsAdminClient(row.cluster), row.pace["topics"]
     while topics:
         some = sorted(topics)[:PACED_TOPICS_AT_ONCE]
-        door.set_for_topics({name: {key: topics[name]["before"].get(key) for key in REPLICAS} for name in some})
+        admin_client.set_for_topics({name: {key: topics[name]["before"].get(key) for key in REPLICAS} for name in some})
         for name in some:
             del topics[name]
         _keep(row)
-    door.set_for_all_brokers({key: row.pace["before"].get(key) for key in RATES})
+    admin_client.set_for_all_brokers({key: row.pace["before"].get(key) for key in RATES})
     row.pace = {}
     _keep(row)
     log.info("rebalance.pace_lifted", rebalance_id=row.pk)
 
 
-def _use_rate(row: Rebalance, door: SettingsDoor, bytes_per_s: int) -> None:
+def _use_rate(row: Rebalance, admin_client: SettingsAdminClient, bytes_per_s: int) -> None:
     if not row.pace:
-        row.pace = {"before": door.of_all_brokers(RATES), "rate": None, "topics": {}}
+        row.pace = {"before": admin_client.of_all_brokers(RATES), "rate": None, "topics": {}}
         _keep(row)
     if row.pace["rate"] != bytes_per_s:
-        door.set_for_all_brokers(dict.fromkeys(RATES, str(bytes_per_s)))
+        admin_client.set_for_all_brokers(dict.fromkeys(RATES, str(bytes_per_s)))
         row.pace["rate"] = bytes_per_s
         _keep(row)
         log.info("rebalance.paced", rebalance_id=row.pk, bytes_per_s=bytes_per_s)
 
 
-def _name(row: Rebalance, door: SettingsDoor, topics: list[str]) -> None:
+def _name(row: Rebalance, admin_client: SettingsAdminClient, topics: list[str]) -> None:
     """Notes what there was of topics that are not paced yet."""
     for at in range(0, len(topics), PACED_TOPICS_AT_ONCE):
-        found = door.of_topics(topics[at : at + PACED_TOPICS_AT_ONCE], REPLICAS)
+        found = admin_client.of_topics(topics[at : at + PACED_TOPICS_AT_ONCE], REPLICAS)
         noted: dict[str, Any] = {name: {"before": before, "is_set": False} for name, before in found.items()}
         row.pace["topics"] |= noted
         _keep(row)
 
 
-def _set(row: Rebalance, door: SettingsDoor) -> None:
+def _set(row: Rebalance, admin_client: SettingsAdminClient) -> None:
     due = sorted(name for name, one in row.pace["topics"].items() if not one["is_set"])
     for at in range(0, len(due), PACED_TOPICS_AT_ONCE):
         some = due[at : at + PACED_TOPICS_AT_ONCE]
-        door.set_for_topics({name: dict.fromkeys(REPLICAS, ALL_REPLICAS) for name in some})
+        admin_client.set_for_topics({name: dict.fromkeys(REPLICAS, ALL_REPLICAS) for name in some})
         for name in some:
             row.pace["topics"][name]["is_set"] = True
         _keep(row)

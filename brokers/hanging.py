@@ -104,14 +104,14 @@ class Scan:
 def overdue(cluster: Cluster, *, now_ms: int | None = None) -> OverdueList:
     """Transactions open for longer than their time-out and the coordinators' patience, the oldest first."""
     at_ms = _now_ms() if now_ms is None else now_ms
-    door = ClusterTransactions(cluster)
-    found = door.transactions(open_for_ms=OVERDUE_GRACE_MS)
+    admin_client = ClusterTransactions(cluster)
+    found = admin_client.transactions(open_for_ms=OVERDUE_GRACE_MS)
     open_ = [one for one in found.transactions if one.state == ONGOING or one.state in DECIDED]
     rows: list[Overdue] = []
     silent = {one.broker_id: one for one in found.silent}
     for at in range(0, len(open_), HANGING_DESCRIBED_AT_ONCE):
         part = open_[at : at + HANGING_DESCRIBED_AT_ONCE]
-        described = door.describe([one.id for one in part])
+        described = admin_client.describe([one.id for one in part])
         silent |= _not_described(part, described)
         rows += [row for one in described.values() if one is not None and (row := _overdue(one, at_ms)) is not None]
         if len(rows) >= HANGING_LISTED_MAX:
@@ -125,12 +125,12 @@ def overdue(cluster: Cluster, *, now_ms: int | None = None) -> OverdueList:
 def scan(cluster: Cluster, *, after: str = "", now_ms: int | None = None) -> Scan:
     """Orphans among the next partitions, as the leaders know them. Raises `Unavailable` when no broker answers."""
     at_ms = _now_ms() if now_ms is None else now_ms
-    door = ClusterTransactions(cluster)
+    admin_client = ClusterTransactions(cluster)
     places, following = _partitions(cluster, after)
-    looks = door.producers(places)
+    looks = admin_client.producers(places)
     open_ = [one for found in looks.values() for one in found if one.started_at is not None]
     old = [one for one in open_ if at_ms - one.last_timestamp_ms >= HANGING_UNKNOWN_AFTER_MS]
-    known, silent = _known_of(door, old)
+    known, silent = _known_of(admin_client, old)
     # While a coordinator keeps silent, nobody can say that no coordinator knows.
     orphans = [] if silent else [one for one in old if not _covers(known.get(one.producer_id, ()), one)]
     return Scan(
@@ -157,8 +157,8 @@ def abort_overdue(*, acting: Actor, cluster: Cluster, transactional_id: str, dry
     coordinator does not say.
     """
     access.require(acting, Scope.OPERATOR)
-    door = ClusterTransactions(cluster)
-    told = door.describe([transactional_id])
+    admin_client = ClusterTransactions(cluster)
+    told = admin_client.describe([transactional_id])
     if transactional_id not in told:
         raise Unavailable("The transaction's coordinator does not answer at the moment.", retry_after_s=1)
     found = told[transactional_id]
@@ -171,7 +171,7 @@ def abort_overdue(*, acting: Actor, cluster: Cluster, transactional_id: str, dry
     entry = _record(acting, row.instance_id, transactional_id, after)
     if not dry_run:
         with audit.in_doubt(entry):
-            door.fence(transactional_id)
+            admin_client.fence(transactional_id)
 
 
 @audit.atomic
@@ -190,14 +190,14 @@ def abort_orphan(
     Raises `Conflict` when the transaction has ended, is young, or a coordinator knows of it after all.
     """
     access.require(acting, Scope.OPERATOR)
-    door = ClusterTransactions(cluster)
-    looks = door.producers([(topic, partition)]).get((topic, partition))
+    admin_client = ClusterTransactions(cluster)
+    looks = admin_client.producers([(topic, partition)]).get((topic, partition))
     if looks is None:
         raise Unavailable("The partition has no leader that answers at the moment.", retry_after_s=1)
     mine = [one for one in looks if one.producer_id == producer_id and one.started_at == started_at]
     if not mine or _now_ms() - mine[0].last_timestamp_ms < HANGING_UNKNOWN_AFTER_MS:
         raise Conflict("The transaction has ended, or is not old enough to say that it hangs.", code="not_hanging")
-    known, silent = _known_of(door, mine)
+    known, silent = _known_of(admin_client, mine)
     if silent:
         raise Conflict("A coordinator does not answer: it may know of the transaction.", code="not_known")
     if _covers(known.get(producer_id, ()), mine[0]):
@@ -208,7 +208,7 @@ def abort_orphan(
     entry = _record(acting, owner, f"{topic}/{partition}", after)
     if not dry_run:
         with audit.in_doubt(entry):
-            door.abort(mine[0])
+            admin_client.abort(mine[0])
 
 
 def _overdue(found: TransactionDescription, now_ms: int) -> Overdue | None:
@@ -243,14 +243,14 @@ def _partitions(cluster: Cluster, after: str) -> tuple[list[Partition], str]:
 
 
 def _known_of(
-    door: ClusterTransactions, producers: Iterable[ProducerLook]
+    admin_client: ClusterTransactions, producers: Iterable[ProducerLook]
 ) -> tuple[dict[int, list[TransactionDescription]], tuple[BrokerSilence, ...]]:
     """Producer id -> transactions of it that coordinators know, and which coordinators did not say."""
     ids = sorted({one.producer_id for one in producers})
     if not ids:
         return {}, ()
-    listed = door.transactions(producer_ids=ids)
-    described = door.describe([one.id for one in listed.transactions])
+    listed = admin_client.transactions(producer_ids=ids)
+    described = admin_client.describe([one.id for one in listed.transactions])
     found: dict[int, list[TransactionDescription]] = {}
     for one in described.values():
         if one is not None:

@@ -17,7 +17,7 @@ from django.utils import timezone
 from brokers.billing_port import usage_begins_anew
 from brokers.choices import Losing, ProcessState, WantedState
 from brokers.contract.usage import USAGE_TOPIC
-from brokers.dataplane.cluster import NO_LEADER, ClusterDoor, ClusterView, Ongoing, PartitionView
+from brokers.dataplane.cluster import NO_LEADER, ClusterAdminClient, ClusterView, Ongoing, PartitionView
 from brokers.limits import BROKER_LOST_AFTER_S
 from brokers.loss_plans import losing, loss_plan
 from brokers.models import Broker, Cluster, Rebalance, ReplicaMove
@@ -91,7 +91,7 @@ def further(fleet: Fleet, row: Rebalance) -> Plan:
 
 def give_leaders(
     row: Rebalance,
-    door: ClusterDoor,
+    admin_client: ClusterAdminClient,
     running: Sequence[ReplicaMove],
     waiting: Sequence[ReplicaMove],
     ongoing: Mapping[PartitionKey, Ongoing],
@@ -103,7 +103,7 @@ def give_leaders(
     """
     if not running and not waiting:
         return [], ""
-    view = door.view({move.topic for move in (*running, *waiting)})
+    view = admin_client.view({move.topic for move in (*running, *waiting)})
     lost = given_up(row.cluster)
     leaderless = {key: one for key, one in view.partitions.items() if one.leader == NO_LEADER}
     calm = [move for move in waiting if _key(move) not in leaderless]
@@ -117,7 +117,7 @@ def give_leaders(
             usage_begins_anew.it(row.cluster_id, index)
     led = [*empty, *(key for key in behind if key not in called_off)]
     _tell_owners(row, led)
-    refused = door.reassign(called_off) | door.elect_unclean(led)
+    refused = admin_client.reassign(called_off) | admin_client.elect_unclean(led)
     if empty or behind:
         log.warning("rebalance.leaders_given", rebalance_id=row.pk, empty=len(empty), behind=len(behind))
     waits = [*(f"{topic}/{index}: {why}" for (topic, index), why in sorted(refused.items()))]

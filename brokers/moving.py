@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from brokers import abandoning, copy_pace, homes, losing, members, picture, ports, services
 from brokers.choices import MoveState, ProcessState, RebalanceKind, RebalanceState, RebalanceStep, WantedState
-from brokers.dataplane.cluster import ClusterDoor, ClusterView, Ongoing
+from brokers.dataplane.cluster import ClusterAdminClient, ClusterView, Ongoing
 from brokers.limits import MOVES_BEGUN_AT_ONCE
 from brokers.models import Broker, Rebalance, ReplicaMove
 from brokers.move_plans import drain_plan, release_plan
@@ -35,7 +35,7 @@ ACTOR = "rebalancer"
 def look(row: Rebalance, *, measure: bool = True) -> None:
     """Do what is due. `measure`: also ask how far the copies are. Raises `DomainError` when nobody answers."""
     if row.state == RebalanceState.ABANDONING:
-        abandoning.look(row, ClusterDoor(row.cluster))
+        abandoning.look(row, ClusterAdminClient(row.cluster))
         return
     if row.state == RebalanceState.PAUSED and row.step != RebalanceStep.MOVES:
         return
@@ -116,7 +116,7 @@ def _leaving(row: Rebalance) -> bool:
 
 def _left_behind(row: Rebalance) -> list[Plan]:
     """What was created on a broker before it was known to be left: further moves, after which the walk begins again."""
-    fleet = picture.take(row.cluster, ClusterDoor(row.cluster), sizes=False)
+    fleet = picture.take(row.cluster, ClusterAdminClient(row.cluster), sizes=False)
     plans: list[Plan] = []
     if row.kind == RebalanceKind.LOSS:
         plans.append(losing.further(fleet, row))
@@ -178,18 +178,18 @@ def _as_move(row: Rebalance, move: ReplicaMove) -> Move:
 
 
 def _moves(row: Rebalance, *, measure: bool) -> bool:
-    door = ClusterDoor(row.cluster)
-    ongoing = door.reassignments()
+    admin_client = ClusterAdminClient(row.cluster)
+    ongoing = admin_client.reassignments()
     waits_as = MoveState.DONE if is_back(row) else MoveState.WAITING
     running = list(row.moves.filter(state=MoveState.RUNNING))
     waiting = list(row.moves.filter(state=waits_as).order_by("position")[:WAITING_LOOKED_AT])
-    view = door.view({move.topic for move in running}) if running else None
-    still, targets = _examine(row, door, running, view, ongoing)
+    view = admin_client.view({move.topic for move in running}) if running else None
+    still, targets = _examine(row, admin_client, running, view, ongoing)
     if measure and still:
-        _measure(row, door, still, view)
+        _measure(row, admin_client, still, view)
     ready, awaited = waiting, ""
     if row.kind == RebalanceKind.LOSS:
-        ready, awaited = losing.give_leaders(row, door, still, waiting, ongoing)
+        ready, awaited = losing.give_leaders(row, admin_client, still, waiting, ongoing)
     chosen: list[ReplicaMove] = []
     if row.state != RebalanceState.PAUSED:
         by_key = {(move.topic, move.partition): move for move in ready}
@@ -199,9 +199,9 @@ def _moves(row: Rebalance, *, measure: bool) -> bool:
             per_broker_max=row.moves_at_once,
             begin_max=MOVES_BEGUN_AT_ONCE,
         )
-        chosen = _still_there(door, [by_key[move.key] for move in begun])
+        chosen = _still_there(admin_client, [by_key[move.key] for move in begun])
     copy_pace.apply(row, {move.topic for move in (*still, *chosen) if _as_move(row, move).adding})
-    _begin(row, door, chosen, targets, awaited)
+    _begin(row, admin_client, chosen, targets, awaited)
     if still or waiting or row.state == RebalanceState.PAUSED:
         return False
     copy_pace.lift(row)
@@ -210,7 +210,7 @@ def _moves(row: Rebalance, *, measure: bool) -> bool:
 
 def _examine(
     row: Rebalance,
-    door: ClusterDoor,
+    admin_client: ClusterAdminClient,
     running: Iterable[ReplicaMove],
     view: ClusterView | None,
     ongoing: dict[PartitionKey, Ongoing],
@@ -236,15 +236,15 @@ def _examine(
             if under_way is None or under_way.target != wanted:
                 calls_off = under_way is not None and under_way.original == wanted
                 again[key] = None if calls_off else wanted
-    door.elect_preferred(to_lead)
+    admin_client.elect_preferred(to_lead)
     return still, again
 
 
-def _still_there(door: ClusterDoor, chosen: list[ReplicaMove]) -> list[ReplicaMove]:
+def _still_there(admin_client: ClusterAdminClient, chosen: list[ReplicaMove]) -> list[ReplicaMove]:
     """Without those whose topic was deleted while they waited."""
     if not chosen:
         return chosen
-    view = door.view({move.topic for move in chosen})
+    view = admin_client.view({move.topic for move in chosen})
     gone = [move for move in chosen if _is_gone(move, view)]
     for move in gone:
         _end(move, MoveState.SKIPPED)
@@ -269,7 +269,7 @@ def _as_copied(move: ReplicaMove) -> int:
 
 def _begin(
     row: Rebalance,
-    door: ClusterDoor,
+    admin_client: ClusterAdminClient,
     chosen: Iterable[ReplicaMove],
     targets: dict[PartitionKey, tuple[int, ...] | None],
     awaited: str,
@@ -279,7 +279,7 @@ def _begin(
     `awaited` is what keeps others from beginning.
     """
     begun = {(move.topic, move.partition): move for move in chosen}
-    refused = door.reassign({**targets, **{key: _wanted(row, move) for key, move in begun.items()}})
+    refused = admin_client.reassign({**targets, **{key: _wanted(row, move) for key, move in begun.items()}})
     now = timezone.now()
     for key, move in begun.items():
         if key in refused:
@@ -296,7 +296,9 @@ def _begin(
         note(row, trouble=awaited)
 
 
-def _measure(row: Rebalance, door: ClusterDoor, still: list[ReplicaMove], view: ClusterView | None) -> None:
+def _measure(
+    row: Rebalance, admin_client: ClusterAdminClient, still: list[ReplicaMove], view: ClusterView | None
+) -> None:
     """How much each copy has by now, as the brokers that receive it say; the leader says how much there is."""
     assert view is not None
     asked: dict[int, set[PartitionKey]] = {}
@@ -305,7 +307,9 @@ def _measure(row: Rebalance, door: ClusterDoor, still: list[ReplicaMove], view: 
         arriving = _as_move(row, move).adding
         for broker in (*arriving, *((now.leader,) if now is not None and arriving else ())):
             asked.setdefault(broker, set()).add(key)
-    sizes = {broker: door.replica_sizes(broker, keys) for broker, keys in asked.items() if broker in view.brokers}
+    sizes = {
+        broker: admin_client.replica_sizes(broker, keys) for broker, keys in asked.items() if broker in view.brokers
+    }
     for move in still:
         key, now = (move.topic, move.partition), view.partitions.get((move.topic, move.partition))
         copies = [sizes.get(broker, {}).get(key) for broker in _as_move(row, move).adding]
@@ -326,7 +330,7 @@ def _stopping(row: Rebalance) -> bool:
     if broker.wanted != WantedState.STOPPED:
         services.set_wanted(acting=system_actor(ACTOR), broker=broker, wanted=WantedState.STOPPED)
         broker.refresh_from_db()
-    lives = broker.number in ClusterDoor(row.cluster).view(()).brokers
+    lives = broker.number in ClusterAdminClient(row.cluster).view(()).brokers
     # Of one that is lost nobody can say that it has stopped: it is kept from coming back by its agent.
     is_known = row.kind != RebalanceKind.LOSS
     if lives or (is_known and broker.process_state not in (ProcessState.STOPPED, ProcessState.UNKNOWN)):
@@ -337,10 +341,10 @@ def _stopping(row: Rebalance) -> bool:
 
 def _releasing(row: Rebalance) -> bool:
     broker = Broker.objects.get(pk=row.broker_id)
-    door = ClusterDoor(row.cluster)
-    fleet = picture.take(row.cluster, door, sizes=False)
+    admin_client = ClusterAdminClient(row.cluster)
+    fleet = picture.take(row.cluster, admin_client, sizes=False)
     if any(broker.number in one.replicas for one in fleet.partitions):
-        ongoing = door.reassignments()
+        ongoing = admin_client.reassignments()
         resolved = replace(fleet, partitions=[one for one in fleet.partitions if one.key not in ongoing])
         # Besides what it kept to the end: what was made on it just before its registration ended.
         if row.kind == RebalanceKind.LOSS:
@@ -349,7 +353,7 @@ def _releasing(row: Rebalance) -> bool:
         else:
             further = drain_plan(resolved, broker.number)
             moves = (*release_plan(resolved, broker.number).moves, *further.moves)
-        refused = door.reassign({move.key: move.target for move in moves})
+        refused = admin_client.reassign({move.key: move.target for move in moves})
         reasons = (*refused.values(), *(f"{one.topic or one.owner}: {one.detail}" for one in further.obstacles))
         note(row, trouble=next(iter(reasons), "The other brokers take over what they have copied."))
         return False

@@ -8,7 +8,7 @@ import structlog
 
 from brokers.choices import WantedState
 from brokers.contract.usage import USAGE_TOPIC
-from brokers.dataplane.cluster import NO_LEADER, ClusterDoor, ClusterView
+from brokers.dataplane.cluster import NO_LEADER, ClusterAdminClient, ClusterView
 from brokers.models import Broker, Cluster, PortLease
 from brokers.moves import Fleet, Held, Holder, PartitionKey
 from instances import naming
@@ -17,14 +17,14 @@ from tenants.errors import Unavailable
 log = structlog.get_logger(__name__)
 
 
-def take(cluster: Cluster, door: ClusterDoor, *, sizes: bool = True) -> Fleet:
+def take(cluster: Cluster, admin_client: ClusterAdminClient, *, sizes: bool = True) -> Fleet:
     """The whole cluster. `sizes` False leaves them out: one call instead of one per broker.
 
     Raises `Unavailable` when no broker answers.
     """
-    view = door.view()
+    view = admin_client.view()
     rows = list(Broker.objects.filter(cluster=cluster, removed_at=None).order_by("number"))
-    measured = _sizes(door, view) if sizes else {}
+    measured = _sizes(admin_client, view) if sizes else {}
     partitions = []
     for key, one in sorted(view.partitions.items()):
         owner, _ = naming.split_internal(key[0])
@@ -76,12 +76,12 @@ def homes(cluster: Cluster) -> dict[str, frozenset[int]]:
     return {instance_id: frozenset(numbers) for instance_id, numbers in found.items()}
 
 
-def _sizes(door: ClusterDoor, view: ClusterView) -> dict[PartitionKey, dict[int, int]]:
+def _sizes(admin_client: ClusterAdminClient, view: ClusterView) -> dict[PartitionKey, dict[int, int]]:
     """The replicas of each partition by broker; one that does not answer leaves its sizes to the others."""
     found: dict[PartitionKey, dict[int, int]] = defaultdict(dict)
     for number in sorted(view.brokers):
         try:
-            held = door.replica_sizes(number)
+            held = admin_client.replica_sizes(number)
         except Unavailable:
             log.warning("plan.sizes_not_known", broker=number)
             continue

@@ -21,7 +21,7 @@ class PoolEmpty(Exception):
 def next_port(*, first: int, last: int, cursor: int, taken: Set[int]) -> int | None:
     """The first free port behind `cursor`, wrapping round: what was given back rests as long as possible. Pure.
 
-    So clients of a deleted instance that still knock do not soon knock at a stranger's door.
+    So clients of a deleted instance that still knock do not soon knock at a stranger's admin client.
     """
     size = last - first + 1
     start = cursor + 1 if first <= cursor < last else first

@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from brokers import capacity, losing, picture, services
 from brokers.choices import MoveState, RebalanceKind, RebalanceState, RebalanceStep, WantedState
-from brokers.dataplane.cluster import ClusterDoor
+from brokers.dataplane.cluster import ClusterAdminClient
 from brokers.limits import COPY_MB_S_MAX, MOVES_PER_BROKER, MOVES_PER_PLAN_MAX
 from brokers.loss_plans import loss_plan
 from brokers.models import Broker, Cluster, Rebalance, ReplicaMove, RollingRestart
@@ -43,7 +43,7 @@ def plan_drain(
     access.require(acting, Scope.OPERATOR)
     if broker.removed_at is not None:
         raise Conflict("The broker is removed.")
-    fleet = picture.take(broker.cluster, ClusterDoor(broker.cluster))
+    fleet = picture.take(broker.cluster, ClusterAdminClient(broker.cluster))
     plan = drain_plan(fleet, broker.number)
     if not plan.obstacles:
         capacity.require_room(broker.cluster, [asdict(one) for one in plan.rehomings])
@@ -75,9 +75,9 @@ def plan_loss(
     access.require(acting, Scope.OPERATOR)
     if broker.removed_at is not None:
         raise Conflict("The broker is removed.")
-    door = ClusterDoor(broker.cluster)
-    losing.require_lost(broker, door.view(()))
-    fleet = picture.take(broker.cluster, door)
+    admin_client = ClusterAdminClient(broker.cluster)
+    losing.require_lost(broker, admin_client.view(()))
+    fleet = picture.take(broker.cluster, admin_client)
     plan = loss_plan(fleet, broker.number, losing.given_up(broker.cluster) | {broker.number})
     return _keep(
         acting,
@@ -104,7 +104,7 @@ def plan_balance(
     Raises `Conflict` when there is nothing to gain (`balanced`), or no broker can sell what it would get (`no_room`).
     """
     access.require(acting, Scope.OPERATOR)
-    fleet = picture.take(cluster, ClusterDoor(cluster))
+    fleet = picture.take(cluster, ClusterAdminClient(cluster))
     plan = balance_plan(fleet, moves_max=MOVES_PER_PLAN_MAX)
     if not plan.moves and balance_plan(replace(fleet, sold={}), moves_max=MOVES_PER_PLAN_MAX).moves:
         raise Conflict("The emptier brokers have no room for what is sold on the others. Add a broker.", code="no_room")
@@ -196,7 +196,7 @@ def _give_up(acting: Actor, found: Rebalance, broker: Broker, confirmed: int | N
     """From here on the agent of its host stops it should it come back, and what the plan names may be lost."""
     if confirmed != broker.number:
         raise Conflict(f"Confirm it with the number of the broker, {broker.number}.", code="not_confirmed")
-    view = ClusterDoor(found.cluster).view({move.topic for move in found.moves.all()})
+    view = ClusterAdminClient(found.cluster).view({move.topic for move in found.moves.all()})
     losing.require_lost(broker, view)
     losing.require_named(found, view)
     services.set_wanted(acting=acting, broker=broker, wanted=WantedState.STOPPED)
@@ -309,7 +309,7 @@ def _require_fresh(found: Rebalance) -> None:
     """A plan begins where it was made; one that the world has left behind is made again."""
     moves = list(found.moves.all())
     planned = {(move.topic, move.partition): tuple(move.before) for move in moves}
-    view = ClusterDoor(found.cluster).view({topic for topic, _ in planned})
+    view = ClusterAdminClient(found.cluster).view({topic for topic, _ in planned})
     if any(key in view.partitions and view.partitions[key].replicas != before for key, before in planned.items()):
         raise Conflict("Replicas have moved since this was planned. Plan again.", code="stale_plan")
     receiving = {number for move in moves for number in set(move.target) - set(move.before)}

@@ -1,4 +1,4 @@
-"""The doors to a tenant's instances and operations. Unknown, foreign and deleted are one answer: `NotFound`."""
+"""The admin clients to a tenant's instances and operations. Unknown, foreign and deleted are one answer: `NotFound`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Instances in Django: they follow their tenants, and plug the door to an instance into the ports of `quotas`."""
+"""Instances in Django: they follow their tenants, and plug the admin client to an instance into the ports of
+`quotas`.
+"""
 
 from django.apps import AppConfig
 from django.utils.translation import gettext_lazy as _
@@ -19,7 +21,7 @@ class InstancesConfig(AppConfig):
 
         limits.publish()
         add_effects(effects_on_tenant)
-        quota_ports.instance_door.plug(access.instance)
+        quota_ports.instance_access.plug(access.instance)
         quota_ports.require_reachable.plug(access.require_reachable)
         tenant_suspended.connect(following.suspend_with_tenant, dispatch_uid="instances")
         tenant_resumed.connect(following.resume_with_tenant, dispatch_uid="instances")

@@ -93,8 +93,8 @@ class GroupLook:
     trouble: str = ""
 
 
-class GroupDoor(Protocol):
-    """The door to consumer groups, as the instance's owner."""
+class GroupAdminClient(Protocol):
+    """The admin client to consumer groups, as the instance's owner."""
 
     def groups(self, instance_id: str) -> GroupList:
         """All groups, as of at most a moment ago."""
@@ -180,8 +180,8 @@ class ProducerLook:
     started_at: int | None
 
 
-class TransactionDoor(Protocol):
-    """The door to transactions, as the instance's owner."""
+class TransactionAdminClient(Protocol):
+    """The admin client to transactions, as the instance's owner."""
 
     def transactions(self, instance_id: str) -> TransactionList: ...
 
@@ -194,5 +194,5 @@ class TransactionDoor(Protocol):
         ...
 
 
-group_door: Interface[GroupDoor] = Interface("instances.group_ports.group_door")
-transaction_door: Interface[TransactionDoor] = Interface("instances.group_ports.transaction_door")
+group_admin_client: Interface[GroupAdminClient] = Interface("instances.group_ports.group_door")
+transaction_admin_client: Interface[TransactionAdminClient] = Interface("instances.group_ports.transaction_door")

@@ -22,7 +22,7 @@ from instances.group_ports import (
     GroupLook,
     Member,
     Partition,
-    group_door,
+    group_admin_client,
 )
 from instances.lag_history import Behind, Sample
 from instances.limits import GROUP_PARTITIONS_SHOWN_MAX, LAG_PARTITIONS_PER_GROUP_MAX, LAG_PARTITIONS_PER_LIST_MAX
@@ -139,7 +139,7 @@ def group_page(
 ) -> GroupPage:
     """A page of groups by name (in some states, or all), without what takes asking each; `with_lags` fills that in."""
     access.require_reachable(instance)
-    found = group_door.it.groups(instance.pk)
+    found = group_admin_client.it.groups(instance.pk)
     named = [group for group in found.groups if contains.lower() in group.id.lower()]
     rows, next_token = pages.page_of_items(
         [group for group in named if not states or group.state in states],
@@ -159,14 +159,14 @@ def group_page(
 def group_names(instance: Instance) -> list[str]:
     """All names, as the coordinators that answer tell them; raises `Unavailable` where none does."""
     access.require_reachable(instance)
-    return [group.id for group in group_door.it.groups(instance.pk).groups]
+    return [group.id for group in group_admin_client.it.groups(instance.pk).groups]
 
 
 def with_lags(instance: Instance, rows: Sequence[GroupRow], *, now_ms: int | None = None) -> tuple[GroupRow, ...]:
     """The same rows with members, lag, its trend and its worst partition."""
-    looks = group_door.it.look(instance.pk, [row.id for row in rows])
+    looks = group_admin_client.it.look(instance.pk, [row.id for row in rows])
     offsets = {row.id: looks[row.id].offsets or () for row in rows if row.id in looks}
-    ends = group_door.it.bounds(instance.pk, _counted(offsets))
+    ends = group_admin_client.it.bounds(instance.pk, _counted(offsets))
     full = [_with_lag(row, looks.get(row.id), offsets.get(row.id, ()), ends) for row in rows]
     lags = {row.id: row.lag for row in full if row.lag is not None}
     histories = lag_history.note_lags(instance.pk, lags, _now_ms() if now_ms is None else now_ms)
@@ -187,14 +187,14 @@ def group_detail(
     whether it exists.
     """
     access.require_reachable(instance)
-    look = group_door.it.look(instance.pk, [group], fresh=fresh)[group]
+    look = group_admin_client.it.look(instance.pk, [group], fresh=fresh)[group]
     description = known(group, look)
     owners = {place: member for member in description.members for place in member.assignment or ()}
     committed = {one.place: one for one in look.offsets or ()}
     wanted = sorted(place for place in {*committed, *owners} if not topic or place[0] == topic)
     places = wanted[:GROUP_PARTITIONS_SHOWN_MAX]
-    ends = group_door.it.bounds(instance.pk, places, fresh=fresh)
-    begins = group_door.it.bounds(instance.pk, places, EARLIEST, fresh=fresh)
+    ends = group_admin_client.it.bounds(instance.pk, places, fresh=fresh)
+    begins = group_admin_client.it.bounds(instance.pk, places, EARLIEST, fresh=fresh)
     lines = [_line(place, committed.get(place), begins, ends, owners) for place in places]
     at_ms = _now_ms() if now_ms is None else now_ms
     samples = lag_history.note_ends(instance.pk, group, ends, at_ms)

@@ -55,7 +55,7 @@ MOVES: dict[Phase, frozenset[Phase]] = {
     Phase.DELETED: frozenset(),
 }
 
-# Brokers have (or may have) listeners and topics of it: the door to the data plane may be used.
+# Brokers have (or may have) listeners and topics of it: the admin client to the data plane may be used.
 REACHABLE = frozenset({Phase.RUNNING, Phase.UPDATING, Phase.SUSPENDED})
 # A tenant may change size, name and settings.
 CHANGEABLE = frozenset({Phase.RUNNING, Phase.UPDATING, Phase.SUSPENDED})

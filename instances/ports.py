@@ -102,7 +102,8 @@ class ConfigEntry:
 
 
 class DataPlane(Protocol):
-    """The door: an admin client connected to the instance as its owner. The same checks as for any Kafka client.
+    """The admin client: an admin client connected to the instance as its owner. The same checks as for any Kafka
+    client.
 
     All raise `tenants.errors.Unavailable` when no broker answers in time, and otherwise what the Kafka error means:
     `NotFound`, `Conflict`, `Invalid`, `PermissionDenied`, `QuotaExceeded`.

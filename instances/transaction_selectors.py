@@ -13,7 +13,7 @@ from instances.group_ports import (
     ProducerLook,
     TransactionDescription,
     TransactionListing,
-    transaction_door,
+    transaction_admin_client,
 )
 from instances.models import Instance
 from instances.ports import BrokerSilence
@@ -78,7 +78,7 @@ def transaction_page(
 ) -> TransactionPage:
     """Transactional ids by name, those in some states or all; only the page's are described."""
     access.require_reachable(instance)
-    found = transaction_door.it.transactions(instance.pk)
+    found = transaction_admin_client.it.transactions(instance.pk)
     named = [one for one in found.transactions if contains.lower() in one.id.lower()]
     rows, next_token = pages.page_of_items(
         [one for one in named if not states or one.state in states],
@@ -87,7 +87,7 @@ def transaction_page(
         page_token=page_token,
         binding=f"transactions {instance.pk} {contains} {sorted(states)}",
     )
-    described = transaction_door.it.describe(instance.pk, [row.id for row in rows])
+    described = transaction_admin_client.it.describe(instance.pk, [row.id for row in rows])
     at_ms = _now_ms() if now_ms is None else now_ms
     return TransactionPage(
         rows=tuple(_row(one, described.get(one.id), at_ms) for one in rows),
@@ -100,13 +100,13 @@ def transaction_page(
 def transaction_detail(instance: Instance, transactional_id: str, *, now_ms: int | None = None) -> TransactionDetail:
     """One transactional id. Raises `NotFound`, and `Unavailable` when its coordinator does not answer."""
     access.require_reachable(instance)
-    told = transaction_door.it.describe(instance.pk, [transactional_id])
+    told = transaction_admin_client.it.describe(instance.pk, [transactional_id])
     if transactional_id not in told:  # the list does not help: those of a silent coordinator are missing there, too
         raise Unavailable("The transaction's coordinator does not answer at the moment.", retry_after_s=1)
     found = told[transactional_id]
     if found is None:
         raise NotFound
-    producers = transaction_door.it.producers(instance.pk, found.partitions)
+    producers = transaction_admin_client.it.producers(instance.pk, found.partitions)
     lines = []
     for place in found.partitions:
         mine = [one for one in producers.get(place, ()) if one.producer_id == found.producer_id]

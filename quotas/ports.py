@@ -59,7 +59,7 @@ class ClientQuota:
     limits: dict[str, float]
 
 
-class ClientQuotaDoor(Protocol):
+class ClientQuotaAdminClient(Protocol):
     """Client quotas of one instance in the data plane, by DescribeClientQuotas and AlterClientQuotas (QUO-71, QUO-72).
 
     Both raise `tenants.errors.Unavailable` when no broker answers and `Invalid` when the broker refuses a value.
@@ -83,7 +83,7 @@ class ClientQuotaDoor(Protocol):
 
 
 # (acting, instance id) -> the instance, or NotFound; plugged by `instances`.
-instance_door: Interface[Callable[[Actor, str], InstanceLike]] = Interface("quotas.ports.instance_door")
-# (an instance that `instance_door` gave): raises Conflict where it has no brokers to ask; plugged by `instances`.
+instance_access: Interface[Callable[[Actor, str], InstanceLike]] = Interface("quotas.ports.instance_door")
+# (an instance that `instance_access` gave): raises Conflict where it has no brokers to ask; plugged by `instances`.
 require_reachable: Interface[Callable[[Any], None]] = Interface("quotas.ports.require_reachable")
-client_quotas: Interface[ClientQuotaDoor] = Interface("quotas.ports.client_quotas")
+client_quotas: Interface[ClientQuotaAdminClient] = Interface("quotas.ports.client_quotas")

@@ -1,4 +1,6 @@
-"""Writes: client quotas, through the data plane's own door. They live in ZooKeeper; PostgreSQL keeps the audit row."""
+"""Writes: client quotas, through the data plane's own admin client. They live in ZooKeeper; PostgreSQL keeps the audit
+row.
+"""
 
 from __future__ import annotations
 

@@ -16,8 +16,8 @@ ALTER_VERSION = 1
 USER, CLIENT_ID = "user", "client-id"
 
 
-class QuotaDoor:
-    """See `quotas.ports.ClientQuotaDoor`."""
+class QuotaAdminClient:
+    """See `quotas.ports.ClientQuotaAdminClient`."""
 
     def describe(self, instance_id: str) -> Sequence[ClientQuota]:
         answer = ask_any(

@@ -80,7 +80,7 @@ class ReplicaSize:
     lag: int
 
 
-class ClusterDoor:
+class ClusterAdminClient:
     """All calls raise `tenants.errors.Unavailable` when no broker answers; a refusal of one partition is an answer."""
 
     def __init__(self, cluster: Cluster) -> None:

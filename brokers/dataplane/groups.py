@@ -1,4 +1,4 @@
-"""The port `instances.group_ports.group_door`: ListGroups of every broker, DescribeGroups of coordinators.
+"""The port `instances.group_ports.group_admin_client`: ListGroups of every broker, DescribeGroups of coordinators.
 
 What pages poll is kept for a moment and shared by all web workers, so that brokers are asked once however many people
 look. A write forgets what was kept of its group.
@@ -42,7 +42,7 @@ NO_SUCH_GROUP = frozenset({GROUP_NOT_FOUND, INVALID_GROUP})  # a name that no gr
 
 
 class Groups:
-    """See `instances.group_ports.GroupDoor`."""
+    """See `instances.group_ports.GroupAdminClient`."""
 
     def groups(self, instance_id: str) -> GroupList:
         key = f"groups:{instance_id}:list"

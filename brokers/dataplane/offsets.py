@@ -59,7 +59,9 @@ def committed(group: Any) -> tuple[Committed, ...]:
 
 
 def commit(instance_id: str, group: str, offsets: Sequence[Committed]) -> dict[Partition, DomainError]:
-    """See `instances.group_ports.GroupDoor.commit` (GRP-21): generation -1, which a group with members refuses."""
+    """See `instances.group_ports.GroupAdminClient.commit` (GRP-21): generation -1, which a group with members
+    refuses.
+    """
     kind = OffsetCommitRequest.OffsetCommitRequestTopic
     by_topic: dict[str, list[Any]] = defaultdict(list)
     for one in offsets:
@@ -90,7 +92,7 @@ def commit(instance_id: str, group: str, offsets: Sequence[Committed]) -> dict[P
 
 
 def delete(instance_id: str, group: str, places: Sequence[Partition]) -> dict[Partition, DomainError]:
-    """See `instances.group_ports.GroupDoor.delete_offsets` (GRP-27)."""
+    """See `instances.group_ports.GroupAdminClient.delete_offsets` (GRP-27)."""
     kind = OffsetDeleteRequest.OffsetDeleteRequestTopic
     topics = [
         kind(name=name, partitions=[kind.OffsetDeleteRequestPartition(partition_index=index) for index in indexes])
@@ -106,7 +108,7 @@ def delete(instance_id: str, group: str, places: Sequence[Partition]) -> dict[Pa
 
 
 def bounds(instance_id: str, places: Iterable[Partition], at: int) -> dict[Partition, int]:
-    """See `instances.group_ports.GroupDoor.bounds`: the leaders are asked all at once."""
+    """See `instances.group_ports.GroupAdminClient.bounds`: the leaders are asked all at once."""
     return bounds_at(targets(cluster_of(instance_id), instance_id), places, at)
 
 

@@ -31,7 +31,7 @@ UNKNOWN_TOPIC = 3
 Changes = Mapping[str, str | None]
 
 
-class SettingsDoor:
+class SettingsAdminClient:
     """All calls raise `tenants.errors.Unavailable` when no broker answers, and what a refusal means otherwise."""
 
     def __init__(self, cluster: Cluster) -> None:

@@ -31,7 +31,7 @@ TIMED_OUT, ALREADY_EXISTS, INVALID_PARTITIONS = 7, 36, 37
 TIMEOUT_MS = int(DOOR_ANSWER_TIMEOUT_S * 1000) - 500
 
 
-class TopicDoor:
+class TopicAdminClient:
     """See `instances.ports.DataPlane`."""
 
     def topics(self, instance_id: str) -> Sequence[TopicDescription]:

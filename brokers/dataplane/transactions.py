@@ -1,7 +1,7 @@
 """Transactions as coordinators and partition leaders know them, and how one is ended from outside.
 
-`Transactions` is the port `instances.group_ports.transaction_door`, as the instance's owner. What operators see and do
-goes as the cluster's own user, under internal names.
+`Transactions` is the port `instances.group_ports.transaction_admin_client`, as the instance's owner. What operators see
+and do goes as the cluster's own user, under internal names.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ NO_SUCH_ID = 105
 
 
 class Transactions:
-    """See `instances.group_ports.TransactionDoor`."""
+    """See `instances.group_ports.TransactionAdminClient`."""
 
     def transactions(self, instance_id: str) -> TransactionList:
         return listed(targets(cluster_of(instance_id), instance_id))

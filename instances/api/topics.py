@@ -1,4 +1,4 @@
-"""Topics of an instance, through the data plane's own door: the same checks as for any Kafka admin client."""
+"""Topics of an instance, through the data plane's own admin client: the same checks as for any Kafka admin client."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from instances import group_selectors
 from instances.access import require_reachable
-from instances.group_ports import EMPTY_STATES, Committed, GroupDescription, Partition, group_door
+from instances.group_ports import EMPTY_STATES, Committed, GroupDescription, Partition, group_admin_client
 from instances.models import Instance
 from tenants import access, audit
 from tenants.actors import Actor
@@ -34,7 +34,7 @@ def present(acting: Actor, instance: Instance, group: str) -> tuple[GroupDescrip
     """
     access.require(acting, Scope.GROUPS_WRITE)
     require_reachable(instance)
-    look = group_door.it.look(instance.pk, [group], fresh=True)[group]
+    look = group_admin_client.it.look(instance.pk, [group], fresh=True)[group]
     description = group_selectors.known(group, look)
     return description, offsets_known(look.offsets, look.trouble)
 
@@ -127,9 +127,9 @@ def _write(instance: Instance, group: str, wanted: Offsets) -> dict[Partition, D
     forgotten = sorted(place for place, one in wanted.items() if one is None)
     refused: dict[Partition, DomainError] = {}
     if commits:
-        refused |= group_door.it.commit(instance.pk, group, commits)
+        refused |= group_admin_client.it.commit(instance.pk, group, commits)
     if forgotten:
-        refused |= group_door.it.delete_offsets(instance.pk, group, forgotten)
+        refused |= group_admin_client.it.delete_offsets(instance.pk, group, forgotten)
     return refused
 
 

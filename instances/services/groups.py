@@ -8,7 +8,7 @@ from django.db import transaction
 
 from instances import group_selectors
 from instances.access import require_reachable
-from instances.group_ports import Committed, Partition, group_door
+from instances.group_ports import Committed, Partition, group_admin_client
 from instances.limits import RESET_PARTITIONS_MAX
 from instances.models import Instance
 from instances.services.group_common import (
@@ -46,7 +46,7 @@ def undo_offsets(*, acting: Actor, instance: Instance, group: str, entry_id: str
     was, became = committed_of(entry.before), offsets_of(entry.after)
     if not was:
         raise NotFound
-    look = group_door.it.look(instance.pk, [group], fresh=True)[group]
+    look = group_admin_client.it.look(instance.pk, [group], fresh=True)[group]
     if look.description is None:
         raise Unavailable(f"Nothing is known of the group at the moment: {look.trouble}.", retry_after_s=1)
     now = {one.place: one for one in offsets_known(look.offsets, look.trouble)}
@@ -76,7 +76,7 @@ def delete_group(*, acting: Actor, instance: Instance, group: str, dry_run: bool
     entry = record(acting, instance, group, "group.deleted", before, None)
     if not dry_run:
         with audit.in_doubt(entry):
-            group_door.it.delete_group(instance.pk, group)
+            group_admin_client.it.delete_group(instance.pk, group)
     return entry
 
 
@@ -108,7 +108,7 @@ def delete_offsets(
             entry = _record_forgotten(acting, instance, group, mine)
             with audit.in_doubt(entry):
                 places = [one.place for one in mine]
-                refused = {} if dry_run else group_door.it.delete_offsets(instance.pk, group, places)
+                refused = {} if dry_run else group_admin_client.it.delete_offsets(instance.pk, group, places)
             if refused:
                 raise _RefusedInPart(refused)
     except _RefusedInPart as refusal:

@@ -1,7 +1,7 @@
 """Resetting a group's offsets: the table first, then the same table carried out.
 
 The audit row holds where every offset was and went, so that undoing needs nothing else. It is written first and the
-door is called last: a refusal by the broker rolls everything back.
+admin client is called last: a refusal by the broker rolls everything back.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from instances import ports
-from instances.group_ports import EARLIEST, EMPTY_STATES, LATEST, Committed, Partition, group_door
+from instances.group_ports import EARLIEST, EMPTY_STATES, LATEST, Committed, Partition, group_admin_client
 from instances.limits import RESET_PARTITIONS_MAX
 from instances.models import Instance
 from instances.offset_plans import Aim, Change, Log, NoOffsetToShift, Target, plan
@@ -154,12 +154,12 @@ def _places(
 
 def _logs(instance: Instance, places: Sequence[Partition], target: Target) -> dict[Partition, Log]:
     """What the leaders hold of partitions, where they answer."""
-    starts = group_door.it.bounds(instance.pk, places, EARLIEST, fresh=True)
-    ends = group_door.it.bounds(instance.pk, places, LATEST, fresh=True)
+    starts = group_admin_client.it.bounds(instance.pk, places, EARLIEST, fresh=True)
+    ends = group_admin_client.it.bounds(instance.pk, places, LATEST, fresh=True)
     times: Mapping[Partition, int] = {}
     if target.aim is Aim.TIME:
         assert target.at_ms is not None
-        times = group_door.it.bounds(instance.pk, places, target.at_ms, fresh=True)
+        times = group_admin_client.it.bounds(instance.pk, places, target.at_ms, fresh=True)
     return {
         place: Log(start=starts[place], end=ends[place], at_time=times.get(place))
         for place in places

@@ -1,7 +1,7 @@
-"""Topics of an instance, changed through the data plane's own door, and their address lists.
+"""Topics of an instance, changed through the data plane's own admin client, and their address lists.
 
-The audit row is written first and the door is called last: a refusal by the broker rolls everything back. Where nobody
-says whether it was done, only the row is kept (`audit.in_doubt`).
+The audit row is written first and the admin client is called last: a refusal by the broker rolls everything back. Where
+nobody says whether it was done, only the row is kept (`audit.in_doubt`).
 """
 
 from __future__ import annotations

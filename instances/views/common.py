@@ -1,4 +1,6 @@
-"""What the pages of one instance share: the door, the breadcrumb, the side navigation, and a lock for changes."""
+"""What the pages of one instance share: the admin client, the breadcrumb, the side navigation, and a lock for
+changes.
+"""
 
 from __future__ import annotations
 

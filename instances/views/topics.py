@@ -54,7 +54,7 @@ def topics_page(request: HttpRequest, instance: Instance) -> HttpResponse:
 @instance_page(Scope.TOPICS_WRITE)
 @require_http_methods(["GET", "POST"])
 def create_page(request: HttpRequest, instance: Instance) -> HttpResponse:
-    """A topic through the same door as any Kafka client's CreateTopics."""
+    """A topic through the same admin client as any Kafka client's CreateTopics."""
     initial = {
         "partitions": instance.settings.get("default_partitions", 1),
         "replication_factor": instance.default_replication_factor or 1,

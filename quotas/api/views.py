@@ -23,7 +23,7 @@ class Quotas(ApiView):
     @endpoint("list_quotas", Scope.QUOTAS_READ, page=s.QuotaOut, errors=DATA_PLANE_ERRORS)
     def get(self, request: Request, instance_id: str) -> Response:
         """List client quotas, in the order in which the levels are asked."""
-        instance = ports.instance_door.it(self.actor, instance_id)
+        instance = ports.instance_access.it(self.actor, instance_id)
         ports.require_reachable.it(instance)
         return self.page_items(selectors.quota_list(instance), s.QuotaOut, key=_key)
 
@@ -33,7 +33,7 @@ class Quotas(ApiView):
 
         Brokers act on it within a second, on open connections too.
         """
-        instance = ports.instance_door.it(self.actor, instance_id)
+        instance = ports.instance_access.it(self.actor, instance_id)
         entity, limits = self.body["entity"], self.body["limits"]
         user, client_id = s.part_from(entity, "user"), s.part_from(entity, "client_id")
         services.set_quota(
@@ -50,7 +50,7 @@ class Quotas(ApiView):
     @endpoint("delete_quota", Scope.QUOTAS_WRITE, query=s.QuotaQuery, status=204, errors=DATA_PLANE_ERRORS)
     def delete(self, request: Request, instance_id: str) -> Response:
         """Remove the limits of a user, a client id, or both."""
-        instance = ports.instance_door.it(self.actor, instance_id)
+        instance = ports.instance_access.it(self.actor, instance_id)
         services.delete_quota(
             acting=self.actor,
             instance=instance,
@@ -73,7 +73,7 @@ class EffectiveQuota(ApiView):
     )
     def get(self, request: Request, instance_id: str) -> Response:
         """Which rule applies to a client, at which of the eight levels, and why the others do not."""
-        instance = ports.instance_door.it(self.actor, instance_id)
+        instance = ports.instance_access.it(self.actor, instance_id)
         ports.require_reachable.it(instance)
         user, client_id = self.query["user"], self.query["client_id"]
         found = selectors.effective_quota(instance, user=user, client_id=client_id)

@@ -18,7 +18,7 @@ from quotas import ports as quota_ports
 from tenants import services as tenant_services
 from tenants.actors import member_actor, user_actor
 from tenants.models import Member
-from tests.console.fakes import NOW_MS, FakeDataPlane, FakeObservation, FakeQuotaDoor
+from tests.console.fakes import NOW_MS, FakeDataPlane, FakeObservation, FakeQuotaAdminClient
 from tests.support.fake_groups import FakeGroups, FakeTransactions, member
 
 PASSWORD = "a long enough pass phrase"
@@ -44,23 +44,23 @@ def observation(data_plane: FakeDataPlane, monkeypatch: pytest.MonkeyPatch) -> F
 
 
 @pytest.fixture
-def quota_door(monkeypatch: pytest.MonkeyPatch) -> FakeQuotaDoor:
-    door = FakeQuotaDoor()
-    monkeypatch.setattr(quota_ports.client_quotas, "_plugged", door)
-    return door
+def quota_admin_client(monkeypatch: pytest.MonkeyPatch) -> FakeQuotaAdminClient:
+    admin_client = FakeQuotaAdminClient()
+    monkeypatch.setattr(quota_ports.client_quotas, "_plugged", admin_client)
+    return admin_client
 
 
 @pytest.fixture
 def groups(monkeypatch: pytest.MonkeyPatch) -> FakeGroups:
     found = FakeGroups()
-    monkeypatch.setattr(group_ports.group_door, "_plugged", found)
+    monkeypatch.setattr(group_ports.group_admin_client, "_plugged", found)
     return found
 
 
 @pytest.fixture
 def transactions(monkeypatch: pytest.MonkeyPatch) -> FakeTransactions:
     found = FakeTransactions()
-    monkeypatch.setattr(group_ports.transaction_door, "_plugged", found)
+    monkeypatch.setattr(group_ports.transaction_admin_client, "_plugged", found)
     return found
 
 
@@ -119,7 +119,7 @@ def ida(owner: Member, browse: Callable[[Member], Client]) -> Client:
 
 @pytest.fixture
 def instance(
-    owner: Member, observation: FakeObservation, quota_door: FakeQuotaDoor, reconciled: list[str],
+    owner: Member, observation: FakeObservation, quota_admin_client: FakeQuotaAdminClient, reconciled: list[str],
     groups: FakeGroups, transactions: FakeTransactions,
 ) -> Iterator[Instance]:  # fmt: skip
     """`orders-prod`, running, with a topic of three partitions, a group that reads it, one without members, and an

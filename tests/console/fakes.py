@@ -130,7 +130,7 @@ def throttle(**changes: object) -> Throttle:
 
 
 @dataclass
-class FakeQuotaDoor:
+class FakeQuotaAdminClient:
     """Client quotas by instance, in memory."""
 
     found: dict[str, dict[tuple[EntityPart | None, EntityPart | None], dict[str, float]]] = field(default_factory=dict)

@@ -18,7 +18,7 @@ from instances.ports import BrokerSilence, RefusedTopic
 from quotas.ports import EntityPart
 from tenants.models import ApiToken, AuditEntry, Member, Tenant, User
 from tests.console.conftest import PASSWORD
-from tests.console.fakes import NOW_MS, FakeDataPlane, FakeObservation, FakeQuotaDoor, throttle
+from tests.console.fakes import NOW_MS, FakeDataPlane, FakeObservation, FakeQuotaAdminClient, throttle
 
 SIGN_UP = {
     "email": "new@example.com",
@@ -295,15 +295,19 @@ def test_a_wrong_address_is_told_beside_its_list(ida: Client, instance: Instance
     assert ida.post(address, {"produce": "10.0.0.0/8", "consume": ""}).status_code == 302
 
 
-def test_quotas_are_set_explained_and_removed(ida: Client, instance: Instance, quota_door: FakeQuotaDoor) -> None:
+def test_quotas_are_set_explained_and_removed(
+    ida: Client, instance: Instance, quota_admin_client: FakeQuotaAdminClient
+) -> None:
     address = reverse("page-quotas", args=[instance.pk])
     entity = {"user_kind": "name", "user": "etl", "client_id_kind": "none", "client_id": ""}
     ida.post(address, entity | {"produce_mb_s": "1.5", "consume_mb_s": ""})
-    assert quota_door.found[instance.pk] == {(EntityPart(name="etl"), None): {"producer_byte_rate": 1_500_000.0}}
+    assert quota_admin_client.found[instance.pk] == {
+        (EntityPart(name="etl"), None): {"producer_byte_rate": 1_500_000.0}
+    }
     page = text_of(ida.get(f"{address}?explain=1&user=etl&client_id=flink"))
     assert "1.5 MB/s applies" in page
     ida.post(reverse("page-quota-delete", args=[instance.pk]), entity)
-    assert quota_door.found[instance.pk] == {}
+    assert quota_admin_client.found[instance.pk] == {}
 
 
 def test_a_quota_needs_an_entity_and_a_limit(ida: Client, instance: Instance) -> None:

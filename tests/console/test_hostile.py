@@ -13,7 +13,7 @@ from instances.limits import DEFAULT_PARTITIONS_MAX
 from instances.models import Instance
 from quotas.ports import EntityPart
 from tenants.models import Member
-from tests.console.fakes import FakeQuotaDoor
+from tests.console.fakes import FakeQuotaAdminClient
 
 NUL = "\x00"
 
@@ -122,24 +122,26 @@ def test_a_form_sent_after_the_session_ended_leads_back_to_its_page(
 
 @pytest.mark.parametrize("name", ["x" * 300, " spaces ", "", "\x07", "line\r\nfeed"])
 def test_removing_a_quota_of_an_odd_name_leaves_the_default_alone(
-    name: str, ida: Client, instance: Instance, quota_door: FakeQuotaDoor
+    name: str, ida: Client, instance: Instance, quota_admin_client: FakeQuotaAdminClient
 ) -> None:
     limits = {"producer_byte_rate": 1.0}
     default = (EntityPart(name=None), None)
-    quota_door.found[instance.pk] = {default: dict(limits), (EntityPart(name=name), None): dict(limits)}
+    quota_admin_client.found[instance.pk] = {default: dict(limits), (EntityPart(name=name), None): dict(limits)}
     entity = {"user_kind": "name", "user": name, "client_id_kind": "none", "client_id": ""}
     ida.post(reverse("page-quota-delete", args=[instance.pk]), entity)
-    assert quota_door.found[instance.pk] == {default: limits}
+    assert quota_admin_client.found[instance.pk] == {default: limits}
 
 
-def test_what_names_no_quota_removes_none(ida: Client, instance: Instance, quota_door: FakeQuotaDoor) -> None:
+def test_what_names_no_quota_removes_none(
+    ida: Client, instance: Instance, quota_admin_client: FakeQuotaAdminClient
+) -> None:
     kept: dict[tuple[EntityPart | None, EntityPart | None], dict[str, float]]
     kept = {(EntityPart(name=None), None): {"producer_byte_rate": 1.0}}
-    quota_door.found[instance.pk] = dict(kept)
+    quota_admin_client.found[instance.pk] = dict(kept)
     at = reverse("page-quota-delete", args=[instance.pk])
     for entity in ({}, {"user_kind": "name", "user": NUL, "client_id_kind": "none"}, {"user_kind": "all"}):
         assert ida.post(at, entity).status_code == 302
-    assert quota_door.found[instance.pk] == kept
+    assert quota_admin_client.found[instance.pk] == kept
 
 
 def test_quotas_of_an_instance_nobody_can_ask_are_not_told_as_none(ida: Client, instance: Instance) -> None:

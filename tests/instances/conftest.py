@@ -57,12 +57,12 @@ def asked_to_reconcile() -> Iterator[list[str]]:
 @pytest.fixture(autouse=True)
 def groups() -> Iterator[FakeGroups]:
     found = FakeGroups()
-    with plugged(group_ports.group_door, found):
+    with plugged(group_ports.group_admin_client, found):
         yield found
 
 
 @pytest.fixture(autouse=True)
 def transactions() -> Iterator[FakeTransactions]:
     found = FakeTransactions()
-    with plugged(group_ports.transaction_door, found):
+    with plugged(group_ports.transaction_admin_client, found):
         yield found

@@ -113,7 +113,7 @@ class TestGroups(EndpointCases):
     )
 
     @pytest.fixture(autouse=True)
-    def doors(self, groups: FakeGroups, transactions: FakeTransactions) -> None:
+    def admin_clients(self, groups: FakeGroups, transactions: FakeTransactions) -> None:
         self.groups, self.transactions = groups, transactions
 
     def places(self, owner: Member) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The cluster's door kept in dicts: moves begin when asked for and end when the test lets copies catch up."""
+"""The cluster's admin client kept in dicts: moves begin when asked for and end when the test lets copies catch up."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def four_brokers(tmp_path: Path) -> Iterator[Cluster]:
 
 @dataclass(slots=True)
 class FakeCluster:
-    """`brokers.dataplane.cluster.ClusterDoor` in memory. `dead` brokers copy nothing and are no target."""
+    """`brokers.dataplane.cluster.ClusterAdminClient` in memory. `dead` brokers copy nothing and are no target."""
 
     brokers: set[int]
     replicas: dict[PartitionKey, tuple[int, ...]] = field(default_factory=dict)
@@ -171,7 +171,7 @@ class FakeCluster:
             raise Unavailable("No broker answers.")
 
 
-def lose(door: FakeCluster, cluster: Cluster, number: int = 3) -> Broker:
+def lose(admin_client: FakeCluster, cluster: Cluster, number: int = 3) -> Broker:
     """Its host does not come back: nobody has heard of it for long. The others have hosts of their own."""
     broker = Broker.objects.select_related("host").get(cluster=cluster, number=number)
     host = broker.host
@@ -181,7 +181,7 @@ def lose(door: FakeCluster, cluster: Cluster, number: int = 3) -> Broker:
     Host.objects.filter(pk=host.pk).update(agent_seen_at=timezone.now())
     PortLease.objects.filter(broker=broker).update(host=gone)
     Broker.objects.filter(pk=broker.pk).update(host=gone)
-    door.kill(number)
+    admin_client.kill(number)
     return Broker.objects.select_related("host").get(cluster=cluster, number=number)
 
 
@@ -199,15 +199,15 @@ def brokers_confirm() -> None:
     Instance.objects.update(observed_generation=F("generation"))
 
 
-def carry_out(door: FakeCluster, row: Rebalance, *, most: int | None = None) -> Rebalance:
+def carry_out(admin_client: FakeCluster, row: Rebalance, *, most: int | None = None) -> Rebalance:
     """Look again and again, the world going on between two looks."""
     for _ in range(LOOKS_MAX):
         work.look()
         brokers_confirm()
-        door.catch_up(most)
+        admin_client.catch_up(most)
         for stopped in Broker.objects.filter(wanted=WantedState.STOPPED).exclude(process_state=ProcessState.STOPPED):
             Broker.objects.filter(pk=stopped.pk).update(process_state=ProcessState.STOPPED)
-            door.brokers.discard(stopped.number)
+            admin_client.brokers.discard(stopped.number)
         row.refresh_from_db()
         if not row.is_under_way:
             return row

@@ -143,7 +143,7 @@ class FakeObservation:
 
 @dataclass(slots=True)
 class FakeQuotas:
-    """`quotas.ports.ClientQuotaDoor` in memory."""
+    """`quotas.ports.ClientQuotaAdminClient` in memory."""
 
     quotas: dict[tuple[str, EntityPart | None, EntityPart | None], dict[str, float]] = field(default_factory=dict)
 

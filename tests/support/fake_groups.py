@@ -37,7 +37,7 @@ def member(name: str, *assigned: Partition, instance_id: str | None = None) -> M
 
 @dataclass(slots=True)
 class FakeGroups:
-    """`instances.group_ports.GroupDoor`, by (instance id, group). `logs` are (start, end) of partitions.
+    """`instances.group_ports.GroupAdminClient`, by (instance id, group). `logs` are (start, end) of partitions.
 
     `mute` are groups whose coordinator does not answer, `deaf` partitions whose leader does not, `refuses` partitions
     whose offset is not taken, `keeps` those whose offset is not forgotten, and why.
@@ -161,7 +161,7 @@ class FakeGroups:
 
 @dataclass(slots=True)
 class FakeTransactions:
-    """`instances.group_ports.TransactionDoor`, by (instance id, transactional id)."""
+    """`instances.group_ports.TransactionAdminClient`, by (instance id, transactional id)."""
 
     found: dict[tuple[str, str], TransactionDescription] = field(default_factory=dict)
     looks: dict[Partition, list[ProducerLook]] = field(default_factory=dict)

@@ -84,7 +84,7 @@ class AddressList:
 @lru_cache(maxsize=COMPILED_LISTS_MAX)
 def compile_list(entries: tuple[str, ...]) -> AddressList:
     """Addresses and CIDRs. An entry that does not parse admits nobody: a list with a typing error must not open a
-    door.
+    admin client.
     """
     networks: list[IPv4Network | IPv6Network] = []
     for entry in entries:

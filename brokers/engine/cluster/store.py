@@ -1,4 +1,4 @@
-"""The one door through which this broker changes the cluster's documents. Every write is a compare-and-set.
+"""The one place where this broker changes the cluster's documents. Every write is a compare-and-set.
 
 Any broker accepts topic administration (docs/decisions): it validates against its image, then writes entity and
 change node in one transaction, so that readers learn of it by the change log and a lost race shows as `Conflict` or

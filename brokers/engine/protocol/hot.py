@@ -1,4 +1,4 @@
-"""The door to the hand-written halves of Produce and Fetch."""
+"""The admin client to the hand-written halves of Produce and Fetch."""
 
 from brokers.engine.protocol.hot_fetch import FetchFrame, decode_fetch
 from brokers.engine.protocol.hot_fetch_response import encode_fetch_response

@@ -32,11 +32,11 @@ def instance(cluster: Cluster) -> Instance:
 
 
 @pytest.fixture()
-def door(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
+def admin_client(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     found = FakeCluster(brokers={1, 2, 3, 4})
     found.add(f"{instance.pk}.orders", *((1 + i % 3, 1 + (i + 1) % 3) for i in range(12)))
     for module in (moving, rebalances):
-        monkeypatch.setattr(module, "ClusterDoor", lambda _cluster: found)
+        monkeypatch.setattr(module, "ClusterAdminClient", lambda _cluster: found)
     return found
 
 
@@ -49,14 +49,14 @@ def homes_of(instance: Instance) -> set[int]:
 
 
 @pytest.fixture()
-def half(cluster: Cluster, door: FakeCluster, acting: Actor) -> Rebalance:
+def half(cluster: Cluster, admin_client: FakeCluster, acting: Actor) -> Rebalance:
     """The drain of broker 3 with some moves done, some under way and some waiting."""
     row = rebalances.plan_drain(acting=acting, broker=third(cluster), moves_at_once=2)
     rebalances.start(acting=acting, rebalance=row)
     for _ in range(4):
         work.look()
         brokers_confirm()
-        door.catch_up(1)
+        admin_client.catch_up(1)
     work.look()
     states = set(row.moves.values_list("state", flat=True))
     assert states == {MoveState.DONE, MoveState.RUNNING, MoveState.WAITING}
@@ -65,20 +65,20 @@ def half(cluster: Cluster, door: FakeCluster, acting: Actor) -> Rebalance:
 
 
 def test_an_undo_towards_a_broker_that_is_gone_is_given_up_and_stands_in_nobodys_way(
-    cluster: Cluster, instance: Instance, door: FakeCluster, half: Rebalance, acting: Actor
+    cluster: Cluster, instance: Instance, admin_client: FakeCluster, half: Rebalance, acting: Actor
 ) -> None:
     rebalances.undo(acting=acting, rebalance=half)
-    door.kill(3)
+    admin_client.kill(3)
     with pytest.raises(AssertionError, match="not done: undoing"):
-        carry_out(door, half)
+        carry_out(admin_client, half)
     other = rebalances.plan_drain(acting=acting, broker=Broker.objects.get(cluster=cluster, number=2))
     with pytest.raises(Conflict, match="Another rebalance"):
         rebalances.start(acting=acting, rebalance=other)
 
     rebalances.abandon(acting=acting, rebalance=half)
-    assert carry_out(door, half).state == RebalanceState.ABANDONED
+    assert carry_out(admin_client, half).state == RebalanceState.ABANDONED
 
-    assert not door.moving
+    assert not admin_client.moving
     assert half.ended_at is not None and half.trouble == ""
     assert not half.moves.filter(state__in=(MoveState.WAITING, MoveState.RUNNING)).exists()
     assert homes_of(instance) == {1, 2, 3, 4}
@@ -92,22 +92,22 @@ def test_an_undo_towards_a_broker_that_is_gone_is_given_up_and_stands_in_nobodys
 
 
 def test_what_was_moved_stays_and_what_runs_is_called_off(
-    cluster: Cluster, instance: Instance, door: FakeCluster, half: Rebalance, acting: Actor
+    cluster: Cluster, instance: Instance, admin_client: FakeCluster, half: Rebalance, acting: Actor
 ) -> None:
     done = {(move.topic, move.partition): tuple(move.target) for move in half.moves.filter(state=MoveState.DONE)}
     begun = {(move.topic, move.partition): tuple(move.before) for move in half.moves.filter(state=MoveState.RUNNING)}
     rebalances.abandon(acting=acting, rebalance=half)
-    assert carry_out(door, half).state == RebalanceState.ABANDONED
-    assert {key: door.replicas[key] for key in done} == done
-    assert {key: door.replicas[key] for key in begun} == begun
+    assert carry_out(admin_client, half).state == RebalanceState.ABANDONED
+    assert {key: admin_client.replicas[key] for key in done} == done
+    assert {key: admin_client.replicas[key] for key in begun} == begun
     assert set(half.moves.values_list("state", flat=True)) == {MoveState.DONE, MoveState.LEFT}
-    assert homes_of(instance) >= {held for key in door.replicas for held in door.replicas[key]}
+    assert homes_of(instance) >= {held for key in admin_client.replicas for held in admin_client.replicas[key]}
 
 
 def test_what_cannot_be_called_off_is_left_with_the_reason(
-    door: FakeCluster, half: Rebalance, acting: Actor, monkeypatch: pytest.MonkeyPatch
+    admin_client: FakeCluster, half: Rebalance, acting: Actor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    key = next(iter(door.moving))
+    key = next(iter(admin_client.moving))
     reassign = FakeCluster.reassign
 
     def refuses(self: FakeCluster, targets: dict[tuple[str, int], object]) -> dict[tuple[str, int], str]:
@@ -118,38 +118,38 @@ def test_what_cannot_be_called_off_is_left_with_the_reason(
     monkeypatch.setattr(FakeCluster, "reassign", refuses)
     monkeypatch.setattr(FakeCluster, "catch_up", lambda *_: None)
     rebalances.abandon(acting=acting, rebalance=half)
-    assert carry_out(door, half).state == RebalanceState.ABANDONED
+    assert carry_out(admin_client, half).state == RebalanceState.ABANDONED
     left = half.moves.get(topic=key[0], partition=key[1])
     assert (left.state, left.note) == (MoveState.LEFT, "None of the replicas that would stay is in sync.")
-    assert list(door.moving) == [key]
+    assert list(admin_client.moving) == [key]
 
 
 def test_it_goes_on_when_brokers_answer_again_and_takes_its_pace_with_it(
-    door: FakeCluster, half: Rebalance, acting: Actor, monkeypatch: pytest.MonkeyPatch
+    admin_client: FakeCluster, half: Rebalance, acting: Actor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lifted: list[str] = []
     monkeypatch.setattr(copy_pace, "lift", lambda row: lifted.append(row.pk))
     rebalances.abandon(acting=acting, rebalance=half)
-    door.is_down = True
+    admin_client.is_down = True
     work.look()
     half.refresh_from_db()
     assert (half.state, half.trouble) == (RebalanceState.ABANDONING, "No broker answers.")
     with pytest.raises(Conflict):
         rolling.start(acting=acting, cluster=half.cluster)
-    door.is_down = False
-    assert carry_out(door, half).state == RebalanceState.ABANDONED
+    admin_client.is_down = False
+    assert carry_out(admin_client, half).state == RebalanceState.ABANDONED
     assert lifted
 
 
 def test_a_removal_is_abandoned_while_its_broker_stops_and_the_broker_is_started_again(
-    cluster: Cluster, instance: Instance, door: FakeCluster, acting: Actor
+    cluster: Cluster, instance: Instance, admin_client: FakeCluster, acting: Actor
 ) -> None:
     row = rebalances.plan_drain(acting=acting, broker=third(cluster), removes=True)
     rebalances.start(acting=acting, rebalance=row)
     while Rebalance.objects.get(pk=row.pk).step != RebalanceStep.STOPPING:
         work.look()
         brokers_confirm()
-        door.catch_up()
+        admin_client.catch_up()
     assert third(cluster).wanted == WantedState.STOPPED
     rebalances.abandon(acting=acting, rebalance=row)
     work.look()

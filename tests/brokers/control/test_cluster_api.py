@@ -31,13 +31,13 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 @pytest.fixture()
-def door(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
+def admin_client(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     instance = complete_on(cluster, 1, 2, 3)
     found = FakeCluster(brokers={1, 2, 3, 4})
     found.add(f"{instance.pk}.orders", (1, 3), (2, 3), (3, 1))
     found.add(USAGE_TOPIC, (1,), (2,), (3,), (4,))
     for module in (moving, rebalances):
-        monkeypatch.setattr(module, "ClusterDoor", lambda _cluster: found)
+        monkeypatch.setattr(module, "ClusterAdminClient", lambda _cluster: found)
     return found
 
 
@@ -212,7 +212,7 @@ def test_a_broker_is_added(cluster: Cluster, operator: Api) -> None:
     assert assert_problem(operator.post("/operator/brokers", odd), 400)["errors"][0]["pointer"] == "/data_dirs/0"
 
 
-def test_a_drain_is_planned_started_and_followed(cluster: Cluster, operator: Api, door: FakeCluster) -> None:
+def test_a_drain_is_planned_started_and_followed(cluster: Cluster, operator: Api, admin_client: FakeCluster) -> None:
     body = {"kind": "drain", "broker_id": third(cluster).pk, "remove_broker": True, "moves_at_once": 3}
     tried = operator.post("/operator/rebalances?dry_run=true", body).json()
     assert tried["progress"]["total"] == 4 and not Rebalance.objects.exists()
@@ -229,7 +229,7 @@ def test_a_drain_is_planned_started_and_followed(cluster: Cluster, operator: Api
     assert_problem(operator.post(f"{at}/start"), 409, "wrong_state")
     assert operator.post(f"{at}/pause").json()["state"] == "paused"
     assert operator.post(f"{at}/resume").json()["state"] == "running"
-    carry_out(door, Rebalance.objects.get(pk=plan["id"]))
+    carry_out(admin_client, Rebalance.objects.get(pk=plan["id"]))
     done = operator.get(at).json()
     assert (done["state"], done["progress"]["percent"], done["waits_for"]) == ("done", 100, "")
     assert [one["number"] for one in operator.get("/operator/brokers").json()["items"]] == [1, 2, 4]
@@ -239,7 +239,7 @@ def test_a_drain_is_planned_started_and_followed(cluster: Cluster, operator: Api
     assert {"rebalance.planned", "rebalance.started", "rebalance.ended", "broker.removed"} <= actions
 
 
-def test_how_fast_it_copies_is_planned_and_changed(cluster: Cluster, operator: Api, door: FakeCluster) -> None:
+def test_how_fast_it_copies_is_planned_and_changed(cluster: Cluster, operator: Api, admin_client: FakeCluster) -> None:
     body = {"kind": "drain", "broker_id": third(cluster).pk}
     assert operator.post("/operator/rebalances?dry_run=true", body).json()["copy_mb_s"] is None
     made = operator.post("/operator/rebalances", {**body, "copy_mb_s": 20})
@@ -259,23 +259,23 @@ def test_how_fast_it_copies_is_planned_and_changed(cluster: Cluster, operator: A
     assert_problem(operator.patch(at, {"copy_mb_s": 5}), 409, "wrong_state")
 
 
-def test_levelling_is_planned_and_undone(cluster: Cluster, operator: Api, door: FakeCluster) -> None:
+def test_levelling_is_planned_and_undone(cluster: Cluster, operator: Api, admin_client: FakeCluster) -> None:
     assert_problem(operator.post("/operator/rebalances", {"kind": "balance"}), 400)
     assert_problem(operator.post("/operator/rebalances", {"kind": "drain"}), 400)
     made = operator.post("/operator/rebalances", {"kind": "balance", "cluster_id": cluster.pk}).json()
-    before = dict(door.replicas)
+    before = dict(admin_client.replicas)
     operator.post(f"/operator/rebalances/{made['id']}/start")
     work.look()
     assert operator.post(f"/operator/rebalances/{made['id']}/undo").json()["state"] == "undoing"
-    carry_out(door, Rebalance.objects.get(pk=made["id"]))
+    carry_out(admin_client, Rebalance.objects.get(pk=made["id"]))
     assert operator.get(f"/operator/rebalances/{made['id']}").json()["state"] == "undone"
-    assert door.replicas == before
+    assert admin_client.replicas == before
 
 
-def test_what_has_no_place_is_named(cluster: Cluster, operator: Api, door: FakeCluster) -> None:
-    door.brokers.discard(4)
-    name = next(topic for topic, _ in door.replicas if topic != USAGE_TOPIC)
-    door.add(name, (1, 2, 3))
+def test_what_has_no_place_is_named(cluster: Cluster, operator: Api, admin_client: FakeCluster) -> None:
+    admin_client.brokers.discard(4)
+    name = next(topic for topic, _ in admin_client.replicas if topic != USAGE_TOPIC)
+    admin_client.add(name, (1, 2, 3))
     problem = assert_problem(
         operator.post("/operator/rebalances", {"kind": "drain", "broker_id": third(cluster).pk}), 409, "no_place"
     )
@@ -297,13 +297,13 @@ def test_a_rolling_restart_is_started_paused_and_cancelled(cluster: Cluster, ope
 
 
 def test_a_lost_broker_is_removed_when_what_goes_with_it_is_confirmed(
-    cluster: Cluster, door: FakeCluster, operator: Api
+    cluster: Cluster, admin_client: FakeCluster, operator: Api
 ) -> None:
-    (topic,) = {topic for topic, _ in door.replicas if topic != USAGE_TOPIC}
-    door.add(topic.replace("orders", "solo"), (3,), (1,), (3,))
+    (topic,) = {topic for topic, _ in admin_client.replicas if topic != USAGE_TOPIC}
+    admin_client.add(topic.replace("orders", "solo"), (3,), (1,), (3,))
     body = {"kind": "loss", "broker_id": third(cluster).pk}
     assert_problem(operator.post("/operator/rebalances", body), 409, "broker_serves")
-    lose(door, cluster)
+    lose(admin_client, cluster)
     tried = operator.post("/operator/rebalances?dry_run=true", body).json()
     assert tried["losses"] and not Rebalance.objects.exists()
     plan = operator.post("/operator/rebalances", body).json()
@@ -320,18 +320,18 @@ def test_a_lost_broker_is_removed_when_what_goes_with_it_is_confirmed(
     tried = operator.post(f"{at}/start?dry_run=true", {"confirm_broker": 3})
     assert tried.status_code == 202 and third(cluster).wanted == "running"
     assert operator.post(f"{at}/start", {"confirm_broker": 3}).status_code == 202
-    carry_out(door, Rebalance.objects.get())
+    carry_out(admin_client, Rebalance.objects.get())
     assert operator.get(at).json()["state"] == "done"
     assert [one["number"] for one in operator.get("/operator/brokers").json()["items"]] == [1, 2, 4]
     assert_problem(operator.post(f"{at}/undo"), 409, "too_late")
 
 
 def test_a_broker_that_an_abandoned_removal_has_stopped_is_started_again(
-    cluster: Cluster, door: FakeCluster, operator: Api
+    cluster: Cluster, admin_client: FakeCluster, operator: Api
 ) -> None:
     start = f"/operator/brokers/{third(cluster).pk}/start"
     assert_problem(operator.post(start), 409, "wrong_state")
-    lose(door, cluster)
+    lose(admin_client, cluster)
     plan = operator.post("/operator/rebalances", {"kind": "loss", "broker_id": third(cluster).pk}).json()
     at = f"/operator/rebalances/{plan['id']}"
     assert_problem(operator.post(f"{at}/abandon"), 409, "wrong_state")
@@ -374,7 +374,7 @@ def test_a_key_holds_the_answer_about_a_plan_however_much_is_lost(cluster: Clust
     assert answers[1].headers["Idempotency-Replayed"] and len(answers[1].json()["losses"]) == 3_500
 
 
-def test_what_operators_do_over_rest_is_in_no_tenants_audit_log(cluster: Cluster, door: FakeCluster) -> None:
+def test_what_operators_do_over_rest_is_in_no_tenants_audit_log(cluster: Cluster, admin_client: FakeCluster) -> None:
     """Colleagues in the operator's tenant are no operators, and what is lost with a broker names topics of others."""
     member = make_member()
     member.user.is_staff = member.user.is_superuser = True

@@ -27,8 +27,8 @@ OLD_RATE, OLD_LIST = {RATES[0]: "777"}, {REPLICAS[1]: "0:2"}
 
 @dataclass
 class FakeSettings:
-    """`brokers.dataplane.settings.SettingsDoor` in memory. Whoever calls it is gone every so many times (`dies_every`,
-    0: never), with what was asked for done if `is_done_first`.
+    """`brokers.dataplane.settings.SettingsAdminClient` in memory. Whoever calls it is gone every so many times
+    (`dies_every`, 0: never), with what was asked for done if `is_done_first`.
     """
 
     shared: dict[str, str] = field(default_factory=dict)
@@ -93,24 +93,24 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 @pytest.fixture()
-def settings_door(monkeypatch: pytest.MonkeyPatch) -> FakeSettings:
+def settings_admin_client(monkeypatch: pytest.MonkeyPatch) -> FakeSettings:
     found = FakeSettings(shared={**OLD_RATE, "message.max.bytes": "5"})
-    monkeypatch.setattr(copy_pace, "SettingsDoor", lambda _cluster: found)
+    monkeypatch.setattr(copy_pace, "SettingsAdminClient", lambda _cluster: found)
     return found
 
 
 @pytest.fixture()
-def door(cluster: Cluster, settings_door: FakeSettings, monkeypatch: pytest.MonkeyPatch) -> Watching:
+def admin_client(cluster: Cluster, settings_admin_client: FakeSettings, monkeypatch: pytest.MonkeyPatch) -> Watching:
     instance = complete_on(cluster, 1, 2, 3)
     found = Watching(brokers={1, 2, 3, 4})
     for name in ("orders", "clicks"):
         found.add(f"{instance.pk}.{name}", *((1 + i % 3, 1 + (i + 1) % 3) for i in range(6)))
     found.add(USAGE_TOPIC, (1,), (2,), (3,), (4,))
-    settings_door.topics = {topic: {"retention.ms": "1"} for topic, _ in found.replicas}
-    settings_door.topics[f"{instance.pk}.clicks"] |= OLD_LIST
-    found.settings, found.rates, found.unpaced = settings_door, set(), []
+    settings_admin_client.topics = {topic: {"retention.ms": "1"} for topic, _ in found.replicas}
+    settings_admin_client.topics[f"{instance.pk}.clicks"] |= OLD_LIST
+    found.settings, found.rates, found.unpaced = settings_admin_client, set(), []
     for module in (moving, rebalances):
-        monkeypatch.setattr(module, "ClusterDoor", lambda _cluster: found)
+        monkeypatch.setattr(module, "ClusterAdminClient", lambda _cluster: found)
     return found
 
 
@@ -120,88 +120,95 @@ def begun(cluster: Cluster, acting: Actor, copy_mb_s: int | None) -> Rebalance:
     return rebalances.start(acting=acting, rebalance=row)
 
 
-def all_is_as_it_was(settings_door: FakeSettings, door: FakeCluster) -> bool:
-    lists = {name: {key: one[key] for key in REPLICAS if key in one} for name, one in settings_door.topics.items()}
+def all_is_as_it_was(settings_admin_client: FakeSettings, admin_client: FakeCluster) -> bool:
+    lists = {
+        name: {key: one[key] for key in REPLICAS if key in one} for name, one in settings_admin_client.topics.items()
+    }
     wanted = {name: OLD_LIST if name.endswith(".clicks") else {} for name in lists}
-    untouched = all(one["retention.ms"] == "1" for one in settings_door.topics.values())
-    return untouched and lists == wanted and settings_door.shared == {**OLD_RATE, "message.max.bytes": "5"}
+    untouched = all(one["retention.ms"] == "1" for one in settings_admin_client.topics.values())
+    return untouched and lists == wanted and settings_admin_client.shared == {**OLD_RATE, "message.max.bytes": "5"}
 
 
 @pytest.mark.parametrize("is_done_first", [False, True])
 @pytest.mark.parametrize("dies_every", [2, 3])
 def test_wherever_it_dies_nothing_is_copied_unpaced_and_all_is_given_back(
-    cluster: Cluster, door: Watching, settings_door: FakeSettings, acting: Actor, dies_every: int, is_done_first: bool
+    cluster: Cluster,
+    admin_client: Watching,
+    settings_admin_client: FakeSettings,
+    acting: Actor,
+    dies_every: int,
+    is_done_first: bool,
 ) -> None:
-    settings_door.dies_every, settings_door.is_done_first = dies_every, is_done_first
-    row = carry_out(door, begun(cluster, acting, 20), most=2)
+    settings_admin_client.dies_every, settings_admin_client.is_done_first = dies_every, is_done_first
+    row = carry_out(admin_client, begun(cluster, acting, 20), most=2)
 
     assert row.state == RebalanceState.DONE and row.pace == {}
-    assert (door.unpaced, door.rates) == ([], {"20000000"})
-    assert all_is_as_it_was(settings_door, door)
-    assert settings_door.calls > 8, "it died more than once"
+    assert (admin_client.unpaced, admin_client.rates) == ([], {"20000000"})
+    assert all_is_as_it_was(settings_admin_client, admin_client)
+    assert settings_admin_client.calls > 8, "it died more than once"
 
 
 def test_a_rebalance_without_a_pace_sets_nothing(
-    cluster: Cluster, door: Watching, settings_door: FakeSettings, acting: Actor
+    cluster: Cluster, admin_client: Watching, settings_admin_client: FakeSettings, acting: Actor
 ) -> None:
-    door.settings = None
-    carry_out(door, begun(cluster, acting, None))
+    admin_client.settings = None
+    carry_out(admin_client, begun(cluster, acting, None))
 
-    assert settings_door.calls == 0
+    assert settings_admin_client.calls == 0
 
 
 def test_the_pace_is_changed_and_taken_off_while_copies_run(
-    cluster: Cluster, door: Watching, settings_door: FakeSettings, acting: Actor
+    cluster: Cluster, admin_client: Watching, settings_admin_client: FakeSettings, acting: Actor
 ) -> None:
     row = begun(cluster, acting, 20)
-    while not door.moving:
+    while not admin_client.moving:
         work.look()
         brokers_confirm()
-    assert settings_door.shared[RATES[0]] == settings_door.shared[RATES[1]] == "20000000"
+    assert settings_admin_client.shared[RATES[0]] == settings_admin_client.shared[RATES[1]] == "20000000"
     rebalances.limit_copies(acting=acting, rebalance=row, copy_mb_s=50)
     work.look()
-    assert settings_door.shared[RATES[1]] == "50000000"
+    assert settings_admin_client.shared[RATES[1]] == "50000000"
     rebalances.pause(acting=acting, rebalance=row)
     rebalances.limit_copies(acting=acting, rebalance=row, copy_mb_s=None)
     work.look()
-    assert all_is_as_it_was(settings_door, door), "also while it is paused"
+    assert all_is_as_it_was(settings_admin_client, admin_client), "also while it is paused"
     rebalances.limit_copies(acting=acting, rebalance=row, copy_mb_s=10)
     work.look()
-    assert settings_door.shared[RATES[0]] == "10000000"
+    assert settings_admin_client.shared[RATES[0]] == "10000000"
     rebalances.resume(acting=acting, rebalance=row)
-    carry_out(door, row)
-    assert all_is_as_it_was(settings_door, door)
+    carry_out(admin_client, row)
+    assert all_is_as_it_was(settings_admin_client, admin_client)
 
 
 def test_what_is_undone_goes_back_at_the_pace(
-    cluster: Cluster, door: Watching, settings_door: FakeSettings, acting: Actor
+    cluster: Cluster, admin_client: Watching, settings_admin_client: FakeSettings, acting: Actor
 ) -> None:
     row = begun(cluster, acting, 20)
-    before = dict(door.replicas)
-    while not door.moving:
+    before = dict(admin_client.replicas)
+    while not admin_client.moving:
         work.look()
         brokers_confirm()
-    door.catch_up(2)
+    admin_client.catch_up(2)
     work.look()
     rebalances.undo(acting=acting, rebalance=row)
-    assert carry_out(door, row, most=2).state == RebalanceState.UNDONE
-    assert door.replicas == before
-    assert (door.unpaced, door.rates) == ([], {"20000000"})
-    assert all_is_as_it_was(settings_door, door)
+    assert carry_out(admin_client, row, most=2).state == RebalanceState.UNDONE
+    assert admin_client.replicas == before
+    assert (admin_client.unpaced, admin_client.rates) == ([], {"20000000"})
+    assert all_is_as_it_was(settings_admin_client, admin_client)
 
 
 def test_a_topic_that_is_deleted_on_the_way_keeps_nothing_from_its_end(
-    cluster: Cluster, door: Watching, settings_door: FakeSettings, acting: Actor
+    cluster: Cluster, admin_client: Watching, settings_admin_client: FakeSettings, acting: Actor
 ) -> None:
     row = begun(cluster, acting, 20)
-    while not door.moving:
+    while not admin_client.moving:
         work.look()
         brokers_confirm()
-    gone = next(topic for topic, _ in door.moving)
-    door.replicas = {key: held for key, held in door.replicas.items() if key[0] != gone}
-    door.moving = {key: one for key, one in door.moving.items() if key[0] != gone}
-    del settings_door.topics[gone]
-    door.settings = None
+    gone = next(topic for topic, _ in admin_client.moving)
+    admin_client.replicas = {key: held for key, held in admin_client.replicas.items() if key[0] != gone}
+    admin_client.moving = {key: one for key, one in admin_client.moving.items() if key[0] != gone}
+    del settings_admin_client.topics[gone]
+    admin_client.settings = None
 
-    assert carry_out(door, row).state == RebalanceState.DONE
-    assert all_is_as_it_was(settings_door, door)
+    assert carry_out(admin_client, row).state == RebalanceState.DONE
+    assert all_is_as_it_was(settings_admin_client, admin_client)

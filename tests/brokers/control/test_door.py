@@ -1,4 +1,6 @@
-"""The door over real sockets: authentication, dead links, refusals and their meaning. The broker is a small server."""
+"""The admin client over real sockets: authentication, dead links, refusals and their meaning. The broker is a small
+server.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,10 @@ from kafka.protocol.metadata.metadata import MetadataResponse
 from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 
 from brokers.dataplane import door
-from brokers.dataplane.client_quotas import QuotaDoor
+from brokers.dataplane.client_quotas import QuotaAdminClient
 from brokers.dataplane.link import Link, LinkDown
 from brokers.dataplane.silence import silences
-from brokers.dataplane.topics import TopicDoor
+from brokers.dataplane.topics import TopicAdminClient
 from brokers.models import Cluster
 from instances.models import Instance
 from quotas.ports import ClientQuota, EntityPart
@@ -148,14 +150,14 @@ def created(error_code: int, message: str | None = None) -> CreateTopicsResponse
 
 
 def create(instance: Instance) -> None:
-    TopicDoor().create_topic(
+    TopicAdminClient().create_topic(
         instance.pk, "orders", partitions=1, replication_factor=1, config={"a": "b"}, validate_only=False
     )
 
 
 def test_topics_are_read_as_the_instance_from_a_broker_that_answers(instance: Instance, broker: SmallBroker) -> None:
     broker.answers[METADATA] = metadata
-    (topic,) = TopicDoor().topics(instance.pk)
+    (topic,) = TopicAdminClient().topics(instance.pk)
     assert (topic.name, topic.replication_factor) == ("orders", 1)
     assert [partition.index for partition in topic.partitions] == [0, 1]
     assert broker.users == [instance.pk]
@@ -163,11 +165,11 @@ def test_topics_are_read_as_the_instance_from_a_broker_that_answers(instance: In
 
 def test_a_link_is_kept_and_a_dead_one_replaced(instance: Instance, broker: SmallBroker) -> None:
     broker.answers[METADATA] = metadata
-    TopicDoor().topics(instance.pk)
-    TopicDoor().topics(instance.pk)
+    TopicAdminClient().topics(instance.pk)
+    TopicAdminClient().topics(instance.pk)
     assert broker.users == [instance.pk]
     broker.drop_all()
-    TopicDoor().topics(instance.pk)
+    TopicAdminClient().topics(instance.pk)
     assert broker.users == [instance.pk] * 2
 
 
@@ -175,7 +177,7 @@ def test_no_broker_is_unavailable_and_says_when_to_come_back(instance: Instance,
     broker.answers[METADATA] = metadata
     broker.hangs_up = True
     with pytest.raises(Unavailable) as refusal:
-        TopicDoor().topics(instance.pk)
+        TopicAdminClient().topics(instance.pk)
     assert refusal.value.retry_after_s == 1
     assert PASSWORD not in str(refusal.value.__cause__)
 
@@ -185,7 +187,10 @@ def test_brokers_that_stand_still_make_neither_a_read_nor_a_write_wait_long(
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:
         cluster.brokers.filter(number=2).update(internal_port=mute.getsockname()[1])
-        for act, most_s in ((lambda: TopicDoor().topic(instance.pk, "orders"), 2.0), (lambda: create(instance), 2.0)):
+        for act, most_s in (
+            (lambda: TopicAdminClient().topic(instance.pk, "orders"), 2.0),
+            (lambda: create(instance), 2.0),
+        ):
             began_s = time.monotonic()
             with pytest.raises(Unavailable):
                 act()
@@ -210,7 +215,7 @@ def test_a_topic_that_is_not_there_or_could_not_be_is_not_found_by_its_name(
 ) -> None:
     broker.answers[METADATA] = lambda: metadata(error_code)
     with pytest.raises(NotFound, match=r'There is no topic "a b"\.'):
-        TopicDoor().topic(instance.pk, "a b")
+        TopicAdminClient().topic(instance.pk, "a b")
 
 
 def test_a_wrong_secret_never_appears_in_what_is_raised(broker: SmallBroker) -> None:
@@ -221,7 +226,7 @@ def test_a_wrong_secret_never_appears_in_what_is_raised(broker: SmallBroker) -> 
 
 def test_an_instance_without_brokers_is_a_conflict(db: None) -> None:
     with pytest.raises(Conflict):
-        TopicDoor().topics(make_running(make_tenant()).pk)
+        TopicAdminClient().topics(make_running(make_tenant()).pk)
 
 
 @pytest.mark.parametrize(
@@ -259,28 +264,28 @@ def deleted(error_code: int) -> DeleteTopicsResponse:
 
 def test_what_is_written_and_waits_for_a_controller_is_done(instance: Instance, broker: SmallBroker) -> None:
     """Said with the same error as what was not written, so the topic itself tells."""
-    door_to_topics = TopicDoor()
+    topic_admin_client = TopicAdminClient()
     broker.answers[CREATE_TOPICS] = lambda: created(7, "goes on")
     broker.answers[CREATE_PARTITIONS] = timed_out_growth
     broker.answers[DELETE_TOPICS] = lambda: deleted(7)
     broker.answers[METADATA] = metadata  # two partitions
     create(instance)
-    door_to_topics.grow_topic(instance.pk, "orders", 2, validate_only=False)
+    topic_admin_client.grow_topic(instance.pk, "orders", 2, validate_only=False)
     with pytest.raises(OutcomeUnknown):
-        door_to_topics.grow_topic(instance.pk, "orders", 3, validate_only=False)
+        topic_admin_client.grow_topic(instance.pk, "orders", 3, validate_only=False)
     with pytest.raises(Unavailable, match="goes on"):
-        door_to_topics.grow_topic(instance.pk, "orders", 3, validate_only=True)
+        topic_admin_client.grow_topic(instance.pk, "orders", 3, validate_only=True)
     with pytest.raises(OutcomeUnknown):
-        door_to_topics.delete_topic(instance.pk, "orders")
+        topic_admin_client.delete_topic(instance.pk, "orders")
     broker.answers[METADATA] = lambda: metadata(3)
-    door_to_topics.delete_topic(instance.pk, "orders")
+    topic_admin_client.delete_topic(instance.pk, "orders")
     with pytest.raises(OutcomeUnknown):
         create(instance)
 
 
 def test_an_answer_that_is_lost_leaves_the_outcome_open(instance: Instance, broker: SmallBroker) -> None:
     broker.hangs_up = True
-    for act in (lambda: create(instance), lambda: TopicDoor().delete_topic(instance.pk, "orders")):
+    for act in (lambda: create(instance), lambda: TopicAdminClient().delete_topic(instance.pk, "orders")):
         with pytest.raises(OutcomeUnknown) as told:
             act()
         assert told.value.retry_after_s == 1
@@ -290,7 +295,7 @@ def test_an_answer_that_is_lost_leaves_the_outcome_open(instance: Instance, brok
 def test_a_trial_whose_answer_is_lost_has_changed_nothing(instance: Instance, broker: SmallBroker) -> None:
     broker.hangs_up = True
     with pytest.raises(Unavailable) as told:
-        TopicDoor().grow_topic(instance.pk, "orders", 3, validate_only=True)
+        TopicAdminClient().grow_topic(instance.pk, "orders", 3, validate_only=True)
     assert not isinstance(told.value, OutcomeUnknown)
 
 
@@ -307,7 +312,7 @@ def test_what_a_lost_try_may_have_done_is_not_told_as_somebody_elses(
             create(instance)
         door.links().close()
         broker.answers[DELETE_TOPICS] = lambda: deleted(3)
-        TopicDoor().delete_topic(instance.pk, "orders")
+        TopicAdminClient().delete_topic(instance.pk, "orders")
         assert first.asked.count(DELETE_TOPICS) == broker.asked.count(DELETE_TOPICS) == 1
     finally:
         first.stop()
@@ -318,7 +323,7 @@ def test_a_topic_that_was_there_is_told_as_there_over_a_link_that_died_while_idl
 ) -> None:
     broker.answers[METADATA] = metadata
     broker.answers[CREATE_TOPICS] = lambda: created(36, "is there")
-    TopicDoor().topics(instance.pk)
+    TopicAdminClient().topics(instance.pk)
     with pytest.raises(Conflict):
         create(instance)
     broker.drop_all()
@@ -340,7 +345,7 @@ def test_quotas_keep_the_difference_between_a_default_and_nothing(instance: Inst
     broker.answers[DESCRIBE_QUOTAS] = lambda: DescribeClientQuotasResponse(
         throttle_time_ms=0, error_code=0, error_message=None, entries=[entry]
     )
-    assert QuotaDoor().describe(instance.pk) == [
+    assert QuotaAdminClient().describe(instance.pk) == [
         ClientQuota(user=EntityPart(name=None), client_id=None, limits={"producer_byte_rate": 5.0})
     ]
 
@@ -351,4 +356,6 @@ def test_a_refused_quota_is_invalid(instance: Instance, broker: SmallBroker) -> 
         throttle_time_ms=0, entries=[kind(error_code=42, error_message="no such key", entity=[])]
     )
     with pytest.raises(Invalid, match="no such key"):
-        QuotaDoor().alter(instance.pk, EntityPart(name="a"), None, {"producer_byte_rate": 1.0}, validate_only=False)
+        QuotaAdminClient().alter(
+            instance.pk, EntityPart(name="a"), None, {"producer_byte_rate": 1.0}, validate_only=False
+        )

@@ -47,7 +47,7 @@ def instance(cluster: Cluster) -> Instance:
 
 
 @pytest.fixture()
-def door(monkeypatch: pytest.MonkeyPatch, instance: Instance) -> FakeClusterTransactions:
+def admin_client(monkeypatch: pytest.MonkeyPatch, instance: Instance) -> FakeClusterTransactions:
     """`orders` has five partitions, all in the first part that is looked through."""
     found = FakeClusterTransactions()
     monkeypatch.setattr(hanging, "ClusterTransactions", lambda _cluster: found)
@@ -76,14 +76,14 @@ OLD = HANGING_UNKNOWN_AFTER_MS + 60_000
 
 
 def test_only_what_is_past_its_time_out_is_overdue(
-    cluster: Cluster, instance: Instance, door: FakeClusterTransactions
+    cluster: Cluster, instance: Instance, admin_client: FakeClusterTransactions
 ) -> None:
     orders = (f"{instance.pk}.orders", 0)
-    door.add(f"{instance.pk}.late", orders, producer_id=1, started_ms=ago(HOUR))
-    door.add(f"{instance.pk}.stuck", orders, producer_id=2, started_ms=ago(2 * HOUR), state="PrepareCommit")
-    door.add(f"{instance.pk}.young", orders, producer_id=3, started_ms=ago(70_000))
-    door.add(f"{instance.pk}.done", producer_id=4, started_ms=ago(HOUR), state="CompleteCommit")
-    door.silent = (BrokerSilence(broker_id=3, reason="does not answer"),)
+    admin_client.add(f"{instance.pk}.late", orders, producer_id=1, started_ms=ago(HOUR))
+    admin_client.add(f"{instance.pk}.stuck", orders, producer_id=2, started_ms=ago(2 * HOUR), state="PrepareCommit")
+    admin_client.add(f"{instance.pk}.young", orders, producer_id=3, started_ms=ago(70_000))
+    admin_client.add(f"{instance.pk}.done", producer_id=4, started_ms=ago(HOUR), state="CompleteCommit")
+    admin_client.silent = (BrokerSilence(broker_id=3, reason="does not answer"),)
     found = hanging.overdue(cluster)
     assert [(row.shown_id, row.instance_id, row.is_decided) for row in found.rows] == [
         ("stuck", instance.pk, True),
@@ -93,51 +93,53 @@ def test_only_what_is_past_its_time_out_is_overdue(
 
 
 def test_a_coordinator_that_lists_a_transaction_and_tells_no_more_of_it_is_named(
-    cluster: Cluster, instance: Instance, door: FakeClusterTransactions
+    cluster: Cluster, instance: Instance, admin_client: FakeClusterTransactions
 ) -> None:
     """Or nothing overdue and nothing known would look alike."""
-    door.add(f"{instance.pk}.quiet", producer_id=1, started_ms=ago(HOUR))
-    door.mute.add(f"{instance.pk}.quiet")
+    admin_client.add(f"{instance.pk}.quiet", producer_id=1, started_ms=ago(HOUR))
+    admin_client.mute.add(f"{instance.pk}.quiet")
     found = hanging.overdue(cluster)
     assert found.rows == ()
     assert [one.broker_id for one in found.silent] == [1]
 
 
 def test_long_open_transactions_within_their_time_outs_hide_none_that_is_overdue(
-    cluster: Cluster, instance: Instance, door: FakeClusterTransactions, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, instance: Instance, admin_client: FakeClusterTransactions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hanging, "HANGING_DESCRIBED_AT_ONCE", 2)
     for number in range(4):
-        door.add(f"{instance.pk}.a-{number}", producer_id=number, started_ms=ago(70_000))
-    door.add(f"{instance.pk}.late", producer_id=9, started_ms=ago(HOUR))
+        admin_client.add(f"{instance.pk}.a-{number}", producer_id=number, started_ms=ago(70_000))
+    admin_client.add(f"{instance.pk}.late", producer_id=9, started_ms=ago(HOUR))
     assert [row.shown_id for row in hanging.overdue(cluster).rows] == ["late"]
 
 
 def test_what_a_silent_broker_may_know_is_not_said_to_have_ended(
-    cluster: Cluster, instance: Instance, door: FakeClusterTransactions
+    cluster: Cluster, instance: Instance, admin_client: FakeClusterTransactions
 ) -> None:
     topic = f"{instance.pk}.orders"
-    door.add(f"{instance.pk}.quiet", (topic, 0), producer_id=1, started_ms=ago(HOUR))
-    door.mute.add(f"{instance.pk}.quiet")
+    admin_client.add(f"{instance.pk}.quiet", (topic, 0), producer_id=1, started_ms=ago(HOUR))
+    admin_client.mute.add(f"{instance.pk}.quiet")
     with pytest.raises(Unavailable, match="coordinator does not answer"):
         hanging.abort_overdue(acting=OPERATOR, cluster=cluster, transactional_id=f"{instance.pk}.quiet")
-    door.deaf.add((topic, 0))
+    admin_client.deaf.add((topic, 0))
     with pytest.raises(Unavailable, match="no leader that answers"):
         orphan(cluster, topic, producer_id=1)
-    assert (door.fenced, door.aborted) == ([], [])
+    assert (admin_client.fenced, admin_client.aborted) == ([], [])
 
 
 def test_an_orphan_is_open_for_long_and_known_to_no_coordinator(
-    cluster: Cluster, instance: Instance, door: FakeClusterTransactions
+    cluster: Cluster, instance: Instance, admin_client: FakeClusterTransactions
 ) -> None:
     topic = f"{instance.pk}.orders"
-    door.write((topic, 0), producer_id=1, at_ms=ago(OLD))  # nobody knows its producer
-    door.write((topic, 1), producer_id=2, at_ms=ago(OLD))  # in an open transaction of its coordinator
-    door.add(f"{instance.pk}.known", (topic, 1), producer_id=2, started_ms=ago(OLD))
-    door.write((topic, 2), producer_id=3, at_ms=ago(OLD))  # its coordinator has closed it without this partition
-    door.add(f"{instance.pk}.closed", producer_id=3, started_ms=-1, state="CompleteAbort")
-    door.write((topic, 3), producer_id=4, at_ms=ago(1_000))  # young
-    door.write((topic, 4), producer_id=5, at_ms=ago(OLD), first_offset=None)  # nothing open
+    admin_client.write((topic, 0), producer_id=1, at_ms=ago(OLD))  # nobody knows its producer
+    admin_client.write((topic, 1), producer_id=2, at_ms=ago(OLD))  # in an open transaction of its coordinator
+    admin_client.add(f"{instance.pk}.known", (topic, 1), producer_id=2, started_ms=ago(OLD))
+    admin_client.write(
+        (topic, 2), producer_id=3, at_ms=ago(OLD)
+    )  # its coordinator has closed it without this partition
+    admin_client.add(f"{instance.pk}.closed", producer_id=3, started_ms=-1, state="CompleteAbort")
+    admin_client.write((topic, 3), producer_id=4, at_ms=ago(1_000))  # young
+    admin_client.write((topic, 4), producer_id=5, at_ms=ago(OLD), first_offset=None)  # nothing open
     found = hanging.scan(cluster)
     assert [(row.place, row.instance_id) for row in found.rows] == [
         ((topic, 0), instance.pk),
@@ -147,20 +149,20 @@ def test_an_orphan_is_open_for_long_and_known_to_no_coordinator(
 
 
 def test_while_a_coordinator_is_silent_nothing_is_called_an_orphan(
-    cluster: Cluster, instance: Instance, door: FakeClusterTransactions
+    cluster: Cluster, instance: Instance, admin_client: FakeClusterTransactions
 ) -> None:
     topic = f"{instance.pk}.orders"
-    door.write((topic, 0), producer_id=1, at_ms=ago(OLD))
-    door.add(f"{instance.pk}.quiet", (topic, 0), producer_id=1, started_ms=ago(OLD))
-    door.mute.add(f"{instance.pk}.quiet")
-    door.deaf.add((topic, 1))
+    admin_client.write((topic, 0), producer_id=1, at_ms=ago(OLD))
+    admin_client.add(f"{instance.pk}.quiet", (topic, 0), producer_id=1, started_ms=ago(OLD))
+    admin_client.mute.add(f"{instance.pk}.quiet")
+    admin_client.deaf.add((topic, 1))
     found = hanging.scan(cluster)
     assert found.rows == ()
     assert [one.broker_id for one in found.silent] == [1]
     assert found.unanswered == 1
     with pytest.raises(Conflict, match="may know"):
         orphan(cluster, topic, producer_id=1)
-    assert door.aborted == []
+    assert admin_client.aborted == []
 
 
 def orphan(cluster: Cluster, topic: str, *, producer_id: int, started_at: int = 7) -> None:
@@ -170,7 +172,7 @@ def orphan(cluster: Cluster, topic: str, *, producer_id: int, started_at: int = 
 
 
 def test_partitions_are_looked_through_in_parts(
-    cluster: Cluster, door: FakeClusterTransactions, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, admin_client: FakeClusterTransactions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
 
@@ -190,14 +192,14 @@ def test_partitions_are_looked_through_in_parts(
 
 
 def test_an_overdue_one_is_aborted_by_fencing_its_producer(
-    cluster: Cluster, instance: Instance, door: FakeClusterTransactions
+    cluster: Cluster, instance: Instance, admin_client: FakeClusterTransactions
 ) -> None:
     named = f"{instance.pk}.late"
-    door.add(named, (f"{instance.pk}.orders", 0), producer_id=1, started_ms=ago(HOUR))
+    admin_client.add(named, (f"{instance.pk}.orders", 0), producer_id=1, started_ms=ago(HOUR))
     hanging.abort_overdue(acting=OPERATOR, cluster=cluster, transactional_id=named, dry_run=True)
-    assert door.fenced == []
+    assert admin_client.fenced == []
     hanging.abort_overdue(acting=OPERATOR, cluster=cluster, transactional_id=named)
-    assert door.fenced == [named]
+    assert admin_client.fenced == [named]
     entry = AuditEntry.objects.filter(action="transaction.aborted").first()
     assert entry is not None
     assert (entry.tenant, entry.target_id) == (instance.tenant, f"{instance.pk}/late")
@@ -205,41 +207,43 @@ def test_an_overdue_one_is_aborted_by_fencing_its_producer(
         hanging.abort_overdue(acting=OPERATOR, cluster=cluster, transactional_id=named)
 
 
-def test_what_is_decided_is_never_aborted(cluster: Cluster, instance: Instance, door: FakeClusterTransactions) -> None:
+def test_what_is_decided_is_never_aborted(
+    cluster: Cluster, instance: Instance, admin_client: FakeClusterTransactions
+) -> None:
     """TXN-11: the outcome is fixed once it is prepared."""
     named = f"{instance.pk}.stuck"
-    door.add(named, producer_id=1, started_ms=ago(HOUR), state="PrepareCommit")
+    admin_client.add(named, producer_id=1, started_ms=ago(HOUR), state="PrepareCommit")
     with pytest.raises(Conflict, match="decided"):
         hanging.abort_overdue(acting=OPERATOR, cluster=cluster, transactional_id=named)
-    assert door.fenced == []
+    assert admin_client.fenced == []
 
 
 def test_an_orphan_is_aborted_once_and_only_as_it_was_seen(
-    cluster: Cluster, instance: Instance, door: FakeClusterTransactions
+    cluster: Cluster, instance: Instance, admin_client: FakeClusterTransactions
 ) -> None:
     topic = f"{instance.pk}.orders"
-    door.write((topic, 0), producer_id=1, at_ms=ago(OLD))
+    admin_client.write((topic, 0), producer_id=1, at_ms=ago(OLD))
     with pytest.raises(Conflict, match="has ended"):
         orphan(cluster, topic, producer_id=1, started_at=99)
     orphan(cluster, topic, producer_id=1)
-    assert [(one.producer_id, one.started_at) for one in door.aborted] == [(1, 7)]
+    assert [(one.producer_id, one.started_at) for one in admin_client.aborted] == [(1, 7)]
     with pytest.raises(Conflict, match="has ended"):
         orphan(cluster, topic, producer_id=1)
     entry = AuditEntry.objects.get(action="transaction.aborted")
     assert (entry.target_id, (entry.after or {})["topic"]) == (f"{instance.pk}/orders/0", "orders")
-    door.write((topic, 0), producer_id=2, at_ms=ago(OLD))
-    door.add(f"{instance.pk}.back", (topic, 0), producer_id=2, started_ms=ago(OLD))
+    admin_client.write((topic, 0), producer_id=2, at_ms=ago(OLD))
+    admin_client.add(f"{instance.pk}.back", (topic, 0), producer_id=2, started_ms=ago(OLD))
     with pytest.raises(Conflict, match="knows of"):
         orphan(cluster, topic, producer_id=2)
 
 
 def test_an_abort_that_nobody_answered_stays_in_the_ledger(
-    cluster: Cluster, instance: Instance, door: FakeClusterTransactions, panel: Client
+    cluster: Cluster, instance: Instance, admin_client: FakeClusterTransactions, panel: Client
 ) -> None:
     """The tenant reads there who ended its transaction, and nobody else will ever tell."""
-    topic, door.is_lost = f"{instance.pk}.orders", True
-    door.add(f"{instance.pk}.late", (topic, 0), producer_id=1, started_ms=ago(HOUR))
-    door.write((topic, 0), producer_id=9, at_ms=ago(OLD))
+    topic, admin_client.is_lost = f"{instance.pk}.orders", True
+    admin_client.add(f"{instance.pk}.late", (topic, 0), producer_id=1, started_ms=ago(HOUR))
+    admin_client.write((topic, 0), producer_id=9, at_ms=ago(OLD))
     api, root = an_operator(), f"/operator/clusters/{cluster.pk}/transactions"
     by_id = assert_problem(api.post(f"{root}/abort", {"id": f"{instance.pk}.late"}), 503, "outcome_unknown")
     body = {"topic": topic, "partition": "0", "producer_id": "9", "started_at": "7"}
@@ -273,11 +277,11 @@ def test_a_marker_that_may_have_reached_its_leader_is_of_unknown_outcome(
 
 
 def test_the_panel_shows_and_aborts(
-    panel: Client, cluster: Cluster, instance: Instance, door: FakeClusterTransactions
+    panel: Client, cluster: Cluster, instance: Instance, admin_client: FakeClusterTransactions
 ) -> None:
     topic = f"{instance.pk}.orders"
-    door.add(f"{instance.pk}.late", (topic, 0), producer_id=1, started_ms=ago(HOUR))
-    door.write((topic, 3), producer_id=9, at_ms=ago(OLD), first_offset=1_234)
+    admin_client.add(f"{instance.pk}.late", (topic, 0), producer_id=1, started_ms=ago(HOUR))
+    admin_client.write((topic, 3), producer_id=9, at_ms=ago(OLD), first_offset=1_234)
     at = reverse("admin:brokers_transactions", args=[cluster.pk])
     page = panel.get(at).content.decode()
     assert ">late<" in page and instance.pk in page and "Looked through" not in page
@@ -299,7 +303,7 @@ def test_the_panel_shows_and_aborts(
     assert at in panel.get(reverse("admin:brokers_cluster_changelist")).content.decode()
 
 
-def test_nobody_but_operators_sees_or_ends_them(cluster: Cluster, door: FakeClusterTransactions) -> None:
+def test_nobody_but_operators_sees_or_ends_them(cluster: Cluster, admin_client: FakeClusterTransactions) -> None:
     tenant = Client()
     tenant.force_login(make_member().user)
     for name in ("brokers_transactions", "brokers_abort_overdue", "brokers_abort_orphan"):
@@ -311,12 +315,12 @@ def test_nobody_but_operators_sees_or_ends_them(cluster: Cluster, door: FakeClus
 
 
 def test_operators_list_and_abort_over_rest(
-    cluster: Cluster, instance: Instance, door: FakeClusterTransactions
+    cluster: Cluster, instance: Instance, admin_client: FakeClusterTransactions
 ) -> None:
     api = an_operator()
     topic, root = f"{instance.pk}.orders", f"/operator/clusters/{cluster.pk}/transactions"
-    door.add(f"{instance.pk}.late", (topic, 0), producer_id=1, started_ms=ago(HOUR))
-    door.write((topic, 3), producer_id=9, at_ms=ago(OLD))
+    admin_client.add(f"{instance.pk}.late", (topic, 0), producer_id=1, started_ms=ago(HOUR))
+    admin_client.write((topic, 3), producer_id=9, at_ms=ago(OLD))
     (late,) = json.loads(api.get(f"{root}/overdue").content)["items"]
     assert (late["id"], late["partitions"]) == (f"{instance.pk}.late", [{"topic": topic, "partition": 0}])
     found = json.loads(api.get(f"{root}/orphans").content)
@@ -326,9 +330,9 @@ def test_operators_list_and_abort_over_rest(
     assert_problem(api.post(f"{root}/abort", {"id": "x", "topic": topic}), 400)
     assert_problem(api.post(f"{root}/abort", {"id": "x"}), 409, "not_hanging")
     assert api.post(f"{root}/abort?dry_run=true", {"id": late["id"]}).status_code == 204
-    assert door.fenced == []
+    assert admin_client.fenced == []
     assert api.post(f"{root}/abort", {"id": late["id"]}).status_code == 204
     orphan_body = {"topic": topic, "partition": 3, "producer_id": 9, "first_offset": 7}
     assert api.post(f"{root}/abort", orphan_body).status_code == 204
-    assert len(door.aborted) == 1
+    assert len(admin_client.aborted) == 1
     assert_problem(api.get("/operator/clusters/clu-00000000/transactions/overdue"), 404)

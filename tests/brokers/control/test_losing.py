@@ -45,7 +45,7 @@ def instance(cluster: Cluster) -> Instance:
 
 
 @pytest.fixture()
-def door(cluster: Cluster, instance: Instance, monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
+def admin_client(cluster: Cluster, instance: Instance, monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     """Two partitions that others have too, one that only broker 3 has, one that only it has all of."""
     found = FakeCluster(brokers={1, 2, 3, 4})
     found.add(f"{instance.pk}.orders", (3, 1), (2, 3))
@@ -54,7 +54,7 @@ def door(cluster: Cluster, instance: Instance, monkeypatch: pytest.MonkeyPatch) 
     found.isr[f"{instance.pk}.behind", 0] = (3,)
     found.add(USAGE_TOPIC, (1,), (2,), (3,), (4,))
     for module in (moving, rebalances):
-        monkeypatch.setattr(module, "ClusterDoor", lambda _cluster: found)
+        monkeypatch.setattr(module, "ClusterAdminClient", lambda _cluster: found)
     return found
 
 
@@ -66,10 +66,10 @@ def numbered(cluster: Cluster, number: int) -> Broker:
     return Broker.objects.select_related("host").get(cluster=cluster, number=number)
 
 
-def carried_out(door: FakeCluster, row: Rebalance, acting: Actor) -> Rebalance:
+def carried_out(admin_client: FakeCluster, row: Rebalance, acting: Actor) -> Rebalance:
     assert row.broker is not None
     rebalances.start(acting=acting, rebalance=row, confirmed=row.broker.number)
-    return carry_out(door, row)
+    return carry_out(admin_client, row)
 
 
 def lost(row: Rebalance) -> dict[str, str]:
@@ -107,12 +107,14 @@ def test_a_broker_is_lost_when_nobody_has_heard_of_it_for_long_or_its_process_is
     assert (losing.still_serves(broker, now) == "") == is_lost
 
 
-def test_a_broker_that_serves_is_not_removed_as_lost(cluster: Cluster, door: FakeCluster, acting: Actor) -> None:
+def test_a_broker_that_serves_is_not_removed_as_lost(
+    cluster: Cluster, admin_client: FakeCluster, acting: Actor
+) -> None:
     with pytest.raises(Conflict) as refused:
         rebalances.plan_loss(acting=acting, broker=third(cluster))
     assert refused.value.code == "broker_serves"
-    broker = lose(door, cluster)
-    door.revive(3)
+    broker = lose(admin_client, cluster)
+    admin_client.revive(3)
     with pytest.raises(Conflict, match="The other brokers see it"):
         rebalances.plan_loss(acting=acting, broker=broker)
     assert not Rebalance.objects.exists()
@@ -122,9 +124,9 @@ def test_a_broker_that_serves_is_not_removed_as_lost(cluster: Cluster, door: Fak
 
 
 def test_the_plan_names_what_is_lost_and_moves_nothing_before_it_is_confirmed(
-    cluster: Cluster, door: FakeCluster, acting: Actor
+    cluster: Cluster, admin_client: FakeCluster, acting: Actor
 ) -> None:
-    row = rebalances.plan_loss(acting=acting, broker=lose(door, cluster))
+    row = rebalances.plan_loss(acting=acting, broker=lose(admin_client, cluster))
     assert lost(row) == {"solo/0": Losing.ALL, "behind/0": Losing.SOME, f"{USAGE_TOPIC}/2": Losing.ALL}
     assert row.moves.count() == 5
     for number in (None, 4):
@@ -133,26 +135,26 @@ def test_the_plan_names_what_is_lost_and_moves_nothing_before_it_is_confirmed(
         assert refused.value.code == "not_confirmed"
     row.refresh_from_db()
     assert row.state == RebalanceState.PLANNED and third(cluster).wanted == WantedState.RUNNING
-    assert not door.asked and not door.elected
+    assert not admin_client.asked and not admin_client.elected
 
 
 def test_a_plan_is_made_again_when_more_is_lost_by_then(
-    cluster: Cluster, instance: Instance, door: FakeCluster, acting: Actor
+    cluster: Cluster, instance: Instance, admin_client: FakeCluster, acting: Actor
 ) -> None:
-    broker = lose(door, cluster)
-    door.leaders[f"{instance.pk}.solo", 0] = 1  # as if somebody led it
+    broker = lose(admin_client, cluster)
+    admin_client.leaders[f"{instance.pk}.solo", 0] = 1  # as if somebody led it
     row = rebalances.plan_loss(acting=acting, broker=broker)
-    door.leaders[f"{instance.pk}.solo", 0] = -1
+    admin_client.leaders[f"{instance.pk}.solo", 0] = -1
     with pytest.raises(Conflict) as refused:
         rebalances.start(acting=acting, rebalance=row, confirmed=3)
     assert refused.value.code == "stale_plan"
 
 
 def test_a_broker_that_came_back_since_the_plan_is_not_given_up(
-    cluster: Cluster, door: FakeCluster, acting: Actor
+    cluster: Cluster, admin_client: FakeCluster, acting: Actor
 ) -> None:
-    row = rebalances.plan_loss(acting=acting, broker=lose(door, cluster))
-    door.revive(3)
+    row = rebalances.plan_loss(acting=acting, broker=lose(admin_client, cluster))
+    admin_client.revive(3)
     with pytest.raises(Conflict) as refused:
         rebalances.start(acting=acting, rebalance=row, confirmed=3)
     assert refused.value.code == "broker_serves"
@@ -162,15 +164,15 @@ def test_a_broker_that_came_back_since_the_plan_is_not_given_up(
 
 
 def test_a_lost_broker_is_removed_and_what_only_it_had_is_made_anew(
-    cluster: Cluster, instance: Instance, door: FakeCluster, acting: Actor, read_anew: list[tuple[str, int]]
+    cluster: Cluster, instance: Instance, admin_client: FakeCluster, acting: Actor, read_anew: list[tuple[str, int]]
 ) -> None:
-    row = carried_out(door, rebalances.plan_loss(acting=acting, broker=lose(door, cluster)), acting)
+    row = carried_out(admin_client, rebalances.plan_loss(acting=acting, broker=lose(admin_client, cluster)), acting)
     assert row.state == RebalanceState.DONE
-    assert not door.holds(3) and -1 not in door.leaders.values()
+    assert not admin_client.holds(3) and -1 not in admin_client.leaders.values()
     assert {move.state for move in row.moves.all()} == {MoveState.DONE}
     behind = f"{instance.pk}.behind", 0
-    assert door.elected[behind] == 1, "who has something of it, not who is given a copy"
-    assert set(door.elected) == {behind, (f"{instance.pk}.solo", 0), (USAGE_TOPIC, 2)}
+    assert admin_client.elected[behind] == 1, "who has something of it, not who is given a copy"
+    assert set(admin_client.elected) == {behind, (f"{instance.pk}.solo", 0), (USAGE_TOPIC, 2)}
     assert read_anew and set(read_anew) == {(cluster.pk, 2)}
     gone = third(cluster)
     assert gone.removed_at is not None and gone.wanted == WantedState.STOPPED and gone.given_up_at is not None
@@ -183,10 +185,10 @@ def test_a_lost_broker_is_removed_and_what_only_it_had_is_made_anew(
 
 
 def test_owners_read_in_their_ledger_what_was_given_up_once_however_often_it_is_looked_at(
-    cluster: Cluster, instance: Instance, door: FakeCluster, acting: Actor, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, instance: Instance, admin_client: FakeCluster, acting: Actor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Written before the brokers are asked: who dies in between asks again and does not tell it twice."""
-    elect, told = door.elect_unclean, []
+    elect, told = admin_client.elect_unclean, []
 
     def dies_once(_self: FakeCluster, keys: object) -> dict[tuple[str, int], str]:
         wanted = list(keys)  # type: ignore[call-overload]
@@ -196,18 +198,18 @@ def test_owners_read_in_their_ledger_what_was_given_up_once_however_often_it_is_
         return elect(wanted)
 
     monkeypatch.setattr(FakeCluster, "elect_unclean", dies_once)
-    row = rebalances.plan_loss(acting=acting, broker=lose(door, cluster), moves_at_once=1)
+    row = rebalances.plan_loss(acting=acting, broker=lose(admin_client, cluster), moves_at_once=1)
     rebalances.start(acting=acting, rebalance=row, confirmed=3)
     assert not AuditEntry.objects.filter(action="partitions.given_up").exists(), "nothing is lost yet"
-    assert carry_out(door, row).state == RebalanceState.DONE
+    assert carry_out(admin_client, row).state == RebalanceState.DONE
     entry = AuditEntry.objects.get(action="partitions.given_up")
     assert (entry.tenant, entry.target_type, entry.target_id) == (instance.tenant, "instance", instance.pk)
     assert entry.after == {"broker": 3, "rebalance": row.pk, "all": {"solo": [0]}, "some": {"behind": [0]}}
     assert told[0] == 1
 
 
-def test_there_is_no_way_back_from_a_lost_broker(cluster: Cluster, door: FakeCluster, acting: Actor) -> None:
-    row = rebalances.plan_loss(acting=acting, broker=lose(door, cluster))
+def test_there_is_no_way_back_from_a_lost_broker(cluster: Cluster, admin_client: FakeCluster, acting: Actor) -> None:
+    row = rebalances.plan_loss(acting=acting, broker=lose(admin_client, cluster))
     rebalances.start(acting=acting, rebalance=row, confirmed=3)
     with pytest.raises(Conflict) as refused:
         rebalances.undo(acting=acting, rebalance=row)
@@ -215,12 +217,12 @@ def test_there_is_no_way_back_from_a_lost_broker(cluster: Cluster, door: FakeClu
 
 
 def test_who_dies_in_the_middle_of_it_is_no_matter(
-    cluster: Cluster, door: FakeCluster, acting: Actor, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, admin_client: FakeCluster, acting: Actor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed behind every election, and before anything of it is noted."""
-    row = rebalances.plan_loss(acting=acting, broker=lose(door, cluster), moves_at_once=1)
+    row = rebalances.plan_loss(acting=acting, broker=lose(admin_client, cluster), moves_at_once=1)
     rebalances.start(acting=acting, rebalance=row, confirmed=3)
-    elect, deaths = door.elect_unclean, []
+    elect, deaths = admin_client.elect_unclean, []
 
     def dies(keys: object) -> dict[tuple[str, int], str]:
         wanted = list(keys)  # type: ignore[call-overload]
@@ -231,72 +233,72 @@ def test_who_dies_in_the_middle_of_it_is_no_matter(
         return answer
 
     monkeypatch.setattr(FakeCluster, "elect_unclean", lambda _self, keys: dies(keys))
-    assert carry_out(door, row).state == RebalanceState.DONE
-    assert len(deaths) >= 2 and not door.holds(3)
+    assert carry_out(admin_client, row).state == RebalanceState.DONE
+    assert len(deaths) >= 2 and not admin_client.holds(3)
 
 
 def test_a_broker_that_comes_back_in_the_middle_is_copied_from(
-    cluster: Cluster, instance: Instance, door: FakeCluster, acting: Actor, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, instance: Instance, admin_client: FakeCluster, acting: Actor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is stopped by its agent; what it serves until then is not thrown away."""
-    row = rebalances.plan_loss(acting=acting, broker=lose(door, cluster))
+    row = rebalances.plan_loss(acting=acting, broker=lose(admin_client, cluster))
     rebalances.start(acting=acting, rebalance=row, confirmed=3)
-    door.revive(3)
+    admin_client.revive(3)
     for _ in range(6):
         work.look()
         brokers_confirm()
-        door.catch_up()
-    assert not door.elected
+        admin_client.catch_up()
+    assert not admin_client.elected
     assert not AuditEntry.objects.filter(action="partitions.given_up").exists()
     row.refresh_from_db()
     assert row.trouble == "Broker 3 is stopping."
-    door.kill(3)
-    assert carry_out(door, row).state == RebalanceState.DONE
+    admin_client.kill(3)
+    assert carry_out(admin_client, row).state == RebalanceState.DONE
 
 
 def test_what_a_broker_that_is_merely_away_has_all_of_is_waited_for(
-    cluster: Cluster, instance: Instance, door: FakeCluster, acting: Actor
+    cluster: Cluster, instance: Instance, admin_client: FakeCluster, acting: Actor
 ) -> None:
     """Brokers 2 and 3 died together, and 2 will be back."""
     both = f"{instance.pk}.both", 0
-    door.add(both[0], (3, 2))
-    broker = lose(door, cluster)
-    door.kill(2)
-    door.isr[both] = (3, 2)
+    admin_client.add(both[0], (3, 2))
+    broker = lose(admin_client, cluster)
+    admin_client.kill(2)
+    admin_client.isr[both] = (3, 2)
     row = rebalances.plan_loss(acting=acting, broker=broker)
     assert "both/0" not in lost(row)
     rebalances.start(acting=acting, rebalance=row, confirmed=3)
     with pytest.raises(AssertionError, match="not done"):
-        carry_out(door, row)
+        carry_out(admin_client, row)
     row.refresh_from_db()
     assert row.trouble == f"{instance.pk}.both/0: Broker 2 had all of it and does not answer."
-    assert both not in door.elected
-    door.revive(2)
-    assert carry_out(door, row).state == RebalanceState.DONE
-    assert 3 not in door.replicas[both]
+    assert both not in admin_client.elected
+    admin_client.revive(2)
+    assert carry_out(admin_client, row).state == RebalanceState.DONE
+    assert 3 not in admin_client.replicas[both]
 
 
 def test_what_is_left_and_was_not_confirmed_is_not_given_up(
-    cluster: Cluster, instance: Instance, door: FakeCluster, acting: Actor
+    cluster: Cluster, instance: Instance, admin_client: FakeCluster, acting: Actor
 ) -> None:
-    row = rebalances.plan_loss(acting=acting, broker=lose(door, cluster))
+    row = rebalances.plan_loss(acting=acting, broker=lose(admin_client, cluster))
     rebalances.start(acting=acting, rebalance=row, confirmed=3)
     unseen = f"{instance.pk}.unseen", 0
-    door.add(unseen[0], (3,))
-    door.leaders[unseen] = -1
+    admin_client.add(unseen[0], (3,))
+    admin_client.leaders[unseen] = -1
     with pytest.raises(AssertionError, match="not done"):
-        carry_out(door, row)
+        carry_out(admin_client, row)
     row.refresh_from_db()
     assert row.trouble == f"{instance.pk}.unseen/0: {losing.NOT_NAMED}"
-    assert unseen not in door.elected
+    assert unseen not in admin_client.elected
 
 
 def test_its_number_is_never_used_again_and_its_agent_keeps_it_stopped(
-    cluster: Cluster, door: FakeCluster, acting: Actor
+    cluster: Cluster, admin_client: FakeCluster, acting: Actor
 ) -> None:
     from brokers import members
 
-    carried_out(door, rebalances.plan_loss(acting=acting, broker=lose(door, cluster)), acting)
+    carried_out(admin_client, rebalances.plan_loss(acting=acting, broker=lose(admin_client, cluster)), acting)
     assert members.add_broker(acting=acting, cluster=cluster, host=numbered(cluster, 1).host).number == 5
     with pytest.raises(Conflict):
         services.restart_broker(acting=acting, broker=third(cluster))

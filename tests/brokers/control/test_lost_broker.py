@@ -15,8 +15,8 @@ from brokers import billing_port, rebalances, work
 from brokers.choices import RebalanceState
 from brokers.contract.usage import USAGE_TOPIC
 from brokers.dataplane import door
-from brokers.dataplane.cluster import ClusterDoor
-from brokers.dataplane.topics import TopicDoor
+from brokers.dataplane.cluster import ClusterAdminClient
+from brokers.dataplane.topics import TopicAdminClient
 from brokers.limits import BROKER_LOST_AFTER_S
 from brokers.models import Broker, Cluster, Rebalance
 from brokers.ports import lease
@@ -67,7 +67,7 @@ def topics(engines: EngineCluster, cluster: Cluster) -> dict[str, str]:
     with transaction.atomic():
         lease(made, Broker.objects.filter(cluster=cluster).select_related("host"))
     for name, factor in (("solo", 1), ("pair", 2)):
-        TopicDoor().create_topic(
+        TopicAdminClient().create_topic(
             INSTANCE_ID, name, partitions=3, replication_factor=factor, config={}, validate_only=False
         )
         filled(engines, name)
@@ -92,7 +92,7 @@ def ends(engines: EngineCluster, name: str) -> list[int]:
 def test_a_broker_that_never_comes_back_is_removed_and_serves_nothing_when_it_does(
     engines: EngineCluster, cluster: Cluster, topics: dict[str, str], acting: Actor
 ) -> None:
-    looks = ClusterDoor(cluster)
+    looks = ClusterAdminClient(cluster)
     held = [index for (topic, index), one in looks.view([topics["solo"]]).partitions.items() if one.leader == 3]
     assert len(held) == 1
     engines.brokers[2].kill()

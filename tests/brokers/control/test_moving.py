@@ -33,13 +33,13 @@ def instance(cluster: Cluster) -> Instance:
 
 
 @pytest.fixture()
-def door(cluster: Cluster, instance: Instance, monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
+def admin_client(cluster: Cluster, instance: Instance, monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     """Thirty partitions of two replicas each, and a partition of usage per broker."""
     found = FakeCluster(brokers={1, 2, 3, 4})
     found.add(f"{instance.pk}.orders", *((1 + i % 3, 1 + (i + 1) % 3) for i in range(30)))
     found.add(USAGE_TOPIC, (1,), (2,), (3,), (4,))
     for module in (moving, rebalances):
-        monkeypatch.setattr(module, "ClusterDoor", lambda _cluster: found)
+        monkeypatch.setattr(module, "ClusterAdminClient", lambda _cluster: found)
     return found
 
 
@@ -51,70 +51,70 @@ def homes_of(instance: Instance) -> set[int]:
     return set(PortLease.objects.filter(instance=instance).values_list("broker__number", flat=True))
 
 
-def test_a_plan_changes_nothing_until_it_is_started(cluster: Cluster, door: FakeCluster, acting: Actor) -> None:
+def test_a_plan_changes_nothing_until_it_is_started(cluster: Cluster, admin_client: FakeCluster, acting: Actor) -> None:
     row = rebalances.plan_drain(acting=acting, broker=broker(cluster, 3))
     assert row.state == RebalanceState.PLANNED
     assert row.moves.count() == 21
     assert row.shares["after"]["3"]["replicas"] == 1 and row.shares["before"]["3"]["replicas"] == 21
     assert work.look() == 0
-    assert not door.asked
+    assert not admin_client.asked
     rebalances.discard(acting=acting, rebalance=row)
     with pytest.raises(Conflict, match="discarded"):
         rebalances.start(acting=acting, rebalance=row)
 
 
 def test_a_drained_broker_holds_nothing_but_its_own_usage(
-    cluster: Cluster, instance: Instance, door: FakeCluster, acting: Actor
+    cluster: Cluster, instance: Instance, admin_client: FakeCluster, acting: Actor
 ) -> None:
     row = rebalances.plan_drain(acting=acting, broker=broker(cluster, 3), moves_at_once=2)
     rebalances.start(acting=acting, rebalance=row)
-    assert carry_out(door, row, most=3).state == RebalanceState.DONE
-    assert door.holds(3) == {(USAGE_TOPIC, 2)}
+    assert carry_out(admin_client, row, most=3).state == RebalanceState.DONE
+    assert admin_client.holds(3) == {(USAGE_TOPIC, 2)}
     assert homes_of(instance) == {1, 2, 4}
     instance.refresh_from_db()
     assert sorted(instance.endpoints) == ["1", "2", "4"]
     assert {move.state for move in row.moves.all()} == {MoveState.DONE}
-    assert door.most_moving <= 2 * 3  # two for each broker that receives
+    assert admin_client.most_moving <= 2 * 3  # two for each broker that receives
     assert not broker(cluster, 3).accepts_instances
 
 
 def test_a_drained_broker_is_removed_with_a_copy_of_its_usage_left_behind(
-    cluster: Cluster, instance: Instance, door: FakeCluster, acting: Actor
+    cluster: Cluster, instance: Instance, admin_client: FakeCluster, acting: Actor
 ) -> None:
     row = rebalances.plan_drain(acting=acting, broker=broker(cluster, 3), removes=True)
     rebalances.start(acting=acting, rebalance=row)
-    carry_out(door, row)
+    carry_out(admin_client, row)
     gone = broker(cluster, 3)
     assert gone.removed_at is not None and gone.wanted == WantedState.STOPPED
-    assert not door.holds(3)
-    assert len(door.replicas[USAGE_TOPIC, 2]) == 1
-    assert 3 not in picture.take(cluster, door).brokers  # type: ignore[arg-type]
+    assert not admin_client.holds(3)
+    assert len(admin_client.replicas[USAGE_TOPIC, 2]) == 1
+    assert 3 not in picture.take(cluster, admin_client).brokers  # type: ignore[arg-type]
     assert gone not in selectors.brokers()
     with pytest.raises(Conflict):
         rebalances.undo(acting=acting, rebalance=row)
 
 
 def test_ports_open_before_anything_moves_and_close_when_all_has(
-    cluster: Cluster, instance: Instance, door: FakeCluster, acting: Actor
+    cluster: Cluster, instance: Instance, admin_client: FakeCluster, acting: Actor
 ) -> None:
     """Clients reach every replica at every moment (CKA-2)."""
     row = rebalances.plan_drain(acting=acting, broker=broker(cluster, 3))
     rebalances.start(acting=acting, rebalance=row)
     work.look()
     work.look()
-    assert not door.moving, "the brokers have not confirmed the ports yet"
+    assert not admin_client.moving, "the brokers have not confirmed the ports yet"
     instance.refresh_from_db()
     document = document_of(instance, list(PortLease.objects.filter(instance=instance)))
     assert sorted(document.ports) == [1, 2, 3, 4] and document.leaving == (3,)
     assert "3" not in instance.endpoints
     brokers_confirm()
     work.look()
-    assert door.moving
+    assert admin_client.moving
     assert homes_of(instance) == {1, 2, 3, 4}
 
 
 def test_what_is_begun_and_not_noted_is_found_again(
-    cluster: Cluster, door: FakeCluster, acting: Actor, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, admin_client: FakeCluster, acting: Actor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed between asking the brokers and writing it down, at every look."""
     row = rebalances.plan_drain(acting=acting, broker=broker(cluster, 3), moves_at_once=2)
@@ -123,32 +123,32 @@ def test_what_is_begun_and_not_noted_is_found_again(
     times = {"left": 4}
 
     def dies(objects: object, fields: object) -> object:
-        if times["left"] and door.moving:
+        if times["left"] and admin_client.moving:
             times["left"] -= 1
             raise Conflict("killed here")
         return whole(objects, fields)  # type: ignore[arg-type]
 
     monkeypatch.setattr(moving.ReplicaMove.objects, "bulk_update", dies)
-    assert carry_out(door, row).state == RebalanceState.DONE
+    assert carry_out(admin_client, row).state == RebalanceState.DONE
     assert times["left"] == 0
-    assert door.holds(3) == {(USAGE_TOPIC, 2)}
+    assert admin_client.holds(3) == {(USAGE_TOPIC, 2)}
 
 
 def test_what_is_created_on_the_broker_meanwhile_moves_as_well(
-    cluster: Cluster, instance: Instance, door: FakeCluster, acting: Actor
+    cluster: Cluster, instance: Instance, admin_client: FakeCluster, acting: Actor
 ) -> None:
     row = rebalances.plan_drain(acting=acting, broker=broker(cluster, 3))
     rebalances.start(acting=acting, rebalance=row)
     work.look()
-    door.add(f"{instance.pk}.late", (3,), (2, 3))
+    admin_client.add(f"{instance.pk}.late", (3,), (2, 3))
     late = complete_on(cluster, 2, 3, 4)
-    carry_out(door, row)
-    assert door.holds(3) == {(USAGE_TOPIC, 2)}
+    carry_out(admin_client, row)
+    assert admin_client.holds(3) == {(USAGE_TOPIC, 2)}
     assert homes_of(late) == {1, 2, 4}
 
 
 def test_a_topic_that_is_deleted_meanwhile_is_skipped(
-    cluster: Cluster, instance: Instance, door: FakeCluster, acting: Actor
+    cluster: Cluster, instance: Instance, admin_client: FakeCluster, acting: Actor
 ) -> None:
     row = rebalances.plan_drain(acting=acting, broker=broker(cluster, 3))
     rebalances.start(acting=acting, rebalance=row)
@@ -156,15 +156,15 @@ def test_a_topic_that_is_deleted_meanwhile_is_skipped(
     brokers_confirm()
     work.look()
     assert row.moves.filter(state=MoveState.RUNNING).exists()
-    for key in [key for key in door.replicas if key[0] != USAGE_TOPIC]:
-        del door.replicas[key], door.leaders[key]
-        door.moving.pop(key, None)
-    carry_out(door, row)
+    for key in [key for key in admin_client.replicas if key[0] != USAGE_TOPIC]:
+        del admin_client.replicas[key], admin_client.leaders[key]
+        admin_client.moving.pop(key, None)
+    carry_out(admin_client, row)
     states = list(row.moves.exclude(topic=USAGE_TOPIC).values_list("state", flat=True))
     assert states.count(MoveState.SKIPPED) == 20
 
 
-def test_progress_is_what_the_receiving_brokers_say(cluster: Cluster, door: FakeCluster, acting: Actor) -> None:
+def test_progress_is_what_the_receiving_brokers_say(cluster: Cluster, admin_client: FakeCluster, acting: Actor) -> None:
     row = rebalances.plan_drain(acting=acting, broker=broker(cluster, 3), moves_at_once=1)
     rebalances.start(acting=acting, rebalance=row)
     for _ in range(3):
@@ -176,44 +176,44 @@ def test_progress_is_what_the_receiving_brokers_say(cluster: Cluster, door: Fake
     move = row.moves.filter(state=MoveState.RUNNING).first()
     assert move is not None
     assert "7 messages behind" in move.note
-    carry_out(door, row)
+    carry_out(admin_client, row)
     told = selectors.progress_of(row)
     assert (told.done, told.running, told.waiting) == (21, 0, 0)
     assert told.copied_bytes == told.size_bytes == 21_000
 
 
 def test_undo_calls_off_what_runs_and_moves_back_what_was_moved(
-    cluster: Cluster, instance: Instance, door: FakeCluster, acting: Actor
+    cluster: Cluster, instance: Instance, admin_client: FakeCluster, acting: Actor
 ) -> None:
-    before = dict(door.replicas)
+    before = dict(admin_client.replicas)
     row = rebalances.plan_drain(acting=acting, broker=broker(cluster, 3), moves_at_once=2)
     rebalances.start(acting=acting, rebalance=row)
     for _ in range(4):
         work.look()
         brokers_confirm()
-        door.catch_up(1)
-    assert door.replicas != before and door.moving
+        admin_client.catch_up(1)
+    assert admin_client.replicas != before and admin_client.moving
     rebalances.undo(acting=acting, rebalance=row)
-    assert carry_out(door, row).state == RebalanceState.UNDONE
-    assert door.replicas == before and not door.moving
+    assert carry_out(admin_client, row).state == RebalanceState.UNDONE
+    assert admin_client.replicas == before and not admin_client.moving
     assert homes_of(instance) == {1, 2, 3}
     assert broker(cluster, 3).accepts_instances
     assert {move.state for move in row.moves.all()} == {MoveState.UNDONE}
 
 
 def test_a_rebalance_that_is_done_can_be_undone_until_another_one_began(
-    cluster: Cluster, instance: Instance, door: FakeCluster, acting: Actor
+    cluster: Cluster, instance: Instance, admin_client: FakeCluster, acting: Actor
 ) -> None:
-    before = dict(door.replicas)
+    before = dict(admin_client.replicas)
     row = rebalances.plan_drain(acting=acting, broker=broker(cluster, 3))
     rebalances.start(acting=acting, rebalance=row)
-    carry_out(door, row)
+    carry_out(admin_client, row)
     rebalances.undo(acting=acting, rebalance=row)
-    assert carry_out(door, row).state == RebalanceState.UNDONE
-    assert door.replicas == before
+    assert carry_out(admin_client, row).state == RebalanceState.UNDONE
+    assert admin_client.replicas == before
     assert homes_of(instance) == {1, 2, 3}
-    first = carry_out(door, rebalances.start(acting=acting, rebalance=_drain(acting, cluster, 3)))
-    carry_out(door, rebalances.start(acting=acting, rebalance=_drain(acting, cluster, 2)))
+    first = carry_out(admin_client, rebalances.start(acting=acting, rebalance=_drain(acting, cluster, 3)))
+    carry_out(admin_client, rebalances.start(acting=acting, rebalance=_drain(acting, cluster, 2)))
     with pytest.raises(Conflict, match="later"):
         rebalances.undo(acting=acting, rebalance=first)
 
@@ -222,7 +222,9 @@ def _drain(acting: Actor, cluster: Cluster, number: int) -> Rebalance:
     return rebalances.plan_drain(acting=acting, broker=broker(cluster, number))
 
 
-def test_a_pause_begins_nothing_and_lets_end_what_runs(cluster: Cluster, door: FakeCluster, acting: Actor) -> None:
+def test_a_pause_begins_nothing_and_lets_end_what_runs(
+    cluster: Cluster, admin_client: FakeCluster, acting: Actor
+) -> None:
     row = rebalances.plan_drain(acting=acting, broker=broker(cluster, 3), moves_at_once=1)
     rebalances.start(acting=acting, rebalance=row)
     for _ in range(3):
@@ -230,39 +232,39 @@ def test_a_pause_begins_nothing_and_lets_end_what_runs(cluster: Cluster, door: F
         brokers_confirm()
     rebalances.pause(acting=acting, rebalance=row)
     for _ in range(5):
-        door.catch_up()
+        admin_client.catch_up()
         work.look()
-    assert not door.moving
+    assert not admin_client.moving
     assert row.moves.filter(state=MoveState.WAITING).exists()
     rebalances.resume(acting=acting, rebalance=row)
-    assert carry_out(door, row).state == RebalanceState.DONE
+    assert carry_out(admin_client, row).state == RebalanceState.DONE
 
 
 def test_an_added_broker_is_given_its_share(
-    cluster: Cluster, instance: Instance, door: FakeCluster, acting: Actor
+    cluster: Cluster, instance: Instance, admin_client: FakeCluster, acting: Actor
 ) -> None:
     row = rebalances.plan_balance(acting=acting, cluster=cluster)
     rebalances.start(acting=acting, rebalance=row)
-    assert carry_out(door, row).state == RebalanceState.DONE
+    assert carry_out(admin_client, row).state == RebalanceState.DONE
     assert homes_of(instance) == {1, 2, 3, 4}
-    held = [len(door.holds(number)) for number in (1, 2, 3, 4)]
+    held = [len(admin_client.holds(number)) for number in (1, 2, 3, 4)]
     assert max(held) - min(held) <= 2
-    led = [sum(leader == number for leader in door.leaders.values()) for number in (1, 2, 3, 4)]
+    led = [sum(leader == number for leader in admin_client.leaders.values()) for number in (1, 2, 3, 4)]
     assert max(led) - min(led) <= 1
     with pytest.raises(Conflict, match="even"):
         rebalances.plan_balance(acting=acting, cluster=cluster)
 
 
 def test_a_plan_the_world_has_left_behind_is_not_started(
-    cluster: Cluster, instance: Instance, door: FakeCluster, acting: Actor
+    cluster: Cluster, instance: Instance, admin_client: FakeCluster, acting: Actor
 ) -> None:
     row = rebalances.plan_drain(acting=acting, broker=broker(cluster, 3))
-    door.replicas[f"{instance.pk}.orders", 2] = (4, 1)
+    admin_client.replicas[f"{instance.pk}.orders", 2] = (4, 1)
     with pytest.raises(Conflict, match="Plan again"):
         rebalances.start(acting=acting, rebalance=row)
 
 
-def test_one_rebalance_of_a_cluster_at_a_time(cluster: Cluster, door: FakeCluster, acting: Actor) -> None:
+def test_one_rebalance_of_a_cluster_at_a_time(cluster: Cluster, admin_client: FakeCluster, acting: Actor) -> None:
     first, second = (rebalances.plan_drain(acting=acting, broker=broker(cluster, number)) for number in (3, 2))
     rebalances.start(acting=acting, rebalance=first)
     with pytest.raises(Conflict, match="Another rebalance"):
@@ -270,10 +272,10 @@ def test_one_rebalance_of_a_cluster_at_a_time(cluster: Cluster, door: FakeCluste
 
 
 def test_what_has_no_place_is_told_by_name(
-    cluster: Cluster, instance: Instance, door: FakeCluster, acting: Actor
+    cluster: Cluster, instance: Instance, admin_client: FakeCluster, acting: Actor
 ) -> None:
     Broker.objects.filter(cluster=cluster, number=4).update(accepts_instances=False)
-    door.add(f"{instance.pk}.wide", (1, 2, 3))
+    admin_client.add(f"{instance.pk}.wide", (1, 2, 3))
     with pytest.raises(Conflict) as refused:
         rebalances.plan_drain(acting=acting, broker=broker(cluster, 3))
     assert refused.value.code == "no_place"
@@ -282,19 +284,19 @@ def test_what_has_no_place_is_told_by_name(
 
 
 def test_without_an_answer_it_says_so_and_goes_on_afterwards(
-    cluster: Cluster, door: FakeCluster, acting: Actor
+    cluster: Cluster, admin_client: FakeCluster, acting: Actor
 ) -> None:
     row = rebalances.plan_drain(acting=acting, broker=broker(cluster, 3))
     rebalances.start(acting=acting, rebalance=row)
     work.look()
     brokers_confirm()
-    door.is_down = True
+    admin_client.is_down = True
     work.look()
     row.refresh_from_db()
     assert row.trouble == "No broker answers."
     assert row.step == RebalanceStep.MOVES
-    door.is_down = False
-    assert carry_out(door, row).trouble == ""
+    admin_client.is_down = False
+    assert carry_out(admin_client, row).trouble == ""
 
 
 def test_a_broker_is_added_with_a_number_and_ports_of_its_own(cluster: Cluster, acting: Actor) -> None:
@@ -312,40 +314,40 @@ def test_a_broker_is_added_with_a_number_and_ports_of_its_own(cluster: Cluster, 
     assert members.add_broker(acting=acting, cluster=cluster, host=host).number == 6
 
 
-def removed_until_it_stops(cluster: Cluster, door: FakeCluster, acting: Actor) -> Rebalance:
+def removed_until_it_stops(cluster: Cluster, admin_client: FakeCluster, acting: Actor) -> Rebalance:
     """The removal of broker 3, behind its last look for what the broker holds."""
     row = rebalances.plan_drain(acting=acting, broker=broker(cluster, 3), removes=True)
     rebalances.start(acting=acting, rebalance=row)
     while Rebalance.objects.get(pk=row.pk).step not in (RebalanceStep.STOPPING, RebalanceStep.RELEASING):
         work.look()
         brokers_confirm()
-        door.catch_up()
+        admin_client.catch_up()
     return row
 
 
 def test_what_was_made_on_a_broker_before_its_registration_ended_is_moved_off_it_as_well(
-    cluster: Cluster, door: FakeCluster, acting: Actor
+    cluster: Cluster, admin_client: FakeCluster, acting: Actor
 ) -> None:
     """After the last look for such things, a topic of the cluster's own was given replicas on it: it was killed."""
-    row = removed_until_it_stops(cluster, door, acting)
-    door.add("__consumer_offsets", (3, 1), (1, 2), (2, 3), (1, 3))
+    row = removed_until_it_stops(cluster, admin_client, acting)
+    admin_client.add("__consumer_offsets", (3, 1), (1, 2), (2, 3), (1, 3))
 
-    carry_out(door, row)
+    carry_out(admin_client, row)
 
     row.refresh_from_db()
     assert row.state == RebalanceState.DONE
-    assert not door.holds(3)
-    assert all(len(door.replicas["__consumer_offsets", index]) == 2 for index in range(4))
+    assert not admin_client.holds(3)
+    assert all(len(admin_client.replicas["__consumer_offsets", index]) == 2 for index in range(4))
 
 
 def test_what_has_no_other_place_is_named_by_a_removal_that_waits_for_it(
-    cluster: Cluster, door: FakeCluster, acting: Actor
+    cluster: Cluster, admin_client: FakeCluster, acting: Actor
 ) -> None:
-    row = removed_until_it_stops(cluster, door, acting)
-    door.add("__consumer_offsets", (3, 1, 2, 4))
+    row = removed_until_it_stops(cluster, admin_client, acting)
+    admin_client.add("__consumer_offsets", (3, 1, 2, 4))
 
     with pytest.raises(AssertionError, match="not done: running releasing"):
-        carry_out(door, row)
+        carry_out(admin_client, row)
 
     row.refresh_from_db()
     assert (row.state, row.step) == (RebalanceState.RUNNING, RebalanceStep.RELEASING)
@@ -362,7 +364,7 @@ def test_a_broker_with_tenants_ports_is_not_removed(cluster: Cluster, instance: 
 
 
 def test_a_drain_the_others_have_not_enough_to_sell_for_is_neither_planned_nor_started(
-    cluster: Cluster, door: FakeCluster, acting: Actor
+    cluster: Cluster, admin_client: FakeCluster, acting: Actor
 ) -> None:
     others = Broker.objects.filter(cluster=cluster)
     row = _drain(acting, cluster, 3)
@@ -377,7 +379,7 @@ def test_a_drain_the_others_have_not_enough_to_sell_for_is_neither_planned_nor_s
 
 
 def test_a_balance_that_would_sell_a_broker_more_than_it_has_by_now_is_planned_again(
-    cluster: Cluster, door: FakeCluster, acting: Actor
+    cluster: Cluster, admin_client: FakeCluster, acting: Actor
 ) -> None:
     plan = rebalances.plan_balance(acting=acting, cluster=cluster)
     assert [list(one["arriving"]) for one in plan.homes] == [[4]]

@@ -40,27 +40,27 @@ def orders(instance: Instance) -> str:
 
 
 @pytest.fixture()
-def door(orders: str, monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
+def admin_client(orders: str, monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     """Six partitions of one replica each, of which two are on broker 3."""
     found = FakeCluster(brokers={1, 2, 3, 4})
     found.add(orders, *((1 + i % 3,) for i in range(6)))
     for module in (moving, rebalances):
-        monkeypatch.setattr(module, "ClusterDoor", lambda _cluster: found)
+        monkeypatch.setattr(module, "ClusterAdminClient", lambda _cluster: found)
     return found
 
 
 @pytest.fixture()
-def drain(cluster: Cluster, door: FakeCluster, acting: Actor) -> Rebalance:
+def drain(cluster: Cluster, admin_client: FakeCluster, acting: Actor) -> Rebalance:
     """The plan that empties broker 3, one partition at a time; not started."""
     broker = Broker.objects.get(cluster=cluster, number=3)
     return rebalances.plan_drain(acting=acting, broker=broker, moves_at_once=1)
 
 
 @pytest.fixture()
-def half(drain: Rebalance, door: FakeCluster, acting: Actor) -> Rebalance:
+def half(drain: Rebalance, admin_client: FakeCluster, acting: Actor) -> Rebalance:
     """That drain with one partition under way and one waiting."""
     rebalances.start(acting=acting, rebalance=drain)
-    while not door.moving:
+    while not admin_client.moving:
         work.look()
         brokers_confirm()
     assert sorted(drain.moves.values_list("state", flat=True)) == [MoveState.RUNNING, MoveState.WAITING]
@@ -71,46 +71,48 @@ def half(drain: Rebalance, door: FakeCluster, acting: Actor) -> Rebalance:
 
 
 def test_a_topic_made_again_with_fewer_partitions_ends_their_moves(
-    half: Rebalance, door: FakeCluster, orders: str
+    half: Rebalance, admin_client: FakeCluster, orders: str
 ) -> None:
-    door.delete(orders)
-    door.add(orders, (1,))
+    admin_client.delete(orders)
+    admin_client.add(orders, (1,))
 
-    assert carry_out(door, half).state == RebalanceState.DONE
+    assert carry_out(admin_client, half).state == RebalanceState.DONE
     assert set(half.moves.values_list("state", flat=True)) == {MoveState.SKIPPED}
 
 
 def test_a_topic_made_again_with_more_replicas_keeps_them_all(
-    half: Rebalance, door: FakeCluster, orders: str, acting: Actor
+    half: Rebalance, admin_client: FakeCluster, orders: str, acting: Actor
 ) -> None:
-    door.delete(orders)
-    door.add(orders, *((1, 2, 4) for _ in range(6)))
+    admin_client.delete(orders)
+    admin_client.add(orders, *((1, 2, 4) for _ in range(6)))
 
-    carry_out(door, half)
-    assert all(len(replicas) == 3 for replicas in door.replicas.values())
+    carry_out(admin_client, half)
+    assert all(len(replicas) == 3 for replicas in admin_client.replicas.values())
 
-    door.delete(orders)
-    door.add(orders, *((4, 1, 2) for _ in range(6)))
+    admin_client.delete(orders)
+    admin_client.add(orders, *((4, 1, 2) for _ in range(6)))
     rebalances.undo(acting=acting, rebalance=half)
-    carry_out(door, half)
-    assert all(sorted(replicas) == [1, 2, 3] for replicas in door.replicas.values())
+    carry_out(admin_client, half)
+    assert all(sorted(replicas) == [1, 2, 3] for replicas in admin_client.replicas.values())
 
 
 def test_a_drain_is_undone_with_what_was_made_where_it_went(
-    half: Rebalance, door: FakeCluster, instance: Instance, acting: Actor
+    half: Rebalance, admin_client: FakeCluster, instance: Instance, acting: Actor
 ) -> None:
     """A replica on each home of the instance: back in its former homes, all of them are needed again."""
-    door.add(f"{instance.pk}.wide", (1, 2, 4))
+    admin_client.add(f"{instance.pk}.wide", (1, 2, 4))
     rebalances.undo(acting=acting, rebalance=half)
 
-    assert carry_out(door, half).state == RebalanceState.UNDONE
-    assert sorted(door.replicas[f"{instance.pk}.wide", 0]) == [1, 2, 3]
+    assert carry_out(admin_client, half).state == RebalanceState.UNDONE
+    assert sorted(admin_client.replicas[f"{instance.pk}.wide", 0]) == [1, 2, 3]
 
 
-def test_a_move_back_has_copied_nothing_when_it_begins(half: Rebalance, door: FakeCluster, acting: Actor) -> None:
-    carry_out(door, half)
+def test_a_move_back_has_copied_nothing_when_it_begins(
+    half: Rebalance, admin_client: FakeCluster, acting: Actor
+) -> None:
+    carry_out(admin_client, half)
     rebalances.undo(acting=acting, rebalance=half)
-    while not door.moving:
+    while not admin_client.moving:
         work.look(measure=False)
         brokers_confirm()
 
@@ -119,10 +121,10 @@ def test_a_move_back_has_copied_nothing_when_it_begins(half: Rebalance, door: Fa
 
 
 def test_a_move_that_was_refused_while_it_was_undone_is_undone(
-    half: Rebalance, door: FakeCluster, acting: Actor, monkeypatch: pytest.MonkeyPatch
+    half: Rebalance, admin_client: FakeCluster, acting: Actor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever carries it out notes the refusal after the operator has decided."""
-    asked = door.reassign
+    asked = admin_client.reassign
 
     def undone_meanwhile(targets: Mapping[PartitionKey, Sequence[int] | None]) -> dict[PartitionKey, str]:
         if targets and Rebalance.objects.get(pk=half.pk).state == RebalanceState.RUNNING:
@@ -131,7 +133,7 @@ def test_a_move_that_was_refused_while_it_was_undone_is_undone(
         return asked(targets)
 
     monkeypatch.setattr(FakeCluster, "reassign", lambda _self, targets: undone_meanwhile(targets))
-    assert carry_out(door, half).state == RebalanceState.UNDONE
+    assert carry_out(admin_client, half).state == RebalanceState.UNDONE
     assert set(half.moves.values_list("state", flat=True)) == {MoveState.UNDONE}
     assert selectors.progress_of(half).percent == 100
 
@@ -140,10 +142,10 @@ def test_a_move_that_was_refused_while_it_was_undone_is_undone(
 
 
 def test_a_plan_that_goes_to_a_broker_that_was_emptied_since_is_made_again(
-    cluster: Cluster, drain: Rebalance, door: FakeCluster, acting: Actor
+    cluster: Cluster, drain: Rebalance, admin_client: FakeCluster, acting: Actor
 ) -> None:
     other = rebalances.plan_drain(acting=acting, broker=Broker.objects.get(cluster=cluster, number=4), removes=True)
-    carry_out(door, rebalances.start(acting=acting, rebalance=other))
+    carry_out(admin_client, rebalances.start(acting=acting, rebalance=other))
 
     with pytest.raises(Conflict) as refused:
         rebalances.start(acting=acting, rebalance=drain)
@@ -151,10 +153,10 @@ def test_a_plan_that_goes_to_a_broker_that_was_emptied_since_is_made_again(
 
 
 def test_a_plan_that_goes_to_a_broker_that_died_since_is_made_again(
-    drain: Rebalance, door: FakeCluster, acting: Actor
+    drain: Rebalance, admin_client: FakeCluster, acting: Actor
 ) -> None:
     targets = {number for move in drain.moves.all() for number in move.target}
-    door.brokers -= targets
+    admin_client.brokers -= targets
 
     with pytest.raises(Conflict) as refused:
         rebalances.start(acting=acting, rebalance=drain)
@@ -189,13 +191,17 @@ def test_a_rolling_restart_is_not_begun_while_a_plan_is_being_started(drain: Reb
 
 @pytest.mark.parametrize("act", [rebalances.undo, rebalances.pause])
 def test_an_operator_who_is_quicker_than_the_removal_keeps_the_broker(
-    cluster: Cluster, door: FakeCluster, acting: Actor, monkeypatch: pytest.MonkeyPatch, act: Callable[..., Rebalance]
+    cluster: Cluster,
+    admin_client: FakeCluster,
+    acting: Actor,
+    monkeypatch: pytest.MonkeyPatch,
+    act: Callable[..., Rebalance],
 ) -> None:
     """It decides while the last look at what is left on the broker is on its way."""
     broker = Broker.objects.get(cluster=cluster, number=3)
     row = rebalances.plan_drain(acting=acting, broker=broker, removes=True)
     rebalances.start(acting=acting, rebalance=row)
-    view, acted = door.view, []
+    view, acted = admin_client.view, []
 
     def decides(topics: Iterable[str] | None) -> ClusterView:
         found = Rebalance.objects.get(pk=row.pk)
@@ -208,7 +214,7 @@ def test_an_operator_who_is_quicker_than_the_removal_keeps_the_broker(
     while not acted:
         work.look()
         brokers_confirm()
-        door.catch_up()
+        admin_client.catch_up()
 
     broker.refresh_from_db()
     assert broker.wanted == WantedState.RUNNING

@@ -32,13 +32,13 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 @pytest.fixture()
-def door(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
+def admin_client(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     instance = complete_on(cluster, 1, 2, 3)
     found = FakeCluster(brokers={1, 2, 3, 4})
     found.add(f"{instance.pk}.orders", (1, 3), (2, 3), (3, 1))
     found.add(USAGE_TOPIC, (1,), (2,), (3,), (4,))
     for module in (moving, rebalances):
-        monkeypatch.setattr(module, "ClusterDoor", lambda _cluster: found)
+        monkeypatch.setattr(module, "ClusterAdminClient", lambda _cluster: found)
     return found
 
 
@@ -138,22 +138,24 @@ def test_a_process_that_ended_is_checked_before_anybody_missed_its_answer(
     assert "Checking" in shown(panel, "brokers_cluster_map", cluster.pk)
 
 
-def test_what_a_plan_starts_from_is_what_the_map_counts(panel: Client, cluster: Cluster, door: FakeCluster) -> None:
+def test_what_a_plan_starts_from_is_what_the_map_counts(
+    panel: Client, cluster: Cluster, admin_client: FakeCluster
+) -> None:
     """Leaders as they are, not as they are preferred; bytes as each replica has them."""
-    first = next(key for key in door.replicas if key[0] != USAGE_TOPIC)
-    door.leaders[first] = 3
-    door.size_bytes[3, first] = 7_000
+    first = next(key for key in admin_client.replicas if key[0] != USAGE_TOPIC)
+    admin_client.leaders[first] = 3
+    admin_client.size_bytes[3, first] = 7_000
     post(panel, "brokers_plan_drain", third(cluster).pk)
     before = Rebalance.objects.get().shares["before"]
     for number in (1, 2, 3, 4):
-        held = door.replica_sizes(number).values()
+        held = admin_client.replica_sizes(number).values()
         assert before[str(number)] == {
-            "replicas": len(door.holds(number)),
-            "leaders": sum(leader == number for leader in door.leaders.values()),
+            "replicas": len(admin_client.holds(number)),
+            "leaders": sum(leader == number for leader in admin_client.leaders.values()),
             "size_bytes": sum(one.size_bytes for one in held),
         }
     after = Rebalance.objects.get().shares["after"]
-    assert sum(one["leaders"] for one in after.values()) == len(door.replicas)
+    assert sum(one["leaders"] for one in after.values()) == len(admin_client.replicas)
 
 
 def test_the_map_renews_only_its_part(panel: Client, cluster: Cluster) -> None:
@@ -198,7 +200,9 @@ def test_a_broker_is_added_by_its_form(panel: Client, cluster: Cluster) -> None:
     assert cluster.brokers.count() == 5
 
 
-def test_a_drain_is_looked_at_started_paused_and_undone(panel: Client, cluster: Cluster, door: FakeCluster) -> None:
+def test_a_drain_is_looked_at_started_paused_and_undone(
+    panel: Client, cluster: Cluster, admin_client: FakeCluster
+) -> None:
     page = post(panel, "brokers_plan_drain", third(cluster).pk)
     row = Rebalance.objects.get()
     assert "Nothing moves yet" in page and "orders / 0" in page and not row.removes
@@ -207,12 +211,12 @@ def test_a_drain_is_looked_at_started_paused_and_undone(panel: Client, cluster: 
     assert "Draining" not in post(panel, "brokers_rebalance_act", row.pk, "resume")
     assert "Draining" in shown(panel, "brokers_cluster_map", cluster.pk)
     assert "Being undone" in post(panel, "brokers_rebalance_act", row.pk, "undo")
-    carry_out(door, row)
+    carry_out(admin_client, row)
     assert "Undone" in shown(panel, "brokers_rebalance_change", row.pk, query="?state=undone")
     assert "The rebalance is undone." in post(panel, "brokers_rebalance_act", row.pk, "pause")
 
 
-def test_a_rebalance_is_let_copy_faster_and_slower(panel: Client, cluster: Cluster, door: FakeCluster) -> None:
+def test_a_rebalance_is_let_copy_faster_and_slower(panel: Client, cluster: Cluster, admin_client: FakeCluster) -> None:
     post(panel, "brokers_plan_drain", third(cluster).pk)
     row = Rebalance.objects.get()
     assert 'name="copy_mb_s"' in shown(panel, "brokers_rebalance_change", row.pk)
@@ -227,22 +231,22 @@ def test_a_rebalance_is_let_copy_faster_and_slower(panel: Client, cluster: Clust
     assert 'name="copy_mb_s"' not in shown(panel, "brokers_rebalance_change", row.pk)
 
 
-def test_removing_a_broker_asks_for_its_number(panel: Client, cluster: Cluster, door: FakeCluster) -> None:
+def test_removing_a_broker_asks_for_its_number(panel: Client, cluster: Cluster, admin_client: FakeCluster) -> None:
     post(panel, "brokers_plan_drain", third(cluster).pk, removes="yes")
     row = Rebalance.objects.get()
     page = post(panel, "brokers_rebalance_act", row.pk, "start", typed="4")
     assert "Type the number" in page
     post(panel, "brokers_rebalance_act", row.pk, "start", typed="3")
-    carry_out(door, row)
+    carry_out(admin_client, row)
     assert third(cluster).removed_at is not None
     assert "Broker 3<" not in shown(panel, "brokers_cluster_map", cluster.pk)
 
 
-def test_levelling_is_planned_and_discarded(panel: Client, cluster: Cluster, door: FakeCluster) -> None:
+def test_levelling_is_planned_and_discarded(panel: Client, cluster: Cluster, admin_client: FakeCluster) -> None:
     post(panel, "brokers_plan_balance", cluster.pk)
     row = Rebalance.objects.get()
     assert "Discarded" in post(panel, "brokers_rebalance_act", row.pk, "discard")
-    carry_out(door, rebalances.start(acting=system_actor("test"), rebalance=_balance(cluster)))
+    carry_out(admin_client, rebalances.start(acting=system_actor("test"), rebalance=_balance(cluster)))
     assert "nothing to move" in post(panel, "brokers_plan_balance", cluster.pk)
 
 
@@ -264,13 +268,13 @@ def test_a_rolling_restart_is_followed_on_the_map(panel: Client, cluster: Cluste
 
 
 @pytest.mark.parametrize("name", ["rebalance", "rollingrestart"])
-def test_the_lists_open(panel: Client, cluster: Cluster, door: FakeCluster, name: str) -> None:
+def test_the_lists_open(panel: Client, cluster: Cluster, admin_client: FakeCluster, name: str) -> None:
     _balance(cluster)
     rolling.start(acting=system_actor("test"), cluster=cluster)
     assert cluster.name in shown(panel, f"brokers_{name}_changelist")
 
 
-def test_who_may_only_look_cannot_act_and_a_tenant_sees_nothing(cluster: Cluster, door: FakeCluster) -> None:
+def test_who_may_only_look_cannot_act_and_a_tenant_sees_nothing(cluster: Cluster, admin_client: FakeCluster) -> None:
     looker = make_user(is_staff=True)
     looker.user_permissions.add(Permission.objects.get(codename="view_cluster"))
     client = Client()
@@ -289,7 +293,7 @@ def test_who_may_only_look_cannot_act_and_a_tenant_sees_nothing(cluster: Cluster
         assert tenant.get(reverse(f"admin:{name}", args=[cluster.pk])).status_code == 302
 
 
-def test_an_end_that_comes_near_is_no_warning(panel: Client, cluster: Cluster, door: FakeCluster) -> None:
+def test_an_end_that_comes_near_is_no_warning(panel: Client, cluster: Cluster, admin_client: FakeCluster) -> None:
     post(panel, "brokers_plan_drain", third(cluster).pk)
     row = Rebalance.objects.get()
     post(panel, "brokers_rebalance_act", row.pk, "start")
@@ -318,13 +322,13 @@ def test_a_part_of_the_panel_without_a_session_is_never_the_login(client: Client
 
 
 def test_a_lost_broker_is_removed_by_typing_its_number(
-    panel: Client, cluster: Cluster, door: FakeCluster, answers: dict[str, Any]
+    panel: Client, cluster: Cluster, admin_client: FakeCluster, answers: dict[str, Any]
 ) -> None:
-    instance_id = next(topic for topic, _ in door.replicas if topic != USAGE_TOPIC).partition(".")[0]
-    door.add(f"{instance_id}.solo", (3,))
+    instance_id = next(topic for topic, _ in admin_client.replicas if topic != USAGE_TOPIC).partition(".")[0]
+    admin_client.add(f"{instance_id}.solo", (3,))
     page = post(panel, "brokers_plan_drain", third(cluster).pk, lost="yes")
     assert "Broker 3 does not count as lost" in page and not Rebalance.objects.exists()
-    lose(door, cluster)
+    lose(admin_client, cluster)
     before = shown(panel, "brokers_cluster_map", cluster.pk).count("Plan to remove as lost")
     answers["brokers"][2]["live"] = False
     assert shown(panel, "brokers_cluster_map", cluster.pk).count("Plan to remove as lost") == before + 1
@@ -335,21 +339,21 @@ def test_a_lost_broker_is_removed_by_typing_its_number(
     assert "Type the number" in post(panel, "brokers_rebalance_act", row.pk, "start", typed="4")
     page = post(panel, "brokers_rebalance_act", row.pk, "start", typed="3")
     assert "Running" in page and ">Undo<" not in page
-    carry_out(door, row)
+    carry_out(admin_client, row)
     assert third(cluster).removed_at is not None
 
 
-def test_a_loss_that_takes_nothing_with_it_says_so(panel: Client, cluster: Cluster, door: FakeCluster) -> None:
-    del door.replicas[USAGE_TOPIC, 2], door.leaders[USAGE_TOPIC, 2]
-    lose(door, cluster)
+def test_a_loss_that_takes_nothing_with_it_says_so(panel: Client, cluster: Cluster, admin_client: FakeCluster) -> None:
+    del admin_client.replicas[USAGE_TOPIC, 2], admin_client.leaders[USAGE_TOPIC, 2]
+    lose(admin_client, cluster)
     page = post(panel, "brokers_plan_drain", third(cluster).pk, lost="yes")
     assert "Nothing: other brokers have all of it." in page and "give up what is lost" not in page
 
 
 def test_a_rebalance_is_abandoned_after_a_page_that_says_what_that_means(
-    panel: Client, cluster: Cluster, door: FakeCluster
+    panel: Client, cluster: Cluster, admin_client: FakeCluster
 ) -> None:
-    lose(door, cluster)
+    lose(admin_client, cluster)
     post(panel, "brokers_plan_drain", third(cluster).pk, lost="yes")
     row = Rebalance.objects.get()
     assert reverse("admin:brokers_rebalance_abandon", args=[row.pk]) not in shown(
@@ -362,7 +366,7 @@ def test_a_rebalance_is_abandoned_after_a_page_that_says_what_that_means(
     assert row.state == "running"
     assert "Being abandoned" in post(panel, "brokers_rebalance_act", row.pk, "abandon")
     assert "Being abandoned" in shown(panel, "brokers_cluster_map", cluster.pk)
-    carry_out(door, row)
+    carry_out(admin_client, row)
     assert "Left as it is" in shown(panel, "brokers_rebalance_change", row.pk)
     assert "Start the broker" in shown(panel, "brokers_cluster_map", cluster.pk)
     assert "Broker 3 is being started." in post(panel, "brokers_start_broker", third(cluster).pk)

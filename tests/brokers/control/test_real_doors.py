@@ -1,4 +1,6 @@
-"""The doors to groups and transactions, against a broker that serves the instance and one that only coordinates."""
+"""The admin clients to groups and transactions, against a broker that serves the instance and one that only
+coordinates.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,8 @@ from brokers.copy_pace import RATES, REPLICAS
 from brokers.dataplane import door
 from brokers.dataplane.groups import Groups
 from brokers.dataplane.probe import PRODUCE_VERSION
-from brokers.dataplane.settings import SettingsDoor
-from brokers.dataplane.topics import TIMEOUT_MS, TopicDoor
+from brokers.dataplane.settings import SettingsAdminClient
+from brokers.dataplane.topics import TIMEOUT_MS, TopicAdminClient
 from brokers.dataplane.transactions import ClusterTransactions, Transactions
 from brokers.models import Cluster
 from instances.group_ports import DEAD, EARLIEST, LATEST, Committed, GroupList
@@ -75,8 +77,10 @@ def instance(cluster: Cluster) -> Instance:
 def bootstrap(engines: EngineCluster, instance: Instance) -> str:
     """Where clients connect; the topic has three partitions with ten messages each."""
     servers = engines.instances[INSTANCE_ID].bootstrap
-    if not any(topic.name == TOPIC for topic in TopicDoor().topics(INSTANCE_ID)):
-        TopicDoor().create_topic(INSTANCE_ID, TOPIC, partitions=3, replication_factor=1, config={}, validate_only=False)
+    if not any(topic.name == TOPIC for topic in TopicAdminClient().topics(INSTANCE_ID)):
+        TopicAdminClient().create_topic(
+            INSTANCE_ID, TOPIC, partitions=3, replication_factor=1, config={}, validate_only=False
+        )
         producer = Producer({"bootstrap.servers": servers})
         for number in range(30):
             producer.produce(TOPIC, b"x", partition=number % 3)
@@ -225,7 +229,7 @@ def leave_behind() -> None:
 
 def test_settings_of_all_brokers_and_of_topics_are_set_read_and_taken_away(bootstrap: str, cluster: Cluster) -> None:
     """QUO-60: what a rebalance needs for its pace."""
-    settings, inside, gone = SettingsDoor(cluster), f"{INSTANCE_ID}.{TOPIC}", f"{INSTANCE_ID}.gone"
+    settings, inside, gone = SettingsAdminClient(cluster), f"{INSTANCE_ID}.{TOPIC}", f"{INSTANCE_ID}.gone"
     assert settings.of_all_brokers(RATES) == {}
     assert settings.of_topics([inside, gone], REPLICAS) == {inside: {}}
 

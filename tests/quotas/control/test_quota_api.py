@@ -42,7 +42,7 @@ class TestQuotas(EndpointCases):
     )
 
     @pytest.fixture(autouse=True)
-    def door(self, client_quotas: FakeQuotas) -> None:
+    def admin_client(self, client_quotas: FakeQuotas) -> None:
         self.client_quotas = client_quotas
 
     def places(self, owner: Member) -> dict[str, str]:

@@ -1,5 +1,5 @@
 """Allow-lists and instance states (CKA-10, CKA-11, CKA-14): every combination has one answer, typing errors open no
-door.
+admin client.
 """
 
 from __future__ import annotations

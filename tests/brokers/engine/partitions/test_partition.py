@@ -1,4 +1,4 @@
-"""A partition at its door: produce, fetch, offsets, waits, refusals (B.7, LOG-22 to 28, REP-11 to 14)."""
+"""A partition at its admin client: produce, fetch, offsets, waits, refusals (B.7, LOG-22 to 28, REP-11 to 14)."""
 
 from __future__ import annotations
 
