@@ -139,23 +139,26 @@ class AdminPort:
 
     def _traffic(self, instance_id: str, since_ms: int) -> dict[str, Any]:
         now_ms = self.engine.clock.now_ms()
-        book = self.engine.books.get(instance_id)
+        accounting = self.engine.accountings.get(instance_id)
         return {
             "now_ms": now_ms,
             "step_ms": TRAFFIC_STEP_MS,
             "alive_since_ms": self.started_at_ms,
-            "points": [] if book is None else book.traffic.points(since_ms, now_ms),
+            "points": [] if accounting is None else accounting.traffic.points(since_ms, now_ms),
         }
 
     def _throttles(self, instance_id: str) -> dict[str, Any]:
         now_ms = self.engine.clock.now_ms()
-        book = self.engine.books.get(instance_id)
-        return {"now_ms": now_ms, "entries": [] if book is None else book.ledger.as_json(now_ms)}
+        accounting = self.engine.accountings.get(instance_id)
+        return {"now_ms": now_ms, "entries": [] if accounting is None else accounting.ledger.as_json(now_ms)}
 
     def _delays(self) -> dict[str, Any]:
         """Of every instance whose clients were delayed here lately, the longest delay of each minute."""
         now_ms = self.engine.clock.now_ms()
-        found = ((instance_id, book.traffic.delayed_minutes(now_ms)) for instance_id, book in self.engine.books)
+        found = (
+            (instance_id, accounting.traffic.delayed_minutes(now_ms))
+            for instance_id, accounting in self.engine.accountings
+        )
         return {"now_ms": now_ms, "instances": {instance_id: minutes for instance_id, minutes in found if minutes}}
 
     def _topics(self, instance_id: str) -> dict[str, Any]:
@@ -180,11 +183,13 @@ class AdminPort:
                     )
             if lines:
                 topics[shown] = lines
-        book = self.engine.books.get(instance_id)
+        accounting = self.engine.accountings.get(instance_id)
         return {
             "topics": topics,
             "stored_bytes": self.engine.table.size_bytes(f"{instance_id}."),
-            "refused_topics": [] if book is None else book.refused_topics.as_json(self.engine.clock.now_ms()),
+            "refused_topics": []
+            if accounting is None
+            else accounting.refused_topics.as_json(self.engine.clock.now_ms()),
         }
 
     def _samples(self) -> Iterator[Sample]:

@@ -54,7 +54,7 @@ from brokers.engine.storage.compaction.settings import THREADS_MAX
 from brokers.engine.storage.directories import DirectoryRefused
 from brokers.engine.storage.files import StorageFailed
 from brokers.engine.telemetry.admin_http import AdminServer
-from brokers.engine.throttling.books import Books
+from brokers.engine.throttling.books import AccountingRegistry
 from brokers.native import finder as native
 
 log = structlog.get_logger(__name__)
@@ -120,7 +120,7 @@ class Broker:
         self.current.subscribe(self.store.underway.on_image)
         self.watcher = ClusterWatcher(self.tree, self.current)
         kept_usage = KeptUsage(config.data_dirs[0])
-        self.books = Books(config.quota_burst_ms, kept_usage.numbers_for)
+        self.accountings = AccountingRegistry(config.quota_burst_ms, kept_usage.numbers_for)
         self.readers = ThreadPoolExecutor(COLD_READERS, "cold-read")
         self.engine = Engine(
             broker_id=config.broker_id,
@@ -129,7 +129,7 @@ class Broker:
             current=self.current,
             table=self.table,
             store=self.store,
-            books=self.books,
+            accountings=self.accountings,
             producer_ids=BlockProducerIds(self.store, config.broker_id),
             topic_defaults=defaults,
             control_secret=config.control_secret,
@@ -151,7 +151,11 @@ class Broker:
         self.relaying = Relaying(self.engine, self._connect_for)
         self.tenant_listeners = TenantListeners(self.engine, self.listeners, config.bind_host)
         self.metering = Metering(
-            books=self.books, kept=kept_usage, table=self.table, clock=self.clock, broker_id=config.broker_id
+            accountings=self.accountings,
+            kept=kept_usage,
+            table=self.table,
+            clock=self.clock,
+            broker_id=config.broker_id,
         )
         self.controller = ControllerLoop(
             store=self.store,
@@ -268,7 +272,7 @@ class Broker:
         periodic.every(COUNTERS_INTERVAL_S, self._drop_counters)
 
     def _drop_counters(self) -> None:
-        if self.books.drop_unused(self.clock.monotonic_ms()):
+        if self.accountings.drop_unused(self.clock.monotonic_ms()):
             self.engine.renew_stamp()
 
     async def stop(self) -> None:

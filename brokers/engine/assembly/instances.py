@@ -1,4 +1,4 @@
-"""Instance documents become open ports, and the word that they are (CKA-1, CKA-3); books follow the instances'
+"""Instance documents become open ports, and the word that they are (CKA-1, CKA-3); accountings follow the instances'
 limits.
 """
 
@@ -191,10 +191,10 @@ class Bandwidth:
             leaders = Counter(partition.leader for topic in instance.topics.values() for partition in topic.partitions)
             leaders.pop(-1, None)
             document = instance.document
-            self._engine.books.of(instance_id).shares.update(
+            self._engine.accountings.of(instance_id).shares.update(
                 self._engine.broker_id, leaders, document.produce_bps, document.consume_bps, now_ms
             )
         for instance_id in [known for known in self._seen if known not in after.instances]:
             del self._seen[instance_id]
-            self._engine.books.retire(instance_id)
+            self._engine.accountings.retire(instance_id)
         self._engine.renew_stamp()

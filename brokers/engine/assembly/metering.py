@@ -13,7 +13,7 @@ from brokers.engine.clock import Clock
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import PartitionTable
 from brokers.engine.records.builder import Record, build_batch
-from brokers.engine.throttling.books import Books
+from brokers.engine.throttling.books import AccountingRegistry
 from brokers.engine.throttling.usage import report
 
 log = structlog.get_logger(__name__)
@@ -31,8 +31,10 @@ class Metering:
     same process goes on with the same counters.
     """
 
-    def __init__(self, *, books: Books, kept: KeptUsage, table: PartitionTable, clock: Clock, broker_id: int) -> None:
-        self._books = books
+    def __init__(
+        self, *, accountings: AccountingRegistry, kept: KeptUsage, table: PartitionTable, clock: Clock, broker_id: int
+    ) -> None:
+        self._accountings = accountings
         self._kept = kept
         self._left: list[Left] = []
         self._table = table
@@ -63,14 +65,14 @@ class Metering:
         if self._left and not self._report_left(now_ms):
             return False
         made = report(
-            self._books.usage(),
+            self._accountings.usage(),
             broker_id=self._broker_id,
             broker_epoch=self.broker_epoch,
             sequence=self._sequence + 1,
             at_ms=now_ms,
         )
         if not made.events:
-            self._books.forget_retired()
+            self._accountings.forget_retired()
             return True
         partition = self._partition()
         if partition is None:
@@ -81,7 +83,7 @@ class Metering:
         self._sequence += 1
         made.confirm()
         self._kept.reported(self._sequence, now_ms)
-        self._books.forget_retired()
+        self._accountings.forget_retired()
         return True
 
     def _report_left(self, now_ms: int) -> bool:

@@ -13,7 +13,7 @@ from brokers.engine.cluster.image import TopicImage
 from brokers.engine.handlers.context import Engine, View
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.protocol.errors import ErrorCode
-from brokers.engine.throttling.books import Book
+from brokers.engine.throttling.books import InstanceAccounting
 from brokers.engine.throttling.charging import (
     CONSUMER_BYTE_RATE,
     PRODUCER_BYTE_RATE,
@@ -60,7 +60,7 @@ class Client:
     __slots__ = (
         "_address",
         "_engine",
-        "book",
+        "accounting",
         "client_id",
         "consume_limiters",
         "consume_routes",
@@ -76,7 +76,7 @@ class Client:
         self.view = view
         self.client_id = client_id or ""
         self.user = view.principal.user
-        self.book: Book | None = None
+        self.accounting: InstanceAccounting | None = None
         self.produce_limiters: tuple[Limiter, ...] = ()
         self.consume_limiters: tuple[Limiter, ...] = ()
         self.produce_routes: dict[bytes, Route] = {}
@@ -87,24 +87,30 @@ class Client:
         # back.
         if view.instance is not None and not view.internal:
             instance_id = view.instance.id
-            self.book = book = engine.books.of(instance_id)
+            self.accounting = accounting = engine.accountings.of(instance_id)
             limits = view.image.quotas.of_instance(instance_id)
             now_ms = engine.clock.monotonic_ms()
-            self.produce_limiters = self._limiters(book, limits, PRODUCER_BYTE_RATE, book.shares.produce, now_ms)
-            self.consume_limiters = self._limiters(book, limits, CONSUMER_BYTE_RATE, book.shares.consume, now_ms)
+            self.produce_limiters = self._limiters(
+                accounting, limits, PRODUCER_BYTE_RATE, accounting.shares.produce, now_ms
+            )
+            self.consume_limiters = self._limiters(
+                accounting, limits, CONSUMER_BYTE_RATE, accounting.shares.consume, now_ms
+            )
 
     def _limiters(
-        self, book: Book, limits: LimitsByEntity, quota: Quota, share: Limiter | None, now_ms: int
+        self, accounting: InstanceAccounting, limits: LimitsByEntity, quota: Quota, share: Limiter | None, now_ms: int
     ) -> tuple[Limiter, ...]:
-        of_client = book.client_quotas.limiter(limits, quota, self.user, self.client_id, now_ms)
+        of_client = accounting.client_quotas.limiter(limits, quota, self.user, self.client_id, now_ms)
         return tuple(limiter for limiter in (of_client, share) if limiter is not None)
 
     def remember_delay(self, limiter: Limiter, delay_ms: int, now_ms: int) -> None:
         """Writes down why this client is made to wait (`now_ms` is wall time)."""
         self._engine.totals.delays += 1
-        if self.book is not None:
-            self.book.traffic.delayed(delay_ms, now_ms)
-            self.book.ledger.record(limiter.rule, limiter.limit_per_s, self.user, self.client_id, delay_ms, now_ms)
+        if self.accounting is not None:
+            self.accounting.traffic.delayed(delay_ms, now_ms)
+            self.accounting.ledger.record(
+                limiter.rule, limiter.limit_per_s, self.user, self.client_id, delay_ms, now_ms
+            )
 
     def produce_route(self, name: bytes) -> Route:
         topic = self.view.namespace.topics.get(name)
@@ -127,7 +133,7 @@ class Client:
     def _route(self, topic: TopicImage | None, operation: Operation) -> Route:
         error = decide(self.view.state, topic, operation, self._address)
         usage = None
-        if topic is not None and self.book is not None and not error:
+        if topic is not None and self.accounting is not None and not error:
             direction = operation.value
-            usage = self.book.usage.counter(topic.user_name, self.user, self.client_id, direction)  # type: ignore[arg-type]
+            usage = self.accounting.usage.counter(topic.user_name, self.user, self.client_id, direction)  # type: ignore[arg-type]
         return Route(error, topic, usage)

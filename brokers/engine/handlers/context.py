@@ -29,7 +29,7 @@ from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import PartitionTable
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.pulse import Pulse
-from brokers.engine.throttling.books import Books
+from brokers.engine.throttling.books import AccountingRegistry
 from brokers.engine.throttling.replication import ReplicationThrottle
 from brokers.engine.values import Slice
 
@@ -135,7 +135,7 @@ class Engine:
     current: CurrentImage
     table: PartitionTable
     store: ClusterStore
-    books: Books
+    accountings: AccountingRegistry
     producer_ids: ProducerIds
     topic_defaults: Mapping[str, str]
     control_secret: str

@@ -285,8 +285,8 @@ def meter(session: Session, client: Client, metered: list[tuple[UsageCounter | N
         return
     engine = session.engine
     engine.totals.consume_bytes += count
-    if client.book is not None:
-        client.book.traffic.consumed(count, engine.clock.now_ms())
+    if client.accounting is not None:
+        client.accounting.traffic.consumed(count, engine.clock.now_ms())
     for usage, length in metered:
         written = length if length < count else count
         if usage is not None and written:

@@ -198,5 +198,5 @@ def _tell_refused(call: Call, name: str, failure: ClusterError) -> None:
     instance_id = call.view.instance_id
     assert instance_id is not None, "the cluster's own topics are not made so"
     engine = call.engine
-    if engine.books.of(instance_id).refused_topics.note(name, str(failure), engine.clock.now_ms()):
+    if engine.accountings.of(instance_id).refused_topics.note(name, str(failure), engine.clock.now_ms()):
         log.info("topic_not_created", instance_id=instance_id, reason=str(failure))

@@ -159,8 +159,8 @@ def _charged(session: Session, client: Client, accepted_bytes: int, frame_bytes:
     engine = session.engine
     if accepted_bytes:
         engine.totals.produce_bytes += accepted_bytes
-        if client.book is not None:
-            client.book.traffic.produced(accepted_bytes, now_ms)
+        if client.accounting is not None:
+            client.accounting.traffic.produced(accepted_bytes, now_ms)
     if not client.produce_limiters:
         return 0
     delay_ms, limiter = charge(client.produce_limiters, frame_bytes, engine.clock.monotonic_ms())

@@ -193,8 +193,8 @@ class _OldProduce:
             answers.append(TopicProduceResponse(name=name, partition_responses=lines))
         if accepted_bytes:
             engine.totals.produce_bytes += accepted_bytes
-            if client.book is not None:
-                client.book.traffic.produced(accepted_bytes, now_ms)
+            if client.accounting is not None:
+                client.accounting.traffic.produced(accepted_bytes, now_ms)
         delay_ms = self._charge(client, now_ms)
         session.cancel = None
         if self.request.acks == 0:

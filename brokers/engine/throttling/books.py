@@ -10,11 +10,11 @@ from brokers.engine.throttling.ledger import Ledger
 from brokers.engine.throttling.refused_topics import RefusedTopics
 from brokers.engine.throttling.shares import InstanceShares
 from brokers.engine.throttling.traffic import Traffic
-from brokers.engine.throttling.usage import Key, NumbersFor, UsageBook, own_numbers
+from brokers.engine.throttling.usage import Key, NumbersFor, UsageAccounting, own_numbers
 from quotas.pacing import BURST_MS
 
 
-class Book:
+class InstanceAccounting:
     """Made when an instance first shows up, kept as long as its usage may still have to be reported."""
 
     __slots__ = ("client_quotas", "ledger", "refused_topics", "shares", "traffic", "usage")
@@ -25,10 +25,10 @@ class Book:
         self.ledger = Ledger()
         self.refused_topics = RefusedTopics()
         self.traffic = Traffic()
-        self.usage = UsageBook(numbers_for)
+        self.usage = UsageAccounting(numbers_for)
 
 
-class Books:
+class AccountingRegistry:
     """By instance id. `burst_ms` is that of every limiter (`charging.new_pace`); `numbers_for` gives each usage counter
     of an instance the place of its numbers.
     """
@@ -36,35 +36,35 @@ class Books:
     def __init__(self, burst_ms: int = BURST_MS, numbers_for: Callable[[str, Key], memoryview] | None = None) -> None:
         self._burst_ms = burst_ms
         self._numbers_for = numbers_for
-        self._books: dict[str, Book] = {}
+        self._accountings: dict[str, InstanceAccounting] = {}
         self._retired: set[str] = set()
 
-    def __iter__(self) -> Iterator[tuple[str, Book]]:
-        return iter(self._books.items())
+    def __iter__(self) -> Iterator[tuple[str, InstanceAccounting]]:
+        return iter(self._accountings.items())
 
-    def of(self, instance_id: str) -> Book:
-        book = self._books.get(instance_id)
-        if book is None:
+    def of(self, instance_id: str) -> InstanceAccounting:
+        accounting = self._accountings.get(instance_id)
+        if accounting is None:
             numbers_for = own_numbers if self._numbers_for is None else partial(self._numbers_for, instance_id)
-            book = self._books[instance_id] = Book(self._burst_ms, numbers_for)
-        return book
+            accounting = self._accountings[instance_id] = InstanceAccounting(self._burst_ms, numbers_for)
+        return accounting
 
-    def get(self, instance_id: str) -> Book | None:
-        return self._books.get(instance_id)
+    def get(self, instance_id: str) -> InstanceAccounting | None:
+        return self._accountings.get(instance_id)
 
-    def usage(self) -> dict[str, UsageBook]:
-        return {instance_id: book.usage for instance_id, book in self._books.items()}
+    def usage(self) -> dict[str, UsageAccounting]:
+        return {instance_id: accounting.usage for instance_id, accounting in self._accountings.items()}
 
     def retire(self, instance_id: str) -> None:
-        """The instance is gone; its book is kept until its usage was reported. Ids are never reused."""
+        """The instance is gone; its accounting is kept until its usage was reported. Ids are never reused."""
         self._retired.add(instance_id)
 
     def forget_retired(self) -> None:
         """Call when everything counted so far was reported."""
         for instance_id in self._retired:
-            self._books.pop(instance_id, None)
+            self._accountings.pop(instance_id, None)
         self._retired.clear()
 
     def drop_unused(self, now_ms: int) -> int:
         """QUO-8 for all instances; the number of counters dropped. `now_ms` is monotonic."""
-        return sum(book.client_quotas.drop_unused(now_ms) for book in self._books.values())
+        return sum(accounting.client_quotas.drop_unused(now_ms) for accounting in self._accountings.values())

@@ -62,7 +62,7 @@ class UsageCounter:
         self.numbers[REPORTED] = requests
 
 
-class UsageBook:
+class UsageAccounting:
     """The counters of one instance. They live as long as the incarnation does: a counter may never run backwards."""
 
     __slots__ = ("_counters", "_numbers_for")
@@ -102,12 +102,14 @@ class UsageReport:
             counter.confirm(requests)
 
 
-def report(books: dict[str, UsageBook], *, broker_id: int, broker_epoch: int, sequence: int, at_ms: int) -> UsageReport:
-    """What changed in all `books` (by instance id) since the last confirmed report. `at_ms` is wall time."""
+def report(
+    accountings: dict[str, UsageAccounting], *, broker_id: int, broker_epoch: int, sequence: int, at_ms: int
+) -> UsageReport:
+    """What changed in all `accountings` (by instance id) since the last confirmed report. `at_ms` is wall time."""
     events: list[UsageEvent] = []
     counters: list[tuple[UsageCounter, int]] = []
-    for instance_id, book in books.items():
-        for counter in book.changed():
+    for instance_id, accounting in accountings.items():
+        for counter in accounting.changed():
             topic, user, client_id, direction = counter.key
             counters.append((counter, counter.requests))
             events.append(

@@ -30,7 +30,7 @@ from brokers.engine.handlers.context import NEVER_MS, Engine
 from brokers.engine.handlers.producers import BlockProducerIds
 from brokers.engine.partitions.table import NoUsableDirectory, PartitionTable, StorageSettings
 from brokers.engine.replication.ports import LinkOwner
-from brokers.engine.throttling.books import Books
+from brokers.engine.throttling.books import AccountingRegistry
 from tests.simulate.cluster.clock import ProcessClock, ProcessLoop, World
 from tests.simulate.cluster.connections import Accepted, Dialled
 from tests.simulate.cluster.disks import Disks, ProcessDisk, after_power_cut
@@ -168,7 +168,7 @@ class Process:
             current=self.current,
             table=self.table,
             store=self.store,
-            books=Books(),
+            accountings=AccountingRegistry(),
             producer_ids=BlockProducerIds(self.store, self.id),
             topic_defaults={},
             control_secret="a-secret",

@@ -11,7 +11,7 @@ from brokers.engine.coordinators.settings import GroupSettings
 from instances.naming import split_internal
 
 
-class Groups:
+class GroupRegistry:
     """Ids are internal. `dropped_at` is the log offset of the last record after which some group was gone."""
 
     __slots__ = ("_by_id", "_by_instance", "dropped_at", "settings")

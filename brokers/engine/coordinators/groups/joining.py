@@ -6,7 +6,7 @@ from typing import Any, Final
 from uuid import uuid4
 
 from brokers.engine.coordinators.groups import static
-from brokers.engine.coordinators.groups.book import Groups
+from brokers.engine.coordinators.groups.book import GroupRegistry
 from brokers.engine.coordinators.groups.checking import check_member
 from brokers.engine.coordinators.groups.draft import Draft
 from brokers.engine.coordinators.groups.group import Group, State
@@ -29,7 +29,7 @@ from brokers.engine.protocol.errors import ErrorCode
 FRESH_MS_MAX: Final = 300_000
 
 
-def join(groups: Groups, draft: Draft, group: Group | None, request: JoinRequest) -> Outcome:
+def join(groups: GroupRegistry, draft: Draft, group: Group | None, request: JoinRequest) -> Outcome:
     """`group` None: nobody knows it yet. The id is not empty; the handler has seen to that (GRP-4)."""
     settings = groups.settings
     if not settings.session_timeout_ms_min <= request.session_timeout_ms <= settings.session_timeout_ms_max:
@@ -98,7 +98,7 @@ def has_seat(settings: GroupSettings, group: Group, member_id: str) -> bool:
     return member is not None or len(group.members) < settings.members_max
 
 
-def fits(groups: Groups, group: Group, request: JoinRequest) -> bool:
+def fits(groups: GroupRegistry, group: Group, request: JoinRequest) -> bool:
     place = _place(group, request)
     member = group.members.get(place)
     more_bytes = metadata_bytes(request.protocols) - (0 if member is None else member.metadata_bytes)

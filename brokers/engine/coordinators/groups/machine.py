@@ -12,7 +12,7 @@ from typing import Any
 import structlog
 
 from brokers.engine.coordinators.groups import beating, describing, joining, leaving, rebalancing, syncing
-from brokers.engine.coordinators.groups.book import Groups
+from brokers.engine.coordinators.groups.book import GroupRegistry
 from brokers.engine.coordinators.groups.checking import FOR_GOOD
 from brokers.engine.coordinators.groups.draft import JOIN, PENDING, SESSION, SYNC, Draft
 from brokers.engine.coordinators.groups.formats import (
@@ -46,7 +46,7 @@ class GroupMachine:
 
     def __init__(self, settings: GroupSettings, known: Known = EVERYTHING) -> None:
         self.settings = settings
-        self.groups = Groups(settings)
+        self.groups = GroupRegistry(settings)
         self.offsets = ShardOffsets(self.groups)
         self.removals = OffsetRemovals(self.offsets, known)
 

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from brokers.engine.coordinators.groups.book import Groups
+from brokers.engine.coordinators.groups.book import GroupRegistry
 from brokers.engine.coordinators.groups.checking import FOR_GOOD, check_commit
 from brokers.engine.coordinators.groups.committed import ENTRY_BYTES, Committed, GroupOffsets
 from brokers.engine.coordinators.groups.draft import Draft
@@ -126,7 +126,7 @@ class ShardOffsets:
     `position` is the end of what was replayed.
     """
 
-    def __init__(self, groups: Groups) -> None:
+    def __init__(self, groups: GroupRegistry) -> None:
         self.groups = groups
         self.settings = groups.settings
         self.position = -1

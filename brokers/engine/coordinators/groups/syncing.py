@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from brokers.engine.coordinators.groups.book import Groups
+from brokers.engine.coordinators.groups.book import GroupRegistry
 from brokers.engine.coordinators.groups.checking import check_generation
 from brokers.engine.coordinators.groups.draft import SYNC, Draft
 from brokers.engine.coordinators.groups.formats import group_key, group_value
@@ -16,7 +16,7 @@ from brokers.engine.coordinators.settings import GroupSettings
 from brokers.engine.protocol.errors import ErrorCode
 
 
-def sync(groups: Groups, draft: Draft, group: Group | None, request: SyncRequest) -> Outcome:
+def sync(groups: GroupRegistry, draft: Draft, group: Group | None, request: SyncRequest) -> Outcome:
     if group is None:
         return draft.outcome(sync_refused(ErrorCode.UNKNOWN_MEMBER_ID))
     code = _check(group, request)
@@ -62,7 +62,7 @@ def _check(group: Group, request: SyncRequest) -> int:
     return 0
 
 
-def _assign(groups: Groups, draft: Draft, group: Group, assignments: dict[str, bytes]) -> Outcome:
+def _assign(groups: GroupRegistry, draft: Draft, group: Group, assignments: dict[str, bytes]) -> Outcome:
     """The assignment counts, and everybody has it, once it is written down."""
     value = group_value(group.recorded(draft.now.wall_ms, assignments))
     waiting = [(member, member.sync_ticket) for member in group.members.values() if member.sync_ticket is not None]

@@ -9,7 +9,7 @@ from typing import Final
 
 from brokers.engine.coordinators.outcome import Now, Outcome
 from brokers.engine.coordinators.transactions import limits
-from brokers.engine.coordinators.transactions.book import Book, instance_of, record_of
+from brokers.engine.coordinators.transactions.book import TransactionRegistry, instance_of, record_of
 from brokers.engine.coordinators.transactions.metadata import Partition
 from brokers.engine.coordinators.transactions.replies import Verified, coordinator_error, final
 from brokers.engine.coordinators.transactions.states import DECIDED, State
@@ -19,7 +19,7 @@ _NONE: Final = int(ErrorCode.NONE)
 
 
 def add_partitions(
-    book: Book,
+    registry: TransactionRegistry,
     transactional_id: str,
     producer_id: int,
     producer_epoch: int,
@@ -27,7 +27,7 @@ def add_partitions(
     now: Now,
 ) -> Outcome:
     """Answers an error code that counts for all of `partitions`."""
-    entry = book.entry(transactional_id)
+    entry = registry.entry(transactional_id)
     known = None if entry is None else entry.visible
     if entry is not None and known is None:
         return Outcome(int(ErrorCode.CONCURRENT_TRANSACTIONS))
@@ -44,7 +44,10 @@ def add_partitions(
         return Outcome(int(ErrorCode.POLICY_VIOLATION))
     owner = instance_of(transactional_id)
     more = len(extended.partitions) - len(known.partitions)
-    if owner is not None and book.open_partitions_of(owner) + more > limits.OPEN_PARTITIONS_PER_INSTANCE_AND_SHARD_MAX:
+    if (
+        owner is not None
+        and registry.open_partitions_of(owner) + more > limits.OPEN_PARTITIONS_PER_INSTANCE_AND_SHARD_MAX
+    ):
         return Outcome(int(ErrorCode.POLICY_VIOLATION))
     record = record_of(extended)
     if record.value is not None and len(record.value) > limits.TRANSACTION_BYTES_MAX:
@@ -58,7 +61,11 @@ def add_partitions(
 
 
 def verify_partitions(
-    book: Book, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Collection[Partition]
+    registry: TransactionRegistry,
+    transactional_id: str,
+    producer_id: int,
+    producer_epoch: int,
+    partitions: Collection[Partition],
 ) -> Outcome:
     """Answers Verified; 120 where a partition is no part of the open transaction.
 
@@ -67,7 +74,7 @@ def verify_partitions(
     what a producer would give up for is asked of the followers as well.
     """
     code = _NONE
-    entry = book.entry(transactional_id)
+    entry = registry.entry(transactional_id)
     known = None if entry is None else entry.visible
     if entry is not None and known is None:
         code = int(ErrorCode.CONCURRENT_TRANSACTIONS)
@@ -78,10 +85,10 @@ def verify_partitions(
     elif known.state in DECIDED:
         code = int(ErrorCode.CONCURRENT_TRANSACTIONS)
     if code == ErrorCode.CONCURRENT_TRANSACTIONS:
-        return Outcome(Verified(dict.fromkeys(partitions, code), book.coordinator_epoch))
+        return Outcome(Verified(dict.fromkeys(partitions, code), registry.coordinator_epoch))
     if code or known is None:
-        return final(Verified(dict.fromkeys(partitions, code), book.coordinator_epoch))
+        return final(Verified(dict.fromkeys(partitions, code), registry.coordinator_epoch))
     absent = int(ErrorCode.TRANSACTION_ABORTABLE)
     codes = {partition: _NONE if partition in known.partitions else absent for partition in partitions}
-    verified = Verified(codes, book.coordinator_epoch)
+    verified = Verified(codes, registry.coordinator_epoch)
     return final(verified) if absent in codes.values() else Outcome(verified)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from brokers.engine.coordinators.outcome import Now, Outcome
 from brokers.engine.coordinators.transactions import limits
-from brokers.engine.coordinators.transactions.book import Book, instance_of, record_of
+from brokers.engine.coordinators.transactions.book import TransactionRegistry, instance_of, record_of
 from brokers.engine.coordinators.transactions.entry import Entry, Previous
 from brokers.engine.coordinators.transactions.fencing import fence
 from brokers.engine.coordinators.transactions.metadata import (
@@ -22,7 +22,7 @@ Expected = tuple[int, int]
 
 
 def init_producer_id(
-    book: Book,
+    registry: TransactionRegistry,
     transactional_id: str,
     timeout_ms: int,
     expected: Expected | None,
@@ -32,11 +32,11 @@ def init_producer_id(
     """Answers Initialised. `expected` is what the client has; `fresh_producer_id` one that nobody has, which is taken
     when it is needed; without one, NEEDS_PRODUCER_ID is answered then.
     """
-    if not 0 < timeout_ms <= book.settings.timeout_ms_max:
+    if not 0 < timeout_ms <= registry.settings.timeout_ms_max:
         return Outcome(Initialised(int(ErrorCode.INVALID_TRANSACTION_TIMEOUT)))
-    entry = book.entry(transactional_id)
+    entry = registry.entry(transactional_id)
     if entry is None:
-        return _first(book, transactional_id, timeout_ms, fresh_producer_id, now)
+        return _first(registry, transactional_id, timeout_ms, fresh_producer_id, now)
     known = entry.visible
     if entry.pending or known is None:
         return Outcome(Initialised(int(ErrorCode.CONCURRENT_TRANSACTIONS)))
@@ -48,14 +48,16 @@ def init_producer_id(
         # The epoch of the fence is given to nobody: the retry gets one more. Kafka lets an old epoch of the right
         # producer id come so far, too; the retry is refused then.
         fenced = Initialised(int(ErrorCode.CONCURRENT_TRANSACTIONS))
-        return fence(book, known, now, reply=fenced, failed=_failed)
+        return fence(registry, known, now, reply=fenced, failed=_failed)
     return _again(entry, known, timeout_ms, expected, fresh_producer_id, now)
 
 
-def _first(book: Book, transactional_id: str, timeout_ms: int, fresh_producer_id: int | None, now: Now) -> Outcome:
+def _first(
+    registry: TransactionRegistry, transactional_id: str, timeout_ms: int, fresh_producer_id: int | None, now: Now
+) -> Outcome:
     """Whatever the client believes to have, nothing is known of it (TXN-6)."""
     instance_id = instance_of(transactional_id)
-    if instance_id is not None and book.ids_of(instance_id) >= limits.IDS_PER_INSTANCE_AND_SHARD_MAX:
+    if instance_id is not None and registry.ids_of(instance_id) >= limits.IDS_PER_INSTANCE_AND_SHARD_MAX:
         return Outcome(Initialised(int(ErrorCode.POLICY_VIOLATION)))
     if fresh_producer_id is None:
         return Outcome(NEEDS_PRODUCER_ID)

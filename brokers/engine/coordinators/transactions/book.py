@@ -13,7 +13,7 @@ from brokers.engine.coordinators.transactions.metadata import TransactionMetadat
 from instances.naming import split_internal
 
 
-class Book:
+class TransactionRegistry:
     """`coordinator_epoch` is the leader epoch of the state partition. `high_watermark` tells what is committed of it,
     `is_living` whether there still is an instance.
     """

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Final, NamedTuple
 
 from brokers.engine.coordinators.outcome import Now, Outcome
-from brokers.engine.coordinators.transactions.book import Book, record_of
+from brokers.engine.coordinators.transactions.book import TransactionRegistry, record_of
 from brokers.engine.coordinators.transactions.entry import Entry
 from brokers.engine.coordinators.transactions.fencing import markers_of
 from brokers.engine.coordinators.transactions.limits import COMPLETION_RETRY_MS
@@ -30,9 +30,16 @@ class Completion(NamedTuple):
     transactional_id: str
 
 
-def end(book: Book, transactional_id: str, producer_id: int, producer_epoch: int, committed: bool, now: Now) -> Outcome:
+def end(
+    registry: TransactionRegistry,
+    transactional_id: str,
+    producer_id: int,
+    producer_epoch: int,
+    committed: bool,
+    now: Now,
+) -> Outcome:
     """Answers an error code as soon as the outcome is durable; the markers follow."""
-    entry = book.entry(transactional_id)
+    entry = registry.entry(transactional_id)
     known = None if entry is None else entry.visible
     if entry is not None and known is None:
         return Outcome(int(ErrorCode.CONCURRENT_TRANSACTIONS))
@@ -51,7 +58,7 @@ def end(book: Book, transactional_id: str, producer_id: int, producer_epoch: int
     return Outcome(
         int(ErrorCode.NONE),
         [record_of(prepared)],
-        effects=[markers_of(book, prepared)],
+        effects=[markers_of(registry, prepared)],
         refused=lambda code: Outcome(coordinator_error(code)),
         late=coordinator_error,
     )
@@ -69,21 +76,23 @@ def _again(known: TransactionMetadata) -> Outcome:
     )
 
 
-def markers_written(book: Book, sent: SendMarkers, partitions: Collection[Partition], now: Now) -> Outcome:
+def markers_written(
+    registry: TransactionRegistry, sent: SendMarkers, partitions: Collection[Partition], now: Now
+) -> Outcome:
     """`partitions` of `sent` need no marker any more (TXN-12). Answers whether the transaction still waits for what was
     sent, or did until this. Harmless when repeated, and when it comes too late.
     """
-    entry = book.entry(sent.transactional_id)
+    entry = registry.entry(sent.transactional_id)
     known = None if entry is None else entry.visible
-    if entry is None or known is None or not _is_of(sent, book, known):
+    if entry is None or known is None or not _is_of(sent, registry, known):
         return Outcome(False)
     entry.owed.difference_update(partitions)
-    return complete(book, sent.transactional_id, now)
+    return complete(registry, sent.transactional_id, now)
 
 
-def complete(book: Book, transactional_id: str, now: Now) -> Outcome:
+def complete(registry: TransactionRegistry, transactional_id: str, now: Now) -> Outcome:
     """The last record of a transaction, if no partition is owed a marker (TXN-13). Answers True."""
-    entry = book.entry(transactional_id)
+    entry = registry.entry(transactional_id)
     if entry is None or not _is_done(entry) or entry.visible is None:
         return Outcome(True)
 
@@ -94,11 +103,11 @@ def complete(book: Book, transactional_id: str, now: Now) -> Outcome:
     return Outcome(True, records=[record_of(entry.visible.completed(now.wall_ms))], refused=refused)
 
 
-def _is_of(sent: SendMarkers, book: Book, known: TransactionMetadata) -> bool:
+def _is_of(sent: SendMarkers, registry: TransactionRegistry, known: TransactionMetadata) -> bool:
     """Whether it is still about this transaction, and about this coordinator's markers for it."""
     return (
         known.state in DECIDED
-        and sent.coordinator_epoch == book.coordinator_epoch
+        and sent.coordinator_epoch == registry.coordinator_epoch
         and (sent.producer_id, sent.producer_epoch) == (known.producer_id, known.producer_epoch)
         and sent.committed == (known.state is State.PREPARE_COMMIT)
     )

@@ -6,31 +6,33 @@ from collections.abc import Callable
 from typing import Any
 
 from brokers.engine.coordinators.outcome import Now, Outcome
-from brokers.engine.coordinators.transactions.book import Book, record_of
+from brokers.engine.coordinators.transactions.book import TransactionRegistry, record_of
 from brokers.engine.coordinators.transactions.metadata import TransactionMetadata
 from brokers.engine.coordinators.transactions.replies import SendMarkers
 from brokers.engine.coordinators.transactions.states import State
 
 
-def fence(book: Book, known: TransactionMetadata, now: Now, *, reply: Any, failed: Callable[[int], Any]) -> Outcome:
+def fence(
+    registry: TransactionRegistry, known: TransactionMetadata, now: Now, *, reply: Any, failed: Callable[[int], Any]
+) -> Outcome:
     """One record raises the epoch and decides the abort, so that no crash comes between the two."""
     fenced = known.fenced(now.wall_ms)
     return Outcome(
         reply,
         [record_of(fenced)],
-        effects=[markers_of(book, fenced)],
+        effects=[markers_of(registry, fenced)],
         refused=lambda code: Outcome(failed(code)),
         late=failed,
     )
 
 
-def markers_of(book: Book, decided: TransactionMetadata) -> SendMarkers:
+def markers_of(registry: TransactionRegistry, decided: TransactionMetadata) -> SendMarkers:
     """What a decided transaction owes its partitions (TXN-12)."""
     return SendMarkers(
         transactional_id=decided.transactional_id,
         producer_id=decided.producer_id,
         producer_epoch=decided.producer_epoch,
-        coordinator_epoch=book.coordinator_epoch,
+        coordinator_epoch=registry.coordinator_epoch,
         committed=decided.state is State.PREPARE_COMMIT,
         partitions=decided.partitions,
     )

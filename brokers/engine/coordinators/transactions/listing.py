@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Final
 
 from brokers.engine.coordinators.outcome import Now, Outcome
-from brokers.engine.coordinators.transactions.book import Book
+from brokers.engine.coordinators.transactions.book import TransactionRegistry
 from brokers.engine.coordinators.transactions.replies import Description, Listed
 from brokers.engine.coordinators.transactions.states import DECIDED, NAMES, State
 from brokers.engine.protocol.errors import ErrorCode
@@ -14,9 +14,9 @@ from brokers.engine.protocol.errors import ErrorCode
 ANY_DURATION: Final = -1
 
 
-def describe(book: Book, transactional_id: str) -> Outcome:
+def describe(registry: TransactionRegistry, transactional_id: str) -> Outcome:
     """Answers a Description. While markers are written, its partitions are those that still wait for theirs."""
-    entry = book.entry(transactional_id)
+    entry = registry.entry(transactional_id)
     known = None if entry is None else entry.visible
     if entry is None or known is None:
         code = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if entry is None else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -37,7 +37,7 @@ def describe(book: Book, transactional_id: str) -> Outcome:
 
 
 def list_transactions(
-    book: Book,
+    registry: TransactionRegistry,
     instance_id: str | None,
     states: Collection[State] | None,
     producer_ids: Collection[int],
@@ -49,7 +49,7 @@ def list_transactions(
     `states` None and no `producer_ids` stand for all; `longer_than_ms` counts from the start of the transaction.
     """
     found = []
-    for transactional_id, entry in book.entries(instance_id):
+    for transactional_id, entry in registry.entries(instance_id):
         known = entry.visible
         if known is None:
             continue

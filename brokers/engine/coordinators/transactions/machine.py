@@ -10,7 +10,7 @@ import structlog
 from brokers.engine.coordinators.outcome import NO_RECORD, Now, Outcome
 from brokers.engine.coordinators.settings import TransactionSettings
 from brokers.engine.coordinators.transactions import adding, beginning, ending, listing, rounds
-from brokers.engine.coordinators.transactions.book import Book
+from brokers.engine.coordinators.transactions.book import TransactionRegistry
 from brokers.engine.coordinators.transactions.fencing import markers_of
 from brokers.engine.coordinators.transactions.formats import UnknownFormat, decode_key
 from brokers.engine.coordinators.transactions.metadata import Partition
@@ -35,7 +35,7 @@ class TransactionMachine:
         is_living: Callable[[str], bool] = lambda instance_id: True,
     ) -> None:
         """`is_living` answers whether an instance exists: the ids of a deleted one expire with the next round."""
-        self.book = Book(coordinator_epoch, settings, high_watermark, is_living)
+        self.registry = TransactionRegistry(coordinator_epoch, settings, high_watermark, is_living)
 
     # -- what clients ask ----------------------------------------------------------------------------------------------
 
@@ -48,21 +48,21 @@ class TransactionMachine:
         now: Now,
     ) -> Outcome:
         """Answers replies.Initialised (TXN-5, TXN-6)."""
-        return beginning.init_producer_id(self.book, transactional_id, timeout_ms, expected, fresh_producer_id, now)
+        return beginning.init_producer_id(self.registry, transactional_id, timeout_ms, expected, fresh_producer_id, now)
 
     def add_partitions(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Collection[Partition], now: Now
     ) -> Outcome:
         """Answers an error code (TXN-7, TXN-8)."""
-        return adding.add_partitions(self.book, transactional_id, producer_id, producer_epoch, partitions, now)
+        return adding.add_partitions(self.registry, transactional_id, producer_id, producer_epoch, partitions, now)
 
     def end(self, transactional_id: str, producer_id: int, producer_epoch: int, committed: bool, now: Now) -> Outcome:
         """Answers an error code (TXN-10)."""
-        return ending.end(self.book, transactional_id, producer_id, producer_epoch, committed, now)
+        return ending.end(self.registry, transactional_id, producer_id, producer_epoch, committed, now)
 
     def describe(self, transactional_id: str) -> Outcome:
         """Answers replies.Description."""
-        return listing.describe(self.book, transactional_id)
+        return listing.describe(self.registry, transactional_id)
 
     def list_transactions(
         self,
@@ -73,7 +73,7 @@ class TransactionMachine:
         now: Now,
     ) -> Outcome:
         """Answers a list of replies.Listed."""
-        return listing.list_transactions(self.book, instance_id, states, producer_ids, longer_than_ms, now)
+        return listing.list_transactions(self.registry, instance_id, states, producer_ids, longer_than_ms, now)
 
     # -- what other brokers ask and answer -----------------------------------------------------------------------------
 
@@ -81,18 +81,18 @@ class TransactionMachine:
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Collection[Partition]
     ) -> Outcome:
         """Answers replies.Verified (TXN-27)."""
-        return adding.verify_partitions(self.book, transactional_id, producer_id, producer_epoch, partitions)
+        return adding.verify_partitions(self.registry, transactional_id, producer_id, producer_epoch, partitions)
 
     def markers_written(self, sent: SendMarkers, partitions: Collection[Partition], now: Now) -> Outcome:
         """These partitions have their marker, or need none (TXN-12, TXN-13). Answers whether it is still about them."""
-        return ending.markers_written(self.book, sent, partitions, now)
+        return ending.markers_written(self.registry, sent, partitions, now)
 
     # -- the machine protocol ------------------------------------------------------------------------------------------
 
     def replay(self, key: bytes, value: bytes | None, offset: int, producer_id: int) -> None:
         """A record that nobody here can read is left alone: another version wrote it (TXN-19)."""
         try:
-            self.book.replay(decode_key(key), value, offset)
+            self.registry.replay(decode_key(key), value, offset)
         except UnknownFormat as error:
             log.error("transaction_record_not_understood", offset=offset, reason=str(error))
 
@@ -103,22 +103,22 @@ class TransactionMachine:
         """TXN-16: what was decided is told to the partitions again, under this coordinator's epoch. It `reads`: nobody
         is told of a decision that could be lost with this leader.
         """
-        self.book.forget_deleted()
+        self.registry.forget_deleted()
         effects: list[object] = []
         last_offset = NO_RECORD
-        for _, entry in self.book.entries():
+        for _, entry in self.registry.entries():
             if entry.written is not None and entry.written.state in DECIDED:
-                effects.append(markers_of(self.book, entry.written))
+                effects.append(markers_of(self.registry, entry.written))
                 last_offset = max(last_offset, entry.offset)
-        return Outcome(effects=effects, timers=list(rounds.next_rounds(self.book, now)), reads=last_offset)
+        return Outcome(effects=effects, timers=list(rounds.next_rounds(self.registry, now)), reads=last_offset)
 
     def on_timer(self, key: Hashable, now: Now) -> Outcome:
         if key is rounds.Round.ABORT_OVERDUE:
-            return rounds.abort_overdue(self.book, now)
+            return rounds.abort_overdue(self.registry, now)
         if key is rounds.Round.EXPIRE_IDS:
-            return rounds.expire_ids(self.book, now)
+            return rounds.expire_ids(self.registry, now)
         assert isinstance(key, ending.Completion)
-        return ending.complete(self.book, key.transactional_id, now)
+        return ending.complete(self.registry, key.transactional_id, now)
 
     def unload(self) -> list[tuple[object, Any]]:
         """Nobody waits in here: calls are answered at once, or with the commit of their record."""

@@ -7,7 +7,7 @@ from enum import Enum
 
 from brokers.engine.coordinators.outcome import Now, Outcome, StateRecord
 from brokers.engine.coordinators.transactions import limits
-from brokers.engine.coordinators.transactions.book import Book, deletion_of, instance_of, record_of
+from brokers.engine.coordinators.transactions.book import TransactionRegistry, deletion_of, instance_of, record_of
 from brokers.engine.coordinators.transactions.fencing import markers_of
 from brokers.engine.coordinators.transactions.metadata import TransactionMetadata
 from brokers.engine.coordinators.transactions.states import AT_REST
@@ -20,38 +20,38 @@ class Round(Enum):
     EXPIRE_IDS = "expire-ids"
 
 
-def next_rounds(book: Book, now: Now) -> list[tuple[object, int]]:
+def next_rounds(registry: TransactionRegistry, now: Now) -> list[tuple[object, int]]:
     """The timers of a shard that begins to serve."""
-    settings = book.settings
+    settings = registry.settings
     return [
         (Round.ABORT_OVERDUE, now.monotonic_ms + settings.timeout_check_interval_ms),
         (Round.EXPIRE_IDS, now.monotonic_ms + settings.id_expiration_check_interval_ms),
     ]
 
 
-def abort_overdue(book: Book, now: Now) -> Outcome:
+def abort_overdue(registry: TransactionRegistry, now: Now) -> Outcome:
     """Fences producers whose transaction is open for too long."""
-    fenced = (known.fenced(now.wall_ms) for known in _completed(book) if known.is_overdue(now.wall_ms))
+    fenced = (known.fenced(now.wall_ms) for known in _completed(registry) if known.is_overdue(now.wall_ms))
     records: list[StateRecord] = []
     effects: list[object] = []
     record_bytes = 0
     for metadata in fenced:
         record = record_of(metadata)
         if records and not _has_room(len(records), record_bytes + len(record.value or b"")):
-            return _round(Round.ABORT_OVERDUE, records, effects, now, 0, book.settings.timeout_check_interval_ms)
+            return _round(Round.ABORT_OVERDUE, records, effects, now, 0, registry.settings.timeout_check_interval_ms)
         records.append(record)
-        effects.append(markers_of(book, metadata))
+        effects.append(markers_of(registry, metadata))
         record_bytes += len(record.value or b"")
-    interval_ms = book.settings.timeout_check_interval_ms
+    interval_ms = registry.settings.timeout_check_interval_ms
     return _round(Round.ABORT_OVERDUE, records, effects, now, interval_ms, interval_ms)
 
 
-def expire_ids(book: Book, now: Now) -> Outcome:
+def expire_ids(registry: TransactionRegistry, now: Now) -> Outcome:
     """Deletes what was at rest for too long, and what belongs to an instance that is gone."""
-    interval_ms = book.settings.id_expiration_check_interval_ms
+    interval_ms = registry.settings.id_expiration_check_interval_ms
     records: list[StateRecord] = []
-    for known in _completed(book):
-        if known.state not in AT_REST or not _is_expired(book, known, now):
+    for known in _completed(registry):
+        if known.state not in AT_REST or not _is_expired(registry, known, now):
             continue
         if not _has_room(len(records), 0):
             return _round(Round.EXPIRE_IDS, records, [], now, 0, interval_ms)
@@ -59,16 +59,16 @@ def expire_ids(book: Book, now: Now) -> Outcome:
     return _round(Round.EXPIRE_IDS, records, [], now, interval_ms, interval_ms)
 
 
-def _is_expired(book: Book, known: TransactionMetadata, now: Now) -> bool:
-    if known.last_update_ms <= now.wall_ms - book.settings.id_expiration_ms:
+def _is_expired(registry: TransactionRegistry, known: TransactionMetadata, now: Now) -> bool:
+    if known.last_update_ms <= now.wall_ms - registry.settings.id_expiration_ms:
         return True
     instance_id = instance_of(known.transactional_id)
-    return instance_id is not None and not book.is_living(instance_id)
+    return instance_id is not None and not registry.is_living(instance_id)
 
 
-def _completed(book: Book) -> Iterator[TransactionMetadata]:
+def _completed(registry: TransactionRegistry) -> Iterator[TransactionMetadata]:
     """Ids of which nothing is pending."""
-    for _, entry in book.entries():
+    for _, entry in registry.entries():
         if entry.visible is not None and not entry.pending:
             yield entry.visible
 

@@ -13,40 +13,40 @@ from structlog.testing import capture_logs
 
 from brokers.contract.usage import USAGE_INTERVAL_MS, UsageEvent
 from brokers.engine.assembly.kept_usage import CHUNK_SLOTS, KeptUsage
-from brokers.engine.throttling.books import Books
+from brokers.engine.throttling.books import AccountingRegistry
 from brokers.engine.throttling.usage import report
 
 NOW_MS = 1_700_000_000_000
 BROKER, EPOCH = 3, 41
 
 
-def opened(directory: Path, epoch: int = EPOCH) -> tuple[KeptUsage, Books, list[UsageEvent]]:
+def opened(directory: Path, epoch: int = EPOCH) -> tuple[KeptUsage, AccountingRegistry, list[UsageEvent]]:
     """An incarnation, and what it found of those before."""
     kept = KeptUsage(directory)
     left = kept.open(NOW_MS)
     found = [event for one in left for event in one.events(BROKER, NOW_MS + 60_000)]
     kept.registered(epoch)
-    return kept, Books(numbers_for=kept.numbers_for), found
+    return kept, AccountingRegistry(numbers_for=kept.numbers_for), found
 
 
-def count(books: Books, client: str, size: int) -> None:
-    books.of("ins-x").usage.counter("orders", "User:a", client, "produce").add(size)
+def count(accountings: AccountingRegistry, client: str, size: int) -> None:
+    accountings.of("ins-x").usage.counter("orders", "User:a", client, "produce").add(size)
 
 
-def say(kept: KeptUsage, books: Books, sequence: int) -> None:
-    made = report(books.usage(), broker_id=BROKER, broker_epoch=EPOCH, sequence=sequence, at_ms=NOW_MS)
+def say(kept: KeptUsage, accountings: AccountingRegistry, sequence: int) -> None:
+    made = report(accountings.usage(), broker_id=BROKER, broker_epoch=EPOCH, sequence=sequence, at_ms=NOW_MS)
     made.confirm()
     kept.reported(sequence, NOW_MS)
 
 
 def test_what_was_counted_after_the_last_report_is_found_under_the_name_of_who_counted(tmp_path: Path) -> None:
-    kept, books, found = opened(tmp_path)
+    kept, accountings, found = opened(tmp_path)
     assert found == []
-    count(books, "told", 100)
-    count(books, "both", 10)
-    say(kept, books, 7)
-    count(books, "both", 5)
-    count(books, "untold", 1)
+    count(accountings, "told", 100)
+    count(accountings, "both", 10)
+    say(kept, accountings, 7)
+    count(accountings, "both", 5)
+    count(accountings, "untold", 1)
     _, _, found = opened(tmp_path, epoch=42)
     assert {event.client_id: (event.bytes, event.requests) for event in found} == {"both": (15, 2), "untold": (1, 1)}
     assert {(event.broker_id, event.broker_epoch, event.sequence) for event in found} == {(BROKER, EPOCH, 8)}
@@ -54,8 +54,8 @@ def test_what_was_counted_after_the_last_report_is_found_under_the_name_of_who_c
 
 
 def test_what_is_found_stays_until_it_is_discarded(tmp_path: Path) -> None:
-    _, books, _ = opened(tmp_path)
-    count(books, "a", 1)
+    _, accountings, _ = opened(tmp_path)
+    count(accountings, "a", 1)
     opened(tmp_path)
     third = KeptUsage(tmp_path).open(NOW_MS)
     assert [len(one.events(BROKER, NOW_MS)) for one in third] == [1, 0]
@@ -65,9 +65,9 @@ def test_what_is_found_stays_until_it_is_discarded(tmp_path: Path) -> None:
 
 
 def test_an_incarnation_that_said_everything_leaves_nothing(tmp_path: Path) -> None:
-    kept, books, _ = opened(tmp_path)
-    count(books, "a", 1)
-    say(kept, books, 1)
+    kept, accountings, _ = opened(tmp_path)
+    count(accountings, "a", 1)
+    say(kept, accountings, 1)
     kept.discard()
     assert list(tmp_path.iterdir()) == []
 
@@ -75,30 +75,30 @@ def test_an_incarnation_that_said_everything_leaves_nothing(tmp_path: Path) -> N
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 2**40), st.booleans()), max_size=40))
 def test_nothing_counted_is_lost_whenever_it_ends(tmp_path_factory: pytest.TempPathFactory, steps: list) -> None:
     directory = tmp_path_factory.mktemp("kept")
-    kept, books, _ = opened(directory)
+    kept, accountings, _ = opened(directory)
     told: dict[str, int] = {}
     counted: dict[str, int] = {}
     for sequence, (client, size, report_now) in enumerate(steps, start=1):
-        count(books, str(client), size)
+        count(accountings, str(client), size)
         counted[str(client)] = counted.get(str(client), 0) + size
         if report_now:
-            say(kept, books, sequence)
+            say(kept, accountings, sequence)
             told = dict(counted)
     _, _, found = opened(directory)
     assert told | {event.client_id: event.bytes for event in found} == counted
 
 
 def test_more_counters_than_one_piece_holds_are_all_kept(tmp_path: Path) -> None:
-    _, books, _ = opened(tmp_path)
+    _, accountings, _ = opened(tmp_path)
     for number in range(CHUNK_SLOTS + 3):
-        count(books, str(number), number + 1)
+        count(accountings, str(number), number + 1)
     _, _, found = opened(tmp_path)
     assert [event.bytes for event in found] == list(range(1, CHUNK_SLOTS + 4))
 
 
 def test_a_line_that_was_being_written_is_passed_over(tmp_path: Path) -> None:
-    _, books, _ = opened(tmp_path)
-    count(books, "a", 1)
+    _, accountings, _ = opened(tmp_path)
+    count(accountings, "a", 1)
     with (tmp_path / "usage.1.keys").open("ab") as keys:
         keys.write(b'["ins-x", "ord')
     _, _, found = opened(tmp_path)
@@ -107,8 +107,8 @@ def test_a_line_that_was_being_written_is_passed_over(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("damage", [b"", b"no counters at all, but long enough to be some"], ids=["empty", "foreign"])
 def test_files_that_make_no_sense_stop_nobody(tmp_path: Path, damage: bytes) -> None:
-    _, books, _ = opened(tmp_path)
-    count(books, "a", 1)
+    _, accountings, _ = opened(tmp_path)
+    count(accountings, "a", 1)
     (tmp_path / "usage.1.counters").write_bytes(damage)
     _, _, found = opened(tmp_path)
     assert found == []
@@ -142,12 +142,12 @@ def test_a_full_disk_costs_the_memory_and_not_the_counting(tmp_path: Path, monke
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "posix_fallocate", refuse)
-    _, books, _ = opened(tmp_path)
-    count(books, "a", 5)
-    assert books.of("ins-x").usage.counter("orders", "User:a", "a", "produce").bytes == 5
+    _, accountings, _ = opened(tmp_path)
+    count(accountings, "a", 5)
+    assert accountings.of("ins-x").usage.counter("orders", "User:a", "a", "produce").bytes == 5
 
 
 def test_a_directory_that_is_not_there_costs_the_memory_and_not_the_counting(tmp_path: Path) -> None:
-    _, books, _ = opened(tmp_path / "gone")
-    count(books, "a", 5)
-    assert books.of("ins-x").usage.counter("orders", "User:a", "a", "produce").bytes == 5
+    _, accountings, _ = opened(tmp_path / "gone")
+    count(accountings, "a", 5)
+    assert accountings.of("ins-x").usage.counter("orders", "User:a", "a", "produce").bytes == 5

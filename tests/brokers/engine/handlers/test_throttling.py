@@ -33,7 +33,7 @@ async def test_a_producer_over_its_quota_is_told_how_long_and_by_which_rule(hous
 
     # About 20,000 bytes over 10 s at 1,000 B/s: ten more seconds are needed.
     assert 10_000 <= delay_ms <= 10_300
-    (entry,) = house.broker.broker.books.of(MINE).ledger.as_json(0)
+    (entry,) = house.broker.broker.accountings.of(MINE).ledger.as_json(0)
     assert entry["rule"] == {
         "kind": "client_quota",
         "quota": "producer_byte_rate",
@@ -132,7 +132,7 @@ async def test_the_instances_bandwidth_holds_without_any_client_quota(house: Hou
     delay_ms = await _delay(house)
 
     assert delay_ms > 9_000
-    (entry,) = house.broker.broker.books.of(MINE).ledger.as_json(0)
+    (entry,) = house.broker.broker.accountings.of(MINE).ledger.as_json(0)
     rule = entry["rule"]
     assert isinstance(rule, dict)
     assert rule["kind"] == "instance_bandwidth"
@@ -147,7 +147,8 @@ async def test_usage_counts_the_batches_in_and_out_to_the_byte(house: House) -> 
     await fetch(house.mine, "orders", 1, max_wait_ms=1)
 
     counted = {
-        counter.key: (counter.bytes, counter.requests) for counter in house.broker.broker.books.of(MINE).usage.changed()
+        counter.key: (counter.bytes, counter.requests)
+        for counter in house.broker.broker.accountings.of(MINE).usage.changed()
     }
 
     assert counted == {
@@ -178,7 +179,7 @@ async def test_the_usage_of_all_is_reported_whatever_client_ids_one_of_them_inve
 
     await house.topic()
     await house.mine.call(ApiKey.PRODUCE, 9, produce_request("orders", batch(b"a")))
-    usage = house.broker.broker.books.of(THEIRS).usage
+    usage = house.broker.broker.accountings.of(THEIRS).usage
     for number in range(1_000):
         usage.counter("t", "ANONYMOUS", f"{number}" + "\U0001f600" * 32_000, "produce").add(1)
     # And such as another incarnation may have left behind.

@@ -1,4 +1,6 @@
-"""The cleaner's books over a table: what is due, what is kept out, checkpoints over restarts and re-created topics."""
+"""The cleaner's accountings over a table: what is due, what is kept out, checkpoints over restarts and re-created
+topics.
+"""
 
 from __future__ import annotations
 

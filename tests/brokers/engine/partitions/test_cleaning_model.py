@@ -1,7 +1,7 @@
 """Cleanings interrupted anywhere, beside appends, DeleteRecords, retention, readers and restarts (TST-5, CMP-1 to 9).
 
-Unlike the model of a log alone this one goes through the cleaner's books, and the run is stopped at every piece of its
-I/O. All that was ever written is remembered; after every step the log is read whole and compared with it.
+Unlike the model of a log alone this one goes through the cleaner's accountings, and the run is stopped at every piece
+of its I/O. All that was ever written is remembered; after every step the log is read whole and compared with it.
 """
 
 from __future__ import annotations

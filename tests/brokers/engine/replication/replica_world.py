@@ -1,6 +1,6 @@
 """Three replicas of one partition over real logs, moved step by step: what was written where, who knows which state,
-who is alive. The network, the documents and the controller are a few lines each; the log, the leader's books and the
-follower's session are the engine's own.
+who is alive. The network, the documents and the controller are a few lines each; the log, the leader's accountings and
+the follower's session are the engine's own.
 """
 
 from __future__ import annotations

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from brokers.contract.usage import NAME_CHARACTERS_MAX, OTHER, USAGE_KEYS_PER_INSTANCE_MAX, UsageEvent
 from brokers.engine.throttling import charging, ledger, traffic
-from brokers.engine.throttling.books import Books
+from brokers.engine.throttling.books import AccountingRegistry
 from brokers.engine.throttling.charging import ClientQuotas, Limiter, Rule, charge, charge_fetch, fetch_cap_bytes
 from brokers.engine.throttling.ledger import Ledger
 from brokers.engine.throttling.shares import InstanceShares
 from brokers.engine.throttling.traffic import Traffic
-from brokers.engine.throttling.usage import UsageBook, report
+from brokers.engine.throttling.usage import UsageAccounting, report
 from quotas.pacing import Pace
 from quotas.precedence import Entity
 
@@ -84,11 +84,11 @@ def test_invented_client_ids_end_up_in_one_counter() -> None:
 
 
 def test_client_ids_that_readers_cannot_tell_apart_share_a_usage_counter() -> None:
-    book = UsageBook()
+    accounting = UsageAccounting()
     long = "x" * NAME_CHARACTERS_MAX
 
-    cut = [book.counter("orders", "u", long + ending, "produce") for ending in ("", "1", "2" * 30_000)]
-    replaced = [book.counter("orders", "u", name, "produce") for name in ("a\x00", "a\ufffd")]
+    cut = [accounting.counter("orders", "u", long + ending, "produce") for ending in ("", "1", "2" * 30_000)]
+    replaced = [accounting.counter("orders", "u", name, "produce") for name in ("a\x00", "a\ufffd")]
 
     assert cut[0] is cut[1] is cut[2]
     assert replaced[0] is replaced[1]
@@ -96,16 +96,16 @@ def test_client_ids_that_readers_cannot_tell_apart_share_a_usage_counter() -> No
 
 
 def test_a_long_client_id_is_remembered_in_short_and_limited_for_itself() -> None:
-    quotas, book = ClientQuotas(), Ledger()
+    quotas, accounting = ClientQuotas(), Ledger()
     limits = {ANY_CLIENT: {PRODUCE: 10.0}}
     one, two, again = (quotas.limiter(limits, PRODUCE, "u", "x" * 32_000 + end, 0) for end in ("1", "2", "1"))
 
-    book.record(RULE, 10.0, "u", "x" * 32_000, 1, 0)
+    accounting.record(RULE, 10.0, "u", "x" * 32_000, 1, 0)
 
     assert one is again
     assert one is not two
     assert max(len(part) for key in quotas._limiters for part in key) <= NAME_CHARACTERS_MAX
-    assert len(str(book.as_json(0)[0]["client_id"])) == NAME_CHARACTERS_MAX
+    assert len(str(accounting.as_json(0)[0]["client_id"])) == NAME_CHARACTERS_MAX
 
 
 def test_the_longest_delay_counts_and_names_its_limiter() -> None:
@@ -217,36 +217,36 @@ def test_the_longest_delay_of_each_minute_is_kept_for_a_quarter_of_an_hour() -> 
 
 
 def test_a_report_repeats_until_it_is_confirmed_and_then_says_only_what_changed() -> None:
-    book = UsageBook()
-    book.counter("t", "u", "c", "produce").add(100)
+    accounting = UsageAccounting()
+    accounting.counter("t", "u", "c", "produce").add(100)
     place = {"broker_id": 1, "broker_epoch": 9, "at_ms": 5}
 
-    first = report({"ins-x": book}, sequence=1, **place)
-    again = report({"ins-x": book}, sequence=2, **place)
-    book.counter("t", "u", "c", "produce").add(50)
+    first = report({"ins-x": accounting}, sequence=1, **place)
+    again = report({"ins-x": accounting}, sequence=2, **place)
+    accounting.counter("t", "u", "c", "produce").add(50)
     again.confirm()
-    rest = report({"ins-x": book}, sequence=3, **place)
+    rest = report({"ins-x": accounting}, sequence=3, **place)
     rest.confirm()
 
     assert [event.bytes for event in (*first.events, *again.events, *rest.events)] == [100, 100, 150]
     assert UsageEvent.from_json(rest.events[0].to_json()) == rest.events[0]
-    assert report({"ins-x": book}, sequence=4, **place).events == []
+    assert report({"ins-x": accounting}, sequence=4, **place).events == []
 
 
 def test_too_many_keys_are_counted_together_and_nothing_is_lost() -> None:
-    book = UsageBook()
+    accounting = UsageAccounting()
     for number in range(USAGE_KEYS_PER_INSTANCE_MAX + 10):
-        book.counter("t", "u", str(number), "produce").add(1)
+        accounting.counter("t", "u", str(number), "produce").add(1)
 
-    assert len(book) == USAGE_KEYS_PER_INSTANCE_MAX + 1
-    assert book.counter(OTHER, OTHER, OTHER, "produce").bytes == 10
+    assert len(accounting) == USAGE_KEYS_PER_INSTANCE_MAX + 1
+    assert accounting.counter(OTHER, OTHER, OTHER, "produce").bytes == 10
 
 
-def test_a_book_outlives_its_instance_until_it_was_reported() -> None:
-    books = Books()
-    book = books.of("ins-x")
-    books.retire("ins-x")
+def test_a_accounting_outlives_its_instance_until_it_was_reported() -> None:
+    accountings = AccountingRegistry()
+    accounting = accountings.of("ins-x")
+    accountings.retire("ins-x")
 
-    assert books.of("ins-x") is book
-    books.forget_retired()
-    assert books.get("ins-x") is None
+    assert accountings.of("ins-x") is accounting
+    accountings.forget_retired()
+    assert accountings.get("ins-x") is None

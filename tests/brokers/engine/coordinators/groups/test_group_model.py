@@ -39,7 +39,7 @@ SLOTS = 5
 slots = st.integers(0, SLOTS - 1)
 
 
-class Groups(RuleBasedStateMachine):
+class GroupRegistry(RuleBasedStateMachine):
     @initialize(at_once=st.booleans(), delay_ms=st.sampled_from([0, 3_000]), members_max=st.sampled_from([3, 1_000]))
     def begin(self, at_once: bool, delay_ms: int, members_max: int) -> None:
         self.shard = Shard(at_once=at_once, initial_rebalance_delay_ms=delay_ms, members_max=members_max)
@@ -227,7 +227,7 @@ class Groups(RuleBasedStateMachine):
 
     @precondition(lambda self: hasattr(self, "shard"))
     @invariant()
-    def the_books_balance(self) -> None:
+    def the_sums_agree(self) -> None:
         group = self.shard.machine.groups.get(GROUP)
         if group is None:
             return
@@ -273,5 +273,5 @@ class Groups(RuleBasedStateMachine):
         assert group is None or (group.state is State.EMPTY and not group.pending)
 
 
-TestGroups = Groups.TestCase
+TestGroups = GroupRegistry.TestCase
 TestGroups.settings = settings(max_examples=EXAMPLES, stateful_step_count=40)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from brokers.engine.coordinators.groups import book, joining, limits
-from brokers.engine.coordinators.groups.book import Groups
+from brokers.engine.coordinators.groups.book import GroupRegistry
 from brokers.engine.coordinators.groups.group import State
 from brokers.engine.coordinators.groups.limits import (
     GROUPS_PER_INSTANCE_MAX,
@@ -85,7 +85,7 @@ def test_an_instance_has_so_many_groups_in_a_partition_and_others_have_theirs() 
 
 
 def test_groups_that_are_gone_make_room_and_leave_nothing_behind() -> None:
-    groups = Groups(GroupSettings())
+    groups = GroupRegistry(GroupSettings())
     for number in range(GROUPS_PER_INSTANCE_MAX):
         groups.obtain(f"ins-aaaaaaaa.{number}", 0)
     assert not groups.has_room("ins-aaaaaaaa.x")

@@ -315,7 +315,7 @@ def test_with_an_instance_all_its_groups_go_and_nobody_elses(shard: Shard) -> No
         shard.reload()
 
 
-def test_the_books_are_balanced_in_the_end(shard: Shard) -> None:
+def test_the_accountings_are_balanced_in_the_end(shard: Shard) -> None:
     many(shard)
     assert commit_in_transaction(shard, Commit(OTHER, 0, 5, metadata="m")).replies == [[0]]
     assert len(shard.machine.offsets) == MANY

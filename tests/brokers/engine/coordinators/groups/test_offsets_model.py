@@ -202,7 +202,7 @@ class OffsetsModel(RuleBasedStateMachine):
                 assert line.error == ErrorCode.UNSTABLE_OFFSET_COMMIT
 
     @invariant()
-    def the_books_are_balanced(self) -> None:
+    def the_sums_agree(self) -> None:
         machine = self.shard.machine.offsets
         assert len(machine) == len(self.committed)
         bytes_held = sum(held.bytes for held in machine.by_group.values())

@@ -196,8 +196,8 @@ def test_an_append_that_was_refused_leaves_the_epoch_before_to_retry_with() -> N
 def with_epoch(coordinator: Coordinator, epoch: int) -> Coordinator:
     """Its "tx" has used that epoch: the log says so, nobody counted there."""
     coordinator.begin()
-    shard_book = coordinator.machine.book
-    entry = shard_book.entry("tx")
+    shard_registry = coordinator.machine.registry
+    entry = shard_registry.entry("tx")
     assert entry is not None
     assert entry.visible is not None
     entry.visible = entry.written = entry.visible._replace(producer_epoch=epoch)

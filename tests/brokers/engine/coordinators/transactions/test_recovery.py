@@ -175,7 +175,7 @@ def test_a_deleted_id_is_not_loaded() -> None:
 
     successor = coordinator.successor()
 
-    assert len(successor.machine.book) == 0
+    assert len(successor.machine.registry) == 0
     assert successor.end(producer, committed=False) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 

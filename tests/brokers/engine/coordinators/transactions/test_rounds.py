@@ -122,7 +122,7 @@ def test_an_id_at_rest_for_a_week_is_forgotten() -> None:
     assert coordinator.records[-1] == ("tx", None)
     assert coordinator.end(producer, committed=True) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
     assert coordinator.begin().producer_id != producer.producer_id
-    assert len(coordinator.machine.book) == 1
+    assert len(coordinator.machine.registry) == 1
 
 
 @pytest.mark.parametrize("state", [State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT])
