@@ -199,8 +199,8 @@ class _Producer:
         )
 
     def _statistics(self, raw: str) -> None:
-        told = max(broker["throttle"]["max"] for broker in json.loads(raw)["brokers"].values())
-        self.found["throttle_ms_max"] = max(self.found["throttle_ms_max"], told)
+        message = max(broker["throttle"]["max"] for broker in json.loads(raw)["brokers"].values())
+        self.found["throttle_ms_max"] = max(self.found["throttle_ms_max"], message)
 
     def _delivered(self, error: Any, message: Any) -> None:
         if error is None:
@@ -223,14 +223,14 @@ class _Producer:
         due = time.monotonic()
         self.end = due + self.given.seconds
         signal.signal(ENOUGH, self._stop)
-        told = threading.Thread(target=self._listen)
-        told.start()
+        message = threading.Thread(target=self._listen)
+        message.start()
         while due < self.end:
             self.producer.produce(self.given.topic, record, on_delivery=self._delivered)
             due += len(record) / self.given.bytes_per_s
             time.sleep(max(0.0, due - time.monotonic()))
         self.ended = True
-        told.join()
+        message.join()
         self.producer.purge()
         self.producer.flush(10)
         return self.found

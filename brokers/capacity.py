@@ -96,7 +96,7 @@ def require_room(cluster: Cluster, homes: Iterable[Mapping[str, Any]]) -> None:
         raise Conflict(
             "The other brokers have no room for what is sold there. Add a broker.",
             code="no_room",
-            errors=[FieldError(detail=told, code="no_room", pointer="/broker_id") for told in over],
+            errors=[FieldError(detail=message, code="no_room", pointer="/broker_id") for message in over],
         )
 
 

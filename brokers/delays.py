@@ -13,12 +13,12 @@ from instances import services
 
 def keep(now: datetime) -> int:
     """Ask every broker once; returns how many minutes were told. What is too old is deleted."""
-    told = 0
+    message = 0
     for cluster in Cluster.objects.order_by("pk"):
         answers = observe.ask_all(observe.targets_of_cluster(cluster), "/v1/delays")
-        told += services.keep_delays(merged(answers.bodies.values()))
+        message += services.keep_delays(merged(answers.bodies.values()))
     services.forget_delays(now)
-    return told
+    return message
 
 
 def merged(bodies: Iterable[Mapping[str, Any]]) -> dict[str, dict[int, int]]:

@@ -158,10 +158,10 @@ def abort_overdue(*, acting: Actor, cluster: Cluster, transactional_id: str, dry
     """
     access.require(acting, Scope.OPERATOR)
     admin_client = ClusterTransactions(cluster)
-    told = admin_client.describe([transactional_id])
-    if transactional_id not in told:
+    described = admin_client.describe([transactional_id])
+    if transactional_id not in described:
         raise Unavailable("The transaction's coordinator does not answer at the moment.", retry_after_s=1)
-    found = told[transactional_id]
+    found = described[transactional_id]
     row = _overdue(found, _now_ms()) if found is not None else None
     if row is None:
         raise Conflict("The transaction has ended, or is within its time-out.", code="not_hanging")

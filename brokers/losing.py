@@ -133,8 +133,8 @@ def _tell_owners(row: Rebalance, led: Iterable[PartitionKey]) -> None:
     """
     owners = {owner for owner, _ in (split_internal(topic) for topic, _ in led) if owner is not None}
     known = AuditEntry.objects.filter(action=GIVEN_UP, target_id__in=owners, after__rebalance=row.pk)
-    untold = owners.difference(known.values_list("target_id", flat=True) if owners else ())
-    for instance in Instance.objects.select_related("tenant").filter(pk__in=untold).order_by("pk"):
+    undeclared = owners.difference(known.values_list("target_id", flat=True) if owners else ())
+    for instance in Instance.objects.select_related("tenant").filter(pk__in=undeclared).order_by("pk"):
         lost: dict[str, dict[str, list[int]]] = {Losing.ALL.value: {}, Losing.SOME.value: {}}
         moves = row.moves.exclude(loses=Losing.NOTHING).filter(topic__startswith=f"{instance.pk}.")
         for topic, index, loses in moves.order_by("topic", "partition").values_list("topic", "partition", "loses"):

@@ -119,8 +119,8 @@ def attempt(request: HttpRequest, act: Callable[[], Any], done: str) -> Any:
     try:
         outcome = act()
     except DomainError as refusal:
-        told = [refusal.detail or refusal.title, *(error.detail for error in refusal.errors)]
-        messages.error(request, " ".join(localized(sentence) for sentence in told))
+        message = [refusal.detail or refusal.title, *(error.detail for error in refusal.errors)]
+        messages.error(request, " ".join(localized(sentence) for sentence in message))
         return None
     if done:
         messages.success(request, done)
@@ -197,8 +197,8 @@ def broker_add(request: HttpRequest, cluster_id: str) -> HttpResponse:
             request, lambda: members.add_broker(acting=acting_operator(request), cluster=cluster, **values), ""
         )
         if made is not None:
-            told = _("Broker %(number)s is being started. Level all brokers to give it its share.")
-            messages.success(request, told % {"number": made.number})
+            message = _("Broker %(number)s is being started. Level all brokers to give it its share.")
+            messages.success(request, message % {"number": made.number})
             return redirect("admin:brokers_cluster_map", cluster.pk)
     return show(request, "broker_add", _("Add broker"), {"cluster": cluster, "form": form})
 
@@ -305,7 +305,7 @@ def limit_copies(request: HttpRequest, rebalance_id: str) -> HttpResponse:
         messages.error(request, _("Give whole MB/s from 1 to %(most)s, or nothing.") % {"most": f"{COPY_MB_S_MAX:,}"})
     else:
         wanted = form.cleaned_data["copy_mb_s"]
-        told = (
+        message = (
             _("Each broker copies at most %(limit)s MB/s for this.") % {"limit": f"{wanted:,}"}
             if wanted is not None
             else _("Brokers copy as fast as they can.")
@@ -313,7 +313,7 @@ def limit_copies(request: HttpRequest, rebalance_id: str) -> HttpResponse:
         attempt(
             request,
             lambda: rebalances.limit_copies(acting=acting_operator(request), rebalance=row, copy_mb_s=wanted),
-            told,
+            message,
         )
     return redirect("admin:brokers_rebalance_change", row.pk)
 

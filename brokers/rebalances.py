@@ -20,7 +20,7 @@ from tenants.actors import Actor
 from tenants.choices import Scope
 from tenants.errors import Conflict, FieldError, Invalid
 
-OBSTACLES_TOLD_MAX = 20
+OBSTACLES_SHOWN_MAX = 20
 UNDOABLE = (RebalanceState.RUNNING, RebalanceState.PAUSED, RebalanceState.DONE)
 # Once the broker is told to stop there is nothing left to move back to.
 POINTS_OF_NO_RETURN = (RebalanceStep.STOPPING, RebalanceStep.RELEASING)
@@ -122,13 +122,13 @@ def plan_balance(
 
 def _keep(acting: Actor, row: Rebalance, fleet: Fleet, plan: Plan) -> Rebalance:
     if plan.obstacles:
-        told = plan.obstacles[:OBSTACLES_TOLD_MAX]
+        message = plan.obstacles[:OBSTACLES_SHOWN_MAX]
         raise Conflict(
             "There is no place for everything on that broker. Add a broker, or give topics fewer replicas.",
             code="no_place",
             errors=[
                 FieldError(detail=f"{one.topic or one.owner}: {one.detail}", code="no_place", pointer="/broker_id")
-                for one in told
+                for one in message
             ],
         )
     if len(plan.moves) > MOVES_PER_PLAN_MAX:

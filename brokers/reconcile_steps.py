@@ -114,10 +114,10 @@ def _no_room(instance: Instance, rooms: list[placement.ClusterRoom], size: dict[
         ("storage",): f"No {kind} cluster has {size['storage_gb']:,} GB free; with this bandwidth {gb:,} fit.",
         ("both",): f"No {kind} cluster has {wanted} free on the same brokers.",
     }
-    told = sentences.get(lacks, f"No {kind} cluster has {wanted} free.")
+    message = sentences.get(lacks, f"No {kind} cluster has {wanted} free.")
     return CannotProvision(
         Reason.NO_ROOM,
-        f"{told} Nothing was charged.",
+        f"{message} Nothing was charged.",
         missing=list(lacks),
         largest_bandwidth_mb_s=mb_s,
         largest_storage_gb=gb,
@@ -261,11 +261,11 @@ def conditions_of(acks: Acks, *, is_probed: bool) -> list[dict[str, object]]:
     """What is true of a confirmed instance; a broker that is down is said, not hidden."""
     since = timezone.now().isoformat()
     missing = sorted(acks.down)
-    told = f"Down: broker {', '.join(map(str, missing))}." if missing else ""
+    message = f"Down: broker {', '.join(map(str, missing))}." if missing else ""
     return [
         {"type": ConditionType.PLACED.value, "status": True, "message": "", "since": since},
         {"type": ConditionType.PUBLISHED.value, "status": True, "message": "", "since": since},
-        {"type": ConditionType.LISTENING.value, "status": not missing, "message": told, "since": since},
+        {"type": ConditionType.LISTENING.value, "status": not missing, "message": message, "since": since},
         {"type": ConditionType.PROBED.value, "status": is_probed, "message": "", "since": since},
     ]
 

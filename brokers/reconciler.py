@@ -38,11 +38,11 @@ def reconcile(instance_id: str) -> str:
     Raises `NotYet` when the same call is to be made again soon (brokers or ZooKeeper do not answer, or another worker
     is at it), having changed nothing that a repetition would spoil.
     """
-    told = "nothing to do"
+    message = "nothing to do"
     for _ in range(PASSES_MAX):
         try:
             with only_one(instance_id):
-                told = _one_pass(instance_id)
+                message = _one_pass(instance_id)
         except Busy:
             raise NotYet("another worker is at it") from None
         except (LostRace, *zookeeper.TROUBLE) as error:
@@ -52,8 +52,8 @@ def reconcile(instance_id: str) -> str:
         # Looked at after the lock was given back: who came meanwhile found it taken and relies on us.
         if not _wants_more(instance_id):
             break
-    log.info("instance.reconciled", instance_id=instance_id, outcome=told)
-    return told
+    log.info("instance.reconciled", instance_id=instance_id, outcome=message)
+    return message
 
 
 def _one_pass(instance_id: str) -> str:

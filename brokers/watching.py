@@ -39,11 +39,11 @@ def _look_at(cluster: Cluster, now: datetime) -> int:
     since = {one.number: one.row.observed_at for one in seen.brokers}
     silent = {one.broker_id for one in seen.silent if is_told_silent(since.get(one.broker_id), now)}
     leaderless = _twice(cluster, _leaderless(cluster, seen))
-    told = 0
+    message = 0
     for instance_id in _concerned(cluster, is_well=not silent and not leaderless):
         mine = None if leaderless is None else leaderless.get(instance_id, Leaderless())
-        told += services.note_health(instance_id, silent=silent, leaderless=mine, now=now)
-    return told
+        message += services.note_health(instance_id, silent=silent, leaderless=mine, now=now)
+    return message
 
 
 def is_told_silent(seen_at: datetime | None, now: datetime) -> bool:

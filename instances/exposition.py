@@ -38,11 +38,11 @@ class Figures:
 def render(figures: Figures) -> str:
     """The exposition, version 0.0.4."""
     registry = CollectorRegistry()
-    registry.register(_Told(figures))
+    registry.register(_Sample(figures))
     return generate_latest(registry).decode()
 
 
-class _Told(Collector):
+class _Sample(Collector):
     def __init__(self, figures: Figures) -> None:
         self._figures = figures
 

@@ -19,8 +19,8 @@ def begin(acting: Actor, instance: Instance, type_: OperationType, *, fact: str 
     """Write down an operation whose first step, the acceptance, is done. It waits for the instance's generation."""
     instant = timezone.now()
     steps = [_blank(step) for step in STEPS_OF[type_]]
-    told = fact or f"Accepted from {acting.label}"
-    steps[0] |= {"state": StepState.DONE.value, "at_ms": 0, "fact": told, "data": data}
+    message = fact or f"Accepted from {acting.label}"
+    steps[0] |= {"state": StepState.DONE.value, "at_ms": 0, "fact": message, "data": data}
     return Operation.objects.create(
         tenant=instance.tenant,
         instance=instance,

@@ -100,10 +100,12 @@ def transaction_page(
 def transaction_detail(instance: Instance, transactional_id: str, *, now_ms: int | None = None) -> TransactionDetail:
     """One transactional id. Raises `NotFound`, and `Unavailable` when its coordinator does not answer."""
     access.require_reachable(instance)
-    told = transaction_admin_client.it.describe(instance.pk, [transactional_id])
-    if transactional_id not in told:  # the list does not help: those of a silent coordinator are missing there, too
+    described = transaction_admin_client.it.describe(instance.pk, [transactional_id])
+    if (
+        transactional_id not in described
+    ):  # the list does not help: those of a silent coordinator are missing there, too
         raise Unavailable("The transaction's coordinator does not answer at the moment.", retry_after_s=1)
-    found = told[transactional_id]
+    found = described[transactional_id]
     if found is None:
         raise NotFound
     producers = transaction_admin_client.it.producers(instance.pk, found.partitions)

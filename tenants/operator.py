@@ -96,8 +96,8 @@ def each_row(
         except DomainError as refusal:
             page.message_user(request, f"{row}: {localized(refusal.detail or refusal.title)}", messages.ERROR)
         else:
-            told = outcome or _("done")  # outside the f-string, where the extractor of texts can see it
-            page.message_user(request, f"{row}: {told}", messages.SUCCESS)
+            message = outcome or _("done")  # outside the f-string, where the extractor of texts can see it
+            page.message_user(request, f"{row}: {message}", messages.SUCCESS)
 
 
 def _in_tenant_of(acting: Actor, row: Any) -> Actor:

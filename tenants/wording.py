@@ -197,11 +197,11 @@ def localized(sentence: str) -> str:
     for pattern, shape in _patterns() if sentence not in SENTENCES else ():
         found = pattern.fullmatch(sentence)
         if found:
-            return _(shape) % {name: _told(value) for name, value in found.groupdict().items()}
+            return _(shape) % {name: _message(value) for name, value in found.groupdict().items()}
     return _(sentence) if sentence else ""
 
 
-def _told(value: str) -> str:
+def _message(value: str) -> str:
     """A value in a sentence, which may be a sentence of ours itself; a name stays as it is."""
     is_ours = value in SENTENCES or any(pattern.fullmatch(value) for pattern, _shape in _patterns())
     return localized(value) if is_ours else value

@@ -72,9 +72,9 @@ class Charge:
     # Of a restart, from before the process is asked to stop until it has stopped.
     successor: Successor | None = None
     stand_by_until_s: float = 0.0
-    told: ProcessState | None = field(default=None)
+    declared: ProcessState | None = field(default=None)
     # What PostgreSQL has not heard of it yet.
-    untold: dict[str, object] = field(default_factory=dict)
+    undeclared: dict[str, object] = field(default_factory=dict)
 
 
 class Agent:
@@ -304,23 +304,23 @@ class Agent:
 
     def _tell(self, broker_id: str, charge: Charge, state: ProcessState, **fields: object) -> None:
         """Write down what is seen, where it changed."""
-        if charge.told is state and not (fields.get("process_pid") or fields.get("process_error")):
+        if charge.declared is state and not (fields.get("process_pid") or fields.get("process_error")):
             return
-        if charge.told is not state:
+        if charge.declared is not state:
             fields["process_since"] = timezone.now()
-        charge.told = state
-        charge.untold |= {"process_state": state, **fields}
+        charge.declared = state
+        charge.undeclared |= {"process_state": state, **fields}
         self._say(broker_id, charge)
 
     def _say(self, broker_id: str, charge: Charge) -> None:
-        if not charge.untold:
+        if not charge.undeclared:
             return
         try:
-            services.note_process(broker_id, **charge.untold)
+            services.note_process(broker_id, **charge.undeclared)
         except DatabaseError as error:
             log.warning("agent.no_database", reason=type(error).__name__)
         else:
-            charge.untold = {}
+            charge.undeclared = {}
 
     def _sleep(self) -> None:
         """Until somebody calls, a process that is about to do something has done it, or the poll is due."""

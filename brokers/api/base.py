@@ -24,10 +24,10 @@ class OperatorView(ApiView):
         """In no tenant, as in the panel: an audit row about the fleet is for nobody in the tenant of the token."""
         return replace(super().actor, tenant=None)
 
-    def run_endpoint(self, told: Endpoint, handle: Callable[[], Response]) -> Response:
-        access.require(self.actor, told.scope)
+    def run_endpoint(self, declared: Endpoint, handle: Callable[[], Response]) -> Response:
+        access.require(self.actor, declared.scope)
         needed = "view" if self.request.method in ("GET", "HEAD") else "change"
         user = self.actor.user
         if user is None or not user.has_perm(f"brokers.{needed}_cluster"):
             raise PermissionDenied(f"Of clusters you may {'see nothing' if needed == 'view' else 'change nothing'}.")
-        return super().run_endpoint(told, handle)
+        return super().run_endpoint(declared, handle)

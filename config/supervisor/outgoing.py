@@ -19,15 +19,15 @@ def check(options: UpOptions, *, is_complete: bool) -> list[str]:
             choice.
     """
     risky = _risky_ports()
-    told = []
+    message = []
     if options.http_port in risky:
-        told.append(
+        message.append(
             f"Port {options.http_port} of the console may be taken by an outgoing connection ({_range()}) before the "
             "next start: choose another one with --http-port."
         )
     wanted = {options.port_base, *options.internal_ports, *options.admin_ports}
     if wanted.isdisjoint(risky):
-        return told
+        return message
     ports = range(options.port_base - INTERNAL_PORTS_BELOW, min(65_536, options.port_base + TENANT_PORTS))
     sentence = (
         f"--port-base {options.port_base} is among the ports for outgoing connections ({_range()}): any of these may "
@@ -36,7 +36,7 @@ def check(options: UpOptions, *, is_complete: bool) -> list[str]:
     reserve = f"sysctl -w net.ipv4.ip_local_reserved_ports={ports.start}-{ports[-1]}"
     highest = outgoing_ports().start - TENANT_PORTS
     if is_complete or highest < LOWEST_PORT_BASE:
-        return [*told, f"{sentence} Keep them free with `{reserve}`."]
+        return [*message, f"{sentence} Keep them free with `{reserve}`."]
     raise StartFailed(
         sentence, f"Choose --port-base from {LOWEST_PORT_BASE} to {highest}, or keep these ports free with `{reserve}`."
     )
@@ -49,10 +49,10 @@ def tenant_ports(port_base: int) -> int:
     return TENANT_PORTS if until is None or until == port_base else until - port_base
 
 
-def reserved_ports(told: str) -> set[int]:
+def reserved_ports(message: str) -> set[int]:
     """The ports of a list as the kernel writes it: `8080,9000-9010`. Pure; what is no number is left out."""
     found: set[int] = set()
-    for part in told.strip().split(","):
+    for part in message.strip().split(","):
         first, _, last = part.partition("-")
         if first.isdigit() and (last or first).isdigit():
             found.update(range(int(first), int(last or first) + 1))

@@ -109,7 +109,7 @@ class Throughput(ApiView):
         instance = access.instance(self.actor, instance_id)
         access.require_reachable(instance)
         found = selectors.throughput(instance)
-        _require_told(found.now_ms)
+        _require_observed(found.now_ms)
         shown = {
             "now_ms": found.now_ms,
             "bought": {
@@ -139,7 +139,7 @@ class Metrics(ApiView):
         instance = access.instance(self.actor, instance_id)
         access.require_reachable(instance)
         seen = selectors.traffic(instance, since_ms=self.query.get("since_ms", 0))
-        _require_told(seen.now_ms)
+        _require_observed(seen.now_ms)
         names = ("at_ms", "produce_bytes", "consume_bytes", "delay_ms_max")
         shown = {
             "now_ms": seen.now_ms,
@@ -151,7 +151,7 @@ class Metrics(ApiView):
         return self.one(shown, TrafficOut)
 
 
-def _require_told(now_ms: int) -> None:
+def _require_observed(now_ms: int) -> None:
     """Raise `Unavailable` where no broker said anything: zeros would look like silence of the clients."""
     if not now_ms:
         raise Unavailable("No broker of this instance answers.", retry_after_s=1)

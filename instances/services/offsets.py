@@ -73,11 +73,11 @@ def plan_reset(*, acting: Actor, instance: Instance, group: str, target: Target,
     if target.aim is Aim.GIVEN:
         _require_known(target, sorted(set(places) - set(logs) - set(missing) - set(committed)))
     if missing:
-        raise Unavailable(f"The leaders of these partitions do not answer: {_told(missing)}.", retry_after_s=1)
+        raise Unavailable(f"The leaders of these partitions do not answer: {_message(missing)}.", retry_after_s=1)
     try:
         changes = plan(target, [place for place in places if place in logs], committed, logs)
     except NoOffsetToShift as error:
-        detail = f"Nothing is committed to shift: {_told(error.places)}."
+        detail = f"Nothing is committed to shift: {_message(error.places)}."
         raise Invalid.at("/by", detail, code="no_committed_offset") from None
     is_empty = description.state in EMPTY_STATES
     return Reset(
@@ -201,7 +201,7 @@ def _aim_words(target: Target) -> dict[str, Any]:
     return {"to": target.aim.value, **{name: value for name, value in given.items() if value is not None}}
 
 
-def _told(places: Iterable[Partition]) -> str:
+def _message(places: Iterable[Partition]) -> str:
     """Partitions as one reads them: `orders/0, orders/3 and 12 more`."""
     named = [f"{topic}/{index}" for topic, index in places]
     shown = ", ".join(named[:PLACES_TOLD_MAX])

@@ -90,12 +90,12 @@ def _fault(instance: Instance, fault: Fault) -> Need:
 
 def _leaderless(instance: Instance, fault: Fault) -> Need:
     count, names = int(fault.data.get("count", 0)), list(fault.data.get("partitions", ()))
-    told = _(", ").join(names) + (" …" if count > len(names) else "")
+    described = _(", ").join(names) + (" …" if count > len(names) else "")
     return Need(
         instance=instance,
         badge=_("No leader"),
         title=ngettext("%(n)d partition has no leader: %(names)s", "%(n)d partitions have no leader: %(names)s", count)
-        % {"n": count, "names": told},
+        % {"n": count, "names": described},
         meaning=_("They take and give no messages until a replica is back. All other partitions go on."),
         advice=_("The operators see it too. Clients try again by themselves; more replicas keep a topic available."),
         since=fault.since,

@@ -45,7 +45,7 @@ def reset_page(request: HttpRequest, instance: Instance) -> HttpResponse:
         try:
             if request.POST.get("act") == "apply":
                 done = services.reset_offsets(**asked, expected=request.POST.get("expected") or "none")
-                return _told(request, instance, done)
+                return _message(request, instance, done)
         except Conflict as error:
             note = wording(error)
         except DomainError as error:
@@ -61,7 +61,7 @@ def reset_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     )  # fmt: skip
 
 
-def _told(request: HttpRequest, instance: Instance, done: Reset) -> HttpResponse:
+def _message(request: HttpRequest, instance: Instance, done: Reset) -> HttpResponse:
     """Back to the group, with the way back."""
     n = len(done.changed)
     if not n:

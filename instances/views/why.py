@@ -188,10 +188,10 @@ def _bandwidth_sentence(entry: Throttle, mean_ms: float, limit: float, shares: M
 
 def _shares_words(shares: Mapping[int, float]) -> str:
     """`broker 1 (1.4 MB/s), broker 3 (1.8 MB/s)`."""
-    told = [
+    described = [
         _("broker %(id)d (%(share)s)") % {"id": broker, "share": rate_limit(share)} for broker, share in shares.items()
     ]
-    return _(", ").join(told)
+    return _(", ").join(described)
 
 
 def _quota_sentence(entry: Throttle, mean_ms: float, brokers: list[int]) -> str:

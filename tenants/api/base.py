@@ -140,27 +140,27 @@ class ApiView(APIView):
 
     # --- running --------------------------------------------------------------------------------------------------
 
-    def run_endpoint(self, told: Endpoint, handle: Callable[[], Response]) -> Response:
+    def run_endpoint(self, declared: Endpoint, handle: Callable[[], Response]) -> Response:
         """Check scope, query and body as declared, then run the handler; mutations in a transaction."""
-        if told.scope == SIGNED_IN:
+        if declared.scope == SIGNED_IN:
             _ = self.actor
-        elif told.scope != ANYBODY:
-            access.require(self.actor, told.scope)
-        if not told.match and self.request.method not in ("GET", "HEAD"):
+        elif declared.scope != ANYBODY:
+            access.require(self.actor, declared.scope)
+        if not declared.match and self.request.method not in ("GET", "HEAD"):
             require_no_version(self.request.headers.get("If-Match"))
-        self.query = self._checked_query(told)
+        self.query = self._checked_query(declared)
         self.dry_run = self.query.get("dry_run") == "true"
-        self.told = told
+        self.declared = declared
         if self.request.method in ("GET", "HEAD"):
             return handle()
         key = idempotency.key_of(self.request) if self.request.method == "POST" else None
         raw = self.request._request.body if key else b""  # read before DRF takes the stream, for the fingerprint
         assert isinstance(raw, bytes)
-        self.body = self._checked_body(told)
+        self.body = self._checked_body(declared)
         try:
             with transaction.atomic():
                 if key and not self.dry_run:
-                    response = idempotency.run_once(self.request, self.actor, key, handle, told.once)
+                    response = idempotency.run_once(self.request, self.actor, key, handle, declared.once)
                 else:
                     response = handle()
                 if self.dry_run:
@@ -173,20 +173,20 @@ class ApiView(APIView):
             raise
         return response
 
-    def _checked_query(self, told: Endpoint) -> Mapping[str, Any]:
+    def _checked_query(self, declared: Endpoint) -> Mapping[str, Any]:
         repeated = [name for name, values in self.request.query_params.lists() if len(values) > 1]
         if repeated:
             detail = "Give a parameter once."
             raise Invalid(detail, errors=[FieldError(parameter=n, detail=detail, code="repeated") for n in repeated])
-        given = query_serializer(told)(data=dict(self.request.query_params.items()))
+        given = query_serializer(declared)(data=dict(self.request.query_params.items()))
         if not given.is_valid():
             raise validation_error(given.errors, in_query=True)
         return given.validated_data
 
-    def _checked_body(self, told: Endpoint) -> Mapping[str, Any]:
-        if told.body is None:
+    def _checked_body(self, declared: Endpoint) -> Mapping[str, Any]:
+        if declared.body is None:
             return {}
-        given = told.body(data=self.request.data, context={"actor": self.request.auth, "view": self})
+        given = declared.body(data=self.request.data, context={"actor": self.request.auth, "view": self})
         if not given.is_valid():
             raise validation_error(given.errors)
         return given.validated_data

@@ -73,7 +73,7 @@ def endpoint(
 
     def declare(handler: Callable[..., Any]) -> Callable[..., Any]:
         summary, _, description = (handler.__doc__ or name).strip().partition("\n")
-        told = Endpoint(
+        declared = Endpoint(
             name=name, scope=str(scope), summary=summary.rstrip("."), description=_unindented(description), body=body,
             query=query, returns=returns, page=page, status=status, once=once, match=match,
             dry_run=dry_run and handler.__name__ not in SAFE_METHODS, also=also, text=text, errors=errors,
@@ -82,9 +82,9 @@ def endpoint(
 
         @functools.wraps(handler)
         def run(self: Any, request: Any, **path: Any) -> Any:
-            return self.run_endpoint(told, functools.partial(handler, self, request, **path))
+            return self.run_endpoint(declared, functools.partial(handler, self, request, **path))
 
-        run.endpoint = told  # type: ignore[attr-defined]
+        run.endpoint = declared  # type: ignore[attr-defined]
         return run
 
     return declare
@@ -116,12 +116,12 @@ class DryRunQuery(StrictSerializer):
 
 
 @functools.cache
-def query_serializer(told: Endpoint) -> SerializerClass:
+def query_serializer(declared: Endpoint) -> SerializerClass:
     """All query parameters the endpoint takes, as one serializer; others are refused."""
-    bases: list[SerializerClass] = [told.query] if told.query else []
-    bases += [PageQuery] if told.page else []
-    bases += [DryRunQuery] if told.dry_run else []
-    return type(f"{told.name}_query", tuple(bases) or (StrictSerializer,), {})
+    bases: list[SerializerClass] = [declared.query] if declared.query else []
+    bases += [PageQuery] if declared.page else []
+    bases += [DryRunQuery] if declared.dry_run else []
+    return type(f"{declared.name}_query", tuple(bases) or (StrictSerializer,), {})
 
 
 @functools.cache

@@ -62,34 +62,34 @@ class ApiSchema(AutoSchema):
     """Reads the `Endpoint` of the method at hand."""
 
     @property
-    def told(self) -> Endpoint | None:
+    def declared(self) -> Endpoint | None:
         handler = getattr(self.view, self.method.lower(), None)
         return getattr(handler, "endpoint", None)
 
     def is_excluded(self) -> bool:
-        return self.told is None
+        return self.declared is None
 
     def get_operation_id(self) -> str:
-        return self.told.name if self.told else super().get_operation_id()
+        return self.declared.name if self.declared else super().get_operation_id()
 
     def get_tags(self) -> list[str]:
         return [self.view.tag]
 
     def get_summary(self) -> str | None:
-        return self.told.summary if self.told else None
+        return self.declared.summary if self.declared else None
 
     def get_description(self) -> str:
-        told = self.told
-        if told is None:
+        declared = self.declared
+        if declared is None:
             return ""
-        needs = "" if told.scope in (ANYBODY, SIGNED_IN) else f"Needs the scope `{told.scope}`."
-        return "\n\n".join(part for part in (told.description, needs) if part)
+        needs = "" if declared.scope in (ANYBODY, SIGNED_IN) else f"Needs the scope `{declared.scope}`."
+        return "\n\n".join(part for part in (declared.description, needs) if part)
 
     def get_auth(self) -> list[dict[str, Any]]:
-        told = self.told
-        if told is None or told.scope == ANYBODY:
+        declared = self.declared
+        if declared is None or declared.scope == ANYBODY:
             return []
-        return [{SECURITY_SCHEME: [] if told.scope == SIGNED_IN else [told.scope]}]
+        return [{SECURITY_SCHEME: [] if declared.scope == SIGNED_IN else [declared.scope]}]
 
     def _is_list_view(self, serializer: Any = None) -> bool:
         return False  # pages are envelopes, declared as such
@@ -102,54 +102,54 @@ class ApiSchema(AutoSchema):
         return []
 
     def get_request_serializer(self) -> Any:
-        return self.told.body if self.told else None
+        return self.declared.body if self.declared else None
 
     def get_examples(self) -> list[OpenApiExample]:
-        return list(self.told.examples) if self.told else []
+        return list(self.declared.examples) if self.declared else []
 
     def get_response_serializers(self) -> Any:
-        told = self.told
-        assert told is not None
-        answer = page_serializer(told.page) if told.page else told.returns
+        declared = self.declared
+        assert declared is not None
+        answer = page_serializer(declared.page) if declared.page else declared.returns
         responses: dict[Any, Any] = {
-            told.status: answer() if answer else OpenApiResponse(description="Done; there is no body.")
+            declared.status: answer() if answer else OpenApiResponse(description="Done; there is no body.")
         }
-        if told.text:
-            responses = {(told.status, told.text): OpenApiTypes.STR}
-        responses |= {status: answer() for status, answer in told.also}
-        for status in self._problem_statuses(told):
+        if declared.text:
+            responses = {(declared.status, declared.text): OpenApiTypes.STR}
+        responses |= {status: answer() for status, answer in declared.also}
+        for status in self._problem_statuses(declared):
             responses[(status, PROBLEM_TYPE)] = _problem_response(status)
         return responses
 
-    def _problem_statuses(self, told: Endpoint) -> list[int]:
-        statuses = {400, 406, 429, 500, *told.errors}
-        if told.scope != ANYBODY:
+    def _problem_statuses(self, declared: Endpoint) -> list[int]:
+        statuses = {400, 406, 429, 500, *declared.errors}
+        if declared.scope != ANYBODY:
             statuses |= {401, 403}
         if "{" in self.path:
             statuses.add(404)
         if self.method != "GET":
             statuses |= {402, 413}
-        if told.body:
+        if declared.body:
             statuses.add(415)
         if self.method == "POST":
             statuses |= {409, 422}
-        if told.match:
+        if declared.match:
             statuses.add(412)
         return sorted(statuses)
 
     def get_override_parameters(self) -> list[Any]:
-        told = self.told
-        if told is None:
+        declared = self.declared
+        if declared is None:
             return []
-        asked = query_serializer(told)
+        asked = query_serializer(declared)
         parameters: list[Any] = [asked] if asked().fields else []
         if self.method == "POST":
             parameters.append(_IDEMPOTENCY_KEY)
-        if told.match:
+        if declared.match:
             parameters.append(_IF_MATCH)
-        success = [told.status]
+        success = [declared.status]
         parameters += [_answer_header(name, kind, text, success) for name, kind, text in _HEADERS]
-        if told.status in (201, 202):
+        if declared.status in (201, 202):
             parameters.append(_answer_header("Location", str, "Where the resource or its operation is.", success))
         if self.method == "POST":
             parameters.append(_answer_header("Idempotency-Replayed", str, "`true` on a repeated answer.", success))

@@ -30,7 +30,7 @@ class Route:
 
     method: str
     path: str
-    told: Endpoint
+    message: Endpoint
 
     def __str__(self) -> str:
         return f"{self.method} {self.path}"
@@ -58,7 +58,7 @@ def _routes() -> Iterator[Route]:
 
 
 ROUTES = tuple(_routes())
-OF_OPERATORS = tuple(route for route in ROUTES if route.told.scope == Scope.OPERATOR)
+OF_OPERATORS = tuple(route for route in ROUTES if route.message.scope == Scope.OPERATOR)
 OF_TENANTS = tuple(route for route in ROUTES if route not in OF_OPERATORS)
 
 
@@ -76,17 +76,17 @@ def _shape(path: str) -> str:
 
 def test_every_route_of_tenants_is_called_without_scope_as_viewer_and_as_a_stranger() -> None:
     called = {(case.method, _shape(case.path)) for case in _cases()}
-    scoped = [route for route in OF_TENANTS if route.told.scope not in (SIGNED_IN, ANYBODY)]
+    scoped = [route for route in OF_TENANTS if route.message.scope not in (SIGNED_IN, ANYBODY)]
     assert [str(route) for route in scoped if (route.method, _shape(route.path)) not in called] == []
 
 
 def test_a_token_is_made_for_what_some_route_asks_for_and_for_nothing_else() -> None:
-    asked_for = {str(route.told.scope) for route in ROUTES} - {str(SIGNED_IN), str(ANYBODY)}
+    asked_for = {str(route.message.scope) for route in ROUTES} - {str(SIGNED_IN), str(ANYBODY)}
     assert asked_for == access.TOKEN_SCOPES
 
 
 def test_what_needs_no_scope_names_nothing_in_its_address() -> None:
-    free = [route for route in ROUTES if route.told.scope in (SIGNED_IN, ANYBODY)]
+    free = [route for route in ROUTES if route.message.scope in (SIGNED_IN, ANYBODY)]
     assert [str(route) for route in free if "<" in route.path] == []
 
 
@@ -114,7 +114,7 @@ def test_a_write_to_what_has_no_version_is_not_carried_out_under_an_if_match() -
     member.user.save()
     caller = Api.of(member)
     for route in ROUTES:
-        if route.method != "GET" and not route.told.match:
+        if route.method != "GET" and not route.message.match:
             for named in ('"0123456789abcdef"', ""):
                 assert_problem(caller.call(route.method, route.place, If_Match=named), 412, "precondition_failed")
             assert caller.call(route.method, route.place, If_Match="*").status_code in (204, 400, 403, 404), str(route)

@@ -86,13 +86,13 @@ def test_a_taken_port_is_not_handed_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "where"), [("32768 65535", range(10_000, 32_768)), ("1024 60000", range(60_001, 65_536))]
+    ("message", "where"), [("32768 65535", range(10_000, 32_768)), ("1024 60000", range(60_001, 65_536))]
 )
 def test_a_service_has_a_port_beside_those_of_outgoing_connections(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: str, where: range
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, message: str, where: range
 ) -> None:
     monkeypatch.setattr(process, "OUTGOING_PORTS_FILE", tmp_path / "range")
-    (tmp_path / "range").write_text(f"{told}\n")
+    (tmp_path / "range").write_text(f"{message}\n")
     taken = where[len(where) // 2]
     port = service_port(taken, avoid={taken})
     assert port in where
@@ -100,10 +100,10 @@ def test_a_service_has_a_port_beside_those_of_outgoing_connections(
     assert service_port(port) == port
 
 
-@pytest.mark.parametrize("told", ["1024 65535", "", "many"])
+@pytest.mark.parametrize("message", ["1024 65535", "", "many"])
 def test_where_outgoing_connections_may_have_every_port_a_service_has_one_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, message: str
 ) -> None:
     monkeypatch.setattr(process, "OUTGOING_PORTS_FILE", tmp_path / "range")
-    (tmp_path / "range").write_text(told)
+    (tmp_path / "range").write_text(message)
     assert service_port() > 0

@@ -22,13 +22,13 @@ OUTGOING = "32768 60999\n"
 def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
     """Says which ports outgoing connections get, and which of them are kept free."""
 
-    def told(of_connections: str, reserved: str = "\n") -> None:
+    def message(of_connections: str, reserved: str = "\n") -> None:
         monkeypatch.setattr(process, "OUTGOING_PORTS_FILE", tmp_path / "range")
         monkeypatch.setattr(outgoing, "RESERVED_PORTS_FILE", tmp_path / "reserved")
         (tmp_path / "range").write_text(of_connections, encoding="ascii")
         (tmp_path / "reserved").write_text(reserved, encoding="ascii")
 
-    return told
+    return message
 
 
 @pytest.mark.parametrize("port_base", [32_768, 40_000, 33_000, 60_000])
@@ -95,7 +95,7 @@ def test_tenants_get_no_port_that_outgoing_connections_get(kernel: Callable[[str
 
 
 @pytest.mark.parametrize(
-    ("told", "ports"), [("\n", set()), ("8080,9000-9002\n", {8080, 9000, 9001, 9002}), ("x,1-y,7", {7})]
+    ("message", "ports"), [("\n", set()), ("8080,9000-9002\n", {8080, 9000, 9001, 9002}), ("x,1-y,7", {7})]
 )
-def test_the_list_of_reserved_ports_is_read_as_the_kernel_writes_it(told: str, ports: set[int]) -> None:
-    assert outgoing.reserved_ports(told) == ports
+def test_the_list_of_reserved_ports_is_read_as_the_kernel_writes_it(message: str, ports: set[int]) -> None:
+    assert outgoing.reserved_ports(message) == ports

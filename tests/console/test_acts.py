@@ -349,8 +349,8 @@ def test_partitions_made_a_moment_ago_accuse_no_broker_of_silence(
     ida: Client, instance: Instance, observation: FakeObservation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What brokers tell is kept for a second, so it may be older than the partitions."""
-    told = observation.topic_sizes(instance.pk)
-    earlier = replace(told, partitions={"orders.created": {0: told.partitions["orders.created"][0]}})
+    message = observation.topic_sizes(instance.pk)
+    earlier = replace(message, partitions={"orders.created": {0: message.partitions["orders.created"][0]}})
     monkeypatch.setattr(FakeObservation, "topic_sizes", lambda *_: earlier)
     ida.post(reverse("page-topic", args=[instance.pk, "orders.created"]), {"partitions": "50"})
     page = text_of(ida.get(reverse("page-topic", args=[instance.pk, "orders.created"])))

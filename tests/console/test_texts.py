@@ -92,8 +92,8 @@ def texts_of_refusals(file: Path) -> Iterator[str]:
     }
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and _callee(node.func) in REFUSALS:
-            told = [*node.args, *(word.value for word in node.keywords if word.arg in ("detail", "trouble"))]
-            for part in told:
+            message = [*node.args, *(word.value for word in node.keywords if word.arg in ("detail", "trouble"))]
+            for part in message:
                 found = names.get(part.id, part) if isinstance(part, ast.Name) else part
                 if isinstance(found, ast.JoinedStr):
                     yield "".join(str(one.value) if isinstance(one, ast.Constant) else "7" for one in found.values)
@@ -133,9 +133,9 @@ def test_a_refused_action_of_the_panel_is_told_in_the_operators_language() -> No
 def test_a_refusal_with_values_is_told_in_chinese(shape: str) -> None:
     names = re.findall(r"%\((\w+)\)s", shape)
     with override("zh-hans"):
-        told = localized(shape % {name: f"<{name}>" for name in names})
-    assert all(f"<{name}>" in told for name in names)
-    assert re.search(r"[\u4e00-\u9fff]", told)
+        message = localized(shape % {name: f"<{name}>" for name in names})
+    assert all(f"<{name}>" in message for name in names)
+    assert re.search(r"[\u4e00-\u9fff]", message)
 
 
 def test_plain_refusals_are_told_in_chinese() -> None:

@@ -63,7 +63,7 @@ def _refused_marker(answer: Any) -> Any:
     return answer
 
 
-def _told_in_each(_: Any) -> Any:
+def _reported_in_each(_: Any) -> Any:
     return {"topics": [{"name": "diff.first.topic", "partitions": [{"committed_offset": -1, "error_code": 16}]}]}
 
 
@@ -121,13 +121,15 @@ def _whole_batches(answer: Any) -> Any:
 def _back_in_its_seat(version: int) -> Callable[[Any], Any]:
     leader = 10 * version - 16
     kind = {"protocol_type": "consumer"} if version >= 7 else {}
-    told = {"leader": f"one-#{leader}", "member_id": f"two-#{leader + 1}"}
-    return lambda _: {"generation_id": 2, **kind, "protocol_name": "range", **told}
+    sent = {"leader": f"one-#{leader}", "member_id": f"two-#{leader + 1}"}
+    return lambda _: {"generation_id": 2, **kind, "protocol_name": "range", **sent}
 
 
 COORDINATING: tuple[Difference, ...] = (
-    Difference("first_coordinators", "fetch v1", TOLD_IN_EACH, _told_in_each),
-    Difference("first_coordinators", "fetch v2", TOLD_IN_EACH_AS_WELL, lambda answer: answer | _told_in_each(answer)),
+    Difference("first_coordinators", "fetch v1", TOLD_IN_EACH, _reported_in_each),
+    Difference(
+        "first_coordinators", "fetch v2", TOLD_IN_EACH_AS_WELL, lambda answer: answer | _reported_in_each(answer)
+    ),
     Difference("offset_expiry", "pending: left", PENDING_IS_WANTED, _pending_left),
     Difference("offset_expiry", "pending: left, stable", PENDING_IS_WANTED, _pending_left_unstable),
     *(

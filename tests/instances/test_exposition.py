@@ -38,7 +38,7 @@ def figures(*, topics: int = 0, lags: dict[tuple[str, str], int] | None = None, 
     )  # fmt: skip
 
 
-def told(found: Figures) -> dict[str, dict[tuple[str, ...], float]]:
+def message(found: Figures) -> dict[str, dict[tuple[str, ...], float]]:
     """By name and the values of labels, as Prometheus' own parser reads it."""
     return {
         family.name: {tuple(sample.labels.values()): sample.value for sample in family.samples}
@@ -47,7 +47,7 @@ def told(found: Figures) -> dict[str, dict[tuple[str, ...], float]]:
 
 
 def test_limits_stand_beside_what_is_used_and_rates_are_those_of_a_minute() -> None:
-    shown = told(figures(points=90))
+    shown = message(figures(points=90))
     assert shown["penstock_instance_produce_bytes_per_second"] == {(): 600.0}
     assert shown["penstock_instance_consume_bytes_per_second"] == {(): 60.0}
     assert shown["penstock_instance_bandwidth_limit_bytes_per_second"] == {(): 20_000_000.0}
@@ -56,18 +56,18 @@ def test_limits_stand_beside_what_is_used_and_rates_are_those_of_a_minute() -> N
 
 
 def test_traffic_that_has_just_begun_is_spread_over_the_minute() -> None:
-    assert told(figures(points=6))["penstock_instance_produce_bytes_per_second"] == {(): 60.0}
+    assert message(figures(points=6))["penstock_instance_produce_bytes_per_second"] == {(): 60.0}
 
 
 @pytest.mark.parametrize("name", ['say "hello"', "back\\slash", "two\nlines", "组", "a/b", "{x}=1"])
 def test_any_name_of_a_group_survives_the_format(name: str) -> None:
-    shown = told(figures(lags={(name, "orders"): 7}))
+    shown = message(figures(lags={(name, "orders"): 7}))
     assert shown["penstock_group_lag_messages"] == {(name, "orders"): 7.0}
 
 
 def test_beyond_the_limits_the_largest_are_told_and_the_rest_counted() -> None:
     lags = {(f"g{at}", "orders"): at for at in range(METRIC_LAGS_MAX + 5)}
-    shown = told(figures(topics=METRIC_TOPICS_MAX + 3, lags=lags))
+    shown = message(figures(topics=METRIC_TOPICS_MAX + 3, lags=lags))
     assert len(shown["penstock_topic_size_bytes"]) == len(shown["penstock_topic_messages"]) == METRIC_TOPICS_MAX
     assert ("t0002",) not in shown["penstock_topic_size_bytes"]
     assert len(shown["penstock_group_lag_messages"]) == METRIC_LAGS_MAX

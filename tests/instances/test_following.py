@@ -37,7 +37,7 @@ def suspend(operator: Actor, tenant: Tenant, reason: SuspensionReason = Suspensi
 
 
 @pytest.mark.parametrize(
-    ("why", "told"),
+    ("why", "message"),
     [
         (SuspensionReason.UNPAID, Reason.UNPAID),
         (SuspensionReason.ABUSE, Reason.TENANT_SUSPENDED),
@@ -45,21 +45,23 @@ def suspend(operator: Actor, tenant: Tenant, reason: SuspensionReason = Suspensi
     ],
 )
 def test_the_instances_of_a_suspended_tenant_are_frozen_and_thawed(
-    operator: Actor, tenant: Tenant, why: SuspensionReason, told: Reason
+    operator: Actor, tenant: Tenant, why: SuspensionReason, message: Reason
 ) -> None:
     mine = [make_running(tenant), make_running(tenant, phase=Phase.UPDATING.value, generation=2)]
     others = make_running(make_member().tenant)
     suspend(operator, tenant, why)
     for instance in mine:
         seen = look(instance)
-        assert (seen.current_phase, seen.reason, seen.wanted_state) == (Phase.SUSPENDED, told, "frozen")
+        assert (seen.current_phase, seen.reason, seen.wanted_state) == (Phase.SUSPENDED, message, "frozen")
         assert seen.generation == instance.generation + 1
     assert look(others).wanted_state == "active"
     tenant_services.resume_tenant(acting=system_actor("payments"), tenant=tenant)
     assert {look(instance).wanted_state for instance in mine} == {"active"}
     assert {look(instance).current_phase for instance in mine} == {Phase.UPDATING}
-    told_of = AuditEntry.objects.filter(tenant=tenant, action="instance.suspended").values_list("target_id", flat=True)
-    assert set(told_of) == {instance.pk for instance in mine}
+    reported_of = AuditEntry.objects.filter(tenant=tenant, action="instance.suspended").values_list(
+        "target_id", flat=True
+    )
+    assert set(reported_of) == {instance.pk for instance in mine}
 
 
 def test_what_an_operator_suspended_by_hand_stays_so(operator: Actor, tenant: Tenant) -> None:

@@ -131,13 +131,13 @@ def test_of_changes_made_at_once_of_the_version_that_was_read_one_is_carried_out
 def test_who_waits_too_long_for_a_topic_is_told_to_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(common, "TOPIC_LOCK_WAIT_MS", 50)
     instance = make_instance(make_member().tenant)
-    told: list[Conflict] = []
+    message: list[Conflict] = []
 
     def wait() -> None:
         try:
             with pytest.raises(Conflict) as refusal, transaction.atomic():
                 services.hold_topic(instance, "orders")
-            told.append(refusal.value)
+            message.append(refusal.value)
         finally:
             connection.close()
 
@@ -147,7 +147,7 @@ def test_who_waits_too_long_for_a_topic_is_told_to_come_again(monkeypatch: pytes
         thread = threading.Thread(target=wait)
         thread.start()
         thread.join(20)
-    assert [(one.code, one.retry_after_s) for one in told] == [("already_in_progress", 1)]
+    assert [(one.code, one.retry_after_s) for one in message] == [("already_in_progress", 1)]
 
 
 def test_address_lists_are_published_though_the_task_for_it_is_lost(

@@ -146,11 +146,11 @@ def test_a_static_member_comes_back_without_a_rebalance(
             second = group.add("confluent-kafka", instance="two")
             group.until_shared_by([first, second])
             had = group.holds(second)
-            told = len([line for line in group.lines(first) if line.kind == "assigned"])
+            sent = len([line for line in group.lines(first) if line.kind == "assigned"])
             group.kill(second)
             again = group.add("confluent-kafka", instance="two")
             eventually(lambda: group.holds(again) == had, within_s=30, what="the member back with what it had")
-            assert len([line for line in group.lines(first) if line.kind == "assigned"]) == told
+            assert len([line for line in group.lines(first) if line.kind == "assigned"]) == sent
         ends = ends_of(coordinating_bootstrap, topic, PARTITIONS)
         group.until_all_read(ends)
         assert group.findings(ends).hold

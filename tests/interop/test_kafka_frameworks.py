@@ -138,7 +138,7 @@ def test_the_transactional_copier_copies_each_record_once(coordinating_bootstrap
 
 
 def test_the_verifiable_clients_agree(coordinating_bootstrap: str, orders: str) -> None:
-    sent = _told(
+    sent = _sent(
         jars.run(
             f"{TOOLS}.VerifiableProducer", "--bootstrap-server", coordinating_bootstrap, "--topic", orders,
             "--max-messages", "50", "--acks", "-1",
@@ -147,7 +147,7 @@ def test_the_verifiable_clients_agree(coordinating_bootstrap: str, orders: str) 
     acknowledged = [one["offset"] for one in sent if one["name"] == "producer_send_success"]
     assert acknowledged == list(range(RECORDS, RECORDS + 50))
 
-    seen = _told(
+    seen = _sent(
         jars.run(
             f"{TOOLS}.VerifiableConsumer", "--bootstrap-server", coordinating_bootstrap, "--topic", orders,
             "--group-id", "verifying", "--reset-policy", "earliest", "--max-messages", str(RECORDS + 50),
@@ -158,5 +158,5 @@ def test_the_verifiable_clients_agree(coordinating_bootstrap: str, orders: str) 
     assert sum(counted) == RECORDS + 50
 
 
-def _told(printed: str) -> list[dict[str, Any]]:
+def _sent(printed: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in printed.splitlines() if line.startswith("{")]

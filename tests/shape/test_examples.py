@@ -40,7 +40,7 @@ def _asked(tree: ast.Module) -> Iterator[int]:
     """`max_examples` of each test that draws; a machine's are in the settings of its test case."""
     names = _constants(tree)
 
-    def told(call: ast.expr) -> int | None:
+    def sent(call: ast.expr) -> int | None:
         if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "settings":
             return next((_value(word.value, names) for word in call.keywords if word.arg == "max_examples"), None)
         return None
@@ -50,11 +50,11 @@ def _asked(tree: ast.Module) -> Iterator[int]:
             decorators = [call for call in node.decorator_list if isinstance(call, ast.Call)]
             if any(getattr(call.func, "id", "") == "given" for call in decorators):
                 yield next(
-                    (count for call in decorators if (count := told(call))),
+                    (count for call in decorators if (count := sent(call))),
                     settings.get_profile("default").max_examples,
                 )
         elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute):
-            yield told(node.value) or 0
+            yield sent(node.value) or 0
 
 
 def test_a_long_run_tries_the_log_with_ten_thousand_examples() -> None:
@@ -62,6 +62,6 @@ def test_a_long_run_tries_the_log_with_ten_thousand_examples() -> None:
     for suite in SUITES:
         for path in sorted(Path(BASE_DIR, "tests/brokers/engine", suite).rglob("test_*.py")):
             counts[f"{suite}/{path.name}"] += sum(_asked(ast.parse(path.read_text(encoding="utf-8"))))
-    told = "\n".join(f"{count:6} {name}" for name, count in counts.most_common() if count)
-    print(f"{counts.total()} examples\n{told}")
-    assert counts.total() >= EXAMPLES_MIN, told
+    sent = "\n".join(f"{count:6} {name}" for name, count in counts.most_common() if count)
+    print(f"{counts.total()} examples\n{sent}")
+    assert counts.total() >= EXAMPLES_MIN, sent

@@ -55,8 +55,8 @@ def simulate(part: str, seed: int, steps: int) -> int:
             run.check()
             run.finish()
         except Exception as failure:
-            told = run.history[-HISTORY_SHOWN:]
-            failure.add_note("\n".join([f"{part}, seed {seed}, after {len(run.history)} steps:", *told]))
+            sent = run.history[-HISTORY_SHOWN:]
+            failure.add_note("\n".join([f"{part}, seed {seed}, after {len(run.history)} steps:", *sent]))
             raise
         finally:
             run.close()

@@ -96,9 +96,9 @@ def _check_epochs(log: Log, headers: list[BatchHeader]) -> None:
     entries = log.epochs.entries
     assert entries == sorted(entries), "epochs are out of order"
     for header in headers:
-        told = log.epochs.epoch_at(max(header.base_offset, log.log_start_offset))
-        assert told == header.leader_epoch, (
-            f"the batch at {header.base_offset} is of epoch {header.leader_epoch}: {told}"
+        sent = log.epochs.epoch_at(max(header.base_offset, log.log_start_offset))
+        assert sent == header.leader_epoch, (
+            f"the batch at {header.base_offset} is of epoch {header.leader_epoch}: {sent}"
         )
 
 

@@ -29,7 +29,7 @@ def seeds_wanted(variable: str, short: int, long: int, first_seed: int, days: in
     return first_seed + depth.part_of_day(days) * count, count
 
 
-def told(seeds: range) -> str:
+def sent(seeds: range) -> str:
     """What a test of these seeds is called."""
     return f"{seeds.start}-{seeds.stop - 1}"
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from tests.simulate.__main__ import STEPS_OF_RUN, simulate
-from tests.simulate.chunks import chunks, run_seeds, seeds_wanted, told
+from tests.simulate.chunks import chunks, run_seeds, seeds_wanted, sent
 from tests.simulate.cluster.run import ClusterRun
 from tests.simulate.matrix import quick_directory
 from tests.support import depth
@@ -58,7 +58,7 @@ def test_a_cluster_keeps_its_promises_where_it_once_did_not(seed: int) -> None:
     assert simulate("cluster", seed, STEPS) == STEPS
 
 
-@pytest.mark.parametrize("chunk", chunks(FIRST_SEED, SEEDS), ids=told)
+@pytest.mark.parametrize("chunk", chunks(FIRST_SEED, SEEDS), ids=sent)
 def test_a_cluster_keeps_its_promises_whatever_goes_wrong(chunk: range, capsys: pytest.CaptureFixture[str]) -> None:
     run_seeds("cluster", chunk, capsys)
 

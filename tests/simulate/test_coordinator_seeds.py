@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from tests.simulate.__main__ import STEPS_OF_RUN, simulate
-from tests.simulate.chunks import chunks, run_seeds, seeds_wanted, told
+from tests.simulate.chunks import chunks, run_seeds, seeds_wanted, sent
 from tests.simulate.coordinators.run import CoordinatorsRun
 from tests.simulate.matrix import quick_directory
 
@@ -25,7 +25,7 @@ def test_coordinators_keep_their_promises_where_they_once_did_not(seed: int) -> 
     assert simulate("coordinators", seed, STEPS) == STEPS
 
 
-@pytest.mark.parametrize("chunk", chunks(FIRST_SEED, SEEDS), ids=told)
+@pytest.mark.parametrize("chunk", chunks(FIRST_SEED, SEEDS), ids=sent)
 def test_coordinators_keep_their_promises_whatever_goes_wrong(chunk: range, capsys: pytest.CaptureFixture[str]) -> None:
     run_seeds("coordinators", chunk, capsys)
 

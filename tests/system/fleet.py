@@ -38,7 +38,7 @@ class Traffic:
     errors: list[str] = field(default_factory=list)
     slowest_s: float = 0.0
 
-    def told(self, error: KafkaError | None, message: Message) -> None:
+    def message(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
             self.errors.append(str(error))
             return
@@ -79,7 +79,7 @@ def traffic(bootstrap: str, topics: Topics) -> Iterator[Traffic]:
             for name in round_of:
                 number += 1
                 partition = next(partitions[name])
-                producer.produce(name, b"x" * 200, str(number).encode(), partition=partition, on_delivery=found.told)
+                producer.produce(name, b"x" * 200, str(number).encode(), partition=partition, on_delivery=found.message)
             producer.poll(0)
         producer.flush(WITHIN_S)
 

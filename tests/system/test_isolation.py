@@ -169,11 +169,11 @@ def test_a_fetch_as_a_replica_is_refused(sides: tuple[Side, Side]) -> None:
 
 def test_every_address_told_to_a_tenant_is_its_own(sides: tuple[Side, Side]) -> None:
     for side in sides:
-        told = {
+        message = {
             f"{b.host}:{b.port}"
             for b in AdminClient({"bootstrap.servers": side.bootstrap}).list_topics().brokers.values()
         }
-        assert told <= set(addresses(side.instance))
+        assert message <= set(addresses(side.instance))
 
 
 def test_the_other_tenants_instance_is_unknown_to_rest(sides: tuple[Side, Side]) -> None:

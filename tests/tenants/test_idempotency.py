@@ -107,12 +107,12 @@ def test_of_two_requests_at_once_one_works_and_the_other_is_409(monkeypatch: pyt
     inside, go_on = threading.Event(), threading.Event()
     keep = idempotency._keep
 
-    def keep_when_told(*given: Any) -> None:
+    def keep_when_declared(*given: Any) -> None:
         inside.set()
         assert go_on.wait(10)
         keep(*given)
 
-    monkeypatch.setattr(idempotency, "_keep", keep_when_told)
+    monkeypatch.setattr(idempotency, "_keep", keep_when_declared)
     answers: list[Any] = []
 
     def send() -> None:

@@ -34,8 +34,8 @@ class Disks:
         self._table = table
         self._now_ms = now_ms
         self._fail = fail
-        self._told: set[Path] = set()
-        self._shortage_told_ms = 0
+        self._reported: set[Path] = set()
+        self._shortage_reported_ms = 0
         self._flushing = asyncio.Lock()
 
     def keep_going(self, periodic: Periodic) -> None:
@@ -58,8 +58,8 @@ class Disks:
 
     def maintain(self) -> None:
         for directory, reason in self._table.offline_directories.items():
-            if directory not in self._told:
-                self._told.add(directory)
+            if directory not in self._reported:
+                self._reported.add(directory)
                 log.error("log_directory_offline", directory=str(directory), reason=reason)
         self._tell_shortage(self._now_ms())
         try:
@@ -70,9 +70,9 @@ class Disks:
     def _tell_shortage(self, now_ms: int) -> None:
         """Once in a while, however many requests were answered that they may try again."""
         files = self._table.files
-        if files.shortages and not 0 <= now_ms - self._shortage_told_ms < SHORTAGE_TOLD_EVERY_MS:
+        if files.shortages and not 0 <= now_ms - self._shortage_reported_ms < SHORTAGE_TOLD_EVERY_MS:
             log.warning("storage_short_of_descriptors", times=files.shortages, last=files.shortage)
-            self._shortage_told_ms = now_ms
+            self._shortage_reported_ms = now_ms
             files.shortages = 0
 
     async def _flush(self, plan: Callable[[], FlushBatch | HighWatermarksBatch | None]) -> None:

@@ -138,11 +138,13 @@ class Transactions:
         # A marker tells who wrote it. If that was a later coordinator than the one that answered, the transaction is
         # over, and nobody would ever end it on this partition again (decision 76).
         return {
-            place: _DEPOSED if code == ErrorCode.NONE and self._was_told_later(place, producer_id, verified) else code
+            place: _DEPOSED
+            if code == ErrorCode.NONE and self._was_reported_later(place, producer_id, verified)
+            else code
             for place, code in verified.codes.items()
         }
 
-    def _was_told_later(self, place: Partition, producer_id: int, verified: Verified) -> bool:
+    def _was_reported_later(self, place: Partition, producer_id: int, verified: Verified) -> bool:
         partition = self._engine.table.get(*place)
         if partition is None or verified.coordinator_epoch == NO_COORDINATOR:
             return False

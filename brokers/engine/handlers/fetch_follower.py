@@ -187,7 +187,7 @@ def _read(engine: Engine, fetches: FollowerSession, limit_bytes: int, wait: bool
             reading.diverging[line.key] = line.diverging
             reading.add(line, _without_records(line, partition))
             # It goes back, and takes nothing else in.
-            line.told_high_watermark = line.told_start_offset = NOT_TOLD
+            line.sent_high_watermark = line.sent_start_offset = NOT_TOLD
         else:
             is_throttled = partition.config.leader_throttled is not None and _is_throttled(engine, fetches, partition)
             if is_throttled and _is_held_back(engine, fetches, line):
@@ -229,7 +229,7 @@ def _read_records(
         line.code = code
         _complain(reading, line, code)
     elif records is not None:
-        line.told_high_watermark, line.told_start_offset = high_watermark, start_offset
+        line.sent_high_watermark, line.sent_start_offset = high_watermark, start_offset
         reading.is_urgent = reading.has_records = True
         reading.add(line, (index, 0, high_watermark, stable_offset, start_offset, records.length, records))
         return records.length
@@ -264,8 +264,8 @@ def _complain(reading: Round, line: FollowedLine, code: int) -> None:
 
 
 def _without_records(line: FollowedLine, partition: Partition) -> Line:
-    high_watermark = line.told_high_watermark = partition.high_watermark
-    start_offset = line.told_start_offset = partition.log_start_offset
+    high_watermark = line.sent_high_watermark = partition.high_watermark
+    start_offset = line.sent_start_offset = partition.log_start_offset
     return line.key[1], 0, high_watermark, high_watermark, start_offset, 0, None
 
 

@@ -43,7 +43,7 @@ async def txn_offset_commit(call: Call, request: TxnOffsetCommitRequest) -> TxnO
         group_id = call.view.namespace.internal_id(request.group_id)
         code = _refusal(call, request, group_id)
         if code:
-            lines.fail(_told(call, code))
+            lines.fail(_error_for(call, code))
         else:
             await _commit(call, request, group_id, lines)
     return TxnOffsetCommitResponse(
@@ -64,7 +64,7 @@ def _refusal(call: Call, request: TxnOffsetCommitRequest, group_id: str) -> int:
 async def _commit(call: Call, request: TxnOffsetCommitRequest, group_id: str, lines: _Lines) -> None:
     guard, code = await _verify(call, request, group_id)
     if code:
-        lines.fail(_told(call, code))
+        lines.fail(_error_for(call, code))
         return
     producer = Producer(request.producer_id, request.producer_epoch, guard)
     commits = [
@@ -93,7 +93,7 @@ async def _commit(call: Call, request: TxnOffsetCommitRequest, group_id: str, li
         lambda code: [code] * len(commits),
     )
     codes = await reply if isinstance(reply, Awaitable) else reply
-    lines.complete([_told(call, code) for code in codes])
+    lines.complete([_error_for(call, code) for code in codes])
 
 
 async def _verify(call: Call, request: TxnOffsetCommitRequest, group_id: str) -> tuple[int, int]:
@@ -119,7 +119,7 @@ async def _verify(call: Call, request: TxnOffsetCommitRequest, group_id: str) ->
     return guard, verified[key]
 
 
-def _told(call: Call, code: int) -> int:
+def _error_for(call: Call, code: int) -> int:
     """As clients of this version know it."""
     code = commit_error(code)
     if code in (ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.INVALID_TXN_STATE):

@@ -47,7 +47,7 @@ class EpochCheck:
         self.findings = findings
         self.log_start_offset = log_start_offset
         self.entries: list[tuple[int, int]] = []
-        self._told = False
+        self._reported = False
         self._present = (directory / leader_epochs.FILE_NAME).exists()
         try:
             rows = checkpoint_rows(directory / leader_epochs.FILE_NAME, 2)
@@ -56,18 +56,18 @@ class EpochCheck:
             self._fault(str(error).removeprefix(f"{directory}/"))
         if any(a[0] >= b[0] or a[1] >= b[1] for a, b in pairwise(self.entries)):
             self._fault("epochs do not grow")
-        if self._present and not self._told and not self.entries:
+        if self._present and not self._reported and not self.entries:
             text = (directory / leader_epochs.FILE_NAME).read_bytes()
             if text != render_lines([]):
                 self._fault("has bytes that no broker writes")
 
     def _fault(self, what: str, offset: int | None = None) -> None:
-        self._told = True
+        self._reported = True
         self.findings.fault(leader_epochs.FILE_NAME, what, offset=offset)
 
     def see(self, file: str, position: int, header: BatchHeader) -> None:
         """One batch. Of a wrong checkpoint only the first contradiction is told: all that follow say the same."""
-        if self._told or header.leader_epoch == NO_EPOCH:
+        if self._reported or header.leader_epoch == NO_EPOCH:
             return
         if not self.entries:
             self._fault("knows no epoch, but batches carry some" if self._present else "is missing", header.base_offset)
@@ -87,7 +87,7 @@ class EpochCheck:
             self.findings.fault(file, what, position=position, offset=header.base_offset)
 
     def end(self, log_end_offset: int) -> None:
-        if self.entries and self.entries[-1][1] > log_end_offset and not self._told:
+        if self.entries and self.entries[-1][1] > log_end_offset and not self._reported:
             self._fault(f"epoch {self.entries[-1][0]} begins past the log's end", self.entries[-1][1])
 
 

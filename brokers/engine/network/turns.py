@@ -44,12 +44,12 @@ class Turn:
 class Turns:
     """In order of the requests. `on_first` is called when the first one is there, once until `take` was called."""
 
-    __slots__ = ("_is_told", "_on_first", "_queue")
+    __slots__ = ("_is_notified", "_on_first", "_queue")
 
     def __init__(self, on_first: Callable[[], object]) -> None:
         self._queue: deque[Turn] = deque()
         self._on_first = on_first
-        self._is_told = False
+        self._is_notified = False
 
     def __len__(self) -> int:
         return len(self._queue)
@@ -64,13 +64,13 @@ class Turns:
         self._queue.append(Turn(self, outgoing, None))
 
     def on_kept(self) -> None:
-        if not self._is_told and self._queue and self._queue[0].outgoing is not None:
-            self._is_told = True
+        if not self._is_notified and self._queue and self._queue[0].outgoing is not None:
+            self._is_notified = True
             self._on_first()
 
     def take(self) -> list[Outgoing]:
         """Everything whose turn it is."""
-        self._is_told = False
+        self._is_notified = False
         queue = self._queue
         taken: list[Outgoing] = []
         while queue:

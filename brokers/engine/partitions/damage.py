@@ -13,8 +13,8 @@ logger = structlog.get_logger(__name__)
 
 def met(log: Log, damage: DamagedSegment, offset: int) -> int:
     """The error code for whoever reads from `offset` on. Said once for each place: readers ask again and again."""
-    if log.damage_told != str(damage):
-        log.damage_told = str(damage)
+    if log.damage_reported != str(damage):
+        log.damage_reported = str(damage)
         logger.error(
             "log_damage_met",
             topic=log.topic,

@@ -40,8 +40,8 @@ class FollowedLine(Wait):
         "partition",
         "session",
         "state",
-        "told_high_watermark",
-        "told_start_offset",
+        "sent_high_watermark",
+        "sent_start_offset",
         "wanted",
     )
 
@@ -55,8 +55,8 @@ class FollowedLine(Wait):
         self.owed = 0
         self.code = 0
         self.diverging: tuple[int, int] | None = None
-        self.told_high_watermark = NOT_TOLD
-        self.told_start_offset = NOT_TOLD
+        self.sent_high_watermark = NOT_TOLD
+        self.sent_start_offset = NOT_TOLD
 
     def on_append(self, readable_bytes: int) -> None:
         if self.state == IDLE:
@@ -90,8 +90,8 @@ class FollowerSession:
     __slots__ = (
         "_moved",
         "_ready",
-        "_told",
-        "_told_before",
+        "_asked_last",
+        "_asked_before",
         "_wake",
         "epoch",
         "fetched_ms",
@@ -116,8 +116,8 @@ class FollowerSession:
         self.heard = 0
         self.owed = 0
         # The newest question when its last request was answered, and when the one before was.
-        self._told = 0
-        self._told_before = 0
+        self._asked_last = 0
+        self._asked_before = 0
 
     def nobody(self) -> None:
         """Lines wake nobody by themselves."""
@@ -128,12 +128,12 @@ class FollowerSession:
         """A request. One that names something may have overtaken one that waited here, and so have been sent before the
         last answer arrived; but never before the one before that, as two at most are under way (`replication.fetcher`).
         """
-        self.heard = self._told if is_empty else self._told_before
+        self.heard = self._asked_last if is_empty else self._asked_before
 
     def answered(self, question: int) -> None:
         """Its request is, after so many questions were put."""
-        self._told_before = self._told
-        self._told = question
+        self._asked_before = self._asked_last
+        self._asked_last = question
 
     def asks(self, key: Key, wanted: Wanted, found: Partition | int, now_ms: int) -> bool:
         """The follower stands here; `found` is the partition, or the error of asking for it. Whether it may join the
@@ -144,7 +144,7 @@ class FollowerSession:
             line = self.lines[key] = FollowedLine(self, key, wanted)
         elif line.wanted[1] != wanted[1]:
             # It follows in another leader epoch, and may have passed over what it was told in the one before.
-            line.told_high_watermark = line.told_start_offset = NOT_TOLD
+            line.sent_high_watermark = line.sent_start_offset = NOT_TOLD
         line.wanted = wanted
         if isinstance(found, int):
             self._leave(line)
@@ -281,7 +281,7 @@ class FollowerSession:
             if partition is None or line.code or partition.leadership is None or not self.knows(line):
                 continue
             high_watermark, start_offset = partition.high_watermark, partition.log_start_offset
-            if line.told_high_watermark != high_watermark or line.told_start_offset != start_offset:
+            if line.sent_high_watermark != high_watermark or line.sent_start_offset != start_offset:
                 found.append(line)
         self._moved = {}
         return found

@@ -83,8 +83,8 @@ def entries(data: bytes) -> Iterator[Entry]:
 
 def checksum_holds(data: bytes, entry: Entry) -> bool:
     """REC-6, REC-48."""
-    (told,) = _CRC.unpack_from(data, entry.start + LOG_OVERHEAD_BYTES)
-    return bool(told == crc32(memoryview(data)[entry.start + CHECKED_FROM : entry.end]))
+    (declared,) = _CRC.unpack_from(data, entry.start + LOG_OVERHEAD_BYTES)
+    return bool(declared == crc32(memoryview(data)[entry.start + CHECKED_FROM : entry.end]))
 
 
 def read_message(data: bytes, entry: Entry) -> Message:

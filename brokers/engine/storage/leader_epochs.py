@@ -35,7 +35,7 @@ def never_falling(batches: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         above = len(rising)
         while above and rising[above - 1][0] > epoch:
             above -= 1
-        if sum(told for _, _, told in rising[above:]) > count:
+        if sum(previous for _, _, previous in rising[above:]) > count:
             continue
         del rising[above:]
         if rising and rising[-1][0] == epoch:
@@ -92,15 +92,15 @@ class LeaderEpochs:
         """From `start_offset` to `end_offset` the batches, as (epoch, base offset), are right and not the file; of what
         it tells stays an epoch in which nothing was written yet.
         """
-        told = self.entries
-        self.entries = [entry for entry in told if entry[1] < start_offset]
+        previous = self.entries
+        self.entries = [entry for entry in previous if entry[1] < start_offset]
         for epoch, base_offset in never_falling(batches):
             if epoch > self.latest:
                 self._enter(epoch, base_offset)
-        for epoch, start in told:
+        for epoch, start in previous:
             if start == end_offset and epoch > self.latest:
                 self._enter(epoch, start)
-        if self.entries != told:
+        if self.entries != previous:
             self.save()
 
     def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:

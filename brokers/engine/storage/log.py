@@ -45,7 +45,7 @@ class Log:
         "_positions",
         "active",
         "config",
-        "damage_told",
+        "damage_reported",
         "directory",
         "epochs",
         "files",
@@ -91,7 +91,7 @@ class Log:
         self.producers = ProducerState()
         # The first offset that recovery missed without knowing whether a cleaner or a power cut took it.
         self.hole_offset = NO_HOLE
-        self.damage_told = ""  # the last that readers met
+        self.damage_reported = ""  # the last that readers met
         self.has_aborts = False  # some segment may list aborted transactions
         self._positions: dict[int, int] = {}
         self._old_positions: dict[int, int] = {}

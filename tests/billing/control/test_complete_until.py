@@ -35,8 +35,8 @@ def test_a_cluster_that_is_behind_is_not_called_complete_because_another_is(tmp_
     seen(slow, 0, NOON - timedelta(hours=1))
     seen(fast, 0, NOON)
     assert selectors.complete_until(mine.pk) == NOON - timedelta(hours=1) - REPORTED_EVERY
-    told = Api.of(owner).get(f"/instances/{other.pk}/usage").json()["complete_until"]
-    assert datetime.fromisoformat(told) == NOON - REPORTED_EVERY
+    message = Api.of(owner).get(f"/instances/{other.pk}/usage").json()["complete_until"]
+    assert datetime.fromisoformat(message) == NOON - REPORTED_EVERY
 
 
 @pytest.mark.django_db

@@ -88,9 +88,9 @@ def test_the_usage_of_an_account_takes_as_many_queries_for_ten_instances_as_for_
     for number in range(9):
         use(f"other-{number}")
     with django_assert_max_num_queries(len(one)):
-        told = page.get(reverse("page-account-usage")).content.decode()
-    assert "10,000 B" in told
-    assert "0.7000" in told
+        message = page.get(reverse("page-account-usage")).content.decode()
+    assert "10,000 B" in message
+    assert "0.7000" in message
 
 
 def test_the_price_in_force_follows_the_clock_within_one_currency(american: Member, brook: Plan) -> None:
@@ -139,5 +139,5 @@ def test_a_currency_that_is_none_is_refused(brook: Plan) -> None:
 def test_the_panel_shows_the_price_in_force_of_each_currency(american: Member) -> None:
     panel = Client()
     panel.force_login(User.objects.create_superuser("ops@example.com", "a long enough passphrase"))
-    told = panel.get(reverse("admin:billing_plan_changelist")).content.decode()
-    assert "0.0600 EUR, 0.0700 USD" in told
+    message = panel.get(reverse("admin:billing_plan_changelist")).content.decode()
+    assert "0.0600 EUR, 0.0700 USD" in message

@@ -78,8 +78,8 @@ class Driver:
         )
 
         def run() -> None:
-            _, told = process.communicate(b"\n", timeout=RUN_TIMEOUT_S)
-            assert process.returncode == -signal.SIGKILL, told.decode()[-3000:]
+            _, message = process.communicate(b"\n", timeout=RUN_TIMEOUT_S)
+            assert process.returncode == -signal.SIGKILL, message.decode()[-3000:]
 
         with process:
             try:

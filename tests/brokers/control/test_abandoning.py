@@ -83,8 +83,8 @@ def test_an_undo_towards_a_broker_that_is_gone_is_given_up_and_stands_in_nobodys
     assert not half.moves.filter(state__in=(MoveState.WAITING, MoveState.RUNNING)).exists()
     assert homes_of(instance) == {1, 2, 3, 4}
     assert third(cluster).accepts_instances
-    told = list(AuditEntry.objects.filter(target_id=half.pk).values_list("action", flat=True))
-    assert {"rebalance.abandoned", "rebalance.ended"} <= {*told}
+    message = list(AuditEntry.objects.filter(target_id=half.pk).values_list("action", flat=True))
+    assert {"rebalance.abandoned", "rebalance.ended"} <= {*message}
     with pytest.raises(Conflict, match="The rebalance is abandoned"):
         rebalances.undo(acting=acting, rebalance=half)
     planned = rebalances.plan_drain(acting=acting, broker=Broker.objects.get(cluster=cluster, number=4))

@@ -286,17 +286,17 @@ def test_what_is_written_and_waits_for_a_controller_is_done(instance: Instance, 
 def test_an_answer_that_is_lost_leaves_the_outcome_open(instance: Instance, broker: SmallBroker) -> None:
     broker.hangs_up = True
     for act in (lambda: create(instance), lambda: TopicAdminClient().delete_topic(instance.pk, "orders")):
-        with pytest.raises(OutcomeUnknown) as told:
+        with pytest.raises(OutcomeUnknown) as message:
             act()
-        assert told.value.retry_after_s == 1
+        assert message.value.retry_after_s == 1
     assert broker.asked.count(CREATE_TOPICS) == 1
 
 
 def test_a_trial_whose_answer_is_lost_has_changed_nothing(instance: Instance, broker: SmallBroker) -> None:
     broker.hangs_up = True
-    with pytest.raises(Unavailable) as told:
+    with pytest.raises(Unavailable) as message:
         TopicAdminClient().grow_topic(instance.pk, "orders", 3, validate_only=True)
-    assert not isinstance(told.value, OutcomeUnknown)
+    assert not isinstance(message.value, OutcomeUnknown)
 
 
 def test_what_a_lost_try_may_have_done_is_not_told_as_somebody_elses(

@@ -268,9 +268,9 @@ def test_a_marker_that_may_have_reached_its_leader_is_of_unknown_outcome(
     for may_be_done, raised in ((True, OutcomeUnknown), (False, Unavailable)):
         lost = Scattered(answers=(), silent=(), may_be_done=may_be_done)
         monkeypatch.setattr(transactions, "scatter", lambda *_, lost=lost, **__: lost)
-        with pytest.raises(Unavailable) as told:
+        with pytest.raises(Unavailable) as message:
             transactions.ClusterTransactions(cluster).abort(producer)
-        assert type(told.value) is raised
+        assert type(message.value) is raised
 
 
 # --- the panel and REST -----------------------------------------------------------------------------------------------

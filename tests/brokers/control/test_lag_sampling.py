@@ -127,8 +127,8 @@ def test_large_groups_have_their_turn_and_no_more_than_a_rounds_partitions_are_a
         | {(ONE, "small", "sales", 0): 99}
     )
     seen = [lag_sampling.sample("cl-1", lags, NOW_MS + at) for at in range(7)]
-    told = latest(ONE)
-    assert told == {"big": {"orders": 7 * 60}, "large": {"clicks": 3 * 10}, "small": {"sales": 1}}
+    message = latest(ONE)
+    assert message == {"big": {"orders": 7 * 60}, "large": {"clicks": 3 * 10}, "small": {"sales": 1}}
     # big costs 7: nothing is left for the second round. small is looked at in each.
     assert seen == [2, 1, 2, 2, 1, 2, 2]
     assert max(len(places) for places in lags.asked) <= 3

@@ -170,16 +170,16 @@ def test_progress_is_what_the_receiving_brokers_say(cluster: Cluster, admin_clie
     for _ in range(3):
         work.look()
         brokers_confirm()
-    told = selectors.progress_of(row)
-    assert told.running and told.done == 0 and told.total == 21
-    assert told.copied_bytes == 400 * told.running
+    message = selectors.progress_of(row)
+    assert message.running and message.done == 0 and message.total == 21
+    assert message.copied_bytes == 400 * message.running
     move = row.moves.filter(state=MoveState.RUNNING).first()
     assert move is not None
     assert "7 messages behind" in move.note
     carry_out(admin_client, row)
-    told = selectors.progress_of(row)
-    assert (told.done, told.running, told.waiting) == (21, 0, 0)
-    assert told.copied_bytes == told.size_bytes == 21_000
+    message = selectors.progress_of(row)
+    assert (message.done, message.running, message.waiting) == (21, 0, 0)
+    assert message.copied_bytes == message.size_bytes == 21_000
 
 
 def test_undo_calls_off_what_runs_and_moves_back_what_was_moved(

@@ -111,8 +111,8 @@ def test_the_map_says_checking_until_the_controller_has_acted_on_a_loss(
         "its partitions have no other leader yet": {"live": False, "offline": 2, "undecided": 2},
         "it was the controller": {"live": False, "offline": 0, "undecided": 0, "controller_id": 4},
     }
-    for stage, told in stages.items():
-        _tell(answers, **told)
+    for stage, message in stages.items():
+        _tell(answers, **message)
         page = look()
         assert "Checking" in page, stage
         assert NO_RISK not in page and "No acknowledged record is lost" not in page, stage

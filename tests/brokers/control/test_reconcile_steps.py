@@ -58,11 +58,11 @@ def test_what_changed_while_a_place_was_looked_for_stays_and_its_version_never_c
     acting = member_actor(owner_of(instance.tenant))
     services.rename_instance(acting=acting, instance=instance, name="orders")
     services.protect_instance(acting=acting, instance=instance, protected=True)
-    told = instance.version
+    message = instance.version
     reconcile_steps.place(work)
     instance.refresh_from_db()
     assert (instance.name, instance.protected) == ("orders", True)
-    assert instance.version > told
+    assert instance.version > message
     assert len(instance.endpoints) == 3
     assert work.instance.version == instance.version
 

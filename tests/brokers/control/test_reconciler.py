@@ -56,13 +56,13 @@ def test_a_requested_instance_runs_after_one_call(
     assert instance.current_phase is Phase.RUNNING
     assert instance.observed_generation == instance.generation == 1
     assert probed == [instance.pk]
-    told = document(brokers, instance)
-    assert told.state == "active"
-    assert told.produce_bps == told.consume_bps == 5_000_000
-    assert told.capacity_bytes == 20_000_000_000
-    assert set(told.ports) == {1, 2, 3}
-    assert instance.bootstrap_servers.split(",") == [told.endpoints[number] for number in (1, 2, 3)]
-    for number, port in told.ports.items():
+    message = document(brokers, instance)
+    assert message.state == "active"
+    assert message.produce_bps == message.consume_bps == 5_000_000
+    assert message.capacity_bytes == 20_000_000_000
+    assert set(message.ports) == {1, 2, 3}
+    assert instance.bootstrap_servers.split(",") == [message.endpoints[number] for number in (1, 2, 3)]
+    for number, port in message.ports.items():
         assert brokers.read(paths.instance_port(number, port)) == instance.pk.encode()
 
 

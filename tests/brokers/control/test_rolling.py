@@ -102,8 +102,8 @@ def test_one_broker_after_the_other_and_the_next_only_when_all_is_in_sync(
     row.refresh_from_db()
     assert taken == [1, 3, 2]
     assert row.state == RestartState.DONE and row.done == 3
-    told = AuditEntry.objects.get(action="rolling_restart.ended", target_id=row.pk)
-    assert told.after == {"state": "done"} and told.actor_label == rolling.ACTOR
+    message = AuditEntry.objects.get(action="rolling_restart.ended", target_id=row.pk)
+    assert message.after == {"state": "done"} and message.actor_label == rolling.ACTOR
     assert list(cluster.brokers.values_list("restart_generation", flat=True)) == [1, 1, 1]
 
 

@@ -72,8 +72,8 @@ def instance(world: World) -> Instance:
 def conditions(instance: Instance) -> dict[str, dict[str, Any]]:
     """As the owner's API tells them."""
     api = Api(make_token(instance.tenant.members.get()))
-    told = api.get(f"/instances/{instance.pk}").json()["status"]["conditions"]
-    return {one["type"]: one for one in told}
+    message = api.get(f"/instances/{instance.pk}").json()["status"]["conditions"]
+    return {one["type"]: one for one in message}
 
 
 def events(instance: Instance) -> list[tuple[str, str]]:
@@ -84,8 +84,8 @@ def events(instance: Instance) -> list[tuple[str, str]]:
 def test_a_silent_broker_is_told_when_it_begins_and_when_it_ends(world: World, instance: Instance) -> None:
     world.silent = (2,)
     assert (world.look(), world.look()) == (1, 0)
-    told = conditions(instance)["BrokersAnswer"]
-    assert (told["status"], told["message"]) == (False, "Silent: broker 2.")
+    message = conditions(instance)["BrokersAnswer"]
+    assert (message["status"], message["message"]) == (False, "Silent: broker 2.")
     world.silent = ()
     assert (world.look(), world.look()) == (1, 0)
     assert conditions(instance)["BrokersAnswer"]["status"] is True
@@ -95,8 +95,8 @@ def test_a_silent_broker_is_told_when_it_begins_and_when_it_ends(world: World, i
 def test_partitions_without_a_leader_are_told_when_a_second_look_finds_them(world: World, instance: Instance) -> None:
     world.lose(instance, "orders", 0, 4)
     assert (world.look(), world.look(), world.look()) == (0, 1, 0)
-    told = conditions(instance)["PartitionsLed"]
-    assert (told["status"], told["message"]) == (False, "Without a leader: orders/0, orders/4.")
+    message = conditions(instance)["PartitionsLed"]
+    assert (message["status"], message["message"]) == (False, "Without a leader: orders/0, orders/4.")
     world.offline.clear()
     world.look()
     assert conditions(instance)["PartitionsLed"]["status"] is True
@@ -131,9 +131,9 @@ def test_where_no_broker_answers_what_was_said_of_leaders_stays(world: World, in
     since = conditions(instance)["PartitionsLed"]["since"]
     world.is_mute = True
     world.look()
-    told = conditions(instance)
-    assert (told["PartitionsLed"]["status"], told["PartitionsLed"]["since"]) == (False, since)
-    assert told["BrokersAnswer"]["message"] == "Silent: broker 1, 2."
+    message = conditions(instance)
+    assert (message["PartitionsLed"]["status"], message["PartitionsLed"]["since"]) == (False, since)
+    assert message["BrokersAnswer"]["message"] == "Silent: broker 1, 2."
 
 
 def test_an_instance_that_does_not_run_is_told_nothing(world: World, instance: Instance) -> None:

@@ -117,7 +117,7 @@ class Stage:
     def offset_of(self, group: str) -> int:
         """Where a group stands in the first partition; -1: nowhere. Whoever tells says as well that nothing is open."""
 
-        def told() -> list[int]:
+        def sent() -> list[int]:
             topics = [OffsetFetchRequestTopic(name=self.topic, partition_indexes=[0])]
             request = OffsetFetchRequest(group_id=group, topics=topics, require_stable=True)
             answer = self.ask_group(group, ApiKey.OFFSET_FETCH, 7, request)
@@ -125,7 +125,7 @@ class Stage:
                 return []
             return [int(answer.topics[0].partitions[0].committed_offset)]
 
-        (offset,) = eventually(told, within_s=TIMEOUT_S, what=f"a position of {group} that is stable")
+        (offset,) = eventually(sent, within_s=TIMEOUT_S, what=f"a position of {group} that is stable")
         return offset
 
     def bring_back(self) -> None:

@@ -108,12 +108,12 @@ def test_a_process_that_is_killed_is_followed_by_another_after_a_growing_while(t
     slow = CleanerSettings(io_bytes_per_s=100_000.0, io_buffer_bytes=4_096, backoff_ms=BACKOFF_MS)
     runner = LogCleaning(table, slow, clock)
     for wait_ms in (BACKOFF_MS, 2 * BACKOFF_MS):
-        with capture_logs() as told:
+        with capture_logs() as sent:
             asyncio.run(_interrupt(runner, lambda _: _workers()[0].kill()))
-        assert [(line["event"], line["fault"], line["tried_again_after_ms"]) for line in told] == [
+        assert [(line["event"], line["fault"], line["tried_again_after_ms"]) for line in sent] == [
             ("cleaning_failed", "passing", wait_ms)
         ]
-        assert "-9" in told[0]["reason"]
+        assert "-9" in sent[0]["reason"]
         assert _contents(partition) == before
         assert not _remains(partition)
         assert (table.cleaned.waiting, table.cleaned.uncleanable) == (1, 0)

@@ -87,14 +87,14 @@ def _is_fenced(one: Abandoned) -> None:
         "offsets": (one.commit_offsets, ErrorCode.INVALID_PRODUCER_EPOCH),
     }
     for what, (ask, code) in refusals.items():
-        told: list[int | None] = []
+        sent: list[int | None] = []
 
-        def is_told(ask: Callable[[], int | None] = ask, told: list[int | None] = told) -> bool:
-            told[:] = [ask()]
-            return told[0] not in ASKED_AGAIN
+        def is_answered(ask: Callable[[], int | None] = ask, sent: list[int | None] = sent) -> bool:
+            sent[:] = [ask()]
+            return sent[0] not in ASKED_AGAIN
 
-        eventually(is_told, within_s=TIMEOUT_S, what="a zombie to be told")
-        assert told == [code], (one.name, what)
+        eventually(is_answered, within_s=TIMEOUT_S, what="a zombie to be told")
+        assert sent == [code], (one.name, what)
 
 
 def test_a_client_that_lives_on_commits_through_a_crash_at_every_record(stage: Stage) -> None:

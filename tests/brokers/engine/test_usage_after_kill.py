@@ -68,7 +68,7 @@ def test_a_killed_brokers_last_seconds_are_counted_to_the_byte(cluster: EngineCl
     consumer = reader(broker)
     try:
 
-        def told() -> dict[tuple[int, str], int]:
+        def sent() -> dict[tuple[int, str], int]:
             """The last word of each counter."""
             return {
                 (event.broker_epoch, event.client_id): event.bytes
@@ -76,9 +76,9 @@ def test_a_killed_brokers_last_seconds_are_counted_to_the_byte(cluster: EngineCl
                 if event.instance_id == INSTANCE and event.direction == "produce"
             }
 
-        eventually(lambda: sum(told().values()) == accepted_bytes, "every accepted byte is in the usage topic")
-        assert {client for _, client in told()} == {"app"}
-        assert len({epoch for epoch, _ in told()}) == 1
+        eventually(lambda: sum(sent().values()) == accepted_bytes, "every accepted byte is in the usage topic")
+        assert {client for _, client in sent()} == {"app"}
+        assert len({epoch for epoch, _ in sent()}) == 1
         assert before.isdisjoint(file.name for file in Path(broker.settings.data_dirs[0]).glob("usage.*"))
     finally:
         consumer.close()

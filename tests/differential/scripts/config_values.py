@@ -94,12 +94,12 @@ def _try(player: Player, label: str, configs: dict[str, str]) -> None:
     given = [AlterableConfig(name=key, value=value) for key, value in configs.items()]
     resource = AlterConfigsResource(resource_type=TOPIC, resource_name=PREFIX, configs=given)
     request = AlterConfigsRequest(resources=[resource])
-    told = player.call(ApiKey.ALTER_CONFIGS, 2, request).responses[0].error_code
+    sent = player.call(ApiKey.ALTER_CONFIGS, 2, request).responses[0].error_code
     resources = [described(PREFIX, sorted(configs))]
     lines = player.call(ApiKey.DESCRIBE_CONFIGS, 4, DescribeConfigsRequest(resources=resources)).results[0].configs
     values = {line.name: [line.value, line.config_source] for line in lines if line.name in configs}
     # A refused value leaves what the question before it set, which has been written down there.
-    player.write_down(label, {"error": told} if told else dict(sorted(values.items())))
+    player.write_down(label, {"error": sent} if sent else dict(sorted(values.items())))
 
 
 def _defaults(player: Player) -> None:

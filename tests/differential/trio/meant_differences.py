@@ -26,7 +26,7 @@ def expected(script: str, label: str, recorded: Any) -> Any:
     return applied(DIFFERENCES, script, label, recorded)
 
 
-def _told_in_each(_: Any) -> Any:
+def _reported_in_each(_: Any) -> Any:
     return {"topics": [{"name": "trio.elsewhere", "partitions": [{"committed_offset": -1, "error_code": 16}]}]}
 
 
@@ -123,11 +123,11 @@ DIFFERENCES: tuple[Difference, ...] = (
         "elsewhere",
         "fetch v1",
         TOLD_IN_EACH,
-        _told_in_each,
+        _reported_in_each,
     ),
     *(
         Difference(
-            "elsewhere", f"fetch v{version}", TOLD_IN_EACH_AS_WELL, lambda answer: answer | _told_in_each(answer)
+            "elsewhere", f"fetch v{version}", TOLD_IN_EACH_AS_WELL, lambda answer: answer | _reported_in_each(answer)
         )
         for version in (2, 3)
     ),

@@ -160,10 +160,10 @@ class Checkers:
 
     def _check_start(self, index: int, partition: Partition, start_offset: int, who: str) -> None:
         """Whoever leads, and is not just the last to hear that it does no more, has what is deleted deleted."""
-        least, told = self.promises.starts_min[index]
+        least, sent = self.promises.starts_min[index]
         if start_offset < least and partition.leader_epoch == self._stated[index].leader_epoch:
             raise BrokenPromise(
-                f"{who} leads {index} in epoch {partition.leader_epoch} from {start_offset} on, {told} was told {least}"
+                f"{who} leads {index} in epoch {partition.leader_epoch} from {start_offset} on, {sent} was told {least}"
             )
 
     def _compare(self, process: Process, index: int, partition: Partition, seen: Seen, until: int, who: str) -> None:

@@ -104,7 +104,7 @@ class World:
             if ready:
                 calls += 1
                 if calls > CALLS_AT_ONCE_MAX:
-                    raise Livelock(f"{calls} calls at {self.now_ms} ms, the next ones {[_told(one) for one in ready]}")
+                    raise Livelock(f"{calls} calls at {self.now_ms} ms, the next ones {[_sent(one) for one in ready]}")
                 handle = ready.popleft()
                 call = handle.call
                 if call is None:
@@ -140,7 +140,7 @@ class World:
                     loop.on_death()
 
 
-def _told(handle: Handle) -> str:
+def _sent(handle: Handle) -> str:
     task = getattr(handle.call, "__self__", None)
     return repr(task.get_coro() if isinstance(task, asyncio.Task) else handle.call)
 

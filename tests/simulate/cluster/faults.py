@@ -190,9 +190,9 @@ class Faults:
         session = self._run.ensemble.session_of(host.process.tree)
         if not session:
             return ""
-        told_ms = self._dice.choice((0, 0, 30, 300))
-        self._run.ensemble.expire(session, told_ms)
-        return f"b{host.id}, which hears of it after {told_ms} ms"
+        declared_ms = self._dice.choice((0, 0, 30, 300))
+        self._run.ensemble.expire(session, declared_ms)
+        return f"b{host.id}, which hears of it after {declared_ms} ms"
 
     def clock_jump(self) -> str:
         host = self._one(lambda host: True)

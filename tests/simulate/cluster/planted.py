@@ -56,11 +56,11 @@ def tell_starts_early(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(KeptStarts, "see_to", lambda starts, followed: None)
     wanted = Followed.wanted
 
-    def told(followed: Followed, bytes_max: int, round_number: int) -> Any:
+    def sent(followed: Followed, bytes_max: int, round_number: int) -> Any:
         followed.partition.log.start_kept(followed.partition.log.log_start_offset)
         return wanted(followed, bytes_max, round_number)
 
-    patch.setattr(Followed, "wanted", told)
+    patch.setattr(Followed, "wanted", sent)
 
 
 def keep_log_of_the_name(patch: pytest.MonkeyPatch) -> None:

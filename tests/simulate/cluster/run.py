@@ -160,14 +160,14 @@ class ClusterRun(Stage):
         for client in (*self.producers, *self.deleters):
             if client.is_busy:
                 return f"{client.name} is not answered"
-        told = (self.incomplete_partition(TOPIC, index, state) for index, state in self._states().items())
-        if reason := next((reason for reason in told if reason), ""):
+        sent = (self.incomplete_partition(TOPIC, index, state) for index, state in self._states().items())
+        if reason := next((reason for reason in sent if reason), ""):
             return reason
         return "" if self.comings is None else self._incomplete_incarnations(self.comings)
 
     def _incomplete_incarnations(self, comings: Comings) -> str:
-        told = (self.incomplete_partition(name, index, state) for (name, index), state in comings.states().items())
-        return comings.pending() or next((reason for reason in told if reason), "")
+        sent = (self.incomplete_partition(name, index, state) for (name, index), state in comings.states().items())
+        return comings.pending() or next((reason for reason in sent if reason), "")
 
     def some_topic(self) -> str:
         return TOPIC if self.comings is None else self.comings.dice.choice([TOPIC, *self.comings.lives])

@@ -12,9 +12,9 @@ Undo = Callable[[], object]
 
 
 class Stored:
-    """One node. `told` is how readers see it, made when the first one asks after a change."""
+    """One node. `sent` is how readers see it, made when the first one asks after a change."""
 
-    __slots__ = ("children", "created_ms", "czxid", "data", "made", "mzxid", "owner", "told", "version")
+    __slots__ = ("children", "created_ms", "czxid", "data", "made", "mzxid", "owner", "sent", "version")
 
     def __init__(self, data: bytes, zxid: int, owner: int, created_ms: int) -> None:
         self.data = data
@@ -25,7 +25,7 @@ class Stored:
         self.children: dict[str, None] = {}
         # Children ever made: what the next sequential one is called.
         self.made = 0
-        self.told: Node | None = None
+        self.sent: Node | None = None
 
 
 class Written(NamedTuple):
@@ -48,11 +48,11 @@ class StoredTree:
         node = self.nodes.get(path)
         if node is None:
             return None
-        told = node.told
-        if told is None:
-            told = Node(node.data, node.version, node.czxid, node.mzxid, node.owner, node.created_ms)
-            node.told = told
-        return told
+        sent = node.sent
+        if sent is None:
+            sent = Node(node.data, node.version, node.czxid, node.mzxid, node.owner, node.created_ms)
+            node.sent = sent
+        return sent
 
     def children(self, path: str) -> list[str] | None:
         node = self.nodes.get(path)
@@ -107,11 +107,11 @@ class StoredTree:
 
             def restore(node: Stored = node, before: tuple[bytes, int, int] = before) -> None:
                 node.data, node.version, node.mzxid = before
-                node.told = None
+                node.sent = None
 
             undo.append(restore)
             node.data, node.version, node.mzxid = operation.data, node.version + 1, self.zxid
-            node.told = None
+            node.sent = None
             written.touched.append(path)
             changed.append((path, operation.data))
         elif isinstance(operation, Delete):

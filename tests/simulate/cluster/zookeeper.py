@@ -77,7 +77,7 @@ class Ensemble:
             if session_id in self._connections and not client.can_be_heard:
                 client.expect_silence()
 
-    def expire(self, session_id: int, told_after_ms: int = 0) -> None:
+    def expire(self, session_id: int, notified_after_ms: int = 0) -> None:
         """The session ends; its client may hear of it late."""
         client = self._clients.pop(session_id, None)
         if client is None:
@@ -86,7 +86,7 @@ class Ensemble:
         connection = self._connections.pop(session_id, None)
         if connection is not None:
             self._forget_watches(connection)
-            self.world.after(told_after_ms * US_PER_MS, connection.down.send, (EXPIRED,))
+            self.world.after(notified_after_ms * US_PER_MS, connection.down.send, (EXPIRED,))
         self._commit([], session_id, ends=True)
 
     def session_of(self, client: SessionTree) -> int:

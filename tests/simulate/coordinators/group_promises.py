@@ -157,8 +157,8 @@ class GroupPromises:
         if commit.generation < written:
             raise BrokenPromise(f"{commit} is acknowledged; generation {written} was written down before")
         own = group.seats.get(commit.seat, {}).get(commit.member_id)
-        for holder, (asked_us, told_us) in group.seats.get(commit.seat, {}).items():
-            if own is not None and asked_us > own[1] and told_us < commit.asked_us:
+        for holder, (asked_us, answered_us) in group.seats.get(commit.seat, {}).items():
+            if own is not None and asked_us > own[1] and answered_us < commit.asked_us:
                 raise BrokenPromise(f"{commit} is acknowledged; {holder} had taken its place before")
 
     def acknowledged(self, commit: Commit, at_us: int) -> None:

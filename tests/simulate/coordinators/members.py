@@ -251,8 +251,8 @@ class Member(Machine):
                 commit.refused = line.error_code in NOT_DONE
                 worst = line.error_code
         if worst:
-            told = ", ".join(f"{index}:{commit.position}" for index, commit in commits.items())
-            self.tell(f"commits {told} of {self.group}: {ErrorCode(worst).name}")
+            sent = ", ".join(f"{index}:{commit.position}" for index, commit in commits.items())
+            self.tell(f"commits {sent} of {self.group}: {ErrorCode(worst).name}")
         self._is_well(worst)
         return worst
 

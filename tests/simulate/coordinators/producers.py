@@ -88,7 +88,7 @@ class Transactional(Machine):
 
     # -- one call ------------------------------------------------------------------------------------------------------
 
-    async def _until_told(self, kind: int, key: str, api_key: int, version: int, message: Any, what: str) -> int:
+    async def _until_answered(self, kind: int, key: str, api_key: int, version: int, message: Any, what: str) -> int:
         """An error code that is for good. Raises Over, and GivenUp after ATTEMPTS."""
         for _ in range(ATTEMPTS):
             try:
@@ -108,7 +108,7 @@ class Transactional(Machine):
         raise GivenUp(what)
 
     async def _done(self, kind: int, key: str, api_key: int, version: int, message: Any, what: str) -> None:
-        code = await self._until_told(kind, key, api_key, version, message, what)
+        code = await self._until_answered(kind, key, api_key, version, message, what)
         if code in LOST:
             raise GivenUp(what)
         assert not code, f"{self.name} is answered {ErrorCode(code).name} to {what}"
@@ -214,7 +214,7 @@ class Transactional(Machine):
         )
         while True:
             try:
-                code = await self._until_told(TRANSACTION, self.id, ApiKey.END_TXN, 3, request, "the end")
+                code = await self._until_answered(TRANSACTION, self.id, ApiKey.END_TXN, 3, request, "the end")
             except GivenUp:
                 continue
             if code == ErrorCode.INVALID_TXN_STATE:
@@ -224,7 +224,7 @@ class Transactional(Machine):
                 return
             assert not code, f"{self.name} is answered {ErrorCode(code).name} to the end"
             break
-        self._transactions.told(transaction, committed, self.setting.now_us)
+        self._transactions.sent(transaction, committed, self.setting.now_us)
         self.tell(f"has {transaction.number} {'committed' if committed else 'aborted'}")
 
 

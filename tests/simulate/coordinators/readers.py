@@ -77,7 +77,7 @@ class Reader(Machine):
 
 
 class Observer(Machine):
-    """Asks what is committed, of members and of transactions. With `told` it asks once more for all that is in there,
+    """Asks what is committed, of members and of transactions. With `sent` it asks once more for all that is in there,
     until somebody says.
     """
 
@@ -95,11 +95,11 @@ class Observer(Machine):
         self._ids = ids
         self._partitions = partitions
         self._of_groups, self._of_transactions = promised
-        self.told: dict[Any, bool] | None = None
+        self.sent: dict[Any, bool] | None = None
         self.start(self._live())
 
     async def _live(self) -> None:
-        while self.told is None:
+        while self.sent is None:
             await self.sleep(self.dice.choice((20, 60, 160)))
             try:
                 if self.dice.random() < 0.5:
@@ -108,7 +108,7 @@ class Observer(Machine):
                     await self.of_transactions(self.dice.choice(self._ids))
             except Gone:
                 continue
-        await self._ask_for_all(self.told)
+        await self._ask_for_all(self.sent)
 
     async def of_group(self, group: str, index: int) -> int | None:
         return await committed(self, self.coordinator(GROUP, group), group, index, self._of_groups, is_stable=False)
@@ -132,10 +132,10 @@ class Observer(Machine):
         self._of_transactions.offsets_found(id, number, self.name, asked_us, now_us, is_stable=is_stable)
         return True
 
-    async def _ask_for_all(self, told: dict[Any, bool]) -> None:
-        for what in told:
-            while not told[what]:
-                told[what] = await self._tells(what)
+    async def _ask_for_all(self, sent: dict[Any, bool]) -> None:
+        for what in sent:
+            while not sent[what]:
+                sent[what] = await self._tells(what)
 
     async def _tells(self, what: Any) -> bool:
         """Whether somebody said what is committed: of a transactional id, or of a group and a partition."""

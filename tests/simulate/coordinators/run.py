@@ -228,10 +228,10 @@ class CoordinatorsRun(Stage):
     def _read_all(self) -> None:
         """Once more, everything that is committed."""
         wanted = [*IDS, *((group, index) for group in self.group_names for index in range(PARTITIONS))]
-        told: dict[Any, bool] = dict.fromkeys(wanted, False)
+        sent: dict[Any, bool] = dict.fromkeys(wanted, False)
         for observer in self.observers:
-            observer.told = told
-        self.complete(lambda: "" if all(told.values()) else f"nobody tells offsets: {told}", ms_max=10_000)
+            observer.sent = sent
+        self.complete(lambda: "" if all(sent.values()) else f"nobody tells offsets: {sent}", ms_max=10_000)
         self.complete(self._unread, ms_max=10_000)
 
     def _unread(self) -> str:

@@ -26,8 +26,8 @@ class Initialised(NamedTuple):
 
 
 class Transaction:
-    """As its producer sees it. `asked_us` is when it first asked for the commit, `told_us` when it was told that the
-    outcome `told` counts. `outcome` is what the cluster shows of it, None before it shows anything.
+    """As its producer sees it. `asked_us` is when it first asked for the commit, `answered_us` when it was told that
+    the outcome `sent` counts. `outcome` is what the cluster shows of it, None before it shows anything.
     """
 
     def __init__(self, id: str, number: int, by: Initialised, begun_us: int) -> None:
@@ -36,8 +36,8 @@ class Transaction:
         self.by = by
         self.begun_us = begun_us
         self.asked_us = NEVER_US
-        self.told_us = NEVER_US
-        self.told: bool | None = None
+        self.answered_us = NEVER_US
+        self.sent: bool | None = None
         self.outcome: bool | None = None
         self.shown = ""
         self.ended_at: set[int] = set()
@@ -93,15 +93,15 @@ class TransactionPromises:
         for value in values:
             self._values[value] = transaction
 
-    def told(self, transaction: Transaction, committed: bool, now_us: int) -> None:
+    def sent(self, transaction: Transaction, committed: bool, now_us: int) -> None:
         """EndTxn was answered with no error."""
         if committed:
             self._check_fenced(transaction, "is acknowledged")
             self.commits += 1
         else:
             self.aborts += 1
-        transaction.told = committed
-        transaction.told_us = now_us
+        transaction.sent = committed
+        transaction.answered_us = now_us
         for commit in transaction.commits if committed else ():
             commit.decided_us = now_us
         if transaction.outcome is not None and transaction.outcome is not committed:
@@ -164,9 +164,9 @@ class TransactionPromises:
             self._check_fenced(transaction, f"is committed {where}")
             for commit in transaction.commits:
                 self._groups.counts(commit)
-        if transaction.told is not None and transaction.told is not committed:
+        if transaction.sent is not None and transaction.sent is not committed:
             raise BrokenPromise(
-                f"{transaction} was acknowledged {_word(transaction.told)}, is {_word(committed)} {where}"
+                f"{transaction} was acknowledged {_word(transaction.sent)}, is {_word(committed)} {where}"
             )
 
     def _on_shown(self, transaction: object, where: str) -> None:
@@ -202,7 +202,7 @@ class TransactionPromises:
                 raise BrokenPromise(f"{who} finds offsets {number} of {id}, which nobody has committed")
             self.show(self.transactions[number], True, f"as {who} finds in its offsets")
         for later in self.transactions[number + 1 :] if is_stable else ():
-            if later.id == id and later.offsets_acknowledged and later.told and later.told_us < asked_us:
+            if later.id == id and later.offsets_acknowledged and later.sent and later.answered_us < asked_us:
                 raise BrokenPromise(f"{who} finds the offsets of {number} of {id}; lost are those of {later}")
 
     # -- at the end ----------------------------------------------------------------------------------------------------
@@ -220,7 +220,7 @@ class TransactionPromises:
                     raise BrokenPromise(
                         f"{transaction} was told of {value!r} at {index}:{base_offset}: there is {entry}"
                     )
-                if transaction.told and transaction.outcome is not True:
+                if transaction.sent and transaction.outcome is not True:
                     raise BrokenPromise(f"{transaction} was acknowledged committed, and shows nothing")
         lying = {place: value for value, place in self._found.items()}
         for index, reads in enumerate(self._read):

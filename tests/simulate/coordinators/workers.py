@@ -74,7 +74,7 @@ class Worker(Member, Transactional):
             self._is_doubtful = True
             committed = False
         await self._end(transaction, committed)
-        return transaction.told is True
+        return transaction.sent is True
 
     async def _send_offsets(self, transaction: Transaction, commits: dict[int, Commit]) -> None:
         by = transaction.by
@@ -98,7 +98,7 @@ class Worker(Member, Transactional):
             group_instance_id=self.instance_id,
             topics=[TxnOffsetCommitRequestTopic(TOPIC, lines)],
         )
-        code = await self._until_told(GROUP, self.group, ApiKey.TXN_OFFSET_COMMIT, 3, request, "its offsets")
+        code = await self._until_answered(GROUP, self.group, ApiKey.TXN_OFFSET_COMMIT, 3, request, "its offsets")
         if code in LOST or code in NOT_DONE:
             raise GivenUp(f"its offsets: {ErrorCode(code).name}")
         assert not code, f"{self.name} is answered {ErrorCode(code).name} to its offsets"

@@ -53,10 +53,10 @@ class GroupMachine:
     # -- calls ---------------------------------------------------------------------------------------------------------
 
     def join(self, now: Now, ticket: object, request: JoinRequest) -> Outcome:
-        return _told(joining.join(self.groups, Draft(now, ticket), self.groups.get(request.group_id), request))
+        return _answered(joining.join(self.groups, Draft(now, ticket), self.groups.get(request.group_id), request))
 
     def sync(self, now: Now, ticket: object, request: SyncRequest) -> Outcome:
-        return _told(syncing.sync(self.groups, Draft(now, ticket), self.groups.get(request.group_id), request))
+        return _answered(syncing.sync(self.groups, Draft(now, ticket), self.groups.get(request.group_id), request))
 
     def heartbeat(
         self, now: Now, group_id: str, generation: int, member_id: str, instance_id: str | None = None
@@ -160,7 +160,7 @@ class GroupMachine:
         return answers
 
 
-def _told(outcome: Outcome) -> Outcome:
+def _answered(outcome: Outcome) -> Outcome:
     """A refusal that ends a client leaves as what is in records does."""
     if outcome.reply is not PARKED and outcome.reply.error in FOR_GOOD:
         outcome.is_read = True

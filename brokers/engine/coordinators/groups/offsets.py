@@ -300,8 +300,8 @@ class ShardOffsets:
             return Outcome(codes, timers=timers)
 
         def failed(code: int) -> list[int]:
-            told = commit_error(code)
-            return [known or told for known in codes]
+            declared = commit_error(code)
+            return [known or declared for known in codes]
 
         outcome = Outcome(
             codes, records, timers=timers, late=failed, refused=lambda code: Outcome(failed(code), timers=timers)

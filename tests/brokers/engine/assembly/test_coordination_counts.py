@@ -48,7 +48,7 @@ class CountedCoordinator(Coordinator):
         )
 
 
-def told(shard: CountedShard, coordinator: CountedCoordinator, now_ms: int = 0) -> dict[str, float]:
+def sent(shard: CountedShard, coordinator: CountedCoordinator, now_ms: int = 0) -> dict[str, float]:
     """Samples by name, those with labels by their values too."""
     return {
         "".join((one.name.removeprefix("penstock_broker_"), *(f" {value}" for _, value in one.labels))): one.value
@@ -62,8 +62,8 @@ def test_a_rebalance_is_counted_when_its_generation_begins_and_a_commit_by_parti
     for partition in range(3):
         put(shard, partition, 5, group="ins-aaaaaaaa.simple")
     assert (shard.counts.rebalances, shard.counts.offsets_committed, shard.counts.loads) == (1, 3, 1)
-    told_now = told(shard, CountedCoordinator())
-    assert (told_now["groups Stable"], told_now["groups Empty"], told_now["group_members"]) == (1, 1, 1)
+    reported_now = sent(shard, CountedCoordinator())
+    assert (reported_now["groups Stable"], reported_now["groups Empty"], reported_now["group_members"]) == (1, 1, 1)
 
 
 def test_a_static_member_that_comes_back_and_a_group_that_empties_are_no_rebalances() -> None:
@@ -120,7 +120,7 @@ def test_one_that_no_round_ends_is_told_as_overdue_also_by_who_takes_over() -> N
     coordinator.add(coordinator.begin(timeout_ms=TIMEOUT_MS), A)
     (end_ms,) = coordinator.machine.ends_ms.values()
     shard = CountedShard()
-    assert told(shard, coordinator, end_ms)["transactions_overdue"] == 0
-    assert told(shard, coordinator, end_ms + OVERDUE_AFTER_MS + 1)["transactions_overdue"] == 1
+    assert sent(shard, coordinator, end_ms)["transactions_overdue"] == 0
+    assert sent(shard, coordinator, end_ms + OVERDUE_AFTER_MS + 1)["transactions_overdue"] == 1
     later = CountedCoordinator(log=coordinator.log)
     assert (later.counts.begun, later.machine.ends_ms) == (0, coordinator.machine.ends_ms)

@@ -76,16 +76,16 @@ def test_an_incarnation_that_said_everything_leaves_nothing(tmp_path: Path) -> N
 def test_nothing_counted_is_lost_whenever_it_ends(tmp_path_factory: pytest.TempPathFactory, steps: list) -> None:
     directory = tmp_path_factory.mktemp("kept")
     kept, accountings, _ = opened(directory)
-    told: dict[str, int] = {}
+    sent: dict[str, int] = {}
     counted: dict[str, int] = {}
     for sequence, (client, size, report_now) in enumerate(steps, start=1):
         count(accountings, str(client), size)
         counted[str(client)] = counted.get(str(client), 0) + size
         if report_now:
             say(kept, accountings, sequence)
-            told = dict(counted)
+            sent = dict(counted)
     _, _, found = opened(directory)
-    assert told | {event.client_id: event.bytes for event in found} == counted
+    assert sent | {event.client_id: event.bytes for event in found} == counted
 
 
 def test_more_counters_than_one_piece_holds_are_all_kept(tmp_path: Path) -> None:

@@ -27,11 +27,11 @@ FOUND_WITHIN = 250
 
 
 class Player:
-    """One history: what happens next is drawn from `seed`; `told` is the story so far."""
+    """One history: what happens next is drawn from `seed`; `sent` is the story so far."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        self.told: list[str] = []
+        self.sent: list[str] = []
         self.history = History(BROKERS)
         self.history.create("t", self.draw_replicas(), self.draw_replicas())
         self.history.create("u", self.draw_replicas())
@@ -60,7 +60,7 @@ class Player:
     def play(self, steps: int) -> None:
         self.complete()
         for verb in self.random.choices(list(self.verbs), self.weights, k=steps):
-            self.told.append(verb)
+            self.sent.append(verb)
             self.verbs[verb][1]()
             promises.check(self.history)
         self.end()
@@ -190,7 +190,7 @@ def play(seed: int) -> None:
     try:
         player.play(STEPS)
     except AssertionError as failure:
-        failure.add_note(f"seed {seed}, after {len(player.told)} steps: {', '.join(player.told[-15:])}")
+        failure.add_note(f"seed {seed}, after {len(player.sent)} steps: {', '.join(player.sent[-15:])}")
         raise
 
 

@@ -252,10 +252,10 @@ class World:
         self.state, instructions = decide(self.state, event)
         self.ordered += instructions
         for instruction in instructions:
-            self.said += told(instruction)
+            self.said += sent(instruction)
 
 
-def told(instruction: Instruction) -> list[str]:
+def sent(instruction: Instruction) -> list[str]:
     match instruction:
         case WriteStates(writes, cause):
             lines = [f"write states, because of: {cause}"]

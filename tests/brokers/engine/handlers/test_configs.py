@@ -127,12 +127,12 @@ async def test_what_costs_the_disks_is_accepted_and_described_as_the_bound_that_
     wanted = wanted_topic("orders", **{name.replace(".", "_"): value for name, value in DISK_SETTINGS.items()})
     (made,) = await create(house.mine, wanted)
     assert made.error_code == 0
-    told = {line.name: (line.value, line.config_source) for line in made.configs}
+    sent = {line.name: (line.value, line.config_source) for line in made.configs}
 
     lines = {line.name: line for line in (await config_of(house.mine, "orders")).configs}
     for name, (value, bound) in IN_FORCE.items():
         line = lines[name]
-        assert told[name] == (line.value, line.config_source) == (value, 4)
+        assert sent[name] == (line.value, line.config_source) == (value, 4)
         assert not line.read_only
         assert not line.is_default
         synonyms = [(synonym.name, synonym.value, synonym.source) for synonym in line.synonyms]

@@ -107,8 +107,8 @@ async def test_a_session_tells_only_what_moved(trio: Trio) -> None:
     known = {"replica": replica, "session_id": opened.session_id}
     assert (await ask(client, topic_id, lines=False, session_epoch=1, **known)).responses == []
     await produce(client, "orders", batch(b"a"), acks=1)
-    told = await ask(client, topic_id, lines=False, session_epoch=2, **known)
-    assert values(told.responses[0].partitions[0].records) == [b"a"]
+    sent = await ask(client, topic_id, lines=False, session_epoch=2, **known)
+    assert values(sent.responses[0].partitions[0].records) == [b"a"]
     assert (await ask(client, topic_id, lines=False, session_epoch=3, **known)).responses == []
     wrong = await ask(client, topic_id, lines=False, session_epoch=9, **known)
     assert wrong.error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH

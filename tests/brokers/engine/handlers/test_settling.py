@@ -46,7 +46,7 @@ def copied(partition: Partition) -> None:
         partition.follower_fetched(replica, 1, partition.log_end_offset, 0, NOW_MS)
 
 
-def told(meanwhile: Callable[[], object], *appended: tuple[Partition, int], in_time: bool = True) -> dict[int, int]:
+def sent(meanwhile: Callable[[], object], *appended: tuple[Partition, int], in_time: bool = True) -> dict[int, int]:
     """The error codes by partition index, after `meanwhile` happened to those that wait."""
     woken: list[int] = []
     wait = ProduceWait(lambda: woken.append(1))
@@ -62,13 +62,13 @@ def told(meanwhile: Callable[[], object], *appended: tuple[Partition, int], in_t
 def test_what_every_replica_has_is_acknowledged(table: PartitionTable) -> None:
     first, second = lead(table, 0), lead(table, 1)
     appended = append(first), append(second)
-    assert told(lambda: (copied(second), copied(first)), *appended) == {0: 0, 1: 0}
+    assert sent(lambda: (copied(second), copied(first)), *appended) == {0: 0, 1: 0}
 
 
 def test_what_is_not_copied_in_time_is_said_of_that_partition_only(table: PartitionTable) -> None:
     first, second = lead(table, 0), lead(table, 1)
     appended = append(first), append(second)
-    codes = told(lambda: copied(first), *appended, in_time=False)
+    codes = sent(lambda: copied(first), *appended, in_time=False)
     assert codes == {0: 0, 1: ErrorCode.REQUEST_TIMED_OUT}
 
 
@@ -82,7 +82,7 @@ def test_a_leadership_lost_and_won_again_acknowledges_nothing_of_before(table: P
         copied(lead(table, 0, leader_epoch=2))
         copied(second)
 
-    assert told(fail_over_and_back, *appended) == {0: ErrorCode.NOT_LEADER_OR_FOLLOWER, 1: 0}
+    assert sent(fail_over_and_back, *appended) == {0: ErrorCode.NOT_LEADER_OR_FOLLOWER, 1: 0}
 
 
 def test_too_few_in_sync_when_it_is_committed_is_said(table: PartitionTable) -> None:
@@ -94,4 +94,4 @@ def test_too_few_in_sync_when_it_is_committed_is_said(table: PartitionTable) -> 
         table.become_leader("t", 0, TOPIC_ID, 0, config, now_ms=NOW_MS, replicas=(1, 2, 3), isr=(1, 2))
         partition.follower_fetched(2, 1, partition.log_end_offset, 0, NOW_MS)
 
-    assert told(shrink, appended) == {0: ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND}
+    assert sent(shrink, appended) == {0: ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND}

@@ -65,10 +65,10 @@ def test_what_is_foretold_is_what_happens(crashed: Path, data: st.DataObject) ->
                 victim.write_bytes(whole[:at] if kind == "cut" else whole)
         whole_log = data.draw(st.booleans())
         arguments = ("--whole",) if whole_log else ()
-        _, foretold = run("recover", root, *arguments)
+        _, predicted = run("recover", root, *arguments)
         code, done = run("recover", root, *arguments, "--yes")
         assert code == 0
-        assert {**foretold[-1], "row": ""} == {**done[-1], "row": ""}
+        assert {**predicted[-1], "row": ""} == {**done[-1], "row": ""}
         if whole_log:
             faults = findings(run("verify", root, "--compacted")[1])
             # A batch's leader epoch is under no checksum: recovery has to take it as it is (decision 50).

@@ -19,10 +19,10 @@ UNIT = RENTED_BYTES_MIN
 
 class Waiting:
     def __init__(self) -> None:
-        self.told = 0
+        self.sent = 0
 
     def on_memory(self) -> None:
-        self.told += 1
+        self.sent += 1
 
 
 def test_one_owner_leaves_as_much_free_as_it_holds() -> None:
@@ -47,11 +47,11 @@ def test_who_can_have_nothing_yet_keeps_nobody_of_another_owner_waiting() -> Non
 
     buffers.give_back(other, "other")
 
-    assert [hostile.told, *(waiter.told for waiter in honest)] == [0, 1, 1]
+    assert [hostile.sent, *(waiter.sent for waiter in honest)] == [0, 1, 1]
     for buffer in held:
         assert buffer is not None
         buffers.give_back(buffer, "hostile")
-    assert (hostile.told, buffers.rented_bytes) == (1, 0)
+    assert (hostile.sent, buffers.rented_bytes) == (1, 0)
 
 
 def test_who_went_away_is_not_told_in_the_place_of_somebody_who_waits() -> None:
@@ -65,7 +65,7 @@ def test_who_went_away_is_not_told_in_the_place_of_somebody_who_waits() -> None:
     buffers.forget("b", gone)
     buffers.give_back(held, "a")
 
-    assert (gone.told, there.told) == (0, 1)
+    assert (gone.sent, there.sent) == (0, 1)
 
 
 async def test_frames_that_never_come_keep_other_instances_from_nothing(tmp_path: Path) -> None:

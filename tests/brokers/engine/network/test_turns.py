@@ -15,12 +15,12 @@ class Wire:
     """Takes whatever may leave whenever it is told that something may."""
 
     def __init__(self) -> None:
-        self.told = 0
+        self.sent = 0
         self.turns = Turns(self.on_first)
         self.sent: list[Any] = []
 
     def on_first(self) -> None:
-        self.told += 1
+        self.sent += 1
 
     def take(self) -> None:
         for outgoing in self.turns.take():
@@ -38,9 +38,9 @@ def test_answers_leave_in_order_and_none_is_forgotten(owed: list[bool], dice: An
             wire.turns.add(Outgoing([b"%d" % number], None))
     dice.shuffle(promised)
     for number, turn in promised:
-        told = wire.told
+        sent = wire.sent
         turn.keep(b"%d" % number)
-        if wire.told > told:
+        if wire.sent > sent:
             wire.take()
     assert wire.sent == [b"%d" % number for number in range(len(owed))]
     assert len(wire.turns) == 0
@@ -50,10 +50,10 @@ def test_nobody_is_told_twice_before_the_first_answers_were_taken() -> None:
     wire = Wire()
     first, second = wire.turns.promise(lambda: None), wire.turns.promise(lambda: None)
     second.keep(b"2")
-    assert wire.told == 0
+    assert wire.sent == 0
     first.keep(b"1")
     first.keep(b"again")
-    assert wire.told == 1
+    assert wire.sent == 1
     wire.take()
     assert wire.sent == [b"1", b"2"]
 
@@ -73,7 +73,7 @@ def test_whoever_promised_hears_that_the_connection_is_gone_unless_the_answer_wa
 
 
 def test_plain_answers_are_sent_together_and_others_by_themselves() -> None:
-    told = Outgoing([b"c"], lambda count: None)
-    joined = joined_up([Outgoing([b"a"], None), Outgoing([b"b"], None), told, Outgoing([b"d"], None)])
+    sent = Outgoing([b"c"], lambda count: None)
+    joined = joined_up([Outgoing([b"a"], None), Outgoing([b"b"], None), sent, Outgoing([b"d"], None)])
     assert [outgoing.parts for outgoing in joined] == [[b"ab"], [b"c"], [b"d"]]
-    assert joined[1] is told
+    assert joined[1] is sent

@@ -116,7 +116,7 @@ def started(top: Path) -> tuple[Seen | None, RecoveryReport]:
             root.unlock()
 
 
-def told(report: RecoveryReport) -> bool:
+def sent(report: RecoveryReport) -> bool:
     return bool(report.damages or report.unreadable or report.refused)
 
 
@@ -170,7 +170,7 @@ def test_what_a_flipped_bit_changes_is_told_or_refused_and_nothing_else_changes(
         shutil.copytree(top, home / "whole")
         expected, report = started(home / "whole")
         assert expected is not None
-        assert not told(report)
+        assert not sent(report)
         silent = []
         for flip in flips(top):
             try:
@@ -182,6 +182,6 @@ def test_what_a_flipped_bit_changes_is_told_or_refused_and_nothing_else_changes(
             good = found.batches[: found.batches.index(None)] if None in found.batches else found.batches
             refused = len(good) < len(found.batches) and found._replace(batches=expected.batches) == expected
             changed = bool(set(good) - set(expected.batches)) and not found.start < START
-            if changed or not (told(report) or refused):
+            if changed or not (sent(report) or refused):
                 silent.append((flip.name, flip.at, found))
         assert not silent, "\n".join(map(str, silent))

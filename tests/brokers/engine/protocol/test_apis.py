@@ -75,7 +75,7 @@ def test_clients_wait_by_themselves_from_the_version_of_the_table_on() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "api_key", "version", "told"),
+    ("error", "api_key", "version", "sent"),
     [
         (ErrorCode.KAFKA_STORAGE_ERROR, ApiKey.PRODUCE, 3, ErrorCode.NOT_LEADER_OR_FOLLOWER),
         (ErrorCode.KAFKA_STORAGE_ERROR, ApiKey.PRODUCE, 4, ErrorCode.KAFKA_STORAGE_ERROR),
@@ -92,7 +92,7 @@ def test_clients_wait_by_themselves_from_the_version_of_the_table_on() -> None:
     ],
 )
 def test_an_error_unknown_to_an_old_version_becomes_one_it_knows(
-    error: ErrorCode, api_key: ApiKey, version: int, told: ErrorCode
+    error: ErrorCode, api_key: ApiKey, version: int, sent: ErrorCode
 ) -> None:
     """WIRE-26."""
-    assert downgraded(error, api_key, version) == told
+    assert downgraded(error, api_key, version) == sent

@@ -117,18 +117,20 @@ def test_any_negative_length_of_a_key_or_a_value_is_null(negative: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("base_ms", "delta", "told_ms"),
+    ("base_ms", "delta", "declared_ms"),
     [(LONG_MAX, LONG_MAX, -2), (LONG_MIN, LONG_MIN, 0), (LONG_MAX, 1, LONG_MIN), (-1, LONG_MIN, LONG_MAX)],
 )
-def test_times_that_run_over_are_stored_as_64_bits_tell_them(base_ms: int, delta: int, told_ms: int) -> None:
+def test_times_that_run_over_are_stored_as_64_bits_tell_them(base_ms: int, delta: int, declared_ms: int) -> None:
     """REC-23, REC-56: Kafka takes them, and so does every reader."""
     view = memoryview(batch(record(timestamp_delta=delta), base_ms=base_ms))
     data, _, true_max, *_ = check_batch(view, check_shape(view, 9), BatchRules(), NOW_MS)
-    assert true_max == max(told_ms, -1) == layout.read_header(data).max_timestamp, "where no time is later than none"
-    assert read_records(data)[0][1].timestamp_ms == told_ms
-    assert [message.timestamp_ms for message in read_set(from_batches(bytes(data), 1, 0))] == [told_ms]
+    assert true_max == max(declared_ms, -1) == layout.read_header(data).max_timestamp, (
+        "where no time is later than none"
+    )
+    assert read_records(data)[0][1].timestamp_ms == declared_ms
+    assert [message.timestamp_ms for message in read_set(from_batches(bytes(data), 1, 0))] == [declared_ms]
     bounded = BatchRules(timestamp_before_ms_max=1_000)
-    assert code_of(view, bounded) == (verdicts.NONE if told_ms == LONG_MAX else verdicts.INVALID_TIMESTAMP)
+    assert code_of(view, bounded) == (verdicts.NONE if declared_ms == LONG_MAX else verdicts.INVALID_TIMESTAMP)
 
 
 def test_seventy_thousand_headers_are_no_fault() -> None:

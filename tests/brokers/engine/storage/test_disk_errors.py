@@ -52,7 +52,7 @@ def run(log: SimulatedLog, acked: list[Record]) -> None:
 @pytest.mark.parametrize("refused", [FULL, BROKEN])
 @pytest.mark.parametrize("lasting", [False, True])
 def test_an_error_at_any_operation_is_told_and_loses_nothing_acknowledged(refused: int, lasting: bool) -> None:
-    step = told = 0
+    step = sent = 0
     while True:
         with quick_directory() as home:
             top = home / "run"
@@ -75,7 +75,7 @@ def test_an_error_at_any_operation_is_told_and_loses_nothing_acknowledged(refuse
                 disk.end_process()
                 if attempts <= step:
                     break
-                told += 1
+                sent += 1
                 assert top in log.table.offline_directories, f"nobody was told of {refused} at operation {step}"
                 assert os.strerror(refused) in log.table.offline_directories[top]
                 refusal = log.partition.append(
@@ -89,7 +89,7 @@ def test_an_error_at_any_operation_is_told_and_loses_nothing_acknowledged(refuse
                 produced(again, found)
                 disk.end_process()
         step += 1
-    assert told > 50
+    assert sent > 50
 
 
 def test_a_full_disk_that_took_half_a_batch_leaves_the_log_as_it_was(

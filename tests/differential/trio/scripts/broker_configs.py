@@ -95,8 +95,8 @@ class Asking:
         self._write_down(what, self.player.call(ApiKey.ALTER_CONFIGS, flags.get("version", 2), request))
 
     def _write_down(self, what: str, answer: Any) -> None:
-        told = [[line.error_code, line.resource_type, self.names(line.resource_name)] for line in answer.responses]
-        self.player.write_down(what, told)
+        sent = [[line.error_code, line.resource_type, self.names(line.resource_name)] for line in answer.responses]
+        self.player.write_down(what, sent)
         self.show(what)
 
 

@@ -193,10 +193,10 @@ class GroupRegistry(RuleBasedStateMachine):
         assert asked_as in ("", reply.member_id)
         leader = reply.leader
         group = self.shard.machine.groups.get(GROUP)
-        told = {found.member_id for found in reply.members}
-        if told:
+        sent = {found.member_id for found in reply.members}
+        if sent:
             assert leader == reply.member_id, "only the leader is told who is in"
-            assert reply.member_id in told
+            assert reply.member_id in sent
         replaced = (
             asked_as == "" and member.instance is not None and (reply.generation, reply.member_id) not in self.given
         )

@@ -32,7 +32,7 @@ def test_each_of_a_batch_is_told_how_it_went() -> None:
     one, static = Member(shard), Member(shard, instance="pod")
     complete(one, static)
 
-    told = codes(
+    sent = codes(
         shard,
         Leaver("client-x"),
         Leaver("", "nobody"),
@@ -45,7 +45,7 @@ def test_each_of_a_batch_is_told_how_it_went() -> None:
         Leaver("", "pod"),
     )
 
-    assert told == [UNKNOWN, UNKNOWN, UNKNOWN, FENCED, UNKNOWN, 0, UNKNOWN, 0, UNKNOWN]
+    assert sent == [UNKNOWN, UNKNOWN, UNKNOWN, FENCED, UNKNOWN, 0, UNKNOWN, 0, UNKNOWN]
     assert shard.state is State.EMPTY
 
 

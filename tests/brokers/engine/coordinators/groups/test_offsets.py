@@ -158,16 +158,16 @@ def test_a_commit_that_is_not_replicated_in_time_is_told_so_and_may_still_count(
 
 
 @pytest.mark.parametrize(
-    ("appended", "told"),
+    ("appended", "sent"),
     [(3, 15), (19, 15), (20, 15), (6, 16), (56, 16), (10, 28), (18, 28), (4, 28), (13, 14), (47, 47)],
 )
-def test_a_refused_append_is_told_as_the_coordinators_clients_know_it(shard: Shard, appended: int, told: int) -> None:
+def test_a_refused_append_is_told_as_the_coordinators_clients_know_it(shard: Shard, appended: int, sent: int) -> None:
     put(shard, 0, 5)
     shard.log.refuses = appended
 
     call = commit(shard, Commit(TOPIC, 0, 6), Commit(TOPIC, 1, 6, metadata="m" * 5_000))
 
-    assert call.replies == [[told, ErrorCode.OFFSET_METADATA_TOO_LARGE]]
+    assert call.replies == [[sent, ErrorCode.OFFSET_METADATA_TOO_LARGE]]
     assert everything(shard) == {(TOPIC, 0): 5}
 
 

@@ -178,9 +178,9 @@ class OffsetsModel(RuleBasedStateMachine):
     @rule(group=groups, wanted=offsets, code=st.sampled_from((19, 56, 10)))
     def the_log_refuses(self, group: str, wanted: dict[tuple[str, int], int], code: int) -> None:
         self.shard.log.refuses = code
-        told = {19: 15, 56: 16, 10: 28}[code]
+        sent = {19: 15, 56: 16, 10: 28}[code]
         call = commit(self.shard, *(Commit(*key, offset) for key, offset in wanted.items()), group=group)
-        assert call.replies == [[told] * len(wanted)]
+        assert call.replies == [[sent] * len(wanted)]
         self.shard.log.refuses = 0
 
     @rule()

@@ -116,13 +116,13 @@ def test_an_assignment_that_cannot_be_written_down_goes_to_nobody_and_all_start_
     assert follower.beat() == REBALANCING
 
 
-@pytest.mark.parametrize(("refused", "told"), [(3, 15), (19, 15), (20, 15), (6, 16), (56, 16), (7, 27), (10, -1)])
-def test_what_the_log_said_is_told_as_kafka_tells_it(refused: int, told: int) -> None:
+@pytest.mark.parametrize(("refused", "sent"), [(3, 15), (19, 15), (20, 15), (6, 16), (56, 16), (7, 27), (10, -1)])
+def test_what_the_log_said_is_told_as_kafka_tells_it(refused: int, sent: int) -> None:
     shard = Shard()
     leader, _ = two_in_generation_2(shard)
     shard.log.refuses = refused
 
-    assert error(leader.sync({})) == told
+    assert error(leader.sync({})) == sent
 
 
 def test_a_commit_that_takes_too_long_sends_the_leader_back_to_join() -> None:

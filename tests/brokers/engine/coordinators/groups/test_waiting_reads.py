@@ -38,7 +38,7 @@ def describe(shard: Shard, group: str = GROUP) -> Call:
     return shard.ask(lambda machine, now, _: machine.describe(group), group)
 
 
-def told(call: Call) -> int:
+def sent(call: Call) -> int:
     (reply,) = call.replies
     ((_, (line,)),) = reply
     offset: int = line.offset
@@ -55,7 +55,7 @@ def test_offsets_are_not_told_before_they_are_committed(shard: Shard) -> None:
     asked = fetch(shard, WANTED)
     assert asked.replies == []
     shard.log.replicate()
-    assert told(asked) == 6
+    assert sent(asked) == 6
 
 
 def test_a_group_that_nobody_knows_is_told_to_be_none_at_once(shard: Shard) -> None:
@@ -69,7 +69,7 @@ def test_offsets_that_were_deleted_are_gone_when_everybody_knows(shard: Shard) -
     assert (deleting.replies, asked.replies, described.replies) == ([], [], [])
     shard.log.replicate()
     assert deleting.replies == [0]
-    assert told(asked) == -1
+    assert sent(asked) == -1
     assert described.replies == [DescribeReply(0, "Dead")]
 
 
@@ -79,7 +79,7 @@ def test_a_group_begun_again_does_not_tell_early_that_its_offsets_are_deleted(sh
     asked = fetch(shard, WANTED)
     assert asked.replies == []
     shard.log.replicate()
-    assert told(asked) == -1
+    assert sent(asked) == -1
 
 
 def test_an_offset_of_a_transaction_is_told_when_its_marker_is_committed(shard: Shard) -> None:
@@ -90,7 +90,7 @@ def test_an_offset_of_a_transaction_is_told_when_its_marker_is_committed(shard: 
     asked = fetch(shard, WANTED)
     assert asked.replies == []
     shard.log.replicate()
-    assert told(asked) == 9
+    assert sent(asked) == 9
 
 
 def test_who_asked_for_too_long_is_told_that_the_coordinator_still_loads(shard: Shard) -> None:
@@ -108,7 +108,7 @@ def test_what_was_loaded_beyond_the_high_watermark_is_told_when_it_is_committed(
     asked = fetch(shard, WANTED)
     assert asked.replies == []
     shard.log.replicate()
-    assert told(asked) == 6
+    assert sent(asked) == 6
     assert put_elsewhere.replies == [("failed", 16)], "it waited for the coordinator before"
 
 

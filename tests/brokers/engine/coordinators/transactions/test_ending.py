@@ -112,7 +112,7 @@ def test_a_completion_that_cannot_be_appended_is_tried_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("refused_with", "told"),
+    ("refused_with", "sent"),
     [
         (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.COORDINATOR_NOT_AVAILABLE),
         (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
@@ -124,14 +124,14 @@ def test_a_completion_that_cannot_be_appended_is_tried_again() -> None:
     ],
 )
 def test_a_refused_append_decides_nothing_and_is_told_in_a_coordinators_words(
-    refused_with: ErrorCode, told: ErrorCode
+    refused_with: ErrorCode, sent: ErrorCode
 ) -> None:
     coordinator, producer = brought_to(State.ONGOING)
     coordinator.log.refuses = int(refused_with)
 
-    assert coordinator.end(producer, committed=True) == told
-    assert coordinator.add(producer, ("c", 1)) == told
-    assert coordinator.initialise("new").error == told
+    assert coordinator.end(producer, committed=True) == sent
+    assert coordinator.add(producer, ("c", 1)) == sent
+    assert coordinator.initialise("new").error == sent
     assert coordinator.sent == []
     coordinator.log.refuses = 0
     assert coordinator.state() == "Ongoing"

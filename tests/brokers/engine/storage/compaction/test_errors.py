@@ -104,7 +104,7 @@ def test_an_error_anywhere_in_a_swap_is_told_and_the_next_start_has_everything(
     cleaned.mkdir()
     for path in original.glob("*.cleaned"):
         path.rename(cleaned / path.name)
-    told = 0
+    sent = 0
     for step in itertools.count():
         directory = tmp_path / "again" / "t-0"
         shutil.rmtree(directory, ignore_errors=True)
@@ -117,7 +117,7 @@ def test_an_error_anywhere_in_a_swap_is_told_and_the_next_start_has_everything(
                 for group in groups:
                     assert swap.swap_in(log, group) is not None
             except StorageFailed:
-                told += 1
+                sent += 1
         if len(called) <= step:
             break
         for segment in log.segments:
@@ -127,7 +127,7 @@ def test_an_error_anywhere_in_a_swap_is_told_and_the_next_start_has_everything(
         _check(log, written)
         for segment in log.segments:
             segment.file.close()
-    assert told > 15
+    assert sent > 15
     _check(log, written)
 
 
