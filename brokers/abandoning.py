@@ -20,7 +20,7 @@ log = structlog.get_logger(__name__)
 ACTOR = "rebalancer"
 
 
-def look(row: Rebalance, admin_client: ClusterAdminClient) -> None:
+def reconcile_once(row: Rebalance, admin_client: ClusterAdminClient) -> None:
     """Do what is due. Raises `DomainError` when nobody answers."""
     if not _called_off(row, admin_client):
         return

@@ -21,7 +21,7 @@ from brokers.limits import (
     HANGING_UNKNOWN_AFTER_MS,
 )
 from brokers.models import Cluster
-from instances.group_ports import Partition, ProducerLook, TransactionDescription, TransactionListing
+from instances.group_ports import Partition, ProducerState, TransactionDescription, TransactionListing
 from instances.models import Instance
 from instances.naming import plain_scoped, split_internal
 from instances.ports import BrokerSilence
@@ -72,7 +72,7 @@ class Overdue:
 class Orphan:
     """A transaction that is open on a partition though no coordinator has the partition in one."""
 
-    producer: ProducerLook
+    producer: ProducerState
     instance_id: str | None
     silent_ms: int
 
@@ -127,8 +127,8 @@ def scan(cluster: Cluster, *, after: str = "", now_ms: int | None = None) -> Sca
     at_ms = _now_ms() if now_ms is None else now_ms
     admin_client = ClusterTransactions(cluster)
     places, following = _partitions(cluster, after)
-    looks = admin_client.producers(places)
-    open_ = [one for found in looks.values() for one in found if one.started_at is not None]
+    summaries = admin_client.producers(places)
+    open_ = [one for found in summaries.values() for one in found if one.started_at is not None]
     old = [one for one in open_ if at_ms - one.last_timestamp_ms >= HANGING_UNKNOWN_AFTER_MS]
     known, silent = _known_of(admin_client, old)
     # While a coordinator keeps silent, nobody can say that no coordinator knows.
@@ -143,7 +143,7 @@ def scan(cluster: Cluster, *, after: str = "", now_ms: int | None = None) -> Sca
             for one in sorted(orphans, key=lambda one: (one.topic, one.partition))
         ),
         looked_at=len(places),
-        unanswered=len(places) - len(looks),
+        unanswered=len(places) - len(summaries),
         following=following,
         silent=silent,
     )
@@ -191,10 +191,10 @@ def abort_orphan(
     """
     access.require(acting, Scope.OPERATOR)
     admin_client = ClusterTransactions(cluster)
-    looks = admin_client.producers([(topic, partition)]).get((topic, partition))
-    if looks is None:
+    summaries = admin_client.producers([(topic, partition)]).get((topic, partition))
+    if summaries is None:
         raise Unavailable("The partition has no leader that answers at the moment.", retry_after_s=1)
-    mine = [one for one in looks if one.producer_id == producer_id and one.started_at == started_at]
+    mine = [one for one in summaries if one.producer_id == producer_id and one.started_at == started_at]
     if not mine or _now_ms() - mine[0].last_timestamp_ms < HANGING_UNKNOWN_AFTER_MS:
         raise Conflict("The transaction has ended, or is not old enough to say that it hangs.", code="not_hanging")
     known, silent = _known_of(admin_client, mine)
@@ -243,7 +243,7 @@ def _partitions(cluster: Cluster, after: str) -> tuple[list[Partition], str]:
 
 
 def _known_of(
-    admin_client: ClusterTransactions, producers: Iterable[ProducerLook]
+    admin_client: ClusterTransactions, producers: Iterable[ProducerState]
 ) -> tuple[dict[int, list[TransactionDescription]], tuple[BrokerSilence, ...]]:
     """Producer id -> transactions of it that coordinators know, and which coordinators did not say."""
     ids = sorted({one.producer_id for one in producers})
@@ -270,7 +270,7 @@ def _not_described(
     }
 
 
-def _covers(found: Sequence[TransactionDescription], producer: ProducerLook) -> bool:
+def _covers(found: Sequence[TransactionDescription], producer: ProducerState) -> bool:
     """Whether a coordinator has the partition in an open transaction, so that it will end it."""
     return any(
         (producer.topic, producer.partition) in one.partitions and (one.state == ONGOING or one.state in DECIDED)

@@ -32,7 +32,7 @@ UNKNOWN_WHILE_CHECKING = ("under_replicated", "offline", "under_min_isr")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerLook:
+class BrokerSummary:
     """A broker's card: its row, one word about it, and its share of the cluster (None = not known)."""
 
     row: Broker
@@ -80,7 +80,7 @@ class ClusterMap:
     cluster: Cluster
     controller: int
     counts: Mapping[str, int]
-    brokers: tuple[BrokerLook, ...]
+    brokers: tuple[BrokerSummary, ...]
     silent: tuple[BrokerSilence, ...]
     incomplete: tuple[int, ...] = ()
     is_decided: bool = True
@@ -184,14 +184,14 @@ def _is_decided(body: Mapping[str, Any], shares: Mapping[int, Mapping[str, Any]]
 
 def _card(
     row: Broker, shares: Mapping[int, Mapping[str, Any]], controller: int, *, is_known: bool, draining: Collection[str]
-) -> BrokerLook:
+) -> BrokerSummary:
     share = shares.get(row.number)
     nothing = 0 if is_known else None
 
     def of(name: str) -> int | None:
         return nothing if share is None else int(share[name])
 
-    return BrokerLook(
+    return BrokerSummary(
         row=row,
         health=health(row, timezone.now()),
         is_controller=row.number == controller,

@@ -32,10 +32,10 @@ WAITING_LOOKED_AT = 1_000
 ACTOR = "rebalancer"
 
 
-def look(row: Rebalance, *, measure: bool = True) -> None:
+def reconcile_once(row: Rebalance, *, measure: bool = True) -> None:
     """Do what is due. `measure`: also ask how far the copies are. Raises `DomainError` when nobody answers."""
     if row.state == RebalanceState.ABANDONING:
-        abandoning.look(row, ClusterAdminClient(row.cluster))
+        abandoning.reconcile_once(row, ClusterAdminClient(row.cluster))
         return
     if row.state == RebalanceState.PAUSED and row.step != RebalanceStep.MOVES:
         return

@@ -117,7 +117,7 @@ def _move(
     return found
 
 
-def look(row: RollingRestart) -> None:
+def reconcile_once(row: RollingRestart) -> None:
     """Do what is due: take the next broker down, or find that the present one is back."""
     if row.state != RestartState.RUNNING:
         return

@@ -78,7 +78,7 @@ def observe_brokers() -> int:
 def watch_instances() -> int:
     """Tell tenants of brokers that do not answer and partitions without a leader."""
     close_old_connections()
-    return watching.look(timezone.now())
+    return watching.reconcile_once(timezone.now())
 
 
 @shared_task(name="brokers.keep_delays", ignore_result=True)
@@ -100,8 +100,8 @@ def carry_on() -> int:
     """Look at rebalances and rolling restarts for most of a second, so that one step follows the other."""
     close_old_connections()
     end_s = time.monotonic() + WORK_ROUND_S
-    found = work.look()
+    found = work.reconcile_once()
     while found and time.monotonic() < end_s:
         time.sleep(WORK_LOOK_EVERY_S)
-        found = work.look(measure=False)
+        found = work.reconcile_once(measure=False)
     return found

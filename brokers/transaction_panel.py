@@ -27,12 +27,12 @@ AFTER_CHARS_MAX = 300
 def transactions(request: HttpRequest, cluster_id: str) -> HttpResponse:
     """Who is past the time-out, and, on demand, what is open although no coordinator knows of it."""
     cluster = cluster_or_404(cluster_id)
-    looks = "look" in request.GET
+    summaries = "look" in request.GET
     after = request.GET.get("look", "")[:AFTER_CHARS_MAX]
     context: dict[str, Any] = {
         "cluster": cluster,
         "overdue": attempt(request, lambda: hanging.overdue(cluster), ""),
-        "scan": attempt(request, lambda: hanging.scan(cluster, after=after), "") if looks else None,
+        "scan": attempt(request, lambda: hanging.scan(cluster, after=after), "") if summaries else None,
         "is_first": not after,
     }
     return show(request, "transactions", _("Transactions that hang"), context)

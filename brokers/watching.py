@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 LOOKS_KEPT = 3
 
 
-def look(now: datetime) -> int:
+def reconcile_once(now: datetime) -> int:
     """Look at every cluster; returns how many instances were told something new."""
     return sum(_look_at(cluster, now) for cluster in Cluster.objects.order_by("pk"))
 

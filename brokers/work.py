@@ -15,7 +15,7 @@ log = structlog.get_logger(__name__)
 OUTSIDE_TROUBLE = (DomainError, *zookeeper.TROUBLE)
 
 
-def look(*, measure: bool = True) -> int:
+def reconcile_once(*, measure: bool = True) -> int:
     """One look at everything; returns how many there are to look at again."""
     rebalances = Rebalance.objects.filter(state__in=UNDER_WAY).select_related("cluster", "broker").order_by("pk")
     restarts = RollingRestart.objects.filter(state=RestartState.RUNNING).select_related("cluster").order_by("pk")
@@ -27,7 +27,7 @@ def look(*, measure: bool = True) -> int:
             with only_one(row.pk):
                 row.refresh_from_db()  # whoever held the lock may have gone on meanwhile
                 if row.is_under_way:
-                    _look_at(row, measure=measure)
+                    _reconcile(row, measure=measure)
         except Busy:
             continue
         except OUTSIDE_TROUBLE as error:
@@ -37,8 +37,8 @@ def look(*, measure: bool = True) -> int:
     return found
 
 
-def _look_at(row: Rebalance | RollingRestart, *, measure: bool) -> None:
+def _reconcile(row: Rebalance | RollingRestart, *, measure: bool) -> None:
     if isinstance(row, Rebalance):
-        moving.look(row, measure=measure)
+        moving.reconcile_once(row, measure=measure)
     else:
-        rolling.look(row)
+        rolling.reconcile_once(row)

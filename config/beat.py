@@ -48,13 +48,13 @@ class BeatWatch(bootsteps.StartStopStep):
         return worker.beat is not None
 
     def start(self, worker: Any) -> None:
-        self._entry = worker.timer.call_repeatedly(LOOK_EVERY_S, self.look, (worker,))
+        self._entry = worker.timer.call_repeatedly(LOOK_EVERY_S, self.check, (worker,))
 
     def stop(self, _worker: Any) -> None:
         if self._entry is not None:
             self._entry.cancel()
 
-    def look(self, worker: Any) -> None:
+    def check(self, worker: Any) -> None:
         """Whether beat lives."""
         if not worker.beat.is_alive():
             logger.error("beat has died; the worker ends, to be started again with another")

@@ -85,7 +85,7 @@ class Committed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupLook:
+class GroupSummary:
     """One group: who is in it and how far it is. A part that is not known is None, and `trouble` says why."""
 
     description: GroupDescription | None
@@ -100,7 +100,7 @@ class GroupAdminClient(Protocol):
         """All groups, as of at most a moment ago."""
         ...
 
-    def look(self, instance_id: str, ids: Sequence[str], *, fresh: bool = False) -> Mapping[str, GroupLook]:
+    def describe(self, instance_id: str, ids: Sequence[str], *, fresh: bool = False) -> Mapping[str, GroupSummary]:
         """The named groups; `fresh` asks the brokers even if somebody asked a moment ago. An unknown one is Dead."""
         ...
 
@@ -167,7 +167,7 @@ class TransactionDescription:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerLook:
+class ProducerState:
     """A producer as a partition's leader knows it. `started_at` is its open transaction's first offset, or None."""
 
     topic: str
@@ -189,7 +189,7 @@ class TransactionAdminClient(Protocol):
         """The named ones whose coordinator answers; None where it says that there is no such id."""
         ...
 
-    def producers(self, instance_id: str, places: Iterable[Partition]) -> Mapping[Partition, Sequence[ProducerLook]]:
+    def producers(self, instance_id: str, places: Iterable[Partition]) -> Mapping[Partition, Sequence[ProducerState]]:
         """Who writes to partitions; missing where a leader does not answer."""
         ...
 

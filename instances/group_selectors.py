@@ -19,7 +19,7 @@ from instances.group_ports import (
     Committed,
     GroupDescription,
     GroupListing,
-    GroupLook,
+    GroupSummary,
     Member,
     Partition,
     group_admin_client,
@@ -164,10 +164,10 @@ def group_names(instance: Instance) -> list[str]:
 
 def with_lags(instance: Instance, rows: Sequence[GroupRow], *, now_ms: int | None = None) -> tuple[GroupRow, ...]:
     """The same rows with members, lag, its trend and its worst partition."""
-    looks = group_admin_client.it.look(instance.pk, [row.id for row in rows])
-    offsets = {row.id: looks[row.id].offsets or () for row in rows if row.id in looks}
+    summaries = group_admin_client.it.describe(instance.pk, [row.id for row in rows])
+    offsets = {row.id: summaries[row.id].offsets or () for row in rows if row.id in summaries}
     ends = group_admin_client.it.bounds(instance.pk, _counted(offsets))
-    full = [_with_lag(row, looks.get(row.id), offsets.get(row.id, ()), ends) for row in rows]
+    full = [_with_lag(row, summaries.get(row.id), offsets.get(row.id, ()), ends) for row in rows]
     lags = {row.id: row.lag for row in full if row.lag is not None}
     histories = lag_history.note_lags(instance.pk, lags, _now_ms() if now_ms is None else now_ms)
     return tuple(
@@ -187,10 +187,10 @@ def group_detail(
     whether it exists.
     """
     access.require_reachable(instance)
-    look = group_admin_client.it.look(instance.pk, [group], fresh=fresh)[group]
-    description = known(group, look)
+    summary = group_admin_client.it.describe(instance.pk, [group], fresh=fresh)[group]
+    description = known(group, summary)
     owners = {place: member for member in description.members for place in member.assignment or ()}
-    committed = {one.place: one for one in look.offsets or ()}
+    committed = {one.place: one for one in summary.offsets or ()}
     wanted = sorted(place for place in {*committed, *owners} if not topic or place[0] == topic)
     places = wanted[:GROUP_PARTITIONS_SHOWN_MAX]
     ends = group_admin_client.it.bounds(instance.pk, places, fresh=fresh)
@@ -215,22 +215,22 @@ def group_detail(
         unknown=unknown,
         left_out=len(wanted) - len(places),
         worst=worst,
-        trouble=look.trouble,
+        trouble=summary.trouble,
         history=history,
         is_growing=lag_history.has_grown(history),
     )
 
 
-def known(group: str, look: GroupLook) -> GroupDescription:
+def known(group: str, summary: GroupSummary) -> GroupDescription:
     """The description of a group that exists. A group that only has offsets exists, too.
 
     Raises `NotFound`, and `Unavailable` when nobody says.
     """
-    if look.description is None:
-        raise Unavailable(f"Nothing is known of the group at the moment: {look.trouble}.", retry_after_s=1)
-    if look.description.state == DEAD and not look.offsets:
+    if summary.description is None:
+        raise Unavailable(f"Nothing is known of the group at the moment: {summary.trouble}.", retry_after_s=1)
+    if summary.description.state == DEAD and not summary.offsets:
         raise NotFound
-    return look.description
+    return summary.description
 
 
 def last_move(instance: Instance, group_ref: tuple[str, str]) -> AuditEntry | None:
@@ -258,21 +258,21 @@ def _counted(offsets: Mapping[str, tuple[Committed, ...]]) -> set[Partition]:
 
 
 def _with_lag(
-    row: GroupRow, look: GroupLook | None, offsets: tuple[Committed, ...], ends: Mapping[Partition, int]
+    row: GroupRow, summary: GroupSummary | None, offsets: tuple[Committed, ...], ends: Mapping[Partition, int]
 ) -> GroupRow:
-    if look is None:
+    if summary is None:
         return row
     lags = [(one, max(0, ends[one.place] - one.offset)) for one in offsets if one.place in ends]
     worst = max(lags, key=lambda pair: pair[1], default=None)
-    description = look.description
+    description = summary.description
     return replace(
         row,
         state=description.state if description else row.state,
         members=len(description.members) if description else None,
-        partitions=len(offsets) if look.offsets is not None else None,
-        lag=sum(lag for _, lag in lags) if len(lags) == len(offsets) and look.offsets else None,
+        partitions=len(offsets) if summary.offsets is not None else None,
+        lag=sum(lag for _, lag in lags) if len(lags) == len(offsets) and summary.offsets else None,
         worst=Worst(topic=worst[0].topic, partition=worst[0].partition, lag=worst[1]) if worst else None,
-        trouble=look.trouble,
+        trouble=summary.trouble,
     )
 
 

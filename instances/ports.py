@@ -20,7 +20,7 @@ __all__ = [
     "ConfigEntry",
     "DataPlane",
     "Observation",
-    "PartitionLook",
+    "PartitionSummary",
     "PlanCatalogue",
     "PlanTerms",
     "Interface",
@@ -69,7 +69,7 @@ class PlanCatalogue(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionLook:
+class PartitionSummary:
     """One partition as Metadata tells it; broker ids, `leader` -1 = none at the moment."""
 
     index: int
@@ -84,7 +84,7 @@ class TopicDescription:
 
     name: str
     topic_id: str
-    partitions: tuple[PartitionLook, ...]
+    partitions: tuple[PartitionSummary, ...]
 
     @property
     def replication_factor(self) -> int:

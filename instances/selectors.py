@@ -14,7 +14,15 @@ from instances.conditions import OBSERVED
 from instances.lifecycle import COUNTED, REACHABLE, Phase
 from instances.limits import BYTES_PER_MB, TOPIC_NAMES_KEPT_S, TOPICS_CREATED_LOOKED_AT_MAX
 from instances.models import DelayedMinute, Instance, Operation, TopicAllowList
-from instances.ports import ConfigEntry, PartitionLook, RefusedTopic, Throttles, TopicDescription, TopicSizes, Traffic
+from instances.ports import (
+    ConfigEntry,
+    PartitionSummary,
+    RefusedTopic,
+    Throttles,
+    TopicDescription,
+    TopicSizes,
+    Traffic,
+)
 from instances.topic_warnings import MIN_INSYNC_REPLICAS, TopicWarning, min_insync_above_replicas
 from tenants.actors import Actor
 from tenants.api import pages
@@ -29,7 +37,7 @@ class TopicView:
 
     name: str
     topic_id: str
-    partitions: tuple[PartitionLook, ...]
+    partitions: tuple[PartitionSummary, ...]
     replication_factor: int
     size_bytes: int | None
     message_count: int | None

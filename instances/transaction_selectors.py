@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from instances import access
 from instances.group_ports import (
     Partition,
-    ProducerLook,
+    ProducerState,
     TransactionDescription,
     TransactionListing,
     transaction_admin_client,
@@ -64,7 +64,7 @@ class TransactionDetail:
     """One transactional id, and how each partition's leader knows its producer (None: the leader does not answer)."""
 
     row: TransactionRow
-    producers: tuple[tuple[Partition, ProducerLook | None, bool], ...]
+    producers: tuple[tuple[Partition, ProducerState | None, bool], ...]
 
 
 def transaction_page(

@@ -80,7 +80,7 @@ class Compiling:
         self._began_s = self._clock()
         self._write(prospect())
 
-    def look(self, *, are_started: bool) -> None:
+    def reconcile_once(self, *, are_started: bool) -> None:
         step = decide(self.note.build, are_started=are_started, waited_s=self._clock() - self._began_s)
         if step is Step.BEGIN:
             self._begin()

@@ -112,11 +112,11 @@ class Agent:
                 self._compiling.open()
             while not self.must_stop:
                 close_old_connections()
-                self.look()
+                self.reconcile_once()
                 self._sleep()
             self.stop_all()
 
-    def look(self) -> None:
+    def reconcile_once(self) -> None:
         """One round over all brokers of this host."""
         try:
             self._read_wanted()
@@ -128,7 +128,7 @@ class Agent:
             except OSError as error:  # the directory of one broker is no reason to leave the others alone
                 log.warning("agent.trouble", broker_id=broker.number, reason=str(error))
         if self._compiling is not None:
-            self._compiling.look(are_started=self._are_started())
+            self._compiling.reconcile_once(are_started=self._are_started())
 
     def _are_started(self) -> bool:
         wanted = [pk for pk, broker in self._wanted.items() if broker.wanted == WantedState.RUNNING]

@@ -13,7 +13,7 @@ from brokers import maps, selectors
 from brokers.api.base import OperatorView
 from brokers.api.views import ClusterOut
 from brokers.choices import Health
-from brokers.maps import BrokerLook, ClusterMap
+from brokers.maps import BrokerSummary, ClusterMap
 from tenants.access import fetch
 from tenants.api import pages
 from tenants.api.base import endpoint
@@ -33,7 +33,7 @@ class CountsOut(serializers.Serializer):
     moving = serializers.IntegerField(help_text="Partitions whose replicas are being moved.")
 
 
-class BrokerLookOut(serializers.Serializer):
+class BrokerSummaryOut(serializers.Serializer):
     """A broker in the map; figures are null while nobody can tell them."""
 
     id = serializers.CharField(source="row.pk")
@@ -50,8 +50,8 @@ class BrokerLookOut(serializers.Serializer):
     out_of_sync = serializers.IntegerField(allow_null=True, help_text="Replicas here that are not in sync.")
 
     @extend_schema_field(serializers.ChoiceField(choices=Health.choices))
-    def get_health(self, look: BrokerLook) -> str:
-        return str(look.health.value)
+    def get_health(self, summary: BrokerSummary) -> str:
+        return str(summary.health.value)
 
 
 class ClusterMapOut(serializers.Serializer):
@@ -61,7 +61,7 @@ class ClusterMapOut(serializers.Serializer):
         help_text="A broker was lost and the controller has not acted on it yet: `counts` are those of before."
     )
     counts = serializers.SerializerMethodField()
-    brokers = BrokerLookOut(many=True)
+    brokers = BrokerSummaryOut(many=True)
     silent = serializers.SerializerMethodField()
 
     @extend_schema_field(ClusterOut)

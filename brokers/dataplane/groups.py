@@ -27,7 +27,7 @@ from instances.group_ports import (
     GroupDescription,
     GroupList,
     GroupListing,
-    GroupLook,
+    GroupSummary,
     Member,
     Partition,
 )
@@ -52,14 +52,16 @@ class Groups:
             cache.set(key, kept, GROUPS_CACHE_S)
         return kept
 
-    def look(self, instance_id: str, ids: Sequence[str], *, fresh: bool = False) -> Mapping[str, GroupLook]:
+    def describe(self, instance_id: str, ids: Sequence[str], *, fresh: bool = False) -> Mapping[str, GroupSummary]:
         keys = {one: _key(instance_id, one) for one in ids}
         kept = {} if fresh else cache.get_many(list(keys.values()))
-        found: dict[str, GroupLook] = {one: kept[key] for one, key in keys.items() if key in kept}
+        found: dict[str, GroupSummary] = {one: kept[key] for one, key in keys.items() if key in kept}
         missing = [one for one in ids if one not in found]
         if missing:
-            asked = _look(instance_id, missing)
-            cache.set_many({keys[one]: look for one, look in asked.items() if not look.trouble}, GROUPS_CACHE_S)
+            asked = _describe(instance_id, missing)
+            cache.set_many(
+                {keys[one]: describe for one, describe in asked.items() if not describe.trouble}, GROUPS_CACHE_S
+            )
             found |= asked
         return found
 
@@ -137,7 +139,7 @@ def _list(instance_id: str) -> GroupList:
     )
 
 
-def _look(instance_id: str, ids: Sequence[str]) -> dict[str, GroupLook]:
+def _describe(instance_id: str, ids: Sequence[str]) -> dict[str, GroupSummary]:
     cluster = cluster_of(instance_id)
     asked = targets(cluster, instance_id)
     homes = coordinators.of_instance(cluster, instance_id, GROUP, ids)
@@ -157,7 +159,7 @@ def _look(instance_id: str, ids: Sequence[str]) -> dict[str, GroupLook]:
         else:
             _take_offsets(answer, committed, troubles)
     return {
-        one: GroupLook(
+        one: GroupSummary(
             description=descriptions.get(one),
             offsets=committed.get(one),
             trouble=_trouble(one, homes, troubles, known=one in descriptions and one in committed),

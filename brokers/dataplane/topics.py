@@ -13,7 +13,7 @@ from kafka.protocol.metadata.metadata import MetadataRequest
 from brokers.dataplane.door import ask_as_instance, change, require_ok
 from brokers.dataplane.scatter import ask_any
 from brokers.limits import DOOR_ANSWER_TIMEOUT_S
-from instances.ports import ConfigEntry, PartitionLook, TopicDescription
+from instances.ports import ConfigEntry, PartitionSummary, TopicDescription
 from tenants.errors import NotFound, OutcomeUnknown, Unavailable
 
 METADATA_VERSION = 12
@@ -185,7 +185,7 @@ def deletion(names: Sequence[str]) -> Any:
 
 def _description(topic: Any) -> TopicDescription:
     partitions = (
-        PartitionLook(
+        PartitionSummary(
             index=partition.partition_index,
             leader=partition.leader_id,
             replicas=tuple(partition.replica_nodes),

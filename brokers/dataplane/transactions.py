@@ -25,7 +25,7 @@ from brokers.dataplane.offsets import by_topic
 from brokers.dataplane.scatter import Target, by_target, first_answer, scatter, targets
 from brokers.dataplane.topics import metadata
 from brokers.models import Cluster
-from instances.group_ports import Partition, ProducerLook, TransactionDescription, TransactionList, TransactionListing
+from instances.group_ports import Partition, ProducerState, TransactionDescription, TransactionList, TransactionListing
 from instances.ports import BrokerSilence
 from tenants.errors import OutcomeUnknown, Unavailable
 
@@ -52,7 +52,7 @@ class Transactions:
         homes = coordinators.of_instance(cluster, instance_id, TRANSACTION, ids)
         return described(targets(cluster, instance_id), homes)
 
-    def producers(self, instance_id: str, places: Iterable[Partition]) -> Mapping[Partition, Sequence[ProducerLook]]:
+    def producers(self, instance_id: str, places: Iterable[Partition]) -> Mapping[Partition, Sequence[ProducerState]]:
         return producers(targets(cluster_of(instance_id), instance_id), places)
 
 
@@ -70,10 +70,10 @@ class ClusterTransactions:
     def describe(self, ids: Sequence[str]) -> Mapping[str, TransactionDescription | None]:
         return described(self._targets, coordinators.find(self._cluster, TRANSACTION, ids))
 
-    def producers(self, places: Iterable[Partition]) -> Mapping[Partition, Sequence[ProducerLook]]:
+    def producers(self, places: Iterable[Partition]) -> Mapping[Partition, Sequence[ProducerState]]:
         return producers(self._targets, places)
 
-    def abort(self, producer: ProducerLook) -> None:
+    def abort(self, producer: ProducerState) -> None:
         """Write an ABORT marker into one partition, as Kafka's tool does (TXN-14).
 
         Raises what the leader refuses, and `OutcomeUnknown` when it does not answer and may have the marker.
@@ -159,7 +159,7 @@ def described(asked: Mapping[int, Target], homes: Mapping[str, int]) -> dict[str
     }
 
 
-def producers(asked: Mapping[int, Target], places: Iterable[Partition]) -> dict[Partition, list[ProducerLook]]:
+def producers(asked: Mapping[int, Target], places: Iterable[Partition]) -> dict[Partition, list[ProducerState]]:
     """DescribeProducers of the partitions' leaders."""
     kind = DescribeProducersRequest.TopicRequest
     requests = {
@@ -205,8 +205,8 @@ def _description(one: Any, coordinator: int) -> TransactionDescription:
     )
 
 
-def _producer(topic: str, partition: int, one: Any) -> ProducerLook:
-    return ProducerLook(
+def _producer(topic: str, partition: int, one: Any) -> ProducerState:
+    return ProducerState(
         topic=topic,
         partition=partition,
         producer_id=one.producer_id,

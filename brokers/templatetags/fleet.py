@@ -12,7 +12,7 @@ from django.utils.translation import gettext as _
 
 from brokers.attention import Need
 from brokers.choices import Health, MoveState, RebalanceState, RestartState
-from brokers.maps import BrokerLook, ClusterMap
+from brokers.maps import BrokerSummary, ClusterMap
 from tenants.templatetags.console import PHASES
 from tenants.wording import localized
 
@@ -65,13 +65,13 @@ def state_pill(row: Any) -> SafeString:
 
 
 @register.simple_tag
-def broker_pill(look: BrokerLook) -> SafeString:
+def broker_pill(summary: BrokerSummary) -> SafeString:
     """One word about a broker; one that catches up or is being emptied says so first."""
-    if look.is_draining:
+    if summary.is_draining:
         return _pill("updating", _("Draining"))
-    if look.health == Health.HEALTHY and look.out_of_sync:
-        return _pill("suspended", _("Catching up, %(count)s left") % {"count": f"{look.out_of_sync:,}"})
-    return _pill(LIKE[look.health], str(look.health.label))
+    if summary.health == Health.HEALTHY and summary.out_of_sync:
+        return _pill("suspended", _("Catching up, %(count)s left") % {"count": f"{summary.out_of_sync:,}"})
+    return _pill(LIKE[summary.health], str(summary.health.label))
 
 
 @register.simple_tag

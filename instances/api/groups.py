@@ -126,14 +126,14 @@ class TransactionResource(ApiView):
         return Response(shown)
 
 
-def _producer(place: tuple[str, int], look: Any, is_known: bool) -> dict[str, Any]:
+def _producer(place: tuple[str, int], summary: Any, is_known: bool) -> dict[str, Any]:
     return {
         "topic": place[0],
         "partition": place[1],
         "is_known": is_known,
-        "first_offset": look.started_at if look else None,
-        "last_sequence": look.last_sequence if look else None,
-        "last_timestamp_ms": look.last_timestamp_ms if look else None,
+        "first_offset": summary.started_at if summary else None,
+        "last_sequence": summary.last_sequence if summary else None,
+        "last_timestamp_ms": summary.last_timestamp_ms if summary else None,
     }
 
 

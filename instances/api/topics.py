@@ -12,7 +12,7 @@ from rest_framework.response import Response
 from instances import access, selectors, services
 from instances.api import topic_serializers as s
 from instances.models import Instance
-from instances.ports import ConfigEntry, PartitionLook
+from instances.ports import ConfigEntry, PartitionSummary
 from instances.selectors import TopicView
 from tenants.api.base import API_ROOT, ApiView, endpoint
 from tenants.choices import Scope
@@ -139,7 +139,7 @@ def _changed(before: TopicView, wanted: Mapping[str, Any]) -> TopicView:
     )
     return replace(
         before,
-        partitions=(*before.partitions, *(PartitionLook(index=i, leader=-1, replicas=(), isr=()) for i in more)),
+        partitions=(*before.partitions, *(PartitionSummary(index=i, leader=-1, replicas=(), isr=()) for i in more)),
         produce_ips=tuple(lists.get("produce", before.produce_ips)),
         consume_ips=tuple(lists.get("consume", before.consume_ips)),
         config=tuple(sorted((*kept, *given), key=lambda entry: entry.name)),
@@ -157,7 +157,7 @@ def _planned(settings: dict[str, int], wanted: Mapping[str, Any]) -> TopicView:
     return TopicView(
         name=str(wanted["name"]),
         topic_id="",
-        partitions=tuple(PartitionLook(index=index, leader=-1, replicas=(), isr=()) for index in range(count)),
+        partitions=tuple(PartitionSummary(index=index, leader=-1, replicas=(), isr=()) for index in range(count)),
         replication_factor=int(str(wanted.get("replication_factor") or settings["default_replication_factor"] or 1)),
         size_bytes=0,
         message_count=0,

@@ -34,9 +34,9 @@ def present(acting: Actor, instance: Instance, group: str) -> tuple[GroupDescrip
     """
     access.require(acting, Scope.GROUPS_WRITE)
     require_reachable(instance)
-    look = group_admin_client.it.look(instance.pk, [group], fresh=True)[group]
-    description = group_selectors.known(group, look)
-    return description, offsets_known(look.offsets, look.trouble)
+    summary = group_admin_client.it.describe(instance.pk, [group], fresh=True)[group]
+    description = group_selectors.known(group, summary)
+    return description, offsets_known(summary.offsets, summary.trouble)
 
 
 def offsets_known(offsets: tuple[Committed, ...] | None, trouble: str) -> tuple[Committed, ...]:

@@ -46,11 +46,11 @@ def undo_offsets(*, acting: Actor, instance: Instance, group: str, entry_id: str
     was, became = committed_of(entry.before), offsets_of(entry.after)
     if not was:
         raise NotFound
-    look = group_admin_client.it.look(instance.pk, [group], fresh=True)[group]
-    if look.description is None:
-        raise Unavailable(f"Nothing is known of the group at the moment: {look.trouble}.", retry_after_s=1)
-    now = {one.place: one for one in offsets_known(look.offsets, look.trouble)}
-    require_empty(group, look.description.state)
+    summary = group_admin_client.it.describe(instance.pk, [group], fresh=True)[group]
+    if summary.description is None:
+        raise Unavailable(f"Nothing is known of the group at the moment: {summary.trouble}.", retry_after_s=1)
+    now = {one.place: one for one in offsets_known(summary.offsets, summary.trouble)}
+    require_empty(group, summary.description.state)
     if any((now[place].offset if place in now else None) != became.get(place) for place in was):
         raise Conflict("Offsets have moved since, so the earlier ones are not put back.", code="changed_since")
     before = {place: now.get(place) for place in was}

@@ -139,7 +139,7 @@ def _places(
     places: set[Partition] = set()
     for at, (topic, indexes) in enumerate(wanted):
         try:
-            present = {look.index for look in ports.data_plane.it.topic(instance.pk, topic).partitions}
+            present = {summary.index for summary in ports.data_plane.it.topic(instance.pk, topic).partitions}
         except NotFound:
             raise Invalid.at(f"/topics/{at}/name", "There is no such topic.", code="not_found") from None
         unknown = [index for index in indexes or () if index not in present]
@@ -172,7 +172,7 @@ def _still_there(instance: Instance, places: Sequence[Partition]) -> list[Partit
     left: list[Partition] = []
     for topic in sorted({place[0] for place in places}):
         try:
-            indexes = {look.index for look in ports.data_plane.it.topic(instance.pk, topic).partitions}
+            indexes = {summary.index for summary in ports.data_plane.it.topic(instance.pk, topic).partitions}
         except NotFound:
             continue
         left += [place for place in places if place[0] == topic and place[1] in indexes]

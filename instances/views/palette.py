@@ -59,8 +59,8 @@ def names(search: Search) -> list[Entry]:
     is_whole = True
     until_s = time.monotonic() + NAMES_WITHIN_S
     reachable = [one for one in _asked(search) if one.current_phase in REACHABLE]
-    for look in [(source, instance) for instance in reachable for source in (_topics, _groups)]:
-        source, instance = look
+    for summary in [(source, instance) for instance in reachable for source in (_topics, _groups)]:
+        source, instance = summary
         if time.monotonic() > until_s:
             is_whole = False
             break

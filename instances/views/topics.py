@@ -113,19 +113,19 @@ def partitions_page(request: HttpRequest, instance: Instance, name: str) -> Http
     sizes = ports.observation.it.topic_sizes(instance.pk)
     known, silent = sizes.partitions.get(name, {}), {silence.broker_id for silence in sizes.silent}
     rows = [(partition, known.get(partition.index)) for partition in topic.partitions]
-    biggest = max((look["size_bytes"] for _partition, look in rows if look), default=0)
+    biggest = max((summary["size_bytes"] for _partition, summary in rows if summary), default=0)
     # What brokers told is a second old: of a partition made since, a leader that answers has said nothing so far.
     shown = [
-        (partition, look, _messages(look), partition.leader >= 0 and partition.leader not in silent)
-        for partition, look in rows
+        (partition, summary, _messages(summary), partition.leader >= 0 and partition.leader not in silent)
+        for partition, summary in rows
     ]
     context = {"form": form, "rows": shown, "biggest": biggest}
     return _render_topic(request, instance, topic, "partitions", context, status=422 if form.is_bound else 200)
 
 
-def _messages(look: Mapping[str, int] | None) -> int | None:
+def _messages(summary: Mapping[str, int] | None) -> int | None:
     """Offsets between first and next: records of transactions and compaction make it an upper bound."""
-    return None if look is None else look["high_watermark"] - look["log_start_offset"]
+    return None if summary is None else summary["high_watermark"] - summary["log_start_offset"]
 
 
 @instance_page(Scope.TOPICS_READ)

@@ -97,10 +97,10 @@ def draining(cluster: Cluster, doors: FakeCluster) -> str:
     row = rebalances.plan_drain(acting=acting, broker=broker)
     rebalances.start(acting=acting, rebalance=row)
     for _ in range(4):
-        work.look()
+        work.reconcile_once()
         brokers_confirm()
         doors.catch_up(3)
-    work.look()
+    work.reconcile_once()
     return str(row.pk)
 
 
@@ -258,7 +258,7 @@ def test_what_goes_with_a_lost_broker_is_read_before_it_is_given_up(
     picture(page, f"operator-abandon-{theme}-1280")
     page.get_by_role("button", name="Abandon it").click()
     expect(page.locator(".fleet .title")).to_contain_text("Being abandoned")
-    work.look()
+    work.reconcile_once()
     page.goto(f"{live_server.url}/operator/brokers/cluster/{cluster.pk}/map/")
     picture(page, f"operator-stopped-{theme}-1280")
     page.get_by_role("button", name="Start the broker").click()

@@ -46,7 +46,7 @@ def test_a_worker_whose_beat_has_died_ends(is_alive: bool, wanted: int | None, m
     worker = SimpleNamespace(beat=SimpleNamespace(is_alive=lambda: is_alive))
     step = BeatWatch(worker)
     assert step.include_if(worker)
-    step.look(worker)
+    step.check(worker)
     assert state.should_stop == wanted
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from instances.ports import (
     BrokerSilence,
     ConfigEntry,
-    PartitionLook,
+    PartitionSummary,
     RefusedTopic,
     Throttle,
     Throttles,
@@ -54,7 +54,7 @@ class FakeDataPlane:
         if (instance_id, name) in self.found:
             raise Conflict("There is a topic with this name.", code="topic_exists")
         replicas = tuple(range(1, replication_factor + 1))
-        looks = tuple(PartitionLook(index=i, leader=1, replicas=replicas, isr=replicas) for i in range(partitions))
+        looks = tuple(PartitionSummary(index=i, leader=1, replicas=replicas, isr=replicas) for i in range(partitions))
         self.found[instance_id, name] = TopicDescription(name=name, topic_id=f"id-{name}", partitions=looks)
         self.configs[instance_id, name] = dict(config)
 
@@ -106,11 +106,11 @@ class FakeObservation:
 
     def topic_sizes(self, instance_id: str) -> TopicSizes:
         count = self.messages_per_partition
-        look = {"leader_epoch": 0, "log_start_offset": 0, "high_watermark": count, "size_bytes": 100 * count}
+        describe = {"leader_epoch": 0, "log_start_offset": 0, "high_watermark": count, "size_bytes": 100 * count}
         topics = {} if self.silent else {topic.name: topic for topic in self.data_plane.topics(instance_id)}
         return TopicSizes(
             topics={name: (100 * count * len(t.partitions), count * len(t.partitions)) for name, t in topics.items()},
-            partitions={name: {p.index: dict(look) for p in t.partitions} for name, t in topics.items()},
+            partitions={name: {p.index: dict(describe) for p in t.partitions} for name, t in topics.items()},
             silent=self.silent,
             stored_bytes=sum(100 * count * len(t.partitions) for t in topics.values()),
             refused=self.refused,

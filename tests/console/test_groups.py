@@ -9,7 +9,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from instances.group_ports import GroupLook
+from instances.group_ports import GroupSummary
 from instances.models import Instance
 from instances.ports import BrokerSilence
 from instances.views.groups import ranges
@@ -277,11 +277,11 @@ def test_a_producers_clock_may_say_anything(
 def test_what_a_coordinator_did_not_say_is_not_shown_as_nothing_committed(
     ida: Client, instance: Instance, groups: FakeGroups, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def half(instance_id: str, name: str) -> GroupLook:
+    def half(instance_id: str, name: str) -> GroupSummary:
         found = FakeGroups._look(groups, instance_id, name)
-        return GroupLook(description=found.description, offsets=None, trouble="broker 1 does not answer")
+        return GroupSummary(description=found.description, offsets=None, trouble="broker 1 does not answer")
 
-    monkeypatch.setattr(FakeGroups, "look", lambda _self, of, ids, fresh=False: {one: half(of, one) for one in ids})
+    monkeypatch.setattr(FakeGroups, "describe", lambda _self, of, ids, fresh=False: {one: half(of, one) for one in ids})
     page = text_of(ida.get(at("page-group", instance, "billing")))
     assert "A part of this group is not known:" in page and "nothing committed" not in page
 

@@ -202,7 +202,7 @@ def brokers_confirm() -> None:
 def carry_out(admin_client: FakeCluster, row: Rebalance, *, most: int | None = None) -> Rebalance:
     """Look again and again, the world going on between two looks."""
     for _ in range(LOOKS_MAX):
-        work.look()
+        work.reconcile_once()
         brokers_confirm()
         admin_client.catch_up(most)
         for stopped in Broker.objects.filter(wanted=WantedState.STOPPED).exclude(process_state=ProcessState.STOPPED):

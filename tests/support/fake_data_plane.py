@@ -9,7 +9,7 @@ from instances.naming import is_valid_topic_name
 from instances.ports import (
     BrokerSilence,
     ConfigEntry,
-    PartitionLook,
+    PartitionSummary,
     Throttle,
     Throttles,
     TopicDescription,
@@ -22,9 +22,9 @@ from tenants.errors import Conflict, Invalid, NotFound, OutcomeUnknown, Unavaila
 KNOWN_CONFIGS = {"retention.ms": "604800000", "cleanup.policy": "delete", "min.insync.replicas": "1"}
 
 
-def _partitions(count: int, factor: int) -> tuple[PartitionLook, ...]:
+def _partitions(count: int, factor: int) -> tuple[PartitionSummary, ...]:
     replicas = tuple(range(1, factor + 1))
-    return tuple(PartitionLook(index=index, leader=1, replicas=replicas, isr=replicas) for index in range(count))
+    return tuple(PartitionSummary(index=index, leader=1, replicas=replicas, isr=replicas) for index in range(count))
 
 
 @dataclass(slots=True)

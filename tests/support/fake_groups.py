@@ -14,10 +14,10 @@ from instances.group_ports import (
     GroupDescription,
     GroupList,
     GroupListing,
-    GroupLook,
+    GroupSummary,
     Member,
     Partition,
-    ProducerLook,
+    ProducerState,
     TransactionDescription,
     TransactionList,
     TransactionListing,
@@ -88,17 +88,17 @@ class FakeGroups:
             silent=self.silent,
         )
 
-    def look(self, instance_id: str, ids: Sequence[str], *, fresh: bool = False) -> Mapping[str, GroupLook]:
+    def describe(self, instance_id: str, ids: Sequence[str], *, fresh: bool = False) -> Mapping[str, GroupSummary]:
         self._require_up()
         self.looked_at.append(tuple(ids))
         return {one: self._look(instance_id, one) for one in ids}
 
-    def _look(self, instance_id: str, name: str) -> GroupLook:
+    def _look(self, instance_id: str, name: str) -> GroupSummary:
         if name in self.mute:
-            return GroupLook(description=None, offsets=None, trouble="broker 1 does not answer")
+            return GroupSummary(description=None, offsets=None, trouble="broker 1 does not answer")
         dead = GroupDescription(id=name, state=DEAD, protocol_type="", protocol="", coordinator=COORDINATOR, members=())
         offsets = self.offsets.get((instance_id, name), {})
-        return GroupLook(
+        return GroupSummary(
             description=self.descriptions.get((instance_id, name), dead),
             offsets=tuple(offsets[place] for place in sorted(offsets)),
         )
@@ -164,7 +164,7 @@ class FakeTransactions:
     """`instances.group_ports.TransactionAdminClient`, by (instance id, transactional id)."""
 
     found: dict[tuple[str, str], TransactionDescription] = field(default_factory=dict)
-    looks: dict[Partition, list[ProducerLook]] = field(default_factory=dict)
+    looks: dict[Partition, list[ProducerState]] = field(default_factory=dict)
     silent: tuple[BrokerSilence, ...] = ()
     mute: set[str] = field(default_factory=set)
     # Ids that a list leaves out, as those of a coordinator that is away.
@@ -183,11 +183,11 @@ class FakeTransactions:
             partitions=partitions,
         )
         for topic, index in partitions:
-            look = ProducerLook(
+            describe = ProducerState(
                 topic=topic, partition=index, producer_id=producer_id, producer_epoch=3, last_sequence=4,
                 last_timestamp_ms=started_ms, coordinator_epoch=0, started_at=120,
             )  # fmt: skip
-            self.looks.setdefault((topic, index), []).append(look)
+            self.looks.setdefault((topic, index), []).append(describe)
 
     def transactions(self, instance_id: str) -> TransactionList:
         return TransactionList(
@@ -202,5 +202,5 @@ class FakeTransactions:
     def describe(self, instance_id: str, ids: Sequence[str]) -> Mapping[str, TransactionDescription | None]:
         return {one: self.found.get((instance_id, one)) for one in ids if one not in self.mute}
 
-    def producers(self, instance_id: str, places: Iterable[Partition]) -> Mapping[Partition, Sequence[ProducerLook]]:
+    def producers(self, instance_id: str, places: Iterable[Partition]) -> Mapping[Partition, Sequence[ProducerState]]:
         return {place: self.looks[place] for place in places if place in self.looks}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from instances.group_ports import (
     Partition,
-    ProducerLook,
+    ProducerState,
     TransactionDescription,
     TransactionList,
     TransactionListing,
@@ -24,12 +24,12 @@ class FakeClusterTransactions:
     """
 
     found: dict[str, TransactionDescription] = field(default_factory=dict)
-    looks: dict[Partition, list[ProducerLook]] = field(default_factory=dict)
+    looks: dict[Partition, list[ProducerState]] = field(default_factory=dict)
     silent: tuple[BrokerSilence, ...] = ()
     mute: set[str] = field(default_factory=set)
     deaf: set[Partition] = field(default_factory=set)
     fenced: list[str] = field(default_factory=list)
-    aborted: list[ProducerLook] = field(default_factory=list)
+    aborted: list[ProducerState] = field(default_factory=list)
     is_lost: bool = False
 
     def add(self, name: str, *partitions: Partition, producer_id: int, state: str = "Ongoing", started_ms: int) -> None:
@@ -40,7 +40,7 @@ class FakeClusterTransactions:
 
     def write(self, place: Partition, *, producer_id: int, at_ms: int, first_offset: int | None = 7) -> None:
         """A producer that wrote to a partition last at an instant."""
-        look = ProducerLook(
+        look = ProducerState(
             topic=place[0], partition=place[1], producer_id=producer_id, producer_epoch=2, last_sequence=9,
             last_timestamp_ms=at_ms, coordinator_epoch=0, started_at=first_offset,
         )  # fmt: skip
@@ -59,10 +59,10 @@ class FakeClusterTransactions:
     def describe(self, ids: Sequence[str]) -> Mapping[str, TransactionDescription | None]:
         return {one: self.found.get(one) for one in ids if one not in self.mute}
 
-    def producers(self, places: Iterable[Partition]) -> Mapping[Partition, Sequence[ProducerLook]]:
+    def producers(self, places: Iterable[Partition]) -> Mapping[Partition, Sequence[ProducerState]]:
         return {place: self.looks.get(place, []) for place in places if place not in self.deaf}
 
-    def abort(self, producer: ProducerLook) -> None:
+    def abort(self, producer: ProducerState) -> None:
         self.aborted.append(producer)
         self.looks[producer.topic, producer.partition].remove(producer)
         self._answer()

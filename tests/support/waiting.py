@@ -10,17 +10,17 @@ Found = TypeVar("Found")
 POLL_S = 0.02
 
 
-def eventually(look: Callable[[], Found], *, within_s: float = 10.0, what: str = "the condition") -> Found:
-    """Call `look` until it returns something true, and return that.
+def eventually(reconcile_once: Callable[[], Found], *, within_s: float = 10.0, what: str = "the condition") -> Found:
+    """Call `reconcile_once` until it returns something true, and return that.
 
     Raises:
-        AssertionError: time ran out; the last exception of `look`, if any, is its cause.
+        AssertionError: time ran out; the last exception of `reconcile_once`, if any, is its cause.
     """
     deadline = time.monotonic() + within_s
     failure: Exception | None = None
     while True:
         try:
-            found = look()
+            found = reconcile_once()
             failure = None
         except (AssertionError, OSError, LookupError) as error:
             failure = error

@@ -72,7 +72,7 @@ def read(consumers: list[Consumer], count: int) -> set[tuple[int, int]]:
     """(partition, offset) of so many messages, committed."""
     found: set[tuple[int, int]] = set()
 
-    def look() -> bool:
+    def reconcile_once() -> bool:
         for consumer in consumers:
             message = consumer.poll(0.05)
             if message is not None and not message.error():
@@ -80,7 +80,7 @@ def read(consumers: list[Consumer], count: int) -> set[tuple[int, int]]:
                 consumer.commit(message, asynchronous=False)
         return len(found) >= count
 
-    eventually(look, within_s=60, what=f"{count} messages")
+    eventually(reconcile_once, within_s=60, what=f"{count} messages")
     return found
 
 

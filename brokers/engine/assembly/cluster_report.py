@@ -55,7 +55,7 @@ class ClusterReport:
 
     def counts(self, image: ClusterImage) -> dict[str, Any]:
         """Topics, partitions, what is wrong with how many, and each broker's share."""
-        self._look_at(image)
+        self._inspect(image)
         return self._counts
 
     def page(self, image: ClusterImage, *, state: str, broker: int | None, after: str, limit: int) -> dict[str, Any]:
@@ -66,7 +66,7 @@ class ClusterReport:
         """
         if state not in STATES:
             raise ValueError(state)
-        self._look_at(image)
+        self._inspect(image)
         limit = max(1, min(limit, PAGE_MAX))
         found: list[dict[str, Any]] = []
         for topic, partition in self._from(image, after):
@@ -92,7 +92,7 @@ class ClusterReport:
             for partition in topic.partitions:
                 yield topic, partition
 
-    def _look_at(self, image: ClusterImage) -> None:
+    def _inspect(self, image: ClusterImage) -> None:
         if self._of is image:
             return
         self._names = sorted(name for name, topic in image.topics.items() if not topic.deleting)

@@ -114,7 +114,7 @@ def _take_in(session: Session, fetches: FollowerSession, frame: FetchFrame) -> N
             if fetches.asks(key, line, found, now_ms) and not isinstance(found, int):
                 engine.may_join_isr(found)
     if engine.confirmations.is_waiting:
-        engine.confirmations.look()
+        engine.confirmations.check()
 
 
 def _find(engine: Engine, session: Session, topic_id: bytes, index: int) -> Partition | int:

@@ -37,15 +37,15 @@ class Confirmations:
         question = Confirmation(wake, self.asked)
         question.watch(partition)
         self._waiting.setdefault(partition, deque()).append(question)
-        self._look_at(partition)
+        self._inspect(partition)
         return question
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Call it when a follower has said something, or when somebody else is in sync."""
         for partition in tuple(self._waiting):
-            self._look_at(partition)
+            self._inspect(partition)
 
-    def _look_at(self, partition: Partition) -> None:
+    def _inspect(self, partition: Partition) -> None:
         waiting = self._waiting[partition]
         leadership = partition.leadership
         sure = self.asked if leadership is None else _sure(partition, leadership, self.asked)

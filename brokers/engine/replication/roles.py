@@ -85,7 +85,7 @@ class Roles:
         if not self._is_first and not is_lost:
             self._drop_gone(before, after)
         self._is_first = False
-        self._look_back()
+        self._recheck()
         if self._awaited and self._wake is not None:
             self._wake()
 
@@ -96,7 +96,7 @@ class Roles:
             topic = None if self._image is None else self._image.topics.get(name)
             if topic is not None and index < len(topic.partitions):
                 self._take(topic, topic.partitions[index], self._table.get(name, index))
-        self._look_back()
+        self._recheck()
         return bool(self._awaited)
 
     def try_again(self) -> None:
@@ -108,9 +108,9 @@ class Roles:
             topic = self._image.topics.get(name)
             if topic is not None and index < len(topic.partitions):
                 self._take(topic, topic.partitions[index], self._table.get(name, index))
-        self._look_back()
+        self._recheck()
 
-    def _look_back(self) -> None:
+    def _recheck(self) -> None:
         while self._table.set_aside:
             topic_name, index, directory = self._table.set_aside.pop()
             log.error("log_of_another_topic_set_aside", topic=topic_name, partition=index, directory=directory)

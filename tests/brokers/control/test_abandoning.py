@@ -54,10 +54,10 @@ def half(cluster: Cluster, admin_client: FakeCluster, acting: Actor) -> Rebalanc
     row = rebalances.plan_drain(acting=acting, broker=third(cluster), moves_at_once=2)
     rebalances.start(acting=acting, rebalance=row)
     for _ in range(4):
-        work.look()
+        work.reconcile_once()
         brokers_confirm()
         admin_client.catch_up(1)
-    work.look()
+    work.reconcile_once()
     states = set(row.moves.values_list("state", flat=True))
     assert states == {MoveState.DONE, MoveState.RUNNING, MoveState.WAITING}
     row.refresh_from_db()
@@ -131,7 +131,7 @@ def test_it_goes_on_when_brokers_answer_again_and_takes_its_pace_with_it(
     monkeypatch.setattr(copy_pace, "lift", lambda row: lifted.append(row.pk))
     rebalances.abandon(acting=acting, rebalance=half)
     admin_client.is_down = True
-    work.look()
+    work.reconcile_once()
     half.refresh_from_db()
     assert (half.state, half.trouble) == (RebalanceState.ABANDONING, "No broker answers.")
     with pytest.raises(Conflict):
@@ -147,12 +147,12 @@ def test_a_removal_is_abandoned_while_its_broker_stops_and_the_broker_is_started
     row = rebalances.plan_drain(acting=acting, broker=third(cluster), removes=True)
     rebalances.start(acting=acting, rebalance=row)
     while Rebalance.objects.get(pk=row.pk).step != RebalanceStep.STOPPING:
-        work.look()
+        work.reconcile_once()
         brokers_confirm()
         admin_client.catch_up()
     assert third(cluster).wanted == WantedState.STOPPED
     rebalances.abandon(acting=acting, rebalance=row)
-    work.look()
+    work.reconcile_once()
     assert third(cluster).wanted == WantedState.STOPPED and third(cluster).removed_at is None
     services.start_broker(acting=acting, broker=third(cluster))
     assert third(cluster).wanted == WantedState.RUNNING

@@ -101,7 +101,7 @@ def log_of(tmp_path: Path, cluster: Cluster, number: int) -> str:
 
 
 def test_wanted_brokers_are_started_with_their_settings(agents: list[Agent], cluster: Cluster, tmp_path: Path) -> None:
-    make_agent(agents, cluster, tmp_path).look()
+    make_agent(agents, cluster, tmp_path).reconcile_once()
     running = pids(cluster)
     assert len(running) == 2
     assert all(psutil.pid_exists(pid) for pid in running)
@@ -116,13 +116,13 @@ def test_wanted_brokers_are_started_with_their_settings(agents: list[Agent], clu
 
 def test_a_killed_broker_is_started_again(agents: list[Agent], cluster: Cluster, tmp_path: Path) -> None:
     agent = make_agent(agents, cluster, tmp_path)
-    agent.look()
+    agent.reconcile_once()
     victim = cluster.brokers.get(number=1).process_pid
     assert victim is not None
     os.kill(victim, signal.SIGKILL)
 
     def is_back() -> bool:
-        agent.look()
+        agent.reconcile_once()
         row = cluster.brokers.get(number=1)
         return row.process_pid not in (None, victim) and row.process_state == ProcessState.RUNNING
 
@@ -136,7 +136,7 @@ def test_a_broker_that_cannot_start_waits_longer_each_time_and_its_last_words_ar
     agent = make_agent(agents, cluster, tmp_path, FAILING)
 
     def gave_up_for_now() -> bool:
-        agent.look()
+        agent.reconcile_once()
         row = cluster.brokers.get(number=1)
         return row.process_restarts >= 2 and row.process_state == ProcessState.BACKING_OFF
 
@@ -146,7 +146,7 @@ def test_a_broker_that_cannot_start_waits_longer_each_time_and_its_last_words_ar
 
 def test_a_restart_stops_and_starts_one_broker(agents: list[Agent], cluster: Cluster, tmp_path: Path) -> None:
     agent = make_agent(agents, cluster, tmp_path)
-    agent.look()
+    agent.reconcile_once()
     before = {broker.number: broker.process_pid for broker in cluster.brokers.all()}
     eventually(lambda: "up" in log_of(tmp_path, cluster, 1), what="the signal handler")
     services.restart_broker(acting=system_actor("tests"), broker=cluster.brokers.get(number=1))
@@ -154,7 +154,7 @@ def test_a_restart_stops_and_starts_one_broker(agents: list[Agent], cluster: Clu
         services.restart_broker(acting=system_actor("tests"), broker=cluster.brokers.get(number=2))
 
     def is_restarted() -> bool:
-        agent.look()
+        agent.reconcile_once()
         row = cluster.brokers.get(number=1)
         return row.process_restart_generation == 1 and row.process_pid not in (None, before[1])
 
@@ -165,12 +165,12 @@ def test_a_restart_stops_and_starts_one_broker(agents: list[Agent], cluster: Clu
 
 def test_a_broker_that_is_not_wanted_is_stopped(agents: list[Agent], cluster: Cluster, tmp_path: Path) -> None:
     agent = make_agent(agents, cluster, tmp_path)
-    agent.look()
+    agent.reconcile_once()
     eventually(lambda: "up" in log_of(tmp_path, cluster, 2), what="the signal handler")
     services.set_wanted(acting=system_actor("tests"), broker=cluster.brokers.get(number=2), wanted=WantedState.STOPPED)
 
     def is_stopped() -> bool:
-        agent.look()
+        agent.reconcile_once()
         return cluster.brokers.get(number=2).process_state == ProcessState.STOPPED
 
     eventually(is_stopped, what="the stop")
@@ -179,10 +179,10 @@ def test_a_broker_that_is_not_wanted_is_stopped(agents: list[Agent], cluster: Cl
 
 def test_the_next_agent_takes_over_what_runs(agents: list[Agent], cluster: Cluster, tmp_path: Path) -> None:
     first = make_agent(agents, cluster, tmp_path)
-    first.look()
+    first.reconcile_once()
     before = pids(cluster)
     second = make_agent(agents, cluster, tmp_path)
-    second.look()
+    second.reconcile_once()
     assert pids(cluster) == before
     second.stop_all()
     assert not any(psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie" for pid in before)
@@ -192,7 +192,7 @@ def test_a_stale_pid_file_is_not_believed(agents: list[Agent], cluster: Cluster,
     directory = tmp_path / "run" / cluster.pk / "1"
     directory.mkdir(parents=True)
     (directory / "pid.json").write_text(json.dumps({"pid": os.getpid(), "started_at": 1.0}))
-    make_agent(agents, cluster, tmp_path).look()
+    make_agent(agents, cluster, tmp_path).reconcile_once()
     assert cluster.brokers.get(number=1).process_pid not in (None, os.getpid())
 
 
@@ -201,7 +201,7 @@ def test_stopping_the_agent_stops_everything_the_stubborn_ones_by_force(
 ) -> None:
     monkeypatch.setattr("brokers.agent.loop.AGENT_STOP_TIMEOUT_S", 0.3)
     agent = make_agent(agents, cluster, tmp_path, STUBBORN)
-    agent.look()
+    agent.reconcile_once()
     eventually(lambda: "up" in log_of(tmp_path, cluster, 1) + log_of(tmp_path, cluster, 2), what="the processes")
     before = pids(cluster)
     agent.stop_all()
@@ -213,11 +213,11 @@ def test_without_postgresql_processes_are_watched_on(
     agents: list[Agent], cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent = make_agent(agents, cluster, tmp_path)
-    agent.look()
+    agent.reconcile_once()
     before = pids(cluster)
     with monkeypatch.context() as patch:
         patch.setattr(Agent, "_read_wanted", lambda _self: (_ for _ in ()).throw(OperationalError("gone")))
-        agent.look()
+        agent.reconcile_once()
     assert pids(cluster) == before
     assert connection.is_usable()
 
@@ -229,7 +229,7 @@ def test_a_broker_that_died_before_it_was_to_stop_has_stopped(
     agent = make_agent(agents, cluster, tmp_path, FAILING)
 
     def says(state: ProcessState) -> bool:
-        agent.look()
+        agent.reconcile_once()
         return cluster.brokers.get(number=1).process_state == state
 
     eventually(lambda: says(ProcessState.BACKING_OFF), what="its death")
@@ -249,10 +249,10 @@ def test_what_postgresql_did_not_hear_of_a_process_is_said_again(
 
     with monkeypatch.context() as patch:
         patch.setattr(services, "note_process", is_away)
-        agent.look()
+        agent.reconcile_once()
     assert services.is_restarting(cluster.brokers.get(number=1))
 
-    agent.look()
+    agent.reconcile_once()
 
     row = cluster.brokers.get(number=1)
     assert (row.process_state, row.process_restart_generation) == (ProcessState.RUNNING, 1)
@@ -263,7 +263,7 @@ def test_a_broker_removed_while_its_host_was_away_is_stopped_when_the_host_is_ba
     agents: list[Agent], cluster: Cluster, tmp_path: Path
 ) -> None:
     """Its process outlived the agent: it must not serve old logs as good."""
-    make_agent(agents, cluster, tmp_path).look()
+    make_agent(agents, cluster, tmp_path).reconcile_once()
     left = cluster.brokers.get(number=2).process_pid
     assert left is not None
     Broker.objects.filter(cluster=cluster, number=2).update(
@@ -272,7 +272,7 @@ def test_a_broker_removed_while_its_host_was_away_is_stopped_when_the_host_is_ba
     agent = make_agent(agents, cluster, tmp_path)
 
     def is_stopped() -> bool:
-        agent.look()
+        agent.reconcile_once()
         return cluster.brokers.get(number=2).process_state == ProcessState.STOPPED
 
     eventually(is_stopped, what="the removed broker to be stopped")

@@ -65,18 +65,18 @@ def test_a_broker_that_dies_while_postgresql_is_away_is_started_again_and_told_a
     agents: list[Agent], cluster: Cluster, tmp_path: Path, away: tuple[Away, pytest.MonkeyPatch]
 ) -> None:
     agent = make_agent(agents, cluster, tmp_path)
-    agent.look()
+    agent.reconcile_once()
     (victim,) = pids(cluster)
     away[0].begin()
     os.kill(victim, signal.SIGKILL)
 
     def is_back() -> bool:
-        agent.look()
+        agent.reconcile_once()
         return pid_of(agent) not in (None, victim)
 
     eventually(is_back, what="another process")
     away[1].undo()
-    agent.look()
+    agent.reconcile_once()
     assert pids(cluster) == [pid_of(agent)]
 
 
@@ -84,21 +84,21 @@ def test_a_restart_that_ended_while_postgresql_was_away_does_not_stay_under_way(
     agents: list[Agent], cluster: Cluster, tmp_path: Path, away: tuple[Away, pytest.MonkeyPatch]
 ) -> None:
     agent = make_agent(agents, cluster, tmp_path)
-    agent.look()
+    agent.reconcile_once()
     eventually(lambda: "up" in log_of(tmp_path, cluster, 1), what="the signal handler")
     (before,) = pids(cluster)
     services.restart_broker(acting=system_actor("tests"), broker=cluster.brokers.get())
-    agent.look()
+    agent.reconcile_once()
     assert cluster.brokers.get().process_state == ProcessState.STOPPING
     away[0].begin()
 
     def is_back() -> bool:
-        agent.look()
+        agent.reconcile_once()
         return pid_of(agent) not in (None, before)
 
     eventually(is_back, what="the next process")
     away[1].undo()
-    agent.look()
+    agent.reconcile_once()
     assert not services.is_restarting(cluster.brokers.get())
 
 
@@ -108,14 +108,14 @@ def test_a_directory_that_cannot_be_written_is_said_and_tried_again(
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / cluster.pk).write_text("not a directory")
     agent = make_agent(agents, cluster, tmp_path)
-    agent.look()
+    agent.reconcile_once()
     row = cluster.brokers.get()
     assert row.process_state == ProcessState.BACKING_OFF
     assert "cannot be started" in row.process_error
     (tmp_path / "run" / cluster.pk).unlink()
     now_s = agent._clock()
     monkeypatch.setattr(agent, "_clock", lambda: now_s + backoff_s(1))
-    agent.look()
+    agent.reconcile_once()
     assert cluster.brokers.get().process_state == ProcessState.RUNNING
 
 
@@ -127,13 +127,13 @@ def test_without_room_for_a_second_process_a_restart_goes_without_one(
 
     agent = make_agent(agents, cluster, tmp_path)
     agent._standing_command_for = lambda _file: (sys.executable, "-c", "")
-    agent.look()
+    agent.reconcile_once()
     eventually(lambda: "up" in log_of(tmp_path, cluster, 1), what="the signal handler")
     monkeypatch.setattr(Successor, "__init__", no_room)
     services.restart_broker(acting=system_actor("tests"), broker=cluster.brokers.get())
 
     def is_restarted() -> bool:
-        agent.look()
+        agent.reconcile_once()
         return not services.is_restarting(cluster.brokers.get())
 
     eventually(is_restarted, what="the restart")
@@ -144,15 +144,15 @@ def test_a_broker_that_is_wanted_again_while_it_hangs_in_its_stop_is_ended_and_s
 ) -> None:
     monkeypatch.setattr("brokers.agent.loop.AGENT_STOP_TIMEOUT_S", 0.05)
     agent = make_agent(agents, cluster, tmp_path, STUBBORN)
-    agent.look()
+    agent.reconcile_once()
     eventually(lambda: "up" in log_of(tmp_path, cluster, 1), what="the signal handler")
     (deaf,) = pids(cluster)
     for wanted in (WantedState.STOPPED, WantedState.RUNNING):
         services.set_wanted(acting=system_actor("tests"), broker=cluster.brokers.get(), wanted=wanted)
-        agent.look()
+        agent.reconcile_once()
 
     def is_another() -> bool:
-        agent.look()
+        agent.reconcile_once()
         return pid_of(agent) not in (None, deaf)
 
     eventually(is_another, what="another process")

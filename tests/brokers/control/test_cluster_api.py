@@ -265,7 +265,7 @@ def test_levelling_is_planned_and_undone(cluster: Cluster, operator: Api, admin_
     made = operator.post("/operator/rebalances", {"kind": "balance", "cluster_id": cluster.pk}).json()
     before = dict(admin_client.replicas)
     operator.post(f"/operator/rebalances/{made['id']}/start")
-    work.look()
+    work.reconcile_once()
     assert operator.post(f"/operator/rebalances/{made['id']}/undo").json()["state"] == "undoing"
     carry_out(admin_client, Rebalance.objects.get(pk=made["id"]))
     assert operator.get(f"/operator/rebalances/{made['id']}").json()["state"] == "undone"
@@ -339,7 +339,7 @@ def test_a_broker_that_an_abandoned_removal_has_stopped_is_started_again(
     assert_problem(operator.post(start), 409, "rebalance_in_progress")
     assert operator.post(f"{at}/abandon").json()["state"] == "abandoning"
     assert_problem(operator.post(start), 409, "rebalance_in_progress")
-    work.look()
+    work.reconcile_once()
     assert operator.get(at).json()["state"] == "abandoned"
     assert operator.post(f"{start}?dry_run=true").status_code == 202 and third(cluster).wanted == "stopped"
     answer = operator.post(start)

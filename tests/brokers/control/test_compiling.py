@@ -84,11 +84,11 @@ def test_what_became_of_it_is_written_down_for_the_brokers(
 ) -> None:
     compiling = opened(made, tmp_path, code)
     assert notes.of_this_host().build is Build.PENDING
-    compiling.look(are_started=True)
+    compiling.reconcile_once(are_started=True)
     assert notes.of_this_host().build is Build.RUNNING
 
     def is_complete() -> bool:
-        compiling.look(are_started=True)
+        compiling.reconcile_once(are_started=True)
         return notes.of_this_host().build is not Build.RUNNING
 
     eventually(is_complete, what="the end of the build")
@@ -102,7 +102,7 @@ def test_a_refusal_is_not_tried_again_until_the_sources_change(
     builds.mkdir()
     native.failure_log().touch()
     compiling = opened(made, tmp_path, SUCCEEDS)
-    compiling.look(are_started=True)
+    compiling.reconcile_once(are_started=True)
     assert compiling.note.build is Build.FAILED
     assert str(native.failure_log()) in compiling.note.reason
     monkeypatch.setattr(modules, "digest", lambda: "0123456789abcdef")
@@ -111,7 +111,7 @@ def test_a_refusal_is_not_tried_again_until_the_sources_change(
 
 def test_an_agent_that_ends_takes_its_build_along(made: list[Compiling], tmp_path: Path) -> None:
     compiling = opened(made, tmp_path, GOES_ON)
-    compiling.look(are_started=True)
+    compiling.reconcile_once(are_started=True)
     (child,) = (one for one in psutil.Process().children() if GOES_ON in one.cmdline())
     compiling.close()
     assert not child.is_running()
@@ -120,7 +120,7 @@ def test_an_agent_that_ends_takes_its_build_along(made: list[Compiling], tmp_pat
 def test_switched_off_nothing_is_built(made: list[Compiling], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(finder.SWITCH, finder.OFF)
     compiling = opened(made, tmp_path, SUCCEEDS)
-    compiling.look(are_started=True)
+    compiling.reconcile_once(are_started=True)
     assert compiling.note.build is Build.SWITCHED_OFF
     assert "PENSTOCK_NATIVE=0" in modules_line(compiling.note)
 

@@ -162,18 +162,18 @@ def test_the_pace_is_changed_and_taken_off_while_copies_run(
 ) -> None:
     row = begun(cluster, acting, 20)
     while not admin_client.moving:
-        work.look()
+        work.reconcile_once()
         brokers_confirm()
     assert settings_admin_client.shared[RATES[0]] == settings_admin_client.shared[RATES[1]] == "20000000"
     rebalances.limit_copies(acting=acting, rebalance=row, copy_mb_s=50)
-    work.look()
+    work.reconcile_once()
     assert settings_admin_client.shared[RATES[1]] == "50000000"
     rebalances.pause(acting=acting, rebalance=row)
     rebalances.limit_copies(acting=acting, rebalance=row, copy_mb_s=None)
-    work.look()
+    work.reconcile_once()
     assert all_is_as_it_was(settings_admin_client, admin_client), "also while it is paused"
     rebalances.limit_copies(acting=acting, rebalance=row, copy_mb_s=10)
-    work.look()
+    work.reconcile_once()
     assert settings_admin_client.shared[RATES[0]] == "10000000"
     rebalances.resume(acting=acting, rebalance=row)
     carry_out(admin_client, row)
@@ -186,10 +186,10 @@ def test_what_is_undone_goes_back_at_the_pace(
     row = begun(cluster, acting, 20)
     before = dict(admin_client.replicas)
     while not admin_client.moving:
-        work.look()
+        work.reconcile_once()
         brokers_confirm()
     admin_client.catch_up(2)
-    work.look()
+    work.reconcile_once()
     rebalances.undo(acting=acting, rebalance=row)
     assert carry_out(admin_client, row, most=2).state == RebalanceState.UNDONE
     assert admin_client.replicas == before
@@ -202,7 +202,7 @@ def test_a_topic_that_is_deleted_on_the_way_keeps_nothing_from_its_end(
 ) -> None:
     row = begun(cluster, acting, 20)
     while not admin_client.moving:
-        work.look()
+        work.reconcile_once()
         brokers_confirm()
     gone = next(topic for topic, _ in admin_client.moving)
     admin_client.replicas = {key: held for key, held in admin_client.replicas.items() if key[0] != gone}

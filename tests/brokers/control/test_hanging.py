@@ -18,7 +18,7 @@ from brokers.dataplane.scatter import Scattered
 from brokers.limits import HANGING_SCAN_PARTITIONS_MAX, HANGING_UNKNOWN_AFTER_MS
 from brokers.models import Cluster
 from instances import ports
-from instances.group_ports import ProducerLook
+from instances.group_ports import ProducerState
 from instances.models import Instance
 from instances.ports import BrokerSilence
 from tenants.actors import system_actor
@@ -260,7 +260,7 @@ def test_an_abort_that_nobody_answered_stays_in_the_ledger(
 def test_a_marker_that_may_have_reached_its_leader_is_of_unknown_outcome(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    producer = ProducerLook(
+    producer = ProducerState(
         topic="t", partition=0, producer_id=9, producer_epoch=2, last_sequence=9, last_timestamp_ms=0,
         coordinator_epoch=0, started_at=7,
     )  # fmt: skip

@@ -245,7 +245,7 @@ def test_a_broker_that_comes_back_in_the_middle_is_copied_from(
     rebalances.start(acting=acting, rebalance=row, confirmed=3)
     admin_client.revive(3)
     for _ in range(6):
-        work.look()
+        work.reconcile_once()
         brokers_confirm()
         admin_client.catch_up()
     assert not admin_client.elected

@@ -108,7 +108,7 @@ def test_a_broker_that_never_comes_back_is_removed_and_serves_nothing_when_it_do
     rebalances.start(acting=acting, rebalance=row, confirmed=3)
 
     def is_done() -> bool:
-        work.look()
+        work.reconcile_once()
         brokers_confirm()
         return Rebalance.objects.get(pk=row.pk).state == RebalanceState.DONE
 

@@ -56,7 +56,7 @@ def test_a_plan_changes_nothing_until_it_is_started(cluster: Cluster, admin_clie
     assert row.state == RebalanceState.PLANNED
     assert row.moves.count() == 21
     assert row.shares["after"]["3"]["replicas"] == 1 and row.shares["before"]["3"]["replicas"] == 21
-    assert work.look() == 0
+    assert work.reconcile_once() == 0
     assert not admin_client.asked
     rebalances.discard(acting=acting, rebalance=row)
     with pytest.raises(Conflict, match="discarded"):
@@ -100,15 +100,15 @@ def test_ports_open_before_anything_moves_and_close_when_all_has(
     """Clients reach every replica at every moment (CKA-2)."""
     row = rebalances.plan_drain(acting=acting, broker=broker(cluster, 3))
     rebalances.start(acting=acting, rebalance=row)
-    work.look()
-    work.look()
+    work.reconcile_once()
+    work.reconcile_once()
     assert not admin_client.moving, "the brokers have not confirmed the ports yet"
     instance.refresh_from_db()
     document = document_of(instance, list(PortLease.objects.filter(instance=instance)))
     assert sorted(document.ports) == [1, 2, 3, 4] and document.leaving == (3,)
     assert "3" not in instance.endpoints
     brokers_confirm()
-    work.look()
+    work.reconcile_once()
     assert admin_client.moving
     assert homes_of(instance) == {1, 2, 3, 4}
 
@@ -139,7 +139,7 @@ def test_what_is_created_on_the_broker_meanwhile_moves_as_well(
 ) -> None:
     row = rebalances.plan_drain(acting=acting, broker=broker(cluster, 3))
     rebalances.start(acting=acting, rebalance=row)
-    work.look()
+    work.reconcile_once()
     admin_client.add(f"{instance.pk}.late", (3,), (2, 3))
     late = complete_on(cluster, 2, 3, 4)
     carry_out(admin_client, row)
@@ -152,9 +152,9 @@ def test_a_topic_that_is_deleted_meanwhile_is_skipped(
 ) -> None:
     row = rebalances.plan_drain(acting=acting, broker=broker(cluster, 3))
     rebalances.start(acting=acting, rebalance=row)
-    work.look()
+    work.reconcile_once()
     brokers_confirm()
-    work.look()
+    work.reconcile_once()
     assert row.moves.filter(state=MoveState.RUNNING).exists()
     for key in [key for key in admin_client.replicas if key[0] != USAGE_TOPIC]:
         del admin_client.replicas[key], admin_client.leaders[key]
@@ -168,7 +168,7 @@ def test_progress_is_what_the_receiving_brokers_say(cluster: Cluster, admin_clie
     row = rebalances.plan_drain(acting=acting, broker=broker(cluster, 3), moves_at_once=1)
     rebalances.start(acting=acting, rebalance=row)
     for _ in range(3):
-        work.look()
+        work.reconcile_once()
         brokers_confirm()
     message = selectors.progress_of(row)
     assert message.running and message.done == 0 and message.total == 21
@@ -189,7 +189,7 @@ def test_undo_calls_off_what_runs_and_moves_back_what_was_moved(
     row = rebalances.plan_drain(acting=acting, broker=broker(cluster, 3), moves_at_once=2)
     rebalances.start(acting=acting, rebalance=row)
     for _ in range(4):
-        work.look()
+        work.reconcile_once()
         brokers_confirm()
         admin_client.catch_up(1)
     assert admin_client.replicas != before and admin_client.moving
@@ -228,12 +228,12 @@ def test_a_pause_begins_nothing_and_lets_end_what_runs(
     row = rebalances.plan_drain(acting=acting, broker=broker(cluster, 3), moves_at_once=1)
     rebalances.start(acting=acting, rebalance=row)
     for _ in range(3):
-        work.look()
+        work.reconcile_once()
         brokers_confirm()
     rebalances.pause(acting=acting, rebalance=row)
     for _ in range(5):
         admin_client.catch_up()
-        work.look()
+        work.reconcile_once()
     assert not admin_client.moving
     assert row.moves.filter(state=MoveState.WAITING).exists()
     rebalances.resume(acting=acting, rebalance=row)
@@ -288,10 +288,10 @@ def test_without_an_answer_it_says_so_and_goes_on_afterwards(
 ) -> None:
     row = rebalances.plan_drain(acting=acting, broker=broker(cluster, 3))
     rebalances.start(acting=acting, rebalance=row)
-    work.look()
+    work.reconcile_once()
     brokers_confirm()
     admin_client.is_down = True
-    work.look()
+    work.reconcile_once()
     row.refresh_from_db()
     assert row.trouble == "No broker answers."
     assert row.step == RebalanceStep.MOVES
@@ -319,7 +319,7 @@ def removed_until_it_stops(cluster: Cluster, admin_client: FakeCluster, acting: 
     row = rebalances.plan_drain(acting=acting, broker=broker(cluster, 3), removes=True)
     rebalances.start(acting=acting, rebalance=row)
     while Rebalance.objects.get(pk=row.pk).step not in (RebalanceStep.STOPPING, RebalanceStep.RELEASING):
-        work.look()
+        work.reconcile_once()
         brokers_confirm()
         admin_client.catch_up()
     return row

@@ -61,7 +61,7 @@ def half(drain: Rebalance, admin_client: FakeCluster, acting: Actor) -> Rebalanc
     """That drain with one partition under way and one waiting."""
     rebalances.start(acting=acting, rebalance=drain)
     while not admin_client.moving:
-        work.look()
+        work.reconcile_once()
         brokers_confirm()
     assert sorted(drain.moves.values_list("state", flat=True)) == [MoveState.RUNNING, MoveState.WAITING]
     return drain
@@ -113,7 +113,7 @@ def test_a_move_back_has_copied_nothing_when_it_begins(
     carry_out(admin_client, half)
     rebalances.undo(acting=acting, rebalance=half)
     while not admin_client.moving:
-        work.look(measure=False)
+        work.reconcile_once(measure=False)
         brokers_confirm()
 
     half.refresh_from_db()
@@ -212,7 +212,7 @@ def test_an_operator_who_is_quicker_than_the_removal_keeps_the_broker(
 
     monkeypatch.setattr(FakeCluster, "view", lambda _self, topics=None: decides(topics))
     while not acted:
-        work.look()
+        work.reconcile_once()
         brokers_confirm()
         admin_client.catch_up()
 

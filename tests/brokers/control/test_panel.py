@@ -103,7 +103,7 @@ def _tell(answers: dict[str, Any], **changes: Any) -> None:
 def test_the_map_says_checking_until_the_controller_has_acted_on_a_loss(
     panel: Client, cluster: Cluster, operator: Api, answers: dict[str, Any]
 ) -> None:
-    def look() -> str:
+    def reconcile_once() -> str:
         return shown(panel, "brokers_cluster_map", cluster.pk)
 
     stages = {
@@ -113,12 +113,12 @@ def test_the_map_says_checking_until_the_controller_has_acted_on_a_loss(
     }
     for stage, message in stages.items():
         _tell(answers, **message)
-        page = look()
+        page = reconcile_once()
         assert "Checking" in page, stage
         assert NO_RISK not in page and "No acknowledged record is lost" not in page, stage
         assert operator.get(f"/operator/clusters/{cluster.pk}").json()["is_checking"], stage
     _tell(answers, live=False, controller_id=2, under_replicated=4)
-    page = look()
+    page = reconcile_once()
     assert "Checking" not in page and NO_RISK in page
     assert not operator.get(f"/operator/clusters/{cluster.pk}").json()["is_checking"]
 

@@ -99,7 +99,7 @@ def test_groups_of_every_coordinator_are_found_read_moved_and_deleted(bootstrap:
     assert batches(listed) == names
     assert {group.coordinator for group in listed.groups} == {1, 2}
     assert listed.silent == ()
-    looks = groups.look(INSTANCE_ID, [*names, "nobody"])
+    looks = groups.describe(INSTANCE_ID, [*names, "nobody"])
     assert {looks[name].description.state for name in names if looks[name].description} == {"Empty"}
     assert looks["batch-07"].offsets == tuple(
         Committed(topic=TOPIC, partition=index, offset=4 + index, metadata="batch-07") for index in range(3)
@@ -108,7 +108,7 @@ def test_groups_of_every_coordinator_are_found_read_moved_and_deleted(bootstrap:
     assert nobody.description is not None
     assert (nobody.description.state, nobody.offsets, nobody.trouble) == (DEAD, (), "")
     assert groups.delete_offsets(INSTANCE_ID, "batch-00", [(TOPIC, 1)]) == {}
-    kept = groups.look(INSTANCE_ID, ["batch-00"], fresh=True)["batch-00"].offsets or ()
+    kept = groups.describe(INSTANCE_ID, ["batch-00"], fresh=True)["batch-00"].offsets or ()
     assert [one.partition for one in kept] == [0, 2]
     groups.delete_group(INSTANCE_ID, "batch-00")
     with pytest.raises(NotFound):
@@ -143,7 +143,7 @@ def test_a_running_member_is_told_and_keeps_offsets_where_they_are(bootstrap: st
     try:
         consumer.subscribe([TOPIC])
         eventually(lambda: consumer.poll(0.1) is not None, within_s=30, what="a message")
-        description = groups.look(INSTANCE_ID, ["busy"], fresh=True)["busy"].description
+        description = groups.describe(INSTANCE_ID, ["busy"], fresh=True)["busy"].description
         assert description is not None
         (member,) = description.members
         assert (description.state, description.protocol, member.client_id) == ("Stable", "range", "worker")

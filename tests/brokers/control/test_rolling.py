@@ -86,19 +86,19 @@ def test_one_broker_after_the_other_and_the_next_only_when_all_is_in_sync(
     row = rolling.start(acting=acting, cluster=cluster)
     taken = []
     for _ in range(3):
-        work.look()
+        work.reconcile_once()
         (number,) = restarting(cluster)
         taken.append(number)
-        work.look()
+        work.reconcile_once()
         assert restarting(cluster) == [number], "it has not come back"
         come_back(cluster)
         answers[1] = snapshot(1, 2, 3, under_replicated=5)
-        work.look()
+        work.reconcile_once()
         row.refresh_from_db()
         assert row.trouble == "5 partitions are under-replicated."
         assert restarting(cluster) == []
         answers[1] = snapshot(1, 2, 3)
-        work.look()
+        work.reconcile_once()
     row.refresh_from_db()
     assert taken == [1, 3, 2]
     assert row.state == RestartState.DONE and row.done == 3
@@ -112,7 +112,7 @@ def test_nothing_is_taken_down_while_something_is_missing(
 ) -> None:
     del answers[3]
     row = rolling.start(acting=acting, cluster=cluster)
-    work.look()
+    work.reconcile_once()
     row.refresh_from_db()
     assert (row.trouble, row.done, restarting(cluster)) == ("Broker 3 does not answer.", 0, [])
 
@@ -122,8 +122,8 @@ def test_a_worker_that_dies_after_asking_restarts_no_broker_twice(
 ) -> None:
     row = rolling.start(acting=acting, cluster=cluster)
     stale = RollingRestart.objects.get(pk=row.pk)
-    work.look()
-    rolling.look(stale)
+    work.reconcile_once()
+    rolling.reconcile_once(stale)
     assert sum(cluster.brokers.values_list("restart_generation", flat=True)) == 1
 
 
@@ -133,12 +133,12 @@ def test_nothing_is_taken_down_beside_a_broker_that_an_operator_restarts(
     """It was asked for, and the broker answers still."""
     row = rolling.start(acting=acting, cluster=cluster)
     services.restart_broker(acting=acting, broker=cluster.brokers.get(number=3))
-    work.look()
+    work.reconcile_once()
     assert restarting(cluster) == [3]
     row.refresh_from_db()
     assert row.trouble == "Broker 3 restarts."
     come_back(cluster)
-    work.look()
+    work.reconcile_once()
     assert restarting(cluster) == [1]
 
 
@@ -147,14 +147,14 @@ def test_a_pause_takes_no_further_broker_down_and_a_cancel_ends_it(
 ) -> None:
     row = rolling.start(acting=acting, cluster=cluster)
     rolling.pause(acting=acting, restart=row)
-    assert work.look() == 0
+    assert work.reconcile_once() == 0
     assert restarting(cluster) == []
     rolling.resume(acting=acting, restart=row)
-    work.look()
+    work.reconcile_once()
     assert len(restarting(cluster)) == 1
     assert rolling.cancel(acting=acting, restart=row).ended_at is not None
     come_back(cluster)
-    assert work.look() == 0
+    assert work.reconcile_once() == 0
     with pytest.raises(Conflict, match="cancelled"):
         rolling.resume(acting=acting, restart=row)
 
@@ -165,7 +165,7 @@ def test_a_broker_that_is_stopped_meanwhile_is_passed_over(
     row = rolling.start(acting=acting, cluster=cluster)
     Broker.objects.filter(cluster=cluster, number=1).update(wanted=WantedState.STOPPED)
     for _ in range(5):
-        work.look()
+        work.reconcile_once()
         come_back(cluster)
         answers.pop(1, None)
         answers.update({number: snapshot(2, 3) for number in (2, 3)})

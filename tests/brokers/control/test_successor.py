@@ -58,7 +58,7 @@ def running(agents: list[Agent], cluster: Cluster, tmp_path: Path, standing: str
         standing_command_for=lambda _: command(standing),
     )
     agents.append(agent)
-    agent.look()
+    agent.reconcile_once()
     eventually(lambda: "up" in log_of(tmp_path, cluster), what="the signal handler")
     return agent
 
@@ -72,7 +72,7 @@ def restart(cluster: Cluster) -> Broker:
 
 
 def is_restarted(agent: Agent, cluster: Cluster) -> bool:
-    agent.look()
+    agent.reconcile_once()
     row = cluster.brokers.get()
     return row.process_restart_generation == row.restart_generation and row.process_state == ProcessState.RUNNING
 
@@ -92,7 +92,7 @@ def test_the_one_before_is_asked_to_stop_when_the_next_one_stands_by(
     before = cluster.brokers.get().process_pid
     assert before is not None
     restart(cluster)
-    agent.look()
+    agent.reconcile_once()
     (next_one,) = successors(agent)
     assert is_alive(before), "nobody was asked to stop yet"
     assert cluster.brokers.get().process_state == ProcessState.RUNNING
@@ -112,7 +112,7 @@ def test_one_that_dies_while_its_successor_gets_ready_is_succeeded_all_the_same(
     before = cluster.brokers.get().process_pid
     assert before is not None
     restart(cluster)
-    agent.look()
+    agent.reconcile_once()
     (next_one,) = successors(agent)
     os.kill(before, signal.SIGKILL)
     eventually(lambda: is_restarted(agent, cluster), what="the restart")
@@ -132,7 +132,7 @@ def test_a_successor_that_does_not_get_ready_delays_the_restart_and_does_not_pre
 
 def agent_has_another(agent: Agent, cluster: Cluster, before: int | None) -> bool:
     """It stays up: whoever ended on being called is started again."""
-    agent.look()
+    agent.reconcile_once()
     row = cluster.brokers.get()
     return row.process_pid not in (None, before) and row.process_state == ProcessState.RUNNING
 
@@ -140,12 +140,12 @@ def agent_has_another(agent: Agent, cluster: Cluster, before: int | None) -> boo
 def test_who_is_to_be_stopped_for_good_has_no_successor(agents: list[Agent], cluster: Cluster, tmp_path: Path) -> None:
     agent = running(agents, cluster, tmp_path, STANDING)
     restart(cluster)
-    agent.look()
+    agent.reconcile_once()
     (next_one,) = successors(agent)
     services.set_wanted(acting=system_actor("tests"), broker=cluster.brokers.get(), wanted=WantedState.STOPPED)
 
     def is_stopped() -> bool:
-        agent.look()
+        agent.reconcile_once()
         return cluster.brokers.get().process_state == ProcessState.STOPPED
 
     eventually(is_stopped, what="the stop")
@@ -156,7 +156,7 @@ def test_who_is_to_be_stopped_for_good_has_no_successor(agents: list[Agent], clu
 def test_an_agent_that_stops_leaves_no_successor_behind(agents: list[Agent], cluster: Cluster, tmp_path: Path) -> None:
     agent = running(agents, cluster, tmp_path, STANDING)
     restart(cluster)
-    agent.look()
+    agent.reconcile_once()
     (next_one,) = successors(agent)
     agent.stop_all()
     assert not is_alive(next_one.child.pid)

@@ -46,10 +46,10 @@ class World:
     def lose(self, instance: Instance, topic: str, *indexes: int) -> None:
         self.offline += [{"instance_id": instance.pk, "user_name": topic, "partition": index} for index in indexes]
 
-    def look(self, *, silent_for_s: float = SILENCE_TOLD_AFTER_S) -> int:
+    def reconcile_once(self, *, silent_for_s: float = SILENCE_TOLD_AFTER_S) -> int:
         now = timezone.now()
         self.cluster.brokers.update(observed_at=now - timedelta(seconds=silent_for_s))
-        return watching.look(now)
+        return watching.reconcile_once(now)
 
 
 @pytest.fixture
@@ -83,22 +83,22 @@ def events(instance: Instance) -> list[tuple[str, str]]:
 
 def test_a_silent_broker_is_told_when_it_begins_and_when_it_ends(world: World, instance: Instance) -> None:
     world.silent = (2,)
-    assert (world.look(), world.look()) == (1, 0)
+    assert (world.reconcile_once(), world.reconcile_once()) == (1, 0)
     message = conditions(instance)["BrokersAnswer"]
     assert (message["status"], message["message"]) == (False, "Silent: broker 2.")
     world.silent = ()
-    assert (world.look(), world.look()) == (1, 0)
+    assert (world.reconcile_once(), world.reconcile_once()) == (1, 0)
     assert conditions(instance)["BrokersAnswer"]["status"] is True
     assert events(instance) == [("instance.degraded", "BrokersAnswer"), ("instance.recovered", "BrokersAnswer")]
 
 
 def test_partitions_without_a_leader_are_told_when_a_second_look_finds_them(world: World, instance: Instance) -> None:
     world.lose(instance, "orders", 0, 4)
-    assert (world.look(), world.look(), world.look()) == (0, 1, 0)
+    assert (world.reconcile_once(), world.reconcile_once(), world.reconcile_once()) == (0, 1, 0)
     message = conditions(instance)["PartitionsLed"]
     assert (message["status"], message["message"]) == (False, "Without a leader: orders/0, orders/4.")
     world.offline.clear()
-    world.look()
+    world.reconcile_once()
     assert conditions(instance)["PartitionsLed"]["status"] is True
     assert [action for action, _condition in events(instance)] == ["instance.degraded", "instance.recovered"]
 
@@ -107,30 +107,30 @@ def test_nobody_reads_of_the_topics_of_others(world: World, instance: Instance) 
     other = make_running(make_member().tenant)
     place(other, world.cluster)
     world.lose(other, "secret-plans", 0)
-    world.look()
-    world.look()
+    world.reconcile_once()
+    world.reconcile_once()
     assert "PartitionsLed" not in conditions(instance)
     assert "secret-plans/0" in conditions(other)["PartitionsLed"]["message"]
 
 
 def test_a_broker_the_instance_has_no_address_on_does_not_concern_it(world: World, instance: Instance) -> None:
     world.silent = (3,)
-    assert world.look() == 0
+    assert world.reconcile_once() == 0
     assert conditions(instance) == {}
 
 
 def test_a_broker_that_merely_restarts_is_told_to_nobody(world: World, instance: Instance) -> None:
     world.silent = (2,)
-    assert world.look(silent_for_s=SILENCE_TOLD_AFTER_S - 0.1) == 0
+    assert world.reconcile_once(silent_for_s=SILENCE_TOLD_AFTER_S - 0.1) == 0
 
 
 def test_where_no_broker_answers_what_was_said_of_leaders_stays(world: World, instance: Instance) -> None:
     world.lose(instance, "orders", 0)
-    world.look()
-    world.look()
+    world.reconcile_once()
+    world.reconcile_once()
     since = conditions(instance)["PartitionsLed"]["since"]
     world.is_mute = True
-    world.look()
+    world.reconcile_once()
     message = conditions(instance)
     assert (message["PartitionsLed"]["status"], message["PartitionsLed"]["since"]) == (False, since)
     assert message["BrokersAnswer"]["message"] == "Silent: broker 1, 2."
@@ -139,19 +139,19 @@ def test_where_no_broker_answers_what_was_said_of_leaders_stays(world: World, in
 def test_an_instance_that_does_not_run_is_told_nothing(world: World, instance: Instance) -> None:
     Instance.objects.filter(pk=instance.pk).update(phase=Phase.DELETING.value)
     world.silent = (2,)
-    assert world.look() == 0
+    assert world.reconcile_once() == 0
 
 
 def test_what_an_owner_changes_is_not_contested_by_a_broker_that_goes(world: World, instance: Instance) -> None:
     world.silent = (2,)
-    world.look()
+    world.reconcile_once()
     assert Instance.objects.get(pk=instance.pk).version == instance.version
 
 
 def test_many_partitions_are_counted_and_five_are_named(world: World, instance: Instance) -> None:
     world.lose(instance, "orders", *range(12))
-    world.look()
-    world.look()
+    world.reconcile_once()
+    world.reconcile_once()
     assert conditions(instance)["PartitionsLed"]["message"].endswith("orders/4 and 7 more.")
 
 

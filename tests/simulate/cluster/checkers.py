@@ -115,17 +115,17 @@ class Checkers:
                 continue
             process.loop.has_run = False
             for one in all_of_them:
-                one.look_at(process)
+                one.inspect(process)
         for one in all_of_them:
-            one.look_at_isrs(hosts)
+            one.inspect_isrs(hosts)
 
-    def look_at(self, process: Process) -> None:
+    def inspect(self, process: Process) -> None:
         for index in range(self.partitions):
             partition = self.held(process, index)
             if partition is not None:
-                self._look_at(process, index, partition)
+                self._inspect(process, index, partition)
 
-    def _look_at(self, process: Process, index: int, partition: Partition) -> None:
+    def _inspect(self, process: Process, index: int, partition: Partition) -> None:
         seen = self._seen.get((process, index))
         if seen is None or seen.partition is not partition:
             seen = self._seen[process, index] = Seen(partition)
@@ -197,7 +197,7 @@ class Checkers:
             self._disks.current = None
         return found
 
-    def look_at_isrs(self, hosts: dict[int, Host]) -> None:
+    def inspect_isrs(self, hosts: dict[int, Host]) -> None:
         """Whoever is in sync, and lives as it did when that was written, holds everything that is committed."""
         for index, state in self._stated.items():
             end = self.promises.end(index)

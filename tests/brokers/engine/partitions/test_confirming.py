@@ -44,7 +44,7 @@ class Follower:
         self.session.came(not names)
         if names:
             self.session.asks(KEY, (0, leader_epoch, 0, -1, 0, 1_000), self._partition, 0)
-        self._confirmations.look()
+        self._confirmations.check()
 
     def is_answered(self) -> None:
         self.session.answered(self._confirmations.asked)
@@ -157,7 +157,7 @@ def test_who_is_no_longer_in_sync_is_not_waited_for(table: PartitionTable) -> No
     assert not question.done
 
     lead(table, 1, 3)
-    stage.confirmations.look()
+    stage.confirmations.check()
 
     assert question.is_confirmed
 
@@ -198,7 +198,7 @@ def test_who_does_not_wait_any_more_takes_no_room(table: PartitionTable) -> None
         stage.ask().cancel()
 
     assert sum(map(len, stage.confirmations._waiting.values())) <= 1
-    stage.confirmations.look()
+    stage.confirmations.check()
     assert not stage.confirmations.is_waiting
     assert stage.woken == 0
 
@@ -242,7 +242,7 @@ class Remote:
         if kind == "leaves":
             self.local.session.came(False)
             self.local.session.forgets(KEY)
-            self.local._confirmations.look()
+            self.local._confirmations.check()
         else:
             self.local.asks(names=kind == "names")
         self._is_held = True
