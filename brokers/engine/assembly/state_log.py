@@ -10,7 +10,7 @@ from brokers.engine.coordinators.outcome import Now
 from brokers.engine.coordinators.ports import LogUnreadable, Stored
 from brokers.engine.handlers.cold import pull
 from brokers.engine.handlers.context import Engine
-from brokers.engine.handlers.settling import verdict
+from brokers.engine.handlers.settling import error_of
 from brokers.engine.partitions.confirming import leads_alone
 from brokers.engine.partitions.partition import LOG_END, Partition
 from brokers.engine.partitions.waiting import Confirmation, ProduceWait
@@ -62,7 +62,7 @@ class PartitionLog:
 
         def tell() -> None:
             if self.is_led:
-                completed(_lasting(verdict(wait, partition, last_offset)))
+                completed(_lasting(error_of(wait, partition, last_offset)))
             else:
                 completed(int(ErrorCode.NOT_LEADER_OR_FOLLOWER))
 

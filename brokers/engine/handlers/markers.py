@@ -10,7 +10,7 @@ import asyncio
 from typing import Final
 
 from brokers.engine.handlers.context import Call, Engine
-from brokers.engine.handlers.settling import verdict
+from brokers.engine.handlers.settling import error_of
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.waiting import ProduceWait
 from brokers.engine.protocol.errors import ErrorCode
@@ -111,7 +111,7 @@ async def _completed(engine: Engine, pending: list[PendingMarker], timeout_ms: i
         timer.cancel()
         wait.cancel()
     for line, partition, last_offset in pending:
-        line.error_code = verdict(wait, partition, last_offset)
+        line.error_code = error_of(wait, partition, last_offset)
 
 
 def _refused(request: WriteTxnMarkersRequest, code: int) -> WriteTxnMarkersResponse:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from brokers.engine.handlers.settling import Verdicts, verdict
+from brokers.engine.handlers.settling import PartitionErrors, error_of
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.waiting import ProduceWait
 
@@ -25,7 +25,7 @@ class Owing:
         session: Session,
         pending: list[tuple[Partition, int]],
         timeout_ms: int,
-        frame_of: Callable[[Verdicts], bytes],
+        frame_of: Callable[[PartitionErrors], bytes],
     ) -> None:
         """`pending`: partition, last offset."""
         self._frame_of = frame_of
@@ -41,12 +41,12 @@ class Owing:
         """All are, or the time is over. The answer leaves later: this runs inside of what settled it."""
         wait = self._wait
         self._deadlines.drop(wait, self._tick)
-        verdicts: Verdicts = {}
+        partition_errors: PartitionErrors = {}
         for partition, last_offset in self._pending:
-            code = verdict(wait, partition, last_offset)
+            code = error_of(wait, partition, last_offset)
             if code:
-                verdicts[partition.topic, partition.index] = code
-        self._turn.keep(self._frame_of(verdicts))
+                partition_errors[partition.topic, partition.index] = code
+        self._turn.keep(self._frame_of(partition_errors))
 
     def _on_closed(self) -> None:
         self._deadlines.drop(self._wait, self._tick)

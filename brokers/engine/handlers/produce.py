@@ -10,7 +10,7 @@ from brokers.engine.handlers.context import Engine
 from brokers.engine.handlers.owing import Owing
 from brokers.engine.handlers.packing import Packed, pack_aside
 from brokers.engine.handlers.produce_detail import encode as encode_detailed
-from brokers.engine.handlers.settling import Verdicts, when_complete
+from brokers.engine.handlers.settling import PartitionErrors, when_complete
 from brokers.engine.handlers.verifying import Entitled, Topics, entitle, nothing_allowed
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.results import AppendResult
@@ -213,9 +213,9 @@ class LateAnswer:
         else:
             Owing(self._session, pending, timeout_ms, self.frame_of)
 
-    def frame_of(self, verdicts: Verdicts) -> bytes:
+    def frame_of(self, partition_errors: PartitionErrors) -> bytes:
         version, correlation_id, delay_ms = self._version, self._correlation_id, self._delay_ms
-        if not verdicts:
+        if not partition_errors:
             return encode_produce_response(version, correlation_id, self._answers, delay_ms)
         view = self._session.view()
         final: list[TopicAnswer] = []
@@ -227,7 +227,7 @@ class LateAnswer:
                     name,
                     [
                         (line[0], code, line[2], line[3], line[4], None)
-                        if not line[1] and (code := verdicts.get((internal, line[0]), 0))
+                        if not line[1] and (code := partition_errors.get((internal, line[0]), 0))
                         else line
                         for line in lines
                     ],
@@ -237,5 +237,5 @@ class LateAnswer:
             return encode_detailed(view, version, correlation_id, final, {}, delay_ms)
         return encode_produce_response(version, correlation_id, final, delay_ms)
 
-    def respond(self, verdicts: Verdicts) -> None:
-        self._session.channel.respond(self.frame_of(verdicts), self._delay_ms)
+    def respond(self, partition_errors: PartitionErrors) -> None:
+        self._session.channel.respond(self.frame_of(partition_errors), self._delay_ms)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from brokers.engine.handlers.aside import answer_aside
 from brokers.engine.handlers.client import Client
-from brokers.engine.handlers.settling import Verdicts, when_complete
+from brokers.engine.handlers.settling import PartitionErrors, when_complete
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.results import AppendResult
 from brokers.engine.protocol.apis import ApiKey
@@ -229,9 +229,9 @@ class _OldProduce:
     def _wait(
         self, answers: list[TopicProduceResponse], pending: list[tuple[Line, Partition, int]], delay_ms: int
     ) -> None:
-        def answer(verdicts: Verdicts) -> None:
+        def answer(partition_errors: PartitionErrors) -> None:
             for line, partition, _ in pending:
-                line.error_code = verdicts[partition.topic, partition.index]
+                line.error_code = partition_errors[partition.topic, partition.index]
             self._respond(answers, delay_ms)
 
         waiting_for = [(partition, last_offset) for _, partition, last_offset in pending]

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from brokers.engine.handlers.session import Session
 
 # By internal topic name and partition: the error code that each ended with.
-Verdicts = dict[tuple[str, int], int]
+PartitionErrors = dict[tuple[str, int], int]
 
 
 def when_complete(
-    session: Session, pending: list[tuple[Partition, int]], timeout_ms: int, answer: Callable[[Verdicts], None]
+    session: Session, pending: list[tuple[Partition, int]], timeout_ms: int, answer: Callable[[PartitionErrors], None]
 ) -> None:
     """Calls `answer` once, later; not at all if the session is cancelled. `pending`: partition, last offset."""
     Settling(session, pending, timeout_ms, answer)
@@ -33,7 +33,7 @@ class Settling:
         session: Session,
         pending: list[tuple[Partition, int]],
         timeout_ms: int,
-        answer: Callable[[Verdicts], None],
+        answer: Callable[[PartitionErrors], None],
     ) -> None:
         self._session = session
         self._pending = pending
@@ -58,7 +58,7 @@ class Settling:
             last_offsets[key] = max(last_offset, last_offsets.get(key, -1))
         self._answer(
             {
-                (partition.topic, partition.index): verdict(
+                (partition.topic, partition.index): error_of(
                     self._wait, partition, last_offsets[partition.topic, partition.index]
                 )
                 for partition, _ in self._pending
@@ -70,7 +70,7 @@ class Settling:
         self._wait.cancel()
 
 
-def verdict(wait: ProduceWait, partition: Partition, last_offset: int) -> int:
+def error_of(wait: ProduceWait, partition: Partition, last_offset: int) -> int:
     """How the append up to `last_offset` ended, as an error code."""
     if partition in wait.lost or not partition.is_leader:
         return int(ErrorCode.NOT_LEADER_OR_FOLLOWER)

@@ -69,9 +69,9 @@ def append_transactional(partition: Partition, checked: CheckedBatch, now_ms: in
     if not code and verifications.overtakes(producer_id, epoch, sequence):
         code = verdicts.OUT_OF_ORDER_SEQUENCE_NUMBER
     if not code:
-        verdict = producers.check(producer_id, epoch, sequence, last_delta, True)
+        error_code = producers.check(producer_id, epoch, sequence, last_delta, True)
         # What is cached was found above.
-        code = verdict if isinstance(verdict, int) else verdicts.OUT_OF_ORDER_SEQUENCE_NUMBER
+        code = error_code if isinstance(error_code, int) else verdicts.OUT_OF_ORDER_SEQUENCE_NUMBER
     if code:
         return AppendResult(code, log_start_offset=log.log_start_offset)
     return partition.write(checked, now_ms)

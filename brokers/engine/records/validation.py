@@ -185,28 +185,28 @@ class CheckedAhead:
     batch anew, and asked when it is appended.
     """
 
-    __slots__ = ("_rules", "_verdict")
+    __slots__ = ("_rules", "_result")
 
     def __init__(
         self, records: memoryview, produce_version: int, rules: BatchRules, now_ms: int, inflated: Inflated
     ) -> None:
         self._rules = rules
-        self._verdict: CheckedBatch | BatchRejected
+        self._result: CheckedBatch | BatchRejected
         try:
             if inflated.bytes > INFLATED_PER_REQUEST_MAX:
                 raise BatchRejected(verdicts.MESSAGE_TOO_LARGE, shape=True, message=TOO_MUCH_INFLATED)
             size = check_shape(records, produce_version)
-            self._verdict = check_batch(records, size, rules, now_ms, inflated)
+            self._result = check_batch(records, size, rules, now_ms, inflated)
         except BatchRejected as fault:
-            self._verdict = fault
+            self._result = fault
 
     def checked(self, records: memoryview, size: int, rules: BatchRules, now_ms: int) -> CheckedBatch:
         """As `check_batch`, which is what is done if the rules are others by now."""
         if rules is not self._rules:
             return check_batch(records, size, rules, now_ms)
-        if isinstance(self._verdict, BatchRejected):
-            raise self._verdict
-        return self._verdict
+        if isinstance(self._result, BatchRejected):
+            raise self._result
+        return self._result
 
 
 def _rebuilt(data: memoryview, codec: int, block: bytes, rules: BatchRules) -> memoryview:

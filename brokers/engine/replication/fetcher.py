@@ -360,22 +360,22 @@ class Fetcher:
         """What neither is shortened nor begun again waits like after any other error."""
         now_ms = self._world.clock.now_ms()
         table = self._world.table
-        for followed, verdict in query.verdicts(buffer, start, end, asked.correlation_id):
+        for followed, error_code in query.verdicts(buffer, start, end, asked.correlation_id):
             partition = followed.partition
             if self.plan.followed.get(followed.key) is not followed or not followed.is_answered_by(asked.round):
                 continue
             try:
-                if verdict.truncate_to is not None:
-                    table.truncate(partition, verdict.truncate_to, now_ms)
-                elif verdict.restart_at is not None:
-                    table.restart_at(partition, verdict.restart_at, now_ms)
+                if error_code.truncate_to is not None:
+                    table.truncate(partition, error_code.truncate_to, now_ms)
+                elif error_code.restart_at is not None:
+                    table.restart_at(partition, error_code.restart_at, now_ms)
                 else:
                     continue
             except StorageFailed as failure:
                 self._lost_its_disk(followed, failure)
                 continue
             log.warning("offset_was_out_of_range", topic=partition.topic, partition=partition.index,
-                        truncated_to=verdict.truncate_to, restarted_at=verdict.restart_at)  # fmt: skip
+                        truncated_to=error_code.truncate_to, restarted_at=error_code.restart_at)  # fmt: skip
             self.plan.resume(followed)
         self._query = query.next
 

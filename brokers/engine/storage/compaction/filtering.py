@@ -19,7 +19,7 @@ from brokers.engine.wire.varints import encode_signed
 NO_TIMESTAMP: Final = -1
 
 
-class Verdict(NamedTuple):
+class BatchRetention(NamedTuple):
     """What is known of a batch before its records are looked at.
 
     `drop_records`: of an aborted transaction, or all superseded, or a marker that has served. `keep_empty`: it carries
@@ -52,7 +52,7 @@ def rewrite(
     data: memoryview,
     header: BatchHeader,
     offsets: OffsetMap,
-    verdict: Verdict,
+    retention: BatchRetention,
     *,
     now_ms: int,
     delete_retention_ms: int,
@@ -61,22 +61,22 @@ def rewrite(
 
     Raises walk.Malformed, compression.Undecodable or Oversized for a batch that cannot be read.
     """
-    if verdict.drop_records:
-        return _without_records(header, verdict.keep_empty, header.record_count, 0)
+    if retention.drop_records:
+        return _without_records(header, retention.keep_empty, header.record_count, 0)
     if header.base_offset > offsets.latest_offset:
         return Rewritten(data, header.record_count, 0, 0, header.max_timestamp)
     if header.record_count == 0:
-        return _untouched(data, header) if verdict.keep_empty else _without_records(header, False, 0, 0)
+        return _untouched(data, header) if retention.keep_empty else _without_records(header, False, 0, 0)
     block = records_block(data)
     records = read_fields(block, header.record_count)
     if header.is_control:
-        if not verdict.marker_served or horizon_of(header) is not None:
+        if not retention.marker_served or horizon_of(header) is not None:
             return Rewritten(data, len(records), 0, 0, header.max_timestamp)
         return _rebuilt(header, block, records, 0, _horizon(now_ms, delete_retention_ms))
     kept, keyless, markers = _living(records, header, offsets, now_ms)
     dropped = len(records) - len(kept)
     if not kept:
-        return _without_records(header, verdict.keep_empty, dropped, keyless)
+        return _without_records(header, retention.keep_empty, dropped, keyless)
     completes = markers and horizon_of(header) is None and header.last_offset <= offsets.latest_offset
     if not dropped and not completes:
         return Rewritten(data, len(kept), 0, 0, header.max_timestamp)

@@ -17,7 +17,7 @@ from brokers.engine.records.compression import Oversized, Undecodable
 from brokers.engine.records.control import marker_kind
 from brokers.engine.records.walk import Malformed
 from brokers.engine.storage.compaction.fields import read_fields, read_keys
-from brokers.engine.storage.compaction.filtering import Verdict, horizon_of, rewrite
+from brokers.engine.storage.compaction.filtering import BatchRetention, horizon_of, rewrite
 from brokers.engine.storage.compaction.grouping import Source, group
 from brokers.engine.storage.compaction.job import Cleaned, CleaningFailed, Event, Finished, Job
 from brokers.engine.storage.compaction.living import Living
@@ -184,13 +184,13 @@ class Run:
 
     def _rewrite_batch(self, base_offset: int, header: BatchHeader, data: memoryview, target: CleanedSegment) -> None:
         job = self._job
-        verdict = self._verdict(header)
+        retention = self._retention(header)
         try:
             found = rewrite(
                 data,
                 header,
                 self._offsets,
-                verdict,
+                retention,
                 now_ms=job.now_ms,
                 delete_retention_ms=job.delete_retention_ms,
             )
@@ -203,11 +203,11 @@ class Run:
         if found.data is not None:
             target.add(found.data, header.last_offset, found.largest_timestamp)
             aborted = self._listed.get(header.last_offset)
-            if aborted is not None and not verdict.marker_served:
+            if aborted is not None and not retention.marker_served:
                 # Some of its data was still there; a reader may be on its way through it (CMP-22).
                 target.add_aborted(aborted)
 
-    def _verdict(self, header: BatchHeader) -> Verdict:
+    def _retention(self, header: BatchHeader) -> BatchRetention:
         served = self._markers.has_served(header)
         if header.is_control:
             horizon = horizon_of(header)
@@ -215,7 +215,7 @@ class Run:
         else:
             lives = not header.record_count or self._living.any_of(header.base_offset, header.last_offset)
             drop = not lives or self._outcomes.is_aborted(header)
-        return Verdict(drop, self._is_last_of_producer(header), served)
+        return BatchRetention(drop, self._is_last_of_producer(header), served)
 
     def _is_last_of_producer(self, header: BatchHeader) -> bool:
         """CMP-23."""

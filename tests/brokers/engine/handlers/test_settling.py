@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from brokers.engine.handlers.settling import verdict
+from brokers.engine.handlers.settling import error_of
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
 from brokers.engine.partitions.waiting import ProduceWait
@@ -56,7 +56,7 @@ def sent(meanwhile: Callable[[], object], *appended: tuple[Partition, int], in_t
     assert len(woken) == in_time
     wait.expire()
     assert len(woken) == 1
-    return {partition.index: verdict(wait, partition, last_offset) for partition, last_offset in appended}
+    return {partition.index: error_of(wait, partition, last_offset) for partition, last_offset in appended}
 
 
 def test_what_every_replica_has_is_acknowledged(table: PartitionTable) -> None:

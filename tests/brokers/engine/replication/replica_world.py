@@ -256,11 +256,11 @@ class ReplicaWorld:
             return "caught up"
         if line.code == verdicts.OFFSET_OUT_OF_RANGE:
             assert found is not None
-            verdict = after_out_of_range(partition.log_end_offset, found.log_start_offset, found.log_end_offset)
-            if verdict.truncate_to is not None:
-                replica.table.truncate(partition, verdict.truncate_to, NOW_MS)
-            elif verdict.restart_at is not None:
-                replica.table.restart_at(partition, verdict.restart_at, NOW_MS)
+            error_code = after_out_of_range(partition.log_end_offset, found.log_start_offset, found.log_end_offset)
+            if error_code.truncate_to is not None:
+                replica.table.truncate(partition, error_code.truncate_to, NOW_MS)
+            elif error_code.restart_at is not None:
+                replica.table.restart_at(partition, error_code.restart_at, NOW_MS)
             return "out of range"
         if line.code:
             return f"refused with {line.code}"

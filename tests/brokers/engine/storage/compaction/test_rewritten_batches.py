@@ -7,7 +7,7 @@ from kafka.record import MemoryRecords
 
 from brokers.engine.records import batch as layout
 from brokers.engine.records.builder import Record, build_batch, read_records
-from brokers.engine.storage.compaction.filtering import Rewritten, Verdict, rewrite
+from brokers.engine.storage.compaction.filtering import BatchRetention, Rewritten, rewrite
 from brokers.engine.storage.compaction.offset_map import OffsetMap
 
 NOW_MS = 1_700_000_000_000
@@ -18,7 +18,7 @@ HEADERS = (("trace", b"1"), ("trace", None))
 
 
 def rewritten(
-    records: list[Record], latest: dict[bytes, int], verdict: Verdict | None = None, **more: int
+    records: list[Record], latest: dict[bytes, int], retention: BatchRetention | None = None, **more: int
 ) -> Rewritten:
     data = build_batch(records, base_offset=BASE_OFFSET, leader_epoch=5, **PRODUCER, **more)
     offsets = OffsetMap(1 << 16, 0.9)
@@ -27,7 +27,7 @@ def rewritten(
     offsets.latest_offset = BASE_OFFSET + 1_000
     view = memoryview(data)
     header = layout.read_header(view)
-    return rewrite(view, header, offsets, verdict or Verdict(), now_ms=NOW_MS, delete_retention_ms=DAY_MS)
+    return rewrite(view, header, offsets, retention or BatchRetention(), now_ms=NOW_MS, delete_retention_ms=DAY_MS)
 
 
 def as_others_read(data: bytes) -> list[tuple[int, int, bytes | None]]:
@@ -67,7 +67,7 @@ def test_a_batch_that_shrinks_keeps_its_place_and_its_producers(kept: list[int],
     records = [Record(NOW_MS + at, b"k%d" % at, b"v%d" % at) for at in range(5)]
     superseded = {b"k%d" % at: BASE_OFFSET + 500 for at in range(5) if at not in kept}
 
-    found = rewritten(records, superseded, Verdict(keep_empty=True), codec=codec)
+    found = rewritten(records, superseded, BatchRetention(keep_empty=True), codec=codec)
 
     data = bytes(found.data or b"")
     header = layout.read_header(data)
