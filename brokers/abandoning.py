@@ -25,7 +25,7 @@ def reconcile_once(row: Rebalance, admin_client: ClusterAdminClient) -> None:
     if not _called_off(row, admin_client):
         return
     copy_pace.lift(row)
-    if not homes.stay(row.cluster, [one["owner"] for one in row.homes]):
+    if not homes.stay(row.cluster, [one["owner"] for one in row.placements]):
         return
     ended = {"state": RebalanceState.ABANDONED, "trouble": "", "ended_at": timezone.now()}
     if not Rebalance.objects.filter(pk=row.pk, state=row.state).update(**ended):

@@ -62,12 +62,14 @@ def _promised(cluster: Cluster) -> set[tuple[str, str]]:
     ways = forwards | {RebalanceState.UNDOING.value: "leaving"}
     rows = list(Rebalance.objects.filter(cluster=cluster, state__in=ways).values_list("state", "homes"))
     ids = dict(cluster.brokers.values_list("number", "pk")) if rows else {}
-    return {(one["owner"], ids[number]) for state, homes in rows for one in homes for number in one[ways[state]]}
+    return {
+        (one["owner"], ids[number]) for state, placements in rows for one in placements for number in one[ways[state]]
+    }
 
 
-def require_room(cluster: Cluster, homes: Iterable[Mapping[str, Any]]) -> None:
-    """Whether the brokers of a cluster can sell what they would when instances live elsewhere, as in `Rebalance.homes`.
-    One that has sold too much already is no reason while it gets no more.
+def require_room(cluster: Cluster, placements: Iterable[Mapping[str, Any]]) -> None:
+    """Whether the brokers of a cluster can sell what they would when instances live elsewhere, as in
+    `Rebalance.placements`. One that has sold too much already is no reason while it gets no more.
 
     Raises `Conflict` (`no_room`) with the brokers that cannot.
     """
@@ -76,7 +78,7 @@ def require_room(cluster: Cluster, homes: Iterable[Mapping[str, Any]]) -> None:
     for instance_id, number in rows.values_list("instance_id", "broker__number"):
         before[instance_id].add(number)
     after = dict(before)
-    for one in homes:
+    for one in placements:
         after[one["owner"]] = (before[one["owner"]] | {*one["arriving"]}) - {*one["leaving"]}
     sizes = {row.instance_id: row for row in Placement.objects.filter(cluster=cluster)}
     sold_before, sold_after = _sold(before, sizes), _sold(after, sizes)

@@ -37,7 +37,7 @@ def apply(cluster: Cluster, wanted: Mapping[str, tuple[Collection[int], Collecti
         if lacks or lingers:
             if changed == CHANGED_AT_ONCE:
                 return False
-            changed += _rehome(cluster, instance_id, stays, leaves)
+            changed += _change_placement(cluster, instance_id, stays, leaves)
     return not changed and not unconfirmed(wanted)
 
 
@@ -77,7 +77,7 @@ def _is_named(lease: PortLease, wanted: Mapping[str, Collection[int]]) -> bool:
 
 
 @transaction.atomic
-def _rehome(cluster: Cluster, instance_id: str, stays: Collection[int], leaves: Collection[int]) -> int:
+def _change_placement(cluster: Cluster, instance_id: str, stays: Collection[int], leaves: Collection[int]) -> int:
     instance = Instance.objects.select_for_update(of=("self",)).filter(pk=instance_id).exclude(phase__in=OVER).first()
     if instance is None:
         return 0

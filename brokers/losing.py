@@ -83,7 +83,7 @@ def further(fleet: Fleet, row: Rebalance) -> Plan:
     unnamed = [
         Obstacle(owner=None, topic=f"{move.topic}/{move.index}", detail=NOT_NAMED) for move in plan.moves if move.loses
     ]
-    return replace(plan, moves=(), rehomings=(), obstacles=(*plan.obstacles, *unnamed)) if unnamed else plan
+    return replace(plan, moves=(), placement_changes=(), obstacles=(*plan.obstacles, *unnamed)) if unnamed else plan
 
 
 # --- leaders for what has none ----------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from brokers.choices import Losing
 from brokers.move_plans import drain_plan
-from brokers.moves import Fleet, Held, Move, Obstacle, Plan, Rehoming
+from brokers.moves import Fleet, Held, Move, Obstacle, PlacementChange, Plan
 
 
 def losing(replicas: Iterable[int], isr: Iterable[int], given_up: frozenset[int], *, is_led: bool) -> Losing:
@@ -30,38 +30,40 @@ def loss_plan(fleet: Fleet, broker: int, given_up: frozenset[int]) -> Plan:
     """
     held = {one.key: one for one in fleet.partitions if broker in one.replicas}
     present = [replace(one, pinned=False) if one.key in held else one for one in fleet.partitions]
-    homes = dict(fleet.homes)
-    rehomings: dict[str, Rehoming] = {}
+    placements = dict(fleet.placements)
+    placement_changes: dict[str, PlacementChange] = {}
     obstacles: list[Obstacle] = []
     for gone in (broker, *sorted(given_up - {broker})):
         looked_at = [one for one in present if gone == broker or one.key in held]
-        step = drain_plan(replace(fleet, partitions=looked_at, homes=_concerned(homes, looked_at, gone, broker)), gone)
+        step = drain_plan(
+            replace(fleet, partitions=looked_at, placements=_concerned(placements, looked_at, gone, broker)), gone
+        )
         obstacles += step.obstacles
         targets = {move.key: move.target for move in step.moves}
         present = [replace(one, replicas=targets.get(one.key, one.replicas)) for one in present]
-        for one in step.rehomings:
-            rehomings[one.owner] = _merged(rehomings.get(one.owner), one)
-            homes[one.owner] = (homes[one.owner] | set(one.arriving)) - set(one.leaving)
+        for one in step.placement_changes:
+            placement_changes[one.owner] = _merged(placement_changes.get(one.owner), one)
+            placements[one.owner] = (placements[one.owner] | set(one.arriving)) - set(one.leaving)
     if obstacles:
         return Plan(obstacles=tuple(dict.fromkeys(obstacles)))
     moves = [_move(held[one.key], one.replicas, given_up) for one in present if one.key in held]
     return Plan(
         moves=tuple(sorted(moves, key=lambda move: move.key)),
-        rehomings=tuple(rehomings[owner] for owner in sorted(rehomings)),
+        placement_changes=tuple(placement_changes[owner] for owner in sorted(placement_changes)),
     )
 
 
 def _concerned(
-    homes: dict[str, frozenset[int]], looked_at: Iterable[Held], gone: int, broker: int
+    placements: dict[str, frozenset[int]], looked_at: Iterable[Held], gone: int, broker: int
 ) -> dict[str, frozenset[int]]:
-    """Whose homes a step may change: all that live on the broker, else those whose partitions it shares."""
+    """Whose placements a step may change: all that live on the broker, else those whose partitions it shares."""
     if gone == broker:
-        return homes
+        return placements
     owners = {one.owner for one in looked_at if gone in one.replicas}
-    return {owner: kept for owner, kept in homes.items() if owner in owners}
+    return {owner: kept for owner, kept in placements.items() if owner in owners}
 
 
-def _merged(known: Rehoming | None, more: Rehoming) -> Rehoming:
+def _merged(known: PlacementChange | None, more: PlacementChange) -> PlacementChange:
     if known is None:
         return more
     arriving = dict.fromkeys((*known.arriving, *more.arriving))

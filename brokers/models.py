@@ -238,8 +238,8 @@ class Rebalance(Versioned):
     """A plan of moves and how far it is: emptying one broker (and removing it), or levelling all.
 
     The world is looked at anew in every step (`brokers.moving`), so whoever carries it out may die at any moment.
-    `homes` lists `{"owner", "arriving", "leaving"}` by broker number; `shares` is what each broker holds before and
-    after.
+    `placements` lists `{"owner", "arriving", "leaving"}` by broker number; `shares` is what each broker holds before
+    and after.
     """
 
     id = TypedIdField("rb")
@@ -252,7 +252,7 @@ class Rebalance(Versioned):
     state = models.CharField(_("state"), max_length=10, choices=RebalanceState.choices, default=RebalanceState.PLANNED)
     step = models.CharField(_("step"), max_length=10, choices=RebalanceStep.choices, default=RebalanceStep.HOMES)
     trouble = models.CharField(_("waits for"), max_length=500, blank=True, default="")
-    homes = models.JSONField(_("homes of instances"), default=list)
+    placements = models.JSONField(_("homes of instances"), default=list, db_column="homes")
     shares = models.JSONField(_("before and after"), default=dict)
     moves_at_once = models.PositiveSmallIntegerField(_("moves at a time per broker"), default=MOVES_PER_BROKER)
     copy_mb_s = models.PositiveIntegerField(_("copy at most, MB/s"), null=True, blank=True)

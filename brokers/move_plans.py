@@ -1,9 +1,9 @@
 """Which replicas go where: emptying a broker, and levelling all of them. Pure: the same snapshot gives the same plan.
 
 A plan keeps what holds before it: as many replicas as there were, each on another broker, never fewer racks for a
-partition, and an instance's replicas only on brokers where its clients can reach them. An instance may get a home on
-a broker it did not live on; its clients learn of it by Metadata. Homes are shares of what is sold: levelling gives no
-broker more than it can sell, and emptying one prefers those that can.
+partition, and an instance's replicas only on brokers where its clients can reach them. An instance may get a placement
+on a broker it did not live on; its clients learn of it by Metadata. Homes are shares of what is sold: levelling gives
+no broker more than it can sell, and emptying one prefers those that can.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from fractions import Fraction
 
-from brokers.moves import Fleet, Held, Move, Obstacle, PartitionKey, Plan, Rehoming
+from brokers.moves import Fleet, Held, Move, Obstacle, PartitionKey, PlacementChange, Plan
 
 # Levelling ends when the fullest broker holds so little more than the emptiest; smaller gains are not worth a copy.
 SPREAD_MIN = 0.1
@@ -30,14 +30,14 @@ class _Ledger:
         self.fleet = fleet
         self.takers = frozenset(id for id, broker in fleet.brokers.items() if broker.takes)
         self.replicas = {partition.key: partition.replicas for partition in fleet.partitions}
-        self.homes = {owner: set(brokers) for owner, brokers in fleet.homes.items()}
+        self.placements = {owner: set(brokers) for owner, brokers in fleet.placements.items()}
         count = len(fleet.partitions)
         self.unit = max(1, sum(partition.size_bytes for partition in fleet.partitions))
         self.weight = {one.key: self.unit + one.size_bytes * count for one in fleet.partitions}
         self.load: dict[int, int] = defaultdict(int)
         self.leaders: Counter[int] = Counter()
         self.sold: dict[int, tuple[Fraction, Fraction]] = defaultdict(lambda: (Fraction(), Fraction()))
-        for owner, brokers in fleet.homes.items():
+        for owner, brokers in fleet.placements.items():
             self.sell(owner, brokers, spread=len(brokers))
         for key, replicas in self.replicas.items():
             self.leaders.update(replicas[:1])
@@ -74,7 +74,7 @@ class _Ledger:
         """Brokers that may be given a replica of it, whether they have one or not."""
         if partition.owner is None:
             return self.takers
-        return self.takers & self.homes.get(partition.owner, set())
+        return self.takers & self.placements.get(partition.owner, set())
 
     def racks(self, replicas: Iterable[int]) -> int:
         """In how many racks these brokers stand; one whose rack is not known stands alone."""
@@ -84,7 +84,7 @@ class _Ledger:
         known = self.fleet.brokers.get(broker)
         return known.rack if known is not None and known.rack else f"\0{broker}"
 
-    def plan(self, rehomings: Mapping[str, Rehoming], obstacles: Sequence[Obstacle] = ()) -> Plan:
+    def plan(self, placement_changes: Mapping[str, PlacementChange], obstacles: Sequence[Obstacle] = ()) -> Plan:
         moves = [
             Move(
                 topic=one.topic,
@@ -99,7 +99,9 @@ class _Ledger:
         ]
         return Plan(
             moves=() if obstacles else tuple(moves),
-            rehomings=() if obstacles else tuple(rehomings[owner] for owner in sorted(rehomings)),
+            placement_changes=()
+            if obstacles
+            else tuple(placement_changes[owner] for owner in sorted(placement_changes)),
             obstacles=tuple(obstacles),
         )
 
@@ -120,11 +122,11 @@ def drain_plan(fleet: Fleet, broker: int) -> Plan:
     for partition in fleet.partitions:
         if partition.owner is not None:
             widest[partition.owner] = max(widest[partition.owner], len(partition.replicas))
-    rehomings = {}
-    for owner in sorted(fleet.homes):
-        if broker in fleet.homes[owner]:
-            rehomings[owner] = _rehome(ledger, owner, broker, widest[owner])
-            if not ledger.homes[owner] & ledger.takers:
+    placement_changes = {}
+    for owner in sorted(fleet.placements):
+        if broker in fleet.placements[owner]:
+            placement_changes[owner] = _change_placement(ledger, owner, broker, widest[owner])
+            if not ledger.placements[owner] & ledger.takers:
                 obstacles.append(Obstacle(owner=owner, topic="", detail="No other broker takes the instance."))
     for partition in sorted(fleet.partitions, key=lambda one: (-one.size_bytes, one.key)):
         if broker in partition.replicas:
@@ -135,7 +137,7 @@ def drain_plan(fleet: Fleet, broker: int) -> Plan:
                 obstacles.append(Obstacle(owner=partition.owner, topic=partition.topic, detail=detail))
             else:
                 ledger.assign(partition.key, target)
-    return ledger.plan(rehomings, tuple(dict.fromkeys(obstacles)))
+    return ledger.plan(placement_changes, tuple(dict.fromkeys(obstacles)))
 
 
 def release_plan(fleet: Fleet, broker: int) -> Plan:
@@ -148,23 +150,25 @@ def release_plan(fleet: Fleet, broker: int) -> Plan:
     return Plan(moves=tuple(moves))
 
 
-def _rehome(ledger: _Ledger, owner: str, broker: int, widest: int) -> Rehoming:
-    """Other homes for an instance that leaves `broker`: enough for its topics' replicas, and for the cluster's wish."""
-    homes = ledger.homes[owner]
-    ledger.sell(owner, homes, spread=len(homes), times=-1)
-    homes.discard(broker)
-    wanted = max(widest, ledger.fleet.homes_min)
-    spare = ledger.takers - homes
-    lacking = min(len(spare), max(0, wanted - len(homes & ledger.takers)))
-    spread = max(1, len(homes) + lacking)
+def _change_placement(ledger: _Ledger, owner: str, broker: int, widest: int) -> PlacementChange:
+    """Other placements for an instance that leaves `broker`: enough for its topics' replicas, and for the cluster's
+    wish.
+    """
+    placements = ledger.placements[owner]
+    ledger.sell(owner, placements, spread=len(placements), times=-1)
+    placements.discard(broker)
+    wanted = max(widest, ledger.fleet.placements_min)
+    spare = ledger.takers - placements
+    lacking = min(len(spare), max(0, wanted - len(placements & ledger.takers)))
+    spread = max(1, len(placements) + lacking)
 
     def cost(id: int) -> tuple[bool, int, int]:
         return not ledger.has_room(owner, id, spread=spread), ledger.load[id], id
 
     arriving = tuple(sorted(spare, key=cost)[:lacking])
-    homes.update(arriving)
-    ledger.sell(owner, homes, spread=spread)
-    return Rehoming(owner=owner, arriving=arriving, leaving=(broker,))
+    placements.update(arriving)
+    ledger.sell(owner, placements, spread=spread)
+    return PlacementChange(owner=owner, arriving=arriving, leaving=(broker,))
 
 
 def _without(ledger: _Ledger, partition: Held, broker: int) -> tuple[int, ...] | None:
@@ -198,19 +202,19 @@ def balance_plan(fleet: Fleet, *, moves_max: int) -> Plan:
     """Even loads and even leaders over all brokers that take replicas, with at most `moves_max` partitions moved.
 
     First whole instances' shares go from the fullest broker to one where they have no home, then single partitions
-    within homes (an instance gets a further home only where that leaves brokers uneven), then leadership is passed on,
-    which copies nothing.
+    within placements (an instance gets a further home only where that leaves brokers uneven), then leadership is passed
+    on, which copies nothing.
     """
     ledger = _Ledger(fleet)
     moved: set[PartitionKey] = set()
-    rehomings: dict[str, Rehoming] = {}
-    while len(moved) < moves_max and _shift_instance(ledger, moved, rehomings, moves_max):
+    placement_changes: dict[str, PlacementChange] = {}
+    while len(moved) < moves_max and _shift_instance(ledger, moved, placement_changes, moves_max):
         pass
     _shift_partitions(ledger, moved, moves_max)
-    while len(moved) < moves_max and _extend_instance(ledger, rehomings):
+    while len(moved) < moves_max and _extend_instance(ledger, placement_changes):
         _shift_partitions(ledger, moved, moves_max)
     _pass_leaders(ledger, moved, moves_max)
-    return ledger.plan(_useful(ledger, rehomings))
+    return ledger.plan(_useful(ledger, placement_changes))
 
 
 def _is_uneven(ledger: _Ledger, heavy: int, light: int) -> bool:
@@ -226,17 +230,19 @@ def _by_load(ledger: _Ledger) -> list[int]:
 def _light_with_room(ledger: _Ledger, order: Sequence[int], owners: Collection[str], *, further: int) -> int:
     """The emptiest broker; the next one where it can sell nothing of what would come to it."""
     for light in order[:-1]:
-        strangers = [owner for owner in owners if light not in ledger.homes[owner]]
+        strangers = [owner for owner in owners if light not in ledger.placements[owner]]
         if not strangers or any(
-            ledger.has_room(owner, light, spread=len(ledger.fleet.homes[owner]) + further) for owner in strangers
+            ledger.has_room(owner, light, spread=len(ledger.fleet.placements[owner]) + further) for owner in strangers
         ):
             return light
     return order[0]
 
 
-def _shift_instance(ledger: _Ledger, moved: set[PartitionKey], rehomings: dict[str, Rehoming], moves_max: int) -> bool:
-    """Move one instance's whole share from the fullest broker to the emptiest without a home of it; False when none
-    makes them more even.
+def _shift_instance(
+    ledger: _Ledger, moved: set[PartitionKey], placement_changes: dict[str, PlacementChange], moves_max: int
+) -> bool:
+    """Move one instance's whole share from the fullest broker to the emptiest without a placement of it; False when
+    none makes them more even.
     """
     order = _by_load(ledger)
     if len(order) < 2 or not _is_uneven(ledger, order[-1], order[0]):
@@ -253,8 +259,8 @@ def _shift_instance(ledger: _Ledger, moved: set[PartitionKey], rehomings: dict[s
     fitting = []
     for owner, held in parts.items():
         weight = sum(ledger.weight[one.key] for one in held)
-        is_stranger = light not in ledger.homes[owner] and owner not in rehomings
-        has_room = is_stranger and ledger.has_room(owner, light, spread=len(ledger.homes[owner]))
+        is_stranger = light not in ledger.placements[owner] and owner not in placement_changes
+        has_room = is_stranger and ledger.has_room(owner, light, spread=len(ledger.placements[owner]))
         if has_room and weight <= SHIFT_MAX * gap and len(moved | {one.key for one in held}) <= moves_max:
             targets = {one.key: _swapped(ledger, one, heavy, light) for one in held}
             if all(targets.values()):
@@ -266,23 +272,23 @@ def _shift_instance(ledger: _Ledger, moved: set[PartitionKey], rehomings: dict[s
         assert target is not None
         ledger.assign(key, target)
         moved.add(key)
-    spread = len(ledger.homes[owner])
+    spread = len(ledger.placements[owner])
     ledger.sell(owner, (heavy,), spread=spread, times=-1)
     ledger.sell(owner, (light,), spread=spread)
-    ledger.homes[owner].discard(heavy)
-    ledger.homes[owner].add(light)
-    rehomings[owner] = Rehoming(owner=owner, arriving=(light,), leaving=(heavy,))
+    ledger.placements[owner].discard(heavy)
+    ledger.placements[owner].add(light)
+    placement_changes[owner] = PlacementChange(owner=owner, arriving=(light,), leaving=(heavy,))
     return True
 
 
-def _extend_instance(ledger: _Ledger, rehomings: dict[str, Rehoming]) -> bool:
+def _extend_instance(ledger: _Ledger, placement_changes: dict[str, PlacementChange]) -> bool:
     """Give the heaviest instance on the fullest broker a further home on the emptiest; False when that is no use."""
     order = _by_load(ledger)
     if len(order) < 2 or not _is_uneven(ledger, order[-1], order[0]):
         return False
     heavy = order[-1]
     weights: dict[str, int] = defaultdict(int)
-    shifted = {one.owner for one in rehomings.values() if one.leaving}
+    shifted = {one.owner for one in placement_changes.values() if one.leaving}
     for partition in ledger.fleet.partitions:
         owner = partition.owner
         if owner is not None and heavy in ledger.replicas[partition.key] and owner not in shifted:
@@ -291,22 +297,22 @@ def _extend_instance(ledger: _Ledger, rehomings: dict[str, Rehoming]) -> bool:
     fitting = [
         (weight, owner)
         for owner, weight in weights.items()
-        if light not in ledger.homes[owner] and ledger.has_room(owner, light, spread=_least_spread(ledger, owner))
+        if light not in ledger.placements[owner] and ledger.has_room(owner, light, spread=_least_spread(ledger, owner))
     ]
     if not fitting or not _is_uneven(ledger, heavy, light):
         return False
     _, owner = max(fitting)
     # What the others sell less of it is not sold again: the home may be of no use in the end.
     ledger.sell(owner, (light,), spread=_least_spread(ledger, owner))
-    ledger.homes[owner].add(light)
-    known = rehomings.get(owner, Rehoming(owner=owner))
-    rehomings[owner] = Rehoming(owner=owner, arriving=(*known.arriving, light))
+    ledger.placements[owner].add(light)
+    known = placement_changes.get(owner, PlacementChange(owner=owner))
+    placement_changes[owner] = PlacementChange(owner=owner, arriving=(*known.arriving, light))
     return True
 
 
 def _least_spread(ledger: _Ledger, owner: str) -> int:
-    """How many homes share the instance if a further one is of use, and none of the other further ones."""
-    return len(ledger.fleet.homes[owner]) + 1
+    """How many placements share the instance if a further one is of use, and none of the other further ones."""
+    return len(ledger.fleet.placements[owner]) + 1
 
 
 def _shift_partitions(ledger: _Ledger, moved: set[PartitionKey], moves_max: int) -> None:
@@ -372,15 +378,15 @@ def _pass_leaders(ledger: _Ledger, moved: set[PartitionKey], moves_max: int) -> 
                 is_changed = True
 
 
-def _useful(ledger: _Ledger, rehomings: Mapping[str, Rehoming]) -> dict[str, Rehoming]:
-    """Without further homes that no replica went to in the end; what an instance was shifted to stays."""
+def _useful(ledger: _Ledger, placement_changes: Mapping[str, PlacementChange]) -> dict[str, PlacementChange]:
+    """Without further placements that no replica went to in the end; what an instance was shifted to stays."""
     used: dict[str, set[int]] = defaultdict(set)
     for partition in ledger.fleet.partitions:
         if partition.owner is not None:
             used[partition.owner].update(ledger.replicas[partition.key])
     kept = {}
-    for owner, one in rehomings.items():
+    for owner, one in placement_changes.items():
         arriving = one.arriving if one.leaving else tuple(id for id in one.arriving if id in used[owner])
         if arriving:
-            kept[owner] = Rehoming(owner=owner, arriving=arriving, leaving=one.leaving)
+            kept[owner] = PlacementChange(owner=owner, arriving=arriving, leaving=one.leaving)
     return kept

@@ -52,16 +52,17 @@ class Held:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fleet:
-    """What a plan is made from. `homes` names the brokers each instance has a port on: its replicas live only there.
+    """What a plan is made from. `placements` names the brokers each instance has a port on: its replicas live only
+    there.
 
-    `homes_min` is the fewest brokers an instance shall live on where the cluster has so many. `sold` is what each
+    `placements_min` is the fewest brokers an instance shall live on where the cluster has so many. `sold` is what each
     instance has bought, MB/s and GB, in equal shares of the brokers it lives on.
     """
 
     brokers: Mapping[int, Holder]
     partitions: Sequence[Held]
-    homes: Mapping[str, frozenset[int]]
-    homes_min: int = 1
+    placements: Mapping[str, frozenset[int]]
+    placements_min: int = 1
     sold: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 
@@ -101,7 +102,7 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rehoming:
+class PlacementChange:
     """An instance gets a port on the brokers `arriving`, and gives back those on `leaving` when all moves are done."""
 
     owner: str
@@ -123,7 +124,7 @@ class Plan:
     """Moves in the order they begin. With obstacles there is nothing to run."""
 
     moves: tuple[Move, ...] = ()
-    rehomings: tuple[Rehoming, ...] = ()
+    placement_changes: tuple[PlacementChange, ...] = ()
     obstacles: tuple[Obstacle, ...] = ()
 
     @property

@@ -47,7 +47,7 @@ def _step(row: Rebalance, *, measure: bool) -> bool:
     """One step; True when it is complete and the next one is to be looked at."""
     match row.step:
         case RebalanceStep.HOMES:
-            return _homes(row)
+            return _placements(row)
         case RebalanceStep.MOVES:
             return _moves(row, measure=measure)
         case RebalanceStep.LEAVING:
@@ -81,11 +81,11 @@ def note(row: Rebalance, *, trouble: str = "", step: RebalanceStep | None = None
 
 def _ways(row: Rebalance) -> dict[str, tuple[list[int], list[int]]]:
     """Instance id -> (brokers it comes to, brokers it leaves), in the direction the rebalance goes."""
-    ways = {one["owner"]: (list(one["arriving"]), list(one["leaving"])) for one in row.homes}
+    ways = {one["owner"]: (list(one["arriving"]), list(one["leaving"])) for one in row.placements}
     return {owner: (leaves, comes) for owner, (comes, leaves) in ways.items()} if is_back(row) else ways
 
 
-def _homes(row: Rebalance) -> bool:
+def _placements(row: Rebalance) -> bool:
     try:
         is_complete = homes.apply(row.cluster, _ways(row))
     except ports.PoolEmpty as error:
@@ -103,7 +103,7 @@ def _leaving(row: Rebalance) -> bool:
     if obstacle is not None:
         note(row, trouble=f"{obstacle.topic or obstacle.owner}: {obstacle.detail}")
         return False
-    further = [plan for plan in plans if plan.moves or plan.rehomings]
+    further = [plan for plan in plans if plan.moves or plan.placement_changes]
     if further:
         return all(_append(row, plan) for plan in further)
     if not homes.give_back(row.cluster, {owner: leaves for owner, (_, leaves) in _ways(row).items()}):
@@ -129,7 +129,7 @@ def _left_behind(row: Rebalance) -> list[Plan]:
                 by_broker.setdefault(number, set()).add(owner)
         for number, owners in sorted(by_broker.items()):
             partitions = [one for one in fleet.partitions if one.owner in owners]
-            own = {owner: fleet.homes[owner] for owner in owners if owner in fleet.homes}
+            own = {owner: fleet.placements[owner] for owner in owners if owner in fleet.placements}
             plans.append(drain_plan(replace(fleet, partitions=partitions, homes=own), number))
     return plans
 
@@ -140,14 +140,14 @@ def _append(row: Rebalance, plan: Plan) -> bool:
     if is_back(row):  # going back means going to `before`
         plan = replace(plan, moves=tuple(move.reversed() for move in plan.moves))
     else:
-        merged = {one["owner"]: one for one in row.homes}
-        for one in plan.rehomings:
+        merged = {one["owner"]: one for one in row.placements}
+        for one in plan.placement_changes:
             known = merged.setdefault(one.owner, {"owner": one.owner, "arriving": [], "leaving": []})
             known["arriving"] = sorted({*known["arriving"], *one.arriving})
             known["leaving"] = sorted({*known["leaving"], *one.leaving})
-        row.homes = list(merged.values())
+        row.placements = list(merged.values())
     row.step = RebalanceStep.HOMES
-    if not Rebalance.objects.filter(pk=row.pk, state=row.state).update(homes=row.homes, step=row.step):
+    if not Rebalance.objects.filter(pk=row.pk, state=row.state).update(homes=row.placements, step=row.step):
         return False
     last = row.moves.aggregate(last=Max("position"))["last"]
     for made in moves_of(row, plan, first=0 if last is None else last + 1):

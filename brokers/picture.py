@@ -46,8 +46,8 @@ def take(cluster: Cluster, admin_client: ClusterAdminClient, *, sizes: bool = Tr
     return Fleet(
         brokers={row.number: _holder(row, view) for row in rows},
         partitions=partitions,
-        homes=homes(cluster),
-        homes_min=cluster.brokers_per_instance_min,
+        placements=placements(cluster),
+        placements_min=cluster.brokers_per_instance_min,
         sold={one.instance_id: (one.bandwidth_mb_s, one.storage_gb) for one in cluster.placements.all()},
     )
 
@@ -67,7 +67,7 @@ def _takes(broker: Broker, view: ClusterView) -> bool:
     return broker.number in view.brokers and broker.wanted == WantedState.RUNNING and broker.accepts_instances
 
 
-def homes(cluster: Cluster) -> dict[str, frozenset[int]]:
+def placements(cluster: Cluster) -> dict[str, frozenset[int]]:
     """Instance id -> the brokers it lives on and is to keep."""
     found: dict[str, set[int]] = defaultdict(set)
     rows = PortLease.objects.filter(broker__cluster=cluster, is_leaving=False)

@@ -46,7 +46,7 @@ def plan_drain(
     fleet = picture.take(broker.cluster, ClusterAdminClient(broker.cluster))
     plan = drain_plan(fleet, broker.number)
     if not plan.obstacles:
-        capacity.require_room(broker.cluster, [asdict(one) for one in plan.rehomings])
+        capacity.require_room(broker.cluster, [asdict(one) for one in plan.placement_changes])
     return _keep(
         acting,
         Rebalance(
@@ -133,7 +133,7 @@ def _keep(acting: Actor, row: Rebalance, fleet: Fleet, plan: Plan) -> Rebalance:
         )
     if len(plan.moves) > MOVES_PER_PLAN_MAX:
         raise Conflict(f"A plan has at most {MOVES_PER_PLAN_MAX} moves.", code="plan_too_large")
-    row.homes = [asdict(one) for one in plan.rehomings]
+    row.placements = [asdict(one) for one in plan.placement_changes]
     row.shares = {
         name: {str(broker): asdict(share) for broker, share in held.items()}
         for name, held in (
@@ -182,7 +182,7 @@ def start(*, acting: Actor, rebalance: Rebalance, confirmed: int | None = None) 
     _require_quiet(found.cluster)
     found.state, found.started_at = RebalanceState.RUNNING, timezone.now()
     if found.kind == RebalanceKind.DRAIN:
-        capacity.require_room(found.cluster, found.homes)
+        capacity.require_room(found.cluster, found.placements)
     if found.kind == RebalanceKind.BALANCE:
         _require_still_room(found)
     if found.broker is not None:
@@ -313,7 +313,7 @@ def _require_fresh(found: Rebalance) -> None:
     if any(key in view.partitions and view.partitions[key].replicas != before for key, before in planned.items()):
         raise Conflict("Replicas have moved since this was planned. Plan again.", code="stale_plan")
     receiving = {number for move in moves for number in set(move.target) - set(move.before)}
-    receiving |= {number for one in found.homes for number in one["arriving"]}
+    receiving |= {number for one in found.placements for number in one["arriving"]}
     lost = sorted(receiving - picture.takers(found.cluster, view))
     if lost:
         raise Conflict(f"Broker {lost[0]} takes no replicas any more. Plan again.", code="stale_plan")
@@ -322,7 +322,7 @@ def _require_fresh(found: Rebalance) -> None:
 def _require_still_room(found: Rebalance) -> None:
     """A plan to level sells no broker more than it can; what was sold since it was made is not in it."""
     try:
-        capacity.require_room(found.cluster, found.homes)
+        capacity.require_room(found.cluster, found.placements)
     except Conflict as error:
         detail = "More is sold by now than when this was planned. Plan again."
         raise Conflict(detail, code="stale_plan", errors=error.errors) from None

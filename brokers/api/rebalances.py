@@ -72,7 +72,7 @@ class ProgressOut(serializers.Serializer):
     percent = serializers.IntegerField()
 
 
-class HomeOut(serializers.Serializer):
+class PlacementOut(serializers.Serializer):
     instance_id = serializers.CharField(source="owner")
     arriving = serializers.ListField(child=serializers.IntegerField(), help_text="Brokers it gets a port on.")
     leaving = serializers.ListField(child=serializers.IntegerField(), help_text="Brokers it gives its port back on.")
@@ -93,7 +93,7 @@ class RebalanceOut(serializers.ModelSerializer[Rebalance]):
     broker_id = serializers.CharField(allow_null=True)
     remove_broker = serializers.BooleanField(source="removes")
     waits_for = serializers.CharField(source="trouble")
-    homes = HomeOut(many=True)
+    homes = PlacementOut(many=True, source="placements")
     shares = serializers.DictField(help_text="`before` and `after`: broker number to replicas, leaders and bytes.")
     losses = LossOut(many=True, source="lost_partitions", help_text="What is lost with a lost broker, by topic.")
     progress = serializers.SerializerMethodField()

@@ -142,9 +142,9 @@ def _list(instance_id: str) -> GroupList:
 def _describe(instance_id: str, ids: Sequence[str]) -> dict[str, GroupSummary]:
     cluster = cluster_of(instance_id)
     asked = targets(cluster, instance_id)
-    homes = coordinators.of_instance(cluster, instance_id, GROUP, ids)
+    placements = coordinators.of_instance(cluster, instance_id, GROUP, ids)
     requests: list[tuple[Target, Any]] = []
-    for number, names in coordinators.by_broker(homes).items():
+    for number, names in coordinators.by_broker(placements).items():
         if number in asked:
             describe = DescribeGroupsRequest(
                 groups=names, include_authorized_operations=False, version=DESCRIBE_GROUPS_VERSION
@@ -162,7 +162,7 @@ def _describe(instance_id: str, ids: Sequence[str]) -> dict[str, GroupSummary]:
         one: GroupSummary(
             description=descriptions.get(one),
             offsets=committed.get(one),
-            trouble=_trouble(one, homes, troubles, known=one in descriptions and one in committed),
+            trouble=_trouble(one, placements, troubles, known=one in descriptions and one in committed),
         )
         for one in ids
     }
@@ -188,13 +188,13 @@ def _take_offsets(answer: Any, found: dict[str, tuple[Committed, ...]], troubles
             found[group.group_id] = offsets.committed(group)
 
 
-def _trouble(one: str, homes: Mapping[str, int], troubles: Mapping[str, str], *, known: bool) -> str:
+def _trouble(one: str, placements: Mapping[str, int], troubles: Mapping[str, str], *, known: bool) -> str:
     """Why a part of a group is not known, in words that follow "not known:"."""
     if known:
         return ""
     if one in troubles:
         return troubles[one]
-    return f"broker {homes[one]} {SILENT_WORDS}" if one in homes else TROUBLES[coordinators.NOT_AVAILABLE]
+    return f"broker {placements[one]} {SILENT_WORDS}" if one in placements else TROUBLES[coordinators.NOT_AVAILABLE]
 
 
 def _description(group: Any, coordinator: int, *, state: str) -> GroupDescription:

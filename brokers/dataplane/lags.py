@@ -34,8 +34,8 @@ class ClusterLags:
 
     def committed(self, ids: Sequence[str]) -> Mapping[str, tuple[Committed, ...]]:
         """What groups have committed, by internal names."""
-        homes = coordinators.by_broker(coordinators.find(self._cluster, GROUP, ids))
-        requests = {number: offsets.fetch_request(names) for number, names in homes.items()}
+        placements = coordinators.by_broker(coordinators.find(self._cluster, GROUP, ids))
+        requests = {number: offsets.fetch_request(names) for number, names in placements.items()}
         answers = scatter(by_target(self._targets, requests)).answers
         return {
             group.group_id: offsets.committed(group)
@@ -46,8 +46,8 @@ class ClusterLags:
 
     def named(self, instance_id: str, groups: Sequence[str]) -> Mapping[str, str]:
         """Internal topic -> the name its tenant knows, of what these groups of one instance have committed."""
-        homes = coordinators.by_broker(coordinators.of_instance(self._cluster, instance_id, GROUP, groups))
-        requests = {number: offsets.fetch_request(names) for number, names in homes.items()}
+        placements = coordinators.by_broker(coordinators.of_instance(self._cluster, instance_id, GROUP, groups))
+        requests = {number: offsets.fetch_request(names) for number, names in placements.items()}
         answers = scatter(by_target(targets(self._cluster, instance_id), requests)).answers
         names = {topic.name for _, answer in answers for group in answer.groups for topic in group.topics}
         return {internal_topic(instance_id, name): name for name in names}

@@ -49,8 +49,8 @@ class Transactions:
 
     def describe(self, instance_id: str, ids: Sequence[str]) -> Mapping[str, TransactionDescription | None]:
         cluster = cluster_of(instance_id)
-        homes = coordinators.of_instance(cluster, instance_id, TRANSACTION, ids)
-        return described(targets(cluster, instance_id), homes)
+        placements = coordinators.of_instance(cluster, instance_id, TRANSACTION, ids)
+        return described(targets(cluster, instance_id), placements)
 
     def producers(self, instance_id: str, places: Iterable[Partition]) -> Mapping[Partition, Sequence[ProducerState]]:
         return producers(targets(cluster_of(instance_id), instance_id), places)
@@ -145,11 +145,11 @@ def listed(asked: Mapping[int, Target], *, producer_ids: Sequence[int] = (), ope
     )
 
 
-def described(asked: Mapping[int, Target], homes: Mapping[str, int]) -> dict[str, TransactionDescription | None]:
+def described(asked: Mapping[int, Target], placements: Mapping[str, int]) -> dict[str, TransactionDescription | None]:
     """DescribeTransactions of the coordinators; None where one says that there is no such id."""
     requests = {
         number: DescribeTransactionsRequest(transactional_ids=ids, version=DESCRIBE_TRANSACTIONS_VERSION)
-        for number, ids in coordinators.by_broker(homes).items()
+        for number, ids in coordinators.by_broker(placements).items()
     }
     return {
         one.transactional_id: None if one.error_code else _description(one, number)

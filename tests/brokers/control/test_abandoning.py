@@ -44,7 +44,7 @@ def third(cluster: Cluster) -> Broker:
     return Broker.objects.get(cluster=cluster, number=3)
 
 
-def homes_of(instance: Instance) -> set[int]:
+def placements_of(instance: Instance) -> set[int]:
     return set(PortLease.objects.filter(instance=instance, is_leaving=False).values_list("broker__number", flat=True))
 
 
@@ -81,7 +81,7 @@ def test_an_undo_towards_a_broker_that_is_gone_is_given_up_and_stands_in_nobodys
     assert not admin_client.moving
     assert half.ended_at is not None and half.trouble == ""
     assert not half.moves.filter(state__in=(MoveState.WAITING, MoveState.RUNNING)).exists()
-    assert homes_of(instance) == {1, 2, 3, 4}
+    assert placements_of(instance) == {1, 2, 3, 4}
     assert third(cluster).accepts_instances
     message = list(AuditEntry.objects.filter(target_id=half.pk).values_list("action", flat=True))
     assert {"rebalance.abandoned", "rebalance.ended"} <= {*message}
@@ -101,7 +101,7 @@ def test_what_was_moved_stays_and_what_runs_is_called_off(
     assert {key: admin_client.replicas[key] for key in done} == done
     assert {key: admin_client.replicas[key] for key in begun} == begun
     assert set(half.moves.values_list("state", flat=True)) == {MoveState.DONE, MoveState.LEFT}
-    assert homes_of(instance) >= {held for key in admin_client.replicas for held in admin_client.replicas[key]}
+    assert placements_of(instance) >= {held for key in admin_client.replicas for held in admin_client.replicas[key]}
 
 
 def test_what_cannot_be_called_off_is_left_with_the_reason(

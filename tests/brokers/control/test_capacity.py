@@ -113,15 +113,15 @@ def test_a_broker_is_not_emptied_into_others_that_have_sold_too_much_for_it(tena
         data_dirs=["/d/4"],
         bandwidth_mb_s=999,
     )
-    homes = [
+    placements = [
         {"owner": placed.instance_id, "arriving": [4], "leaving": [3]} for placed in cluster.placements.order_by("pk")
     ]
     with pytest.raises(Conflict) as refused:
-        capacity.require_room(cluster, homes)
+        capacity.require_room(cluster, placements)
     assert refused.value.code == "no_room"
     assert [one.detail for one in refused.value.errors] == ["Broker 4 would have sold 1,000 of 999 MB/s."]
     Broker.objects.filter(cluster=cluster, number=4).update(bandwidth_mb_s=1_000)
-    capacity.require_room(cluster, homes)
+    capacity.require_room(cluster, placements)
 
 
 def test_what_is_sold_too_much_already_keeps_nothing_from_moving(tenant: Tenant, cluster: Cluster) -> None:
@@ -144,7 +144,7 @@ def test_room_that_a_rebalance_is_about_to_take_is_sold_to_nobody(
     PortLease.objects.filter(instance=placed.instance, broker=wide).delete()
     Rebalance.objects.create(
         cluster=cluster, kind="balance", state=state, planned_by="ida",
-        homes=[{"owner": placed.instance_id, "arriving": [3], "leaving": [1]}],
+        placements=[{"owner": placed.instance_id, "arriving": [3], "leaving": [1]}],
     )  # fmt: skip
     (room,) = capacity.rooms([cluster])
     (third,) = [one for one in room.brokers if one.number == 3]
@@ -160,7 +160,7 @@ def test_an_instance_on_its_way_to_a_broker_grows_by_no_more_than_that_one_has_l
     Broker.objects.filter(pk=narrow.pk).update(bandwidth_mb_s=MB_S)
     Rebalance.objects.create(
         cluster=cluster, kind="balance", state="running", planned_by="ida",
-        homes=[{"owner": placed.instance_id, "arriving": [3], "leaving": [1]}],
+        placements=[{"owner": placed.instance_id, "arriving": [3], "leaving": [1]}],
     )  # fmt: skip
     with pytest.raises(Conflict, match="no room for 501 MB/s"), transaction.atomic():
         capacity.Room().reserve(placed.instance, bandwidth_mb_s=2 * MB_S + 1, storage_gb=1)

@@ -176,8 +176,8 @@ def test_a_lost_broker_is_removed_and_what_only_it_had_is_made_anew(
     assert read_anew and set(read_anew) == {(cluster.pk, 2)}
     gone = third(cluster)
     assert gone.removed_at is not None and gone.wanted == WantedState.STOPPED and gone.given_up_at is not None
-    homes = PortLease.objects.filter(instance=instance).values_list("broker__number", flat=True)
-    assert set(homes) == {1, 2, 4}
+    placements = PortLease.objects.filter(instance=instance).values_list("broker__number", flat=True)
+    assert set(placements) == {1, 2, 4}
     message = AuditEntry.objects.get(action="broker.given_up")
     assert message.after["lost"]["all"] == [f"{USAGE_TOPIC}/2", f"{instance.pk}.solo/0"]
     assert message.after["lost"]["some"] == [f"{instance.pk}.behind/0"]

@@ -11,10 +11,10 @@ from brokers.moves import Fleet, Held, Holder, Plan
 OWNER = "ins-00000000"
 
 
-def fleet(*partitions: Held, live: tuple[int, ...] = (1, 2, 4, 6), homes: tuple[int, ...] = (1, 2, 3, 5)) -> Fleet:
+def fleet(*partitions: Held, live: tuple[int, ...] = (1, 2, 4, 6), placements: tuple[int, ...] = (1, 2, 3, 5)) -> Fleet:
     """Brokers 1 to 6, of which 3 and 5 are gone."""
     brokers = {number: Holder(id=number, takes=number in live) for number in range(1, 7)}
-    return Fleet(brokers=brokers, partitions=partitions, homes={OWNER: frozenset(homes)}, homes_min=3)
+    return Fleet(brokers=brokers, partitions=partitions, placements={OWNER: frozenset(placements)}, placements_min=3)
 
 
 def held(index: int, replicas: tuple[int, ...], isr: tuple[int, ...], *, is_led: bool) -> Held:
@@ -48,8 +48,8 @@ def test_a_partition_shared_by_two_that_are_gone_leaves_both() -> None:
     plan = loss_plan(fleet(held(0, (3, 5), (3, 5), is_led=False)), 3, frozenset({3, 5}))
     ((target, loses),) = targets(plan).values()
     assert loses == "all" and len(target) == 2 and not {3, 5} & {*target}
-    (rehoming,) = plan.rehomings
-    assert {3, 5} <= {*rehoming.leaving} and {*target} <= {1, 2, *rehoming.arriving}
+    (placement_change,) = plan.placement_changes
+    assert {3, 5} <= {*placement_change.leaving} and {*target} <= {1, 2, *placement_change.arriving}
 
 
 def test_what_another_one_that_is_gone_shares_with_somebody_else_is_not_its_matter() -> None:
@@ -57,7 +57,7 @@ def test_what_another_one_that_is_gone_shares_with_somebody_else_is_not_its_matt
         fleet(held(0, (3, 1), (1,), is_led=True), held(1, (5, 1), (1,), is_led=True)), 3, frozenset({3, 5})
     )
     assert list(targets(plan)) == [0]
-    assert [one.leaving for one in plan.rehomings] == [(3,)]
+    assert [one.leaving for one in plan.placement_changes] == [(3,)]
 
 
 def test_what_has_no_other_place_is_an_obstacle() -> None:

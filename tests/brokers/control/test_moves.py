@@ -18,10 +18,10 @@ MOVES_MAX = 200
 def fleet(
     count: int,
     *partitions: Held,
-    homes: dict[str, Sequence[int]] | None = None,
+    placements: dict[str, Sequence[int]] | None = None,
     racks: Sequence[str] = (),
     closed: Sequence[int] = (),
-    homes_min: int = 3,
+    placements_min: int = 3,
     sold: Mapping[str, tuple[int, int]] | None = None,
     limits: Mapping[int, tuple[int, int]] | None = None,
 ) -> Fleet:
@@ -33,8 +33,8 @@ def fleet(
             for id, rack in enumerate(named, 1)
         },
         partitions=partitions,
-        homes={owner: frozenset(brokers) for owner, brokers in (homes or {}).items()},
-        homes_min=homes_min,
+        placements={owner: frozenset(brokers) for owner, brokers in (placements or {}).items()},
+        placements_min=placements_min,
         sold=sold or {},
     )
 
@@ -53,7 +53,7 @@ def after(found: Fleet, plan: Plan) -> dict[int, Share]:
 
 def test_a_drained_broker_ends_with_nothing_and_the_others_share_it() -> None:
     parts = [held(index, 1 + index % 3, 1 + (index + 1) % 3) for index in range(30)]
-    found = fleet(4, *parts, homes={"i": [1, 2, 3, 4]})
+    found = fleet(4, *parts, placements={"i": [1, 2, 3, 4]})
     plan = drain_plan(found, 3)
     left = after(found, plan)
     assert left[3] == Share()
@@ -62,27 +62,27 @@ def test_a_drained_broker_ends_with_nothing_and_the_others_share_it() -> None:
     assert all(move.before.count(3) == 1 for move in plan.moves)
 
 
-def test_an_instance_gets_a_home_in_place_of_the_one_it_loses() -> None:
+def test_an_instance_gets_a_placement_in_place_of_the_one_it_loses() -> None:
     """CKA-47: it lives on three brokers before and after, and its replicas only where its clients can go."""
-    found = fleet(5, held(0, 3), homes={"i": [1, 2, 3], "empty": [2, 3, 4]})
+    found = fleet(5, held(0, 3), placements={"i": [1, 2, 3], "empty": [2, 3, 4]})
     plan = drain_plan(found, 3)
-    rehomed = {one.owner: (one.arriving, one.leaving) for one in plan.rehomings}
-    assert rehomed["i"] in (((4,), (3,)), ((5,), (3,)))
-    assert len(rehomed["empty"][0]) == 1
+    placement_changed = {one.owner: (one.arriving, one.leaving) for one in plan.placement_changes}
+    assert placement_changed["i"] in (((4,), (3,)), ((5,), (3,)))
+    assert len(placement_changed["empty"][0]) == 1
     (move,) = plan.moves
-    assert move.target[0] in {1, 2, *rehomed["i"][0]}
+    assert move.target[0] in {1, 2, *placement_changed["i"][0]}
 
 
 def test_where_no_broker_is_left_the_plan_names_the_topic_and_moves_nothing() -> None:
-    found = fleet(3, held(0, 1, 2, 3), held(1, 3), homes={"i": [1, 2, 3]})
+    found = fleet(3, held(0, 1, 2, 3), held(1, 3), placements={"i": [1, 2, 3]})
     plan = drain_plan(found, 3)
-    assert plan.moves == () and plan.rehomings == ()
+    assert plan.moves == () and plan.placement_changes == ()
     assert [(one.owner, one.topic) for one in plan.obstacles] == [("i", "i.t")]
     assert "3 replica(s)" in plan.obstacles[0].detail
 
 
 def test_the_last_broker_cannot_be_drained() -> None:
-    plan = drain_plan(fleet(1, homes={"i": [1]}), 1)
+    plan = drain_plan(fleet(1, placements={"i": [1]}), 1)
     assert [one.owner for one in plan.obstacles] == ["i"]
 
 
@@ -99,20 +99,20 @@ def test_a_pinned_partition_is_copied_first_and_let_go_when_its_broker_has_stopp
 
 
 def test_a_rack_is_not_given_up_where_another_broker_keeps_it() -> None:
-    found = fleet(4, held(0, 1, 3), homes={"i": [1, 2, 3, 4]}, racks=["a", "a", "b", "b"])
+    found = fleet(4, held(0, 1, 3), placements={"i": [1, 2, 3, 4]}, racks=["a", "a", "b", "b"])
     (move,) = drain_plan(found, 3).moves
     assert move.target == (1, 4)
 
 
-def test_an_instance_that_loses_a_home_gets_one_where_there_is_room_for_what_is_sold() -> None:
+def test_an_instance_that_loses_a_placement_gets_one_where_there_is_room_for_what_is_sold() -> None:
     """Broker 4 holds least and has sold all it can; the plan would be refused, though broker 5 takes it."""
     found = fleet(
-        5, held(0, 3), held(1, 5, owner="other"), homes={"i": [1, 2, 3], "full": [4], "other": [5]}, homes_min=1,
+        5, held(0, 3), held(1, 5, owner="other"), placements={"i": [1, 2, 3], "full": [4], "other": [5]}, placements_min=1,
         sold={"i": (30, 3), "full": (100, 1), "other": (1, 1)}, limits=dict.fromkeys(range(1, 6), (100, 100)),
     )  # fmt: skip
-    found = replace(found, homes_min=3, homes={**found.homes, "i": frozenset({1, 2, 3})})
-    (rehomed,) = [one for one in drain_plan(found, 3).rehomings if one.owner == "i"]
-    assert rehomed.arriving == (5,)
+    found = replace(found, placements_min=3, placements={**found.placements, "i": frozenset({1, 2, 3})})
+    (placement_changed,) = [one for one in drain_plan(found, 3).placement_changes if one.owner == "i"]
+    assert placement_changed.arriving == (5,)
 
 
 # --- levelling --------------------------------------------------------------------------------------------------------
@@ -120,9 +120,9 @@ def test_an_instance_that_loses_a_home_gets_one_where_there_is_room_for_what_is_
 
 def test_an_added_broker_gets_its_share_of_one_large_instance() -> None:
     parts = [held(index, 1 + index % 3, 1 + (index + 1) % 3) for index in range(24)]
-    found = fleet(4, *parts, homes={"i": [1, 2, 3]})
+    found = fleet(4, *parts, placements={"i": [1, 2, 3]})
     plan = balance_plan(found, moves_max=MOVES_MAX)
-    assert [(one.arriving, one.leaving) for one in plan.rehomings] == [((4,), ())]
+    assert [(one.arriving, one.leaving) for one in plan.placement_changes] == [((4,), ())]
     left = after(found, plan)
     assert {left[id].replicas for id in range(1, 5)} == {12}
     assert max(one.leaders for one in left.values()) - min(one.leaders for one in left.values()) <= 1
@@ -131,9 +131,9 @@ def test_an_added_broker_gets_its_share_of_one_large_instance() -> None:
 def test_a_large_instance_does_not_just_change_places() -> None:
     """Three brokers hold all of it, two hold nothing: it spreads over five, instead of leaving one for another."""
     parts = [held(index, 1 + index % 3, 1 + (index + 1) % 3) for index in range(30)]
-    found = fleet(5, *parts, homes={"i": [1, 2, 3]})
+    found = fleet(5, *parts, placements={"i": [1, 2, 3]})
     plan = balance_plan(found, moves_max=MOVES_MAX)
-    assert [(sorted(one.arriving), one.leaving) for one in plan.rehomings] == [([4, 5], ())]
+    assert [(sorted(one.arriving), one.leaving) for one in plan.placement_changes] == [([4, 5], ())]
     left = after(found, plan)
     assert max(one.replicas for one in left.values()) - min(one.replicas for one in left.values()) <= 2
 
@@ -141,23 +141,23 @@ def test_a_large_instance_does_not_just_change_places() -> None:
 def test_small_instances_move_whole_so_that_none_is_spread_further() -> None:
     names = [f"i{number}" for number in range(12)]
     parts = [held(index, 1 + index % 3, owner=name) for name in names for index in range(3)]
-    found = fleet(4, *parts, homes={name: [1, 2, 3] for name in names})
+    found = fleet(4, *parts, placements={name: [1, 2, 3] for name in names})
     plan = balance_plan(found, moves_max=MOVES_MAX)
-    assert plan.rehomings and all(len(one.leaving) == len(one.arriving) == 1 for one in plan.rehomings)
+    assert plan.placement_changes and all(len(one.leaving) == len(one.arriving) == 1 for one in plan.placement_changes)
     left = after(found, plan)
     assert max(one.replicas for one in left.values()) - min(one.replicas for one in left.values()) <= 1
 
 
 def test_large_partitions_count_for_more_than_small_ones() -> None:
     parts = [held(0, 1, size_bytes=900), held(1, 1, size_bytes=900), *(held(index, 2) for index in range(2, 4))]
-    found = fleet(2, *parts, homes={"i": [1, 2]})
+    found = fleet(2, *parts, placements={"i": [1, 2]})
     left = after(found, balance_plan(found, moves_max=MOVES_MAX))
     assert left[1].size_bytes == left[2].size_bytes == 900
 
 
 def test_leadership_is_passed_on_without_copying() -> None:
     parts = [held(index, 1, 2) for index in range(6)]
-    found = fleet(2, *parts, homes={"i": [1, 2]})
+    found = fleet(2, *parts, placements={"i": [1, 2]})
     plan = balance_plan(found, moves_max=MOVES_MAX)
     assert plan.moves and plan.copied_bytes == 0 and not any(move.adding for move in plan.moves)
     assert [after(found, plan)[id].leaders for id in (1, 2)] == [3, 3]
@@ -172,7 +172,7 @@ def test_levelling_sells_no_broker_what_it_has_not() -> None:
     for limits, most in ((small, 4), ({**small, 4: (2_000, 2)}, 2), ({**small, 4: (2_000, 100)}, 12)):
         found = fleet(4, *parts, limits=limits, **wanted)  # type: ignore[arg-type]
         plan = balance_plan(found, moves_max=MOVES_MAX)
-        assert 0 < sum(4 in one.arriving for one in plan.rehomings) <= most
+        assert 0 < sum(4 in one.arriving for one in plan.placement_changes) <= most
         assert oversold(found, plan) == []
 
 
@@ -180,23 +180,23 @@ def test_where_the_emptiest_broker_is_sold_out_another_one_is_levelled_with() ->
     names = [f"i{number}" for number in range(12)]
     parts = [held(index, 1 + index % 3, owner=name) for name in names for index in range(3)]
     found = fleet(
-        5, *parts, held(9, 5, owner="o"), homes={**{name: [1, 2, 3] for name in names}, "o": [5], "full": [4]},
+        5, *parts, held(9, 5, owner="o"), placements={**{name: [1, 2, 3] for name in names}, "o": [5], "full": [4]},
         sold={**dict.fromkeys(names, (300, 3)), "full": (10, 1)},
         limits={**dict.fromkeys((1, 2, 3, 5), (2_000, 100)), 4: (10, 1)},
     )  # fmt: skip
     plan = balance_plan(found, moves_max=MOVES_MAX)
-    assert {id for one in plan.rehomings for id in one.arriving} == {5}
+    assert {id for one in plan.placement_changes for id in one.arriving} == {5}
 
 
 def test_an_even_fleet_has_nothing_to_move() -> None:
     parts = [held(index, 1 + index % 3, 1 + (index + 1) % 3) for index in range(9)]
-    found = fleet(3, *parts, homes={"i": [1, 2, 3]})
+    found = fleet(3, *parts, placements={"i": [1, 2, 3]})
     assert balance_plan(found, moves_max=MOVES_MAX) == Plan()
 
 
 def test_a_partition_that_would_only_change_places_stays() -> None:
     """It weighs as much as all that one broker holds more than the other; rounded, it would go to and fro for ever."""
-    found = fleet(2, held(0, 2, size_bytes=7), held(1, 1, 2, size_bytes=34), homes={"i": [1, 2]})
+    found = fleet(2, held(0, 2, size_bytes=7), held(1, 1, 2, size_bytes=34), placements={"i": [1, 2]})
     assert balance_plan(found, moves_max=MOVES_MAX) == Plan()
 
 
@@ -209,26 +209,28 @@ def fleets(draw: st.DrawFn) -> Fleet:
     ids = list(range(1, count + 1))
     racks = [draw(st.sampled_from(["", "a", "b", "c"])) for _ in ids]
     closed = draw(st.sets(st.sampled_from(ids), max_size=1))
-    homes = {
+    placements = {
         f"i{number}": draw(st.lists(st.sampled_from(ids), min_size=1, unique=True))
         for number in range(draw(st.integers(0, 4)))
     }
     parts = []
     for number in range(draw(st.integers(0, 12))):
-        owner = draw(st.sampled_from([None, *homes]))
-        places = ids if owner is None else homes[owner]
+        owner = draw(st.sampled_from([None, *placements]))
+        places = ids if owner is None else placements[owner]
         replicas = draw(st.lists(st.sampled_from(places), min_size=1, max_size=3, unique=True))
         is_pinned = owner is None and draw(st.booleans())
         size_bytes = draw(st.integers(0, 1_000))
         parts.append(held(number, *replicas, owner=owner, size_bytes=size_bytes, pinned=is_pinned))
-    return fleet(count, *parts, homes=homes, racks=racks, closed=sorted(closed), homes_min=draw(st.integers(1, 4)))
+    return fleet(
+        count, *parts, placements=placements, racks=racks, closed=sorted(closed), placements_min=draw(st.integers(1, 4))
+    )
 
 
 def oversold(found: Fleet, plan: Plan) -> list[int]:
     """Brokers that are sold more than they can and than they were."""
-    homes = dict(found.homes)
-    for one in plan.rehomings:
-        homes[one.owner] = (homes[one.owner] | frozenset(one.arriving)) - frozenset(one.leaving)
+    placements = dict(found.placements)
+    for one in plan.placement_changes:
+        placements[one.owner] = (placements[one.owner] | frozenset(one.arriving)) - frozenset(one.leaving)
 
     def sold(lives_on: Mapping[str, frozenset[int]], id: int) -> list[Fraction]:
         living = [(found.sold[owner], len(at)) for owner, at in lives_on.items() if id in at and owner in found.sold]
@@ -240,7 +242,7 @@ def oversold(found: Fleet, plan: Plan) -> list[int]:
         if broker.can_sell is not None
         and any(
             then > limit and then > now
-            for now, then, limit in zip(sold(found.homes, id), sold(homes, id), broker.can_sell, strict=True)
+            for now, then, limit in zip(sold(found.placements, id), sold(placements, id), broker.can_sell, strict=True)
         )
     ]
 
@@ -252,11 +254,11 @@ def rack_count(found: Fleet, replicas: Sequence[int]) -> int:
 def check(found: Fleet, plan: Plan) -> None:
     """What every plan keeps."""
     before = {partition.key: partition for partition in found.partitions}
-    homes = {owner: set(brokers) for owner, brokers in found.homes.items()}
-    for one in plan.rehomings:
-        assert not set(one.arriving) & homes[one.owner]
-        homes[one.owner] = (homes[one.owner] | set(one.arriving)) - set(one.leaving)
-        assert homes[one.owner], "an instance without a home"
+    placements = {owner: set(brokers) for owner, brokers in found.placements.items()}
+    for one in plan.placement_changes:
+        assert not set(one.arriving) & placements[one.owner]
+        placements[one.owner] = (placements[one.owner] | set(one.arriving)) - set(one.leaving)
+        assert placements[one.owner], "an instance without a home"
     assert len({move.key for move in plan.moves}) == len(plan.moves)
     for move in plan.moves:
         partition = before[move.key]
@@ -264,14 +266,14 @@ def check(found: Fleet, plan: Plan) -> None:
         assert len(set(move.target)) == len(move.target)
         assert all(found.brokers[id].takes for id in move.adding)
         if partition.owner is not None:
-            assert set(move.target) <= homes[partition.owner]
+            assert set(move.target) <= placements[partition.owner]
         if partition.pinned:
             assert move.target[0] == move.before[0]
             assert len(move.target) >= len(move.before)
         else:
             assert len(move.target) == len(move.before)
     if plan.obstacles:
-        assert not plan.moves and not plan.rehomings
+        assert not plan.moves and not plan.placement_changes
 
 
 @settings(max_examples=40)
@@ -286,7 +288,7 @@ def test_a_drain_leaves_nothing_behind_or_says_what_has_no_place(found: Fleet, d
         targets = {move.key: move.target for move in plan.moves}
         left = [one for one in found.partitions if broker in targets.get(one.key, one.replicas)]
         assert all(one.pinned and targets.get(one.key, one.replicas)[0] == broker for one in left)
-        assert all(broker not in one.arriving for one in plan.rehomings)
+        assert all(broker not in one.arriving for one in plan.placement_changes)
 
 
 @settings(max_examples=40)
@@ -316,7 +318,7 @@ def test_levelling_never_makes_brokers_less_even_or_costs_a_rack(found: Fleet, m
 @given(fleets(), st.data())
 def test_levelling_never_sells_what_a_broker_has_not(found: Fleet, data: st.DataObject) -> None:
     amounts = st.tuples(st.integers(0, 20), st.integers(0, 20))
-    sold = {owner: data.draw(amounts) for owner in found.homes}
+    sold = {owner: data.draw(amounts) for owner in found.placements}
     brokers = {id: replace(one, can_sell=data.draw(amounts)) for id, one in found.brokers.items()}
     found = replace(found, sold=sold, brokers=brokers)
     plan = balance_plan(found, moves_max=MOVES_MAX)
@@ -324,22 +326,22 @@ def test_levelling_never_sells_what_a_broker_has_not(found: Fleet, data: st.Data
     assert oversold(found, plan) == []
 
 
-def test_a_further_home_is_sold_as_if_the_others_were_of_no_use() -> None:
-    """Broker 4 is made a home of `i1` as well, and what went there goes to another one in the end."""
+def test_a_further_placement_is_sold_as_if_the_others_were_of_no_use() -> None:
+    """Broker 4 is made a placement of `i1` as well, and what went there goes to another one in the end."""
     sizes = {"i0": (0, 0, 0, 0), "i1": (4, 329, 85), "i2": (93, 299, 252, 0)}
-    homes = {"i0": [2], "i1": [2], "i2": [3]}
+    placements = {"i0": [2], "i1": [2], "i2": [3]}
     parts = [
-        held(10 * at + number, *homes[owner], owner=owner, size_bytes=size_bytes)
+        held(10 * at + number, *placements[owner], owner=owner, size_bytes=size_bytes)
         for at, owner in enumerate(sizes)
         for number, size_bytes in enumerate(sizes[owner])
     ]
     found = fleet(
-        6, *parts, held(99, 1, owner=None, size_bytes=59), homes=homes, sold={"i1": (12, 0), "i2": (4, 0)},
+        6, *parts, held(99, 1, owner=None, size_bytes=59), placements=placements, sold={"i1": (12, 0), "i2": (4, 0)},
         limits={1: (3, 0), 2: (0, 0), 3: (5, 0), 4: (6, 0), 5: (2, 0), 6: (5, 0)},
     )  # fmt: skip
     plan = balance_plan(found, moves_max=MOVES_MAX)
     check(found, plan)
-    assert plan.rehomings
+    assert plan.placement_changes
     assert oversold(found, plan) == []
 
 

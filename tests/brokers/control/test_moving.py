@@ -47,7 +47,7 @@ def broker(cluster: Cluster, number: int) -> Broker:
     return Broker.objects.get(cluster=cluster, number=number)
 
 
-def homes_of(instance: Instance) -> set[int]:
+def placements_of(instance: Instance) -> set[int]:
     return set(PortLease.objects.filter(instance=instance).values_list("broker__number", flat=True))
 
 
@@ -70,7 +70,7 @@ def test_a_drained_broker_holds_nothing_but_its_own_usage(
     rebalances.start(acting=acting, rebalance=row)
     assert carry_out(admin_client, row, most=3).state == RebalanceState.DONE
     assert admin_client.holds(3) == {(USAGE_TOPIC, 2)}
-    assert homes_of(instance) == {1, 2, 4}
+    assert placements_of(instance) == {1, 2, 4}
     instance.refresh_from_db()
     assert sorted(instance.endpoints) == ["1", "2", "4"]
     assert {move.state for move in row.moves.all()} == {MoveState.DONE}
@@ -110,7 +110,7 @@ def test_ports_open_before_anything_moves_and_close_when_all_has(
     brokers_confirm()
     work.reconcile_once()
     assert admin_client.moving
-    assert homes_of(instance) == {1, 2, 3, 4}
+    assert placements_of(instance) == {1, 2, 3, 4}
 
 
 def test_what_is_begun_and_not_noted_is_found_again(
@@ -144,7 +144,7 @@ def test_what_is_created_on_the_broker_meanwhile_moves_as_well(
     late = complete_on(cluster, 2, 3, 4)
     carry_out(admin_client, row)
     assert admin_client.holds(3) == {(USAGE_TOPIC, 2)}
-    assert homes_of(late) == {1, 2, 4}
+    assert placements_of(late) == {1, 2, 4}
 
 
 def test_a_topic_that_is_deleted_meanwhile_is_skipped(
@@ -196,7 +196,7 @@ def test_undo_calls_off_what_runs_and_moves_back_what_was_moved(
     rebalances.undo(acting=acting, rebalance=row)
     assert carry_out(admin_client, row).state == RebalanceState.UNDONE
     assert admin_client.replicas == before and not admin_client.moving
-    assert homes_of(instance) == {1, 2, 3}
+    assert placements_of(instance) == {1, 2, 3}
     assert broker(cluster, 3).accepts_instances
     assert {move.state for move in row.moves.all()} == {MoveState.UNDONE}
 
@@ -211,7 +211,7 @@ def test_a_rebalance_that_is_done_can_be_undone_until_another_one_began(
     rebalances.undo(acting=acting, rebalance=row)
     assert carry_out(admin_client, row).state == RebalanceState.UNDONE
     assert admin_client.replicas == before
-    assert homes_of(instance) == {1, 2, 3}
+    assert placements_of(instance) == {1, 2, 3}
     first = carry_out(admin_client, rebalances.start(acting=acting, rebalance=_drain(acting, cluster, 3)))
     carry_out(admin_client, rebalances.start(acting=acting, rebalance=_drain(acting, cluster, 2)))
     with pytest.raises(Conflict, match="later"):
@@ -246,7 +246,7 @@ def test_an_added_broker_is_given_its_share(
     row = rebalances.plan_balance(acting=acting, cluster=cluster)
     rebalances.start(acting=acting, rebalance=row)
     assert carry_out(admin_client, row).state == RebalanceState.DONE
-    assert homes_of(instance) == {1, 2, 3, 4}
+    assert placements_of(instance) == {1, 2, 3, 4}
     held = [len(admin_client.holds(number)) for number in (1, 2, 3, 4)]
     assert max(held) - min(held) <= 2
     led = [sum(leader == number for leader in admin_client.leaders.values()) for number in (1, 2, 3, 4)]
@@ -382,7 +382,7 @@ def test_a_balance_that_would_sell_a_broker_more_than_it_has_by_now_is_planned_a
     cluster: Cluster, admin_client: FakeCluster, acting: Actor
 ) -> None:
     plan = rebalances.plan_balance(acting=acting, cluster=cluster)
-    assert [list(one["arriving"]) for one in plan.homes] == [[4]]
+    assert [list(one["arriving"]) for one in plan.placements] == [[4]]
     Broker.objects.filter(cluster=cluster, number=4).update(bandwidth_mb_s=1)
     with pytest.raises(Conflict) as refused:
         rebalances.start(acting=acting, rebalance=plan)

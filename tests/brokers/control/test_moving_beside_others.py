@@ -99,7 +99,7 @@ def test_a_topic_made_again_with_more_replicas_keeps_them_all(
 def test_a_drain_is_undone_with_what_was_made_where_it_went(
     half: Rebalance, admin_client: FakeCluster, instance: Instance, acting: Actor
 ) -> None:
-    """A replica on each home of the instance: back in its former homes, all of them are needed again."""
+    """A replica on each home of the instance: back in its former placements, all of them are needed again."""
     admin_client.add(f"{instance.pk}.wide", (1, 2, 4))
     rebalances.undo(acting=acting, rebalance=half)
 
