@@ -103,13 +103,13 @@ def require_room(cluster: Cluster, placements: Iterable[Mapping[str, Any]]) -> N
 
 
 def _sold(
-    lives_on: Mapping[str, Collection[int]], sizes: Mapping[str, Placement]
+    is_placed_on: Mapping[str, Collection[int]], sizes: Mapping[str, Placement]
 ) -> dict[int, tuple[Fraction, Fraction]]:
     """Broker number -> (MB/s, GB): an instance is sold in equal shares to the brokers it keeps."""
     found: dict[int, tuple[Fraction, Fraction]] = defaultdict(lambda: (Fraction(), Fraction()))
     for instance_id, size in sizes.items():
-        count = len(lives_on.get(instance_id, ()))
-        for number in lives_on.get(instance_id, ()):
+        count = len(is_placed_on.get(instance_id, ()))
+        for number in is_placed_on.get(instance_id, ()):
             bandwidth, storage = found[number]
             found[number] = bandwidth + Fraction(size.bandwidth_mb_s, count), storage + Fraction(size.storage_gb, count)
     return found
@@ -142,13 +142,13 @@ class Room:
             return
         cluster = Cluster.objects.select_for_update().get(pk=found.cluster_id)
         kept = PortLease.objects.filter(instance=instance, is_leaving=False)
-        lives_on = set(kept.values_list("broker_id", flat=True))
-        share = max(1, len(lives_on))
-        lives_on |= {broker_id for owner, broker_id in _promised(cluster) if owner == instance.pk}
+        is_placed_on = set(kept.values_list("broker_id", flat=True))
+        share = max(1, len(is_placed_on))
+        is_placed_on |= {broker_id for owner, broker_id in _promised(cluster) if owner == instance.pk}
         for broker in rooms([cluster], besides=instance)[0].brokers:
             grows = bandwidth_mb_s > found.bandwidth_mb_s or storage_gb > found.storage_gb
             has_room = placement.takes(broker, Fraction(bandwidth_mb_s, share), Fraction(storage_gb, share))
-            if broker.id in lives_on and grows and not has_room:
+            if broker.id in is_placed_on and grows and not has_room:
                 raise Conflict(
                     f"The brokers of this instance have no room for {bandwidth_mb_s} MB/s and {storage_gb} GB.",
                     code="no_room",

@@ -13,20 +13,20 @@ from tests.simulate.matrix import quick_directory
 from tests.support import depth
 
 STEPS = STEPS_OF_RUN["cluster"]
-# 18: who lost its session and kept its connections fetched on in the name of its earlier life, and never came back into
-# an ISR. 24: a session that ended while its broker stood still between two steps of its start took the registration
-# along, and nobody noticed. 317: of two readings of ZooKeeper at a time the older one was published last, and a broker
-# that had come back in between was never seen again. 30313: who stood still between reading a topic and its states had
-# somebody in sync that was no replica; a leader would not have waited for that one. 25, 30: somebody who had told of a
-# deletion was killed before it was on disk, and led with the records back. 20049, 20125, 20163: who led a topic wrote
-# its ISR over the state of the one made again under its name. 20136: of a topic made again with fewer partitions the
-# others stayed. 20208: a controller that was just elected, and had a late image, deleted the topic made again.
-# 30230: a power cut took the id of a log that was not flushed yet, and the log was taken for the one made again.
-# 10365: a topic was being deleted as a broker started, and made again elsewhere; the broker kept the log.
-# 10592: a log took over the high watermark of the one of its name that had been deleted before the last start.
-# 20147: a disk failed while DeleteRecords waited for followers, and the answer was that all had deleted.
-# 10998: a topic that was deleted while a broker read everything at its start was taken for one that makes no sense.
-# 30627: the log of a topic that was made again, and was being deleted again, while its broker was away stayed for ever.
+# 18: who lost its session and kept its connections fetched on in the name of its earlier incarnation, and never came
+# back into an ISR. 24: a session that ended while its broker stood still between two steps of its start took the
+# registration along, and nobody noticed. 317: of two readings of ZooKeeper at a time the older one was published last,
+# and a broker that had come back in between was never seen again. 30313: who stood still between reading a topic and
+# its states had somebody in sync that was no replica; a leader would not have waited for that one. 25, 30: somebody who
+# had told of a deletion was killed before it was on disk, and led with the records back. 20049, 20125, 20163: who led a
+# topic wrote its ISR over the state of the one made again under its name. 20136: of a topic made again with fewer
+# partitions the others stayed. 20208: a controller that was just elected, and had a late image, deleted the topic made
+# again. 30230: a power cut took the id of a log that was not flushed yet, and the log was taken for the one made again.
+# 10365: a topic was being deleted as a broker started, and made again elsewhere; the broker kept the log. 10592: a log
+# took over the high watermark of the one of its name that had been deleted before the last start. 20147: a disk failed
+# while DeleteRecords waited for followers, and the answer was that all had deleted. 10998: a topic that was deleted
+# while a broker read everything at its start was taken for one that makes no sense. 30627: the log of a topic that was
+# made again, and was being deleted again, while its broker was away stayed for ever.
 ONCE_FAILED = (
     18,
     24,

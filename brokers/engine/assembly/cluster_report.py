@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from brokers.engine.cluster.image import NO_LEADER, ClusterImage, PartitionImage, TopicImage
-from brokers.engine.cluster.lives import is_same_life
+from brokers.engine.cluster.lives import is_same_incarnation
 
 PAGE_MAX: Final = 500
 MIN_ISR_KEY: Final = "min.insync.replicas"
@@ -20,7 +20,7 @@ STATES: Final = ("all", "under_replicated", "offline", "under_min_isr", "moving"
 
 def in_sync(partition: PartitionImage, image: ClusterImage) -> tuple[int, ...]:
     """The members of its ISR that live as they did when it was written."""
-    return tuple(id for id in partition.isr if is_same_life(partition, image.brokers, id))
+    return tuple(id for id in partition.isr if is_same_incarnation(partition, image.brokers, id))
 
 
 def is_offline(partition: PartitionImage, image: ClusterImage) -> bool:
@@ -30,7 +30,7 @@ def is_offline(partition: PartitionImage, image: ClusterImage) -> bool:
 
 def is_undecided(partition: PartitionImage, image: ClusterImage) -> bool:
     """Whether its leader is gone, be it for a moment, and the controller has not said who leads it from then on."""
-    return partition.leader != NO_LEADER and not is_same_life(partition, image.brokers, partition.leader)
+    return partition.leader != NO_LEADER and not is_same_incarnation(partition, image.brokers, partition.leader)
 
 
 def is_under_replicated(partition: PartitionImage, image: ClusterImage) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from brokers.contract.documents import PartitionStateDocument
 from brokers.engine.cluster import errors
 from brokers.engine.cluster.image import NO_LEADER, BrokerInfo, PartitionImage
-from brokers.engine.cluster.lives import is_same_life, isr_epochs
+from brokers.engine.cluster.lives import is_same_incarnation, isr_epochs
 
 
 class ElectionType(enum.IntEnum):
@@ -50,7 +50,7 @@ def _preferred(partition: PartitionImage, brokers: Mapping[int, BrokerInfo]) -> 
     leader = partition.replicas[0]
     if partition.leader == leader:
         raise errors.ElectionNotNeeded("Leader election not needed for topic partition.")
-    if leader not in partition.isr or not is_same_life(partition, brokers, leader) or brokers[leader].stopping:
+    if leader not in partition.isr or not is_same_incarnation(partition, brokers, leader) or brokers[leader].stopping:
         raise errors.PreferredLeaderNotAvailable(f"The preferred leader, broker {leader}, is not in sync.")
     return leader
 
@@ -61,7 +61,7 @@ def _unclean(partition: PartitionImage, brokers: Mapping[int, BrokerInfo]) -> tu
     """
     if partition.leader != NO_LEADER and partition.leader in brokers:
         raise errors.ElectionNotNeeded("Leader election not needed for topic partition.")
-    in_sync = tuple(replica for replica in partition.isr if is_same_life(partition, brokers, replica))
+    in_sync = tuple(replica for replica in partition.isr if is_same_incarnation(partition, brokers, replica))
     for replica in partition.replicas:
         if replica in in_sync:
             return replica, in_sync

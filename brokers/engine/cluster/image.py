@@ -41,7 +41,7 @@ class PartitionImage:
 
     `written_at` is the zxid of that write: a leader registered later than it is another incarnation (CTL-10).
     `isr_epochs` says the same more exactly, one broker epoch per member of `isr` (-1 = not known), or is empty; see
-    `lives`. `adding` and `removing` are empty unless the partition moves (REP-32); `replicas` then holds both.
+    `incarnations`. `adding` and `removing` are empty unless the partition moves (REP-32); `replicas` then holds both.
     """
 
     index: int

@@ -1,4 +1,4 @@
-"""Which life of a broker an ISR speaks of (REP-24, CTL-10). Pure.
+"""Which incarnation of a broker an ISR speaks of (REP-24, CTL-10). Pure.
 
 A broker that died and came back may have lost what it held in memory, and nobody need have noticed that it was away.
 So an ISR names, beside its members, the broker epochs in which they were in sync; who lives under another epoch is a
@@ -14,7 +14,7 @@ from brokers.engine.cluster.image import BrokerInfo, PartitionImage
 UNKNOWN_EPOCH = -1
 
 
-def is_same_life(partition: PartitionImage, brokers: Mapping[int, BrokerInfo], id: int) -> bool:
+def is_same_incarnation(partition: PartitionImage, brokers: Mapping[int, BrokerInfo], id: int) -> bool:
     """Whether `id` lives, and still does so as it was when the partition's state was written.
 
     A state without epochs was written by somebody who did not know of them: then whoever registered before that write
@@ -47,5 +47,5 @@ def isr_epochs(
         elif id in known:
             epochs.append(known[id])
         else:
-            epochs.append(brokers[id].epoch if is_same_life(partition, brokers, id) else UNKNOWN_EPOCH)
+            epochs.append(brokers[id].epoch if is_same_incarnation(partition, brokers, id) else UNKNOWN_EPOCH)
     return tuple(epochs)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from brokers.contract.documents import PartitionStateDocument, TopicDocument
 from brokers.engine.cluster import errors
 from brokers.engine.cluster.image import NO_LEADER, BrokerInfo, PartitionImage
-from brokers.engine.cluster.lives import is_same_life, isr_epochs
+from brokers.engine.cluster.lives import is_same_incarnation, isr_epochs
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,9 @@ def state_after(
         raise errors.InvalidReplicaAssignment("None of the replicas that would stay is in sync.")
     leader = partition.leader
     if leader in gone:
-        leader = next((id for id in wanted.replicas if id in isr and is_same_life(partition, brokers, id)), NO_LEADER)
+        leader = next(
+            (id for id in wanted.replicas if id in isr and is_same_incarnation(partition, brokers, id)), NO_LEADER
+        )
     return PartitionStateDocument(
         leader=leader,
         leader_epoch=partition.leader_epoch + 1,

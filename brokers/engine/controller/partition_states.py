@@ -81,7 +81,7 @@ def preferred_state(partition: PartitionImage, around: Surroundings) -> Partitio
     choice = leader_choice.preferred_leader(
         partition.replicas,
         partition.isr,
-        lambda id: around.is_staying(id) and lives.is_same_life(partition, around.brokers, id),
+        lambda id: around.is_staying(id) and lives.is_same_incarnation(partition, around.brokers, id),
     )
     return None if choice is None else around.document(partition, choice)
 
@@ -93,7 +93,7 @@ def _is_at_rest(partition: PartitionImage, around: Surroundings) -> bool:
     for id in partition.isr:
         if id in around.stopping or id not in partition.replicas:
             return False
-        if not lives.is_same_life(partition, around.brokers, id):
+        if not lives.is_same_incarnation(partition, around.brokers, id):
             return False
     return partition.leader in partition.isr
 
@@ -103,24 +103,24 @@ def _with_living_leader(
 ) -> tuple[Choice, dict[int, int]]:
     """Who leads and who is in sync with whom, of those who live; and the epochs of members that count from here on.
 
-    A broker that registered after it was written in sync is in the ISR from an earlier life (CTL-10). It may have lost
-    what was not on disk, so it leads only when nobody of the same life can: if it led last, then nobody had more than
-    it; if there was no leader any more, it is the ISR member that was waited for (REP-28). It does so under a higher
-    leader epoch, so that nobody mistakes one life for the other, and alone in the ISR.
+    A broker that registered after it was written in sync is in the ISR from an earlier incarnation (CTL-10). It may
+    have lost what was not on disk, so it leads only when nobody of the same life can: if it led last, then nobody had
+    more than it; if there was no leader any more, it is the ISR member that was waited for (REP-28). It does so under a
+    higher leader epoch, so that nobody mistakes one life for the other, and alone in the ISR.
     """
 
-    def is_same_life(id: int) -> bool:
-        return lives.is_same_life(partition, around.brokers, id)
+    def is_same_incarnation(id: int) -> bool:
+        return lives.is_same_incarnation(partition, around.brokers, id)
 
     # An ISR member that is a replica no more (a move was taken back) is about to delete its log, or has.
     isr = tuple(id for id in partition.isr if id in partition.replicas) or partition.isr
-    if partition.leader in isr and is_same_life(partition.leader):
-        return Choice(partition.leader, leader_choice.without_dead(partition.leader, isr, is_same_life)), {}
+    if partition.leader in isr and is_same_incarnation(partition.leader):
+        return Choice(partition.leader, leader_choice.without_dead(partition.leader, isr, is_same_incarnation)), {}
 
-    for is_fit in (lambda id: around.is_staying(id) and is_same_life(id), is_same_life):
+    for is_fit in (lambda id: around.is_staying(id) and is_same_incarnation(id), is_same_incarnation):
         choice = leader_choice.offline_leader(partition.replicas, isr, is_fit, unclean_allowed=False)
         if choice.leader != NO_LEADER:
-            return Choice(choice.leader, leader_choice.without_dead(choice.leader, isr, is_same_life)), {}
+            return Choice(choice.leader, leader_choice.without_dead(choice.leader, isr, is_same_incarnation)), {}
 
     is_alive = around.brokers.__contains__
     awaited = isr if partition.leader == NO_LEADER else tuple(id for id in isr if id == partition.leader)

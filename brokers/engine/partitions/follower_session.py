@@ -190,7 +190,7 @@ class FollowerSession:
             # REP-10: by its own image it is a replica, so one of the two images is old.
             return verdicts.NOT_LEADER_OR_FOLLOWER if leader_epoch == NO_EPOCH else verdicts.UNKNOWN_LEADER_EPOCH
         if leadership.followers[self.replica].broker_epoch > self.replica_epoch:
-            return verdicts.NOT_LEADER_OR_FOLLOWER  # a word from an earlier life
+            return verdicts.NOT_LEADER_OR_FOLLOWER  # a word from an earlier incarnation
         return 0
 
     def _refuse(self, line: FollowedLine, code: int) -> None:

@@ -11,7 +11,7 @@ UNKNOWN_EPOCH: Final = -1
 class FollowerProgress:
     """Invariant: `caught_up_ms` is the last time at which the follower had everything that the leader had.
 
-    `broker_epoch` is the life in which the follower fetched last; -1 before it did, or when it does not say.
+    `broker_epoch` is the incarnation in which the follower fetched last; -1 before it did, or when it does not say.
     `keeps_up`: it was caught up so lately that it is about to join the ISR, if it is not in it.
     """
 

@@ -65,7 +65,7 @@ _PARTITION_BYTES_MIN: Final = 37
 
 
 class ReplicaFetchEncoder:
-    """Writes the requests of one replica in one life. A connection's correlation ids are the caller's."""
+    """Writes the requests of one replica in one incarnation. A connection's correlation ids are the caller's."""
 
     def __init__(
         self,

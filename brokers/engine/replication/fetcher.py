@@ -220,7 +220,7 @@ class Fetcher:
     def _fetch(self, now_ms: int, wait_ms: int, *, overtook: bool) -> None:
         broker_epoch = self._world.broker_epoch()
         if broker_epoch != self._broker_epoch:
-            # Registered anew. Who goes on fetching in the name of an earlier life never joins an ISR again.
+            # Registered anew. Who goes on fetching in the name of an earlier incarnation never joins an ISR again.
             self._broker_epoch = broker_epoch
             self._encoder = self._world.encoder(broker_epoch)
             self.plan.session_lost()

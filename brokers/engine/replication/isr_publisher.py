@@ -17,7 +17,7 @@ from brokers.contract.documents import PartitionStateDocument
 from brokers.engine.cluster.current import CurrentImage
 from brokers.engine.cluster.errors import StoreUnavailable
 from brokers.engine.cluster.image import BrokerInfo, ClusterImage, PartitionImage
-from brokers.engine.cluster.lives import is_same_life, isr_epochs
+from brokers.engine.cluster.lives import is_same_incarnation, isr_epochs
 from brokers.engine.cluster.store import ClusterStore
 from brokers.engine.cluster.terms import StateWrite
 from brokers.engine.partitions.confirming import owing
@@ -168,7 +168,7 @@ class IsrPublisher:
     def _wanted(
         self, partition: Partition, brokers: Mapping[int, BrokerInfo], now_ms: int
     ) -> tuple[tuple[int, ...], dict[int, int]]:
-        """The ISR as it should be, in the order of the present one, and the lives of those who come in."""
+        """The ISR as it should be, in the order of the present one, and the broker epochs of those who come in."""
         leadership = partition.leadership
         if leadership is None:
             return partition.isr, {}
@@ -176,7 +176,7 @@ class IsrPublisher:
         joined: dict[int, int] = {}
         for replica in _candidates(partition, leadership):
             broker, epoch = brokers.get(replica), leadership.followers[replica].broker_epoch
-            # Who fetched in another life than the one we know of has to do so again.
+            # Who fetched in another incarnation than the one we know of has to do so again.
             if broker is not None and not broker.stopping and epoch in (broker.epoch, UNKNOWN_EPOCH):
                 joined[replica] = broker.epoch
             else:
@@ -237,7 +237,7 @@ def given_away(
     """The state in which the first replica in sync other than this broker leads; None if there is none (LOG-3)."""
     isr = tuple(member for member in shown.isr if member != broker_id)
     for replica in shown.replicas:
-        if replica in isr and is_same_life(shown, brokers, replica) and not brokers[replica].stopping:
+        if replica in isr and is_same_incarnation(shown, brokers, replica) and not brokers[replica].stopping:
             return PartitionStateDocument(
                 leader=replica,
                 leader_epoch=shown.leader_epoch + 1,

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 import structlog
 
 from brokers.engine.cluster.image import NO_LEADER, BrokerInfo, ClusterImage, PartitionImage, TopicImage
-from brokers.engine.cluster.lives import is_same_life
+from brokers.engine.cluster.lives import is_same_incarnation
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import NoUsableDirectory, PartitionTable
 from brokers.engine.storage.directories import NO_TOPIC_ID
@@ -184,7 +184,9 @@ class Roles:
             if held is not None and not _is_disowned(held, topic):
                 log.info("replica_deleted", topic=name, partition=index)
                 self._table.delete(name, index, now_ms=self._now_ms())
-        elif wanted.leader == self._broker_id and ((name, index) in self._doubted or self._is_of_earlier_life(wanted)):
+        elif wanted.leader == self._broker_id and (
+            (name, index) in self._doubted or self._is_of_earlier_incarnation(wanted)
+        ):
             self._fetchers.unfollow(name, index)
             self._table.resign(name, index)
         elif wanted.leader == self._broker_id:
@@ -192,7 +194,7 @@ class Roles:
         else:
             self._follow(topic, wanted)
 
-    def _is_of_earlier_life(self, wanted: PartitionImage) -> bool:
+    def _is_of_earlier_incarnation(self, wanted: PartitionImage) -> bool:
         """Whether the leadership was given to this broker before it registered anew (CTL-10).
 
         It may have lost what others still have, and nothing but a leader epoch of its own would tell the two apart: it
@@ -200,7 +202,7 @@ class Roles:
         """
         if self._me is None or len(wanted.replicas) == 1:
             return False
-        return not is_same_life(wanted, {self._me.id: self._me}, self._me.id)
+        return not is_same_incarnation(wanted, {self._me.id: self._me}, self._me.id)
 
     def _lead(self, topic: TopicImage, wanted: PartitionImage) -> None:
         self._fetchers.unfollow(topic.name, wanted.index)

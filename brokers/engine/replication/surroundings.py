@@ -20,7 +20,9 @@ RESPONSE_BYTES_MAX: Final = 10_485_760
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """`broker_epoch` answers the life in which this broker is registered, another one after every registration."""
+    """`broker_epoch` answers the incarnation in which this broker is registered, another one after every
+    registration.
+    """
 
     broker_id: int
     broker_epoch: Callable[[], int]
@@ -36,7 +38,7 @@ class Surroundings:
         return f"broker-{self.broker_id}-fetcher"
 
     def encoder(self, broker_epoch: int) -> ReplicaFetchEncoder:
-        """Requests of this broker in one life."""
+        """Requests of this broker in one incarnation."""
         return ReplicaFetchEncoder(
             client_id=self.client_id,
             replica_id=self.broker_id,

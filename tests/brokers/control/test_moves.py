@@ -232,8 +232,10 @@ def oversold(found: Fleet, plan: Plan) -> list[int]:
     for one in plan.placement_changes:
         placements[one.owner] = (placements[one.owner] | frozenset(one.arriving)) - frozenset(one.leaving)
 
-    def sold(lives_on: Mapping[str, frozenset[int]], id: int) -> list[Fraction]:
-        living = [(found.sold[owner], len(at)) for owner, at in lives_on.items() if id in at and owner in found.sold]
+    def sold(is_placed_on: Mapping[str, frozenset[int]], id: int) -> list[Fraction]:
+        living = [
+            (found.sold[owner], len(at)) for owner, at in is_placed_on.items() if id in at and owner in found.sold
+        ]
         return [sum((Fraction(size[unit], count) for size, count in living), Fraction()) for unit in (0, 1)]
 
     return [

@@ -327,7 +327,7 @@ class Host:
         self.id = id
         self.process: Process | None = None
         self.clock = ProcessClock(around.world)
-        self.lives = 0
+        self.incarnations = 0
         self._home = home
         self._around = around
         self._tell = tell
@@ -343,11 +343,11 @@ class Host:
     def start(self) -> None:
         if self.process is not None:
             return
-        self.lives += 1
+        self.incarnations += 1
         self.disk.is_dead = False
         self.disk.dies_in = None
         self.disk.fails = False
-        self._tell(f"b{self.id} starts, life {self.lives}")
+        self._tell(f"b{self.id} starts, life {self.incarnations}")
         for connection in self._unplugged:
             connection.reset()
         self._unplugged.clear()
@@ -378,7 +378,7 @@ class Host:
         if process is not None:
             self._unplugged += list(process.connections)
             self.end("without power")
-        self.disk = after_power_cut(self.disk, self._around.dice, self._home / str(self.lives))
+        self.disk = after_power_cut(self.disk, self._around.dice, self._home / str(self.incarnations))
 
     def pause(self) -> None:
         if self.process is not None:

@@ -47,7 +47,7 @@ class Comings:
     def __init__(self, dice: random.Random, around: Surroundings, tell: Callable[[str], object]) -> None:
         self.dice = dice
         self.may_be_alone = self.dice.random() < 0.5
-        self.lives: dict[str, Life] = {}
+        self.incarnations: dict[str, Life] = {}
         self._around = around
         self._tell = tell
         self._strays: dict[str, Strays] = {}
@@ -75,29 +75,31 @@ class Comings:
             self._topic_written(name, data)
         elif path in self._markers and data is not None:
             self._end(self._markers[path])
-        for life in self.lives.values():
-            life.checkers.on_write(path, data, session)
+        for incarnation in self.incarnations.values():
+            incarnation.checkers.on_write(path, data, session)
 
     def _topic_written(self, name: str, data: bytes | None) -> None:
-        life = self.lives.get(name)
+        incarnation = self.incarnations.get(name)
         if data is None:
-            if life is not None:
+            if incarnation is not None:
                 self._broken = self._broken or BrokenPromise(f"{name} is gone, and nobody marked it for deletion")
                 self._end(name)
             return
-        if life is not None:
-            life.grow(topic_of(data))
+        if incarnation is not None:
+            incarnation.grow(topic_of(data))
         elif self._around.ensemble.tree.read(paths.topic_deletion(name)) is None:
             self._count += 1
             strays = self._strays.get(name, Strays())
-            life = self.lives[name] = Life(self._count, name, topic_of(data), self._around, strays, self._tell)
+            incarnation = self.incarnations[name] = Life(
+                self._count, name, topic_of(data), self._around, strays, self._tell
+            )
             self._tell(f"{name} lives, #{self._count}: {dict(topic_of(data).assignment)}")
 
     def _end(self, name: str) -> None:
-        life = self.lives.pop(name, None)
-        if life is not None:
-            self._tell(f"{name} #{life.number} is marked for deletion")
-            self._strays[name] = life.end()
+        incarnation = self.incarnations.pop(name, None)
+        if incarnation is not None:
+            self._tell(f"{name} #{incarnation.number} is marked for deletion")
+            self._strays[name] = incarnation.end()
 
     def check(self) -> None:
         if self._broken is not None:
@@ -106,8 +108,8 @@ class Comings:
     def states(self) -> dict[tuple[str, int], PartitionStateDocument]:
         read = self._around.ensemble.tree.read
         found = {}
-        for name, life in self.lives.items():
-            for index in range(life.checkers.partitions):
+        for name, incarnation in self.incarnations.items():
+            for index in range(incarnation.checkers.partitions):
                 node = read(paths.partition_state(name, index))
                 if node is not None:
                     found[name, index] = state_of(node.data)
@@ -117,18 +119,18 @@ class Comings:
 
     def step(self) -> None:
         dice = self.dice
-        lives = list(self.lives.values())
-        if not lives or dice.random() < VERBS_SHARE:
+        incarnations = list(self.incarnations.values())
+        if not incarnations or dice.random() < VERBS_SHARE:
             verb = dice.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
             getattr(self, f"_{verb}")(dice.choice(NAMES))
             return
-        life, die = dice.choice(lives), dice.random()
+        incarnation, die = dice.choice(incarnations), dice.random()
         if die < PRODUCERS_SHARE:
-            dice.choice(life.producers).produce(dice)
+            dice.choice(incarnation.producers).produce(dice)
         elif die >= 1 - DELETERS_SHARE:
-            dice.choice(life.deleters).delete(dice)
+            dice.choice(incarnation.deleters).delete(dice)
         else:
-            dice.choice(life.consumers).consume()
+            dice.choice(incarnation.consumers).consume()
 
     def _process(self) -> Process | None:
         """Of a broker that an operator may ask."""
@@ -169,9 +171,9 @@ class Comings:
         self._ask(f"make {name} again {shape}", work)
 
     def _grow(self, name: str) -> None:
-        life = self.lives.get(internal_topic(INSTANCE, name))
+        incarnation = self.incarnations.get(internal_topic(INSTANCE, name))
         total = self.dice.randint(2, PARTITIONS_MAX)
-        if life is None or total <= life.checkers.partitions:
+        if incarnation is None or total <= incarnation.checkers.partitions:
             return
 
         async def work(process: Process) -> None:
@@ -212,8 +214,8 @@ class Comings:
 
     def pending(self) -> str:
         """What is left of topics that are gone, or is missing of those that live; "" if nothing is."""
-        for life in self.lives.values():
-            for client in (*life.producers, *life.deleters):
+        for incarnation in self.incarnations.values():
+            for client in (*incarnation.producers, *incarnation.deleters):
                 if client.is_busy:
                     return f"{client.name} is not answered"
         return next(self._left_in_zookeeper(), "") or next(self._left_on_brokers(), "")
@@ -221,7 +223,7 @@ class Comings:
     def _left_in_zookeeper(self) -> Iterator[str]:
         tree = self._around.ensemble.tree
         for name in self._names:
-            if name not in self.lives:
+            if name not in self.incarnations:
                 yield from (f"{path} is left" for path in tree.nodes if name in path.split("/"))
                 continue
             node = tree.read(paths.topic(name))
@@ -244,8 +246,8 @@ class Comings:
                 held.add(f"{partition.topic}-{partition.index}")
                 if partition.topic in self._names and not self._belongs(host.id, partition.topic, partition.index):
                     yield f"b{host.id} holds {partition.topic}-{partition.index}, which is gone or elsewhere"
-                life = self.lives.get(partition.topic)
-                if life is not None and partition.topic_id != life.topic.id:
+                incarnation = self.incarnations.get(partition.topic)
+                if incarnation is not None and partition.topic_id != incarnation.topic.id:
                     yield f"b{host.id} holds {partition.topic}-{partition.index} of another life"
             for directory in sorted((host.disk.top / "data").iterdir()):
                 is_log = directory.is_dir() and directory.name.rpartition("-")[2].isdigit()
@@ -253,7 +255,7 @@ class Comings:
                     yield f"b{host.id} has a directory {directory.name} of nothing that it holds"
 
     def _belongs(self, id: int, name: str, index: int) -> bool:
-        if name not in self.lives:
+        if name not in self.incarnations:
             return False
         node = self._around.ensemble.tree.read(paths.topic(name))
         return node is not None and id in topic_of(node.data).assignment.get(index, ())

@@ -54,10 +54,10 @@ class Faults:
     def _is_lossy(self) -> bool:
         if self._lossy is None:
             return False
-        id, lives = self._lossy
+        id, incarnations = self._lossy
         host = self._run.hosts[id]
         process = host.process
-        if process is None or host.lives <= lives or not process.is_listening:
+        if process is None or host.incarnations <= incarnations or not process.is_listening:
             return True
         for state in self._run.states().values():
             if id in state.isr and process.session.broker_epoch not in state.isr_broker_epochs:
@@ -80,7 +80,7 @@ class Faults:
             return None
         if any(len(state.isr) < 2 or state.leader < 0 for state in run.states().values()):
             return None
-        if any(not run.is_same_life(state) for state in run.states().values()):
+        if any(not run.is_same_incarnation(state) for state in run.states().values()):
             return None
         return self._one(lambda host: host.is_running)
 
@@ -112,7 +112,7 @@ class Faults:
         host = self._may_lose()
         if host is None:
             return ""
-        self._lossy = (host.id, host.lives)
+        self._lossy = (host.id, host.incarnations)
         host.cut_power()
         return f"b{host.id}"
 
@@ -121,7 +121,7 @@ class Faults:
         host = self._may_lose()
         if host is None or host.process is None:
             return ""
-        self._lossy = (host.id, host.lives)
+        self._lossy = (host.id, host.incarnations)
         host.disk.fails = True
         process = host.process
         process.loop.call_soon(process.flush)

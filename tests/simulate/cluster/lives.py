@@ -1,5 +1,5 @@
 """One life of a tenant's topic: from its node in ZooKeeper until somebody marks it for deletion. Who makes one again
-under its name begins another life, with another id, promises and clients of its own.
+under its name begins another incarnation, with another id, promises and clients of its own.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ class ClusterRun(Stage):
             self.checkers.look(self.hosts)
         else:
             self.comings.check()
-            self.checkers.look(self.hosts, [life.checkers for life in self.comings.lives.values()])
+            self.checkers.look(self.hosts, [incarnation.checkers for incarnation in self.comings.incarnations.values()])
 
     def _on_write(self, path: str, data: bytes | None, session: int) -> None:
         self.checkers.on_write(path, data, session)
@@ -127,8 +127,8 @@ class ClusterRun(Stage):
         self.complete(self._pending)
         self.checkers.equal_logs(self.hosts)
         if self.comings is not None:
-            for life in self.comings.lives.values():
-                life.checkers.equal_logs(self.hosts)
+            for incarnation in self.comings.incarnations.values():
+                incarnation.checkers.equal_logs(self.hosts)
             self._stay_quiet()
 
     def _stay_quiet(self) -> None:
@@ -170,7 +170,7 @@ class ClusterRun(Stage):
         return comings.pending() or next((reason for reason in sent if reason), "")
 
     def some_topic(self) -> str:
-        return TOPIC if self.comings is None else self.comings.dice.choice([TOPIC, *self.comings.lives])
+        return TOPIC if self.comings is None else self.comings.dice.choice([TOPIC, *self.comings.incarnations])
 
     def states(self) -> dict[Any, PartitionStateDocument]:
         return self._states() if self.comings is None else {**self._states(), **self.comings.states()}

@@ -217,7 +217,7 @@ class Stage(ABC):
                 return False
         return True
 
-    def is_same_life(self, state: PartitionStateDocument) -> bool:
+    def is_same_incarnation(self, state: PartitionStateDocument) -> bool:
         """Whether everybody in sync lives as when that was written."""
         if len(state.isr) != len(state.isr_broker_epochs):
             return False

@@ -135,7 +135,8 @@ class Machine:
     def tell(self, text: str) -> None:
         self.setting.tell(f"{self.name} {text}")
 
-    # -- the verbs of its life -----------------------------------------------------------------------------------------
+    # -- the verbs of its incarnation
+    # -----------------------------------------------------------------------------------------
 
     @property
     def is_paused(self) -> bool:

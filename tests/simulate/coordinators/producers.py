@@ -1,4 +1,4 @@
-"""Transactional producers, each a life under a transactional id that others may have as well."""
+"""Transactional producers, each an incarnation under a transactional id that others may have as well."""
 
 from __future__ import annotations
 

@@ -213,8 +213,8 @@ class Run:
             horizon = horizon_of(header)
             drop = served and (not header.record_count or (horizon is not None and horizon <= self._job.now_ms))
         else:
-            lives = not header.record_count or self._living.any_of(header.base_offset, header.last_offset)
-            drop = not lives or self._outcomes.is_aborted(header)
+            is_live = not header.record_count or self._living.any_of(header.base_offset, header.last_offset)
+            drop = not is_live or self._outcomes.is_aborted(header)
         return BatchRetention(drop, self._is_last_of_producer(header), served)
 
     def _is_last_of_producer(self, header: BatchHeader) -> bool:

@@ -41,7 +41,7 @@ def test_a_healthy_cluster_misses_nothing() -> None:
 
 
 def test_a_replica_out_of_the_isr_is_missed_on_its_broker() -> None:
-    """And a member of an earlier life is none (REP-24)."""
+    """And a member of an earlier incarnation is none (REP-24)."""
     shrunk = topic("a", partition(0, 1, 2, isr=(1,)))
     assert ClusterReport().counts(image(shrunk))["under_replicated"] == 1
     bounced = image(topic("a", partition(0, 1, 2, isr_epochs=(10, 10))), brokers=(broker(1), broker(2, epoch=60)))

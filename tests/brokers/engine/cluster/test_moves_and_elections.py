@@ -109,7 +109,7 @@ async def test_a_preferred_leader_out_of_sync_is_not_elected(members: list[Membe
 async def test_a_preferred_leader_that_was_away_meanwhile_is_not_elected(
     members: list[Member], ensemble: FakeEnsemble
 ) -> None:
-    """Its name is still in the ISR, of a former life (CTL-10)."""
+    """Its name is still in the ISR, of a former incarnation (CTL-10)."""
     await put_state(members[1], leader=2, isr=(2, 1))
     before = members[1].image.brokers[1].epoch
     ensemble.expire(members[0].tree)
@@ -136,7 +136,7 @@ async def test_an_unclean_election_prefers_a_member_of_the_isr(members: list[Mem
     assert (state.leader, state.isr) == (2, (2,))
 
 
-async def test_an_unclean_election_prefers_who_was_in_sync_in_a_former_life(members: list[Member]) -> None:
+async def test_an_unclean_election_prefers_who_was_in_sync_in_a_former_incarnation(members: list[Member]) -> None:
     await put_state(members[2], leader=-1, isr=(2,), isr_broker_epochs=(1,))
     await elect(members[2], 0, kind=ElectionType.UNCLEAN)
     _, state = await stored(members[2])

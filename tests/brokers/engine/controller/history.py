@@ -55,7 +55,7 @@ class Controller:
 
 @dataclass
 class Replicas:
-    """What the brokers hold of one partition. `fetched` is what the leader knows of each follower: its life, the
+    """What the brokers hold of one partition. `fetched` is what the leader knows of each follower: its incarnation, the
     leader epoch and how far it had come.
     """
 
@@ -139,7 +139,7 @@ class History:
         loses its own.
         """
         return all(
-            any(other != id and self.is_same_life(key, other) for other in self.partition(key).isr)
+            any(other != id and self.is_same_incarnation(key, other) for other in self.partition(key).isr)
             for key in self.replicas
             if id in self.partition(key).isr
         )
@@ -147,17 +147,17 @@ class History:
     def may_die(self, id: int) -> bool:
         """As `may_lose`, for a death that leaves the log as it is."""
         for key in list(self.lossy):
-            if all(self.is_same_life(key, member) for member in self.partition(key).isr):
+            if all(self.is_same_incarnation(key, member) for member in self.partition(key).isr):
                 self.lossy.discard(key)
         return all(
-            any(other != id and self.is_same_life(key, other) for other in self.partition(key).isr)
+            any(other != id and self.is_same_incarnation(key, other) for other in self.partition(key).isr)
             for key in self.lossy
         )
 
     def stop(self, id: int) -> None:
         self.brokers[id] = replace(self.brokers[id], stopping=True)
 
-    def is_same_life(self, key: Key, id: int) -> bool:
+    def is_same_incarnation(self, key: Key, id: int) -> bool:
         partition = self.partition(key)
         if id not in self.brokers or id not in partition.isr:
             return False
@@ -166,7 +166,7 @@ class History:
     def leads(self, key: Key) -> bool:
         """Whether the partition has a leader that takes records."""
         leader = self.partition(key).leader
-        return leader != NO_LEADER and self.is_same_life(key, leader)
+        return leader != NO_LEADER and self.is_same_incarnation(key, leader)
 
     # --- topics and operators -------------------------------------------------------------------------------------
 

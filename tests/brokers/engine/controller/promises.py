@@ -32,7 +32,7 @@ def check_applied(history: History) -> None:
         if partition.version is None:
             assert all(id not in history.brokers or history.brokers[id].stopping for id in partition.replicas)
             continue
-        in_sync = [id for id in partition.isr if history.is_same_life(key, id)]
+        in_sync = [id for id in partition.isr if history.is_same_incarnation(key, id)]
         assert history.leads(key) or not in_sync, f"{key}: nobody leads, and {in_sync} are in sync"
         if partition.leader == NO_LEADER:
             assert not any(id in history.brokers for id in partition.isr), f"{key}: a member that was awaited is back"

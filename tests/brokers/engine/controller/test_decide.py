@@ -65,7 +65,7 @@ def elected(image: ClusterImage) -> tuple[ControllerState, list[Instruction]]:
 
 
 def wanted(leader: int, leader_epoch: int, *isr: int, epochs: tuple[int, ...] = ()) -> PartitionStateDocument:
-    """As written; the members of the ISR in the life in which `broker` makes them, unless said otherwise."""
+    """As written; the members of the ISR in the incarnation in which `broker` makes them, unless said otherwise."""
     return PartitionStateDocument(
         leader=leader,
         leader_epoch=leader_epoch,

@@ -81,7 +81,7 @@ def test_what_a_leader_acknowledged_behind_followed_holes_outlives_a_kill(tmp_pa
 
 
 def test_a_log_with_holes_is_named_again_once_they_are_on_disk(tmp_path: Path) -> None:
-    """And a kill from then on cuts nothing either, be it of this life or of the next."""
+    """And a kill from then on cuts nothing either, be it of this incarnation or of the next."""
     table = opened(tmp_path)
     follow(table, 0, 1)
     flush(table)
@@ -98,7 +98,7 @@ def test_a_log_with_holes_is_named_again_once_they_are_on_disk(tmp_path: Path) -
     table.close()
 
 
-def test_the_life_after_the_kill_knows_of_the_holes_that_are_not_flushed(tmp_path: Path) -> None:
+def test_the_incarnation_after_the_kill_knows_of_the_holes_that_are_not_flushed(tmp_path: Path) -> None:
     table = opened(tmp_path)
     follow(table, 0, 1)
     flush(table)

@@ -36,7 +36,7 @@ class State:
     leader_epoch: int
     isr: tuple[int, ...]
     version: int
-    lives: tuple[int, ...]
+    incarnations: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Replica:
     def __init__(self, broker: int, directory: Path) -> None:
         self.broker = broker
         self.directory = directory
-        self.life = 0
+        self.incarnation = 0
         self.is_up = False
         self.sessions: dict[int, FollowerSession] = {}
         self.seen: State | None = None
@@ -61,7 +61,7 @@ class Replica:
         self.start()
 
     def start(self) -> None:
-        self.life += 1
+        self.incarnation += 1
         self.is_up = True
         self.sessions = {}
         self.seen = None
@@ -95,14 +95,14 @@ class ReplicaWorld:
         self.now_ms = 0
         self.replicas = {broker: Replica(broker, directory / str(broker)) for broker in BROKERS}
         self.config = {"min.insync.replicas": str(min_insync)}
-        self.state = State(1, 0, BROKERS, 0, self._lives(BROKERS))
+        self.state = State(1, 0, BROKERS, 0, self._incarnations(BROKERS))
         self.leaders: dict[int, int] = {0: 1}
         self.made = 0
         self.waiting: list[tuple[int, int, int, Record0]] = []
         self.acknowledged: list[Record0] = []
 
-    def _lives(self, isr: tuple[int, ...]) -> tuple[int, ...]:
-        return tuple(self.replicas[member].life for member in isr)
+    def _incarnations(self, isr: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(self.replicas[member].incarnation for member in isr)
 
     # -- the documents ------------------------------------------------------------------------------------------------
 
@@ -137,12 +137,12 @@ class ReplicaWorld:
         self.state = replace(state, version=self.state.version + 1)
 
     def elect(self, preferred: int) -> None:
-        """The controller looks: members that are dead or live another life leave, somebody in sync leads."""
+        """The controller looks: members that are dead or live another incarnation leave, somebody in sync leads."""
         state = self.state
         same = [
             member
-            for member, life in zip(state.isr, state.lives, strict=True)
-            if self.replicas[member].is_up and self.replicas[member].life == life
+            for member, incarnation in zip(state.isr, state.incarnations, strict=True)
+            if self.replicas[member].is_up and self.replicas[member].incarnation == incarnation
         ]
         if not same:
             # The last member stays written down; when it is back, with what it had, it leads again (REP-30).
@@ -150,16 +150,18 @@ class ReplicaWorld:
             back = last is not None and self.replicas[last].is_up
             isr = (last,) if last is not None else state.isr[:1]
             leader = isr[0] if back else -1
-            if (leader, isr) == (state.leader, state.isr) and self._lives(isr) == state.lives:
+            if (leader, isr) == (state.leader, state.isr) and self._incarnations(isr) == state.incarnations:
                 return
-            lives = self._lives(isr) if back else state.lives[:1]
-            self._write(replace(state, leader=leader, leader_epoch=state.leader_epoch + 1, isr=isr, lives=lives))
+            incarnations = self._incarnations(isr) if back else state.incarnations[:1]
+            self._write(
+                replace(state, leader=leader, leader_epoch=state.leader_epoch + 1, isr=isr, incarnations=incarnations)
+            )
             return
         leader = preferred if preferred in same else same[0]
         if tuple(same) == state.isr and leader == state.leader:
             return
         self._write(
-            State(leader, state.leader_epoch + 1, tuple(same), 0, tuple(self.replicas[one].life for one in same))
+            State(leader, state.leader_epoch + 1, tuple(same), 0, tuple(self.replicas[one].incarnation for one in same))
         )
 
     def write_isr(self, broker: int) -> None:
@@ -177,7 +179,8 @@ class ReplicaWorld:
         joined = [
             member
             for member in leadership.candidates(partition.high_watermark)
-            if self.replicas[member].is_up and self.replicas[member].life == leadership.followers[member].broker_epoch
+            if self.replicas[member].is_up
+            and self.replicas[member].incarnation == leadership.followers[member].broker_epoch
         ]
         isr = (*(member for member in partition.isr if member not in gone), *joined)
         if isr == partition.isr:
@@ -185,9 +188,9 @@ class ReplicaWorld:
         replica.proposed_on = seen.version
         partition.propose_isr(isr)
         if self.state.version == seen.version:
-            known = dict(zip(seen.isr, seen.lives, strict=True))
-            lives = tuple(known.get(member, self.replicas[member].life) for member in isr)
-            self._write(replace(seen, isr=isr, lives=lives))
+            known = dict(zip(seen.isr, seen.incarnations, strict=True))
+            incarnations = tuple(known.get(member, self.replicas[member].incarnation) for member in isr)
+            self._write(replace(seen, isr=isr, incarnations=incarnations))
 
     # -- clients ------------------------------------------------------------------------------------------------------
 
@@ -202,22 +205,27 @@ class ReplicaWorld:
         result = partition.append(memoryview(bytearray(records)), NOW_MS, acks=-1, produce_version=9)
         if not result.error_code:
             record = Record0(result.base_offset, value)
-            self.waiting.append((broker, self.replicas[broker].life, partition.leader_epoch, record))
+            self.waiting.append((broker, self.replicas[broker].incarnation, partition.leader_epoch, record))
             self.complete()
         return result.error_code
 
     def complete(self) -> None:
         """Acknowledges what its leader, still leading, has seen committed."""
         left = []
-        for broker, life, epoch, record in self.waiting:
+        for broker, incarnation, epoch, record in self.waiting:
             replica = self.replicas[broker]
             partition = replica.partition
-            if not replica.leads or replica.life != life or partition is None or partition.leader_epoch != epoch:
+            if (
+                not replica.leads
+                or replica.incarnation != incarnation
+                or partition is None
+                or partition.leader_epoch != epoch
+            ):
                 continue
             if partition.high_watermark > record.offset and partition.has_enough_replicas():
                 self.acknowledged.append(record)
             else:
-                left.append((broker, life, epoch, record))
+                left.append((broker, incarnation, epoch, record))
         self.waiting = left
 
     # -- followers ----------------------------------------------------------------------------------------------------
@@ -232,10 +240,10 @@ class ReplicaWorld:
         if not leader.is_up:
             return "not reached"
         session = leader.sessions.get(broker)
-        if session is None or session.replica_epoch != replica.life:
+        if session is None or session.replica_epoch != replica.incarnation:
             if session is not None:
                 session.close()
-            session = leader.sessions[broker] = FollowerSession(1, broker, replica.life)
+            session = leader.sessions[broker] = FollowerSession(1, broker, replica.incarnation)
         session.fetched_ms = self.now_ms
         found = leader.partition
         offset = partition.log_end_offset

@@ -165,7 +165,7 @@ async def test_a_partition_that_is_not_written_to_loses_nobody(world: Surroundin
     assert world.store.writes == []
 
 
-async def test_who_caught_up_comes_in_with_the_life_it_fetched_in(world: Surroundings) -> None:
+async def test_who_caught_up_comes_in_with_the_incarnation_it_fetched_in(world: Surroundings) -> None:
     """REP-23: what it has counts from the moment it is proposed."""
     world.show(topic((1, 2), 1))
     world.append()
@@ -181,7 +181,7 @@ async def test_who_caught_up_comes_in_with_the_life_it_fetched_in(world: Surroun
     assert world.partition.high_watermark == 1
 
 
-async def test_who_fetched_in_another_life_than_the_image_knows_waits_for_the_image(world: Surroundings) -> None:
+async def test_who_fetched_in_another_incarnation_than_the_image_knows_waits_for_the_image(world: Surroundings) -> None:
     world.show(topic((1, 2), 1))
     world.fetched(3, 0, epoch=11)
     await asyncio.sleep(isr_publisher.GATHERING_S * 3)

@@ -111,7 +111,7 @@ class Replicas(RuleBasedStateMachine):
         for replica in self.world.replicas.values():
             partition = replica.partition
             if replica.is_up and partition is not None:
-                key = (replica.broker, replica.life)
+                key = (replica.broker, replica.incarnation)
                 assert partition.high_watermark >= self.seen.get(key, 0), "a high watermark moved back"
                 assert partition.high_watermark <= partition.log_end_offset
                 self.seen[key] = partition.high_watermark

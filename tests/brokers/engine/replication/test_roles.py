@@ -150,8 +150,10 @@ def test_at_start_nothing_goes_when_the_image_knows_not_one_of_the_logs(table: P
     assert table.get(NAME, 0) is not None
 
 
-def test_a_leadership_of_an_earlier_life_waits_for_the_controller(table: PartitionTable) -> None:
-    """CTL-10: whoever may have lost records leads only under a leader epoch of this life. Alone it may at once."""
+def test_a_leadership_of_an_earlier_incarnation_waits_for_the_controller(table: PartitionTable) -> None:
+    """CTL-10: whoever may have lost records leads only under a leader epoch of this incarnation. Alone it may at
+    once.
+    """
     shared = PartitionImage(0, (1, 2), 1, 3, (1, 2), 1, 5, written_at=90, isr_epochs=(50, 60))
     alone = PartitionImage(1, (1,), 1, 3, (1,), 1, 5, written_at=90, isr_epochs=(50,))
     topic = TopicImage(NAME, NAME, None, b"1" * 16, (shared, alone), {})

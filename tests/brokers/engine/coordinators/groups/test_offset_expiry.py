@@ -44,7 +44,7 @@ def days(shard: Shard, number: float) -> None:
     shard.advance(2 * CHECK_MS)
 
 
-def days_of_life(shard: Shard, number: int, *members: Member) -> None:
+def retention_days(shard: Shard, number: int, *members: Member) -> None:
     """With heartbeats as often as the coordinator looks for old offsets."""
     for _ in range(number * DAY_MS // (6 * CHECK_MS)):
         shard.loop.now_ms += 6 * CHECK_MS
@@ -93,7 +93,7 @@ def test_who_commits_keeps_what_it_commits(shard: Shard) -> None:
 def test_a_group_keeps_all_its_offsets_from_when_the_last_member_left(shard: Shard) -> None:
     member = consumer(shard, "orders")
     assert commit(shard, Commit(TOPIC, 0, 5), Commit(OTHER, 0, 6, timestamp_ms=1), member=member).replies == [[0, 0]]
-    days_of_life(shard, 6, member)
+    retention_days(shard, 6, member)
     member.leave()
 
     days(shard, 6)
@@ -109,7 +109,7 @@ def test_living_consumers_keep_what_they_read_and_lose_the_rest(shard: Shard) ->
     member = consumer(shard, "orders")
     assert commit(shard, Commit(TOPIC, 0, 5), Commit(OTHER, 0, 6), member=member).replies == [[0, 0]]
 
-    days_of_life(shard, 8, member)
+    retention_days(shard, 8, member)
 
     assert everything(shard) == {(TOPIC, 0): 5}
 
@@ -119,7 +119,7 @@ def test_where_a_subscription_cannot_be_read_nothing_expires(shard: Shard) -> No
     complete(member)
     assert commit(shard, Commit(OTHER, 0, 6), member=member).replies == [[0]]
 
-    days_of_life(shard, 8, member)
+    retention_days(shard, 8, member)
 
     assert everything(shard) == {(OTHER, 0): 6}
 
@@ -129,7 +129,7 @@ def test_living_members_of_another_kind_keep_everything(shard: Shard) -> None:
     complete(member)
     assert commit(shard, Commit(OTHER, 0, 6), member=member).replies == [[0]]
 
-    days_of_life(shard, 8, member)
+    retention_days(shard, 8, member)
 
     assert everything(shard) == {(OTHER, 0): 6}
 
