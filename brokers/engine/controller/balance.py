@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 from brokers.engine.cluster.image import NO_LEADER, PartitionImage, TopicImage
 from brokers.engine.cluster.terms import StateWrite
-from brokers.engine.controller.partition_states import Surroundings, preferred_state
+from brokers.engine.controller.partition_states import ElectionContext, preferred_state
 
 
 def preferred_writes(
-    topics: Iterable[TopicImage], around: Surroundings, *, imbalance_percent_max: int
+    topics: Iterable[TopicImage], context: ElectionContext, *, imbalance_percent_max: int
 ) -> list[StateWrite]:
     """Gives every broker back what it should lead, if it leads so little of it that the ratio counts.
 
@@ -29,10 +29,10 @@ def preferred_writes(
                 elsewhere.setdefault(first, []).append((topic, partition))
     writes: list[StateWrite] = []
     for broker, missing in elsewhere.items():
-        if not around.is_staying(broker) or len(missing) * 100 <= imbalance_percent_max * preferred[broker]:
+        if not context.is_staying(broker) or len(missing) * 100 <= imbalance_percent_max * preferred[broker]:
             continue
         for topic, partition in missing:
-            document = preferred_state(partition, around)
+            document = preferred_state(partition, context)
             if document is not None:
                 writes.append(
                     StateWrite(topic.name, partition.index, document, partition.version, identity=topic.identity)

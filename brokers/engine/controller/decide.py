@@ -29,7 +29,7 @@ from brokers.engine.controller.events import (
     TopicApplied,
     WriteStates,
 )
-from brokers.engine.controller.partition_states import Surroundings, wanted_state
+from brokers.engine.controller.partition_states import ElectionContext, wanted_state
 from brokers.engine.controller.state import ControllerState
 from brokers.engine.controller.system_topics import usage_topic
 
@@ -97,7 +97,7 @@ def _states_written(
 
 def _decide_topics(state: ControllerState, topics: Iterable[TopicImage], cause: str) -> Decision:
     assert state.term is not None
-    around = Surroundings(state.image.brokers, state.term.epoch)
+    context = ElectionContext(state.image.brokers, state.term.epoch)
     writes: list[StateWrite] = []
     moves: list[FinishMoves] = []
     instructions: list[Instruction] = []
@@ -109,7 +109,7 @@ def _decide_topics(state: ControllerState, topics: Iterable[TopicImage], cause: 
             busy.add(topic.name)
             instructions.append(FinishDeletion(topic))
             continue
-        changed, arrived = _topic_writes(state, topic, around)
+        changed, arrived = _topic_writes(state, topic, context)
         writes += changed
         if arrived:
             moves.append(FinishMoves(topic, tuple(arrived)))
@@ -125,7 +125,7 @@ def _decide_topics(state: ControllerState, topics: Iterable[TopicImage], cause: 
 
 
 def _topic_writes(
-    state: ControllerState, topic: TopicImage, around: Surroundings
+    state: ControllerState, topic: TopicImage, context: ElectionContext
 ) -> tuple[list[StateWrite], list[StateWrite]]:
     """The states to write by themselves, and those that end a move."""
     writes: list[StateWrite] = []
@@ -135,7 +135,7 @@ def _topic_writes(
     for partition in topic.partitions:
         if (topic.name, partition.index) in state.awaited:
             continue
-        wanted = wanted_state(partition, around, unclean_allowed=unclean_allowed)
+        wanted = wanted_state(partition, context, unclean_allowed=unclean_allowed)
         if wanted is None:
             continue
         write = StateWrite(topic.name, partition.index, wanted.document, partition.version, identity=topic.identity)
@@ -161,9 +161,9 @@ def _is_opened(state: ControllerState, topic: TopicImage) -> bool:
 def _balance(state: ControllerState) -> Decision:
     if state.term is None or not state.policy.balance_enabled:
         return state, []
-    around = Surroundings(state.image.brokers, state.term.epoch)
+    context = ElectionContext(state.image.brokers, state.term.epoch)
     topics = (topic for name, topic in state.image.topics.items() if name not in state.busy)
-    found = preferred_writes(topics, around, imbalance_percent_max=state.policy.imbalance_percent_max)
+    found = preferred_writes(topics, context, imbalance_percent_max=state.policy.imbalance_percent_max)
     writes = tuple(write for write in found if write.key not in state.awaited)
     if not writes:
         return state, []

@@ -26,7 +26,7 @@ class Wanted:
     arrived: bool = False
 
 
-class Surroundings:
+class ElectionContext:
     """Who lives, who stays, and in whose name is written: the same for all partitions of one decision."""
 
     __slots__ = ("brokers", "controller_epoch", "is_staying", "stopping")
@@ -50,30 +50,30 @@ class Surroundings:
         )
 
 
-def wanted_state(partition: PartitionImage, around: Surroundings, *, unclean_allowed: bool) -> Wanted | None:
+def wanted_state(partition: PartitionImage, context: ElectionContext, *, unclean_allowed: bool) -> Wanted | None:
     """What should be written over the partition's present state; None when it is right as it is, or nothing can be
     done.
     """
     if partition.version is None:
-        first = leader_choice.first_leader(partition.replicas, around.is_staying)
+        first = leader_choice.first_leader(partition.replicas, context.is_staying)
         if first is None:
             return None
-        epochs = {id: around.brokers[id].epoch for id in first.isr}
-        return Wanted(around.document(partition, first, epochs))
-    if _is_at_rest(partition, around):
+        epochs = {id: context.brokers[id].epoch for id in first.isr}
+        return Wanted(context.document(partition, first, epochs))
+    if _is_at_rest(partition, context):
         return None
 
-    choice, joined = _with_living_leader(partition, around, unclean_allowed)
+    choice, joined = _with_living_leader(partition, context, unclean_allowed)
     arrived = _has_arrived(partition, choice)
     if arrived:
-        choice = _within(partition.target, choice, around)
-    choice = _without_stopping(partition, choice, around)
+        choice = _within(partition.target, choice, context)
+    choice = _without_stopping(partition, choice, context)
     if not arrived and not joined and (choice.leader, choice.isr) == (partition.leader, partition.isr):
         return None
-    return Wanted(around.document(partition, choice, joined), arrived)
+    return Wanted(context.document(partition, choice, joined), arrived)
 
 
-def preferred_state(partition: PartitionImage, around: Surroundings) -> PartitionStateDocument | None:
+def preferred_state(partition: PartitionImage, context: ElectionContext) -> PartitionStateDocument | None:
     """REP-29: its preferred leader instead of the present one; None while it leads, or is not fit to."""
     preferred = partition.replicas[0]
     if partition.version is None or partition.leader in (preferred, NO_LEADER) or partition.is_moving:
@@ -81,25 +81,25 @@ def preferred_state(partition: PartitionImage, around: Surroundings) -> Partitio
     choice = leader_choice.preferred_leader(
         partition.replicas,
         partition.isr,
-        lambda id: around.is_staying(id) and lives.is_same_incarnation(partition, around.brokers, id),
+        lambda id: context.is_staying(id) and lives.is_same_incarnation(partition, context.brokers, id),
     )
-    return None if choice is None else around.document(partition, choice)
+    return None if choice is None else context.document(partition, choice)
 
 
-def _is_at_rest(partition: PartitionImage, around: Surroundings) -> bool:
+def _is_at_rest(partition: PartitionImage, context: ElectionContext) -> bool:
     """Nearly every partition on nearly every look: all in sync live and stay, one of them leads, nothing moves."""
     if partition.leader == NO_LEADER or partition.adding or partition.removing:
         return False
     for id in partition.isr:
-        if id in around.stopping or id not in partition.replicas:
+        if id in context.stopping or id not in partition.replicas:
             return False
-        if not lives.is_same_incarnation(partition, around.brokers, id):
+        if not lives.is_same_incarnation(partition, context.brokers, id):
             return False
     return partition.leader in partition.isr
 
 
 def _with_living_leader(
-    partition: PartitionImage, around: Surroundings, unclean_allowed: bool
+    partition: PartitionImage, context: ElectionContext, unclean_allowed: bool
 ) -> tuple[Choice, dict[int, int]]:
     """Who leads and who is in sync with whom, of those who live; and the epochs of members that count from here on.
 
@@ -110,19 +110,19 @@ def _with_living_leader(
     """
 
     def is_same_incarnation(id: int) -> bool:
-        return lives.is_same_incarnation(partition, around.brokers, id)
+        return lives.is_same_incarnation(partition, context.brokers, id)
 
     # An ISR member that is a replica no more (a move was taken back) is about to delete its log, or has.
     isr = tuple(id for id in partition.isr if id in partition.replicas) or partition.isr
     if partition.leader in isr and is_same_incarnation(partition.leader):
         return Choice(partition.leader, leader_choice.without_dead(partition.leader, isr, is_same_incarnation)), {}
 
-    for is_fit in (lambda id: around.is_staying(id) and is_same_incarnation(id), is_same_incarnation):
+    for is_fit in (lambda id: context.is_staying(id) and is_same_incarnation(id), is_same_incarnation):
         choice = leader_choice.offline_leader(partition.replicas, isr, is_fit, unclean_allowed=False)
         if choice.leader != NO_LEADER:
             return Choice(choice.leader, leader_choice.without_dead(choice.leader, isr, is_same_incarnation)), {}
 
-    is_alive = around.brokers.__contains__
+    is_alive = context.brokers.__contains__
     awaited = isr if partition.leader == NO_LEADER else tuple(id for id in isr if id == partition.leader)
     choice = leader_choice.offline_leader(partition.replicas, awaited, is_alive, unclean_allowed=False)
     if choice.leader == NO_LEADER and unclean_allowed:
@@ -130,7 +130,9 @@ def _with_living_leader(
     if choice.leader == NO_LEADER:
         # REP-30; only who was reborn while others are awaited has to catch up with them.
         return Choice(NO_LEADER, tuple(id for id in isr if not is_alive(id)) or isr), {}
-    return Choice(choice.leader, (choice.leader,), choice.unclean), {choice.leader: around.brokers[choice.leader].epoch}
+    return Choice(choice.leader, (choice.leader,), choice.unclean), {
+        choice.leader: context.brokers[choice.leader].epoch
+    }
 
 
 def _has_arrived(partition: PartitionImage, choice: Choice) -> bool:
@@ -138,22 +140,22 @@ def _has_arrived(partition: PartitionImage, choice: Choice) -> bool:
     return partition.is_moving and choice.leader != NO_LEADER and set(partition.target) <= set(choice.isr)
 
 
-def _within(target: tuple[int, ...], choice: Choice, around: Surroundings) -> Choice:
+def _within(target: tuple[int, ...], choice: Choice, context: ElectionContext) -> Choice:
     """The leader is one of the target, and the others leave the ISR."""
     isr = tuple(id for id in choice.isr if id in target)
     if choice.leader in target:
         return Choice(choice.leader, isr)
-    staying = leader_choice.reassigned_leader(target, isr, around.is_staying)
+    staying = leader_choice.reassigned_leader(target, isr, context.is_staying)
     return staying or Choice(target[0], isr)
 
 
-def _without_stopping(partition: PartitionImage, choice: Choice, around: Surroundings) -> Choice:
+def _without_stopping(partition: PartitionImage, choice: Choice, context: ElectionContext) -> Choice:
     """REP-34: leadership goes to somebody in sync who stays, and who stops leaves the ISR; the last one stays in."""
-    if choice.leader == NO_LEADER or around.stopping.isdisjoint(choice.isr):
+    if choice.leader == NO_LEADER or context.stopping.isdisjoint(choice.isr):
         return choice
-    if choice.leader in around.stopping:
+    if choice.leader in context.stopping:
         taken = leader_choice.shutdown_leader(
-            partition.replicas, choice.isr, around.brokers.__contains__, around.stopping.__contains__
+            partition.replicas, choice.isr, context.brokers.__contains__, context.stopping.__contains__
         )
         return taken or choice
-    return Choice(choice.leader, tuple(id for id in choice.isr if id not in around.stopping))
+    return Choice(choice.leader, tuple(id for id in choice.isr if id not in context.stopping))

@@ -31,7 +31,7 @@ class Cancel(Protocol):
     def cancel(self) -> None: ...
 
 
-class Surroundings(Protocol):
+class ShardHost(Protocol):
     """What a shard needs of its runtime."""
 
     commit_timeout_ms: int
@@ -45,12 +45,12 @@ class Surroundings(Protocol):
 class Shard(Generic[M]):
     """`loading` until everything in the log was replayed. `last_offset` is the end of what `machine` knows."""
 
-    def __init__(self, log: StateLog, machine: M, surroundings: Surroundings) -> None:
+    def __init__(self, log: StateLog, machine: M, host: ShardHost) -> None:
         self.log = log
         self.machine = machine
         self.loading = True
         self.last_offset = -1
-        self._surroundings = surroundings
+        self._host = host
         self._timers = Timers()
         self._alarm: Cancel | None = None
         self._alarm_ms = 0
@@ -69,18 +69,18 @@ class Shard(Generic[M]):
 
     def perform(self, operation: Callable[[M, Now, Ticket], Outcome], ticket: Ticket) -> Any:
         """The reply, or PARKED when `ticket` is told later."""
-        return self._complete(operation(self.machine, self._surroundings.now(), ticket), ticket)
+        return self._complete(operation(self.machine, self._host.now(), ticket), ticket)
 
     def act(self, operation: Callable[[M, Now], Outcome]) -> None:
         """A decision that nobody asked for; none while this shard answers nobody."""
         if not self.refusal():
-            self._complete(operation(self.machine, self._surroundings.now()), None)
+            self._complete(operation(self.machine, self._host.now()), None)
 
     def begin(self, last_offset: int) -> None:
         """Everything up to `last_offset` was replayed."""
         self.last_offset = max(self.last_offset, last_offset)
         self.loading = False
-        self._complete(self.machine.loaded(self._surroundings.now()), None)
+        self._complete(self.machine.loaded(self._host.now()), None)
 
     def marker_appended(self, producer_id: int, committed: bool, offset: int) -> None:
         """A transaction ended on this partition. While it loads, the load will come to the marker by itself."""
@@ -122,7 +122,7 @@ class Shard(Generic[M]):
 
     def _append(self, outcome: Outcome) -> int:
         """Appends and replays; the error code of a refused append, which has changed nothing."""
-        now = self._surroundings.now()
+        now = self._host.now()
         in_transaction = outcome.producer_id != NO_PRODUCER
         batch = build_batch(
             [Record(now.wall_ms, record.key, record.value) for record in outcome.records],
@@ -143,7 +143,7 @@ class Shard(Generic[M]):
     def _hold(self, outcome: Outcome, ticket: Ticket | None, last_offset: int) -> None:
         held = _Held(self, outcome, None if outcome.reply is PARKED else ticket)
         self._held[held] = None
-        held.wait(self._surroundings, last_offset)
+        held.wait(self._host, last_offset)
 
     def release(self, outcome: Outcome) -> None:
         """It is committed: what it causes leaves."""
@@ -151,7 +151,7 @@ class Shard(Generic[M]):
             assert isinstance(waiting, Ticket)
             waiting.deliver(reply)
         for effect in outcome.effects:
-            self._surroundings.carry_out(self.index, effect)
+            self._host.carry_out(self.index, effect)
 
     def forget(self, held: _Held) -> bool:
         """False if it was forgotten before."""
@@ -163,7 +163,7 @@ class Shard(Generic[M]):
     def lost(self) -> None:
         """A record that was replayed may be gone."""
         if not self._closed:
-            self._surroundings.lost(self.index)
+            self._host.lost(self.index)
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
@@ -174,15 +174,15 @@ class Shard(Generic[M]):
         if self._alarm is not None:
             self._alarm.cancel()
         self._alarm_ms = next_ms
-        delay_ms = max(0, next_ms - self._surroundings.now().monotonic_ms) + ALARM_GRAIN_MS
-        self._alarm = self._surroundings.call_later(delay_ms, self._ring)
+        delay_ms = max(0, next_ms - self._host.now().monotonic_ms) + ALARM_GRAIN_MS
+        self._alarm = self._host.call_later(delay_ms, self._ring)
 
     def _ring(self) -> None:
         self._alarm = None
         if self._closed:
             return
         if self.log.is_led:
-            now = self._surroundings.now()
+            now = self._host.now()
             for key in self._timers.due(now.monotonic_ms):
                 self._on_deadline(key, now)
         self._set_alarm()
@@ -207,7 +207,7 @@ class _Held:
         self._missing = 0
         self._deadline: Cancel | None = None
 
-    def wait(self, surroundings: Surroundings, last_offset: int) -> None:
+    def wait(self, host: ShardHost, last_offset: int) -> None:
         log = self._shard.log
         if last_offset >= log.high_watermark:
             self._waits.append(log.when_committed(last_offset, self._completed))
@@ -215,10 +215,10 @@ class _Held:
             self._waits.append(log.when_confirmed(self._confirmed))
         self._missing = len(self._waits)
         if self._ticket is not None:
-            wait_ms = surroundings.commit_timeout_ms
+            wait_ms = host.commit_timeout_ms
             if not self._outcome.records:
                 wait_ms = min(wait_ms, READ_MS_MAX)
-            self._deadline = surroundings.call_later(wait_ms, self._late)
+            self._deadline = host.call_later(wait_ms, self._late)
 
     def _late(self) -> None:
         """The caller is told that it is not known; the record is in the log, and what it causes is still to come."""

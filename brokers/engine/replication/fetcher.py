@@ -22,7 +22,7 @@ from brokers.engine.replication.kept_starts import KeptStarts
 from brokers.engine.replication.offsets_query import OffsetsQuery
 from brokers.engine.replication.pace import Pace
 from brokers.engine.replication.ports import Link, Timer
-from brokers.engine.replication.surroundings import Surroundings
+from brokers.engine.replication.surroundings import FetcherContext
 from brokers.engine.replication.truncation import UNDEFINED, truncation_offset
 from brokers.engine.storage.files import StorageFailed
 
@@ -57,7 +57,7 @@ class _Sent(NamedTuple):
 class Fetcher:
     """`error` says why nothing can be asked of this leader, "" when it can; it is of no partition."""
 
-    def __init__(self, leader: int, world: Surroundings) -> None:
+    def __init__(self, leader: int, world: FetcherContext) -> None:
         self.leader = leader
         self._pace = Pace(world)
         self.plan = FetchPlan(self._pace.held_back_ms, self._pace.bytes_max)

@@ -16,7 +16,7 @@ from brokers.engine.replication.fetch_plan import UNKNOWN, Key
 from brokers.engine.replication.fetcher import Fetcher
 from brokers.engine.replication.kept_starts import KeepStarts
 from brokers.engine.replication.ports import CallLater, Connect
-from brokers.engine.replication.surroundings import Surroundings
+from brokers.engine.replication.surroundings import FetcherContext
 from brokers.engine.throttling.replication import ReplicationThrottle
 
 
@@ -57,7 +57,7 @@ class Fetchers:
         throttle: ReplicationThrottle | None = None,
     ) -> None:
         """`throttle` is the follower's of this broker; without one nothing is held back."""
-        self._world = Surroundings(
+        self._world = FetcherContext(
             broker_id=broker_id,
             broker_epoch=broker_epoch,
             table=table,

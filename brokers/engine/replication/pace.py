@@ -5,13 +5,13 @@ surroundings do.
 from __future__ import annotations
 
 from brokers.engine.replication.fetch_plan import PARTITION_BYTES_MAX, Followed
-from brokers.engine.replication.surroundings import Surroundings
+from brokers.engine.replication.surroundings import FetcherContext
 
 
 class Pace:
     """Of one fetcher; the throttle is the whole broker's. Who is in sync is never held up: clients wait for it."""
 
-    def __init__(self, world: Surroundings) -> None:
+    def __init__(self, world: FetcherContext) -> None:
         self._world = world
 
     def held_back_ms(self, followed: Followed) -> int:

@@ -19,7 +19,7 @@ RESPONSE_BYTES_MAX: Final = 10_485_760
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class FetcherContext:
     """`broker_epoch` answers the incarnation in which this broker is registered, another one after every
     registration.
     """

@@ -46,7 +46,7 @@ HAND_OVER_S: Final = 1.0
 FRAME_BYTES_MAX: Final = 1 << 20
 
 
-class Surroundings:
+class FetcherContext:
     """What all brokers of a run share. With `coordination` they coordinate groups and transactions, and notice when
     they stood still.
     """
@@ -120,7 +120,7 @@ class _Tasks(dict[asyncio.Task[None], None]):
 class Process:
     """One life. `is_listening` from its registration to its stop; `is_over` when it died or stopped."""
 
-    def __init__(self, host: Host, around: Surroundings) -> None:
+    def __init__(self, host: Host, around: FetcherContext) -> None:
         self.id = host.id
         self.host = host
         self.around = around
@@ -323,7 +323,7 @@ class Process:
 class Host:
     """The machine of one broker id. `process` is None while there is none."""
 
-    def __init__(self, id: int, home: Path, around: Surroundings, tell: Callable[[str], object]) -> None:
+    def __init__(self, id: int, home: Path, around: FetcherContext, tell: Callable[[str], object]) -> None:
         self.id = id
         self.process: Process | None = None
         self.clock = ProcessClock(around.world)

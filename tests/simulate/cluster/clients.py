@@ -14,7 +14,7 @@ from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.codec import decode_response
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.headers import decode_response_header
-from tests.simulate.cluster.broker import Surroundings
+from tests.simulate.cluster.broker import FetcherContext
 from tests.simulate.cluster.clock import BEGAN_MS, US_PER_MS
 from tests.simulate.cluster.connections import Dialled
 from tests.simulate.cluster.network import CLIENTS
@@ -62,7 +62,7 @@ class Client(ABC):
     """One connection at a time to who is thought to lead partition `index`, one request at a time."""
 
     def __init__(
-        self, name: str, index: int, around: Surroundings, tell: Callable[[str], object], topic: Topic = ORDERS
+        self, name: str, index: int, around: FetcherContext, tell: Callable[[str], object], topic: Topic = ORDERS
     ) -> None:
         self.name = name
         self.index = index
@@ -203,7 +203,7 @@ class Producer(Client):
         index: int,
         acks: int,
         is_idempotent: bool,
-        around: Surroundings,
+        around: FetcherContext,
         promises: Promises,
         tell: Callable[[str], object],
         topic: Topic = ORDERS,
@@ -269,7 +269,7 @@ class Consumer(Client):
     def __init__(
         self,
         index: int,
-        around: Surroundings,
+        around: FetcherContext,
         promises: Promises,
         tell: Callable[[str], object],
         topic: Topic = ORDERS,

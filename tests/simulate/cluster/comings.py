@@ -14,7 +14,7 @@ from brokers.contract.documents import InstanceDocument, PartitionStateDocument,
 from brokers.engine.cluster.errors import ClusterError, Refused, StoreUnavailable
 from brokers.engine.cluster.tree import Create
 from instances.naming import internal_topic
-from tests.simulate.cluster.broker import Process, Surroundings
+from tests.simulate.cluster.broker import FetcherContext, Process
 from tests.simulate.cluster.documents import state_of, topic_of
 from tests.simulate.cluster.lives import PARTITIONS_MAX, Life, Strays
 from tests.simulate.cluster.promises import BrokenPromise
@@ -44,7 +44,7 @@ class Comings:
     such topics take the steps they took.
     """
 
-    def __init__(self, dice: random.Random, around: Surroundings, tell: Callable[[str], object]) -> None:
+    def __init__(self, dice: random.Random, around: FetcherContext, tell: Callable[[str], object]) -> None:
         self.dice = dice
         self.may_be_alone = self.dice.random() < 0.5
         self.incarnations: dict[str, Life] = {}

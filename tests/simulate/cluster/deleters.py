@@ -9,7 +9,7 @@ from typing import Any, Final
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.codec import decode_response
 from brokers.engine.protocol.headers import decode_response_header
-from tests.simulate.cluster.broker import Surroundings
+from tests.simulate.cluster.broker import FetcherContext
 from tests.simulate.cluster.clients import Client
 from tests.simulate.cluster.promises import Promises
 from tests.simulate.cluster.records import DELETE_RECORDS_VERSION, ORDERS, Topic, delete_records_frame
@@ -26,7 +26,7 @@ class Deleter(Client):
     def __init__(
         self,
         index: int,
-        around: Surroundings,
+        around: FetcherContext,
         promises: Promises,
         tell: Callable[[str], object],
         topic: Topic = ORDERS,

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from brokers.contract.documents import TopicDocument
-from tests.simulate.cluster.broker import Surroundings
+from tests.simulate.cluster.broker import FetcherContext
 from tests.simulate.cluster.checkers import Checkers
 from tests.simulate.cluster.clients import Consumer, Producer
 from tests.simulate.cluster.deleters import Deleter
@@ -36,7 +36,7 @@ class Life:
         number: int,
         name: str,
         document: TopicDocument,
-        around: Surroundings,
+        around: FetcherContext,
         strays: Strays,
         tell: Callable[[str], object],
     ) -> None:

@@ -16,7 +16,7 @@ from brokers.contract import paths
 from brokers.contract.documents import PartitionStateDocument
 from brokers.engine.coordinators.settings import CoordinatorSettings
 from brokers.engine.partitions import topic_config
-from tests.simulate.cluster.broker import Host, Process, Surroundings
+from tests.simulate.cluster.broker import FetcherContext, Host, Process
 from tests.simulate.cluster.clock import US_PER_MS, World
 from tests.simulate.cluster.disks import Disks
 from tests.simulate.cluster.documents import registration_of, state_of
@@ -50,7 +50,7 @@ class Stage(ABC):
         self.ensemble = Ensemble(self.world, self.network, dice)
         self.disks = Disks(self.world)
         self._logging = structlog.get_config()
-        self.around = Surroundings(self.world, self.network, self.ensemble, self.disks, dice, coordination)
+        self.around = FetcherContext(self.world, self.network, self.ensemble, self.disks, dice, coordination)
         self.hosts = self.around.hosts
 
     @abstractmethod

@@ -14,7 +14,7 @@ from typing import Any, Final
 from brokers.engine.handlers.coordinators import coordinator_of
 from brokers.engine.protocol.codec import decode_response, encode_request
 from brokers.engine.protocol.headers import decode_response_header, encode_request_frame
-from tests.simulate.cluster.broker import Process, Surroundings
+from tests.simulate.cluster.broker import FetcherContext, Process
 from tests.simulate.cluster.clock import US_PER_MS, Handle, ProcessLoop
 from tests.simulate.cluster.connections import Dialled
 from tests.simulate.cluster.network import CLIENTS
@@ -32,7 +32,7 @@ class Gone(Exception):
 class Setting:
     """What all clients of a run share. `disturbed_us`: until then something was wrong in the cluster."""
 
-    def __init__(self, around: Surroundings, tell: Callable[[str], object]) -> None:
+    def __init__(self, around: FetcherContext, tell: Callable[[str], object]) -> None:
         self.around = around
         self.tell = tell
         self.dice = around.dice

@@ -206,7 +206,7 @@ PLANTED: dict[str, tuple[object, str, object]] = {
         "_has_arrived",
         lambda partition, choice: partition.is_moving and bool(set(partition.target) & set(choice.isr)),
     ),
-    "who stops keeps what it has": (partition_states, "_without_stopping", lambda partition, choice, around: choice),
+    "who stops keeps what it has": (partition_states, "_without_stopping", lambda partition, choice, context: choice),
     "the dead stay in sync": (
         partition_states.leader_choice,
         "without_dead",

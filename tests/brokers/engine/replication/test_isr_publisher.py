@@ -58,7 +58,7 @@ class Store:
         return [write.document for writes in self.writes for write in writes]
 
 
-class Surroundings:
+class FetcherContext:
     """One partition, led here, and a publisher that runs."""
 
     def __init__(self, directory: Path) -> None:
@@ -120,9 +120,9 @@ class Surroundings:
 
 
 @pytest.fixture
-async def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Surroundings]:
+async def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FetcherContext]:
     monkeypatch.setattr(isr_publisher, "RETRY_DELAY_S", 0.001)
-    made = Surroundings(tmp_path)
+    made = FetcherContext(tmp_path)
     task = asyncio.create_task(made.publisher.run())
     yield made
     task.cancel()
@@ -130,7 +130,7 @@ async def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     made.table.close()
 
 
-def fall_behind(world: Surroundings, replica: int = 3) -> None:
+def fall_behind(world: FetcherContext, replica: int = 3) -> None:
     """The others have what was appended, one does not for too long."""
     world.append()
     for _ in range(2):
@@ -141,7 +141,7 @@ def fall_behind(world: Surroundings, replica: int = 3) -> None:
     world.publisher.check()
 
 
-async def test_who_fell_behind_is_taken_out_once_the_image_shows_it(world: Surroundings) -> None:
+async def test_who_fell_behind_is_taken_out_once_the_image_shows_it(world: FetcherContext) -> None:
     """REP-22, REP-4: its session may well be alive."""
     fall_behind(world)
     await world.until_written(1)
@@ -154,7 +154,7 @@ async def test_who_fell_behind_is_taken_out_once_the_image_shows_it(world: Surro
     assert world.partition.high_watermark == 1
 
 
-async def test_a_partition_that_is_not_written_to_loses_nobody(world: Surroundings) -> None:
+async def test_a_partition_that_is_not_written_to_loses_nobody(world: FetcherContext) -> None:
     world.append()
     for replica in (2, 3):
         world.fetched(replica, 1)
@@ -165,7 +165,7 @@ async def test_a_partition_that_is_not_written_to_loses_nobody(world: Surroundin
     assert world.store.writes == []
 
 
-async def test_who_caught_up_comes_in_with_the_incarnation_it_fetched_in(world: Surroundings) -> None:
+async def test_who_caught_up_comes_in_with_the_incarnation_it_fetched_in(world: FetcherContext) -> None:
     """REP-23: what it has counts from the moment it is proposed."""
     world.show(topic((1, 2), 1))
     world.append()
@@ -181,7 +181,9 @@ async def test_who_caught_up_comes_in_with_the_incarnation_it_fetched_in(world: 
     assert world.partition.high_watermark == 1
 
 
-async def test_who_fetched_in_another_incarnation_than_the_image_knows_waits_for_the_image(world: Surroundings) -> None:
+async def test_who_fetched_in_another_incarnation_than_the_image_knows_waits_for_the_image(
+    world: FetcherContext,
+) -> None:
     world.show(topic((1, 2), 1))
     world.fetched(3, 0, epoch=11)
     await asyncio.sleep(isr_publisher.GATHERING_S * 3)
@@ -194,7 +196,7 @@ async def test_who_fetched_in_another_incarnation_than_the_image_knows_waits_for
     assert world.store.documents[0].isr_broker_epochs == (10, 10, 11)
 
 
-async def test_a_lost_race_is_read_again_and_never_acted_on(world: Surroundings) -> None:
+async def test_a_lost_race_is_read_again_and_never_acted_on(world: FetcherContext) -> None:
     """REP-25."""
     world.store.outcomes = [False]
     fall_behind(world)
@@ -208,7 +210,7 @@ async def test_a_lost_race_is_read_again_and_never_acted_on(world: Surroundings)
     assert world.partition.high_watermark == 0
 
 
-async def test_a_write_without_an_outcome_is_tried_again_as_it_was(world: Surroundings) -> None:
+async def test_a_write_without_an_outcome_is_tried_again_as_it_was(world: FetcherContext) -> None:
     """It may have happened: then the second one loses, and the image says how it is."""
     world.store.outcomes = [StoreUnavailable("away"), StoreUnavailable("away"), False]
     fall_behind(world)
@@ -219,7 +221,7 @@ async def test_a_write_without_an_outcome_is_tried_again_as_it_was(world: Surrou
     assert world.partition.high_watermark == 1
 
 
-async def test_what_changed_while_a_write_was_under_way_is_written_afterwards(world: Surroundings) -> None:
+async def test_what_changed_while_a_write_was_under_way_is_written_afterwards(world: FetcherContext) -> None:
     """REP-24: one at a time for each partition."""
     fall_behind(world)
     await world.until_written(1)
@@ -234,7 +236,7 @@ async def test_what_changed_while_a_write_was_under_way_is_written_afterwards(wo
     assert world.store.writes[1][0].version == 1
 
 
-async def test_nobody_who_stops_is_taken_in(world: Surroundings) -> None:
+async def test_nobody_who_stops_is_taken_in(world: FetcherContext) -> None:
     """REP-34."""
     brokers = {**world.current.image.brokers, 3: info(3, stopping=True)}
     world.current.publish(world.current.image.with_changes(brokers=brokers))
@@ -245,7 +247,7 @@ async def test_nobody_who_stops_is_taken_in(world: Surroundings) -> None:
     assert world.store.writes == []
 
 
-async def test_the_high_watermark_does_not_wait_for_a_broker_that_stops(world: Surroundings) -> None:
+async def test_the_high_watermark_does_not_wait_for_a_broker_that_stops(world: FetcherContext) -> None:
     """REP-34: it was in sync a moment ago, and closes its connection now."""
     world.show(topic((1, 2), 1))
     world.append()
@@ -261,7 +263,7 @@ async def test_the_high_watermark_does_not_wait_for_a_broker_that_stops(world: S
     assert world.partition.high_watermark == 2
 
 
-async def test_who_is_made_leader_when_its_disk_has_failed_gives_the_lead_away(world: Surroundings) -> None:
+async def test_who_is_made_leader_when_its_disk_has_failed_gives_the_lead_away(world: FetcherContext) -> None:
     """LOG-3: it was in sync until a moment ago, and nobody but itself knows of its disk."""
     world.show(topic(REPLICAS, 1, leader=2, epoch=1))
     world.table.directory_failed(StorageFailed(world.partition.log.root, OSError("gone")))
@@ -276,7 +278,7 @@ async def test_who_is_made_leader_when_its_disk_has_failed_gives_the_lead_away(w
     assert world.partition.read(0, 100, min_one_batch=True).error_code == verdicts.KAFKA_STORAGE_ERROR
 
 
-async def test_the_lead_of_a_log_whose_disk_failed_goes_as_soon_as_somebody_can_take_it(world: Surroundings) -> None:
+async def test_the_lead_of_a_log_whose_disk_failed_goes_as_soon_as_somebody_can_take_it(world: FetcherContext) -> None:
     """LOG-3: at first all others are about to stop."""
     living = world.current.image.brokers
     stopping = {id: info(id, stopping=id != 1) for id in REPLICAS}
