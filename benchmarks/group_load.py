@@ -23,7 +23,7 @@ from brokers.engine.assembly.state_log import PartitionLog
 from brokers.engine.clock import SystemClock
 from brokers.engine.coordinators.groups.machine import GroupMachine
 from brokers.engine.coordinators.groups.offsets import Commit
-from brokers.engine.coordinators.outcome import PARKED, Now
+from brokers.engine.coordinators.outcome import REPLY_PENDING, Now
 from brokers.engine.coordinators.runtime import Runtime
 from brokers.engine.coordinators.settings import GROUPS_TOPIC, GroupSettings
 from brokers.engine.coordinators.ticket import Ticket
@@ -91,7 +91,7 @@ class Bench:
 
     def ask(self, operation: Callable[[GroupMachine, Now, Ticket], Any]) -> Any:
         reply = self.runtime.perform(GROUP, operation, Ticket(lambda code: code, lambda _: None))
-        assert reply is not PARKED, "nobody follows: what is appended is committed"
+        assert reply is not REPLY_PENDING, "nobody follows: what is appended is committed"
         return reply
 
     def commit(self, commits: list[Commit]) -> None:

@@ -13,7 +13,7 @@ from brokers.engine.clock import Clock
 TICK_MS: Final = 20
 
 
-class Waiting(Protocol):
+class Expirable(Protocol):
     def expire(self) -> None:
         """The deadline passed."""
 
@@ -27,11 +27,11 @@ class Deadlines:
         self._loop = loop
         self._clock = clock
         # In the order in which they came: a set would have another one in every process.
-        self._by_tick: dict[int, dict[Waiting, None]] = {}
+        self._by_tick: dict[int, dict[Expirable, None]] = {}
         self._next_tick = 0
         self._timer: asyncio.TimerHandle | None = None
 
-    def add(self, waiting: Waiting, delay_ms: int) -> int:
+    def add(self, waiting: Expirable, delay_ms: int) -> int:
         """Answers with the tick that `drop` wants to know."""
         now_ms = self._clock.monotonic_ms()
         tick = (now_ms + delay_ms) // TICK_MS + 1
@@ -44,7 +44,7 @@ class Deadlines:
             self._wake_at(tick, now_ms)
         return tick
 
-    def drop(self, waiting: Waiting, tick: int) -> None:
+    def drop(self, waiting: Expirable, tick: int) -> None:
         """Harmless when it is over."""
         together = self._by_tick.get(tick)
         if together is not None:

@@ -318,7 +318,7 @@ class Asked:
     api_key: int
     version: int
 
-    def is_parked(self) -> None:
+    def is_delayed(self) -> None:
         """Writes down whether the broker keeps the answer for later."""
         self.player.write_down(f"{self.label}: waits", not self.player.is_answered(PARKED_S))
 

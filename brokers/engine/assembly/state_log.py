@@ -13,7 +13,7 @@ from brokers.engine.handlers.context import Engine
 from brokers.engine.handlers.settling import error_of
 from brokers.engine.partitions.confirming import leads_alone
 from brokers.engine.partitions.partition import LOG_END, Partition
-from brokers.engine.partitions.waiting import Confirmation, ProduceWait
+from brokers.engine.partitions.waiting import Confirmation, DelayedReplication
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.records import batch as layout
 from brokers.engine.records.compression import Oversized, Undecodable
@@ -56,9 +56,9 @@ class PartitionLog:
         result = self._partition.append_state(batch, now.wall_ms, guard)
         return result.error_code, result.last_offset
 
-    def when_committed(self, last_offset: int, completed: Callable[[int], None]) -> ProduceWait:
+    def when_committed(self, last_offset: int, completed: Callable[[int], None]) -> DelayedReplication:
         partition, loop = self._partition, self._engine.loop
-        wait = ProduceWait(lambda: loop.call_soon(tell))
+        wait = DelayedReplication(lambda: loop.call_soon(tell))
 
         def tell() -> None:
             if self.is_led:

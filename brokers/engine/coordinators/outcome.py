@@ -25,13 +25,13 @@ class StateRecord(NamedTuple):
     value: bytes | None
 
 
-class _Parked:
+class _ReplyPending:
     def __repr__(self) -> str:
         return "PARKED"
 
 
 # The reply to a call that is answered later, by its ticket.
-PARKED: Final = _Parked()
+REPLY_PENDING: Final = _ReplyPending()
 NO_PRODUCER: Final = -1
 # The reply tells of nothing that is in records.
 NO_RECORD: Final = -1
@@ -48,7 +48,7 @@ class Outcome:
 
     `records` are appended as one batch, with acks=-1; with `producer_id` it is part of that producer's transaction, of
     which `guard` says that it was verified (TXN-27).
-    `answers` are `(ticket, reply)` of parked calls, `timers` are `(key, monotonic deadline in ms, None to cancel)`,
+    `answers` are `(ticket, reply)` of delayed calls, `timers` are `(key, monotonic deadline in ms, None to cancel)`,
     `effects` are for the runtime's `carry_out`. `refused(code)` is decided instead when the append is refused: nothing
     was replayed then. `late(code)` makes the reply when the commit takes too long; the records stay in the log and
     count. `reads` is the offset of the last record that the reply tells of: it leaves when that one is committed. With

@@ -7,7 +7,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 import structlog
 
-from brokers.engine.coordinators.outcome import NO_PRODUCER, PARKED, Now, Outcome
+from brokers.engine.coordinators.outcome import NO_PRODUCER, REPLY_PENDING, Now, Outcome
 from brokers.engine.coordinators.ports import Commit, Machine, StateLog
 from brokers.engine.coordinators.ticket import Ticket
 from brokers.engine.coordinators.timers import Timers
@@ -116,7 +116,7 @@ class Shard(Generic[M]):
         needs = self.last_offset if outcome.records else outcome.reads
         if needs >= self.log.high_watermark or (outcome.is_read and not self.log.leads_alone):
             self._hold(outcome, ticket, needs)
-            return PARKED
+            return REPLY_PENDING
         self.release(outcome)
         return outcome.reply
 
@@ -141,7 +141,7 @@ class Shard(Generic[M]):
         return 0
 
     def _hold(self, outcome: Outcome, ticket: Ticket | None, last_offset: int) -> None:
-        held = _Held(self, outcome, None if outcome.reply is PARKED else ticket)
+        held = _Held(self, outcome, None if outcome.reply is REPLY_PENDING else ticket)
         self._held[held] = None
         held.wait(self._host, last_offset)
 

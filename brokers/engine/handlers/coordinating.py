@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from brokers.engine.coordinators.outcome import PARKED, Now, Outcome
+from brokers.engine.coordinators.outcome import REPLY_PENDING, Now, Outcome
 from brokers.engine.coordinators.runtime import Runtime
 from brokers.engine.coordinators.ticket import Ticket
 from brokers.engine.handlers.context import Engine
@@ -37,7 +37,7 @@ def _asked(engine: Engine, failed: Callable[[int], Any], perform: Callable[[Tick
     later = _Later(engine.loop)
     ticket = Ticket(failed, later.keep)
     reply = perform(ticket)
-    if reply is not PARKED:
+    if reply is not REPLY_PENDING:
         ticket.abandon()
         return reply
     return _waited(ticket, later)

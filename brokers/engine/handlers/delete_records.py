@@ -15,7 +15,7 @@ from brokers.engine.cluster.image import TopicImage
 from brokers.engine.handlers.context import Call
 from brokers.engine.partitions.deletion import NO_LOW_WATERMARK, delete_before
 from brokers.engine.partitions.partition import Partition
-from brokers.engine.partitions.waiting import DeletionWait
+from brokers.engine.partitions.waiting import DelayedDeletion
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.topics import (
     DeleteRecordsPartition,
@@ -85,10 +85,10 @@ def _delete(
 
 async def _until_followers_deleted(call: Call, followed: _Done, timeout_ms: int) -> None:
     """Every replica in sync has to have deleted, or the next leader would have the records back (LOG-46)."""
-    waits: list[tuple[DeletionWait, asyncio.Event]] = []
+    waits: list[tuple[DelayedDeletion, asyncio.Event]] = []
     for partition, result in followed:
         gone = asyncio.Event()
-        wait = DeletionWait(gone.set, result.low_watermark)
+        wait = DelayedDeletion(gone.set, result.low_watermark)
         wait.watch(partition)
         waits.append((wait, gone))
     try:

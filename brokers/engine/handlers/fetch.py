@@ -16,7 +16,7 @@ from brokers.engine.handlers.cold import ROUNDS_MAX, Missing, pull_then
 from brokers.engine.handlers.fetch_follower import fetch_as_follower
 from brokers.engine.handlers.fetch_leaders import LEADERS_FROM, find_leaders
 from brokers.engine.handlers.fetch_odd import Diverging, Line, diverged, divergence, refused
-from brokers.engine.handlers.parking import ParkedFetch, bytes_still_missing, may_be_kept
+from brokers.engine.handlers.parking import DelayedFetch, bytes_still_missing, may_be_delayed
 from brokers.engine.partitions.committed import AbortedByPartition, list_aborted
 from brokers.engine.partitions.partition import NO_EPOCH, Partition
 from brokers.engine.protocol.apis import ApiKey
@@ -94,30 +94,30 @@ def _serve(
     version: int,
     correlation_id: int,
     frame: FetchFrame,
-    may_park: bool,
+    may_delay: bool,
     round_number: int,
 ) -> None:
-    """Answers with what there is, or waits: for the disk, or (`may_park`) for more records."""
+    """Answers with what there is, or waits: for the disk, or (`may_delay`) for more records."""
     client = session.client(client_id)
     limit = fetch_cap_bytes(client.consume_limiters, min(frame.max_bytes, session.engine.fetch_bytes_max))
     reading = read(client, session, frame, version, limit, round_number >= ROUNDS_MAX)
     if reading.missing:
         reading.release()
-        again = partial(_serve, session, client_id, version, correlation_id, frame, may_park, round_number + 1)
+        again = partial(_serve, session, client_id, version, correlation_id, frame, may_delay, round_number + 1)
         pull_then(session, reading.missing, again)
         return
-    if may_park:
+    if may_delay:
         missing_bytes = min(frame.min_bytes, limit) - reading.readable_bytes
         is_early = missing_bytes > 0 and frame.max_wait_ms > 0 and not reading.must_answer and bool(reading.watched)
         if is_early and reading.readable_bytes:
             asked = _asked(client, frame, reading)
             missing_bytes = bytes_still_missing(asked, frame.isolation, min(frame.min_bytes, limit))
             is_early = missing_bytes > 0
-        if is_early and may_be_kept(sum([len(wanted) for _, wanted in frame.topics]), client.view):
+        if is_early and may_be_delayed(sum([len(wanted) for _, wanted in frame.topics]), client.view):
             reading.release()
             again = partial(_serve, session, client_id, version, correlation_id, frame, False, 0)
             is_committed = frame.isolation == READ_COMMITTED
-            ParkedFetch(session, again, frame.max_wait_ms, reading.watched, missing_bytes, is_committed)
+            DelayedFetch(session, again, frame.max_wait_ms, reading.watched, missing_bytes, is_committed)
             return
     answer(session, client, version, correlation_id, frame, reading)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from brokers.engine.handlers.cold import ROUNDS_MAX, Missing, pull_then
 from brokers.engine.handlers.context import Engine
 from brokers.engine.handlers.fetch_odd import Diverging, Line, diverged
-from brokers.engine.handlers.parking import ParkedFollower
+from brokers.engine.handlers.parking import DelayedFollowerFetch
 from brokers.engine.partitions.follower_session import NOT_TOLD, FollowedLine, FollowerSession
 from brokers.engine.partitions.partition import LOG_END, NO_EPOCH, Partition
 from brokers.engine.protocol.errors import ErrorCode
@@ -135,15 +135,15 @@ def _serve(
     correlation_id: int,
     frame: FetchFrame,
     fetches: FollowerSession,
-    may_park: bool,
+    may_delay: bool,
     round_number: int,
 ) -> None:
-    """Answers with what there is, or waits: for the disk, or (`may_park`) for an append."""
+    """Answers with what there is, or waits: for the disk, or (`may_delay`) for an append."""
     engine = session.engine
-    may_park = may_park and frame.max_wait_ms > 0 and not fetches.is_owed
-    if may_park and not fetches.has_ready:
+    may_delay = may_delay and frame.max_wait_ms > 0 and not fetches.is_owed
+    if may_delay and not fetches.has_ready:
         again = partial(_serve, session, version, correlation_id, frame, fetches, False, 0)
-        ParkedFollower(session, again, frame.max_wait_ms, fetches)
+        DelayedFollowerFetch(session, again, frame.max_wait_ms, fetches)
         return
     reading = _read(engine, fetches, min(frame.max_bytes, engine.fetch_bytes_max), round_number >= ROUNDS_MAX)
     if reading.missing:
@@ -152,9 +152,9 @@ def _serve(
         again = partial(_serve, session, version, correlation_id, frame, fetches, False, round_number + 1)
         pull_then(session, reading.missing, again)
         return
-    if may_park and not reading.is_urgent:
+    if may_delay and not reading.is_urgent:
         again = partial(_serve, session, version, correlation_id, frame, fetches, False, 0)
-        ParkedFollower(session, again, frame.max_wait_ms, fetches)
+        DelayedFollowerFetch(session, again, frame.max_wait_ms, fetches)
         return
     for line in fetches.news():
         partition = line.partition

@@ -15,11 +15,11 @@ from brokers.engine.handlers.aside import answer_aside
 from brokers.engine.handlers.client import Client
 from brokers.engine.handlers.cold import ROUNDS_MAX, Missing, pull
 from brokers.engine.handlers.fetch import meter
-from brokers.engine.handlers.parking import bytes_still_missing, may_be_kept
+from brokers.engine.handlers.parking import bytes_still_missing, may_be_delayed
 from brokers.engine.partitions.old_readers import Converted, read_messages, read_whole_batches
 from brokers.engine.partitions.partition import READ_UNCOMMITTED, Partition
 from brokers.engine.partitions.results import ReadResult
-from brokers.engine.partitions.waiting import FetchWait
+from brokers.engine.partitions.waiting import DelayedRead
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.codec import decode_request, encode_response
 from brokers.engine.protocol.errors import ErrorCode, downgraded
@@ -104,7 +104,7 @@ class _OldFetch:
         topics, missing_bytes = await self._read_without_stalling()
         watched = [part.partition for _, parts in topics for part in parts if part.partition is not None]
         is_early = missing_bytes > 0 and self.request.max_wait_ms > 0 and not self.must_answer and bool(watched)
-        if may_wait and is_early and may_be_kept(sum(len(parts) for _, parts in topics), self.session.view()):
+        if may_wait and is_early and may_be_delayed(sum(len(parts) for _, parts in topics), self.session.view()):
             _release(topics)
             self.has_waited = True
             await self._waited(watched, missing_bytes)
@@ -213,7 +213,7 @@ class _OldFetch:
         """Until there are bytes, a failure, or the deadline (WIRE-27)."""
         loop = self.session.engine.loop
         done = asyncio.Event()
-        wait = FetchWait(done.set, missing_bytes)
+        wait = DelayedRead(done.set, missing_bytes)
         for partition in watched:
             wait.watch(partition)
         timer = loop.call_later(self.request.max_wait_ms / 1000, wait.expire)

@@ -12,7 +12,7 @@ from typing import Final
 from brokers.engine.handlers.context import Call, Engine
 from brokers.engine.handlers.settling import error_of
 from brokers.engine.partitions.partition import Partition
-from brokers.engine.partitions.waiting import ProduceWait
+from brokers.engine.partitions.waiting import DelayedReplication
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.transactions import (
     WritableTxnMarker,
@@ -101,7 +101,7 @@ async def _completed(engine: Engine, pending: list[PendingMarker], timeout_ms: i
         if not done.done():
             done.set_result(None)
 
-    wait = ProduceWait(wake)
+    wait = DelayedReplication(wake)
     for _, partition, last_offset in pending:
         wait.watch(partition, last_offset)
     timer = engine.loop.call_later(timeout_ms / 1000, wait.expire)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from brokers.engine.handlers.settling import PartitionErrors, error_of
 from brokers.engine.partitions.partition import Partition
-from brokers.engine.partitions.waiting import ProduceWait
+from brokers.engine.partitions.waiting import DelayedReplication
 
 if TYPE_CHECKING:
     from brokers.engine.handlers.session import Session
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class Owing:
     """One such produce. `frame_of` makes the answer once it is known how each partition ended."""
 
-    __slots__ = ("_deadlines", "_frame_of", "_tick", "_turn", "_pending", "_wait")
+    __slots__ = ("_deadlines", "_frame_of", "_tick", "_turn", "_pending", "_operation")
 
     def __init__(
         self,
@@ -31,23 +31,23 @@ class Owing:
         self._frame_of = frame_of
         self._pending = pending
         self._turn = session.channel.promise(self._on_closed)
-        self._wait = wait = ProduceWait(self._on_completed)
+        self._operation = operation = DelayedReplication(self._on_completed)
         self._deadlines = session.engine.deadlines
-        self._tick = self._deadlines.add(wait, max(0, timeout_ms))
+        self._tick = self._deadlines.add(operation, max(0, timeout_ms))
         for partition, last_offset in pending:
-            wait.watch(partition, last_offset)
+            operation.watch(partition, last_offset)
 
     def _on_completed(self) -> None:
         """All are, or the time is over. The answer leaves later: this runs inside of what settled it."""
-        wait = self._wait
-        self._deadlines.drop(wait, self._tick)
+        operation = self._operation
+        self._deadlines.drop(operation, self._tick)
         partition_errors: PartitionErrors = {}
         for partition, last_offset in self._pending:
-            code = error_of(wait, partition, last_offset)
+            code = error_of(operation, partition, last_offset)
             if code:
                 partition_errors[partition.topic, partition.index] = code
         self._turn.keep(self._frame_of(partition_errors))
 
     def _on_closed(self) -> None:
-        self._deadlines.drop(self._wait, self._tick)
-        self._wait.cancel()
+        self._deadlines.drop(self._operation, self._tick)
+        self._operation.cancel()

@@ -13,21 +13,21 @@ from typing import TYPE_CHECKING, Final
 from brokers.engine.handlers.context import View
 from brokers.engine.partitions.follower_session import FollowerSession
 from brokers.engine.partitions.partition import Partition
-from brokers.engine.partitions.waiting import CommittedFetchWait, FetchWait
+from brokers.engine.partitions.waiting import DelayedCommittedRead, DelayedRead
 
 if TYPE_CHECKING:
     from brokers.engine.handlers.session import Session
 
 
 # A request that names no more partitions than these is kept without a look at how many there are.
-KEPT_UNSEEN_MAX: Final = 1_000
+DELAYED_UNCOUNTED_MAX: Final = 1_000
 
 
-def may_be_kept(lines: int, view: View) -> bool:
+def may_be_delayed(lines: int, view: View) -> bool:
     """Whether a fetch of so many partitions may wait. One that names more than there are names some again and again, or
     none of them; thousands of such requests, kept until their wait is over, would be all the memory there is.
     """
-    if lines <= KEPT_UNSEEN_MAX or view.instance_id is None:
+    if lines <= DELAYED_UNCOUNTED_MAX or view.instance_id is None:
         return True
     return lines <= sum(len(topic.partitions) for topic in view.namespace.topics.values())
 
@@ -53,10 +53,10 @@ def bytes_still_missing(asked: Iterable[tuple[Partition, int, int]], isolation: 
     return wanted_bytes
 
 
-class ParkedFetch:
+class DelayedFetch:
     """A client's, until `missing_bytes` more are readable, or one of the partitions is not led any more."""
 
-    __slots__ = ("_again", "_session", "_tick", "_wait")
+    __slots__ = ("_again", "_session", "_tick", "_operation")
 
     def __init__(
         self,
@@ -69,16 +69,18 @@ class ParkedFetch:
     ) -> None:
         self._session = session
         self._again = again
-        wait = CommittedFetchWait(self._wake, missing_bytes) if is_committed else FetchWait(self._wake, missing_bytes)
-        self._wait = wait
+        operation = (
+            DelayedCommittedRead(self._wake, missing_bytes) if is_committed else DelayedRead(self._wake, missing_bytes)
+        )
+        self._operation = operation
         for partition in watched:
-            wait.watch(partition)
-        self._tick = session.engine.deadlines.add(wait, wait_ms)
+            operation.watch(partition)
+        self._tick = session.engine.deadlines.add(operation, wait_ms)
         session.cancel = self._cancel
 
     def _wake(self) -> None:
         session = self._session
-        session.engine.deadlines.drop(self._wait, self._tick)
+        session.engine.deadlines.drop(self._operation, self._tick)
         # Not inside the append that woke us: its client's answer goes first, and more bytes may follow in the same
         # request.
         session.cancel = session.engine.loop.call_soon(self._serve).cancel
@@ -88,11 +90,11 @@ class ParkedFetch:
         self._again()
 
     def _cancel(self) -> None:
-        self._session.engine.deadlines.drop(self._wait, self._tick)
-        self._wait.cancel()
+        self._session.engine.deadlines.drop(self._operation, self._tick)
+        self._operation.cancel()
 
 
-class ParkedFollower:
+class DelayedFollowerFetch:
     """A follower's, until an append, a leadership that ends, or the follower's next request."""
 
     __slots__ = ("_again", "_fetches", "_session", "_tick")
@@ -102,7 +104,7 @@ class ParkedFollower:
         self._again = again
         self._fetches = fetches
         self._tick = session.engine.deadlines.add(self, wait_ms)
-        fetches.wait(self.expire)
+        fetches.operation(self.expire)
         session.hurry = self.expire
         session.cancel = self._leave
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from brokers.engine.partitions.partition import Partition
-from brokers.engine.partitions.waiting import ProduceWait
+from brokers.engine.partitions.waiting import DelayedReplication
 from brokers.engine.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def when_complete(
 class Settling:
     """One such wait. Over, it refers to nothing that refers to it."""
 
-    __slots__ = ("_answer", "_session", "_tick", "_pending", "_wait")
+    __slots__ = ("_answer", "_session", "_tick", "_pending", "_operation")
 
     def __init__(
         self,
@@ -38,15 +38,15 @@ class Settling:
         self._session = session
         self._pending = pending
         self._answer = answer
-        self._wait = wait = ProduceWait(self._wake)
+        self._operation = operation = DelayedReplication(self._wake)
         for partition, last_offset in pending:
-            wait.watch(partition, last_offset)
-        self._tick = session.engine.deadlines.add(wait, max(0, timeout_ms))
+            operation.watch(partition, last_offset)
+        self._tick = session.engine.deadlines.add(operation, max(0, timeout_ms))
         session.cancel = self._cancel
 
     def _wake(self) -> None:
         session = self._session
-        session.engine.deadlines.drop(self._wait, self._tick)
+        session.engine.deadlines.drop(self._operation, self._tick)
         # Not inside the append or the answer that woke us.
         session.cancel = session.engine.loop.call_soon(self._completed).cancel
 
@@ -59,20 +59,20 @@ class Settling:
         self._answer(
             {
                 (partition.topic, partition.index): error_of(
-                    self._wait, partition, last_offsets[partition.topic, partition.index]
+                    self._operation, partition, last_offsets[partition.topic, partition.index]
                 )
                 for partition, _ in self._pending
             }
         )
 
     def _cancel(self) -> None:
-        self._session.engine.deadlines.drop(self._wait, self._tick)
-        self._wait.cancel()
+        self._session.engine.deadlines.drop(self._operation, self._tick)
+        self._operation.cancel()
 
 
-def error_of(wait: ProduceWait, partition: Partition, last_offset: int) -> int:
+def error_of(operation: DelayedReplication, partition: Partition, last_offset: int) -> int:
     """How the append up to `last_offset` ended, as an error code."""
-    if partition in wait.lost or not partition.is_leader:
+    if partition in operation.lost or not partition.is_leader:
         return int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     if partition.high_watermark <= last_offset:
         return int(ErrorCode.REQUEST_TIMED_OUT)

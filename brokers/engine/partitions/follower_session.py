@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from brokers.engine.partitions.partition import NO_EPOCH, Partition
-from brokers.engine.partitions.waiting import Wait
+from brokers.engine.partitions.waiting import DelayedOperation
 from brokers.engine.records import verdicts
 
 IDLE: Final = 0  # the follower has everything
@@ -27,7 +27,7 @@ Wanted = tuple[int, int, int, int, int, int]
 Key = tuple[bytes, int]
 
 
-class FollowedLine(Wait):
+class FollowedLine(DelayedOperation):
     """One partition of a session, where the follower stands by its last word. `code` is why it cannot be served,
     `owed` the newest question about it that was put to the follower.
     """

@@ -11,7 +11,7 @@ from brokers.engine.partitions.isr import may_join
 from brokers.engine.partitions.progress import UNKNOWN_OFFSET, FollowerProgress
 
 if TYPE_CHECKING:
-    from brokers.engine.partitions.waiting import ProduceWait, Wait
+    from brokers.engine.partitions.waiting import DelayedOperation, DelayedReplication
 
 # Requests that ran out of time are swept out when there may be as many of them as of others, and at least so many.
 SWEPT_MIN: Final = 1_024
@@ -49,8 +49,8 @@ class Leadership:
         self.epoch_start_offset = 0
         # Whether any question was put to those in sync (`confirming`), in this epoch.
         self.asked = False
-        self.fetches: set[Wait] = set()
-        self._produces: list[tuple[int, int, ProduceWait]] = []
+        self.fetches: set[DelayedOperation] = set()
+        self._produces: list[tuple[int, int, DelayedReplication]] = []
         self._produces_made = 0
         self._sweep_at = SWEPT_MIN
 
@@ -112,7 +112,7 @@ class Leadership:
 
     # -- who waits ----------------------------------------------------------------------------------------------------
 
-    def await_commit(self, wait: ProduceWait, last_offset: int) -> None:
+    def await_commit(self, wait: DelayedReplication, last_offset: int) -> None:
         if len(self._produces) >= self._sweep_at:
             self._produces = [held for held in self._produces if not held[2].done]
             heapify(self._produces)
@@ -120,16 +120,16 @@ class Leadership:
         self._produces_made += 1
         heappush(self._produces, (last_offset, self._produces_made, wait))
 
-    def committed_below(self, high_watermark: int) -> list[ProduceWait]:
+    def committed_below(self, high_watermark: int) -> list[DelayedReplication]:
         """Takes out whoever waits for an offset below; each may be over for another reason."""
         produces = self._produces
-        found: list[ProduceWait] = []
+        found: list[DelayedReplication] = []
         while produces and produces[0][0] < high_watermark:
             found.append(heappop(produces)[2])
         return found
 
-    def all_waits(self) -> list[Wait]:
+    def delayed_operations(self) -> list[DelayedOperation]:
         """Takes out everybody, to be told that the leadership is over."""
-        found: list[Wait] = [*self.fetches, *(wait for _, _, wait in self._produces)]
+        found: list[DelayedOperation] = [*self.fetches, *(wait for _, _, wait in self._produces)]
         self._produces = []
         return found

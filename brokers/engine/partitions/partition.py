@@ -14,7 +14,7 @@ from brokers.engine.partitions.isr import effective_minimum
 from brokers.engine.partitions.leadership import Leadership
 from brokers.engine.partitions.results import AppendResult, ListedOffset, ReadResult
 from brokers.engine.partitions.topic_config import TopicConfig
-from brokers.engine.partitions.waiting import Wait
+from brokers.engine.partitions.waiting import DelayedOperation
 from brokers.engine.records import verdicts
 from brokers.engine.records.batch import TRANSACTIONAL
 from brokers.engine.records.rejections import BatchRejected
@@ -72,7 +72,7 @@ class Partition:
         self.replicas: tuple[int, ...] = ()
         self.isr: tuple[int, ...] = ()
         self.leadership: Leadership | None = None
-        self.waits: set[Wait] = set()
+        self.waits: set[DelayedOperation] = set()
 
     # -- what it holds ------------------------------------------------------------------------------------------------
 
@@ -166,7 +166,7 @@ class Partition:
         leadership = self.leadership
         if leadership is not None:
             self.leadership = None
-            for wait in leadership.all_waits():
+            for wait in leadership.delayed_operations():
                 wait.on_lost(self)
 
     def append_fetched(
@@ -239,8 +239,8 @@ class Partition:
     ) -> AppendResult:
         """Appends the one batch in `records`, rewriting its header in place; needs a writable view. Never waits.
 
-        With acks=-1 the caller then waits until `high_watermark` > the result's `last_offset` (`waiting.ProduceWait`).
-        `guard` says what a batch of a transaction is entitled to (`transactions`).
+        With acks=-1 the caller then waits until `high_watermark` > the result's `last_offset`
+        (`waiting.DelayedReplication`). `guard` says what a batch of a transaction is entitled to (`transactions`).
         """
         log = self.log
         try:

@@ -18,7 +18,7 @@ def _nobody() -> None:
     """Whom an ended wait wakes."""
 
 
-class Wait:
+class DelayedOperation:
     """Registered at some partitions until it ends. `done` turns true before `wake` is called."""
 
     __slots__ = ("_partitions", "done", "expired", "wake")
@@ -72,7 +72,7 @@ class Wait:
         self.end()
 
 
-class FetchWait(Wait):
+class DelayedRead(DelayedOperation):
     """Waits until `missing_bytes` more bytes are readable over all watched partitions together."""
 
     __slots__ = ("missing_bytes",)
@@ -90,8 +90,8 @@ class FetchWait(Wait):
             self.end()
 
 
-class CommittedFetchWait(FetchWait):
-    """As `FetchWait`, of somebody who reads only what is decided: bytes count when the last stable offset passes them
+class DelayedCommittedRead(DelayedRead):
+    """As `DelayedRead`, of somebody who reads only what is decided: bytes count when the last stable offset passes them
     (TXN-23), which it does only when the high watermark moves.
     """
 
@@ -127,7 +127,7 @@ class CommittedFetchWait(FetchWait):
             super().on_append(grown_bytes)
 
 
-class ProduceWait(Wait):
+class DelayedReplication(DelayedOperation):
     """Waits until every watched partition's high watermark reached its offset; `on_lost` ends only when all are
     settled. `lost` are those that were no longer led meanwhile: what was appended there may be gone, even where this
     broker leads again by the end.
@@ -169,7 +169,7 @@ class ProduceWait(Wait):
             self.end()
 
 
-class DeletionWait(Wait):
+class DelayedDeletion(DelayedOperation):
     """Waits until every replica in sync has deleted what lies below `offset` of the one partition (LOG-46)."""
 
     __slots__ = ("offset",)
@@ -188,7 +188,7 @@ class DeletionWait(Wait):
             self.end()
 
 
-class Confirmation(Wait):
+class Confirmation(DelayedOperation):
     """One question whether a partition is still led here (`confirming`). `is_confirmed` says how it ended."""
 
     __slots__ = ("is_confirmed", "number")

@@ -47,7 +47,7 @@ class Timer:
         self._clock.timers.remove(self)
 
 
-class Waiting:
+class Expirable:
     def __init__(self, clock: Clock, due_ms: int) -> None:
         self._clock = clock
         self.due_ms = due_ms
@@ -75,11 +75,11 @@ STEPS = st.lists(
 @given(STEPS)
 def test_what_waits_expires_once_within_a_tick_of_its_deadline_unless_dropped(steps: list[tuple[str, int]]) -> None:
     clock, deadlines = made()
-    waiting: list[tuple[Waiting, int]] = []
-    dropped: set[Waiting] = set()
+    waiting: list[tuple[Expirable, int]] = []
+    dropped: set[Expirable] = set()
     for verb, number in steps:
         if verb == "add":
-            one = Waiting(clock, clock.at_ms + number)
+            one = Expirable(clock, clock.at_ms + number)
             waiting.append((one, deadlines.add(one, number)))
         elif verb == "drop" and number < len(waiting):
             one, tick = waiting[number]
@@ -102,7 +102,7 @@ def test_what_waits_expires_once_within_a_tick_of_its_deadline_unless_dropped(st
 
 def test_an_earlier_deadline_moves_the_timer_forward() -> None:
     clock, deadlines = made()
-    late, soon = Waiting(clock, 31_000), Waiting(clock, 1_100)
+    late, soon = Expirable(clock, 31_000), Expirable(clock, 1_100)
     deadlines.add(late, 30_000)
     deadlines.add(soon, 100)
     clock.pass_until(1_100 + TICK_MS)
@@ -113,11 +113,11 @@ def test_an_earlier_deadline_moves_the_timer_forward() -> None:
 def test_one_that_fails_does_not_keep_the_others_from_their_time() -> None:
     clock, deadlines = made()
 
-    class Failing(Waiting):
+    class Failing(Expirable):
         def expire(self) -> None:
             raise ValueError("a mistake")
 
-    others = [Waiting(clock, 1_050) for _ in range(3)]
+    others = [Expirable(clock, 1_050) for _ in range(3)]
     for one in (Failing(clock, 1_050), *others):
         deadlines.add(one, 50)
     with pytest.raises(ValueError, match="a mistake"):

@@ -6,7 +6,7 @@ import itertools
 from typing import Any
 
 from brokers.engine.partitions.partition import Partition
-from brokers.engine.partitions.waiting import Wait
+from brokers.engine.partitions.waiting import DelayedOperation
 
 
 class InOrder:
@@ -15,17 +15,17 @@ class InOrder:
     def __init__(self) -> None:
         numbers: dict[int, int] = {}
         count = itertools.count()
-        make = self._make = Wait.__init__
+        make = self._make = DelayedOperation.__init__
 
-        def numbered(wait: Wait, *arguments: Any) -> None:
+        def numbered(wait: DelayedOperation, *arguments: Any) -> None:
             numbers[id(wait)] = next(count)
             make(wait, *arguments)
 
-        Wait.__init__ = numbered  # type: ignore[method-assign]
-        Wait.__hash__ = lambda wait: numbers[id(wait)]  # type: ignore[method-assign,assignment]
+        DelayedOperation.__init__ = numbered  # type: ignore[method-assign]
+        DelayedOperation.__hash__ = lambda wait: numbers[id(wait)]  # type: ignore[method-assign,assignment]
         Partition.__hash__ = lambda partition: partition.index  # type: ignore[method-assign,assignment]
 
     def close(self) -> None:
-        Wait.__init__ = self._make  # type: ignore[method-assign]
-        Wait.__hash__ = object.__hash__  # type: ignore[method-assign,assignment]
+        DelayedOperation.__init__ = self._make  # type: ignore[method-assign]
+        DelayedOperation.__hash__ = object.__hash__  # type: ignore[method-assign,assignment]
         Partition.__hash__ = object.__hash__  # type: ignore[method-assign,assignment]

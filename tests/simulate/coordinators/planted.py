@@ -13,7 +13,7 @@ from brokers.engine.coordinators.groups import offsets
 from brokers.engine.coordinators.groups.checking import check_member
 from brokers.engine.coordinators.groups.machine import GroupMachine
 from brokers.engine.coordinators.loading import load
-from brokers.engine.coordinators.outcome import PARKED, Outcome
+from brokers.engine.coordinators.outcome import REPLY_PENDING, Outcome
 from brokers.engine.coordinators.shard import Shard
 from brokers.engine.coordinators.transactions.machine import TransactionMachine
 from brokers.engine.partitions.partition import Partition
@@ -27,7 +27,7 @@ def reply_before_commit(patch: pytest.MonkeyPatch) -> None:
 
     def leave(shard: Shard[Any], outcome: Outcome, ticket: Any, last_offset: int) -> None:
         shard.release(outcome)
-        if ticket is not None and outcome.reply is not PARKED:
+        if ticket is not None and outcome.reply is not REPLY_PENDING:
             ticket.deliver(outcome.reply)
 
     patch.setattr(Shard, "_hold", leave)

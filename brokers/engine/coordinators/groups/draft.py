@@ -8,7 +8,7 @@ from typing import Any, Final
 from brokers.engine.coordinators.groups.formats import GroupRecord, group_key, group_value
 from brokers.engine.coordinators.groups.group import Group
 from brokers.engine.coordinators.groups.member import Member
-from brokers.engine.coordinators.outcome import NO_RECORD, PARKED, Now, Outcome, StateRecord
+from brokers.engine.coordinators.outcome import NO_RECORD, REPLY_PENDING, Now, Outcome, StateRecord
 
 # What a deadline is about; the group's id comes second in the key.
 SESSION: Final = "session"
@@ -98,10 +98,10 @@ class Draft:
         )
 
     def _own(self, reply: Any) -> Any:
-        if reply is not PARKED:
+        if reply is not REPLY_PENDING:
             return reply
         for at, (ticket, answer) in enumerate(self._answers):
             if ticket is self.ticket:
                 del self._answers[at]
                 return answer
-        return PARKED
+        return REPLY_PENDING

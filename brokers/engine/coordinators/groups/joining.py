@@ -21,7 +21,7 @@ from brokers.engine.coordinators.groups.limits import (
 from brokers.engine.coordinators.groups.member import Member, metadata_bytes
 from brokers.engine.coordinators.groups.rebalancing import joined, prepare, try_to_complete
 from brokers.engine.coordinators.groups.replies import NO_MEMBER, JoinReply, JoinRequest, join_refused
-from brokers.engine.coordinators.outcome import PARKED, Outcome
+from brokers.engine.coordinators.outcome import REPLY_PENDING, Outcome
 from brokers.engine.coordinators.settings import GroupSettings
 from brokers.engine.protocol.errors import ErrorCode
 
@@ -138,7 +138,7 @@ def _enter(settings: GroupSettings, draft: Draft, group: Group, request: JoinReq
     group.add(member)
     draft.expect(group, member, FRESH_MS_MAX)
     prepare(draft, settings, group)
-    return PARKED
+    return REPLY_PENDING
 
 
 def _join_again(settings: GroupSettings, draft: Draft, group: Group, request: JoinRequest) -> Any:
@@ -156,7 +156,7 @@ def _join_again(settings: GroupSettings, draft: Draft, group: Group, request: Jo
     group.offers(member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
     supersede_join(draft, group, member)
     prepare(draft, settings, group)
-    return PARKED
+    return REPLY_PENDING
 
 
 def supersede_join(draft: Draft, group: Group, member: Member) -> None:

@@ -34,7 +34,7 @@ from brokers.engine.coordinators.groups.replies import (
     join_refused,
     sync_refused,
 )
-from brokers.engine.coordinators.outcome import PARKED, Now, Outcome
+from brokers.engine.coordinators.outcome import REPLY_PENDING, Now, Outcome
 from brokers.engine.coordinators.settings import GroupSettings
 from brokers.engine.protocol.errors import ErrorCode
 
@@ -162,7 +162,7 @@ class GroupMachine:
 
 def _answered(outcome: Outcome) -> Outcome:
     """A refusal that ends a client leaves as what is in records does."""
-    if outcome.reply is not PARKED and outcome.reply.error in FOR_GOOD:
+    if outcome.reply is not REPLY_PENDING and outcome.reply.error in FOR_GOOD:
         outcome.is_read = True
     return outcome
 

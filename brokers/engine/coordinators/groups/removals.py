@@ -19,7 +19,7 @@ from brokers.engine.coordinators.groups.formats import group_key, offset_key
 from brokers.engine.coordinators.groups.group import Group, State
 from brokers.engine.coordinators.groups.offsets import ShardOffsets, commit_error, is_over
 from brokers.engine.coordinators.groups.rebalancing import remove
-from brokers.engine.coordinators.outcome import PARKED, Now, Outcome, StateRecord
+from brokers.engine.coordinators.outcome import REPLY_PENDING, Now, Outcome, StateRecord
 from brokers.engine.protocol.errors import ErrorCode
 from instances.naming import split_internal
 
@@ -253,7 +253,7 @@ class OffsetRemovals:
             self._queue.remove(removal)
             return Outcome(failed(commit_error(code)))
 
-        return Outcome(PARKED, batch.records, timers=[(REMOVE_TIMER, now.monotonic_ms)], refused=refused)
+        return Outcome(REPLY_PENDING, batch.records, timers=[(REMOVE_TIMER, now.monotonic_ms)], refused=refused)
 
     def _outcome_of_queue(self, now: Now) -> Outcome:
         return Outcome(timers=[(REMOVE_TIMER, now.monotonic_ms)] if self._queue else None)

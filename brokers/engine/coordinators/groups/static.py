@@ -15,7 +15,7 @@ from brokers.engine.coordinators.groups.replies import (
     join_refused,
     sync_refused,
 )
-from brokers.engine.coordinators.outcome import PARKED, Outcome, StateRecord
+from brokers.engine.coordinators.outcome import REPLY_PENDING, Outcome, StateRecord
 from brokers.engine.coordinators.settings import GroupSettings
 from brokers.engine.protocol.errors import ErrorCode
 
@@ -37,7 +37,7 @@ def replace(settings: GroupSettings, draft: Draft, group: Group, request: JoinRe
     group.awaits_join(member, draft.ticket)
     prepare(draft, settings, group)
     try_to_complete(draft, group)
-    return draft.outcome(PARKED)
+    return draft.outcome(REPLY_PENDING)
 
 
 class _Before:

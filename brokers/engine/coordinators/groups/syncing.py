@@ -11,7 +11,7 @@ from brokers.engine.coordinators.groups.limits import GROUP_RECORD_BYTES_MAX
 from brokers.engine.coordinators.groups.rebalancing import fail_syncs, prepare, remove, try_to_complete
 from brokers.engine.coordinators.groups.recording import recording_error
 from brokers.engine.coordinators.groups.replies import SyncReply, SyncRequest, sync_refused
-from brokers.engine.coordinators.outcome import PARKED, Outcome, StateRecord
+from brokers.engine.coordinators.outcome import REPLY_PENDING, Outcome, StateRecord
 from brokers.engine.coordinators.settings import GroupSettings
 from brokers.engine.protocol.errors import ErrorCode
 
@@ -35,7 +35,7 @@ def sync(groups: GroupRegistry, draft: Draft, group: Group | None, request: Sync
     draft.answer(member.sync_ticket, sync_refused(ErrorCode.REBALANCE_IN_PROGRESS))
     member.sync_ticket = draft.ticket
     if member.member_id != group.leader:
-        return draft.outcome(PARKED)
+        return draft.outcome(REPLY_PENDING)
     return _assign(groups, draft, group, dict(request.assignments))
 
 
@@ -72,7 +72,7 @@ def _assign(groups: GroupRegistry, draft: Draft, group: Group, assignments: dict
             member.sync_ticket = ticket
         fail_syncs(draft, group, recording_error(code))
         prepare(draft, groups.settings, group)
-        return draft.outcome(PARKED)
+        return draft.outcome(REPLY_PENDING)
 
     given_bytes = sum(len(assignments.get(member_id, b"")) for member_id in group.members)
     if len(value) > GROUP_RECORD_BYTES_MAX or not groups.has_memory(group.id, given_bytes - group.assignment_bytes):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Hashable, Sequence
 from typing import Any
 
-from brokers.engine.coordinators.outcome import NO_PRODUCER, NO_RECORD, PARKED, Now, Outcome, StateRecord
+from brokers.engine.coordinators.outcome import NO_PRODUCER, NO_RECORD, REPLY_PENDING, Now, Outcome, StateRecord
 from brokers.engine.coordinators.ports import LogUnreadable, Stored
 from brokers.engine.coordinators.ticket import Ticket
 from brokers.engine.records.builder import read_records
@@ -182,7 +182,7 @@ class Counter:
         self.pending: dict[int, dict[bytes, bytes | None]] = {}
         self.offsets: list[int] = []
         self.rang: list[Hashable] = []
-        self.parked: list[Ticket] = []
+        self.unanswered: list[Ticket] = []
 
     def replay(self, key: bytes, value: bytes | None, offset: int, producer_id: int) -> None:
         self.offsets.append(offset)
@@ -207,13 +207,13 @@ class Counter:
         return Outcome("armed", timers=[(key, 10) for key in keys])
 
     def unload(self) -> list[tuple[object, Any]]:
-        return [(ticket, "unloaded") for ticket in self.parked]
+        return [(ticket, "unloaded") for ticket in self.unanswered]
 
     # decisions
 
     def put(self, key: bytes, value: bytes, **more: Any) -> Outcome:
-        answers: list[tuple[object, Any]] = [(ticket, "woken") for ticket in self.parked]
-        self.parked = []
+        answers: list[tuple[object, Any]] = [(ticket, "woken") for ticket in self.unanswered]
+        self.unanswered = []
         return Outcome(
             "put",
             [StateRecord(key, value)],
@@ -226,6 +226,6 @@ class Counter:
     def get(self, key: bytes) -> Outcome:
         return Outcome(self.values.get(key), reads=self.offsets[-1] if self.offsets else NO_RECORD, is_read=True)
 
-    def park(self, ticket: Ticket) -> Outcome:
-        self.parked.append(ticket)
-        return Outcome(PARKED)
+    def leave_unanswered(self, ticket: Ticket) -> Outcome:
+        self.unanswered.append(ticket)
+        return Outcome(REPLY_PENDING)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from brokers.engine.coordinators.outcome import PARKED
+from brokers.engine.coordinators.outcome import REPLY_PENDING
 from brokers.engine.coordinators.runtime import FAILED_REPLAYS_MAX, RELOAD_DELAY_MS, Runtime
 from brokers.engine.coordinators.shard import LOAD_IN_PROGRESS, NOT_COORDINATOR, READ_MS_MAX, REQUEST_TIMED_OUT
 from tests.brokers.engine.coordinators.fakes import Call, Counter, FakeLog, FakeLoop
@@ -43,8 +43,8 @@ class House:
     def get(self, call: Call | None = None) -> Any:
         return self.runtime.perform("id", lambda machine, now, _: machine.get(b"k"), (call or Call()).ticket)
 
-    def park(self, call: Call) -> Any:
-        return self.runtime.perform("id", lambda machine, now, ticket: machine.park(ticket), call.ticket)
+    def leave_unanswered(self, call: Call) -> Any:
+        return self.runtime.perform("id", lambda machine, now, ticket: machine.leave_unanswered(ticket), call.ticket)
 
 
 @pytest.fixture
@@ -64,9 +64,9 @@ def test_a_decision_whose_record_is_committed_at_once_is_answered_at_once() -> N
 def test_a_decision_is_answered_when_its_record_is_committed_and_not_before(house: House) -> None:
     house.lead()
     call, waiting = Call(), Call()
-    assert house.park(waiting) is PARKED
+    assert house.leave_unanswered(waiting) is REPLY_PENDING
 
-    assert house.put(b"1", call) is PARKED
+    assert house.put(b"1", call) is REPLY_PENDING
     assert house.machine.values == {b"k": b"1"}, "the next decision builds on it"
     assert (call.replies, waiting.replies, house.effects) == ([], [], [])
 
@@ -80,7 +80,7 @@ def test_a_read_waits_for_what_it_tells_of(house: House) -> None:
     house.put(b"1")
     call = Call()
 
-    assert house.get(call) is PARKED
+    assert house.get(call) is REPLY_PENDING
     house.log.replicate()
 
     assert call.replies == [b"1"]
@@ -98,7 +98,7 @@ def test_a_refused_append_has_changed_nothing(house: House) -> None:
 def test_a_commit_that_takes_too_long_is_said_so_and_still_counts(house: House) -> None:
     house.lead()
     call, waiting = Call(), Call()
-    house.park(waiting)
+    house.leave_unanswered(waiting)
     house.put(b"1", call)
 
     house.loop.advance(TIMEOUT_MS)
@@ -112,17 +112,17 @@ def test_a_commit_that_takes_too_long_is_said_so_and_still_counts(house: House) 
 
 def test_who_waits_is_told_when_the_leadership_goes(house: House) -> None:
     house.lead()
-    parked, woken, writer, reader = Call(), Call(), Call(), Call()
-    house.park(woken)
+    unanswered, woken, writer, reader = Call(), Call(), Call(), Call()
+    house.leave_unanswered(woken)
     house.put(b"1", writer)
     house.get(reader)
-    house.park(parked)
+    house.leave_unanswered(unanswered)
 
     house.log.lose()
 
     gone = [("failed", NOT_COORDINATOR)]
     assert (writer.replies, reader.replies, woken.replies) == (gone, gone, gone)
-    assert parked.replies == ["unloaded"]
+    assert unanswered.replies == ["unloaded"]
     assert house.effects == []
     assert house.put(b"2") == ("failed", NOT_COORDINATOR)
 
@@ -162,7 +162,7 @@ def test_what_was_not_committed_before_the_load_is_not_told_before_it_is(house: 
     house.lead()
     call = Call()
 
-    assert house.get(call) is PARKED
+    assert house.get(call) is REPLY_PENDING
     house.log.replicate()
     assert call.replies == [b"1"]
 
@@ -294,7 +294,7 @@ def test_a_read_waits_until_it_is_known_that_nobody_else_coordinates(house: Hous
     house.log.leads_alone = False
     call = Call()
 
-    assert house.get(call) is PARKED
+    assert house.get(call) is REPLY_PENDING
     house.log.confirm()
 
     assert call.replies == [None]

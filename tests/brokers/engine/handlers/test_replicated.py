@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from brokers.contract.process import CLUSTER_USER
-from brokers.engine.partitions.waiting import DeletionWait
+from brokers.engine.partitions.waiting import DelayedDeletion
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.list_offsets import (
@@ -243,7 +243,7 @@ async def test_a_disk_that_fails_while_followers_are_waited_for_is_told_of(trio:
     leader = trio.replica("orders", trio.leader())
 
     asked = asyncio.create_task(client.call(ApiKey.DELETE_RECORDS, 2, deletion(1, 60_000)))
-    await trio.until(lambda: any(isinstance(wait, DeletionWait) for wait in leader.waits))
+    await trio.until(lambda: any(isinstance(wait, DelayedDeletion) for wait in leader.waits))
     leader.storage_failed(StorageFailed(leader.log.root, OSError(5, "Input/output error")))
     line = (await asked).topics[0].partitions[0]
 

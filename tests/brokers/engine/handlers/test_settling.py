@@ -10,7 +10,7 @@ import pytest
 from brokers.engine.handlers.settling import error_of
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
-from brokers.engine.partitions.waiting import ProduceWait
+from brokers.engine.partitions.waiting import DelayedReplication
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.records.builder import Record, build_batch
 
@@ -49,7 +49,7 @@ def copied(partition: Partition) -> None:
 def sent(meanwhile: Callable[[], object], *appended: tuple[Partition, int], in_time: bool = True) -> dict[int, int]:
     """The error codes by partition index, after `meanwhile` happened to those that wait."""
     woken: list[int] = []
-    wait = ProduceWait(lambda: woken.append(1))
+    wait = DelayedReplication(lambda: woken.append(1))
     for partition, last_offset in appended:
         wait.watch(partition, last_offset)
     meanwhile()

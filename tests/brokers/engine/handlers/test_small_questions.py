@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from brokers.engine.handlers import configs, describe_producers, list_offsets_old, topics
-from brokers.engine.handlers.parking import KEPT_UNSEEN_MAX
+from brokers.engine.handlers.parking import DELAYED_UNCOUNTED_MAX
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.fields import UUID_ZERO
@@ -148,11 +148,11 @@ async def test_a_fetch_of_more_partitions_than_there_are_is_kept_nowhere(house: 
     request = fetch_request("orders", max_wait_ms=600_000)
     (topic,) = request.topics
     line = topic.partitions[0]
-    topic.partitions = [line] * (KEPT_UNSEEN_MAX + 1)
+    topic.partitions = [line] * (DELAYED_UNCOUNTED_MAX + 1)
 
     answer = await house.mine.call(ApiKey.FETCH, version, request)
 
-    assert len(answer.responses[0].partitions) == KEPT_UNSEEN_MAX + 1
+    assert len(answer.responses[0].partitions) == DELAYED_UNCOUNTED_MAX + 1
     topic.partitions = [line] * 4
     await house.mine.send(ApiKey.FETCH, version, request)
     waits = [house.broker.broker.table.get(f"{MINE}.orders", 0)]

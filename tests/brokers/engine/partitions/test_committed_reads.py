@@ -10,7 +10,7 @@ from brokers.engine.partitions import transactions
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.producers import known_producers
 from brokers.engine.partitions.table import PartitionTable
-from brokers.engine.partitions.waiting import CommittedFetchWait
+from brokers.engine.partitions.waiting import DelayedCommittedRead
 from brokers.engine.records import batch as layout
 from brokers.engine.records import verdicts
 from brokers.engine.records.builder import Record, build_batch
@@ -344,7 +344,7 @@ def test_a_snapshot_brings_open_transactions_back_in_their_order() -> None:
 class Sleeper:
     def __init__(self, partition: Partition, missing_bytes: int = 1) -> None:
         self.woken = 0
-        self.wait = CommittedFetchWait(self.wake, missing_bytes)
+        self.wait = DelayedCommittedRead(self.wake, missing_bytes)
         self.wait.watch(partition)
 
     def wake(self) -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brokers.engine.partitions.leadership import SWEPT_MIN, Leadership
-from brokers.engine.partitions.waiting import ProduceWait
+from brokers.engine.partitions.waiting import DelayedReplication
 
 NEVER = 1 << 40
 
@@ -19,8 +19,8 @@ def leadership(isr: tuple[int, ...] = (1, 2, 3)) -> Leadership:
     return made
 
 
-def wait() -> ProduceWait:
-    return ProduceWait(lambda: None)
+def wait() -> DelayedReplication:
+    return DelayedReplication(lambda: None)
 
 
 def test_whoever_is_in_either_isr_counts_while_a_write_is_under_way() -> None:
@@ -93,7 +93,7 @@ def test_the_low_watermark_is_the_first_start_of_those_in_sync() -> None:
 @given(st.lists(st.integers(0, 50)), st.lists(st.integers(0, 60), max_size=5))
 def test_waits_end_in_the_order_of_their_offsets_and_once(offsets: list[int], watermarks: list[int]) -> None:
     made = leadership()
-    wanted: dict[ProduceWait, int] = {}
+    wanted: dict[DelayedReplication, int] = {}
     for offset in offsets:
         one = wait()
         wanted[one] = offset
@@ -103,7 +103,7 @@ def test_waits_end_in_the_order_of_their_offsets_and_once(offsets: list[int], wa
         assert found == sorted(found)
         assert all(offset < watermark for offset in found)
         assert all(offset >= watermark for offset in wanted.values())
-    assert set(made.all_waits()) == set(wanted)
+    assert set(made.delayed_operations()) == set(wanted)
 
 
 def test_requests_that_ran_out_of_time_do_not_pile_up() -> None:
@@ -112,7 +112,7 @@ def test_requests_that_ran_out_of_time_do_not_pile_up() -> None:
         one = wait()
         made.await_commit(one, NEVER + number)
         one.expire()
-    assert len(made.all_waits()) <= SWEPT_MIN
+    assert len(made.delayed_operations()) <= SWEPT_MIN
 
 
 def test_a_hundred_thousand_that_wait_do_not_slow_an_append() -> None:

@@ -9,7 +9,7 @@ import pytest
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.results import AppendResult, ListedOffset, ReadResult
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
-from brokers.engine.partitions.waiting import FetchWait, ProduceWait
+from brokers.engine.partitions.waiting import DelayedRead, DelayedReplication
 from brokers.engine.records import batch as layout
 from brokers.engine.records import verdicts
 from brokers.engine.records.builder import Record, build_batch
@@ -153,7 +153,7 @@ def test_offsets_are_listed_by_time(partition: Partition, timestamp: int, versio
 def test_a_fetch_is_woken_once_by_enough_bytes(table: PartitionTable, partition: Partition) -> None:
     other = table.become_leader("ins-a.orders", 1, TOPIC_ID, 0, {}, now_ms=NOW_MS)
     woken: list[int] = []
-    wait = FetchWait(lambda: woken.append(1), missing_bytes=2 * len(batch()))
+    wait = DelayedRead(lambda: woken.append(1), missing_bytes=2 * len(batch()))
     wait.watch(partition)
     wait.watch(other)
     produce(partition)
@@ -169,9 +169,9 @@ def test_a_fetch_is_woken_once_by_enough_bytes(table: PartitionTable, partition:
 
 def test_losing_the_lead_wakes_whoever_waits(partition: Partition) -> None:
     woken: list[str] = []
-    fetch = FetchWait(lambda: woken.append("fetch"), missing_bytes=1)
+    fetch = DelayedRead(lambda: woken.append("fetch"), missing_bytes=1)
     fetch.watch(partition)
-    cancelled = FetchWait(lambda: woken.append("cancelled"), missing_bytes=1)
+    cancelled = DelayedRead(lambda: woken.append("cancelled"), missing_bytes=1)
     cancelled.watch(partition)
     cancelled.cancel()
     partition.resign()
@@ -187,7 +187,7 @@ def test_acks_all_waits_for_the_in_sync_replicas(table: PartitionTable) -> None:
     result = produce(partition, acks=-1)
     assert partition.high_watermark == 0
     assert partition.read(0, 1 << 20, min_one_batch=True).slice is None
-    wait = ProduceWait(lambda: done.append(1))
+    wait = DelayedReplication(lambda: done.append(1))
     wait.watch(partition, result.last_offset)
     partition.follower_fetched(2, 1, 3, 0, NOW_MS)
     assert not done
@@ -214,7 +214,7 @@ def test_a_failing_disk_is_a_storage_error_for_everything_on_it(
     other = table.become_leader("ins-a.orders", 1, TOPIC_ID, 0, {}, now_ms=NOW_MS)
     produce(partition)
     woken: list[int] = []
-    FetchWait(lambda: woken.append(1), missing_bytes=1).watch(other)
+    DelayedRead(lambda: woken.append(1), missing_bytes=1).watch(other)
     with monkeypatch.context() as broken:
 
         def fail(*_: object) -> int:

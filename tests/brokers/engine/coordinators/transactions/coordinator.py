@@ -15,7 +15,7 @@ from functools import cache
 from itertools import count
 from typing import Any, NamedTuple
 
-from brokers.engine.coordinators.outcome import PARKED
+from brokers.engine.coordinators.outcome import REPLY_PENDING
 from brokers.engine.coordinators.ports import StateLog
 from brokers.engine.coordinators.runtime import Runtime
 from brokers.engine.coordinators.settings import TRANSACTIONS_TOPIC, TransactionSettings
@@ -82,7 +82,7 @@ class Coordinator:
         """The reply, or the Call that waits for it."""
         call = Call()
         reply = self.runtime.perform_at(0, operation, call.ticket)
-        return call if reply is PARKED else reply
+        return call if reply is REPLY_PENDING else reply
 
     def initialise(
         self, transactional_id: str = "tx", expected: tuple[int, int] | None = None, timeout_ms: int = TIMEOUT_MS
