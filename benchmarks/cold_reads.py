@@ -107,15 +107,15 @@ def spans(server: Server, filler: Filler | None, *, keep: bool) -> Iterator[dict
     def read_bare() -> dict[str, Any]:
         return _read_bare(server.files)
 
-    def make_cold() -> None:
+    def make_uncached() -> None:
         forget(server.files)
         if filler is not None:
             filler.fill()
 
     yield {"span": "alone", **_alone(server.bootstrap)}
-    make_cold()
+    make_uncached()
     yield {"span": "cold", **_beside(server, consume)}
-    make_cold()
+    make_uncached()
     yield {"span": "disk", **_beside(server, read_bare)}
     yield {"span": "warm", **_beside(server, consume)}
 

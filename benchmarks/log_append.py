@@ -104,7 +104,7 @@ def bench_idempotent(partition: Partition, batch: bytearray) -> None:
 
 def bench_reads(partition: Partition) -> None:
     end = partition.log_end_offset
-    cold = random.Random(1)
+    uncached = random.Random(1)
 
     def tail() -> None:
         result = partition.read(end - 1, 1 << 20, min_one_batch=True)
@@ -112,7 +112,7 @@ def bench_reads(partition: Partition) -> None:
         result.slice.release()
 
     def anywhere() -> None:
-        result = partition.read(cold.randrange(end), 1 << 20, min_one_batch=True)
+        result = partition.read(uncached.randrange(end), 1 << 20, min_one_batch=True)
         assert result.slice is not None
         result.slice.release()
 

@@ -3,8 +3,8 @@
     python -m benchmarks.recovery [--gb 2] [--directory D] [--partitions 4] [--batches "15 KB,1 KB"] [--cold]
 
 Each start is a process of its own that loads the log directory as the broker does. The files lie in the page cache when
-memory allows; `--cold` asks the kernel to forget them first. Segments are full ones of 1 GB: after a crash those before
-the recovery point are believed, as Apache Kafka does.
+memory allows; `--uncached` asks the kernel to forget them first. Segments are full ones of 1 GB: after a crash those
+before the recovery point are believed, as Apache Kafka does.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ def build(directory: Path, size_bytes: int, partitions: int, records: int) -> No
     table.close()
 
 
-def start(directory: Path, *, cold: bool) -> str:
+def start(directory: Path, *, uncached: bool) -> str:
     """One start in a process of its own; its line."""
-    if cold:
+    if uncached:
         for file in (path for path in directory.rglob("*") if path.is_file()):
             with file.open("rb+") as opened:
                 os.fsync(opened.fileno())
@@ -72,16 +72,16 @@ def load(directory: Path) -> None:
     print(f"{took_s:7.2f} s   {cpu_s:6.2f} CPU-s   {report.scanned_bytes / 1e9:6.2f} GB read and checked")
 
 
-def measure(directory: Path, label: str, size_bytes: int, partitions: int, records: int, *, cold: bool) -> None:
+def measure(directory: Path, label: str, size_bytes: int, partitions: int, records: int, *, uncached: bool) -> None:
     """Builds the logs and prints a line for each way to start on them."""
     build(directory, size_bytes, partitions, records)
     segments = len(list(directory.rglob("*.log")))
     title = f"{size_bytes / 1e9:.1f} GB, {partitions} partitions of {segments} segments in all, batches of {label}"
-    print(f"{title}: clean stop       {start(directory, cold=cold)}", flush=True)
+    print(f"{title}: clean stop       {start(directory, uncached=uncached)}", flush=True)
     (directory / CLEAN_SHUTDOWN_FILE).unlink()
-    print(f"{title}: crash            {start(directory, cold=cold)}", flush=True)
+    print(f"{title}: crash            {start(directory, uncached=uncached)}", flush=True)
     (directory / RECOVERY_POINTS).unlink()
-    print(f"{title}: nothing flushed  {start(directory, cold=cold)}", flush=True)
+    print(f"{title}: nothing flushed  {start(directory, uncached=uncached)}", flush=True)
 
 
 def main() -> None:
@@ -99,7 +99,7 @@ def main() -> None:
     for label in chosen.batches.split(","):
         records = BATCH_SIZES[label]
         with tempfile.TemporaryDirectory(dir=chosen.directory) as scratch:
-            measure(Path(scratch), label, int(chosen.gb * 1e9), chosen.partitions, records, cold=chosen.cold)
+            measure(Path(scratch), label, int(chosen.gb * 1e9), chosen.partitions, records, uncached=chosen.uncached)
 
 
 if __name__ == "__main__":

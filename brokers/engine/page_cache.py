@@ -1,8 +1,8 @@
 """What of a file lies in memory already, and how the rest gets there.
 
 The loop may read what is cached and nothing else: a disk that takes its time would hold up every client. `is_cached`
-and `read_cached` never wait for it, but may make the kernel read ahead, which `storage.read_ahead` prevents; `pull_in`
-waits, and belongs in a thread (decision 55).
+and `read_cached` never wait for it, but may make the kernel read ahead, which `storage.read_ahead` prevents;
+`read_into_cache` waits, and belongs in a thread (decision 55).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def read_cached(fd: int, length: int, position: int) -> bytes | None:
     return bytes(data[:count]) if position + count >= os.fstat(fd).st_size else None
 
 
-def pull_in(fd: int, position: int, length: int) -> int:
+def read_into_cache(fd: int, position: int, length: int) -> int:
     """Reads the range into the page cache and nowhere else, waiting for the disk; where it ended, which is before its
     end only at the end of the file. Raises OSError.
     """

@@ -15,7 +15,7 @@ class Slice(Protocol):
     def is_cached(self, length: int) -> bool:
         """Whether its first `length` bytes can be sent without waiting for the disk, or making it work."""
 
-    def pull(self, length: int) -> None:
+    def prefetch(self, length: int) -> None:
         """Waits until its first `length` bytes are in the page cache: for a thread of its own. Raises OSError."""
 
     def release(self) -> None:

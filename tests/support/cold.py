@@ -48,11 +48,11 @@ def evict(path: Path) -> None:
     pytest.skip(f"the file system of {path} ({_type_of(path)}) keeps its files in memory")
 
 
-def gets_cold(path: Path, is_cold: Callable[[], bool]) -> bool:
-    """Whether `is_cold` comes true of a file that was evicted."""
+def becomes_uncached(path: Path, is_uncached: Callable[[], bool]) -> bool:
+    """Whether `is_uncached` comes true of a file that was evicted."""
     for _ in range(ATTEMPTS):
         evict(path)
-        if is_cold():
+        if is_uncached():
             return True
     return False
 
@@ -78,7 +78,8 @@ def _type_of(path: Path) -> str:
 
 
 class SlowDisk:
-    """Lets `os` treat `paths` as if only the disk held them, page by page, until `page_cache.pull_in` has read them.
+    """Lets `os` treat `paths` as if only the disk held them, page by page, until `page_cache.read_into_cache` has read
+    them.
 
     `stalls` are the reads in the thread of the loop of pages that were not there: what would have stopped it.
     """

@@ -8,7 +8,7 @@ from typing import Final
 
 from brokers.engine.coordinators.outcome import Now
 from brokers.engine.coordinators.ports import LogUnreadable, Stored
-from brokers.engine.handlers.cold import pull
+from brokers.engine.handlers.cold import prefetch
 from brokers.engine.handlers.context import Engine
 from brokers.engine.handlers.settling import error_of
 from brokers.engine.partitions.confirming import leads_alone
@@ -89,8 +89,8 @@ class PartitionLog:
             if not self.is_led:
                 raise LogUnreadable("the leadership is gone")
             found = self._partition.read(offset, READ_BYTES, min_one_batch=True, isolation=LOG_END, wait=False)
-            if found.cold is not None:
-                await pull(self._engine, [(self._partition, found.cold)])
+            if found.uncached is not None:
+                await prefetch(self._engine, [(self._partition, found.uncached)])
                 continue
             if found.error_code:
                 raise LogUnreadable(f"reading from offset {offset} failed with error {found.error_code}")

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from brokers.engine.handlers.session import Session
 
 
-def answer_aside(session: Session, work: Coroutine[Any, Any, None]) -> None:
+def answer_in_background(session: Session, work: Coroutine[Any, Any, None]) -> None:
     """Runs `work`, which answers on the session's channel. It ends with the connection."""
     session.cancel = session.engine.spawn(_guarded(session, work)).cancel
 

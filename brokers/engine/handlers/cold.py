@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from brokers.engine.handlers.context import Engine
 from brokers.engine.partitions.partition import Partition
-from brokers.engine.partitions.results import Cold
+from brokers.engine.partitions.results import Uncached
 
 if TYPE_CHECKING:
     from brokers.engine.handlers.session import Session
@@ -18,59 +18,59 @@ if TYPE_CHECKING:
 # How often one request is sent to the disk. Each round brings it a step further (an index, a header, where to cut) in
 # up to so many partitions; if it takes more, memory is so short that what was read is gone again, and the loop waits.
 ROUNDS_MAX: Final = 64
-PULLED_TOGETHER_MAX: Final = 16
+PREFETCHED_TOGETHER_MAX: Final = 16
 
-Missing = tuple[Partition, Cold]
+Missing = tuple[Partition, Uncached]
 Failed = tuple[Partition, OSError]
-Pulling = asyncio.Future[list[Failed]]
+Prefetching = asyncio.Future[list[Failed]]
 
 
-async def pull(engine: Engine, missing: Sequence[Missing]) -> None:
+async def prefetch(engine: Engine, missing: Sequence[Missing]) -> None:
     """Waits until the first of what is `missing` are in the page cache. A failing disk takes its partitions with it."""
     _report_failures(await asyncio.shield(_begin(engine, missing)))
 
 
-def pull_then(session: Session, missing: Sequence[Missing], again: Callable[[], object]) -> None:
-    """As `pull`, then `again`, unless the connection went."""
-    pulling = _begin(session.engine, missing)
+def prefetch_then(session: Session, missing: Sequence[Missing], again: Callable[[], object]) -> None:
+    """As `prefetch`, then `again`, unless the connection went."""
+    prefetching = _begin(session.engine, missing)
 
     def done(_: object) -> None:
         session.cancel = None
-        if pulling.cancelled():
+        if prefetching.cancelled():
             session.channel.close("the broker stops")
             return
         try:
-            _report_failures(pulling.result())
+            _report_failures(prefetching.result())
             again()
         except Exception as error:  # one tenant's request must not take the others' broker down
             session.channel.fail(error)
 
-    pulling.add_done_callback(done)
-    session.cancel = lambda: pulling.remove_done_callback(done)
+    prefetching.add_done_callback(done)
+    session.cancel = lambda: prefetching.remove_done_callback(done)
 
 
-def _begin(engine: Engine, missing: Sequence[Missing]) -> Pulling:
-    _release(missing[PULLED_TOGETHER_MAX:])
-    pulled = missing[:PULLED_TOGETHER_MAX]
-    pulling = engine.loop.run_in_executor(engine.readers, _pull, pulled)
+def _begin(engine: Engine, missing: Sequence[Missing]) -> Prefetching:
+    _release(missing[PREFETCHED_TOGETHER_MAX:])
+    prefetched = missing[:PREFETCHED_TOGETHER_MAX]
+    prefetching = engine.loop.run_in_executor(engine.readers, _prefetch, prefetched)
     # Files stay open for as long as the thread reads them, even when nobody waits for it any more.
-    pulling.add_done_callback(lambda _: _release(pulled))
-    return pulling
+    prefetching.add_done_callback(lambda _: _release(prefetched))
+    return prefetching
 
 
-def _pull(missing: Sequence[Missing]) -> list[Failed]:
+def _prefetch(missing: Sequence[Missing]) -> list[Failed]:
     failed = []
-    for partition, cold in missing:
+    for partition, uncached in missing:
         try:
-            cold.pull()
+            uncached.prefetch()
         except OSError as error:
             failed.append((partition, error))
     return failed
 
 
 def _release(missing: Sequence[Missing]) -> None:
-    for _, cold in missing:
-        cold.release()
+    for _, uncached in missing:
+        uncached.release()
 
 
 def _report_failures(failed: list[Failed]) -> None:

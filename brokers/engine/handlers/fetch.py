@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from brokers.engine.handlers.client import Client
-from brokers.engine.handlers.cold import ROUNDS_MAX, Missing, pull_then
+from brokers.engine.handlers.cold import ROUNDS_MAX, Missing, prefetch_then
 from brokers.engine.handlers.fetch_follower import fetch_as_follower
 from brokers.engine.handlers.fetch_leaders import LEADERS_FROM, find_leaders
 from brokers.engine.handlers.fetch_odd import Diverging, Line, diverged, divergence, refused
@@ -104,7 +104,7 @@ def _serve(
     if reading.missing:
         reading.release()
         again = partial(_serve, session, client_id, version, correlation_id, frame, may_delay, round_number + 1)
-        pull_then(session, reading.missing, again)
+        prefetch_then(session, reading.missing, again)
         return
     if may_delay:
         missing_bytes = min(frame.min_bytes, limit) - reading.readable_bytes
@@ -179,7 +179,7 @@ def read(client: Client, session: Session, frame: FetchFrame, version: int, limi
                     reading.must_answer = True
                     lines.append((index, code, -1, -1, -1, 0, None))
                     continue
-            code, high_watermark, stable_offset, start_offset, records, cold = partition.read(
+            code, high_watermark, stable_offset, start_offset, records, uncached = partition.read(
                 offset,
                 partition_bytes_max if partition_bytes_max < remaining else remaining,
                 min_one_batch=nothing_yet,
@@ -188,7 +188,7 @@ def read(client: Client, session: Session, frame: FetchFrame, version: int, limi
                 wait=wait,
             )
             if isolation and records is not None and partition.log.has_aborts:
-                code, records, cold = list_aborted(reading.aborted, key, partition, offset, records, wait)
+                code, records, uncached = list_aborted(reading.aborted, key, partition, offset, records, wait)
             if records is not None:
                 length = records.length
                 remaining = remaining - length if remaining > length else 0
@@ -196,8 +196,8 @@ def read(client: Client, session: Session, frame: FetchFrame, version: int, limi
                 topic_bytes += length
                 lines.append((index, code, high_watermark, stable_offset, start_offset, length, records))
             else:
-                if cold is not None:
-                    reading.missing.append((partition, cold))
+                if uncached is not None:
+                    reading.missing.append((partition, uncached))
                 if code:
                     reading.must_answer = True
                     code = downgraded(code, ApiKey.FETCH, version)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from brokers.engine.handlers.cold import ROUNDS_MAX, Missing, pull_then
+from brokers.engine.handlers.cold import ROUNDS_MAX, Missing, prefetch_then
 from brokers.engine.handlers.context import Engine
 from brokers.engine.handlers.fetch_odd import Diverging, Line, diverged
 from brokers.engine.handlers.parking import DelayedFollowerFetch
@@ -150,7 +150,7 @@ def _serve(
         reading.release()
         fetches.put_back(reading.taken)
         again = partial(_serve, session, version, correlation_id, frame, fetches, False, round_number + 1)
-        pull_then(session, reading.missing, again)
+        prefetch_then(session, reading.missing, again)
         return
     if may_delay and not reading.is_urgent:
         again = partial(_serve, session, version, correlation_id, frame, fetches, False, 0)
@@ -215,7 +215,7 @@ def _read_records(
 ) -> int:
     """Bytes read, -1 if there is no room for the next batch. `one_batch`: there always is."""
     index, leader_epoch, offset, _, _, bytes_max = line.wanted
-    code, high_watermark, stable_offset, start_offset, records, cold = partition.read(
+    code, high_watermark, stable_offset, start_offset, records, uncached = partition.read(
         offset,
         bytes_max if bytes_max < room_bytes else room_bytes,
         min_one_batch=one_batch or not reading.has_records,
@@ -223,8 +223,8 @@ def _read_records(
         current_leader_epoch=leader_epoch if leader_epoch >= 0 else NO_EPOCH,
         wait=wait,
     )
-    if cold is not None:
-        reading.missing.append((partition, cold))
+    if uncached is not None:
+        reading.missing.append((partition, uncached))
     elif code:
         line.code = code
         _complain(reading, line, code)

@@ -11,9 +11,9 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from brokers.engine.handlers.aside import answer_aside
+from brokers.engine.handlers.aside import answer_in_background
 from brokers.engine.handlers.client import Client
-from brokers.engine.handlers.cold import ROUNDS_MAX, Missing, pull
+from brokers.engine.handlers.cold import ROUNDS_MAX, Missing, prefetch
 from brokers.engine.handlers.fetch import meter
 from brokers.engine.handlers.parking import bytes_still_missing, may_be_delayed
 from brokers.engine.partitions.old_readers import Converted, read_messages, read_whole_batches
@@ -73,7 +73,7 @@ def fetch_old(
 ) -> None:
     """As `fetch.fetch`, for versions 0 to 3."""
     request: FetchRequest = decode_request(ApiKey.FETCH, version, buffer, body, end)
-    answer_aside(session, _OldFetch(session, version, correlation_id, client_id, request).run())
+    answer_in_background(session, _OldFetch(session, version, correlation_id, client_id, request).run())
 
 
 class _OldFetch:
@@ -149,7 +149,7 @@ class _OldFetch:
             if not missing:
                 return topics, missing_bytes
             _release(topics)
-            await pull(self.session.engine, missing)
+            await prefetch(self.session.engine, missing)
         return self._read(self.session.client(self.client_id), wait=True)
 
     def _read(self, client: Client, *, wait: bool) -> tuple[list[tuple[str, list[_Part]]], int]:
@@ -252,10 +252,10 @@ class _OldFetch:
 
 def _missing(topics: list[tuple[str, list[_Part]]]) -> list[Missing]:
     return [
-        (part.partition, part.result.cold)
+        (part.partition, part.result.uncached)
         for _, parts in topics
         for part in parts
-        if part.partition is not None and part.result is not None and part.result.cold is not None
+        if part.partition is not None and part.result is not None and part.result.uncached is not None
     ]
 
 

@@ -8,7 +8,7 @@ from collections.abc import Awaitable
 
 from brokers.engine.access.authorizer import Operation, decide
 from brokers.engine.cluster.image import TopicImage
-from brokers.engine.handlers.cold import ROUNDS_MAX, pull
+from brokers.engine.handlers.cold import ROUNDS_MAX, prefetch
 from brokers.engine.handlers.context import Call
 from brokers.engine.handlers.list_offsets_old import SEGMENTS_VERSION, list_segments
 from brokers.engine.partitions.listing import MAX_TIMESTAMP
@@ -94,8 +94,8 @@ class _Lookup:
                 return line
         found = self._ask(partition, wanted, wait=False)
         self._write(line, found)
-        if found.cold is not None:
-            found.cold.release()
+        if found.uncached is not None:
+            found.uncached.release()
             self.unfinished.append((line, wanted, partition))
         return line
 
@@ -120,9 +120,9 @@ class _Lookup:
             await asyncio.sleep(0)
             for _ in range(ROUNDS_MAX):
                 found = self._ask(partition, wanted, wait=False)
-                if found.cold is None:
+                if found.uncached is None:
                     break
-                await pull(self.call.engine, [(partition, found.cold)])
+                await prefetch(self.call.engine, [(partition, found.uncached)])
             else:
                 found = self._ask(partition, wanted, wait=True)
             self._write(line, found)

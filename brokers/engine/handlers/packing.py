@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from brokers.engine.handlers.aside import answer_aside
+from brokers.engine.handlers.aside import answer_in_background
 from brokers.engine.handlers.client import Client
 from brokers.engine.handlers.verifying import Entitled, Topics
 from brokers.engine.records import batch as layout
@@ -25,7 +25,7 @@ Packed = dict[int, CheckedAhead]
 _Sets = list[tuple[int, int, BatchRules]]
 
 
-def pack_aside(
+def recompress_in_background(
     session: Session,
     client: Client,
     version: int,
@@ -55,7 +55,7 @@ def pack_aside(
                 sets.append((records_start - start, records_end - start, rules))
     if sets:
         frame = memoryview(bytearray(buffer[start:end]))
-        answer_aside(session, _pack(session, version, sets, frame, partial(again, frame, entitled)))
+        answer_in_background(session, _pack(session, version, sets, frame, partial(again, frame, entitled)))
     return bool(sets)
 
 

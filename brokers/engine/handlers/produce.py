@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from brokers.engine.handlers.client import Client, Route
 from brokers.engine.handlers.context import Engine
 from brokers.engine.handlers.owing import Owing
-from brokers.engine.handlers.packing import Packed, pack_aside
+from brokers.engine.handlers.packing import Packed, recompress_in_background
 from brokers.engine.handlers.produce_detail import encode as encode_detailed
 from brokers.engine.handlers.settling import PartitionErrors, when_complete
 from brokers.engine.handlers.verifying import Entitled, Topics, entitle, nothing_allowed
@@ -61,7 +61,7 @@ def produce(
             return
     if packed is None and engine.table.packs_anew:
         once_packed = partial(_produce_kept, session, version, correlation_id, client_id, body - start)
-        if pack_aside(session, client, version, topics, buffer, start, end, once_packed, entitled):
+        if recompress_in_background(session, client, version, topics, buffer, start, end, once_packed, entitled):
             return
     now_ms = engine.clock.now_ms()
     if now_ms - engine.pulse.beaten_ms > engine.pulse.pause_ms_max:

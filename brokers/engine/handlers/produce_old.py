@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from brokers.engine.handlers.aside import answer_aside
+from brokers.engine.handlers.aside import answer_in_background
 from brokers.engine.handlers.client import Client
 from brokers.engine.handlers.settling import PartitionErrors, when_complete
 from brokers.engine.partitions.partition import Partition
@@ -91,7 +91,7 @@ def produce_old(
     """As `produce.produce`, for versions 0 to 2."""
     request: ProduceRequest = decode_request(ApiKey.PRODUCE, version, buffer, body, end)
     call = _OldProduce(session, version, correlation_id, client_id, request, end - start)
-    answer_aside(session, call.run())
+    answer_in_background(session, call.run())
 
 
 class _OldProduce:

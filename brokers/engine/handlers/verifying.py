@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from brokers.engine.handlers.aside import answer_aside
+from brokers.engine.handlers.aside import answer_in_background
 from brokers.engine.handlers.client import Client
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.transactions import EXEMPT, NOT_LED, OPEN, begin_verification
@@ -107,7 +107,9 @@ def entitle(
         return entitled
     internal_id = session.view().namespace.internal_id(transactional_id)
     frame = memoryview(bytearray(buffer[start:end]))
-    answer_aside(session, _ask(session, version, internal_id, *producers.pop(), asked, entitled, partial(again, frame)))
+    answer_in_background(
+        session, _ask(session, version, internal_id, *producers.pop(), asked, entitled, partial(again, frame))
+    )
     return None
 
 

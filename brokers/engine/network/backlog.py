@@ -19,10 +19,10 @@ PULLED_BYTES_MAX: Final = 1_048_576
 class Backlog:
     """`on_event` is told of progress (None), or why the connection is of no use any more; then `close`.
 
-    `is_over`: everything is out. `is_pulling`: a thread of `readers` waits for the disk.
+    `is_over`: everything is out. `is_prefetching`: a thread of `readers` waits for the disk.
     """
 
-    __slots__ = ("_closed", "_loop", "_on_event", "_queue", "_readers", "_socket", "_watching", "is_pulling")
+    __slots__ = ("_closed", "_loop", "_on_event", "_queue", "_readers", "_socket", "_watching", "is_prefetching")
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Backlog:
         self._queue: deque[Outgoing] = deque()
         self._watching = False
         self._closed = False
-        self.is_pulling = False
+        self.is_prefetching = False
 
     @property
     def is_over(self) -> bool:
@@ -48,19 +48,19 @@ class Backlog:
         """`outgoing` leaves when everything before it is out. The first one was tried already."""
         self._queue.append(outgoing)
         if len(self._queue) == 1:
-            self._wait(outgoing.cold)
+            self._wait(outgoing.uncached)
 
-    def _wait(self, cold: Slice | None) -> None:
-        self._watch(cold is None)
-        if cold is None:
+    def _wait(self, uncached: Slice | None) -> None:
+        self._watch(uncached is None)
+        if uncached is None:
             return
-        self.is_pulling = True
-        length = min(cold.length, PULLED_BYTES_MAX)
-        pulling = self._loop.run_in_executor(self._readers, cold.pull, length)
-        pulling.add_done_callback(lambda done: self._on_pulled(done, length))
+        self.is_prefetching = True
+        length = min(uncached.length, PULLED_BYTES_MAX)
+        prefetching = self._loop.run_in_executor(self._readers, uncached.prefetch, length)
+        prefetching.add_done_callback(lambda done: self._on_prefetched(done, length))
 
-    def _on_pulled(self, done: asyncio.Future[None], length: int) -> None:
-        self.is_pulling = False
+    def _on_prefetched(self, done: asyncio.Future[None], length: int) -> None:
+        self.is_prefetching = False
         failure = None if done.cancelled() else done.exception()
         if self._closed:
             self._finish_all()
@@ -70,11 +70,11 @@ class Backlog:
             self._on_event("the broker stops")
             return
         if failure is not None:
-            if isinstance(failure, OSError) and outgoing.cold is not None:
-                outgoing.cold.failed(failure)
+            if isinstance(failure, OSError) and outgoing.uncached is not None:
+                outgoing.uncached.failed(failure)
             self._on_event(f"a segment cannot be read: {failure}")
             return
-        outgoing.pulled(length)
+        outgoing.prefetched(length)
         self._go_on()
 
     def _go_on(self) -> None:
@@ -84,7 +84,7 @@ class Backlog:
             outgoing = queue[0]
             try:
                 if not outgoing.send(self._socket):
-                    self._wait(outgoing.cold)
+                    self._wait(outgoing.uncached)
                     break
             except OSError as error:
                 self._on_event(error.strerror or "connection lost")
@@ -108,7 +108,7 @@ class Backlog:
         """The socket is about to be closed. Files stay open while a thread reads them."""
         self._closed = True
         self._watch(False)
-        if not self.is_pulling:
+        if not self.is_prefetching:
             self._finish_all()
 
     def _finish_all(self) -> None:

@@ -260,8 +260,8 @@ class Connection(Answering):
     @property
     def is_waiting(self) -> bool:
         """On our side: for memory, for the disk, or for the end of a mute."""
-        pulling = self._backlog is not None and self._backlog.is_pulling
-        return bool(self._busy & (PROCESSING | MUTED | STARVED)) or self._turns is not None or pulling
+        prefetching = self._backlog is not None and self._backlog.is_prefetching
+        return bool(self._busy & (PROCESSING | MUTED | STARVED)) or self._turns is not None or prefetching
 
     @property
     def is_busy(self) -> bool:

@@ -70,8 +70,8 @@ def joined_up(responses: Sequence[Outgoing]) -> list[Outgoing]:
 class Outgoing:
     """`send` until it answers True; then, or when the connection dies, `finish` exactly once.
 
-    When `send` stopped because the disk would have to be waited for, `cold` is the slice to go on with: its first bytes
-    are to be pulled into the page cache, and `pulled` says how far. Otherwise `cold` is None.
+    When `send` stopped because the disk would have to be waited for, `uncached` is the slice to go on with: its first
+    bytes are to be prefetched into the page cache, and `prefetched` says how far. Otherwise `uncached` is None.
 
     `on_written` is told how many bytes of file slices went out (what consumption is metered by). Slices that were
     joined count when the bytes around them were sent whole.
@@ -85,7 +85,7 @@ class Outgoing:
         "_parts",
         "_sent_of_bytes",
         "_sent_of_slices",
-        "cold",
+        "uncached",
     )
 
     def __init__(self, parts: Sequence[bytes | Slice], on_written: OnWritten | None) -> None:
@@ -95,7 +95,7 @@ class Outgoing:
         self._sent_of_bytes = 0
         self._sent_of_slices = 0
         self._cached_until = 0
-        self.cold: Slice | None = None
+        self.uncached: Slice | None = None
 
     @property
     def parts(self) -> list[bytes | Slice]:
@@ -146,7 +146,7 @@ class Outgoing:
         if ready_bytes <= 0:
             ready_bytes = part.length if part.length < PROBED_BYTES_MAX else PROBED_BYTES_MAX
             if not part.is_cached(ready_bytes):
-                self.cold = part
+                self.uncached = part
                 return 0
             self._cached_until = position + ready_bytes
         try:
@@ -162,13 +162,13 @@ class Outgoing:
         part.length -= count
         return count
 
-    def pulled(self, length: int) -> None:
-        """`length` bytes of `cold` were in memory just now: they are sent without asking once more, so that what is
+    def prefetched(self, length: int) -> None:
+        """`length` bytes of `uncached` were in memory just now: they are sent without asking once more, so that what is
         forgotten at once cannot keep the response here for ever.
         """
-        cold, self.cold = self.cold, None
-        assert cold is not None, "nothing was cold"
-        self._cached_until = cold.position + length
+        uncached, self.uncached = self.uncached, None
+        assert uncached is not None, "nothing was cold"
+        self._cached_until = uncached.position + length
 
     def finish(self) -> None:
         whole = self._index == len(self._parts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from brokers.engine.partitions.partition import Partition
-from brokers.engine.partitions.results import Cold
+from brokers.engine.partitions.results import Uncached
 from brokers.engine.records import verdicts
 from brokers.engine.storage.files import FileSlice, NotCached, StorageFailed
 from brokers.engine.storage.transactions import aborted_within
@@ -14,7 +14,7 @@ AbortedByPartition = dict[tuple[bytes, int], list[tuple[int, int]]]
 
 def list_aborted(
     listed: AbortedByPartition, key: bytes, partition: Partition, offset: int, records: FileSlice, wait: bool
-) -> tuple[int, FileSlice | None, Cold | None]:
+) -> tuple[int, FileSlice | None, Uncached | None]:
     """Enters into `listed` what goes with `records`, read from `offset` on; answers (error, records, what is cold) as a
     read does. Records whose list cannot be had are let go.
     """
@@ -22,7 +22,7 @@ def list_aborted(
         listed[key, partition.index] = aborted_within(partition.log, offset, records, wait)
     except NotCached as missing:
         records.release()
-        return verdicts.NONE, None, missing.cold
+        return verdicts.NONE, None, missing.uncached
     except StorageFailed as failure:
         records.release()
         partition.storage_failed(failure)

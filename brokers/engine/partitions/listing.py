@@ -49,7 +49,7 @@ def list_offsets(
     try:
         found = find(partition.log, timestamp, limit, partition.leader_epoch, wait)
     except NotCached as missing:
-        return ListedOffset(verdicts.NONE, cold=missing.cold)
+        return ListedOffset(verdicts.NONE, uncached=missing.uncached)
     except StorageFailed as failure:
         partition.storage_failed(failure)
         return ListedOffset(verdicts.KAFKA_STORAGE_ERROR)

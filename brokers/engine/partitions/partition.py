@@ -339,7 +339,7 @@ class Partition:
     ) -> ReadResult:
         """Whole batches from `fetch_offset` on, about `max_bytes` of them; with `min_one_batch` the first anyway.
 
-        Unless it may `wait` for the disk it may answer `cold` instead.
+        Unless it may `wait` for the disk it may answer `uncached` instead.
         """
         code = self.refusal(current_leader_epoch)
         if code:
@@ -351,7 +351,7 @@ class Partition:
         try:
             found = log.read(fetch_offset, max_bytes, limit, min_one_batch=min_one_batch, wait=wait)
         except NotCached as missing:
-            return ReadResult(0, cold=missing.cold)
+            return ReadResult(0, uncached=missing.uncached)
         except StorageFailed as failure:
             self.storage_failed(failure)
             return ReadResult(verdicts.KAFKA_STORAGE_ERROR)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from brokers.engine.storage.files import ColdFile, FileSlice
+from brokers.engine.storage.files import FileSlice, UncachedFile
 
 
 class AppendResult(NamedTuple):
@@ -25,14 +25,14 @@ class AppendResult(NamedTuple):
     record_errors: tuple[tuple[int, str], ...] = ()
 
 
-# What a partition could not answer without waiting for the disk: `pull()` it in a thread, `release()` it in this one,
-# then ask again.
-Cold = FileSlice | ColdFile
+# What a partition could not answer without waiting for the disk: `prefetch()` it in a thread, `release()` it in this
+# one, then ask again.
+Uncached = FileSlice | UncachedFile
 
 
 class ReadResult(NamedTuple):
     """The answer to one partition of a Fetch request. `slice` is None when there is nothing to send; release it after
-    sending. With `cold` there is no answer yet.
+    sending. With `uncached` there is no answer yet.
     """
 
     error_code: int
@@ -40,16 +40,16 @@ class ReadResult(NamedTuple):
     last_stable_offset: int = -1
     log_start_offset: int = -1
     slice: FileSlice | None = None
-    cold: Cold | None = None
+    uncached: Uncached | None = None
 
 
 class ListedOffset(NamedTuple):
     """The answer to one partition of a ListOffsets request; -1 everywhere when there is no such record (LOG-26). With
-    `cold` there is no answer yet.
+    `uncached` there is no answer yet.
     """
 
     error_code: int
     timestamp: int = -1
     offset: int = -1
     leader_epoch: int = -1
-    cold: Cold | None = None
+    uncached: Uncached | None = None

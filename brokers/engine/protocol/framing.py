@@ -1,7 +1,7 @@
 """Cuts a byte stream into frames: int32 size, then that many bytes (WIRE-1). Owns no socket.
 
-Feed bytes with `receive`, pull whole frames with `next_frame`, which answers None for "more, please". A size that is
-negative or over the limit is the peer's fault and final: the connection must be closed without an answer.
+Feed bytes with `receive`, prefetch whole frames with `next_frame`, which answers None for "more, please". A size that
+is negative or over the limit is the peer's fault and final: the connection must be closed without an answer.
 """
 
 from __future__ import annotations

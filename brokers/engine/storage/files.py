@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from brokers.engine.page_cache import is_cached, pull_in, read_cached
+from brokers.engine.page_cache import is_cached, read_cached, read_into_cache
 from brokers.engine.storage.read_ahead import ReadAhead
 
 OPEN_FILES_MAX = 512
@@ -229,9 +229,9 @@ class FileSlice:
         position = self.position
         return not self._ahead.is_beyond(position, position + length) and is_cached(self.fd, position, length)
 
-    def pull(self, length: int | None = None) -> None:
+    def prefetch(self, length: int | None = None) -> None:
         """Waits until its first `length` bytes, or all, are in the page cache: for a thread. Raises OSError."""
-        self._ahead.pull(self.fd, self.position, self.length if length is None else length)
+        self._ahead.prefetch(self.fd, self.position, self.length if length is None else length)
 
     def release(self) -> None:
         if self._file is not None:
@@ -244,7 +244,7 @@ class FileSlice:
             self._file.table.on_failure(StorageFailed(self._file.root, error))
 
 
-class ColdFile:
+class UncachedFile:
     """A whole small file that lies on the disk only; the counterpart of a slice in `NotCached`."""
 
     __slots__ = ("path",)
@@ -252,14 +252,14 @@ class ColdFile:
     def __init__(self, path: str) -> None:
         self.path = path
 
-    def pull(self) -> None:
-        """As `FileSlice.pull`. A file that went meanwhile needs no pulling."""
+    def prefetch(self) -> None:
+        """As `FileSlice.prefetch`. A file that went meanwhile needs no pulling."""
         try:
             fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             return
         try:
-            pull_in(fd, 0, os.fstat(fd).st_size)
+            read_into_cache(fd, 0, os.fstat(fd).st_size)
         finally:
             os.close(fd)
 
@@ -268,11 +268,13 @@ class ColdFile:
 
 
 class NotCached(Exception):
-    """The answer lies on the disk: `cold.pull()` in a thread that may wait for it, `cold.release()`, then ask again."""
+    """The answer lies on the disk: `uncached.prefetch()` in a thread that may wait for it, `uncached.release()`, then
+    ask again.
+    """
 
-    def __init__(self, cold: FileSlice | ColdFile) -> None:
+    def __init__(self, uncached: FileSlice | UncachedFile) -> None:
         super().__init__("not in the page cache")
-        self.cold = cold
+        self.uncached = uncached
 
 
 def read_at(file: SegmentFile, position: int, length: int, wait: bool = True) -> bytes:

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from brokers.engine.page_cache import read_cached
 from brokers.engine.records.batch import LONG_MAX
-from brokers.engine.storage.files import ColdFile, NotCached, storage_errors
+from brokers.engine.storage.files import NotCached, UncachedFile, storage_errors
 
 OFFSET_ENTRY: Final = Struct(">ii")
 TIME_ENTRY: Final = Struct(">qi")
@@ -84,7 +84,7 @@ class _Index:
             finally:
                 os.close(fd)
         if entries is None:
-            raise NotCached(ColdFile(self.path))
+            raise NotCached(UncachedFile(self.path))
         self._entries = entries
         self._stored_bytes = len(entries)
 

@@ -11,7 +11,7 @@ import os
 import resource
 from typing import Final
 
-from brokers.engine.page_cache import leave_alone, pull_in
+from brokers.engine.page_cache import leave_alone, read_into_cache
 
 # What a thread goes through at a time for a reader that goes on where it had come to.
 PULLED_BYTES: Final = 2_097_152
@@ -50,7 +50,7 @@ class ReadAhead:
                 beyond = True
         return beyond
 
-    def pull(self, fd: int, position: int, length: int) -> None:
+    def prefetch(self, fd: int, position: int, length: int) -> None:
         """Brings the range into the page cache, and more behind it for a reader who goes on; waits for the disk.
 
         `fd` is what the loop reads from. Raises OSError.
@@ -69,7 +69,7 @@ class ReadAhead:
         own = self._take(fd)
         try:
             before = _blocks_read()
-            end = pull_in(own, position, end - position)
+            end = read_into_cache(own, position, end - position)
             found_bytes = found_bytes + end - position if _blocks_read() == before else 0
             is_whole = end >= os.fstat(own).st_size
         finally:

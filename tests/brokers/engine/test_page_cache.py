@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from brokers.engine import page_cache
-from tests.support.cold import ATTEMPTS, evict, gets_cold
+from tests.support.cold import ATTEMPTS, becomes_uncached, evict
 
 MIB = 1 << 20
 CONTENT = os.urandom(8192) * 1024
@@ -34,9 +34,9 @@ def test_what_was_forgotten_is_cached_again_once_it_is_pulled_in(path: Path, fd:
     assert page_cache.is_cached(fd, 0, len(CONTENT))
     evict(path)
 
-    assert gets_cold(path, lambda: not page_cache.is_cached(fd, MIB, 100))
-    assert gets_cold(path, lambda: page_cache.read_cached(fd, 100, MIB) is None)
-    page_cache.pull_in(fd, MIB, MIB)
+    assert becomes_uncached(path, lambda: not page_cache.is_cached(fd, MIB, 100))
+    assert becomes_uncached(path, lambda: page_cache.read_cached(fd, 100, MIB) is None)
+    page_cache.read_into_cache(fd, MIB, MIB)
 
     assert page_cache.is_cached(fd, MIB, MIB)
     assert page_cache.read_cached(fd, 100_000, MIB + 5) == CONTENT[MIB + 5 : MIB + 100_005]
@@ -63,7 +63,7 @@ def test_the_end_of_a_file_is_no_reason_to_wait(fd: int) -> None:
     size = len(CONTENT)
     assert page_cache.read_cached(fd, 100, size - 10) == CONTENT[-10:]
     assert page_cache.read_cached(fd, 100, size) == b""
-    page_cache.pull_in(fd, size - 10, 100)
+    page_cache.read_into_cache(fd, size - 10, 100)
     assert page_cache.is_cached(fd, size, 1)
 
 
@@ -87,6 +87,6 @@ def test_a_file_that_cannot_be_read_says_so_when_it_is_read(tmp_path: Path) -> N
         with pytest.raises(OSError, match=os.strerror(errno.EISDIR)):
             page_cache.read_cached(fd, 10, 0)
         with pytest.raises(OSError):
-            page_cache.pull_in(fd, 0, 10)
+            page_cache.read_into_cache(fd, 0, 10)
     finally:
         os.close(fd)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from brokers.engine.handlers.cold import PULLED_TOGETHER_MAX
+from brokers.engine.handlers.cold import PREFETCHED_TOGETHER_MAX
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.messages.fetch import FetchPartition
@@ -102,7 +102,7 @@ async def run_until_answered(broker: InProcessBroker, held: HeldReaders, answeri
     return await answering
 
 
-async def test_a_reader_of_cold_data_waits_alone(
+async def test_a_reader_of_uncached_data_waits_alone(
     broker: InProcessBroker, port: int, client: WireClient, disk: SlowDisk
 ) -> None:
     held = hold_readers(broker)
@@ -128,7 +128,9 @@ async def test_a_reader_of_cold_data_waits_alone(
     assert disk.stalls == []
 
 
-async def test_a_reader_goes_on_through_a_cold_log(broker: InProcessBroker, client: WireClient, disk: SlowDisk) -> None:
+async def test_a_reader_goes_on_through_a_uncached_log(
+    broker: InProcessBroker, client: WireClient, disk: SlowDisk
+) -> None:
     found: list[bytes | None] = []
     while len(found) < len(VALUES):
         found += values((await fetch(client, TOPIC, len(found), partition_max_bytes=500_000)).records)
@@ -181,10 +183,10 @@ async def test_small_answers_come_from_the_disk_as_well(
     assert disk.stalls == []
 
 
-async def test_many_cold_partitions_are_pulled_in_together(
+async def test_many_uncached_partitions_are_pulled_in_together(
     broker: InProcessBroker, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    count = 3 * PULLED_TOGETHER_MAX
+    count = 3 * PREFETCHED_TOGETHER_MAX
     client = await broker.client(port)
     await broker.create_topic(client, TOPIC, count)
     for index in range(count):
@@ -206,7 +208,7 @@ async def test_many_cold_partitions_are_pulled_in_together(
     assert disk.stalls == []
 
 
-async def test_answers_stay_in_order_behind_a_cold_one(
+async def test_answers_stay_in_order_behind_a_uncached_one(
     broker: InProcessBroker, client: WireClient, disk: SlowDisk
 ) -> None:
     held = hold_readers(broker)
@@ -224,7 +226,7 @@ async def test_answers_stay_in_order_behind_a_cold_one(
     assert values(answer.records) == VALUES[: len(values(answer.records))]
 
 
-async def pull_until_sending(broker: InProcessBroker, held: HeldReaders) -> None:
+async def prefetch_until_sending(broker: InProcessBroker, held: HeldReaders) -> None:
     """Until what is held is the pulling of the records themselves, on their way to the socket."""
     await broker.until(lambda: held.started)
     while held.started[0][1].__name__ != "pull":
@@ -240,7 +242,7 @@ async def test_a_client_that_leaves_while_the_disk_is_read_leaves_no_file_open(
     await client.send(ApiKey.FETCH, FETCH_VERSION, fetch_request(TOPIC, partition_max_bytes=3 * MIB))
     await broker.until(lambda: held.started)
     if sending:
-        await pull_until_sending(broker, held)
+        await prefetch_until_sending(broker, held)
         assert partition_of(broker).log.segments[0].file.pinned
     before = broker.broker.listeners.count
 
@@ -262,7 +264,7 @@ async def test_a_disk_that_fails_behind_a_reader_is_given_up(
     broken = OSError(errno.EIO, "Input/output error")
     if sending:
         await client.send(ApiKey.FETCH, FETCH_VERSION, fetch_request(TOPIC, partition_max_bytes=3 * MIB))
-        await pull_until_sending(broker, held)
+        await prefetch_until_sending(broker, held)
         held.fail(broken)
         assert await _ends(client)
     else:
@@ -284,11 +286,11 @@ async def test_a_disk_that_fails_behind_a_reader_is_given_up(
 class Failing:
     """A cold range that the disk refuses."""
 
-    def __init__(self, cold: Any, error: OSError) -> None:
-        self.release = cold.release
+    def __init__(self, uncached: Any, error: OSError) -> None:
+        self.release = uncached.release
         self.error = error
 
-    def pull(self) -> None:
+    def prefetch(self) -> None:
         raise self.error
 
 
@@ -319,7 +321,7 @@ async def test_looking_up_a_time_on_the_disk_keeps_nobody_waiting(
     assert (line.error_code, line.timestamp, line.offset) == (0, NOW_MS, 0)
 
 
-async def test_an_old_client_reads_cold_data_without_stopping_the_others(
+async def test_an_old_client_reads_uncached_data_without_stopping_the_others(
     broker: InProcessBroker, port: int, client: WireClient, disk: SlowDisk
 ) -> None:
     held = hold_readers(broker)
