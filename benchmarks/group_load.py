@@ -36,7 +36,7 @@ from brokers.engine.protocol.messages.offsets import (
     OffsetFetchResponsePartition,
     OffsetFetchResponseTopic,
 )
-from brokers.engine.pulse import Pulse
+from brokers.engine.pulse import StallDetector
 
 GROUP: Final = "ins-aaaaaaaa.a-group-with-many-partitions"
 PARTITIONS_PER_TOPIC: Final = 1_000
@@ -56,7 +56,9 @@ class Bench:
         config = {"cleanup.policy": "compact", "segment.bytes": "104857600"}
         partition = self.table.become_leader(GROUPS_TOPIC, 0, bytes(16), 0, config, now_ms=self.clock.now_ms())
         engine: Any = SimpleNamespace(
-            pulse=Pulse(self.clock.now_ms(), NEVER_MS), loop=asyncio.get_running_loop(), clock=self.clock
+            stall_detector=StallDetector(self.clock.now_ms(), NEVER_MS),
+            loop=asyncio.get_running_loop(),
+            clock=self.clock,
         )
         self.partition = partition
         self.log = PartitionLog(engine, partition)

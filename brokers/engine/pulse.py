@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-# `beat` is called this often.
-BEAT_INTERVAL_S: Final = 0.2
+# `check` is called this often.
+CHECK_INTERVAL_S: Final = 0.2
 
 
-class Pulse:
+class StallDetector:
     """Times are of the wall clock: one that jumps forward looks like a pause, which costs a moment and nothing else."""
 
-    __slots__ = ("_on_pause", "beaten_ms", "pause_ms_max")
+    __slots__ = ("_on_pause", "checked_ms", "pause_ms_max")
 
     def __init__(self, now_ms: int, pause_ms_max: int) -> None:
-        self.beaten_ms = now_ms
+        self.checked_ms = now_ms
         self.pause_ms_max = pause_ms_max
         self._on_pause: list[Callable[[int], object]] = []
 
@@ -28,10 +28,10 @@ class Pulse:
         """`on_pause(ms)` is called at the first look after a pause, before anything else is done."""
         self._on_pause.append(on_pause)
 
-    def beat(self, now_ms: int) -> None:
-        """Call every BEAT_INTERVAL_S, and wherever `now_ms - beaten_ms > pause_ms_max` is found."""
-        paused_ms = now_ms - self.beaten_ms
-        self.beaten_ms = now_ms
+    def check(self, now_ms: int) -> None:
+        """Call every CHECK_INTERVAL_S, and wherever `now_ms - checked_ms > pause_ms_max` is found."""
+        paused_ms = now_ms - self.checked_ms
+        self.checked_ms = now_ms
         if paused_ms > self.pause_ms_max:
             for on_pause in self._on_pause:
                 on_pause(paused_ms)

@@ -18,7 +18,7 @@ from brokers.engine.coordinators.outcome import Now
 from brokers.engine.coordinators.runtime import Runtime
 from brokers.engine.handlers.context import Engine
 from brokers.engine.lifecycle import Periodic
-from brokers.engine.pulse import Pulse
+from brokers.engine.pulse import StallDetector
 from brokers.engine.replication.ports import Connect
 
 log = structlog.get_logger(__name__)
@@ -27,10 +27,10 @@ log = structlog.get_logger(__name__)
 class EngineLoop:
     """`coordinators.runtime.Loop`. The time this process stood still does not count: nobody's heartbeat was read."""
 
-    def __init__(self, engine: Engine, pulse: Pulse) -> None:
+    def __init__(self, engine: Engine, stall_detector: StallDetector) -> None:
         self._engine = engine
         self._stood_still_ms = 0
-        pulse.subscribe(self._on_pause)
+        stall_detector.subscribe(self._on_pause)
 
     def _on_pause(self, paused_ms: int) -> None:
         self._stood_still_ms += paused_ms
@@ -52,7 +52,7 @@ class Coordination:
     def __init__(self, engine: Engine, connect: Connect) -> None:
         self._engine = engine
         self.counts = Counts()
-        loop = EngineLoop(engine, engine.pulse)
+        loop = EngineLoop(engine, engine.stall_detector)
         settings = engine.coordination
         known = _Known(engine.current)
         self._groups: Runtime[GroupMachine] = Runtime(

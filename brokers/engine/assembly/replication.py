@@ -13,7 +13,7 @@ from brokers.engine.cluster.watcher import ClusterWatcher, Part
 from brokers.engine.config import EngineConfig
 from brokers.engine.handlers.context import Engine
 from brokers.engine.lifecycle import Periodic
-from brokers.engine.pulse import BEAT_INTERVAL_S, Pulse
+from brokers.engine.pulse import CHECK_INTERVAL_S, StallDetector
 from brokers.engine.replication.fetchers import CHECK_INTERVAL_MS, Fetchers
 from brokers.engine.replication.isr_publisher import IsrPublisher
 from brokers.engine.replication.ports import Connect
@@ -78,8 +78,10 @@ class Replication:
         )
         engine.replication_throttle = ReplicationThrottle(config.leader_throttle_bytes_per_s)
         engine.may_join_isr = self.publisher.consider
-        engine.pulse = self._pulse = Pulse(clock.now_ms(), config.session_timeout_ms // PAUSES_PER_SESSION)
-        self._pulse.subscribe(self._on_pause)
+        engine.stall_detector = self._stall_detector = StallDetector(
+            clock.now_ms(), config.session_timeout_ms // PAUSES_PER_SESSION
+        )
+        self._stall_detector.subscribe(self._on_pause)
         self._now_ms = clock.now_ms
         self._watcher = watcher
         self._doubted_at: int | None = None
@@ -99,8 +101,8 @@ class Replication:
             self._doubted_at = None
             self.roles.trust(after)
 
-    def _beat(self) -> None:
-        self._pulse.beat(self._now_ms())
+    def _check(self) -> None:
+        self._stall_detector.check(self._now_ms())
 
     async def _make_awaited(self) -> None:
         while True:
@@ -111,7 +113,7 @@ class Replication:
 
     def keep_going(self, periodic: Periodic) -> None:
         periodic.keep(self._make_awaited())
-        periodic.every(BEAT_INTERVAL_S, self._beat)
+        periodic.every(CHECK_INTERVAL_S, self._check)
         periodic.keep(self.publisher.run())
         periodic.every(self.publisher.lag_ms_max / CHECKS_PER_LAG / 1000, self.publisher.check)
         periodic.every(CHECK_INTERVAL_MS / 1000, self.fetchers.check)

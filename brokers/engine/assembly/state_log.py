@@ -48,9 +48,9 @@ class PartitionLog:
         return self._partition.log_start_offset
 
     def append(self, batch: bytearray, now: Now, guard: int) -> tuple[int, int]:
-        pulse = self._engine.pulse
-        if now.wall_ms - pulse.beaten_ms > pulse.pause_ms_max:
-            pulse.beat(now.wall_ms)
+        stall_detector = self._engine.stall_detector
+        if now.wall_ms - stall_detector.checked_ms > stall_detector.pause_ms_max:
+            stall_detector.check(now.wall_ms)
         if not self.is_led:
             return int(ErrorCode.NOT_LEADER_OR_FOLLOWER), -1
         result = self._partition.append_state(batch, now.wall_ms, guard)

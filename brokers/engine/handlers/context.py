@@ -28,7 +28,7 @@ from brokers.engine.partitions.follower_session import FollowerSession
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import PartitionTable
 from brokers.engine.protocol.errors import ErrorCode
-from brokers.engine.pulse import Pulse
+from brokers.engine.pulse import StallDetector
 from brokers.engine.throttling.books import AccountingRegistry
 from brokers.engine.throttling.replication import ReplicationThrottle
 from brokers.engine.values import Slice
@@ -157,7 +157,7 @@ class Engine:
     # What this leader sends to replicas that their topics want to be copied slowly.
     replication_throttle: ReplicationThrottle = field(default_factory=ReplicationThrottle)
     # Whoever appends for a client looks here first.
-    pulse: Pulse = field(default_factory=lambda: Pulse(0, NEVER_MS))
+    stall_detector: StallDetector = field(default_factory=lambda: StallDetector(0, NEVER_MS))
     # Told of a partition led here when a follower outside of its ISR has everything.
     may_join_isr: Callable[[Partition], object] = _nobody_to_tell
     # What is set for this broker, and what of it cannot be in force together: raises SettingsWrong.

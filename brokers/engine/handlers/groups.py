@@ -148,11 +148,11 @@ def heartbeat(call: Call, request: HeartbeatRequest) -> Any:
             now, group_id, request.generation_id, request.member_id, request.group_instance_id
         ),
         failed,
-        _beaten,
+        _heartbeat_answer,
     )
 
 
-def _beaten(code: int) -> HeartbeatResponse:
+def _heartbeat_answer(code: int) -> HeartbeatResponse:
     return HeartbeatResponse(error_code=code) if code else _ALIVE
 
 

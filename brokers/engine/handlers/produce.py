@@ -64,8 +64,8 @@ def produce(
         if recompress_in_background(session, client, version, topics, buffer, start, end, once_packed, entitled):
             return
     now_ms = engine.clock.now_ms()
-    if now_ms - engine.pulse.beaten_ms > engine.pulse.pause_ms_max:
-        engine.pulse.beat(now_ms)
+    if now_ms - engine.stall_detector.checked_ms > engine.stall_detector.pause_ms_max:
+        engine.stall_detector.check(now_ms)
     answers: list[TopicAnswer] = []
     detailed: dict[tuple[bytes, int], AppendResult] = {}
     pending: list[tuple[Partition, int]] = []

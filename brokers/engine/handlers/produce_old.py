@@ -161,8 +161,8 @@ class _OldProduce:
         session, engine = self.session, self.session.engine
         client = session.client(self.client_id)
         now_ms = engine.clock.now_ms()
-        if now_ms - engine.pulse.beaten_ms > engine.pulse.pause_ms_max:
-            engine.pulse.beat(now_ms)
+        if now_ms - engine.stall_detector.checked_ms > engine.stall_detector.pause_ms_max:
+            engine.stall_detector.check(now_ms)
         pending: list[tuple[Line, Partition, int]] = []
         answers: list[TopicProduceResponse] = []
         accepted_bytes = 0

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from brokers.engine.pulse import Pulse
+from brokers.engine.pulse import StallDetector
 
 
 def test_a_pause_is_told_once_with_its_length() -> None:
-    pulse = Pulse(now_ms=1_000, pause_ms_max=3_000)
+    stall_detector = StallDetector(now_ms=1_000, pause_ms_max=3_000)
     sent: list[int] = []
-    pulse.subscribe(sent.append)
+    stall_detector.subscribe(sent.append)
     for now_ms in (1_200, 4_200, 7_201, 7_202):
-        pulse.beat(now_ms)
+        stall_detector.check(now_ms)
     assert sent == [3_001]
 
 
 def test_a_clock_set_back_is_no_pause() -> None:
-    pulse = Pulse(now_ms=10_000, pause_ms_max=3_000)
+    stall_detector = StallDetector(now_ms=10_000, pause_ms_max=3_000)
     sent: list[int] = []
-    pulse.subscribe(sent.append)
-    pulse.beat(5_000)
-    pulse.beat(5_200)
+    stall_detector.subscribe(sent.append)
+    stall_detector.check(5_000)
+    stall_detector.check(5_200)
     assert sent == []
-    assert pulse.beaten_ms == 5_200
+    assert stall_detector.checked_ms == 5_200

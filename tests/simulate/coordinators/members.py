@@ -184,7 +184,7 @@ class Member(Machine):
         while not self.leaves:
             await self.sleep(self.dice.choice(HEARTBEAT_MS))
             try:
-                beaten = await self._ask(
+                heartbeat_answer = await self._ask(
                     ApiKey.HEARTBEAT,
                     4,
                     HeartbeatRequest(
@@ -194,7 +194,7 @@ class Member(Machine):
                         group_instance_id=self.instance_id,
                     ),
                 )
-                code = beaten.error_code
+                code = heartbeat_answer.error_code
                 if code in OUT or code == ErrorCode.FENCED_INSTANCE_ID:
                     if positions and self.dice.random() < STUBBORN:
                         await self._work(positions)

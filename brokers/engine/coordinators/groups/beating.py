@@ -24,7 +24,7 @@ _REJOIN: Final = Outcome(int(ErrorCode.REBALANCE_IN_PROGRESS))
 _STRANGER: Final = Outcome(_UNKNOWN)
 
 
-def beat(group: Group | None, now: Now, generation: int, member_id: str, group_instance_id: str | None) -> Outcome:
+def heartbeat(group: Group | None, now: Now, generation: int, member_id: str, group_instance_id: str | None) -> Outcome:
     """The reply is an error code."""
     if group is None:
         return _STRANGER

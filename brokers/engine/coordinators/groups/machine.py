@@ -62,7 +62,7 @@ class GroupMachine:
         self, now: Now, group_id: str, generation: int, member_id: str, instance_id: str | None = None
     ) -> Outcome:
         """The reply is an error code."""
-        return beating.beat(self.groups.get(group_id), now, generation, member_id, instance_id)
+        return beating.heartbeat(self.groups.get(group_id), now, generation, member_id, instance_id)
 
     def leave(self, now: Now, ticket: object, group_id: str, leavers: Sequence[Leaver]) -> Outcome:
         return leaving.leave(self.settings, Draft(now, ticket), self.groups.get(group_id), leavers)

@@ -140,7 +140,7 @@ class Member:
         )
         return self.shard.ask(lambda machine, now, ticket: machine.sync(now, ticket, request), self.group)
 
-    def beat(self, generation: int | None = None, **changes: Any) -> int:
+    def heartbeat(self, generation: int | None = None, **changes: Any) -> int:
         asked = self.generation if generation is None else generation
         who = {"member_id": self.id, "instance_id": self.instance, **changes}
         call = self.shard.ask(lambda machine, now, ticket: machine.heartbeat(now, self.group, asked, **who), self.group)

@@ -100,9 +100,9 @@ class GroupRegistry(RuleBasedStateMachine):
         self.read_answers()
 
     @rule(slot=slots, behind=st.booleans())
-    def beat(self, slot: int, behind: bool) -> None:
+    def heartbeat(self, slot: int, behind: bool) -> None:
         member = self.members[slot]
-        code = member.beat(member.generation - behind)
+        code = member.heartbeat(member.generation - behind)
         if code == 25:
             member.id, member.generation, member.leads = "", -1, False
 

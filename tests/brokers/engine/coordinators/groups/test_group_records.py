@@ -22,7 +22,7 @@ def test_members_go_on_under_the_next_coordinator_without_noticing() -> None:
     shard.reload()
 
     assert shard.machine.describe(GROUP).reply == before
-    assert (leader.beat(), follower.beat()) == (0, 0)
+    assert (leader.heartbeat(), follower.heartbeat()) == (0, 0)
     assert shard.group().leader == leader.id
     assert shard.group().statics == {"pod": follower.id}
 
@@ -35,10 +35,10 @@ def test_members_have_a_whole_session_to_find_the_next_coordinator_and_no_more()
     shard.reload()
 
     shard.advance(SESSION_MS - 1_000)
-    assert one.beat() == 0
+    assert one.heartbeat() == 0
     shard.advance(1_000)
 
-    assert (one.beat(), two.beat()) == (REBALANCING, UNKNOWN)
+    assert (one.heartbeat(), two.heartbeat()) == (REBALANCING, UNKNOWN)
 
 
 def test_a_generation_that_was_not_written_down_is_forgotten_with_its_coordinator() -> None:
@@ -52,8 +52,8 @@ def test_a_generation_that_was_not_written_down_is_forgotten_with_its_coordinato
     shard.reload()
 
     assert (shard.state, shard.group().generation) == (State.STABLE, 1)
-    assert one.beat() == 22
-    assert two.beat() == UNKNOWN
+    assert one.heartbeat() == 22
+    assert two.heartbeat() == UNKNOWN
 
 
 def test_whoever_waits_is_told_that_somebody_else_coordinates() -> None:
@@ -88,7 +88,7 @@ def test_a_group_whose_members_came_to_choose_another_protocol_is_loaded_with_th
     shard.reload()
 
     assert shard.machine.describe(GROUP).reply == before
-    assert stays.beat() == 0
+    assert stays.heartbeat() == 0
 
 
 def test_what_members_read_by_their_last_record_counts_after_a_load() -> None:
@@ -103,7 +103,7 @@ def test_what_members_read_by_their_last_record_counts_after_a_load() -> None:
 
     assert expiry.subscribed(shard.group()) == {"ins-aaaaaaaa.orders", "ins-aaaaaaaa.payments"}
     shard.advance(SESSION_MS)
-    assert member.beat() == 0
+    assert member.heartbeat() == 0
 
 
 def test_an_empty_group_is_empty_after_a_load() -> None:

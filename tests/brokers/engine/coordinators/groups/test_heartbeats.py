@@ -15,7 +15,7 @@ def test_who_is_heard_from_within_its_session_stays() -> None:
 
     for _ in range(10):
         shard.advance(SESSION_MS - 100)
-        assert member.beat() == 0
+        assert member.heartbeat() == 0
 
 
 def test_who_is_not_heard_from_is_out_and_the_others_rebalance() -> None:
@@ -23,11 +23,11 @@ def test_who_is_not_heard_from_is_out_and_the_others_rebalance() -> None:
     one, two = Member(shard), Member(shard)
     complete(one, two)
     shard.advance(SESSION_MS - 1_000)
-    one.beat()
+    one.heartbeat()
 
     shard.advance(1_000)
 
-    assert (one.beat(), two.beat()) == (REBALANCING, UNKNOWN)
+    assert (one.heartbeat(), two.heartbeat()) == (REBALANCING, UNKNOWN)
 
 
 def test_a_member_whose_last_sign_was_long_after_its_timer_was_set_goes_a_session_after_that() -> None:
@@ -35,13 +35,13 @@ def test_a_member_whose_last_sign_was_long_after_its_timer_was_set_goes_a_sessio
     one, two = Member(shard), Member(shard, session_timeout_ms=SESSION_MS * 10)
     complete(one, two)
     shard.advance(SESSION_MS - 100)
-    assert one.beat() == 0
+    assert one.heartbeat() == 0
 
     shard.advance(SESSION_MS - 100)
-    assert two.beat() == 0
+    assert two.heartbeat() == 0
     shard.advance(200)
 
-    assert two.beat() == REBALANCING
+    assert two.heartbeat() == REBALANCING
 
 
 def test_the_last_members_expiry_empties_the_group() -> None:
@@ -57,7 +57,7 @@ def test_between_join_and_sync_a_heartbeat_is_fine() -> None:
     member = Member(Shard())
     member.take(member.join())
 
-    assert member.beat() == 0
+    assert member.heartbeat() == 0
 
 
 def test_a_heartbeat_tells_who_is_out_of_date() -> None:
@@ -65,12 +65,12 @@ def test_a_heartbeat_tells_who_is_out_of_date() -> None:
     static = Member(shard, instance="pod")
     complete(static)
 
-    assert static.beat(0) == static.beat(2) == STALE
-    assert static.beat(member_id="pod-x") == FENCED
-    assert static.beat(instance_id="other") == UNKNOWN
-    assert static.beat(member_id="client-x", instance_id=None) == UNKNOWN
-    assert static.beat(member_id="client-x", instance_id=None, generation=7) == UNKNOWN
-    assert Member(shard, group="ins-aaaaaaaa.other").beat() == UNKNOWN
+    assert static.heartbeat(0) == static.heartbeat(2) == STALE
+    assert static.heartbeat(member_id="pod-x") == FENCED
+    assert static.heartbeat(instance_id="other") == UNKNOWN
+    assert static.heartbeat(member_id="client-x", instance_id=None) == UNKNOWN
+    assert static.heartbeat(member_id="client-x", instance_id=None, generation=7) == UNKNOWN
+    assert Member(shard, group="ins-aaaaaaaa.other").heartbeat() == UNKNOWN
 
 
 def test_a_shorter_session_counts_from_the_next_sign_of_life() -> None:
@@ -82,7 +82,7 @@ def test_a_shorter_session_counts_from_the_next_sign_of_life() -> None:
 
     shard.advance(SESSION_MS)
 
-    assert member.beat() == UNKNOWN
+    assert member.heartbeat() == UNKNOWN
 
 
 def test_usual_heartbeats_make_no_outcome_of_their_own() -> None:

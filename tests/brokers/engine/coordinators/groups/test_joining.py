@@ -68,7 +68,7 @@ def test_an_id_that_was_given_out_is_no_member_yet() -> None:
     (reply,) = member.join().replies
     member.id = reply.member_id
 
-    assert member.beat(0) == UNKNOWN
+    assert member.heartbeat(0) == UNKNOWN
     assert error(member.sync()) == UNKNOWN
 
 
@@ -155,7 +155,7 @@ def test_a_leader_that_joins_again_makes_the_group_rebalance() -> None:
     call = leader.join()
 
     assert call.replies == []
-    assert follower.beat() == REBALANCING
+    assert follower.heartbeat() == REBALANCING
 
 
 def test_a_member_that_changed_makes_the_group_rebalance() -> None:
@@ -165,7 +165,7 @@ def test_a_member_that_changed_makes_the_group_rebalance() -> None:
 
     follower.join(protocols=(("range", b"more"),))
 
-    assert leader.beat() == REBALANCING
+    assert leader.heartbeat() == REBALANCING
 
 
 def test_between_join_and_sync_an_unchanged_member_is_told_the_same_again() -> None:
@@ -197,7 +197,7 @@ def test_a_call_that_is_repeated_while_it_waits_is_answered_once_for_each() -> N
     one, two = Member(shard), Member(shard)
     complete(one, two)
     one.join()
-    assert two.beat() == REBALANCING
+    assert two.heartbeat() == REBALANCING
     first = one.join()
     assert first.replies == []
 
@@ -214,15 +214,15 @@ def test_who_joined_for_the_first_time_and_was_never_answered_is_given_up_in_the
     newcomer = Member(shard).join()
 
     for _ in range(FRESH_MS_MAX // SESSION_MS + 1):
-        _beat_all_but_newcomers(shard)
+        _heartbeat_all_but_newcomers(shard)
         shard.advance(SESSION_MS // 2)
-        _beat_all_but_newcomers(shard)
+        _heartbeat_all_but_newcomers(shard)
         shard.advance(SESSION_MS // 2)
 
     assert error(newcomer) == UNKNOWN
 
 
-def _beat_all_but_newcomers(shard: Shard) -> None:
+def _heartbeat_all_but_newcomers(shard: Shard) -> None:
     group = shard.group()
     for member in group.members.values():
         if not member.is_fresh:

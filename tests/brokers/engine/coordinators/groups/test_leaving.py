@@ -23,7 +23,7 @@ def test_when_a_member_leaves_the_others_rebalance() -> None:
 
     assert codes(shard, Leaver(two.id)) == [0]
 
-    assert one.beat() == REBALANCING
+    assert one.heartbeat() == REBALANCING
     assert one.take(one.join()).generation == 3
 
 

@@ -36,7 +36,7 @@ def test_a_static_member_comes_back_to_its_seat_in_a_full_group() -> None:
 
     again.take(again.join())
 
-    assert again.beat() == 0
+    assert again.heartbeat() == 0
     assert error(Member(shard, instance="pod-2").join()) == FULL
 
 

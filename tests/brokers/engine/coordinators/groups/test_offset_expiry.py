@@ -49,7 +49,7 @@ def retention_days(shard: Shard, number: int, *members: Member) -> None:
     for _ in range(number * DAY_MS // (6 * CHECK_MS)):
         shard.loop.now_ms += 6 * CHECK_MS
         for member in members:
-            assert member.beat() == 0
+            assert member.heartbeat() == 0
         shard.advance(0)
 
 

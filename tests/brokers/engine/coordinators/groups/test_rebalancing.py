@@ -92,7 +92,7 @@ def test_who_has_not_joined_again_in_time_is_out_and_somebody_else_leads() -> No
 
     assert two.take(call).generation == 3
     assert two.leads
-    assert one.beat() == UNKNOWN
+    assert one.heartbeat() == UNKNOWN
     assert list(shard.group().members) == [two.id]
 
 
@@ -153,7 +153,7 @@ def test_a_group_that_everybody_left_is_empty_in_another_generation_and_that_is_
     ((_, _, value),) = shard.log.batches[-1].records
     record = read_group_value(value or b"")
     assert (record.generation, record.members, record.protocol_type, record.leader) == (2, (), "consumer", None)
-    assert member.beat() == UNKNOWN
+    assert member.heartbeat() == UNKNOWN
 
 
 def test_an_empty_group_can_be_joined_by_members_of_another_kind() -> None:
@@ -218,7 +218,7 @@ def test_heartbeats_tell_members_of_a_rebalance_and_keep_them_in() -> None:
 
     for _ in range(5):
         shard.advance(SESSION_MS - 1_000)
-        assert two.beat() == REBALANCING
+        assert two.heartbeat() == REBALANCING
 
     assert len(shard.group().members) == 2
 
@@ -236,7 +236,7 @@ CALM: Final[dict[str, Callable[[Shard, Member, Member], object]]] = {
     "a follower joins again as it was": lambda shard, one, two: two.join(),
     "a member has no protocol in common": lambda shard, one, two: Member(shard, protocols=[("x", b"")]).join(),
     "a member with an id nobody gave": lambda shard, one, two: Member(shard).join(member_id="nobody"),
-    "a heartbeat": lambda shard, one, two: two.beat(),
+    "a heartbeat": lambda shard, one, two: two.heartbeat(),
     "a member asks for its assignment again": lambda shard, one, two: two.sync(),
     "somebody leaves who is not in": lambda shard, one, two: Member(shard).leave(),
 }
@@ -255,7 +255,7 @@ def test_a_group_rebalances_when_its_members_change_and_not_otherwise(what: str)
     rebalances = what in REBALANCES
     assert shard.state is (State.PREPARING if rebalances else State.STABLE)
     if what != "the leader joins again" and what != "the leader has other topics":
-        assert one.beat() == (REBALANCING if rebalances else 0)
+        assert one.heartbeat() == (REBALANCING if rebalances else 0)
 
 
 def test_a_member_that_is_not_heard_from_makes_the_group_rebalance() -> None:
@@ -264,10 +264,10 @@ def test_a_member_that_is_not_heard_from_makes_the_group_rebalance() -> None:
     one, two = Member(shard), Member(shard)
     complete(one, two)
     shard.advance(SESSION_MS // 2)
-    assert one.beat() == 0
+    assert one.heartbeat() == 0
 
     shard.advance(SESSION_MS // 2)
 
     assert shard.state is State.PREPARING
-    assert one.beat() == REBALANCING
-    assert two.beat() == UNKNOWN
+    assert one.heartbeat() == REBALANCING
+    assert two.heartbeat() == UNKNOWN

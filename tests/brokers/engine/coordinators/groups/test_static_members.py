@@ -45,7 +45,7 @@ def test_who_comes_back_to_a_stable_group_has_another_id_the_same_assignment_and
     assert (reply.generation, reply.leader, reply.members) == (2, leader.id, ())
     assert shard.state is State.STABLE
     assert given(again.sync()) == follower.id.encode()
-    assert leader.beat() == 0
+    assert leader.heartbeat() == 0
 
 
 def test_the_id_before_is_fenced_wherever_the_name_is_said() -> None:
@@ -54,12 +54,12 @@ def test_the_id_before_is_fenced_wherever_the_name_is_said() -> None:
     again = restarted(follower)
     again.take(again.join())
 
-    assert follower.beat() == FENCED
+    assert follower.heartbeat() == FENCED
     assert error(follower.join()) == FENCED
     assert error(follower.sync()) == FENCED
     (left,) = follower.leave().replies[0].members
     assert left.error == FENCED
-    assert again.beat() == 0
+    assert again.heartbeat() == 0
 
 
 def test_a_leader_that_comes_back_is_told_its_former_self_leads_so_that_it_assigns_nothing() -> None:
@@ -126,13 +126,13 @@ def test_a_change_that_cannot_be_written_down_is_taken_back() -> None:
 
     assert (reply.error, reply.member_id) == (NOT_COORDINATOR, "")
     shard.log.refuses = 0
-    assert (leader.beat(), follower.beat()) == (0, 0)
+    assert (leader.heartbeat(), follower.heartbeat()) == (0, 0)
     assert shard.group().statics == {"pod-0": leader.id, "pod-1": follower.id}
     assert shard.group().members[follower.id].session_timeout_ms == SESSION_MS
     shard.advance(SESSION_MS - 1_000)
-    assert leader.beat() == 0
+    assert leader.heartbeat() == 0
     shard.advance(1_000)
-    assert leader.beat() == REBALANCING
+    assert leader.heartbeat() == REBALANCING
 
 
 def test_who_comes_back_wanting_another_protocol_makes_the_group_rebalance() -> None:
@@ -145,7 +145,7 @@ def test_who_comes_back_wanting_another_protocol_makes_the_group_rebalance() -> 
     call = again.join(protocols=(("sticky", b"s"),))
 
     assert call.replies == []
-    assert leader.beat() == REBALANCING
+    assert leader.heartbeat() == REBALANCING
     leader.take(leader.join())
     assert again.take(call).protocol == "sticky"
 
@@ -163,7 +163,7 @@ def test_who_comes_back_between_join_and_sync_starts_another_generation_and_fenc
     call = again.join()
 
     assert error(waiting) == FENCED
-    assert leader.beat() == REBALANCING
+    assert leader.heartbeat() == REBALANCING
     leader.take(leader.join())
     assert again.take(call).generation == 3
 
@@ -186,18 +186,18 @@ def test_a_name_that_nobody_has_is_unknown_with_any_id() -> None:
     leader, _ = group_of_static_leader(shard)
 
     assert error(leader.join(instance_id="pod-7")) == UNKNOWN
-    assert leader.beat(instance_id="pod-7") == UNKNOWN
+    assert leader.heartbeat(instance_id="pod-7") == UNKNOWN
 
 
 def test_a_static_member_that_is_gone_for_a_session_loses_its_place() -> None:
     shard = Shard()
     leader, _ = group_of_static_leader(shard)
     shard.advance(SESSION_MS - 1_000)
-    leader.beat()
+    leader.heartbeat()
 
     shard.advance(1_000)
 
-    assert leader.beat() == REBALANCING
+    assert leader.heartbeat() == REBALANCING
     assert shard.group().statics == {"pod-0": leader.id}
 
 
@@ -205,18 +205,18 @@ def test_coming_back_begins_a_session_and_the_one_before_does_not_end_it() -> No
     shard = Shard()
     leader, follower = group_of_static_leader(shard)
     shard.advance(SESSION_MS - 1_000)
-    leader.beat()
+    leader.heartbeat()
     again = restarted(follower)
     again.take(again.join())
 
     shard.advance(SESSION_MS - 1_000)
-    assert leader.beat() == 0
-    assert again.beat() == 0
+    assert leader.heartbeat() == 0
+    assert again.heartbeat() == 0
 
     shard.advance(SESSION_MS - 1_000)
-    assert leader.beat() == 0
+    assert leader.heartbeat() == 0
     shard.advance(1_000)
-    assert again.beat() == UNKNOWN
+    assert again.heartbeat() == UNKNOWN
 
 
 @pytest.mark.parametrize("may_skip", [False, True])

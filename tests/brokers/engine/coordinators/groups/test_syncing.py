@@ -113,7 +113,7 @@ def test_an_assignment_that_cannot_be_written_down_goes_to_nobody_and_all_start_
 
     assert [error(call) for call in (own, waiting)] == [15, 15]
     assert shard.state is State.PREPARING
-    assert follower.beat() == REBALANCING
+    assert follower.heartbeat() == REBALANCING
 
 
 @pytest.mark.parametrize(("refused", "sent"), [(3, 15), (19, 15), (20, 15), (6, 16), (56, 16), (7, 27), (10, -1)])
@@ -182,10 +182,10 @@ def test_who_does_not_sync_within_the_rebalance_timeout_is_out() -> None:
     leader.take(leader.join())
     follower.take(joined)
     leader.sync({leader.id: b"a", follower.id: b"b"})
-    _beat_until(shard, leader, REBALANCE_MS)
+    _heartbeat_until(shard, leader, REBALANCE_MS)
 
-    assert leader.beat() == REBALANCING
-    assert follower.beat() == UNKNOWN
+    assert leader.heartbeat() == REBALANCING
+    assert follower.heartbeat() == UNKNOWN
 
 
 def test_a_leader_that_never_syncs_is_out_and_those_who_waited_start_again() -> None:
@@ -198,7 +198,7 @@ def test_a_leader_that_never_syncs_is_out_and_those_who_waited_start_again() -> 
     assert error(waiting) == REBALANCING
     assert list(shard.group().members) == [follower.id]
     assert shard.group().leader == follower.id
-    assert leader.beat() == UNKNOWN
+    assert leader.heartbeat() == UNKNOWN
 
 
 def test_who_waits_for_its_assignment_does_not_lose_its_session() -> None:
@@ -211,10 +211,10 @@ def test_who_waits_for_its_assignment_does_not_lose_its_session() -> None:
 
     assert given(waiting) == b"b"
     shard.advance(SESSION_MS - 1_000)
-    assert leader.beat() == 0
+    assert leader.heartbeat() == 0
     shard.advance(1_000)
     # From the answer on it is expected again.
-    assert follower.beat() == UNKNOWN
+    assert follower.heartbeat() == UNKNOWN
 
 
 def test_a_sync_that_is_repeated_while_it_waits_is_answered_once_for_each() -> None:
@@ -239,10 +239,10 @@ def test_whoever_leaves_while_it_waits_for_its_assignment_is_answered() -> None:
     assert error(waiting) == UNKNOWN
 
 
-def _beat_until(shard: Shard, member: Member, for_ms: int) -> None:
+def _heartbeat_until(shard: Shard, member: Member, for_ms: int) -> None:
     until_ms = shard.loop.now_ms + for_ms
     while shard.loop.now_ms < until_ms:
-        member.beat()
+        member.heartbeat()
         shard.advance(SESSION_MS // 2)
 
 

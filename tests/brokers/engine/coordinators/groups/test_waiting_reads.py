@@ -186,6 +186,6 @@ def test_what_makes_a_member_join_again_is_told_at_once() -> None:
     complete(member)
     shard.log.leads_alone = False
 
-    assert member.beat() == 0
-    assert member.beat(generation=9) == ErrorCode.ILLEGAL_GENERATION
-    assert member.beat(member_id="nobody") == ErrorCode.UNKNOWN_MEMBER_ID
+    assert member.heartbeat() == 0
+    assert member.heartbeat(generation=9) == ErrorCode.ILLEGAL_GENERATION
+    assert member.heartbeat(member_id="nobody") == ErrorCode.UNKNOWN_MEMBER_ID
