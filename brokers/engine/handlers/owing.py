@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class Owing:
     """One such produce. `frame_of` makes the answer once it is known how each partition ended."""
 
-    __slots__ = ("_deadlines", "_frame_of", "_tick", "_turn", "_pending", "_operation")
+    __slots__ = ("_deadlines", "_frame_of", "_tick", "_pending_response", "_pending", "_operation")
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class Owing:
         """`pending`: partition, last offset."""
         self._frame_of = frame_of
         self._pending = pending
-        self._turn = session.channel.promise(self._on_closed)
+        self._pending_response = session.channel.defer(self._on_closed)
         self._operation = operation = DelayedReplication(self._on_completed)
         self._deadlines = session.engine.deadlines
         self._tick = self._deadlines.add(operation, max(0, timeout_ms))
@@ -46,7 +46,7 @@ class Owing:
             code = error_of(operation, partition, last_offset)
             if code:
                 partition_errors[partition.topic, partition.index] = code
-        self._turn.keep(self._frame_of(partition_errors))
+        self._pending_response.complete(self._frame_of(partition_errors))
 
     def _on_closed(self) -> None:
         self._deadlines.drop(self._operation, self._tick)

@@ -1,7 +1,7 @@
 """The answering half of a connection: responses leave in the order of the requests, what the socket does not take at
 once waits, and a client over its limits is left in silence (WIRE-9, QUO-30, QUO-32).
 
-An answer that is only owed (`promise`) does not keep the next requests waiting; `turns` keeps the order.
+An answer that is only owed (`defer`) does not keep the next requests waiting; `pending_responses` keeps the order.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from typing import Final
 
 from brokers.engine.network.backlog import Backlog
 from brokers.engine.network.sending import OnWritten, Outgoing, joined_up
-from brokers.engine.network.turns import Turn, Turns
+from brokers.engine.network.turns import PendingResponse, PendingResponses
 from brokers.engine.values import Slice
 
 # Why nothing is read.
 PROCESSING: Final = 1
 WRITING: Final = 2
 MUTED: Final = 4
-STARVED: Final = 8
-OWING: Final = 16
+NO_BUFFER: Final = 8
+TOO_MANY_PENDING: Final = 16
 
 # So many answers of one connection may be promised and not there; then it waits for the first of them.
-PROMISES_MAX: Final = 128
+PENDING_RESPONSES_MAX: Final = 128
 
 
 class Answering:
@@ -40,7 +40,7 @@ class Answering:
         "_mute_timer",
         "_readers",
         "_socket",
-        "_turns",
+        "_pending_responses",
         "closed",
         "idle_ticks",
     )
@@ -53,7 +53,7 @@ class Answering:
         self._consuming = False
         self._corked: list[bytes] | None = None
         self._backlog: Backlog | None = None
-        self._turns: Turns | None = None
+        self._pending_responses: PendingResponses | None = None
         self._mute_timer: asyncio.TimerHandle | None = None
         self.closed = False
         self.idle_ticks = 0
@@ -72,8 +72,8 @@ class Answering:
             return
         if delay_ms > 0:
             self._mute(delay_ms)
-        if self._turns is not None:
-            self._wait_in_turn(self._turns, Outgoing([frame], None))
+        if self._pending_responses is not None:
+            self._queue_response(self._pending_responses, Outgoing([frame], None))
             return
         if self._corked is not None:
             self._corked.append(frame)
@@ -108,8 +108,8 @@ class Answering:
             return
         if delay_ms > 0:
             self._mute(delay_ms)
-        if self._turns is not None:
-            self._wait_in_turn(self._turns, outgoing)
+        if self._pending_responses is not None:
+            self._queue_response(self._pending_responses, outgoing)
             return
         if self._corked is not None:
             self._uncork()
@@ -129,38 +129,38 @@ class Answering:
         if not self._busy and not self._consuming:
             self._resume()
 
-    def promise(self, on_closed: Callable[[], object]) -> Turn:
-        """The request in processing is answered later, by `keep`, and the next ones are processed meanwhile.
+    def defer(self, on_closed: Callable[[], object]) -> PendingResponse:
+        """The request in processing is answered later, by `complete`, and the next ones are processed meanwhile.
         `on_closed` is called instead if the connection goes first.
         """
-        turns = self._turns
-        if turns is None:
-            turns = self._turns = Turns(self._on_first_turn)
-        turn = turns.promise(on_closed)
+        pending_responses = self._pending_responses
+        if pending_responses is None:
+            pending_responses = self._pending_responses = PendingResponses(self._on_first_complete)
+        pending = pending_responses.defer(on_closed)
         self._busy &= ~PROCESSING
-        if len(turns) >= PROMISES_MAX:
-            self._busy |= OWING
-        return turn
+        if len(pending_responses) >= PENDING_RESPONSES_MAX:
+            self._busy |= TOO_MANY_PENDING
+        return pending
 
-    def _wait_in_turn(self, turns: Turns, outgoing: Outgoing) -> None:
-        turns.add(outgoing)
+    def _queue_response(self, pending_responses: PendingResponses, outgoing: Outgoing) -> None:
+        pending_responses.add(outgoing)
         self._busy &= ~PROCESSING
-        if len(turns) >= PROMISES_MAX:
-            self._busy |= OWING
+        if len(pending_responses) >= PENDING_RESPONSES_MAX:
+            self._busy |= TOO_MANY_PENDING
         elif not self._busy and not self._consuming:
             self._resume()
 
-    def _on_first_turn(self) -> None:
+    def _on_first_complete(self) -> None:
         # Not at once: this runs inside another connection's request, and the next promises are mostly kept with it.
-        self._loop.call_soon(self._take_turns)
+        self._loop.call_soon(self._send_pending)
 
-    def _take_turns(self) -> None:
-        turns = self._turns
-        if turns is None or self.closed:
+    def _send_pending(self) -> None:
+        pending_responses = self._pending_responses
+        if pending_responses is None or self.closed:
             return
-        taken = turns.take()
-        if not turns:
-            self._turns = None
+        taken = pending_responses.take()
+        if not pending_responses:
+            self._pending_responses = None
         if len(taken) > 1:
             taken = joined_up(taken)
         for outgoing in taken:
@@ -168,8 +168,8 @@ class Answering:
                 outgoing.finish()
             elif self._backlog is not None or not self._try_sending(outgoing):
                 self._write_later(outgoing)
-        if self._busy & OWING and len(turns) < PROMISES_MAX // 2:
-            self._busy &= ~OWING
+        if self._busy & TOO_MANY_PENDING and len(pending_responses) < PENDING_RESPONSES_MAX // 2:
+            self._busy &= ~TOO_MANY_PENDING
         if not self._busy and not self._consuming and not self.closed:
             self._resume()
 

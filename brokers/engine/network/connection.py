@@ -11,7 +11,7 @@ from socket import MSG_PEEK, socket
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from brokers.engine.network.answering import MUTED, PROCESSING, STARVED, Answering
+from brokers.engine.network.answering import MUTED, NO_BUFFER, PROCESSING, Answering
 from brokers.engine.network.buffers import SHARED_BYTES, FrameBuffers, LargeFrame
 from brokers.engine.network.ports import Session
 from brokers.engine.protocol.errors import MalformedRequest
@@ -115,7 +115,7 @@ class Connection(Answering):
         """Hands over the whole frames in `shared[:end]` until one is not answered at once; keeps the rest."""
         shared = self._buffers.shared
         position = 0
-        turns = FRAMES_PER_TURN_MAX
+        pending_responses = FRAMES_PER_TURN_MAX
         self._consuming = True
         try:
             while end - position >= SIZE_BYTES:
@@ -134,8 +134,8 @@ class Connection(Answering):
                 position = stop
                 self._busy |= PROCESSING
                 session.on_frame(shared, start, stop)
-                turns -= 1
-                if self._busy or self.closed or not turns:
+                pending_responses -= 1
+                if self._busy or self.closed or not pending_responses:
                     break
         except Exception as error:  # one tenant's request must not take the others' broker down
             self.fail(error)
@@ -148,14 +148,14 @@ class Connection(Answering):
             return
         if position < end:
             self._pending = bytes(shared[position:end])
-            if not self._busy and not turns:
+            if not self._busy and not pending_responses:
                 self._resume_soon()
 
     def _begin_large(self, size_bytes: int, received: memoryview) -> None:
         buffer = self._buffers.rent(size_bytes, self._listener)
         if buffer is None:
             self._pending = _SIZE.pack(size_bytes) + received
-            self._busy |= STARVED
+            self._busy |= NO_BUFFER
             self._buffers.wait(size_bytes, self._listener, self)
         else:
             self._frame = LargeFrame(buffer, size_bytes, received)
@@ -200,7 +200,7 @@ class Connection(Answering):
 
     def on_memory(self) -> None:
         """There is room for the large frame that was announced."""
-        self._busy &= ~STARVED
+        self._busy &= ~NO_BUFFER
         self._resume_soon()
 
     def _watch_for_farewell(self) -> None:
@@ -261,7 +261,7 @@ class Connection(Answering):
     def is_waiting(self) -> bool:
         """On our side: for memory, for the disk, or for the end of a mute."""
         prefetching = self._backlog is not None and self._backlog.is_prefetching
-        return bool(self._busy & (PROCESSING | MUTED | STARVED)) or self._turns is not None or prefetching
+        return bool(self._busy & (PROCESSING | MUTED | NO_BUFFER)) or self._pending_responses is not None or prefetching
 
     @property
     def is_busy(self) -> bool:
@@ -282,13 +282,13 @@ class Connection(Answering):
         frame, self._frame = self._frame, None
         if frame is not None:
             self._buffers.give_back(frame.buffer, self._listener)
-        elif self._busy & STARVED:
+        elif self._busy & NO_BUFFER:
             self._buffers.forget(self._listener, self)
         self._pending = b""
         self._corked = None
-        turns, self._turns = self._turns, None
-        if turns is not None:
-            turns.drop()
+        pending_responses, self._pending_responses = self._pending_responses, None
+        if pending_responses is not None:
+            pending_responses.drop()
         session, self.session = self.session, _GONE
         session.on_closed()
         self._listener.on_closed(self, reason)

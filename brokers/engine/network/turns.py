@@ -12,58 +12,60 @@ from collections.abc import Callable
 from brokers.engine.network.sending import Outgoing
 
 
-class Turn:
-    """One answer: there from the beginning, or promised and given by `keep`."""
+class PendingResponse:
+    """One answer: there from the beginning, or promised and given by `complete`."""
 
-    __slots__ = ("_is_kept", "_on_closed", "_turns", "outgoing")
+    __slots__ = ("_is_complete", "_on_closed", "_pending_responses", "outgoing")
 
-    def __init__(self, turns: Turns, outgoing: Outgoing | None, on_closed: Callable[[], object] | None) -> None:
-        self._turns = turns
+    def __init__(
+        self, pending_responses: PendingResponses, outgoing: Outgoing | None, on_closed: Callable[[], object] | None
+    ) -> None:
+        self._pending_responses = pending_responses
         self._on_closed = on_closed
-        self._is_kept = outgoing is not None
+        self._is_complete = outgoing is not None
         self.outgoing = outgoing
 
-    def keep(self, frame: bytes) -> None:
+    def complete(self, frame: bytes) -> None:
         """The answer is there. Nothing happens when the connection is gone."""
-        if not self._is_kept:
-            self._is_kept = True
+        if not self._is_complete:
+            self._is_complete = True
             self._on_closed = None
             self.outgoing = Outgoing([frame], None)
-            self._turns.on_kept()
+            self._pending_responses.on_completed()
 
     def drop(self) -> None:
         """The connection is gone."""
         on_closed, self._on_closed = self._on_closed, None
         if self.outgoing is not None:
             self.outgoing.finish()
-        elif not self._is_kept and on_closed is not None:
-            self._is_kept = True
+        elif not self._is_complete and on_closed is not None:
+            self._is_complete = True
             on_closed()
 
 
-class Turns:
+class PendingResponses:
     """In order of the requests. `on_first` is called when the first one is there, once until `take` was called."""
 
     __slots__ = ("_is_notified", "_on_first", "_queue")
 
     def __init__(self, on_first: Callable[[], object]) -> None:
-        self._queue: deque[Turn] = deque()
+        self._queue: deque[PendingResponse] = deque()
         self._on_first = on_first
         self._is_notified = False
 
     def __len__(self) -> int:
         return len(self._queue)
 
-    def promise(self, on_closed: Callable[[], object]) -> Turn:
-        turn = Turn(self, None, on_closed)
-        self._queue.append(turn)
-        return turn
+    def defer(self, on_closed: Callable[[], object]) -> PendingResponse:
+        pending = PendingResponse(self, None, on_closed)
+        self._queue.append(pending)
+        return pending
 
     def add(self, outgoing: Outgoing) -> None:
         """An answer that is there already, behind one that is not."""
-        self._queue.append(Turn(self, outgoing, None))
+        self._queue.append(PendingResponse(self, outgoing, None))
 
-    def on_kept(self) -> None:
+    def on_completed(self) -> None:
         if not self._is_notified and self._queue and self._queue[0].outgoing is not None:
             self._is_notified = True
             self._on_first()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from brokers.contract.process import CLUSTER_USER
-from brokers.engine.network.answering import PROMISES_MAX
+from brokers.engine.network.answering import PENDING_RESPONSES_MAX
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
@@ -113,12 +113,12 @@ async def test_a_client_that_leaves_is_not_waited_for(pair: Pair) -> None:
 
 
 async def test_a_connection_that_is_owed_too_much_waits(pair: Pair) -> None:
-    for _ in range(PROMISES_MAX + 10):
+    for _ in range(PENDING_RESPONSES_MAX + 10):
         await pair.send()
-    await pair.until_appended(PROMISES_MAX)
+    await pair.until_appended(PENDING_RESPONSES_MAX)
     pair.copy()
-    answers = [await pair.answered() for _ in range(PROMISES_MAX + 10)]
-    assert [answer.base_offset for answer in answers] == list(range(PROMISES_MAX + 10))
+    answers = [await pair.answered() for _ in range(PENDING_RESPONSES_MAX + 10)]
+    assert [answer.base_offset for answer in answers] == list(range(PENDING_RESPONSES_MAX + 10))
     assert {answer.error_code for answer in answers} == {0}
 
 

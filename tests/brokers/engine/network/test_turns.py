@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brokers.engine.network.sending import Outgoing, joined_up
-from brokers.engine.network.turns import Turns
+from brokers.engine.network.turns import PendingResponses
 
 
 class Wire:
@@ -16,43 +16,43 @@ class Wire:
 
     def __init__(self) -> None:
         self.sent = 0
-        self.turns = Turns(self.on_first)
+        self.pending_responses = PendingResponses(self.on_first)
         self.sent: list[Any] = []
 
     def on_first(self) -> None:
         self.sent += 1
 
     def take(self) -> None:
-        for outgoing in self.turns.take():
+        for outgoing in self.pending_responses.take():
             self.sent += outgoing.parts
 
 
 @given(st.lists(st.booleans(), max_size=12), st.randoms(use_true_random=False))
 def test_answers_leave_in_order_and_none_is_forgotten(owed: list[bool], dice: Any) -> None:
     wire = Wire()
-    promised = []
+    deferred = []
     for number, is_owed in enumerate(owed):
-        if is_owed or not len(wire.turns):
-            promised.append((number, wire.turns.promise(lambda: None)))
+        if is_owed or not len(wire.pending_responses):
+            deferred.append((number, wire.pending_responses.defer(lambda: None)))
         else:
-            wire.turns.add(Outgoing([b"%d" % number], None))
-    dice.shuffle(promised)
-    for number, turn in promised:
+            wire.pending_responses.add(Outgoing([b"%d" % number], None))
+    dice.shuffle(deferred)
+    for number, pending in deferred:
         sent = wire.sent
-        turn.keep(b"%d" % number)
+        pending.complete(b"%d" % number)
         if wire.sent > sent:
             wire.take()
     assert wire.sent == [b"%d" % number for number in range(len(owed))]
-    assert len(wire.turns) == 0
+    assert len(wire.pending_responses) == 0
 
 
 def test_nobody_is_told_twice_before_the_first_answers_were_taken() -> None:
     wire = Wire()
-    first, second = wire.turns.promise(lambda: None), wire.turns.promise(lambda: None)
-    second.keep(b"2")
+    first, second = wire.pending_responses.defer(lambda: None), wire.pending_responses.defer(lambda: None)
+    second.complete(b"2")
     assert wire.sent == 0
-    first.keep(b"1")
-    first.keep(b"again")
+    first.complete(b"1")
+    first.complete(b"again")
     assert wire.sent == 1
     wire.take()
     assert wire.sent == [b"1", b"2"]
@@ -61,15 +61,15 @@ def test_nobody_is_told_twice_before_the_first_answers_were_taken() -> None:
 def test_whoever_promised_hears_that_the_connection_is_gone_unless_the_answer_was_there() -> None:
     wire = Wire()
     heard = []
-    kept = wire.turns.promise(lambda: heard.append("kept"))
-    late = wire.turns.promise(lambda: heard.append("late"))
-    kept.keep(b"1")
+    kept = wire.pending_responses.defer(lambda: heard.append("kept"))
+    late = wire.pending_responses.defer(lambda: heard.append("late"))
+    kept.complete(b"1")
     written: list[int] = []
-    wire.turns.add(Outgoing([b"3"], written.append))
-    wire.turns.drop()
+    wire.pending_responses.add(Outgoing([b"3"], written.append))
+    wire.pending_responses.drop()
     assert (heard, written) == (["late"], [0])
-    late.keep(b"2")
-    assert len(wire.turns) == 0
+    late.complete(b"2")
+    assert len(wire.pending_responses) == 0
 
 
 def test_plain_answers_are_sent_together_and_others_by_themselves() -> None:
