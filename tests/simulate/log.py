@@ -8,7 +8,7 @@ from typing import Final
 from brokers.engine.partitions.cleaning import Cleaner
 from brokers.engine.partitions.deletion import delete_before
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
-from brokers.engine.partitions.transactions import EXEMPT
+from brokers.engine.partitions.transactions import UNVERIFIED_OK
 from brokers.engine.records.batch import TRANSACTIONAL
 from brokers.engine.records.builder import Record, build_batch, read_records
 from brokers.engine.records.control import ABORT, COMMIT, end_marker
@@ -106,7 +106,9 @@ class SimulatedLog:
                 producer_epoch=0 if producer >= 0 else -1,
                 base_sequence=sequence,
             )
-            answer = self.partition.append(memoryview(data), self.now_ms, acks=1, produce_version=9, guard=EXEMPT)
+            answer = self.partition.append(
+                memoryview(data), self.now_ms, acks=1, produce_version=9, verification_token=UNVERIFIED_OK
+            )
             assert (answer.error_code, answer.base_offset) == (0, base), f"sent {again + 1} times: {answer}"
         assert self.partition.log_end_offset == self.model.end
         self.model.promise(self.step, killed_end=self.model.end)

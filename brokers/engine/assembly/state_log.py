@@ -47,13 +47,13 @@ class PartitionLog:
     def start_offset(self) -> int:
         return self._partition.log_start_offset
 
-    def append(self, batch: bytearray, now: Now, guard: int) -> tuple[int, int]:
+    def append(self, batch: bytearray, now: Now, verification_token: int) -> tuple[int, int]:
         stall_detector = self._engine.stall_detector
         if now.wall_ms - stall_detector.checked_ms > stall_detector.pause_ms_max:
             stall_detector.check(now.wall_ms)
         if not self.is_led:
             return int(ErrorCode.NOT_LEADER_OR_FOLLOWER), -1
-        result = self._partition.append_state(batch, now.wall_ms, guard)
+        result = self._partition.append_state(batch, now.wall_ms, verification_token)
         return result.error_code, result.last_offset
 
     def when_committed(self, last_offset: int, completed: Callable[[int], None]) -> DelayedReplication:

@@ -36,7 +36,7 @@ NO_PRODUCER: Final = -1
 # The reply tells of nothing that is in records.
 NO_RECORD: Final = -1
 # Nobody has verified the transaction, and nobody has to.
-UNGUARDED: Final = -1
+NO_VERIFICATION_TOKEN: Final = -1
 
 
 def _not_expected(code: int) -> Outcome:
@@ -47,7 +47,7 @@ class Outcome:
     """One decision. Without records everything leaves at once.
 
     `records` are appended as one batch, with acks=-1; with `producer_id` it is part of that producer's transaction, of
-    which `guard` says that it was verified (TXN-27).
+    which `verification_token` says that it was verified (TXN-27).
     `answers` are `(ticket, reply)` of delayed calls, `timers` are `(key, monotonic deadline in ms, None to cancel)`,
     `effects` are for the runtime's `carry_out`. `refused(code)` is decided instead when the append is refused: nothing
     was replayed then. `late(code)` makes the reply when the commit takes too long; the records stay in the log and
@@ -59,7 +59,7 @@ class Outcome:
     __slots__ = (
         "answers",
         "effects",
-        "guard",
+        "verification_token",
         "is_read",
         "late",
         "producer_epoch",
@@ -85,7 +85,7 @@ class Outcome:
         is_read: bool = False,
         producer_id: int = NO_PRODUCER,
         producer_epoch: int = -1,
-        guard: int = UNGUARDED,
+        verification_token: int = NO_VERIFICATION_TOKEN,
     ) -> None:
         self.reply = reply
         self.records = records or []
@@ -98,7 +98,7 @@ class Outcome:
         self.is_read = is_read
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
-        self.guard = guard
+        self.verification_token = verification_token
 
     def __repr__(self) -> str:
         return f"Outcome({self.reply!r}, records={len(self.records)}, answers={self.answers!r})"

@@ -41,7 +41,7 @@ class StateLog(Protocol):
     @property
     def high_watermark(self) -> int: ...
 
-    def append(self, batch: bytearray, now: Now, guard: int) -> tuple[int, int]:
+    def append(self, batch: bytearray, now: Now, verification_token: int) -> tuple[int, int]:
         """`(error code, last offset)`. An append whose error code is not 0 has changed nothing."""
 
     def when_committed(self, last_offset: int, completed: Callable[[int], None]) -> Commit:

@@ -130,7 +130,7 @@ class Shard(Generic[M]):
             producer_id=outcome.producer_id,
             producer_epoch=outcome.producer_epoch,
         )
-        code, last_offset = self.log.append(batch, now, outcome.guard)
+        code, last_offset = self.log.append(batch, now, outcome.verification_token)
         if code:
             return code
         offset = last_offset - len(outcome.records) + 1

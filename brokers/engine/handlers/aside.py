@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 def answer_in_background(session: Session, work: Coroutine[Any, Any, None]) -> None:
     """Runs `work`, which answers on the session's channel. It ends with the connection."""
-    session.cancel = session.engine.spawn(_guarded(session, work)).cancel
+    session.cancel = session.engine.spawn(_contained(session, work)).cancel
 
 
-async def _guarded(session: Session, work: Coroutine[Any, Any, None]) -> None:
+async def _contained(session: Session, work: Coroutine[Any, Any, None]) -> None:
     try:
         await work
     except Exception as error:  # one tenant's request must not take the others' broker down

@@ -62,11 +62,11 @@ def _refusal(call: Call, request: TxnOffsetCommitRequest, group_id: str) -> int:
 
 
 async def _commit(call: Call, request: TxnOffsetCommitRequest, group_id: str, lines: _Lines) -> None:
-    guard, code = await _verify(call, request, group_id)
+    verification_token, code = await _verify(call, request, group_id)
     if code:
         lines.fail(_error_for(call, code))
         return
-    producer = Producer(request.producer_id, request.producer_epoch, guard)
+    producer = Producer(request.producer_id, request.producer_epoch, verification_token)
     commits = [
         Commit(
             topic,
@@ -97,26 +97,28 @@ async def _commit(call: Call, request: TxnOffsetCommitRequest, group_id: str, li
 
 
 async def _verify(call: Call, request: TxnOffsetCommitRequest, group_id: str) -> tuple[int, int]:
-    """The guard to append with, and why there may be no append."""
+    """the token to append with, and why there may be no append."""
     engine = call.engine
     groups, settings = engine.groups, engine.coordination
     if groups is None:
         return transactions.OPEN, int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     if not settings.transactions.verifies_partitions:
-        return transactions.EXEMPT, 0
+        return transactions.UNVERIFIED_OK, 0
     key = (groups.topic, groups.partition_of(group_id))
     partition = engine.table.get(*key)
     if partition is None:
         return transactions.OPEN, int(ErrorCode.NOT_COORDINATOR)
     producer_id, epoch = request.producer_id, request.producer_epoch
-    guard = transactions.begin_verification(partition, producer_id, epoch, NO_SEQUENCE, engine.clock.now_ms())
-    if guard == transactions.NOT_LED:
-        return guard, int(ErrorCode.NOT_COORDINATOR)
-    if guard == transactions.OPEN:
-        return guard, 0
+    verification_token = transactions.begin_verification(
+        partition, producer_id, epoch, NO_SEQUENCE, engine.clock.now_ms()
+    )
+    if verification_token == transactions.NOT_LED:
+        return verification_token, int(ErrorCode.NOT_COORDINATOR)
+    if verification_token == transactions.OPEN:
+        return verification_token, 0
     transactional_id = call.view.namespace.internal_id(request.transactional_id)
     verified = await engine.verify_transaction(transactional_id, producer_id, epoch, [key])
-    return guard, verified[key]
+    return verification_token, verified[key]
 
 
 def _error_for(call: Call, code: int) -> int:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from brokers.engine.handlers.aside import answer_in_background
 from brokers.engine.handlers.client import Client
-from brokers.engine.handlers.verifying import Entitled, Topics
+from brokers.engine.handlers.verifying import Topics, TransactionVerification
 from brokers.engine.records import batch as layout
 from brokers.engine.records.validation import BatchRules, CheckedAhead, Inflated
 
@@ -33,11 +33,11 @@ def recompress_in_background(
     buffer: memoryview,
     start: int,
     end: int,
-    again: Callable[[memoryview, Entitled | None, Packed], object],
-    entitled: Entitled | None,
+    again: Callable[[memoryview, TransactionVerification | None, Packed], object],
+    verification: TransactionVerification | None,
 ) -> bool:
     """Whether batches of this request are packed anew in a thread: then `again` is called with a copy of its frame,
-    `buffer[start:end]`, with `entitled`, and with what was packed.
+    `buffer[start:end]`, with `verification`, and with what was packed.
     """
     sets: _Sets = []
     for name, wanted in topics:
@@ -55,7 +55,7 @@ def recompress_in_background(
                 sets.append((records_start - start, records_end - start, rules))
     if sets:
         frame = memoryview(bytearray(buffer[start:end]))
-        answer_in_background(session, _pack(session, version, sets, frame, partial(again, frame, entitled)))
+        answer_in_background(session, _pack(session, version, sets, frame, partial(again, frame, verification)))
     return bool(sets)
 
 

@@ -11,10 +11,10 @@ from brokers.engine.handlers.owing import Owing
 from brokers.engine.handlers.packing import Packed, recompress_in_background
 from brokers.engine.handlers.produce_detail import encode as encode_detailed
 from brokers.engine.handlers.settling import PartitionErrors, when_complete
-from brokers.engine.handlers.verifying import Entitled, Topics, entitle, nothing_allowed
+from brokers.engine.handlers.verifying import Topics, TransactionVerification, nothing_allowed, verify_transactions
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.results import AppendResult
-from brokers.engine.partitions.transactions import UNNAMED
+from brokers.engine.partitions.transactions import NO_TXN_ID
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode, downgraded
 from brokers.engine.protocol.hot import decode_produce, encode_produce_response
@@ -45,7 +45,7 @@ def produce(
     body: int,
     start: int,
     end: int,
-    entitled: Entitled | None = None,
+    verification: TransactionVerification | None = None,
     packed: Packed | None = None,
 ) -> None:
     """`buffer[start:end]` is the frame; its records are appended before this ends, or once others did their part."""
@@ -53,15 +53,17 @@ def produce(
     transactional_id, acks, timeout_ms, topics = decode_produce(buffer, body, end, version)
     client = session.client(client_id)
     if transactional_id is None:
-        entitled = _unnamed(buffer, topics)
-    elif entitled is None:
+        verification = _unnamed(buffer, topics)
+    elif verification is None:
         again = partial(_produce_kept, session, version, correlation_id, client_id, body - start)
-        entitled = entitle(session, client, version, transactional_id, topics, buffer, start, end, again)
-        if entitled is None:
+        verification = verify_transactions(
+            session, client, version, transactional_id, topics, buffer, start, end, again
+        )
+        if verification is None:
             return
     if packed is None and engine.table.packs_anew:
         once_packed = partial(_produce_kept, session, version, correlation_id, client_id, body - start)
-        if recompress_in_background(session, client, version, topics, buffer, start, end, once_packed, entitled):
+        if recompress_in_background(session, client, version, topics, buffer, start, end, once_packed, verification):
             return
     now_ms = engine.clock.now_ms()
     if now_ms - engine.stall_detector.checked_ms > engine.stall_detector.pause_ms_max:
@@ -78,18 +80,20 @@ def produce(
         lines: list[PartitionAnswer] = []
         for index, records_start, records_end in wanted:
             partition = route.partitions.get(index)
-            if partition is None or error or records_start < 0 or entitled or INFLATED.bytes > inflated_max:
-                refusal = None if entitled is None else entitled.refusals.get((name, index))
+            if partition is None or error or records_start < 0 or verification or INFLATED.bytes > inflated_max:
+                refusal = None if verification is None else verification.refusals.get((name, index))
                 found = refusal or _odd_partition(engine, route, error, index, records_start, inflated_max)
                 if isinstance(found, tuple):
                     failed = True
                     lines.append(found)
                     continue
                 partition = found
-            guard = UNNAMED if entitled is None else entitled.guard(name, index)
+            verification_token = NO_TXN_ID if verification is None else verification.verification_token(name, index)
             records = buffer[records_start:records_end]
             ahead = None if packed is None else packed.get(records_start)
-            result = partition.append(records, now_ms, acks=acks, produce_version=version, guard=guard, ahead=ahead)
+            result = partition.append(
+                records, now_ms, acks=acks, produce_version=version, verification_token=verification_token, ahead=ahead
+            )
             code, base_offset, append_ms, log_start_offset, message, appended_bytes, last_offset, wrong = result
             if code:
                 failed = True
@@ -125,7 +129,7 @@ def _end_without_answer(session: Session, failed: bool, delay_ms: int) -> None:
         session.channel.finish_without_response(delay_ms)
 
 
-def _unnamed(buffer: memoryview, topics: Topics) -> Entitled | None:
+def _unnamed(buffer: memoryview, topics: Topics) -> TransactionVerification | None:
     """The refusal of a request in which a partition is given a batch of a transaction that nobody names: REC-44 is for
     all of them, and comes before whatever else is wrong.
     """
@@ -147,11 +151,11 @@ def _produce_kept(
     client_id: str | None,
     body: int,
     frame: memoryview,
-    entitled: Entitled | None,
+    verification: TransactionVerification | None,
     packed: Packed | None = None,
 ) -> None:
     """A frame that was kept while the coordinator was asked, or its batches were packed."""
-    produce(session, version, correlation_id, client_id, frame, body, 0, len(frame), entitled, packed)
+    produce(session, version, correlation_id, client_id, frame, body, 0, len(frame), verification, packed)
 
 
 def _charged(session: Session, client: Client, accepted_bytes: int, frame_bytes: int, now_ms: int) -> int:

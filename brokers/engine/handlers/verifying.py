@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from brokers.engine.handlers.aside import answer_in_background
 from brokers.engine.handlers.client import Client
 from brokers.engine.partitions.partition import Partition
-from brokers.engine.partitions.transactions import EXEMPT, NOT_LED, OPEN, begin_verification
+from brokers.engine.partitions.transactions import NOT_LED, OPEN, UNVERIFIED_OK, begin_verification
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.records import batch as layout
 
@@ -37,35 +37,35 @@ _PASSING: Final = (
 )
 
 
-class Entitled:
-    """What one request may append: a guard for each partition (`partitions.transactions`), or the line of the answer
-    that refuses it. For all others `otherwise` is the guard.
+class TransactionVerification:
+    """What one request may append: a token for each partition (`partitions.transactions`), or the line of the answer
+    that refuses it. For all others `otherwise` is the token.
     """
 
-    __slots__ = ("guards", "otherwise", "refusals")
+    __slots__ = ("verification_tokens", "otherwise", "refusals")
 
     def __init__(self, otherwise: int = OPEN) -> None:
         self.otherwise = otherwise
-        self.guards: dict[Place, int] = {}
+        self.verification_tokens: dict[Place, int] = {}
         self.refusals: dict[Place, PartitionAnswer] = {}
 
-    def guard(self, name: bytes, index: int) -> int:
-        return self.guards.get((name, index), self.otherwise)
+    def verification_token(self, name: bytes, index: int) -> int:
+        return self.verification_tokens.get((name, index), self.otherwise)
 
     def refuse(self, place: Place, code: int, message: str | None = None) -> None:
         self.refusals[place] = (place[1], code, -1, -1, -1, message)
 
 
-def nothing_allowed(topics: Topics, code: int) -> Entitled:
+def nothing_allowed(topics: Topics, code: int) -> TransactionVerification:
     """The whole request is refused: also what would be right alone is not appended."""
-    entitled = Entitled()
+    verification = TransactionVerification()
     for name, wanted in topics:
         for index, _, _ in wanted:
-            entitled.refuse((name, index), code)
-    return entitled
+            verification.refuse((name, index), code)
+    return verification
 
 
-def entitle(
+def verify_transactions(
     session: Session,
     client: Client,
     version: int,
@@ -74,15 +74,15 @@ def entitle(
     buffer: memoryview,
     start: int,
     end: int,
-    again: Callable[[memoryview, Entitled], None],
-) -> Entitled | None:
+    again: Callable[[memoryview, TransactionVerification], None],
+) -> TransactionVerification | None:
     """What the request may do, if that is known at once; otherwise None, and `again` is called when it is, with a copy
     of the frame `buffer[start:end]`.
     """
     engine = session.engine
     if not engine.coordination.transactions.verifies_partitions:
-        return Entitled(EXEMPT)
-    entitled = Entitled()
+        return TransactionVerification(UNVERIFIED_OK)
+    verification = TransactionVerification()
     asked: dict[Place, Partition] = {}
     producers: set[tuple[int, int]] = set()
     now_ms = engine.clock.now_ms()
@@ -97,18 +97,18 @@ def entitle(
             partition = route.partitions.get(index) or route.find(index, engine)
             if isinstance(partition, int):
                 continue
-            guard = begin_verification(partition, producer_id, epoch, sequence, now_ms)
-            if guard not in (OPEN, NOT_LED):
-                entitled.guards[name, index] = guard
+            verification_token = begin_verification(partition, producer_id, epoch, sequence, now_ms)
+            if verification_token not in (OPEN, NOT_LED):
+                verification.verification_tokens[name, index] = verification_token
                 asked[name, index] = partition
     if len(producers) > 1:
         return nothing_allowed(topics, int(ErrorCode.INVALID_PRODUCER_ID_MAPPING))
     if not asked:
-        return entitled
+        return verification
     internal_id = session.view().namespace.internal_id(transactional_id)
     frame = memoryview(bytearray(buffer[start:end]))
     answer_in_background(
-        session, _ask(session, version, internal_id, *producers.pop(), asked, entitled, partial(again, frame))
+        session, _ask(session, version, internal_id, *producers.pop(), asked, verification, partial(again, frame))
     )
     return None
 
@@ -132,8 +132,8 @@ async def _ask(
     producer_id: int,
     epoch: int,
     asked: dict[Place, Partition],
-    entitled: Entitled,
-    again: Callable[[Entitled], None],
+    verification: TransactionVerification,
+    again: Callable[[TransactionVerification], None],
 ) -> None:
     places = {place: (partition.topic, partition.index) for place, partition in asked.items()}
     verify = session.engine.verify_transaction
@@ -141,9 +141,9 @@ async def _ask(
     for place, key in places.items():
         code = codes.get(key, int(ErrorCode.COORDINATOR_NOT_AVAILABLE))
         if code:
-            entitled.refuse(place, *refusal(code, version))
+            verification.refuse(place, *refusal(code, version))
     session.cancel = None
-    again(entitled)
+    again(verification)
 
 
 def refusal(code: int, version: int) -> tuple[int, str | None]:

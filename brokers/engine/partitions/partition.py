@@ -234,13 +234,14 @@ class Partition:
         *,
         acks: int,
         produce_version: int,
-        guard: int = transactions.UNNAMED,
+        verification_token: int = transactions.NO_TXN_ID,
         ahead: CheckedAhead | None = None,
     ) -> AppendResult:
         """Appends the one batch in `records`, rewriting its header in place; needs a writable view. Never waits.
 
         With acks=-1 the caller then waits until `high_watermark` > the result's `last_offset`
-        (`waiting.DelayedReplication`). `guard` says what a batch of a transaction is entitled to (`transactions`).
+        (`waiting.DelayedReplication`). `verification_token` says what a batch of a transaction is entitled to
+        (`transactions`).
         """
         log = self.log
         try:
@@ -265,7 +266,7 @@ class Partition:
             )
         _, last_delta, _, attributes, producer_id, producer_epoch, base_sequence = checked
         if attributes & TRANSACTIONAL:
-            return transactions.append_transactional(self, checked, now_ms, guard)
+            return transactions.append_transactional(self, checked, now_ms, verification_token)
         if producer_id >= 0:
             known = log.producers.check(producer_id, producer_epoch, base_sequence, last_delta)
             if isinstance(known, CachedBatch):
@@ -274,11 +275,13 @@ class Partition:
                 return AppendResult(known, log_start_offset=log.log_start_offset)
         return self.write(checked, now_ms)
 
-    def append_state(self, batch: bytearray, now_ms: int, guard: int = transactions.EXEMPT) -> AppendResult:
+    def append_state(
+        self, batch: bytearray, now_ms: int, verification_token: int = transactions.UNVERIFIED_OK
+    ) -> AppendResult:
         """Appends a coordinator's batch (`build_batch`) as with acks=-1. It has no sequences; transactional, it begins
         a transaction or goes on with it.
         """
-        return transactions.append_state(self, batch, now_ms, guard)
+        return transactions.append_state(self, batch, now_ms, verification_token)
 
     def append_marker(
         self, producer_id: int, producer_epoch: int, coordinator_epoch: int, committed: bool, now_ms: int

@@ -18,19 +18,19 @@ from brokers.engine.storage.producer_state import CachedBatch
 if TYPE_CHECKING:
     from brokers.engine.partitions.partition import Partition
 
-# What entitles a batch to open a transaction here. A guard of `begin_verification` is greater than all of these.
+# What entitles a batch to open a transaction here. A token of `begin_verification` is greater than all of these.
 OPEN: Final = 0
 """Nothing: the producer's transaction must be open already, in this epoch."""
-EXEMPT: Final = -1
+UNVERIFIED_OK: Final = -1
 """Nobody asks the coordinator (`transaction.partition.verification.enable` is off)."""
-UNNAMED: Final = -2
+NO_TXN_ID: Final = -2
 """The request names no transactional id: there is no part in any transaction for it (REC-44)."""
 
 NOT_LED: Final = -1
 
 
 def begin_verification(partition: Partition, producer_id: int, epoch: int, sequence: int, now_ms: int) -> int:
-    """The guard to append with once the coordinator said that the partition belongs to the producer's transaction;
+    """the token to append with once the coordinator said that the partition belongs to the producer's transaction;
     OPEN if there is nothing to ask, NOT_LED if the append will be refused anyway.
     """
     if partition.offline or not partition.is_leader:
@@ -47,14 +47,16 @@ def answered_before(known: CachedBatch, log_start_offset: int) -> AppendResult:
     return AppendResult(verdicts.NONE, base_offset, known.timestamp_ms, log_start_offset, last_offset=known.last_offset)
 
 
-def append_transactional(partition: Partition, checked: CheckedBatch, now_ms: int, guard: int) -> AppendResult:
+def append_transactional(
+    partition: Partition, checked: CheckedBatch, now_ms: int, verification_token: int
+) -> AppendResult:
     """A client's batch of a transaction, in the order in which Kafka refuses one: a duplicate is none, then who is not
     verified, then epoch and sequence.
     """
     _, last_delta, _, _, producer_id, epoch, sequence = checked
     log = partition.log
     producers = log.producers
-    if guard == UNNAMED:
+    if verification_token == NO_TXN_ID:
         return AppendResult(verdicts.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if producer_id < 0:
         return AppendResult(verdicts.INVALID_RECORD, log_start_offset=log.log_start_offset)
@@ -63,7 +65,7 @@ def append_transactional(partition: Partition, checked: CheckedBatch, now_ms: in
         return answered_before(known, log.log_start_offset)
     is_open = producers.has_open_transaction(producer_id, epoch)
     verifications = producers.verifications
-    if not is_open and guard != EXEMPT and not verifications.holds(producer_id, guard):
+    if not is_open and verification_token != UNVERIFIED_OK and not verifications.holds(producer_id, verification_token):
         return AppendResult(verdicts.INVALID_TXN_STATE, log_start_offset=log.log_start_offset)
     code = producers.check_epoch(producer_id, epoch)
     if not code and verifications.overtakes(producer_id, epoch, sequence):
@@ -77,7 +79,7 @@ def append_transactional(partition: Partition, checked: CheckedBatch, now_ms: in
     return partition.write(checked, now_ms)
 
 
-def append_state(partition: Partition, batch: bytearray, now_ms: int, guard: int) -> AppendResult:
+def append_state(partition: Partition, batch: bytearray, now_ms: int, verification_token: int) -> AppendResult:
     """As `Partition.append_state`."""
     refusal = _refusal(partition)
     if refusal:
@@ -96,7 +98,11 @@ def append_state(partition: Partition, batch: bytearray, now_ms: int, guard: int
         producers = log.producers
         is_open = producers.has_open_transaction(producer_id, epoch)
         begins = attributes & layout.TRANSACTIONAL and not is_open
-        if begins and guard != EXEMPT and not producers.verifications.holds(producer_id, guard):
+        if (
+            begins
+            and verification_token != UNVERIFIED_OK
+            and not producers.verifications.holds(producer_id, verification_token)
+        ):
             return AppendResult(verdicts.INVALID_TXN_STATE, log_start_offset=log.log_start_offset)
         code = producers.check_epoch(producer_id, epoch)
         if code:

@@ -1,7 +1,7 @@
 """Producers that a partition is asking the transaction coordinator about (TXN-27).
 
 Between the coordinator's word and the append the transaction may end, and another one begin that knows nothing of the
-partition. So the question gets a guard, which any batch of a transaction of that producer, marker or data, takes away:
+partition. So the question gets a token, which any batch of a transaction of that producer, marker or data, takes away:
 only who still holds it may open a transaction in the log.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 # The producer's transaction is open here already: nothing to ask. What `begin` answers is greater.
-NO_GUARD: Final = 0
+NO_VERIFICATION_TOKEN: Final = 0
 # A client that invents producer ids cannot make the broker grow. Who is forgotten is not verified, and asks again.
 VERIFICATIONS_MAX: Final = 20_000
 
@@ -18,10 +18,10 @@ VERIFICATIONS_MAX: Final = 20_000
 class Verification:
     """Kept until the transaction opens: who failed once may try again, and nothing may overtake it."""
 
-    __slots__ = ("begun_ms", "epoch", "guard", "lowest_sequence")
+    __slots__ = ("begun_ms", "epoch", "verification_token", "lowest_sequence")
 
-    def __init__(self, guard: int, epoch: int, sequence: int, begun_ms: int) -> None:
-        self.guard = guard
+    def __init__(self, verification_token: int, epoch: int, sequence: int, begun_ms: int) -> None:
+        self.verification_token = verification_token
         self.epoch = epoch
         self.lowest_sequence = sequence
         self.begun_ms = begun_ms
@@ -40,7 +40,7 @@ class Verifications:
         return len(self._by_producer)
 
     def begin(self, producer_id: int, epoch: int, sequence: int, now_ms: int) -> int:
-        """The guard; requests of one producer that ask at the same time share it."""
+        """the token; requests of one producer that ask at the same time share it."""
         found = self._by_producer.get(producer_id)
         if found is None:
             if len(self._by_producer) >= VERIFICATIONS_MAX:
@@ -52,11 +52,11 @@ class Verifications:
             found.lowest_sequence = sequence
         elif epoch == found.epoch and sequence < found.lowest_sequence:
             found.lowest_sequence = sequence
-        return found.guard
+        return found.verification_token
 
-    def holds(self, producer_id: int, guard: int) -> bool:
+    def holds(self, producer_id: int, verification_token: int) -> bool:
         found = self._by_producer.get(producer_id)
-        return found is not None and found.guard == guard
+        return found is not None and found.verification_token == verification_token
 
     def overtakes(self, producer_id: int, epoch: int, sequence: int) -> bool:
         """Whether a batch of an earlier sequence of the same epoch was seen that is not in the log yet."""

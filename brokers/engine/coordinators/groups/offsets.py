@@ -29,7 +29,7 @@ from brokers.engine.coordinators.groups.formats import (
 )
 from brokers.engine.coordinators.groups.group import Group, State
 from brokers.engine.coordinators.groups.limits import OFFSET_BYTES_PER_INSTANCE_MAX, OFFSETS_PER_GROUP_MAX
-from brokers.engine.coordinators.outcome import NO_PRODUCER, UNGUARDED, Now, Outcome, StateRecord
+from brokers.engine.coordinators.outcome import NO_PRODUCER, NO_VERIFICATION_TOKEN, Now, Outcome, StateRecord
 from brokers.engine.protocol.errors import ErrorCode
 from instances.naming import split_internal
 
@@ -103,11 +103,11 @@ class Positions:
 
 
 class Producer(NamedTuple):
-    """`guard` is what the verification of its transaction gave it (TXN-27)."""
+    """`verification_token` is what the verification of its transaction gave it (TXN-27)."""
 
     id: int
     epoch: int
-    guard: int = UNGUARDED
+    verification_token: int = NO_VERIFICATION_TOKEN
 
 
 def commit_error(code: int) -> int:
@@ -307,7 +307,7 @@ class ShardOffsets:
             codes, records, timers=timers, late=failed, refused=lambda code: Outcome(failed(code), timers=timers)
         )
         if producer is not None:
-            outcome.producer_id, outcome.producer_epoch, outcome.guard = producer
+            outcome.producer_id, outcome.producer_epoch, outcome.verification_token = producer
         return outcome
 
     def _codes(self, group_id: str, commits: Sequence[Commit]) -> list[int]:

@@ -52,7 +52,7 @@ class FakeLog:
     def end_offset(self) -> int:
         return self.batches[-1].last_offset + 1 if self.batches else 0
 
-    def append(self, batch: bytearray, now: Now, guard: int) -> tuple[int, int]:
+    def append(self, batch: bytearray, now: Now, verification_token: int) -> tuple[int, int]:
         if self.refuses:
             return self.refuses, -1
         records = [record for _, record in read_records(bytes(batch))]

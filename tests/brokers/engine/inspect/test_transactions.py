@@ -11,7 +11,7 @@ from brokers.engine.inspect.findings import Findings
 from brokers.engine.inspect.verify import verify_partition
 from brokers.engine.inspect.verify_segments import Rules
 from brokers.engine.partitions.partition import Partition
-from brokers.engine.partitions.transactions import EXEMPT
+from brokers.engine.partitions.transactions import UNVERIFIED_OK
 from brokers.engine.records.batch import TRANSACTIONAL
 from brokers.engine.records.builder import Record, build_batch
 from brokers.engine.storage.producer_state import ProducerState
@@ -28,7 +28,12 @@ def write(partition: Partition, producer_id: int, sequence: int) -> None:
         producer_epoch=0,
         base_sequence=sequence,
     )
-    assert partition.append(memoryview(data), NOW_MS, acks=1, produce_version=9, guard=EXEMPT).error_code == 0
+    assert (
+        partition.append(
+            memoryview(data), NOW_MS, acks=1, produce_version=9, verification_token=UNVERIFIED_OK
+        ).error_code
+        == 0
+    )
 
 
 @pytest.fixture

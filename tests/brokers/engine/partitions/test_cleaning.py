@@ -15,7 +15,7 @@ from brokers.engine.inspect.directories import find
 from brokers.engine.partitions.cleaning import CHECKPOINT, Cleaner, Work
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
-from brokers.engine.partitions.transactions import EXEMPT
+from brokers.engine.partitions.transactions import UNVERIFIED_OK
 from brokers.engine.records.batch import HEADER_BYTES, TRANSACTIONAL
 from brokers.engine.records.builder import Record, build_batch
 from brokers.engine.storage.compaction.job import Cleaned, CleaningFailed, Event, Failed, Fault, Finished
@@ -203,7 +203,12 @@ def test_a_follower_that_cuts_its_log_back_under_a_run_is_cleaned_later(tmp_path
     data = build_batch(
         [Record(NOW_MS, b"1", b"")], attributes=TRANSACTIONAL, producer_id=7, producer_epoch=0, base_sequence=0
     )
-    assert partition.append(memoryview(data), NOW_MS, acks=1, produce_version=9, guard=EXEMPT).error_code == 0
+    assert (
+        partition.append(
+            memoryview(data), NOW_MS, acks=1, produce_version=9, verification_token=UNVERIFIED_OK
+        ).error_code
+        == 0
+    )
     partition.log.roll(NOW_MS)
     assert partition.append_marker(7, 0, 0, True, NOW_MS).error_code == 0
     _produce(partition, 10)

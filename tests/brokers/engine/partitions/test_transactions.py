@@ -45,11 +45,11 @@ def test_the_first_batch_of_a_transaction_must_be_verified_and_the_others_need_n
 
 def test_a_guard_is_worth_nothing_after_a_marker(partition: Partition) -> None:
     """The transaction ended between the coordinator's word and the append, even if the next one is verified by now."""
-    guard = verified(partition, 7)
+    verification_token = verified(partition, 7)
     end(partition, 7, committed=False)
-    assert append(partition, of_transaction(7, 0), guard).error_code == verdicts.INVALID_TXN_STATE
+    assert append(partition, of_transaction(7, 0), verification_token).error_code == verdicts.INVALID_TXN_STATE
     later = verified(partition, 7)
-    assert append(partition, of_transaction(7, 0), guard).error_code == verdicts.INVALID_TXN_STATE
+    assert append(partition, of_transaction(7, 0), verification_token).error_code == verdicts.INVALID_TXN_STATE
     assert append(partition, of_transaction(7, 0), later).error_code == 0
 
 
@@ -67,8 +67,8 @@ def test_an_epoch_ahead_of_an_open_transaction_must_be_verified_or_no_marker_cou
 
 def test_a_later_epoch_that_was_verified_goes_on_with_what_was_left_open(partition: Partition) -> None:
     write(partition, 7, 0)
-    guard = verified(partition, 7, 0, epoch=1)
-    assert append(partition, of_transaction(7, 0, epoch=1), guard).error_code == 0
+    verification_token = verified(partition, 7, 0, epoch=1)
+    assert append(partition, of_transaction(7, 0, epoch=1), verification_token).error_code == 0
     assert end(partition, 7, committed=False, epoch=1).error_code == 0
     assert (partition.last_stable_offset, aborted(partition)) == (3, [(7, 0)])
 
@@ -82,7 +82,7 @@ def test_requests_that_ask_together_share_a_guard_and_none_overtakes_the_first(p
 
 
 def test_nobody_is_asked_when_verification_is_off_or_the_append_is_refused_anyway(partition: Partition) -> None:
-    assert append(partition, of_transaction(7, 0), transactions.EXEMPT).error_code == 0
+    assert append(partition, of_transaction(7, 0), transactions.UNVERIFIED_OK).error_code == 0
     partition.resign()
     assert verified(partition, 8) == transactions.NOT_LED
 
@@ -112,12 +112,15 @@ def test_after_a_marker_of_another_epoch_sequences_begin_anew(partition: Partiti
     """The coordinator fences a producer by a marker of the next epoch (TXN-17)."""
     write(partition, 7, 0)
     end(partition, 7, committed=False, epoch=1)
-    guard = verified(partition, 7, 1)
-    assert append(partition, of_transaction(7, 1), guard).error_code == verdicts.INVALID_PRODUCER_EPOCH
-    guard = verified(partition, 7, 5, epoch=1)
-    assert append(partition, of_transaction(7, 5, epoch=1), guard).error_code == verdicts.OUT_OF_ORDER_SEQUENCE_NUMBER
-    guard = verified(partition, 7, 0, epoch=1)
-    assert append(partition, of_transaction(7, 0, epoch=1), guard).error_code == 0
+    verification_token = verified(partition, 7, 1)
+    assert append(partition, of_transaction(7, 1), verification_token).error_code == verdicts.INVALID_PRODUCER_EPOCH
+    verification_token = verified(partition, 7, 5, epoch=1)
+    assert (
+        append(partition, of_transaction(7, 5, epoch=1), verification_token).error_code
+        == verdicts.OUT_OF_ORDER_SEQUENCE_NUMBER
+    )
+    verification_token = verified(partition, 7, 0, epoch=1)
+    assert append(partition, of_transaction(7, 0, epoch=1), verification_token).error_code == 0
 
 
 # -- markers -----------------------------------------------------------------------------------------------------------
@@ -191,11 +194,14 @@ def test_coordinators_append_without_sequences_in_transactions_and_outside(parti
 def test_a_coordinator_may_ask_for_a_guard(partition: Partition) -> None:
     refused = partition.append_state(state(producer_id=7, epoch=0), NOW_MS, transactions.OPEN)
     assert refused.error_code == verdicts.INVALID_TXN_STATE
-    guard = verified(partition, 7, -1)
+    verification_token = verified(partition, 7, -1)
     end(partition, 7, committed=False)
-    assert partition.append_state(state(producer_id=7, epoch=0), NOW_MS, guard).error_code == verdicts.INVALID_TXN_STATE
-    guard = verified(partition, 7, -1)
-    assert partition.append_state(state(producer_id=7, epoch=0), NOW_MS, guard).error_code == 0
+    assert (
+        partition.append_state(state(producer_id=7, epoch=0), NOW_MS, verification_token).error_code
+        == verdicts.INVALID_TXN_STATE
+    )
+    verification_token = verified(partition, 7, -1)
+    assert partition.append_state(state(producer_id=7, epoch=0), NOW_MS, verification_token).error_code == 0
 
 
 def test_what_a_coordinator_appends_has_limits_and_needs_replicas(table: PartitionTable) -> None:

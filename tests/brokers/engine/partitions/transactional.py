@@ -30,18 +30,18 @@ def of_transaction(
 
 
 def verified(partition: Partition, producer_id: int, sequence: int = 0, epoch: int = 0) -> int:
-    """The guard of a verification that went well."""
+    """the token of a verification that went well."""
     return transactions.begin_verification(partition, producer_id, epoch, sequence, NOW_MS)
 
 
-def append(partition: Partition, data: memoryview, guard: int, *, acks: int = 1) -> AppendResult:
-    return partition.append(data, NOW_MS, acks=acks, produce_version=9, guard=guard)
+def append(partition: Partition, data: memoryview, verification_token: int, *, acks: int = 1) -> AppendResult:
+    return partition.append(data, NOW_MS, acks=acks, produce_version=9, verification_token=verification_token)
 
 
 def write(partition: Partition, producer_id: int, sequence: int, *values: bytes, epoch: int = 0) -> AppendResult:
     """A batch of a transaction that the coordinator knows."""
-    guard = verified(partition, producer_id, sequence, epoch)
-    return append(partition, of_transaction(producer_id, sequence, *values, epoch=epoch), guard)
+    verification_token = verified(partition, producer_id, sequence, epoch)
+    return append(partition, of_transaction(producer_id, sequence, *values, epoch=epoch), verification_token)
 
 
 def end(

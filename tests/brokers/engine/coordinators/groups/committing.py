@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from brokers.engine.coordinators.groups.offsets import Commit, Fetched, Producer
-from brokers.engine.coordinators.outcome import UNGUARDED, StateRecord
+from brokers.engine.coordinators.outcome import NO_VERIFICATION_TOKEN, StateRecord
 from brokers.engine.records.builder import Record, build_batch
 from tests.brokers.engine.coordinators.fakes import Call
 from tests.brokers.engine.coordinators.groups.members import GROUP, Member, Shard
@@ -117,5 +117,5 @@ def exists(shard: Shard, group: str = GROUP) -> bool:
 def append(shard: Shard, *records: StateRecord) -> None:
     """As a broker of before would have; a reload finds it."""
     batch = build_batch([Record(0, record.key, record.value) for record in records])
-    shard.log.append(batch, shard.loop.now(), UNGUARDED)
+    shard.log.append(batch, shard.loop.now(), NO_VERIFICATION_TOKEN)
     shard.log.replicate()
