@@ -101,7 +101,7 @@ class Bench:
     gb: float
     acks: str
     replication_factor: int
-    stamp: str = field(default_factory=lambda: str(time.time_ns()))
+    metadata_version: str = field(default_factory=lambda: str(time.time_ns()))
 
     def topic(self, name: str) -> str:
         """Makes a fresh topic and waits until each of its partitions has a leader."""
@@ -163,7 +163,7 @@ class Bench:
         consumer = Consumer(
             {
                 **self.conf,
-                "group.id": f"bench-{self.stamp}",
+                "group.id": f"bench-{self.metadata_version}",
                 "enable.auto.commit": False,
                 "check.crcs": False,
                 "queued.max.messages.kbytes": 200_000,
@@ -203,7 +203,7 @@ class Bench:
         acks: list[float] = []
         arrivals: list[float] = []
         done = threading.Event()
-        consumer = Consumer({**self.conf, "group.id": f"latency-{self.stamp}", "fetch.wait.max.ms": 100,
+        consumer = Consumer({**self.conf, "group.id": f"latency-{self.metadata_version}", "fetch.wait.max.ms": 100,
                              "enable.auto.commit": False})  # fmt: skip
         consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
         producer = Producer({**self.conf, "acks": self.acks, "linger.ms": 0})
@@ -228,8 +228,8 @@ class Bench:
             thread.start()
         pad, due = b"x" * 1004, time.monotonic()
         for index in range(rate * seconds):
-            stamp = b"%020d" % time.time_ns()
-            producer.produce(topic, stamp + pad, partition=index % PARTITIONS, on_delivery=on_delivery)
+            metadata_version = b"%020d" % time.time_ns()
+            producer.produce(topic, metadata_version + pad, partition=index % PARTITIONS, on_delivery=on_delivery)
             due += 1 / rate
             time.sleep(max(0.0, due - time.monotonic()))
         producer.flush(30)

@@ -273,7 +273,7 @@ class Broker:
 
     def _drop_counters(self) -> None:
         if self.accountings.drop_unused(self.clock.monotonic_ms()):
-            self.engine.renew_stamp()
+            self.engine.bump_metadata_version()
 
     async def stop(self) -> None:
         """What others can lead is theirs, nobody new comes in, what was accepted is on disk."""

@@ -197,4 +197,4 @@ class Bandwidth:
         for instance_id in [known for known in self._seen if known not in after.instances]:
             del self._seen[instance_id]
             self._engine.accountings.retire(instance_id)
-        self._engine.renew_stamp()
+        self._engine.bump_metadata_version()

@@ -1,7 +1,7 @@
 """What one connection needs again and again for the same client id: its limiters, its topics, its usage counters.
 
-Kept until the image changes (`Engine.stamp`), so that a produce or a fetch finds everything in one look-up by the
-bytes of the wire.
+Kept until the image changes (`Engine.metadata_version`), so that a produce or a fetch finds everything in one look-up
+by the bytes of the wire.
 """
 
 from __future__ import annotations
@@ -66,13 +66,13 @@ class Client:
         "consume_routes",
         "produce_limiters",
         "produce_routes",
-        "stamp",
+        "metadata_version",
         "user",
         "view",
     )
 
     def __init__(self, engine: Engine, view: View, address: Address, client_id: str | None) -> None:
-        self.stamp = view.stamp
+        self.metadata_version = view.metadata_version
         self.view = view
         self.client_id = client_id or ""
         self.user = view.principal.user

@@ -127,7 +127,9 @@ def _nobody_to_tell(partition: Partition) -> None:
 
 @dataclass(slots=True, eq=False)
 class Engine:
-    """The rooms that handlers reach. `stamp` is another object after every change of what a client may see or use."""
+    """The rooms that handlers reach. `metadata_version` is another object after every change of what a client may see
+    or use.
+    """
 
     broker_id: int
     loop: asyncio.AbstractEventLoop
@@ -145,7 +147,7 @@ class Engine:
     readers: Executor
     # Threads in which records are converted; None is the loop's own, for which whoever flushes waits as well.
     converters: Executor | None = None
-    stamp: object = field(default_factory=object)
+    metadata_version: object = field(default_factory=object)
     totals: Totals = field(default_factory=Totals)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
     creating: set[str] = field(default_factory=set)
@@ -177,8 +179,8 @@ class Engine:
         self.starts = DurableStarts(self.table, self.spawn)
         self.deadlines = Deadlines(self.loop, self.clock)
 
-    def renew_stamp(self) -> None:
-        self.stamp = object()
+    def bump_metadata_version(self) -> None:
+        self.metadata_version = object()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self.loop.create_task(work)
@@ -201,10 +203,10 @@ class View:
     more.
     """
 
-    __slots__ = ("_endpoints", "image", "instance", "internal", "namespace", "principal", "stamp", "state")
+    __slots__ = ("_endpoints", "image", "instance", "internal", "namespace", "principal", "metadata_version", "state")
 
-    def __init__(self, stamp: object, image: ClusterImage, principal: Principal) -> None:
-        self.stamp = stamp
+    def __init__(self, metadata_version: object, image: ClusterImage, principal: Principal) -> None:
+        self.metadata_version = metadata_version
         self.image = image
         self.principal = principal
         self.internal = principal.internal

@@ -1,4 +1,4 @@
-"""Batches that their topic wants behind another codec (`compression.type`), packed anew in a thread before anything of
+"""Batches that their topic wants behind another codec (`compression.type`), recompressed in a thread before anything of
 their request is appended: gzip takes 60 ms for a megabyte, and all other tenants would wait that long.
 """
 
@@ -17,11 +17,11 @@ from brokers.engine.records.validation import BatchRules, CheckedAhead, Inflated
 if TYPE_CHECKING:
     from brokers.engine.handlers.session import Session
 
-# What is not compressed and no larger is packed at once: the way through a thread and back would take as long.
-PACKED_AT_ONCE_BYTES_MAX: Final = 16 * 1024
+# What is not compressed and no larger is recompressed at once: the way through a thread and back would take as long.
+RECOMPRESSED_AT_ONCE_BYTES_MAX: Final = 16 * 1024
 
 # By where their record sets begin in the frame.
-Packed = dict[int, CheckedAhead]
+Recompressed = dict[int, CheckedAhead]
 _Sets = list[tuple[int, int, BatchRules]]
 
 
@@ -33,11 +33,11 @@ def recompress_in_background(
     buffer: memoryview,
     start: int,
     end: int,
-    again: Callable[[memoryview, TransactionVerification | None, Packed], object],
+    again: Callable[[memoryview, TransactionVerification | None, Recompressed], object],
     verification: TransactionVerification | None,
 ) -> bool:
-    """Whether batches of this request are packed anew in a thread: then `again` is called with a copy of its frame,
-    `buffer[start:end]`, with `verification`, and with what was packed.
+    """Whether batches of this request are recompressed in a thread: then `again` is called with a copy of its frame,
+    `buffer[start:end]`, with `verification`, and with what was recompressed.
     """
     sets: _Sets = []
     for name, wanted in topics:
@@ -51,36 +51,36 @@ def recompress_in_background(
             rules = partition.config.batch_rules
             if rules.codec is None or records_start < 0 or partition.offline or not partition.is_leader:
                 continue
-            if _takes_long(buffer[records_start:records_end], rules.codec):
+            if _is_slow_to_compress(buffer[records_start:records_end], rules.codec):
                 sets.append((records_start - start, records_end - start, rules))
     if sets:
         frame = memoryview(bytearray(buffer[start:end]))
-        answer_in_background(session, _pack(session, version, sets, frame, partial(again, frame, verification)))
+        answer_in_background(session, _recompress(session, version, sets, frame, partial(again, frame, verification)))
     return bool(sets)
 
 
-def _takes_long(records: memoryview, wanted_codec: int) -> bool:
+def _is_slow_to_compress(records: memoryview, wanted_codec: int) -> bool:
     if len(records) < layout.HEADER_BYTES or records[layout.MAGIC_AT] != layout.MAGIC:
         return False
     codec = records[layout.ATTRIBUTES_AT] & layout.CODEC_MASK
-    return codec != wanted_codec and (codec != 0 or len(records) > PACKED_AT_ONCE_BYTES_MAX)
+    return codec != wanted_codec and (codec != 0 or len(records) > RECOMPRESSED_AT_ONCE_BYTES_MAX)
 
 
-async def _pack(
-    session: Session, version: int, sets: _Sets, frame: memoryview, again: Callable[[Packed], object]
+async def _recompress(
+    session: Session, version: int, sets: _Sets, frame: memoryview, again: Callable[[Recompressed], object]
 ) -> None:
     engine = session.engine
-    packed: Packed = {}
+    recompressed: Recompressed = {}
     now_ms = engine.clock.now_ms()
     try:
-        await engine.loop.run_in_executor(engine.converters, _check, sets, frame, version, now_ms, packed)
+        await engine.loop.run_in_executor(engine.converters, _check, sets, frame, version, now_ms, recompressed)
     finally:
         sets.clear()  # of a client that is gone, the thread packs no more
     session.cancel = None
-    again(packed)
+    again(recompressed)
 
 
-def _check(sets: _Sets, frame: memoryview, version: int, now_ms: int, packed: Packed) -> None:
+def _check(sets: _Sets, frame: memoryview, version: int, now_ms: int, recompressed: Recompressed) -> None:
     inflated = Inflated()
     for start, end, rules in sets:
-        packed[start] = CheckedAhead(frame[start:end], version, rules, now_ms, inflated)
+        recompressed[start] = CheckedAhead(frame[start:end], version, rules, now_ms, inflated)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from brokers.engine.handlers.client import Client, Route
 from brokers.engine.handlers.context import Engine
 from brokers.engine.handlers.owing import Owing
-from brokers.engine.handlers.packing import Packed, recompress_in_background
+from brokers.engine.handlers.packing import Recompressed, recompress_in_background
 from brokers.engine.handlers.produce_detail import encode as encode_detailed
 from brokers.engine.handlers.settling import PartitionErrors, when_complete
 from brokers.engine.handlers.verifying import Topics, TransactionVerification, nothing_allowed, verify_transactions
@@ -46,7 +46,7 @@ def produce(
     start: int,
     end: int,
     verification: TransactionVerification | None = None,
-    packed: Packed | None = None,
+    recompressed: Recompressed | None = None,
 ) -> None:
     """`buffer[start:end]` is the frame; its records are appended before this ends, or once others did their part."""
     engine = session.engine
@@ -61,9 +61,11 @@ def produce(
         )
         if verification is None:
             return
-    if packed is None and engine.table.packs_anew:
-        once_packed = partial(_produce_kept, session, version, correlation_id, client_id, body - start)
-        if recompress_in_background(session, client, version, topics, buffer, start, end, once_packed, verification):
+    if recompressed is None and engine.table.recompresses:
+        once_recompressed = partial(_produce_kept, session, version, correlation_id, client_id, body - start)
+        if recompress_in_background(
+            session, client, version, topics, buffer, start, end, once_recompressed, verification
+        ):
             return
     now_ms = engine.clock.now_ms()
     if now_ms - engine.stall_detector.checked_ms > engine.stall_detector.pause_ms_max:
@@ -90,7 +92,7 @@ def produce(
                 partition = found
             verification_token = NO_TXN_ID if verification is None else verification.verification_token(name, index)
             records = buffer[records_start:records_end]
-            ahead = None if packed is None else packed.get(records_start)
+            ahead = None if recompressed is None else recompressed.get(records_start)
             result = partition.append(
                 records, now_ms, acks=acks, produce_version=version, verification_token=verification_token, ahead=ahead
             )
@@ -152,10 +154,10 @@ def _produce_kept(
     body: int,
     frame: memoryview,
     verification: TransactionVerification | None,
-    packed: Packed | None = None,
+    recompressed: Recompressed | None = None,
 ) -> None:
-    """A frame that was kept while the coordinator was asked, or its batches were packed."""
-    produce(session, version, correlation_id, client_id, frame, body, 0, len(frame), verification, packed)
+    """A frame that was kept while the coordinator was asked, or its batches were recompressed."""
+    produce(session, version, correlation_id, client_id, frame, body, 0, len(frame), verification, recompressed)
 
 
 def _charged(session: Session, client: Client, accepted_bytes: int, frame_bytes: int, now_ms: int) -> int:

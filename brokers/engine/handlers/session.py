@@ -61,13 +61,17 @@ class Session:
     def view(self) -> View:
         engine = self.engine
         view = self._view
-        if view is None or view.stamp is not engine.stamp:
-            view = self._view = View(engine.stamp, engine.current.image, self.principal)
+        if view is None or view.metadata_version is not engine.metadata_version:
+            view = self._view = View(engine.metadata_version, engine.current.image, self.principal)
         return view
 
     def client(self, client_id: str | None) -> Client:
         client = self._client
-        if client is None or client.stamp is not self.engine.stamp or client.client_id != (client_id or ""):
+        if (
+            client is None
+            or client.metadata_version is not self.engine.metadata_version
+            or client.client_id != (client_id or "")
+        ):
             client = self._client = Client(self.engine, self.view(), self._address, client_id)
         return client
 

@@ -57,7 +57,7 @@ class HeldLogs:
         self.offline_directories: dict[Path, str] = {}
         self._roots = [LogRoot(path) for path in settings.roots]
         self._partitions: dict[tuple[str, int], Partition] = {}
-        self.packs_anew = False  # some topic may want batches behind another codec than the producer's
+        self.recompresses = False  # some topic may want batches behind another codec than the producer's
         self._configs: dict[tuple[tuple[str, str], ...], TopicConfig] = {}
         self._removals = Removals(self.storage_failed)
         self.cleaned = CleanerTotals()
@@ -214,7 +214,7 @@ class HeldLogs:
             if len(self._configs) >= CONFIGS_CACHED_MAX:
                 self._configs.clear()
             view = self._configs[key] = parse(config, self.settings.defaults)
-            self.packs_anew = self.packs_anew or view.batch_rules.codec is not None
+            self.recompresses = self.recompresses or view.batch_rules.codec is not None
         return view
 
     # -- disks --------------------------------------------------------------------------------------------------------

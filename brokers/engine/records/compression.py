@@ -79,7 +79,7 @@ def deflate_within(codec: int, data: bytes, bytes_max: int) -> bytes:
     others, no later than that much came out.
     """
     if codec != GZIP:
-        packed = deflate(codec, data)
+        recompressed = deflate(codec, data)
     else:
         packer = zlib.compressobj(level=GZIP_LEVEL, wbits=GZIP_WBITS)
         out = bytearray()
@@ -87,10 +87,10 @@ def deflate_within(codec: int, data: bytes, bytes_max: int) -> bytes:
             out += packer.compress(memoryview(data)[start : start + DEFLATED_AT_ONCE_BYTES])
             if len(out) > bytes_max:
                 raise Oversized("gzip")
-        packed = bytes(out) + packer.flush()
-    if len(packed) > bytes_max:
+        recompressed = bytes(out) + packer.flush()
+    if len(recompressed) > bytes_max:
         raise Oversized("a batch behind another codec")
-    return packed
+    return recompressed
 
 
 def snappy_blocks(data: bytes | memoryview) -> int:
@@ -210,8 +210,8 @@ def _snap(data: bytes) -> bytes:
 
 
 def _lz4(data: bytes) -> bytes:
-    packed: bytes = lz4.frame.compress(data, block_size=lz4.frame.BLOCKSIZE_MAX64KB, block_linked=False)
-    return packed
+    recompressed: bytes = lz4.frame.compress(data, block_size=lz4.frame.BLOCKSIZE_MAX64KB, block_linked=False)
+    return recompressed
 
 
 def _zstd(data: bytes) -> bytes:

@@ -36,10 +36,10 @@ def deflate_old(codec: int, data: bytes, magic: int) -> bytes:
     if codec != LZ4:
         return deflate(codec, data)
     # Without the content's size: the first readers expect a header of seven bytes.
-    packed: bytes = lz4.frame.compress(
+    recompressed: bytes = lz4.frame.compress(
         data, block_size=lz4.frame.BLOCKSIZE_MAX64KB, block_linked=False, store_size=False
     )
-    return _with_checksum(packed, whole=True) if magic == 0 else packed
+    return _with_checksum(recompressed, whole=True) if magic == 0 else recompressed
 
 
 def _with_checksum(frame: bytes, *, whole: bool) -> bytes:

@@ -199,7 +199,7 @@ class Process:
             broker_id=self.id,
             session_id=lambda: self.tree.session_id,
         )
-        self.current.subscribe(lambda before, after: self.engine.renew_stamp())
+        self.current.subscribe(lambda before, after: self.engine.bump_metadata_version())
         self.session = ClusterSession(
             tree=self.tree,
             store=self.store,

@@ -130,8 +130,8 @@ async def test_each_partition_of_a_produce_is_answered_for_itself(house: House) 
 async def test_what_a_request_inflates_to_has_a_limit(house: House, version: int, rotten: bool) -> None:
     """REC-62: the loop of all tenants inflates it. What was sound before the limit stays."""
     await house.topic(partitions=2)
-    packed = deflate(GZIP, record(b"k", bytes(INFLATED_BYTES_MAX - 1_000)))
-    bomb = bytes(batch_of(packed[:-4] + b"????" if rotten else packed, attributes=GZIP))
+    recompressed = deflate(GZIP, record(b"k", bytes(INFLATED_BYTES_MAX - 1_000)))
+    bomb = bytes(batch_of(recompressed[:-4] + b"????" if rotten else recompressed, attributes=GZIP))
     assert len(bomb) < 50_000
     request = produce_to({"orders": {}})
     sets = [PartitionProduceData(index=0, records=bomb) for _ in range(12)]

@@ -1,4 +1,6 @@
-"""Batches that their topic wants behind another codec are packed in a thread, and nobody else waits for it (REC-32)."""
+"""Batches that their topic wants behind another codec are recompressed in a thread, and nobody else waits for it
+(REC-32).
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from brokers.engine.handlers.packing import PACKED_AT_ONCE_BYTES_MAX
+from brokers.engine.handlers.packing import RECOMPRESSED_AT_ONCE_BYTES_MAX
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -21,7 +23,7 @@ from brokers.engine.records.compression import GZIP, LZ4, ZSTD
 from tests.brokers.engine.handlers.conftest import MINE, House
 from tests.support.records import batch, fetch, produce, values
 
-LARGE = os.urandom(PACKED_AT_ONCE_BYTES_MAX)
+LARGE = os.urandom(RECOMPRESSED_AT_ONCE_BYTES_MAX)
 
 
 @contextlib.contextmanager

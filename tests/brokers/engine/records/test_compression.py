@@ -52,17 +52,17 @@ def test_both_ends_agree_with_kafka_python(codec: int, data: bytes) -> None:
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("data", [b"x" * 200_000, bytes(range(256)) * 300])
 def test_every_cut_is_noticed(codec: int, data: bytes) -> None:
-    packed = deflate(codec, data)
+    recompressed = deflate(codec, data)
     boundaries = {len(compression.XERIAL_HEADER)}
     at = len(compression.XERIAL_HEADER)
-    while codec == SNAPPY and at < len(packed):  # a cut between two snappy blocks is a shorter, valid stream
-        at += 4 + int.from_bytes(packed[at : at + 4], "big")
+    while codec == SNAPPY and at < len(recompressed):  # a cut between two snappy blocks is a shorter, valid stream
+        at += 4 + int.from_bytes(recompressed[at : at + 4], "big")
         boundaries.add(at)
-    for cut in range(0, len(packed), max(1, len(packed) // 300)):
+    for cut in range(0, len(recompressed), max(1, len(recompressed) // 300)):
         if codec == SNAPPY and cut in boundaries:
             continue
         with pytest.raises(Undecodable):
-            inflate(codec, packed[:cut])
+            inflate(codec, recompressed[:cut])
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -74,20 +74,20 @@ def test_rubbish_raises_nothing_else(codec: int, rubbish: bytes) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_bomb_is_refused_before_it_unfolds(codec: int) -> None:
-    packed = deflate(codec, bytes(3_000_000))
+    recompressed = deflate(codec, bytes(3_000_000))
     with pytest.raises(Oversized):
-        inflate(codec, packed, bytes_max=2_999_999)
-    assert len(inflate(codec, packed, bytes_max=3_000_000)) == 3_000_000
+        inflate(codec, recompressed, bytes_max=2_999_999)
+    assert len(inflate(codec, recompressed, bytes_max=3_000_000)) == 3_000_000
 
 
 @pytest.mark.parametrize("codec", [NONE, *CODECS])
 @pytest.mark.parametrize("data", [b"", b"x", bytes(3_000_000), random.Random(5).randbytes(700_000)])
 def test_what_is_packed_within_a_limit_is_the_same_or_refused(codec: int, data: bytes) -> None:
     """REC-32."""
-    packed = deflate(codec, data)
-    assert deflate_within(codec, data, len(packed)) == packed
+    recompressed = deflate(codec, data)
+    assert deflate_within(codec, data, len(recompressed)) == recompressed
     with pytest.raises(Oversized):
-        deflate_within(codec, data, len(packed) - 1)
+        deflate_within(codec, data, len(recompressed) - 1)
 
 
 def test_gzip_stops_where_the_limit_is_met(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,13 +113,13 @@ def test_a_zstd_frame_without_a_declared_size_is_bounded_too() -> None:
     import zstandard
 
     packer = zstandard.ZstdCompressor(level=3).compressobj()
-    packed = packer.compress(bytes(5_000_000)) + packer.flush()
-    assert len(inflate(ZSTD, packed)) == 5_000_000
+    recompressed = packer.compress(bytes(5_000_000)) + packer.flush()
+    assert len(inflate(ZSTD, recompressed)) == 5_000_000
     with pytest.raises(Oversized):
-        inflate(ZSTD, packed, bytes_max=4_999_999)
-    for cut in range(0, len(packed), 7):
+        inflate(ZSTD, recompressed, bytes_max=4_999_999)
+    for cut in range(0, len(recompressed), 7):
         with pytest.raises(Undecodable):
-            inflate(ZSTD, packed[:cut])
+            inflate(ZSTD, recompressed[:cut])
 
 
 @pytest.mark.parametrize("level", [19, 20, 21, 22])
@@ -129,5 +129,5 @@ def test_every_level_of_zstd_may_be_streamed(level: int) -> None:
 
     parameters = zstandard.ZstdCompressionParameters(window_log={19: 23, 20: 25, 21: 26, 22: 27}[level])
     packer = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
-    packed = packer.compress(b"some records" * 1_000) + packer.flush()
-    assert inflate(ZSTD, packed) == b"some records" * 1_000
+    recompressed = packer.compress(b"some records" * 1_000) + packer.flush()
+    assert inflate(ZSTD, recompressed) == b"some records" * 1_000

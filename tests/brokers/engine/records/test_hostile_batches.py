@@ -201,8 +201,8 @@ def test_pieces_that_inflate_to_nothing_are_limited() -> None:
     assert code_of(batch(fine + nothing, attributes=GZIP)) == verdicts.MESSAGE_TOO_LARGE
 
     def block(content: bytes) -> bytes:
-        packed = bytes(cramjam.snappy.compress_raw(content))
-        return struct.pack(">i", len(packed)) + packed
+        recompressed = bytes(cramjam.snappy.compress_raw(content))
+        return struct.pack(">i", len(recompressed)) + recompressed
 
     fine = XERIAL_HEADER + block(record()) + block(b"") * (SNAPPY_BLOCKS_MAX - 1)
     assert code_of(batch(fine, attributes=SNAPPY)) == verdicts.NONE
