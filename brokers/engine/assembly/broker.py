@@ -22,7 +22,7 @@ from brokers.engine.assembly.instances import PORT_RETRY_INTERVAL_S, Bandwidth, 
 from brokers.engine.assembly.kept_usage import KeptUsage
 from brokers.engine.assembly.metering import Metering
 from brokers.engine.assembly.relaying import SWEEP_INTERVAL_S as RELAY_SWEEP_INTERVAL_S
-from brokers.engine.assembly.relaying import Relaying
+from brokers.engine.assembly.relaying import CoordinatorForwarding
 from brokers.engine.assembly.replication import Replication
 from brokers.engine.clock import SystemClock
 from brokers.engine.cluster.current import CurrentImage
@@ -48,7 +48,7 @@ from brokers.engine.partitions.table import NoUsableDirectory, PartitionTable, S
 from brokers.engine.partitions.topic_config import topic_defaults
 from brokers.engine.replication.link import SocketLink
 from brokers.engine.replication.ports import LinkOwner
-from brokers.engine.replication.relays import Behalf
+from brokers.engine.replication.relays import ForwardedIdentity
 from brokers.engine.storage.compaction import settings as cleaner_settings
 from brokers.engine.storage.compaction.settings import THREADS_MAX
 from brokers.engine.storage.directories import DirectoryRefused
@@ -148,7 +148,7 @@ class Broker:
             config, self.engine, self.watcher, lambda: self.session.broker_epoch, self._connect
         )
         self.coordination = Coordination(self.engine, self._connect)
-        self.relaying = Relaying(self.engine, self._connect_for)
+        self.coordinator_forwarding = CoordinatorForwarding(self.engine, self._connect_for)
         self.tenant_listeners = TenantListeners(self.engine, self.listeners, config.bind_host)
         self.metering = Metering(
             accountings=self.accountings,
@@ -198,8 +198,8 @@ class Broker:
     def _connect(self, broker: BrokerInfo, owner: LinkOwner) -> SocketLink:
         return SocketLink(broker, owner, self.config.control_secret, self.engine.loop)
 
-    def _connect_for(self, broker: BrokerInfo, owner: LinkOwner, behalf: Behalf) -> SocketLink:
-        return SocketLink(broker, owner, self.config.control_secret, self.engine.loop, *behalf)
+    def _connect_for(self, broker: BrokerInfo, owner: LinkOwner, forwarded_identity: ForwardedIdentity) -> SocketLink:
+        return SocketLink(broker, owner, self.config.control_secret, self.engine.loop, *forwarded_identity)
 
     async def start(self) -> None:
         """Raises StartFailed with the one line that says why not."""
@@ -268,7 +268,7 @@ class Broker:
         self.disks.keep_going(periodic)
         periodic.every(SWEEP_INTERVAL_MS / 1000, self.listeners.sweep)
         periodic.every(PORT_RETRY_INTERVAL_S, self.tenant_listeners.retry)
-        periodic.every(RELAY_SWEEP_INTERVAL_S, self.relaying.sweep)
+        periodic.every(RELAY_SWEEP_INTERVAL_S, self.coordinator_forwarding.sweep)
         periodic.every(COUNTERS_INTERVAL_S, self._drop_counters)
 
     def _drop_counters(self) -> None:
@@ -285,7 +285,7 @@ class Broker:
         self.replication.fetchers.close()
         await self.disks.close_followed()
         self.coordination.close()
-        self.relaying.close()
+        self.coordinator_forwarding.close()
         self.listeners.close_all("the broker stops")
         if self._controller_task is not None:
             self._controller_task.cancel()

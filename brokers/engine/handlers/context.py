@@ -81,12 +81,12 @@ class VerifyTransaction(Protocol):
     ) -> dict[tuple[str, int], int]: ...
 
 
-class RelayFailed(Exception):
+class ForwardingFailed(Exception):
     """The other broker did not answer; whether it did what was asked is not known."""
 
 
-class Relay(Protocol):
-    """Passes a client's call on to another broker, in its instance's name. Raises RelayFailed."""
+class Forwarder(Protocol):
+    """Passes a client's call on to another broker, in its instance's name. Raises ForwardingFailed."""
 
     async def __call__(
         self,
@@ -171,7 +171,7 @@ class Engine:
     transactions: Runtime[Any] | None = None
     verify_transaction: VerifyTransaction = _nobody_knows
     # For coordinators beyond an instance's brokers.
-    relay: Relay | None = None
+    forwarder: Forwarder | None = None
     starts: DurableStarts = field(init=False)
     deadlines: Deadlines = field(init=False)
 

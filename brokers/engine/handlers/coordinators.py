@@ -73,7 +73,7 @@ def _find(call: Call, key_type: int, key: str) -> Coordinator:
         if leader == NO_LEADER:
             error, message = ErrorCode.COORDINATOR_NOT_AVAILABLE, make_ready(call.engine, key_type)
         else:
-            found = call.view.endpoints.get(leader) or stand_in(call.view, internal_id)
+            found = call.view.endpoints.get(leader) or forwarding_endpoint(call.view, internal_id)
             if found is None:
                 error, message = ErrorCode.COORDINATOR_NOT_AVAILABLE, "No broker of this instance is alive."
             else:
@@ -88,9 +88,9 @@ def _find(call: Call, key_type: int, key: str) -> Coordinator:
     )
 
 
-def stand_in(view: View, internal_id: str) -> Endpoint | None:
-    """The broker of the instance that passes on what is for a coordinator beyond them (`gateway`), the same one whoever
-    is asked; None: none lives.
+def forwarding_endpoint(view: View, internal_id: str) -> Endpoint | None:
+    """The broker of the instance that passes on what is for a coordinator beyond them (`forwarding`), the same one
+    whoever is asked; None: none lives.
     """
     live = list(view.endpoints.values())
     return live[partition_of(internal_id, len(live))] if live else None

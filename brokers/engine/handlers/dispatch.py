@@ -103,7 +103,7 @@ _OURS: Final[Mapping[int, Handler]] = {
     int(ApiKey.ALTER_CLIENT_QUOTAS): quotas.alter_client_quotas,
 }
 
-_HERE_OR_ELSEWHERE: Final = gateway.over(_OURS)
+_HERE_OR_ELSEWHERE: Final = gateway.with_forwarding(_OURS)
 
 HANDLERS: Final[Mapping[int, Handler]] = {
     **_HERE_OR_ELSEWHERE,

@@ -15,8 +15,8 @@ from copy import copy
 from typing import Any, Final, NamedTuple
 
 from brokers.engine.cluster.image import NO_LEADER
-from brokers.engine.handlers.context import NO_BROKER, Call, Handler, RelayFailed
-from brokers.engine.handlers.coordinators import GROUP, TRANSACTION, coordinator_of, stand_in
+from brokers.engine.handlers.context import NO_BROKER, Call, ForwardingFailed, Handler
+from brokers.engine.handlers.coordinators import GROUP, TRANSACTION, coordinator_of, forwarding_endpoint
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 
@@ -93,17 +93,17 @@ _ALL: Final[Mapping[ApiKey, _All]] = {
 }
 
 
-def over(handlers: Mapping[int, Handler]) -> dict[int, Handler]:
+def with_forwarding(handlers: Mapping[int, Handler]) -> dict[int, Handler]:
     """The same handlers, where these calls are passed on to whom they are for."""
     found = dict(handlers)
     for key, (kind, id_of) in _ONE.items():
-        found[int(key)] = _passing_one(found[int(key)], kind, id_of)
+        found[int(key)] = _forwarding(found[int(key)], kind, id_of)
     for key, all_of in _ALL.items():
         found[int(key)] = _gathering(found[int(key)], all_of)
     for key, many in _MANY.items():
         found[int(key)] = _splitting(found[int(key)], many)
     fetch = found[int(_K.OFFSET_FETCH)]
-    fetch_one = _passing_one(handlers[int(_K.OFFSET_FETCH)], GROUP, _group_with_offsets)
+    fetch_one = _forwarding(handlers[int(_K.OFFSET_FETCH)], GROUP, _group_with_offsets)
     found[int(_K.OFFSET_FETCH)] = lambda call, request: (
         fetch(call, request) if call.version >= _MANY_GROUPS_FROM else fetch_one(call, request)
     )
@@ -116,7 +116,7 @@ def _is_partial(call: Call) -> bool:
     return (
         view.instance_id is not None
         and len(view.endpoints) < len(view.image.brokers)
-        and call.engine.relay is not None
+        and call.engine.forwarder is not None
         and call.engine.broker_id in view.endpoints
     )
 
@@ -125,21 +125,21 @@ def _target(call: Call, kind: int, id: str) -> int:
     """The broker to which this one passes on what is about `id`; NO_BROKER: to none."""
     internal_id = call.view.namespace.internal_id(id)
     leader = coordinator_of(call.engine, kind, internal_id)
-    if leader == NO_LEADER or leader in call.view.endpoints or not _stands_in(call, internal_id):
+    if leader == NO_LEADER or leader in call.view.endpoints or not _forwards(call, internal_id):
         return NO_BROKER
     return leader
 
 
-def _stands_in(call: Call, internal_id: str) -> bool:
-    named = stand_in(call.view, internal_id)
+def _forwards(call: Call, internal_id: str) -> bool:
+    named = forwarding_endpoint(call.view, internal_id)
     return named is not None and named.broker_id == call.engine.broker_id
 
 
 async def _send(call: Call, broker_id: int, request: Any) -> Any:
-    """Raises RelayFailed."""
-    assert call.engine.relay is not None, "asked before"
+    """Raises ForwardingFailed."""
+    assert call.engine.forwarder is not None, "asked before"
     assert call.view.instance_id is not None, "asked before"
-    return await call.engine.relay(
+    return await call.engine.forwarder(
         broker_id, call.view.instance_id, call.address, call.client_id, call.api_key, call.version, request
     )
 
@@ -152,11 +152,11 @@ async def _here(handler: Handler, call: Call, request: Any) -> Any:
 async def _there(handler: Handler, call: Call, broker_id: int, request: Any) -> Any:
     try:
         return await _send(call, broker_id, request)
-    except RelayFailed:
+    except ForwardingFailed:
         return await _here(handler, call, request)
 
 
-def _passing_one(handler: Handler, kind: int, id_of: Callable[[Call, Any], str | None]) -> Handler:
+def _forwarding(handler: Handler, kind: int, id_of: Callable[[Call, Any], str | None]) -> Handler:
     def handle(call: Call, request: Any) -> Any:
         if not _is_partial(call):
             return handler(call, request)
@@ -224,7 +224,7 @@ async def _gather_all(handler: Handler, all_of: _All, call: Call, request: Any) 
     outside = [broker_id for broker_id in view.image.brokers if broker_id not in view.endpoints]
     others = await asyncio.gather(*(_send(call, broker_id, request) for broker_id in outside), return_exceptions=True)
     for other in others:
-        if isinstance(other, RelayFailed):
+        if isinstance(other, ForwardingFailed):
             # Clients ask again for this.
             response.error_code = response.error_code or int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         elif isinstance(other, BaseException):
@@ -234,7 +234,7 @@ async def _gather_all(handler: Handler, all_of: _All, call: Call, request: Any) 
             results += [
                 result
                 for result in getattr(other, all_of.results)
-                if _stands_in(call, view.namespace.internal_id(all_of.id_of_result(result)))
+                if _forwards(call, view.namespace.internal_id(all_of.id_of_result(result)))
             ]
     setattr(response, all_of.results, results)
     return response

@@ -206,7 +206,7 @@ class PartitionTable(HeldLogs):
                 if start_offset:
                     self.restart_at(partition, start_offset, now_ms)
             else:
-                partition = self._stand_in(lost, topic, index, topic_id, view, now_ms)
+                partition = self._replace_log(lost, topic, index, topic_id, view, now_ms)
         _configure(partition, view)
         if not partition.offline and partition.topic_id != topic_id:
             adopt(partition, topic_id)
@@ -232,7 +232,7 @@ class PartitionTable(HeldLogs):
                 self.directory_failed(failure)
         raise NoUsableDirectory("every log directory is offline")
 
-    def _stand_in(
+    def _replace_log(
         self, root: Path, topic: str, index: int, topic_id: bytes, config: TopicConfig, now_ms: int
     ) -> Partition:
         """A partition whose log is out of reach: every call on it answers KAFKA_STORAGE_ERROR, nothing is written."""

@@ -26,21 +26,21 @@ IDLE_MS_MAX: Final = 30_000
 _CORRELATION_ID_MAX: Final = 2**31 - 1
 
 
-class RelayUnavailable(Exception):
+class ForwardingUnavailable(Exception):
     """No answer: the broker is not there, or hung up. Whether it did what was asked is not known."""
 
 
-class Behalf(NamedTuple):
+class ForwardedIdentity(NamedTuple):
     """Who asks: the instance, and the address of its client."""
 
     instance_id: str
     address: str
 
 
-ConnectFor = Callable[[BrokerInfo, LinkOwner, Behalf], Link]
+ConnectFor = Callable[[BrokerInfo, LinkOwner, ForwardedIdentity], Link]
 
 
-class Relays:
+class Forwarders:
     """Everything runs on the loop's thread."""
 
     def __init__(
@@ -58,7 +58,7 @@ class Relays:
         self._brokers: Mapping[int, BrokerInfo] = {}
         self._lines: set[_Line] = set()
         self._of_instance: Counter[str] = Counter()
-        self._idle: dict[tuple[int, Behalf], list[_Line]] = {}
+        self._idle: dict[tuple[int, ForwardedIdentity], list[_Line]] = {}
         # The same, in the order in which they came to be idle.
         self._resting: dict[_Line, None] = {}
 
@@ -79,10 +79,16 @@ class Relays:
                 line.end("the broker left the cluster, or is another one")
 
     async def request(
-        self, broker_id: int, behalf: Behalf, client_id: str, api_key: int, version: int, message: Any
+        self,
+        broker_id: int,
+        forwarded_identity: ForwardedIdentity,
+        client_id: str,
+        api_key: int,
+        version: int,
+        message: Any,
     ) -> Any:
-        """The response. Raises RelayUnavailable. A caller that is cancelled takes the connection with it."""
-        line = self._take(broker_id, behalf)
+        """The response. Raises ForwardingUnavailable. A caller that is cancelled takes the connection with it."""
+        line = self._take(broker_id, forwarded_identity)
         try:
             response = await line.request(client_id, api_key, version, message)
         except BaseException:
@@ -90,36 +96,36 @@ class Relays:
             raise
         line.idle_since_ms = self._monotonic_ms()
         if line in self._lines:
-            self._idle.setdefault((broker_id, behalf), []).append(line)
+            self._idle.setdefault((broker_id, forwarded_identity), []).append(line)
             self._resting[line] = None
         return response
 
-    def _take(self, broker_id: int, behalf: Behalf) -> _Line:
-        idle = self._idle.get((broker_id, behalf))
+    def _take(self, broker_id: int, forwarded_identity: ForwardedIdentity) -> _Line:
+        idle = self._idle.get((broker_id, forwarded_identity))
         if idle:
             line = idle[-1]
             self._wake(line)
             return line
         broker = self._brokers.get(broker_id)
         if broker is None:
-            raise RelayUnavailable(f"broker {broker_id} is not in the cluster")
-        self._make_room(behalf.instance_id)
-        line = _Line(broker, behalf, self._forget)
+            raise ForwardingUnavailable(f"broker {broker_id} is not in the cluster")
+        self._make_room(forwarded_identity.instance_id)
+        line = _Line(broker, forwarded_identity, self._forget)
         self._lines.add(line)
-        self._of_instance[behalf.instance_id] += 1
-        line.link = self._connect(broker, line, behalf)
+        self._of_instance[forwarded_identity.instance_id] += 1
+        line.link = self._connect(broker, line, forwarded_identity)
         return line
 
     def _make_room(self, instance_id: str) -> None:
-        """For one more, in the place of the one that nobody has used for longest. Raises RelayUnavailable."""
+        """For one more, in the place of the one that nobody has used for longest. Raises ForwardingUnavailable."""
         if self._of_instance[instance_id] >= self._lines_per_instance_max:
-            found = next((line for line in self._resting if line.behalf.instance_id == instance_id), None)
+            found = next((line for line in self._resting if line.forwarded_identity.instance_id == instance_id), None)
         elif len(self._lines) >= self._lines_max:
             found = next(iter(self._resting), None)
         else:
             return
         if found is None:
-            raise RelayUnavailable("as many calls are passed on already as may be")
+            raise ForwardingUnavailable("as many calls are passed on already as may be")
         found.end("somebody else needs the place")
 
     def _wake(self, line: _Line) -> None:
@@ -127,7 +133,7 @@ class Relays:
         if line not in self._resting:
             return
         del self._resting[line]
-        key = line.broker.id, line.behalf
+        key = line.broker.id, line.forwarded_identity
         idle = self._idle[key]
         idle.remove(line)
         if not idle:
@@ -137,9 +143,9 @@ class Relays:
         self._wake(line)
         if line in self._lines:
             self._lines.remove(line)
-            self._of_instance[line.behalf.instance_id] -= 1
-            if not self._of_instance[line.behalf.instance_id]:
-                del self._of_instance[line.behalf.instance_id]
+            self._of_instance[line.forwarded_identity.instance_id] -= 1
+            if not self._of_instance[line.forwarded_identity.instance_id]:
+                del self._of_instance[line.forwarded_identity.instance_id]
 
     def sweep(self) -> None:
         """Call now and then: connections that nobody needed for a while go."""
@@ -164,9 +170,11 @@ def _is_same(now: BrokerInfo | None, then: BrokerInfo) -> bool:
 class _Line:
     """`ports.LinkOwner` of one connection, with at most one call on it."""
 
-    def __init__(self, broker: BrokerInfo, behalf: Behalf, forget: Callable[[_Line], None]) -> None:
+    def __init__(
+        self, broker: BrokerInfo, forwarded_identity: ForwardedIdentity, forget: Callable[[_Line], None]
+    ) -> None:
         self.broker = broker
-        self.behalf = behalf
+        self.forwarded_identity = forwarded_identity
         self.link: Link | None = None
         self.idle_since_ms = 0
         self._forget = forget
@@ -218,4 +226,4 @@ class _Line:
         self._forget(self)
         answer, self._answer = self._answer, None
         if answer is not None and not answer.done():
-            answer.set_exception(RelayUnavailable(reason))
+            answer.set_exception(ForwardingUnavailable(reason))

@@ -8,9 +8,9 @@ from typing import Any, cast
 import pytest
 
 from brokers.engine.access.authorizer import Address, owners_address, peer_address
-from brokers.engine.assembly.relaying import Relaying
-from brokers.engine.handlers.context import RelayFailed
-from brokers.engine.replication.relays import Behalf, RelayUnavailable
+from brokers.engine.assembly.relaying import CoordinatorForwarding
+from brokers.engine.handlers.context import ForwardingFailed
+from brokers.engine.replication.relays import ForwardedIdentity, ForwardingUnavailable
 
 MINE = "ins-aaaaaaaa"
 
@@ -22,19 +22,19 @@ MINE = "ins-aaaaaaaa"
 async def test_allow_lists_of_the_coordinator_see_the_client_and_not_the_control_plane(
     address: Address, said: str
 ) -> None:
-    asked: list[Behalf] = []
+    asked: list[ForwardedIdentity] = []
 
-    def connect(_broker: Any, _line: Any, behalf: Behalf) -> Any:
-        asked.append(behalf)
-        raise RelayUnavailable("this is a test")
+    def connect(_broker: Any, _line: Any, forwarded_identity: ForwardedIdentity) -> Any:
+        asked.append(forwarded_identity)
+        raise ForwardingUnavailable("this is a test")
 
     engine: Any = SimpleNamespace(
         clock=SimpleNamespace(monotonic_ms=lambda: 0), current=SimpleNamespace(subscribe=lambda _follow: None)
     )
-    relaying = Relaying(engine, connect)
-    relaying.on_image(cast("Any", None), cast("Any", SimpleNamespace(brokers={2: SimpleNamespace(id=2)})))
+    coordinator_forwarding = CoordinatorForwarding(engine, connect)
+    coordinator_forwarding.on_image(cast("Any", None), cast("Any", SimpleNamespace(brokers={2: SimpleNamespace(id=2)})))
 
-    with pytest.raises(RelayFailed):
-        await relaying.request(2, MINE, address, "console", 15, 5, None)
+    with pytest.raises(ForwardingFailed):
+        await coordinator_forwarding.request(2, MINE, address, "console", 15, 5, None)
 
-    assert asked == [Behalf(MINE, said)]
+    assert asked == [ForwardedIdentity(MINE, said)]

@@ -217,18 +217,18 @@ async def test_when_the_coordinator_is_gone_its_clients_look_for_the_next(pair: 
 async def test_a_client_that_goes_away_while_it_waits_takes_its_way_with_it(pair: Pair) -> None:
     leader = await join(pair.client, group_id=pair.far)
     await sync(pair.client, leader, group_id=pair.far)
-    relays: Any = pair.one.broker.relaying._relays
+    forwarders: Any = pair.one.broker.coordinator_forwarding._forwarders
     second = await pair.one.client(pair.one.broker.listeners.get(MINE).port, "second")
     waiting = asyncio.create_task(join(second, group_id=pair.far))
     await until_rebalancing(pair, leader)
-    assert relays.busy == 1
-    held = len(relays)
+    assert forwarders.busy == 1
+    held = len(forwarders)
 
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
     await second.close()
 
-    await pair.one.until(lambda: not relays.busy and len(relays) == held - 1)
+    await pair.one.until(lambda: not forwarders.busy and len(forwarders) == held - 1)
 
 
 async def log_in_for(client: WireClient, address: str, username: str) -> int:

@@ -29,17 +29,17 @@ TOPIC, BROKER = 2, 4
 
 async def turns_taken_by_others(house: House, api_key: int, version: int, request: object) -> int:
     """How often the loop came to somebody else between the arrival of a request and its answer."""
-    turns, over = 0, False
+    turns, with_forwarding = 0, False
 
     async def count() -> None:
         nonlocal turns
-        while not over:
+        while not with_forwarding:
             turns += 1
             await asyncio.sleep(0)
 
     counting = asyncio.create_task(count())
     await house.mine.call(api_key, version, request)
-    over = True
+    with_forwarding = True
     await counting
     return turns
 

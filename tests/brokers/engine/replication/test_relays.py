@@ -14,18 +14,18 @@ from brokers.engine.protocol.codec import decode_request, encode_response
 from brokers.engine.protocol.headers import decode_request_header, encode_response_frame
 from brokers.engine.protocol.messages.groups import HeartbeatRequest, HeartbeatResponse
 from brokers.engine.replication.ports import LinkOwner
-from brokers.engine.replication.relays import IDLE_MS_MAX, Behalf, Relays, RelayUnavailable
+from brokers.engine.replication.relays import IDLE_MS_MAX, ForwardedIdentity, Forwarders, ForwardingUnavailable
 
 BROKER = BrokerInfo(id=2, host="two", port=1, admin_port=2, rack=None, epoch=7)
-MINE = Behalf("ins-aaaaaaaa", "10.0.0.1")
+MINE = ForwardedIdentity("ins-aaaaaaaa", "10.0.0.1")
 VERSION = 4
 _SIZE_BYTES = 4
 
 
 class FakeLink:
-    def __init__(self, owner: LinkOwner, behalf: Behalf) -> None:
+    def __init__(self, owner: LinkOwner, forwarded_identity: ForwardedIdentity) -> None:
         self.owner = owner
-        self.behalf = behalf
+        self.forwarded_identity = forwarded_identity
         self.sent: list[tuple[int, str | None, Any]] = []
         self.closed = False
 
@@ -50,17 +50,21 @@ class House:
     def __init__(self, lines_max: int = 10, **more: int) -> None:
         self.now_ms = 0
         self.links: list[FakeLink] = []
-        self.relays = Relays(connect=self._connect, monotonic_ms=lambda: self.now_ms, lines_max=lines_max, **more)
-        self.relays.on_brokers({2: BROKER})
+        self.forwarders = Forwarders(
+            connect=self._connect, monotonic_ms=lambda: self.now_ms, lines_max=lines_max, **more
+        )
+        self.forwarders.on_brokers({2: BROKER})
 
-    def _connect(self, broker: BrokerInfo, owner: LinkOwner, behalf: Behalf) -> FakeLink:
+    def _connect(self, broker: BrokerInfo, owner: LinkOwner, forwarded_identity: ForwardedIdentity) -> FakeLink:
         assert broker == BROKER
-        self.links.append(FakeLink(owner, behalf))
+        self.links.append(FakeLink(owner, forwarded_identity))
         return self.links[-1]
 
-    async def begin(self, member: str = "m", behalf: Behalf = MINE) -> asyncio.Task[Any]:
+    async def begin(self, member: str = "m", forwarded_identity: ForwardedIdentity = MINE) -> asyncio.Task[Any]:
         message = HeartbeatRequest(group_id="g", generation_id=1, member_id=member)
-        task = asyncio.create_task(self.relays.request(2, behalf, "app", ApiKey.HEARTBEAT, VERSION, message))
+        task = asyncio.create_task(
+            self.forwarders.request(2, forwarded_identity, "app", ApiKey.HEARTBEAT, VERSION, message)
+        )
         await asyncio.sleep(0)
         return task
 
@@ -69,7 +73,7 @@ async def test_a_call_goes_out_when_the_connection_is_up_under_the_clients_own_n
     house = House()
     task = await house.begin("mine")
     (link,) = house.links
-    assert (link.sent, link.behalf) == ([], MINE)
+    assert (link.sent, link.forwarded_identity) == ([], MINE)
 
     link.owner.on_up()
     ((_, client_id, request),) = link.sent
@@ -90,7 +94,7 @@ async def test_a_connection_carries_one_call_at_a_time_and_then_the_next_of_the_
 
     third = await house.begin()
     assert len(house.links) == 2
-    assert house.relays.busy == 1
+    assert house.forwarders.busy == 1
     house.links[1].answer(25)
 
     assert (await third).error_code == 25
@@ -103,10 +107,14 @@ async def test_nobody_uses_the_connection_of_another_client() -> None:
     house.links[0].answer()
     await task
 
-    for other in (Behalf("ins-bbbbbbbb", MINE.address), Behalf(MINE.instance_id, "10.0.0.2")):
-        (await house.begin(behalf=other)).cancel()
+    for other in (ForwardedIdentity("ins-bbbbbbbb", MINE.address), ForwardedIdentity(MINE.instance_id, "10.0.0.2")):
+        (await house.begin(forwarded_identity=other)).cancel()
 
-    assert [link.behalf.instance_id for link in house.links] == ["ins-aaaaaaaa", "ins-bbbbbbbb", "ins-aaaaaaaa"]
+    assert [link.forwarded_identity.instance_id for link in house.links] == [
+        "ins-aaaaaaaa",
+        "ins-bbbbbbbb",
+        "ins-aaaaaaaa",
+    ]
 
 
 async def test_who_waits_is_told_when_the_connection_or_the_broker_goes() -> None:
@@ -115,13 +123,13 @@ async def test_who_waits_is_told_when_the_connection_or_the_broker_goes() -> Non
     house.links[0].owner.on_up()
 
     house.links[0].owner.on_down("closed by the peer")
-    house.relays.on_brokers({})
+    house.forwarders.on_brokers({})
 
     for task in (lost, gone):
-        with pytest.raises(RelayUnavailable):
+        with pytest.raises(ForwardingUnavailable):
             await task
-    assert len(house.relays) == 0
-    with pytest.raises(RelayUnavailable):
+    assert len(house.forwarders) == 0
+    with pytest.raises(ForwardingUnavailable):
         await (await house.begin())
 
 
@@ -130,7 +138,7 @@ async def test_a_broker_that_only_wants_to_stop_is_still_asked() -> None:
     task = await house.begin()
     house.links[0].owner.on_up()
 
-    house.relays.on_brokers({2: replace(BROKER, stopping=True)})
+    house.forwarders.on_brokers({2: replace(BROKER, stopping=True)})
     house.links[0].answer()
 
     assert (await task).error_code == 0
@@ -143,7 +151,7 @@ async def test_an_answer_to_something_else_ends_the_connection() -> None:
 
     house.links[0].answer(correlation_id=99)
 
-    with pytest.raises(RelayUnavailable):
+    with pytest.raises(ForwardingUnavailable):
         await task
     assert house.links[0].closed
 
@@ -157,34 +165,34 @@ async def test_a_caller_that_goes_takes_its_connection_with_it() -> None:
     await asyncio.gather(task, return_exceptions=True)
 
     assert house.links[0].closed
-    assert len(house.relays) == 0
+    assert len(house.forwarders) == 0
 
 
 async def test_there_are_only_so_many_connections() -> None:
     house = House(lines_max=2)
     held = [await house.begin() for _ in range(2)]
 
-    with pytest.raises(RelayUnavailable):
+    with pytest.raises(ForwardingUnavailable):
         await (await house.begin())
 
-    house.relays.close()
-    assert all(isinstance(end, RelayUnavailable) for end in await asyncio.gather(*held, return_exceptions=True))
+    house.forwarders.close()
+    assert all(isinstance(end, ForwardingUnavailable) for end in await asyncio.gather(*held, return_exceptions=True))
 
 
 async def test_who_needs_a_connection_takes_the_place_of_one_that_nobody_has_used_for_longest() -> None:
     house = House(lines_max=2)
     for number in (1, 2, 1):
-        task = await house.begin(behalf=Behalf("ins-aaaaaaaa", f"10.0.0.{number}"))
+        task = await house.begin(forwarded_identity=ForwardedIdentity("ins-aaaaaaaa", f"10.0.0.{number}"))
         link = house.links[number - 1]
         link.owner.on_up()
         link.answer()
         await task
 
-    waiting = await house.begin(behalf=Behalf("ins-aaaaaaaa", "10.0.0.3"))
+    waiting = await house.begin(forwarded_identity=ForwardedIdentity("ins-aaaaaaaa", "10.0.0.3"))
 
     assert [link.closed for link in house.links] == [False, True, False]
-    assert (len(house.relays), house.relays.busy) == (2, 1)
-    house.relays.close()
+    assert (len(house.forwarders), house.forwarders.busy) == (2, 1)
+    house.forwarders.close()
     await asyncio.gather(waiting, return_exceptions=True)
 
 
@@ -192,16 +200,16 @@ async def test_one_instance_leaves_room_for_the_calls_of_others() -> None:
     house = House(lines_max=4, lines_per_instance_max=2)
     held = [await house.begin() for _ in range(2)]
 
-    with pytest.raises(RelayUnavailable):
+    with pytest.raises(ForwardingUnavailable):
         await (await house.begin())
 
-    held.append(await house.begin(behalf=Behalf("ins-bbbbbbbb", "10.0.0.1")))
-    assert len(house.relays) == 3
-    house.relays.close()
-    assert all(isinstance(end, RelayUnavailable) for end in await asyncio.gather(*held, return_exceptions=True))
+    held.append(await house.begin(forwarded_identity=ForwardedIdentity("ins-bbbbbbbb", "10.0.0.1")))
+    assert len(house.forwarders) == 3
+    house.forwarders.close()
+    assert all(isinstance(end, ForwardingUnavailable) for end in await asyncio.gather(*held, return_exceptions=True))
     held = [await house.begin() for _ in range(2)]
-    assert len(house.relays) == 2
-    house.relays.close()
+    assert len(house.forwarders) == 2
+    house.forwarders.close()
     await asyncio.gather(*held, return_exceptions=True)
 
 
@@ -213,10 +221,10 @@ async def test_connections_that_nobody_needs_go_after_a_while() -> None:
     await task
 
     house.now_ms = IDLE_MS_MAX - 1
-    house.relays.sweep()
-    assert len(house.relays) == 1
+    house.forwarders.sweep()
+    assert len(house.forwarders) == 1
     house.now_ms = IDLE_MS_MAX
-    house.relays.sweep()
+    house.forwarders.sweep()
 
     assert house.links[0].closed
-    assert len(house.relays) == 0
+    assert len(house.forwarders) == 0
