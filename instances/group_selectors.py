@@ -73,7 +73,7 @@ class GroupPage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class PartitionLag:
     """A partition of a group. `committed` None: nothing is; `start`, `end` None: not known, or no such partition."""
 
     topic: str
@@ -104,7 +104,7 @@ class GroupDetail:
     """One group. `lag` sums up the partitions whose lag is known; `unknown` counts the others with an offset."""
 
     description: GroupDescription
-    lines: tuple[Line, ...]
+    lines: tuple[PartitionLag, ...]
     lag: int | None
     unknown: int
     left_out: int
@@ -282,8 +282,8 @@ def _line(
     begins: Mapping[Partition, int],
     ends: Mapping[Partition, int],
     owners: Mapping[Partition, Member],
-) -> Line:
-    return Line(
+) -> PartitionLag:
+    return PartitionLag(
         topic=place[0],
         partition=place[1],
         committed=committed.offset if committed else None,
@@ -294,7 +294,7 @@ def _line(
     )
 
 
-def _sums(lines: Iterable[Line]) -> tuple[int | None, int, Worst | None]:
+def _sums(lines: Iterable[PartitionLag]) -> tuple[int | None, int, Worst | None]:
     """The whole lag, how many partitions with an offset it leaves out, and the worst partition."""
     with_offset = [line for line in lines if line.committed is not None]
     lags = [(line, line.lag) for line in with_offset if line.lag is not None]

@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 
 from instances import group_selectors, services
-from instances.group_selectors import GroupDetail, Line
+from instances.group_selectors import GroupDetail, PartitionLag
 from instances.lifecycle import REACHABLE
 from instances.limits import GROUP_LINES_PER_PAGE
 from instances.models import Instance
@@ -42,10 +42,10 @@ FILTERS: Mapping[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LinePage:
+class PartitionLagPage:
     """Partitions of a group as a page shows them: the worst first, or by name with a token for the next."""
 
-    lines: tuple[Line, ...]
+    lines: tuple[PartitionLag, ...]
     sort: str
     next_token: str | None
     is_first: bool
@@ -143,7 +143,7 @@ def group_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     )  # fmt: skip
 
 
-def _lines(request: HttpRequest, instance: Instance, detail: GroupDetail) -> LinePage:
+def _lines(request: HttpRequest, instance: Instance, detail: GroupDetail) -> PartitionLagPage:
     sort = "name" if request.GET.get("sort") == "name" else "lag"
     token = request.GET.get("page_token", "")
     following = None
@@ -158,7 +158,7 @@ def _lines(request: HttpRequest, instance: Instance, detail: GroupDetail) -> Lin
     else:
         worst_first = sorted(detail.lines, key=lambda line: -1 if line.lag is None else line.lag, reverse=True)
         lines = worst_first[:GROUP_LINES_PER_PAGE]
-    return LinePage(
+    return PartitionLagPage(
         lines=tuple(lines),
         sort=sort,
         next_token=following,

@@ -66,7 +66,7 @@ def _shown(value: Any) -> str | None:
     return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-class _Line:
+class _CsvLine:
     """A file for the csv writer that gives back each line instead of keeping it."""
 
     def write(self, value: str) -> str:
@@ -78,7 +78,7 @@ class _Line:
 def audit_csv(request: HttpRequest) -> HttpResponse:
     """The filtered log as CSV, in UTC."""
     rows, _words, _token = _filtered(request)
-    writer = csv.writer(_Line())
+    writer = csv.writer(_CsvLine())
 
     def lines() -> Iterator[str]:
         yield writer.writerow(

@@ -61,7 +61,7 @@ async def _describe_many(call: Call, request: DescribeConfigsRequest) -> Describ
     return DescribeConfigsResponse(results=results)
 
 
-def lines_described(response: DescribeConfigsResponse) -> int:
+def settings_described(response: DescribeConfigsResponse) -> int:
     """How long an answer is."""
     return sum(len(result.configs) for result in response.results)
 

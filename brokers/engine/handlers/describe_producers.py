@@ -52,7 +52,7 @@ def describe_producers(call: Call, request: DescribeProducersRequest) -> Describ
     return DescribeProducersResponse(topics=topics)
 
 
-def lines_described(response: DescribeProducersResponse) -> int:
+def settings_described(response: DescribeProducersResponse) -> int:
     """How long an answer is."""
     return sum(len(line.active_producers) + 1 for topic in response.topics for line in topic.partitions)
 

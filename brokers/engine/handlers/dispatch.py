@@ -39,11 +39,11 @@ from brokers.engine.handlers import (
     versions,
 )
 from brokers.engine.handlers.context import Handler
-from brokers.engine.handlers.pieces import in_pieces
+from brokers.engine.handlers.pieces import in_chunks
 from brokers.engine.protocol.apis import ADVERTISED_TENANT, FETCH_BATCHES_FROM, PRODUCE_BATCHES_FROM, ApiKey
 
 
-class Hot(NamedTuple):
+class FastCodec(NamedTuple):
     """A call with a decoder of its own, and the versions it is served in on every listener."""
 
     handle: Callable[..., None]
@@ -51,9 +51,9 @@ class Hot(NamedTuple):
     version_max: int
 
 
-HOT_HANDLERS: Final[Mapping[int, Hot]] = {
-    int(ApiKey.PRODUCE): Hot(produce.produce, PRODUCE_BATCHES_FROM, ADVERTISED_TENANT[ApiKey.PRODUCE][1]),
-    int(ApiKey.FETCH): Hot(fetch.fetch, FETCH_BATCHES_FROM, ADVERTISED_TENANT[ApiKey.FETCH][1]),
+FAST_CODEC_HANDLERS: Final[Mapping[int, FastCodec]] = {
+    int(ApiKey.PRODUCE): FastCodec(produce.produce, PRODUCE_BATCHES_FROM, ADVERTISED_TENANT[ApiKey.PRODUCE][1]),
+    int(ApiKey.FETCH): FastCodec(fetch.fetch, FETCH_BATCHES_FROM, ADVERTISED_TENANT[ApiKey.FETCH][1]),
 }
 
 # The same calls in the versions before: their record sets are converted on the way.
@@ -107,9 +107,9 @@ _HERE_OR_ELSEWHERE: Final = gateway.with_forwarding(_OURS)
 
 HANDLERS: Final[Mapping[int, Handler]] = {
     **_HERE_OR_ELSEWHERE,
-    int(ApiKey.OFFSET_FETCH): in_pieces(_HERE_OR_ELSEWHERE[int(ApiKey.OFFSET_FETCH)], offsets.lines_fetched),
-    int(ApiKey.DESCRIBE_CONFIGS): in_pieces(configs.describe_configs, configs.lines_described),
-    int(ApiKey.DESCRIBE_PRODUCERS): in_pieces(
-        describe_producers.describe_producers, describe_producers.lines_described
+    int(ApiKey.OFFSET_FETCH): in_chunks(_HERE_OR_ELSEWHERE[int(ApiKey.OFFSET_FETCH)], offsets.partitions_fetched),
+    int(ApiKey.DESCRIBE_CONFIGS): in_chunks(configs.describe_configs, configs.settings_described),
+    int(ApiKey.DESCRIBE_PRODUCERS): in_chunks(
+        describe_producers.describe_producers, describe_producers.settings_described
     ),
 }

@@ -15,7 +15,7 @@ from brokers.engine.handlers.client import Client
 from brokers.engine.handlers.cold import ROUNDS_MAX, Missing, prefetch_then
 from brokers.engine.handlers.fetch_follower import fetch_as_follower
 from brokers.engine.handlers.fetch_leaders import LEADERS_FROM, find_leaders
-from brokers.engine.handlers.fetch_odd import Diverging, Line, diverged, divergence, refused
+from brokers.engine.handlers.fetch_odd import Diverging, PartitionResult, diverged, divergence, refused
 from brokers.engine.handlers.parking import DelayedFetch, bytes_still_missing, may_be_delayed
 from brokers.engine.partitions.committed import AbortedByPartition, list_aborted
 from brokers.engine.partitions.partition import NO_EPOCH, Partition
@@ -49,7 +49,7 @@ class Reading:
 
     def __init__(self) -> None:
         self.aborted: AbortedByPartition = {}
-        self.answers: list[tuple[bytes, list[Line]]] = []
+        self.answers: list[tuple[bytes, list[PartitionResult]]] = []
         self.missing: list[Missing] = []
         self.diverging: Diverging = {}
         self.metered: list[tuple[UsageCounter | None, int]] = []
@@ -149,13 +149,13 @@ def read(client: Client, session: Session, frame: FetchFrame, version: int, limi
     reading = Reading()
     answers, metered, watched = reading.answers, reading.metered, reading.watched
     remaining = limit
-    is_odd = frame.max_bytes < 0 or version < ZSTD_FROM
+    is_unresolved = frame.max_bytes < 0 or version < ZSTD_FROM
     nothing_yet = True
     for key, wanted in frame.topics:
         route = routes.get(key)
         if route is None:
             route = client.consume_route(key, by_id)
-        lines: list[Line] = []
+        lines: list[PartitionResult] = []
         topic_bytes = 0
         for index, leader_epoch, offset, last_fetched_epoch, _, partition_bytes_max in wanted:
             if route.error:
@@ -169,10 +169,15 @@ def read(client: Client, session: Session, frame: FetchFrame, version: int, limi
                     lines.append((index, found, -1, -1, -1, 0, None))
                     continue
                 partition = found
-            if last_fetched_epoch >= 0 or partition_bytes_max < 0 or is_odd or (by_id and partition.topic_id != key):
+            if (
+                last_fetched_epoch >= 0
+                or partition_bytes_max < 0
+                or is_unresolved
+                or (by_id and partition.topic_id != key)
+            ):
                 is_foreign = by_id and partition.topic_id != key
                 is_negative = min(frame.max_bytes, partition_bytes_max) < 0
-                code, offset = _odd_read(
+                code, offset = _resolve_read(
                     reading, partition, key, last_fetched_epoch, offset, version, is_negative, is_foreign
                 )
                 if code:
@@ -210,7 +215,7 @@ def read(client: Client, session: Session, frame: FetchFrame, version: int, limi
     return reading
 
 
-def _odd_read(
+def _resolve_read(
     reading: Reading,
     partition: Partition,
     key: bytes,

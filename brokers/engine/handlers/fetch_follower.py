@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 from brokers.engine.handlers.cold import ROUNDS_MAX, Missing, prefetch_then
 from brokers.engine.handlers.context import Engine
-from brokers.engine.handlers.fetch_odd import Diverging, Line, diverged
+from brokers.engine.handlers.fetch_odd import Diverging, PartitionResult, diverged
 from brokers.engine.handlers.parking import DelayedFollowerFetch
-from brokers.engine.partitions.follower_session import NOT_TOLD, FollowedLine, FollowerSession
+from brokers.engine.partitions.follower_session import NOT_TOLD, FollowedPartition, FollowerSession
 from brokers.engine.partitions.partition import LOG_END, NO_EPOCH, Partition
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.hot import FetchFrame, encode_fetch_response
@@ -33,15 +33,15 @@ class Round:
     __slots__ = ("diverging", "has_records", "is_urgent", "lines", "missing", "taken")
 
     def __init__(self) -> None:
-        self.lines: dict[bytes, list[Line]] = {}
+        self.lines: dict[bytes, list[PartitionResult]] = {}
         self.diverging: Diverging = {}
         self.missing: list[Missing] = []
-        self.taken: list[FollowedLine] = []
+        self.taken: list[FollowedPartition] = []
         self.has_records = False
         # More than where the high watermark is.
         self.is_urgent = False
 
-    def add(self, line: FollowedLine, answer: Line) -> None:
+    def add(self, line: FollowedPartition, answer: PartitionResult) -> None:
         topic_id = line.key[0]
         found = self.lines.get(topic_id)
         if found is None:
@@ -207,7 +207,7 @@ def _read(engine: Engine, fetches: FollowerSession, limit_bytes: int, wait: bool
 def _read_records(
     reading: Round,
     fetches: FollowerSession,
-    line: FollowedLine,
+    line: FollowedPartition,
     partition: Partition,
     room_bytes: int,
     one_batch: bool,
@@ -250,7 +250,7 @@ def _is_throttled(engine: Engine, fetches: FollowerSession, partition: Partition
     return named.holds(partition.index, fetches.replica)
 
 
-def _is_held_back(engine: Engine, fetches: FollowerSession, line: FollowedLine) -> bool:
+def _is_held_back(engine: Engine, fetches: FollowerSession, line: FollowedPartition) -> bool:
     """Too much was copied lately: the line is ready again when there is room."""
     delay_ms = engine.replication_throttle.delay_ms(engine.clock.monotonic_ms())
     if delay_ms > 0:
@@ -258,12 +258,12 @@ def _is_held_back(engine: Engine, fetches: FollowerSession, line: FollowedLine) 
     return delay_ms > 0
 
 
-def _complain(reading: Round, line: FollowedLine, code: int) -> None:
+def _complain(reading: Round, line: FollowedPartition, code: int) -> None:
     reading.is_urgent = True
     reading.add(line, (line.key[1], code, -1, -1, -1, 0, None))
 
 
-def _without_records(line: FollowedLine, partition: Partition) -> Line:
+def _without_records(line: FollowedPartition, partition: Partition) -> PartitionResult:
     high_watermark = line.sent_high_watermark = partition.high_watermark
     start_offset = line.sent_start_offset = partition.log_start_offset
     return line.key[1], 0, high_watermark, high_watermark, start_offset, 0, None

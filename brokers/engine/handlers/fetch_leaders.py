@@ -18,11 +18,11 @@ _MISLED: Final = frozenset((int(ErrorCode.NOT_LEADER_OR_FOLLOWER), int(ErrorCode
 # Throttle time, error, session id and an empty list of topics stand before the tagged fields of an answer.
 _TAGGED_AT: Final = 4 + 2 + 4 + 1
 
-Line = tuple[int, int, int, int, int, int, Slice | None]
+PartitionResult = tuple[int, int, int, int, int, int, Slice | None]
 
 
 def find_leaders(
-    view: View, version: int, answers: Sequence[tuple[bytes, Sequence[Line]]]
+    view: View, version: int, answers: Sequence[tuple[bytes, Sequence[PartitionResult]]]
 ) -> tuple[dict[tuple[bytes, int], tuple[int, int]], bytes]:
     """`(leaders, tagged fields)` for `encode_fetch_response`, of topics asked for by id."""
     leaders: dict[tuple[bytes, int], tuple[int, int]] = {}

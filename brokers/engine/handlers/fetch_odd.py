@@ -20,7 +20,7 @@ TOPIC_IDS_FROM = 13
 UNDEFINED = -1
 NO_SESSION = 0
 
-Line = tuple[int, int, int, int, int, int, Slice | None]
+PartitionResult = tuple[int, int, int, int, int, int, Slice | None]
 # (epoch, end offset) of the leader where a reader's log leaves it, by (topic key, partition index).
 Diverging = dict[tuple[bytes, int], tuple[int, int]]
 
@@ -64,7 +64,7 @@ def refused(version: int, correlation_id: int, error: int, frame: FetchFrame) ->
 def diverged(
     version: int,
     correlation_id: int,
-    answers: list[tuple[bytes, list[Line]]],
+    answers: list[tuple[bytes, list[PartitionResult]]],
     diverging: Diverging,
     session_id: int = NO_SESSION,
 ) -> bytes:

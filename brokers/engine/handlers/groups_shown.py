@@ -9,7 +9,7 @@ from brokers.engine.coordinators.groups.limits import is_too_long
 from brokers.engine.coordinators.groups.replies import DescribeReply
 from brokers.engine.handlers.context import Call
 from brokers.engine.handlers.coordinating import ask
-from brokers.engine.handlers.repeats import in_excess
+from brokers.engine.handlers.repeats import beyond_duplicate_limit
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.groups import (
     OPERATIONS_NOT_ASKED,
@@ -35,7 +35,7 @@ def describe_groups(call: Call, request: DescribeGroupsRequest) -> Any:
         return _described(request, [DescribeReply(int(ErrorCode.INVALID_REQUEST))] * len(request.groups))
     replies = [
         DescribeReply(int(ErrorCode.INVALID_REQUEST)) if excess else _describe(call, group_id)
-        for group_id, excess in zip(request.groups, in_excess(request.groups), strict=True)
+        for group_id, excess in zip(request.groups, beyond_duplicate_limit(request.groups), strict=True)
     ]
     if any(hasattr(reply, "__await__") for reply in replies):
         return _describe_when_known(request, replies)

@@ -28,8 +28,8 @@ TIMEOUT_MS: Final = 30_000
 # The same when another broker asks: the next request of its connection waits behind the answer.
 PEER_TIMEOUT_MS: Final = 2_000
 
-Line = WritableTxnMarkerPartitionResult
-PendingMarker = tuple[Line, Partition, int]
+PartitionResult = WritableTxnMarkerPartitionResult
+PendingMarker = tuple[PartitionResult, Partition, int]
 
 
 async def write_txn_markers(call: Call, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
@@ -69,8 +69,8 @@ async def write_markers(
 
 def _appended(
     engine: Engine, marker: WritableTxnMarker, topic: str, index: int, now_ms: int, pending: list[PendingMarker]
-) -> Line:
-    line = Line(partition_index=index)
+) -> PartitionResult:
+    line = PartitionResult(partition_index=index)
     if marker.producer_id < 0 or marker.producer_epoch < 0:
         line.error_code = int(ErrorCode.INVALID_REQUEST)
         return line
@@ -122,7 +122,9 @@ def _refused(request: WriteTxnMarkersRequest, code: int) -> WriteTxnMarkersRespo
                 topics=[
                     WritableTxnMarkerTopicResult(
                         name=topic.name,
-                        partitions=[Line(partition_index=index, error_code=code) for index in topic.partition_indexes],
+                        partitions=[
+                            PartitionResult(partition_index=index, error_code=code) for index in topic.partition_indexes
+                        ],
                     )
                     for topic in marker.topics
                 ],

@@ -9,11 +9,11 @@ from brokers.engine.access.authorizer import Operation, decide
 from brokers.engine.handlers.context import Call
 from brokers.engine.protocol.errors import ErrorCode
 
-LineT = TypeVar("LineT", bound="Line")
+ResultT = TypeVar("ResultT", bound="PartitionResult")
 WantedT = TypeVar("WantedT", bound="WantedPartition")
 
 
-class Line(Protocol):
+class PartitionResult(Protocol):
     """Of an answer."""
 
     error_code: int
@@ -25,16 +25,16 @@ class WantedPartition(Protocol):
     partition_index: int
 
 
-class Lines(Generic[LineT, WantedT]):
+class PartitionResults(Generic[ResultT, WantedT]):
     """`by_topic` has an answering line for each partition, under the client's names. `allowed` are those that the
     coordinator shall see: internal topic, what is asked, the line that answers it.
     """
 
     __slots__ = ("allowed", "by_topic")
 
-    def __init__(self, call: Call, topics: Sequence[Any], make: Callable[[int, int], LineT]) -> None:
-        self.by_topic: list[tuple[str, list[LineT]]] = []
-        self.allowed: list[tuple[str, WantedT, LineT]] = []
+    def __init__(self, call: Call, topics: Sequence[Any], make: Callable[[int, int], ResultT]) -> None:
+        self.by_topic: list[tuple[str, list[ResultT]]] = []
+        self.allowed: list[tuple[str, WantedT, ResultT]] = []
         view = call.view
         for wanted in topics:
             topic = view.namespace.topics.get(wanted.name.encode())

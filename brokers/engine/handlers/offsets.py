@@ -16,8 +16,8 @@ from brokers.engine.coordinators.groups.offsets import NO_OFFSET, Commit, Fetche
 from brokers.engine.handlers import offsets_legacy
 from brokers.engine.handlers.context import Call
 from brokers.engine.handlers.coordinating import ask
-from brokers.engine.handlers.offset_lines import Lines
-from brokers.engine.handlers.repeats import RepeatedLines, in_excess
+from brokers.engine.handlers.offset_lines import PartitionResults
+from brokers.engine.handlers.repeats import DuplicateLimits, beyond_duplicate_limit
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.offsets import (
     OffsetCommitRequest,
@@ -56,7 +56,7 @@ def id_refusal(internal_id: str) -> int:
 
 
 def offset_commit(call: Call, request: OffsetCommitRequest) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
-    lines: Lines[OffsetCommitResponsePartition, OffsetCommitRequestPartition] = Lines(
+    lines: PartitionResults[OffsetCommitResponsePartition, OffsetCommitRequestPartition] = PartitionResults(
         call, request.topics, lambda index, code: OffsetCommitResponsePartition(partition_index=index, error_code=code)
     )
     group_id = call.view.namespace.internal_id(request.group_id)
@@ -100,19 +100,19 @@ def offset_commit(call: Call, request: OffsetCommitRequest) -> OffsetCommitRespo
     return _commit_later(lines, reply)
 
 
-async def _commit_later(lines: Lines[Any, Any], reply: Awaitable[list[int]]) -> OffsetCommitResponse:
+async def _commit_later(lines: PartitionResults[Any, Any], reply: Awaitable[list[int]]) -> OffsetCommitResponse:
     lines.complete(await reply)
     return _committed(lines)
 
 
-async def _commit_to_zookeeper(call: Call, group_id: str, lines: Lines[Any, Any]) -> OffsetCommitResponse:
+async def _commit_to_zookeeper(call: Call, group_id: str, lines: PartitionResults[Any, Any]) -> OffsetCommitResponse:
     lines.complete(
         await offsets_legacy.commit(call.engine, group_id, [(topic, line) for topic, line, _ in lines.allowed])
     )
     return _committed(lines)
 
 
-def _committed(lines: Lines[OffsetCommitResponsePartition, Any]) -> OffsetCommitResponse:
+def _committed(lines: PartitionResults[OffsetCommitResponsePartition, Any]) -> OffsetCommitResponse:
     return OffsetCommitResponse(
         topics=[OffsetCommitResponseTopic(name=name, partitions=found) for name, found in lines.by_topic]
     )
@@ -129,7 +129,7 @@ def offset_fetch(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse
         wanted = [(topic.name, topic.partition_indexes) for topic in request.topics]
     if call.version == LEGACY_VERSION:
         return _fetch_from_zookeeper(call, request.group_id, wanted or [])
-    asked = _Asked(call, request.group_id, wanted, request.require_stable, RepeatedLines())
+    asked = _Asked(call, request.group_id, wanted, request.require_stable, DuplicateLimits())
     reply = asked.reply()
     if isinstance(reply, Awaitable):
         return _fetch_later(call, asked, reply)
@@ -155,7 +155,7 @@ def _fetched(call: Call, asked: _Asked, error: int, found: Found) -> OffsetFetch
     return OffsetFetchResponse(error_code=error, topics=topics, groups=[])
 
 
-def lines_fetched(response: OffsetFetchResponse) -> int:
+def partitions_fetched(response: OffsetFetchResponse) -> int:
     """How long an answer is."""
     lines = sum(len(topic.partitions) for topic in response.topics)
     return lines + sum(len(topic.partitions) for group in response.groups for topic in group.topics)
@@ -163,8 +163,8 @@ def lines_fetched(response: OffsetFetchResponse) -> int:
 
 async def _fetch_groups(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
     replies: list[tuple[str, tuple[int, Found] | Awaitable[tuple[int, Found]]]] = []
-    repeated = RepeatedLines()
-    excess = in_excess(group.group_id for group in request.groups)
+    repeated = DuplicateLimits()
+    excess = beyond_duplicate_limit(group.group_id for group in request.groups)
     for group in request.groups:
         if next(excess) or len(replies) >= GROUPS_PER_REQUEST_MAX:
             replies.append((group.group_id, (int(ErrorCode.INVALID_REQUEST), [])))
@@ -219,7 +219,7 @@ class _Asked:
     __slots__ = ("_call", "_group_id", "_is_excessive", "_stable", "wanted")
 
     def __init__(
-        self, call: Call, group_id: str, wanted: Wanted, require_stable: bool, repeated: RepeatedLines
+        self, call: Call, group_id: str, wanted: Wanted, require_stable: bool, repeated: DuplicateLimits
     ) -> None:
         self._call = call
         self._group_id = call.view.namespace.internal_id(group_id)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from brokers.engine.handlers.context import Call
 from brokers.engine.handlers.coordinating import ask
-from brokers.engine.handlers.offset_lines import Lines
+from brokers.engine.handlers.offset_lines import PartitionResults
 from brokers.engine.handlers.offsets import id_refusal
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
@@ -27,7 +27,7 @@ GROUPS_AT_ONCE: Final = 100
 
 async def offset_delete(call: Call, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
     """What is wrong with the group is the answer for all of it."""
-    lines: Lines[OffsetDeleteResponsePartition, OffsetDeleteRequestPartition] = Lines(
+    lines: PartitionResults[OffsetDeleteResponsePartition, OffsetDeleteRequestPartition] = PartitionResults(
         call, request.topics, lambda index, code: OffsetDeleteResponsePartition(partition_index=index, error_code=code)
     )
     group_id = call.view.namespace.internal_id(request.group_id)

@@ -12,7 +12,7 @@ from typing import Final
 from brokers.engine.coordinators.groups.offsets import Commit, Producer, commit_error
 from brokers.engine.handlers.context import Call
 from brokers.engine.handlers.coordinating import ask
-from brokers.engine.handlers.offset_lines import Lines
+from brokers.engine.handlers.offset_lines import PartitionResults
 from brokers.engine.handlers.offsets import id_refusal
 from brokers.engine.handlers.transactions import id_refusal as transactional_id_refusal
 from brokers.engine.partitions import transactions
@@ -30,11 +30,11 @@ NO_SEQUENCE: Final = -1
 LOADING_FROM: Final = 2
 ABORTABLE_FROM: Final = 4
 
-_Lines = Lines[TxnOffsetCommitResponsePartition, TxnOffsetCommitRequestPartition]
+_Lines = PartitionResults[TxnOffsetCommitResponsePartition, TxnOffsetCommitRequestPartition]
 
 
 async def txn_offset_commit(call: Call, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
-    lines: _Lines = Lines(
+    lines: _Lines = PartitionResults(
         call,
         request.topics,
         lambda index, code: TxnOffsetCommitResponsePartition(partition_index=index, error_code=code),

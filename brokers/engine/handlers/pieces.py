@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from brokers.engine.handlers.context import Call, Handler
-from brokers.engine.protocol.codec import Encoded, encode_response_in_pieces
+from brokers.engine.protocol.codec import Encoded, encode_response_in_chunks
 
 # Of an answer that is encoded at once.
 LINES_AT_ONCE_MAX: Final = 1_000
 
 
-def in_pieces(handler: Handler, lines_of: Callable[[Any], int]) -> Handler:
+def in_chunks(handler: Handler, lines_of: Callable[[Any], int]) -> Handler:
     """`lines_of` counts what makes an answer long. Its lists may be made while they are encoded."""
 
     def handle(call: Call, request: Any) -> Any:
@@ -30,7 +30,7 @@ def in_pieces(handler: Handler, lines_of: Callable[[Any], int]) -> Handler:
 
 
 async def _encoded(call: Call, response: Any) -> Encoded:
-    pieces = encode_response_in_pieces(call.api_key, call.version, response)
+    pieces = encode_response_in_chunks(call.api_key, call.version, response)
     while True:
         try:
             next(pieces)

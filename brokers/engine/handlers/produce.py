@@ -84,7 +84,7 @@ def produce(
             partition = route.partitions.get(index)
             if partition is None or error or records_start < 0 or verification or INFLATED.bytes > inflated_max:
                 refusal = None if verification is None else verification.refusals.get((name, index))
-                found = refusal or _odd_partition(engine, route, error, index, records_start, inflated_max)
+                found = refusal or _resolve_partition(engine, route, error, index, records_start, inflated_max)
                 if isinstance(found, tuple):
                     failed = True
                     lines.append(found)
@@ -175,7 +175,7 @@ def _charged(session: Session, client: Client, accepted_bytes: int, frame_bytes:
     return delay_ms
 
 
-def _odd_partition(
+def _resolve_partition(
     engine: Engine, route: Route, error: int, index: int, records_start: int, inflated_max: int
 ) -> Partition | PartitionAnswer:
     """The partition at its first use, or the line of the answer that refuses it."""

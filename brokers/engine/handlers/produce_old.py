@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 ACKS: Final = (-1, 0, 1)
 ACKS_ALL: Final = -1
 
-Line = PartitionProduceResponse
+PartitionResult = PartitionProduceResponse
 
 
 @dataclass(slots=True)
@@ -163,19 +163,19 @@ class _OldProduce:
         now_ms = engine.clock.now_ms()
         if now_ms - engine.stall_detector.checked_ms > engine.stall_detector.pause_ms_max:
             engine.stall_detector.check(now_ms)
-        pending: list[tuple[Line, Partition, int]] = []
+        pending: list[tuple[PartitionResult, Partition, int]] = []
         answers: list[TopicProduceResponse] = []
         accepted_bytes = 0
         inflated_max = INFLATED.bytes + INFLATED_PER_REQUEST_MAX
         for name, sets in topics:
             topic_bytes = 0
-            lines: list[Line] = []
+            lines: list[PartitionResult] = []
             for one in sets:
                 if INFLATED.bytes > inflated_max:
                     one.error = one.error or int(ErrorCode.MESSAGE_TOO_LARGE)
                 result = self._appended(one, now_ms)
                 code = downgraded(result.error_code, ApiKey.PRODUCE, self.version)
-                line = Line(
+                line = PartitionResult(
                     index=one.index,
                     error_code=code,
                     base_offset=result.base_offset,
@@ -227,7 +227,7 @@ class _OldProduce:
         return delay_ms
 
     def _wait(
-        self, answers: list[TopicProduceResponse], pending: list[tuple[Line, Partition, int]], delay_ms: int
+        self, answers: list[TopicProduceResponse], pending: list[tuple[PartitionResult, Partition, int]], delay_ms: int
     ) -> None:
         def answer(partition_errors: PartitionErrors) -> None:
             for line, partition, _ in pending:

@@ -12,7 +12,7 @@ REPEATED_IDS_MAX: Final = 10
 REPEATED_LINES_MAX: Final = 1_000
 
 
-def in_excess(ids: Iterable[str]) -> Iterator[bool]:
+def beyond_duplicate_limit(ids: Iterable[str]) -> Iterator[bool]:
     """Of each, whether it is repeated once too often."""
     known: set[str] = set()
     repeated = 0
@@ -23,7 +23,7 @@ def in_excess(ids: Iterable[str]) -> Iterator[bool]:
         yield is_repeated and repeated > REPEATED_IDS_MAX
 
 
-class RepeatedLines:
+class DuplicateLimits:
     """Of the partitions that one request names, by topic."""
 
     __slots__ = ("_count",)

@@ -9,7 +9,7 @@ from brokers.engine.access.authorizer import Address, owners_address, peer_addre
 from brokers.engine.access.principals import Principal
 from brokers.engine.handlers.client import Client
 from brokers.engine.handlers.context import Call, Channel, Engine, View
-from brokers.engine.handlers.dispatch import HANDLERS, HOT_HANDLERS, OLD_HANDLERS
+from brokers.engine.handlers.dispatch import FAST_CODEC_HANDLERS, HANDLERS, OLD_HANDLERS
 from brokers.engine.protocol.apis import APIS, ApiKey, is_served
 from brokers.engine.protocol.codec import decode_request, encode_response
 from brokers.engine.protocol.errors import UnsupportedApi
@@ -77,15 +77,15 @@ class Session:
 
     def on_frame(self, buffer: memoryview, start: int, end: int) -> None:
         api_key, version, correlation_id, client_id, body = decode_request_header(buffer, start, end)
-        hot = HOT_HANDLERS.get(api_key)
-        if hot is not None and hot.version_min <= version <= hot.version_max:
+        fast_codec = FAST_CODEC_HANDLERS.get(api_key)
+        if fast_codec is not None and fast_codec.version_min <= version <= fast_codec.version_max:
             self.engine.totals.requests[api_key] += 1
-            hot.handle(self, version, correlation_id, client_id, buffer, body, start, end)
+            fast_codec.handle(self, version, correlation_id, client_id, buffer, body, start, end)
             return
         if not is_served(self._advertised, api_key, version):
             raise UnsupportedApi(f"version {version} of api key {api_key} is not served here")
         self.engine.totals.requests[api_key] += 1
-        if hot is not None:
+        if fast_codec is not None:
             OLD_HANDLERS[api_key](self, version, correlation_id, client_id, buffer, body, start, end)
             return
         request = None

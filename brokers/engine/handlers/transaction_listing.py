@@ -12,7 +12,7 @@ from brokers.engine.coordinators.transactions.replies import Description, Listed
 from brokers.engine.coordinators.transactions.states import BY_NAME
 from brokers.engine.handlers.context import Call
 from brokers.engine.handlers.coordinating import ask_at
-from brokers.engine.handlers.repeats import in_excess
+from brokers.engine.handlers.repeats import beyond_duplicate_limit
 from brokers.engine.handlers.transactions import asked, id_refusal
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.producers import (
@@ -32,7 +32,7 @@ IDS_PER_REQUEST_MAX: Final = 10_000
 async def describe_transactions(call: Call, request: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
     """What is named beyond the limit, or again and again, is refused."""
     ids = request.transactional_ids
-    excess = zip(range(IDS_PER_REQUEST_MAX), in_excess(ids), strict=False)
+    excess = zip(range(IDS_PER_REQUEST_MAX), beyond_duplicate_limit(ids), strict=False)
     allowed = [at for at, is_excessive in excess if not is_excessive]
     states = await asyncio.gather(*(_describe(call, ids[at]) for at in allowed))
     found = dict(zip(allowed, states, strict=True))

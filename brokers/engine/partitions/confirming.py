@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from brokers.engine.partitions.follower_session import IDLE, FollowedLine
+from brokers.engine.partitions.follower_session import IDLE, FollowedPartition
 from brokers.engine.partitions.leadership import Leadership
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.waiting import Confirmation
@@ -96,12 +96,12 @@ def _sure(partition: Partition, leadership: Leadership, sure: int) -> int:
     return sure
 
 
-def _lines(partition: Partition, leadership: Leadership) -> Iterator[FollowedLine]:
+def _lines(partition: Partition, leadership: Leadership) -> Iterator[FollowedPartition]:
     """Of those who follow in the epoch in which this broker leads."""
     for line in leadership.fetches:
-        if isinstance(line, FollowedLine) and not line.code and line.wanted[1] == partition.leader_epoch:
+        if isinstance(line, FollowedPartition) and not line.code and line.wanted[1] == partition.leader_epoch:
             yield line
 
 
-def _replica(line: FollowedLine) -> int:
+def _replica(line: FollowedPartition) -> int:
     return line.session.replica

@@ -27,7 +27,7 @@ Wanted = tuple[int, int, int, int, int, int]
 Key = tuple[bytes, int]
 
 
-class FollowedLine(DelayedOperation):
+class FollowedPartition(DelayedOperation):
     """One partition of a session, where the follower stands by its last word. `code` is why it cannot be served,
     `owed` the newest question about it that was put to the follower.
     """
@@ -109,9 +109,9 @@ class FollowerSession:
         self.replica = replica
         self.replica_epoch = replica_epoch
         self.fetched_ms = 0
-        self.lines: dict[Key, FollowedLine] = {}
-        self._ready: deque[FollowedLine] = deque()
-        self._moved: dict[FollowedLine, None] = {}
+        self.lines: dict[Key, FollowedPartition] = {}
+        self._ready: deque[FollowedPartition] = deque()
+        self._moved: dict[FollowedPartition, None] = {}
         self._wake: Callable[[], object] | None = None
         self.heard = 0
         self.owed = 0
@@ -141,7 +141,7 @@ class FollowerSession:
         """
         line = self.lines.get(key)
         if line is None:
-            line = self.lines[key] = FollowedLine(self, key, wanted)
+            line = self.lines[key] = FollowedPartition(self, key, wanted)
         elif line.wanted[1] != wanted[1]:
             # It follows in another leader epoch, and may have passed over what it was told in the one before.
             line.sent_high_watermark = line.sent_start_offset = NOT_TOLD
@@ -193,7 +193,7 @@ class FollowerSession:
             return verdicts.NOT_LEADER_OR_FOLLOWER  # a word from an earlier incarnation
         return 0
 
-    def _refuse(self, line: FollowedLine, code: int) -> None:
+    def _refuse(self, line: FollowedPartition, code: int) -> None:
         line.code = code
         line.diverging = None
         self.ready(line)
@@ -205,7 +205,7 @@ class FollowerSession:
             self._leave(line)
             line.state = SENT  # whatever queue it is in passes it over
 
-    def _leave(self, line: FollowedLine) -> None:
+    def _leave(self, line: FollowedPartition) -> None:
         partition = line.partition
         if partition is not None and partition.leadership is not None:
             partition.leadership.fetches.discard(line)
@@ -219,7 +219,7 @@ class FollowerSession:
 
     # -- what there is to say -----------------------------------------------------------------------------------------
 
-    def ready(self, line: FollowedLine) -> None:
+    def ready(self, line: FollowedPartition) -> None:
         if line.state != READY:
             line.state = READY
             self._ready.append(line)
@@ -232,7 +232,7 @@ class FollowerSession:
             self._wake = None
             wake()
 
-    def moved(self, line: FollowedLine) -> None:
+    def moved(self, line: FollowedPartition) -> None:
         """Its high watermark or its log's start is another: told with the next answer, which nobody hastens for it."""
         self._moved[line] = None
 
@@ -257,7 +257,7 @@ class FollowerSession:
     def has_ready(self) -> bool:
         return bool(self._ready)
 
-    def next_ready(self) -> FollowedLine | None:
+    def next_ready(self) -> FollowedPartition | None:
         """Takes out the one that is ready longest; it counts as told."""
         queue = self._ready
         while queue:
@@ -267,15 +267,15 @@ class FollowerSession:
                 return line
         return None
 
-    def put_back(self, lines: list[FollowedLine]) -> None:
+    def put_back(self, lines: list[FollowedPartition]) -> None:
         """These were not told after all, and come first."""
         for line in reversed(lines):
             line.state = READY
             self._ready.appendleft(line)
 
-    def news(self) -> list[FollowedLine]:
+    def news(self) -> list[FollowedPartition]:
         """Takes out the lines whose high watermark or log start is another than the follower was told."""
-        found: list[FollowedLine] = []
+        found: list[FollowedPartition] = []
         for line in self._moved:
             partition = line.partition
             if partition is None or line.code or partition.leadership is None or not self.knows(line):
@@ -286,11 +286,11 @@ class FollowerSession:
         self._moved = {}
         return found
 
-    def nothing_for(self, line: FollowedLine) -> None:
+    def nothing_for(self, line: FollowedPartition) -> None:
         """It was taken out, and there is nothing to tell."""
         line.state = IDLE
 
-    def knows(self, line: FollowedLine) -> bool:
+    def knows(self, line: FollowedPartition) -> bool:
         return self.lines.get(line.key) is line
 
 

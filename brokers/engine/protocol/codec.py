@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from brokers.engine.protocol.apis import APIS
 from brokers.engine.protocol.compile_decode import Decoder, compile_decoder
 from brokers.engine.protocol.compile_encode import (
+    ChunkedEncoder,
     Encoder,
-    PiecewiseEncoder,
     compile_encoder,
     compile_piecewise_encoder,
 )
@@ -29,7 +29,7 @@ RESPONSE_ITEMS_MAX = 10_000_000
 _request_decoders: dict[tuple[int, int], Decoder] = {}
 _request_encoders: dict[tuple[int, int], Encoder] = {}
 _response_decoders: dict[tuple[int, int], Decoder] = {}
-_piecewise_encoders: dict[tuple[int, int], PiecewiseEncoder] = {}
+_piecewise_encoders: dict[tuple[int, int], ChunkedEncoder] = {}
 _response_encoders: dict[tuple[int, int], Encoder] = {}
 
 
@@ -65,7 +65,7 @@ def encode_response(api_key: int, version: int, message: Any) -> bytes:
     return encoder(message)
 
 
-def encode_response_in_pieces(api_key: int, version: int, message: Any) -> Generator[None, None, bytes]:
+def encode_response_in_chunks(api_key: int, version: int, message: Any) -> Generator[None, None, bytes]:
     """The same, returned by a generator that stops after each piece of a long message."""
     encoder = _piecewise_encoders.get((api_key, version))
     if encoder is None:

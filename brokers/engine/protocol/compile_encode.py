@@ -19,7 +19,7 @@ from brokers.engine.wire.varints import SHORT_UNSIGNED, encode_unsigned
 
 Encoder = Callable[[Any], bytes]
 # Stops now and then; returns the body.
-PiecewiseEncoder = Callable[[Any], Generator[None, None, bytes]]
+ChunkedEncoder = Callable[[Any], Generator[None, None, bytes]]
 # What is written between two stops: fields, or runs of them.
 WRITES_PER_PIECE: Final = 4_000
 
@@ -30,17 +30,17 @@ def compile_encoder(cls: type[Any], api: Api, version: int) -> Encoder:
     return encoder
 
 
-def compile_piecewise_encoder(cls: type[Any], api: Api, version: int) -> PiecewiseEncoder:
+def compile_piecewise_encoder(cls: type[Any], api: Api, version: int) -> ChunkedEncoder:
     """The same as a generator, for messages whose arrays are very long."""
-    encoder: PiecewiseEncoder = _EncoderWriter(version, version >= api.flexible_from, in_pieces=True).write(cls)
+    encoder: ChunkedEncoder = _EncoderWriter(version, version >= api.flexible_from, in_chunks=True).write(cls)
     return encoder
 
 
 class _EncoderWriter:
-    def __init__(self, version: int, flexible: bool, *, in_pieces: bool = False) -> None:
+    def __init__(self, version: int, flexible: bool, *, in_chunks: bool = False) -> None:
         self.version = version
         self.flexible = flexible
-        self.in_pieces = in_pieces
+        self.in_chunks = in_chunks
         self.source = Source({"pack": pack, "SHORT": SHORT_UNSIGNED, "unsigned": encode_unsigned, "join": b"".join})
         # Neighbouring fixed-width writes: (format letter, expression); the letter x writes a zero byte.
         self._run: list[tuple[str, str]] = []
@@ -51,12 +51,12 @@ class _EncoderWriter:
         with source.block("def encode(m):"):
             source.line("out = []")
             source.line("w_out = out.append")
-            if self.in_pieces:
+            if self.in_chunks:
                 source.line(f"stop = {WRITES_PER_PIECE}")
             self._struct(cls, "m")
             self._flush()
             source.line("return join(out)")
-            if self.in_pieces:
+            if self.in_chunks:
                 source.line("yield")
         return source.function("encode", f"{cls.__name__} v{self.version} encode")
 
@@ -157,7 +157,7 @@ class _EncoderWriter:
             else:
                 self._field(item, value)
             self._flush()
-            if self.in_pieces:
+            if self.in_chunks:
                 with source.block("if len(out) > stop:"):
                     source.line(f"stop = len(out) + {WRITES_PER_PIECE}")
                     source.line("yield")

@@ -23,12 +23,12 @@ NO_OFFSET: Final = -1
 PARTITIONS_MAX: Final = 1_000_000
 
 # Topic id, partition, leader epoch, offset to fetch from, epoch of the last batch held, log start offset, most bytes.
-WantedLine = tuple[bytes, int, int, int, int, int, int]
+WantedPartition = tuple[bytes, int, int, int, int, int, int]
 # Topic id, partition.
-ForgottenLine = tuple[bytes, int]
+ForgottenPartition = tuple[bytes, int]
 # Topic id, partition, error, high watermark, log start offset, diverging epoch and its end offset (-1: none), where
 # the records start and end in the buffer.
-FetchedLine = tuple[bytes, int, int, int, int, int, int, int, int]
+FetchedPartition = tuple[bytes, int, int, int, int, int, int, int, int]
 
 
 class FetchedFrame(NamedTuple):
@@ -38,7 +38,7 @@ class FetchedFrame(NamedTuple):
     throttle_ms: int
     error: int
     session_id: int
-    lines: list[FetchedLine]
+    lines: list[FetchedPartition]
 
 
 _START: Final = Struct(">ihhih")  # size, api key, version, correlation id, length of the client id
@@ -91,8 +91,8 @@ class ReplicaFetchEncoder:
         wait_ms: int,
         session_id: int,
         session_epoch: int,
-        lines: Sequence[WantedLine],
-        forgotten: Sequence[ForgottenLine] = (),
+        lines: Sequence[WantedPartition],
+        forgotten: Sequence[ForgottenPartition] = (),
     ) -> bytes:
         """A whole request frame. Neighbouring lines of one topic are written as one topic."""
         if len(lines) == 1:
@@ -113,7 +113,7 @@ class ReplicaFetchEncoder:
         return _START.pack(size_bytes, API_KEY, VERSION, correlation_id, self._name_bytes) + body
 
 
-def _topics(lines: Sequence[WantedLine]) -> bytes:
+def _topics(lines: Sequence[WantedPartition]) -> bytes:
     pieces: list[bytes] = []
     count = 0
     at = 0
@@ -131,7 +131,7 @@ def _topics(lines: Sequence[WantedLine]) -> bytes:
     return encode_unsigned(count + 1) + b"".join(pieces)
 
 
-def _forgotten(lines: Sequence[ForgottenLine]) -> bytes:
+def _forgotten(lines: Sequence[ForgottenPartition]) -> bytes:
     by_topic: dict[bytes, list[int]] = {}
     for topic_id, index in lines:
         by_topic.setdefault(topic_id, []).append(index)
@@ -168,7 +168,7 @@ def _decode(b: Buffer, p: int, end: int) -> tuple[FetchedFrame, int]:
     if not topics or topics - 1 > (end - p) // _TOPIC_BYTES_MIN:
         raise MalformedRequest("the topics of a fetch response are null or too many")
     left = PARTITIONS_MAX
-    lines: list[FetchedLine] = []
+    lines: list[FetchedPartition] = []
     for _ in range(topics - 1):
         topic_id = bytes(b[p : p + 16])
         partitions, p = read_varint(b, p + 16)

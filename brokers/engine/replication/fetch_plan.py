@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
 from brokers.engine.partitions.partition import Partition
-from brokers.engine.protocol.hot_replica_fetch import ForgottenLine, WantedLine
+from brokers.engine.protocol.hot_replica_fetch import ForgottenPartition, WantedPartition
 
 RETRY_MS_FIRST: Final = 25
 # `replica.fetch.backoff.ms`
@@ -59,7 +59,7 @@ class Followed:
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
         self.key: Key = (partition.topic_id, partition.index)
-        self.asked: WantedLine | None = None
+        self.asked: WantedPartition | None = None
         self.first_round = 0
         self.leader_high_watermark = UNKNOWN
         self.heard_ms = 0
@@ -75,7 +75,7 @@ class Followed:
             return UNKNOWN
         return max(0, self.leader_high_watermark - self.partition.log_end_offset)
 
-    def wanted(self, bytes_max: int, round_number: int) -> WantedLine:
+    def wanted(self, bytes_max: int, round_number: int) -> WantedPartition:
         partition = self.partition
         log = partition.log
         if not self.was_asked_in_this_epoch():
@@ -107,8 +107,8 @@ class Round(NamedTuple):
 
     session_id: int
     session_epoch: int
-    lines: list[WantedLine]
-    forgotten: list[ForgottenLine]
+    lines: list[WantedPartition]
+    forgotten: list[ForgottenPartition]
 
 
 class FetchPlan:
@@ -202,7 +202,7 @@ class FetchPlan:
             lines = [self._wanted(followed) for followed in self._changed.values()]
             self._held.update(self._changed)
             self._changed = {}
-        forgotten: list[ForgottenLine] = []
+        forgotten: list[ForgottenPartition] = []
         if self._gone:
             forgotten = sorted(self._gone)
             self._held -= self._gone
@@ -211,7 +211,7 @@ class FetchPlan:
         self._session_epoch = next_epoch(epoch)
         return Round(self._session_id, epoch, lines, forgotten)
 
-    def _wanted(self, followed: Followed) -> WantedLine:
+    def _wanted(self, followed: Followed) -> WantedPartition:
         may_be_throttled = followed.partition.config.follower_throttled is not None
         return followed.wanted(self._bytes_max(followed) if may_be_throttled else PARTITION_BYTES_MAX, self.rounds)
 

@@ -16,7 +16,7 @@ from brokers.engine.cluster.image import BrokerInfo
 from brokers.engine.partitions.following import CorruptFetch, LeftBehind, has_holes
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.protocol.errors import ErrorCode, MalformedRequest
-from brokers.engine.protocol.hot_replica_fetch import FetchedLine, ReplicaFetchEncoder, decode_replica_fetch
+from brokers.engine.protocol.hot_replica_fetch import FetchedPartition, ReplicaFetchEncoder, decode_replica_fetch
 from brokers.engine.replication.fetch_plan import FIRST_EPOCH, FetchPlan, Followed, Key, retry_delay_ms
 from brokers.engine.replication.kept_starts import KeptStarts
 from brokers.engine.replication.offsets_query import OffsetsQuery
@@ -297,7 +297,7 @@ class Fetcher:
         if link is not None:
             link.close()
 
-    def _on_line(self, line: FetchedLine, buffer: memoryview, now_ms: int, asked: _Sent) -> None:
+    def _on_line(self, line: FetchedPartition, buffer: memoryview, now_ms: int, asked: _Sent) -> None:
         topic_id, index, error, high_watermark, start_offset, epoch, end_offset, first, last = line
         followed = self.plan.find(topic_id, index, asked.round)
         if followed is None:

@@ -56,11 +56,11 @@ class Forwarders:
         self._lines_max = lines_max
         self._lines_per_instance_max = lines_per_instance_max
         self._brokers: Mapping[int, BrokerInfo] = {}
-        self._lines: set[_Line] = set()
+        self._lines: set[_ForwardingConnection] = set()
         self._of_instance: Counter[str] = Counter()
-        self._idle: dict[tuple[int, ForwardedIdentity], list[_Line]] = {}
+        self._idle: dict[tuple[int, ForwardedIdentity], list[_ForwardingConnection]] = {}
         # The same, in the order in which they came to be idle.
-        self._resting: dict[_Line, None] = {}
+        self._resting: dict[_ForwardingConnection, None] = {}
 
     def __len__(self) -> int:
         """Connections there are."""
@@ -100,7 +100,7 @@ class Forwarders:
             self._resting[line] = None
         return response
 
-    def _take(self, broker_id: int, forwarded_identity: ForwardedIdentity) -> _Line:
+    def _take(self, broker_id: int, forwarded_identity: ForwardedIdentity) -> _ForwardingConnection:
         idle = self._idle.get((broker_id, forwarded_identity))
         if idle:
             line = idle[-1]
@@ -110,7 +110,7 @@ class Forwarders:
         if broker is None:
             raise ForwardingUnavailable(f"broker {broker_id} is not in the cluster")
         self._make_room(forwarded_identity.instance_id)
-        line = _Line(broker, forwarded_identity, self._forget)
+        line = _ForwardingConnection(broker, forwarded_identity, self._forget)
         self._lines.add(line)
         self._of_instance[forwarded_identity.instance_id] += 1
         line.link = self._connect(broker, line, forwarded_identity)
@@ -128,7 +128,7 @@ class Forwarders:
             raise ForwardingUnavailable("as many calls are passed on already as may be")
         found.end("somebody else needs the place")
 
-    def _wake(self, line: _Line) -> None:
+    def _wake(self, line: _ForwardingConnection) -> None:
         """It is idle no more, if it was."""
         if line not in self._resting:
             return
@@ -139,7 +139,7 @@ class Forwarders:
         if not idle:
             del self._idle[key]
 
-    def _forget(self, line: _Line) -> None:
+    def _forget(self, line: _ForwardingConnection) -> None:
         self._wake(line)
         if line in self._lines:
             self._lines.remove(line)
@@ -167,11 +167,11 @@ def _is_same(now: BrokerInfo | None, then: BrokerInfo) -> bool:
     return now is not None and (now.host, now.port, now.epoch) == (then.host, then.port, then.epoch)
 
 
-class _Line:
+class _ForwardingConnection:
     """`ports.LinkOwner` of one connection, with at most one call on it."""
 
     def __init__(
-        self, broker: BrokerInfo, forwarded_identity: ForwardedIdentity, forget: Callable[[_Line], None]
+        self, broker: BrokerInfo, forwarded_identity: ForwardedIdentity, forget: Callable[[_ForwardingConnection], None]
     ) -> None:
         self.broker = broker
         self.forwarded_identity = forwarded_identity

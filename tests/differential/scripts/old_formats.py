@@ -72,7 +72,7 @@ def _produce(player: Player, version: int) -> None:
             block = messages(b"a" * 40, None, b"c", magic=magic)
             ask(f"format {magic}, {name}", wrapper(block, magic=magic, codec=codec, offset=2) if codec else block)
         _wrong_in_both(ask, magic)
-    _odd_in_1(ask)
+    _resolve_in_1(ask)
     _batches(ask)
     player.tell(ApiKey.PRODUCE, version, produced(topic, message(b"untold"), acks=0))
     ask("after one without answer", message(b"told"))
@@ -119,7 +119,7 @@ def _wrong_in_both(ask: Any, magic: int) -> None:
     wrong("a wrapper at offset 0", wrapper(two, magic=magic))
 
 
-def _odd_in_1(ask: Any) -> None:
+def _resolve_in_1(ask: Any) -> None:
     two = messages(b"a", b"b", magic=1)
     ask("format 1, no time", encode_message(1, 0, -1, b"k", b"v"))
     ask("format 1, a time before all time", encode_message(1, 0, -2, b"k", b"v"))

@@ -1,4 +1,4 @@
-"""Fetch. The broker's own path is `protocol.hot`; these declarations are its definition and its check."""
+"""Fetch. The broker's own path is `protocol.fast_codec`; these declarations are its definition and its check."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Produce. The broker's own path is `protocol.hot`; these declarations are its definition and its check."""
+"""Produce. The broker's own path is `protocol.fast_codec`; these declarations are its definition and its check."""
 
 from __future__ import annotations
 

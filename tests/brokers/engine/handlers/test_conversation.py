@@ -10,7 +10,7 @@ import pytest
 from brokers.contract import paths
 from brokers.contract.documents import InstanceTopicDocument, change_to_json
 from brokers.engine.cluster.tree import Create, Set
-from brokers.engine.handlers.dispatch import HANDLERS, HOT_HANDLERS
+from brokers.engine.handlers.dispatch import FAST_CODEC_HANDLERS, HANDLERS
 from brokers.engine.protocol.apis import ADVERTISED_INTERNAL, ADVERTISED_TENANT, APIS, ApiKey
 from brokers.engine.protocol.codec import encode_response
 from brokers.engine.protocol.errors import ErrorCode
@@ -31,12 +31,15 @@ SOFTWARE = ApiVersionsRequest(client_software_name="test", client_software_versi
 def test_what_is_advertised_has_a_codec_and_a_handler(api_key: ApiKey) -> None:
     assert ADVERTISED_INTERNAL[api_key][1] <= APIS[api_key].version_max
     assert message_class(api_key, "response")
-    assert api_key in SASL or (api_key in HANDLERS) != (api_key in HOT_HANDLERS)
+    assert api_key in SASL or (api_key in HANDLERS) != (api_key in FAST_CODEC_HANDLERS)
 
 
 def test_nothing_is_handled_that_is_not_advertised() -> None:
     # Who authenticates is no session yet.
-    assert {*HANDLERS, *HOT_HANDLERS} == ADVERTISED_INTERNAL.keys() - {ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
+    assert {*HANDLERS, *FAST_CODEC_HANDLERS} == ADVERTISED_INTERNAL.keys() - {
+        ApiKey.SASL_HANDSHAKE,
+        ApiKey.SASL_AUTHENTICATE,
+    }
 
 
 @pytest.mark.parametrize("version", range(5))

@@ -69,20 +69,20 @@ async def test_a_long_answer_is_made_in_pieces_and_is_the_same(ready: House, mon
     positions = {(name, index): 10 + index for name in ("more", "most") for index in range(5)}
     await commit(ready.mine, positions)
     taken = 0
-    encode = pieces.encode_response_in_pieces
+    encode = pieces.encode_response_in_chunks
 
     def counted(api_key: int, version: int, response: object) -> Generator[None, None, bytes]:
         nonlocal taken
         taken += 1
         return (yield from encode(api_key, version, response))
 
-    monkeypatch.setattr(pieces, "encode_response_in_pieces", counted)
-    for lines_at_once, in_pieces in ((10, 0), (9, 1)):
+    monkeypatch.setattr(pieces, "encode_response_in_chunks", counted)
+    for lines_at_once, in_chunks in ((10, 0), (9, 1)):
         monkeypatch.setattr(pieces, "LINES_AT_ONCE_MAX", lines_at_once)
         for version in range(2, 10):
             taken = 0
             assert await offsets_of(ready.mine, None, version=version) == positions
-            assert taken == in_pieces
+            assert taken == in_chunks
 
 
 async def test_of_what_was_never_committed_nothing_is_known(ready: House) -> None:
