@@ -49,9 +49,11 @@ def catalogue(
     """Two plans, as billing would tell them."""
     if code is not None:
         return {"small": SMALL, "large": LARGE}.get(code)
-    for terms in (SMALL, LARGE):
-        if (bandwidth_mb_s or 0) <= terms.bandwidth_mb_s_max and (storage_gb or 0) <= terms.storage_gb_max:
-            return terms
+    for controller_epochs in (SMALL, LARGE):
+        if (bandwidth_mb_s or 0) <= controller_epochs.bandwidth_mb_s_max and (
+            storage_gb or 0
+        ) <= controller_epochs.storage_gb_max:
+            return controller_epochs
     return None
 
 

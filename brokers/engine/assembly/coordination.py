@@ -72,7 +72,7 @@ class Coordination:
             runtime.partitions = 0 if topic is None or topic.deleting else len(topic.partitions)
             self._follow(runtime)
         self._forget(before, after)
-        self._engine.confirmations.check()
+        self._engine.leadership_checks.check()
 
     def _follow(self, runtime: Runtime[Any]) -> None:
         table = self._engine.table

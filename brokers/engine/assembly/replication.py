@@ -84,7 +84,7 @@ class Replication:
         self._stall_detector.subscribe(self._on_pause)
         self._now_ms = clock.now_ms
         self._watcher = watcher
-        self._doubted_at: int | None = None
+        self._suspected_at: int | None = None
         current.subscribe(self.roles.on_image)
         current.subscribe(self._on_image)
         current.subscribe(self.publisher.on_image)
@@ -92,14 +92,14 @@ class Replication:
     def _on_pause(self, paused_ms: int) -> None:
         """Our session may have ended meanwhile: what is led is given up until the cluster was read anew (CTL-4)."""
         log.warning("process_stood_still", for_ms=paused_ms)
-        self.roles.doubt()
-        self._doubted_at = self._watcher.loads_begun
+        self.roles.suspect()
+        self._suspected_at = self._watcher.loads_begun
         self._watcher.mark(Part.EVERYTHING)
 
     def _on_image(self, _before: ClusterImage, after: ClusterImage) -> None:
-        if self._doubted_at is not None and self._watcher.load_shown > self._doubted_at:
-            self._doubted_at = None
-            self.roles.trust(after)
+        if self._suspected_at is not None and self._watcher.load_shown > self._suspected_at:
+            self._suspected_at = None
+            self.roles.confirm_leadership(after)
 
     def _check(self) -> None:
         self._stall_detector.check(self._now_ms())

@@ -13,7 +13,7 @@ from brokers.engine.handlers.context import Engine
 from brokers.engine.handlers.settling import error_of
 from brokers.engine.partitions.confirming import leads_alone
 from brokers.engine.partitions.partition import LOG_END, Partition
-from brokers.engine.partitions.waiting import Confirmation, DelayedReplication
+from brokers.engine.partitions.waiting import DelayedReplication, LeadershipCheck
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.records import batch as layout
 from brokers.engine.records.compression import Oversized, Undecodable
@@ -73,13 +73,13 @@ class PartitionLog:
     def leads_alone(self) -> bool:
         return leads_alone(self._partition)
 
-    def when_confirmed(self, completed: Callable[[int], None]) -> Confirmation:
+    def when_confirmed(self, completed: Callable[[int], None]) -> LeadershipCheck:
         loop = self._engine.loop
 
         def tell() -> None:
             completed(0 if question.is_confirmed and self.is_led else int(ErrorCode.NOT_LEADER_OR_FOLLOWER))
 
-        question = self._engine.confirmations.ask(self._partition, lambda: loop.call_soon(tell))
+        question = self._engine.leadership_checks.ask(self._partition, lambda: loop.call_soon(tell))
         return question
 
     async def read(self, offset: int) -> tuple[Sequence[Stored], int]:

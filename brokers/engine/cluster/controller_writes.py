@@ -1,5 +1,5 @@
-"""What only the controller writes, each transaction held to its term by a check of `/controller_epoch` (CTL-1,
-CTL-4, ZK-4).
+"""What only the controller writes, each transaction held to its controller epoch by a check of `/controller_epoch`
+(CTL-1, CTL-4, ZK-4).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from brokers.contract import documents, paths
 from brokers.contract.documents import TopicDocument
 from brokers.engine.cluster import changes, errors
 from brokers.engine.cluster.image import TopicImage
-from brokers.engine.cluster.terms import ControllerTerm, StateWrite, operations_of
+from brokers.engine.cluster.terms import ControllerEpoch, StateWrite, operations_of
 from brokers.engine.cluster.topic_plans import encode_topic_id
 from brokers.engine.cluster.tree import (
     BadVersion,
@@ -39,15 +39,15 @@ CLEANED_AT_ONCE_MAX = 200
 CHANGES_KEPT_MAX = 1_000
 
 
-async def elect(tree: Tree, broker_id: int, now_ms: int) -> ControllerTerm | None:
+async def elect(tree: Tree, broker_id: int, now_ms: int) -> ControllerEpoch | None:
     for _ in range(changes.COMPARE_AND_SET_ATTEMPTS_MAX):
-        # In this order: an epoch that is read first is not one of somebody who took the office in between.
+        # In this order: an epoch that is read first is not one of somebody who took the controllership in between.
         epoch_node = await tree.get(paths.CONTROLLER_EPOCH)
         controller = await tree.get(paths.CONTROLLER)
         if controller is not None:
             if controller.owner != tree.session_id or epoch_node is None:
                 return None
-            return ControllerTerm(broker_id, int(epoch_node.data), epoch_node.version)
+            return ControllerEpoch(broker_id, int(epoch_node.data), epoch_node.version)
         if epoch_node is None:
             with contextlib.suppress(NodeExists):
                 await tree.commit([Create(paths.CONTROLLER_EPOCH, b"0")])
@@ -63,21 +63,21 @@ async def elect(tree: Tree, broker_id: int, now_ms: int) -> ControllerTerm | Non
             )
         except (NodeExists, BadVersion):
             continue
-        return ControllerTerm(broker_id, epoch, epoch_node.version + 1)
+        return ControllerEpoch(broker_id, epoch, epoch_node.version + 1)
     return None
 
 
-async def resign(tree: Tree, term: ControllerTerm) -> None:
-    """Gives the office back if this session still holds it; a later term is never touched."""
+async def resign(tree: Tree, held_epoch: ControllerEpoch) -> None:
+    """Gives the controllership back if this session still holds it; a later controller epoch is never touched."""
     node = await tree.get(paths.CONTROLLER)
     if node is not None and node.owner == tree.session_id:
         try:
-            await tree.commit([term.guard, Delete(paths.CONTROLLER, node.version)])
+            await tree.commit([held_epoch.guard, Delete(paths.CONTROLLER, node.version)])
         except (NoNode, BadVersion):
             return
 
 
-async def write_states(tree: Tree, term: ControllerTerm, writes: Sequence[StateWrite]) -> list[StateWrite]:
+async def write_states(tree: Tree, held_epoch: ControllerEpoch, writes: Sequence[StateWrite]) -> list[StateWrite]:
     """Transactions are sent one behind the other without waiting: one session's requests keep their order (CTL-8).
 
     A write that lost a race takes its neighbours in the transaction with it; they are sent again in smaller company.
@@ -86,7 +86,7 @@ async def write_states(tree: Tree, term: ControllerTerm, writes: Sequence[StateW
     for size in WRITES_PER_TRANSACTION:
         chunks = _chunks(failed, size)
         outcomes = await asyncio.gather(
-            *(_commit_states(tree, term, chunk) for chunk in chunks), return_exceptions=True
+            *(_commit_states(tree, held_epoch, chunk) for chunk in chunks), return_exceptions=True
         )
         failed = []
         for chunk, outcome in zip(chunks, outcomes, strict=True):
@@ -111,13 +111,15 @@ def _chunks(writes: Iterable[StateWrite], count_max: int) -> list[list[StateWrit
     return chunks
 
 
-async def _commit_states(tree: Tree, term: ControllerTerm, writes: Sequence[StateWrite]) -> None:
-    operations: list[Operation] = [term.guard, *operations_of(writes)]
+async def _commit_states(tree: Tree, held_epoch: ControllerEpoch, writes: Sequence[StateWrite]) -> None:
+    operations: list[Operation] = [held_epoch.guard, *operations_of(writes)]
     operations.append(changes.states_changed(writes))
     await _commit_guarded(tree, operations)
 
 
-async def finish_moves(tree: Tree, term: ControllerTerm, topic: TopicImage, writes: Sequence[StateWrite]) -> bool:
+async def finish_moves(
+    tree: Tree, held_epoch: ControllerEpoch, topic: TopicImage, writes: Sequence[StateWrite]
+) -> bool:
     """Last states and final replicas in one transaction (REP-32). False: somebody changed the topic or a state since
     `topic` was read, and nothing was written.
     """
@@ -134,7 +136,7 @@ async def finish_moves(tree: Tree, term: ControllerTerm, topic: TopicImage, writ
         identified=topic.identity is not None,
     )
     operations: list[Operation] = [
-        term.guard,
+        held_epoch.guard,
         Set(paths.topic(topic.name), document.to_json(), topic.version),
         *operations_of(writes),
     ]
@@ -146,7 +148,7 @@ async def finish_moves(tree: Tree, term: ControllerTerm, topic: TopicImage, writ
     return True
 
 
-async def finish_deletion(tree: Tree, term: ControllerTerm, topic: TopicImage) -> None:
+async def finish_deletion(tree: Tree, held_epoch: ControllerEpoch, topic: TopicImage) -> None:
     """Partitions go first in pieces, the topic and its marker last: interrupted anywhere, it can be run again.
 
     Whoever was just elected may have an image in which a topic is being deleted that is gone, and made again since. So
@@ -157,9 +159,9 @@ async def finish_deletion(tree: Tree, term: ControllerTerm, topic: TopicImage) -
     """
     marker = await tree.get(paths.topic_deletion(topic.name))
     if marker is None:
-        await _commit_guarded(tree, [term.guard])
+        await _commit_guarded(tree, [held_epoch.guard])
         raise errors.Conflict(f"{topic.name} is not marked for deletion")
-    guards: list[Operation] = [term.guard, Check(paths.topic_deletion(topic.name), marker.version)]
+    guards: list[Operation] = [held_epoch.guard, Check(paths.topic_deletion(topic.name), marker.version)]
     indexes = await tree.children(paths.partitions(topic.name)) or []
     states = await tree.children_many([f"{paths.partitions(topic.name)}/{index}" for index in indexes])
     removals: list[Operation] = []

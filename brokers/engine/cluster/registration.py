@@ -51,7 +51,7 @@ async def register_broker(tree: Tree, broker_id: int, document: BrokerDocument) 
             if node.owner != tree.session_id and not _same_address(node, document):
                 raise errors.BrokerAlreadyRegistered(f"broker {broker_id} lives at another address")
             operations.append(Delete(path, node.version))
-            # A dead incarnation that was controller would hold that office until its session times out.
+            # A dead incarnation that was controller would hold that controllership until its session times out.
             controller = await tree.get(paths.CONTROLLER)
             if controller is not None and controller.owner == node.owner != tree.session_id:
                 operations.append(Delete(paths.CONTROLLER, controller.version))

@@ -26,11 +26,11 @@ from brokers.engine.cluster import (
 from brokers.engine.cluster.election_plans import ElectionType
 from brokers.engine.cluster.image import ClusterImage, TopicImage
 from brokers.engine.cluster.quota_image import QuotaEntity
-from brokers.engine.cluster.terms import ControllerTerm, StateWrite
+from brokers.engine.cluster.terms import ControllerEpoch, StateWrite
 from brokers.engine.cluster.topic_admin import AlteredConfig
 from brokers.engine.cluster.topic_plans import CreatedTopic, Place
 from brokers.engine.cluster.tree import Tree
-from brokers.engine.cluster.underway import Underway
+from brokers.engine.cluster.underway import InFlightCreations
 
 
 class ClusterStore:
@@ -54,7 +54,7 @@ class ClusterStore:
         self._now_ms = now_ms
         self._random_bytes = random_bytes
         self._replication_factor_max = replication_factor_max
-        self.underway = Underway(now_ms)
+        self.in_flight_creations = InFlightCreations(now_ms)
 
     # --- topics -------------------------------------------------------------------------------------------------
 
@@ -88,7 +88,7 @@ class ClusterStore:
             beside=beside,
         )
         if not validate_only:
-            with self.underway.writing(plan):
+            with self.in_flight_creations.writing(plan):
                 await topic_admin.create(self.tree, plan)
         return plan
 
@@ -116,7 +116,7 @@ class ClusterStore:
             place=self._place,
             topic_id=self._random_bytes(16),
             replication_factor_max=self._replication_factor_max,
-            beside=[*beside, *self.underway.beside(instance_id, name)],
+            beside=[*beside, *self.in_flight_creations.beside(instance_id, name)],
         )
 
     async def delete_topic(self, image: ClusterImage, *, instance_id: str | None, name: str) -> TopicImage:
@@ -146,7 +146,7 @@ class ClusterStore:
             assignment=assignment,
             place=self._place,
             validate_only=validate_only,
-            underway=self.underway,
+            in_flight_creations=self.in_flight_creations,
             beside=beside,
         )
 
@@ -260,36 +260,38 @@ class ClusterStore:
 
     # --- the controller -----------------------------------------------------------------------------------------
 
-    async def elect(self, broker_id: int) -> ControllerTerm | None:
-        """CTL-1: the term if this broker won (or already holds it in this session), None if somebody else did."""
+    async def elect(self, broker_id: int) -> ControllerEpoch | None:
+        """CTL-1: the controller epoch if this broker won (or already holds it in this session), None if somebody else
+        did.
+        """
         return await controller_writes.elect(self.tree, broker_id, self._now_ms())
 
-    async def resign(self, term: ControllerTerm) -> None:
-        await controller_writes.resign(self.tree, term)
+    async def resign(self, held_epoch: ControllerEpoch) -> None:
+        await controller_writes.resign(self.tree, held_epoch)
 
-    async def write_states(self, term: ControllerTerm, writes: Sequence[StateWrite]) -> list[StateWrite]:
+    async def write_states(self, held_epoch: ControllerEpoch, writes: Sequence[StateWrite]) -> list[StateWrite]:
         """Carries out what can be carried out and answers the writes that lost a race.
 
         Raises:
-            ControllerMoved: the term is over; nothing of the failing transaction was written.
+            ControllerMoved: the controller epoch is over; nothing of the failing transaction was written.
         """
-        return await controller_writes.write_states(self.tree, term, writes)
+        return await controller_writes.write_states(self.tree, held_epoch, writes)
 
-    async def finish_moves(self, term: ControllerTerm, topic: TopicImage, writes: Sequence[StateWrite]) -> bool:
+    async def finish_moves(self, held_epoch: ControllerEpoch, topic: TopicImage, writes: Sequence[StateWrite]) -> bool:
         """REP-32: the partitions of `writes` have arrived. False: overtaken by somebody else's write.
 
         Raises:
             ControllerMoved: as above.
         """
-        return await controller_writes.finish_moves(self.tree, term, topic, writes)
+        return await controller_writes.finish_moves(self.tree, held_epoch, topic, writes)
 
-    async def finish_deletion(self, term: ControllerTerm, topic: TopicImage) -> None:
+    async def finish_deletion(self, held_epoch: ControllerEpoch, topic: TopicImage) -> None:
         """CTL-20: removes states, topic, config, the instance's document and the marker.
 
         Raises:
             ControllerMoved: as above.
         """
-        await controller_writes.finish_deletion(self.tree, term, topic)
+        await controller_writes.finish_deletion(self.tree, held_epoch, topic)
 
     async def clean_changes(self, older_than_ms: int) -> int:
         """Deletes change nodes created before now minus `older_than_ms` (ZK-32); answers how many."""

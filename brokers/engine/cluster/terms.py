@@ -1,4 +1,6 @@
-"""A controller's term of office and the partition states it writes in it. Pure, so that decisions are made of them."""
+"""A controller's controller epoch and the partition states it writes in it. Pure, so that decisions are made of
+them.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,8 @@ _STATE_BYTES_MAX = 256
 
 
 @dataclass(frozen=True, slots=True)
-class ControllerTerm:
-    """One tenure. `guard_version` is the version of `/controller_epoch` that every write checks."""
+class ControllerEpoch:
+    """One controller epoch. `guard_version` is the version of `/controller_epoch` that every write checks."""
 
     broker_id: int
     epoch: int

@@ -27,7 +27,7 @@ from brokers.engine.cluster.tree import (
     Set,
     Tree,
 )
-from brokers.engine.cluster.underway import Underway
+from brokers.engine.cluster.underway import InFlightCreations
 from instances import naming
 
 
@@ -128,19 +128,19 @@ async def grow(
     assignment: Sequence[Sequence[int]] | None,
     place: Place,
     validate_only: bool,
-    underway: Underway,
+    in_flight_creations: InFlightCreations,
     beside: Sequence[CreatedTopic] = (),
 ) -> CreatedTopic:
     topic = find_topic(image, instance_id, name)
     path = paths.topic(topic.name)
     # What is shown by a later image than `image` while the topic is read is underway no more, and not in `image`.
-    early = underway.beside(instance_id, topic.user_name)
+    early = in_flight_creations.beside(instance_id, topic.user_name)
     for _ in range(changes.COMPARE_AND_SET_ATTEMPTS_MAX):
         node = await tree.get(path)
         if node is None:
             raise unknown_topic()
         present = TopicDocument.from_json(node.data)
-        others = [*beside, *early, *underway.beside(instance_id, topic.user_name)]
+        others = [*beside, *early, *in_flight_creations.beside(instance_id, topic.user_name)]
         added = plan_growth(image, topic, present, total, assignment, place, others)
         grown = replace(present, assignment={**present.assignment, **added})
         made = CreatedTopic(
@@ -153,7 +153,7 @@ async def grow(
         )
         if not validate_only:
             try:
-                with underway.writing(made):
+                with in_flight_creations.writing(made):
                     await tree.commit(
                         [
                             Set(path, grown.to_json(), node.version),

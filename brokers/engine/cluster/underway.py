@@ -15,7 +15,7 @@ from brokers.engine.cluster.topic_plans import CreatedTopic
 UNDERWAY_MS_MAX: Final = 30_000
 
 
-class Underway:
+class InFlightCreations:
     """By instance and internal name. `now_ms` is wall time; subscribe `on_image` to the images."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:

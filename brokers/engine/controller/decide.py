@@ -2,7 +2,7 @@
 
 What a partition's state should be follows from the image alone, never from the history of events; so a controller
 elected in the middle of another one's work simply goes on (CTL-3), and deciding twice does no harm. Two guards stand
-behind it: every write is held to the term (ZK-4) and to the version of the state it replaces (REP-25).
+behind it: every write is held to the controller epoch (ZK-4) and to the version of the state it replaces (REP-25).
 """
 
 from __future__ import annotations
@@ -42,16 +42,20 @@ Decision = tuple[ControllerState, list[Instruction]]
 
 def decide(state: ControllerState, event: Event) -> Decision:
     match event:
-        case Elected(term):
-            state = replace(state, term=term, awaited={}, busy=frozenset())
+        case Elected(held_epoch):
+            state = replace(state, held_epoch=held_epoch, awaited={}, busy=frozenset())
             return _decide_topics(state, state.image.topics.values(), "elected")
         case Deposed():
-            return replace(state, term=None, awaited={}, busy=frozenset()), []
+            return replace(state, held_epoch=None, awaited={}, busy=frozenset()), []
         case ImageChanged(image):
             return _image_changed(state, image)
         case PolicyChanged(policy):
             state = replace(state, policy=policy)
-            return (state, []) if state.term is None else _decide_topics(state, state.image.topics.values(), "policy")
+            return (
+                (state, [])
+                if state.held_epoch is None
+                else _decide_topics(state, state.image.topics.values(), "policy")
+            )
         case StatesWritten(written, lost):
             return _states_written(state, written, lost)
         case TopicApplied(topic, succeeded):
@@ -64,7 +68,7 @@ def decide(state: ControllerState, event: Event) -> Decision:
 
 def _image_changed(state: ControllerState, image: ClusterImage) -> Decision:
     before, state = state.image, replace(state, image=image)
-    if state.term is None:
+    if state.held_epoch is None:
         return state, []
     # Versions begin anew with a topic that is made again: what was awaited of the one before may never be shown.
     awaited = {key: version for key, version in state.awaited.items() if not _is_made_again(key[0], before, image)}
@@ -80,7 +84,7 @@ def _image_changed(state: ControllerState, image: ClusterImage) -> Decision:
 def _states_written(
     state: ControllerState, written: Mapping[tuple[str, int], int], lost: Iterable[tuple[str, int]]
 ) -> Decision:
-    if state.term is None:
+    if state.held_epoch is None:
         return state, []
     lost = tuple(lost)
     awaited = {key: version for key, version in state.awaited.items() if key not in lost}
@@ -96,8 +100,8 @@ def _states_written(
 
 
 def _decide_topics(state: ControllerState, topics: Iterable[TopicImage], cause: str) -> Decision:
-    assert state.term is not None
-    context = ElectionContext(state.image.brokers, state.term.epoch)
+    assert state.held_epoch is not None
+    context = ElectionContext(state.image.brokers, state.held_epoch.epoch)
     writes: list[StateWrite] = []
     moves: list[FinishMoves] = []
     instructions: list[Instruction] = []
@@ -159,9 +163,9 @@ def _is_opened(state: ControllerState, topic: TopicImage) -> bool:
 
 
 def _balance(state: ControllerState) -> Decision:
-    if state.term is None or not state.policy.balance_enabled:
+    if state.held_epoch is None or not state.policy.balance_enabled:
         return state, []
-    context = ElectionContext(state.image.brokers, state.term.epoch)
+    context = ElectionContext(state.image.brokers, state.held_epoch.epoch)
     topics = (topic for name, topic in state.image.topics.items() if name not in state.busy)
     found = preferred_writes(topics, context, imbalance_percent_max=state.policy.imbalance_percent_max)
     writes = tuple(write for write in found if write.key not in state.awaited)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from brokers.engine.cluster.image import ClusterImage, TopicImage
-from brokers.engine.cluster.terms import ControllerTerm, StateWrite
+from brokers.engine.cluster.terms import ControllerEpoch, StateWrite
 from brokers.engine.controller.policy import Policy
 
 # --- events ---------------------------------------------------------------------------------------------------------
@@ -18,12 +18,12 @@ from brokers.engine.controller.policy import Policy
 class Elected:
     """This broker won (CTL-1); all is decided anew from the present image (CTL-3)."""
 
-    term: ControllerTerm
+    held_epoch: ControllerEpoch
 
 
 @dataclass(frozen=True, slots=True)
 class Deposed:
-    """The term is over: another controller, or no session."""
+    """The controller epoch is over: another controller, or no session."""
 
     reason: str
 

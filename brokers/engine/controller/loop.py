@@ -1,6 +1,6 @@
 """Carries the controller's decisions out: one task, one event at a time (CTL-6), every write through the store.
 
-It runs on every broker; where nobody was elected it stands for election, elsewhere it only follows the image. Nothing
+It runs on every broker; where nobody was elected it runs for election, elsewhere it only follows the image. Nothing
 polls: it wakes on a new image, and once a minute to clean the change logs.
 """
 
@@ -17,11 +17,11 @@ from brokers.engine.cluster.current import CurrentImage
 from brokers.engine.cluster.errors import ClusterError, Conflict, ControllerMoved, StoreUnavailable
 from brokers.engine.cluster.image import ClusterImage
 from brokers.engine.cluster.store import ClusterStore
-from brokers.engine.cluster.terms import ControllerTerm, StateWrite
+from brokers.engine.cluster.terms import ControllerEpoch, StateWrite
 from brokers.engine.cluster.tree import TreeError
 from brokers.engine.cluster.watcher import ClusterWatcher, Part
 from brokers.engine.controller.decide import decide
-from brokers.engine.controller.election import is_over, should_stand
+from brokers.engine.controller.election import is_over, should_run_for_election
 from brokers.engine.controller.events import (
     BalanceDue,
     CreateSystemTopic,
@@ -51,7 +51,9 @@ RETRY_DELAY_S = 0.5
 
 
 class ControllerLoop:
-    """`session_id` answers the present session of the store: an office is held by a session, not by a process."""
+    """`session_id` answers the present session of the store: an controllership is held by a session, not by a
+    process.
+    """
 
     def __init__(
         self,
@@ -69,7 +71,7 @@ class ControllerLoop:
         self._watcher = watcher
         self._current = current
         self._session_id = session_id
-        self._term_session = 0
+        self._controller_session = 0
         self._unsure = False
         self._next_cleaning_s = self._next_balance_s = math.inf
         self._wake = asyncio.Event()
@@ -83,12 +85,12 @@ class ControllerLoop:
 
     @property
     def is_controller(self) -> bool:
-        return self.state.term is not None
+        return self.state.held_epoch is not None
 
     @property
     def epoch(self) -> int:
-        """The epoch of this broker's term, 0 while it holds none."""
-        return self.state.term.epoch if self.state.term is not None else 0
+        """The epoch of this broker's controller epoch, 0 while it holds none."""
+        return self.state.held_epoch.epoch if self.state.held_epoch is not None else 0
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -105,12 +107,14 @@ class ControllerLoop:
             await self._step(self._current.image)
 
     async def stop(self) -> None:
-        """Hands the office back, so that the next one need not wait for the session to end. Cancel `run` first."""
-        term = self.state.term
+        """Hands the controllership back, so that the next one need not wait for the session to end. Cancel `run`
+        first.
+        """
+        held_epoch = self.state.held_epoch
         self.state, _ = decide(self.state, Deposed("this broker stops"))
-        if term is not None:
+        if held_epoch is not None:
             try:
-                await self._store.resign(term)
+                await self._store.resign(held_epoch)
             except StoreUnavailable as error:
                 log.warning("office_left_to_expire", reason=str(error))
 
@@ -119,53 +123,53 @@ class ControllerLoop:
 
     async def _step(self, image: ClusterImage) -> None:
         """Events that a decision's own instructions cause come before the next image."""
-        term = self.state.term
-        if term is not None and self._session_id() != self._term_session:
-            # A vote that was under way when the session ended may have been cast by the next one: then the office is
-            # ours still, and nobody else will stand for it.
+        held_epoch = self.state.held_epoch
+        if held_epoch is not None and self._session_id() != self._controller_session:
+            # A vote that was under way when the session ended may have been cast by the next one: then the
+            # controllership is ours still, and nobody else will stand for it.
             self._unsure = True
             await self._carry(Deposed("the session ended"))
-        elif term is not None and is_over(term, image):
+        elif held_epoch is not None and is_over(held_epoch, image):
             await self._carry(Deposed(f"broker {image.controller_id} holds epoch {image.controller_epoch}"))
         await self._carry(ImageChanged(image))
         if self.state.policy != self._policy:
             await self._carry(PolicyChanged(self._policy))
-        if self.state.term is None and should_stand(image, self.state.broker_id, unsure=self._unsure):
-            elected = await self._stand()
+        if self.state.held_epoch is None and should_run_for_election(image, self.state.broker_id, unsure=self._unsure):
+            elected = await self._run_for_election()
             if elected is not None:
                 self._next_balance_s = asyncio.get_running_loop().time() + FIRST_BALANCE_S
                 await self._carry(Elected(elected))
 
-    async def _stand(self) -> ControllerTerm | None:
+    async def _run_for_election(self) -> ControllerEpoch | None:
         session = self._session_id()
         try:
-            term = await self._store.elect(self.state.broker_id)
+            held_epoch = await self._store.elect(self.state.broker_id)
         except StoreUnavailable as error:
             log.warning("election_failed", broker_id=self.state.broker_id, reason=str(error))
             self._unsure = True
             asyncio.get_running_loop().call_later(RETRY_DELAY_S, self._wake.set)
             return None
         self._unsure = False
-        if term is None:
+        if held_epoch is None:
             # Somebody was faster, and the image does not show it yet.
             self._watcher.mark(Part.CONTROLLER)
             return None
-        self._term_session = session
-        log.info("controller_elected", broker_id=term.broker_id, epoch=term.epoch)
-        return term
+        self._controller_session = session
+        log.info("controller_elected", broker_id=held_epoch.broker_id, epoch=held_epoch.epoch)
+        return held_epoch
 
     async def _carry(self, event: Event) -> None:
         events: deque[Event] = deque([event])
         while events:
             happened = events.popleft()
-            if isinstance(happened, Deposed) and self.state.term is not None:
+            if isinstance(happened, Deposed) and self.state.held_epoch is not None:
                 log.info("controller_deposed", broker_id=self.state.broker_id, epoch=self.epoch, reason=happened.reason)
             self.state, instructions = decide(self.state, happened)
             for instruction in instructions:
-                if self.state.term is None:
+                if self.state.held_epoch is None:
                     break
                 try:
-                    result = await self._carry_out(self.state.term, instruction)
+                    result = await self._carry_out(self.state.held_epoch, instruction)
                 except ControllerMoved as error:
                     self._watcher.mark(Part.CONTROLLER)
                     events.clear()
@@ -175,14 +179,14 @@ class ControllerLoop:
                 if isinstance(result, Deposed):
                     break
 
-    async def _carry_out(self, term: ControllerTerm, instruction: Instruction) -> Event | None:
+    async def _carry_out(self, held_epoch: ControllerEpoch, instruction: Instruction) -> Event | None:
         match instruction:
             case WriteStates():
-                return await self._write_states(term, instruction)
+                return await self._write_states(held_epoch, instruction)
             case FinishMoves():
-                return await self._finish_moves(term, instruction)
+                return await self._finish_moves(held_epoch, instruction)
             case FinishDeletion(topic):
-                return await self._apply(topic.name, self._store.finish_deletion(term, topic))
+                return await self._apply(topic.name, self._store.finish_deletion(held_epoch, topic))
             case CreateSystemTopic(name, assignment, config):
                 creation = self._store.create_topic(
                     self.state.image, instance_id=None, name=name, assignment=assignment, config=config
@@ -197,20 +201,20 @@ class ControllerLoop:
                 self._watcher.mark_topics(topics)
         return None
 
-    async def _write_states(self, term: ControllerTerm, instruction: WriteStates) -> StatesWritten:
+    async def _write_states(self, held_epoch: ControllerEpoch, instruction: WriteStates) -> StatesWritten:
         writes = instruction.writes
-        log.info("states_decided", cause=instruction.cause, partitions=len(writes), epoch=term.epoch)
+        log.info("states_decided", cause=instruction.cause, partitions=len(writes), epoch=held_epoch.epoch)
         try:
-            lost = {write.key for write in await self._store.write_states(term, writes)}
+            lost = {write.key for write in await self._store.write_states(held_epoch, writes)}
         except StoreUnavailable as error:
             log.warning("states_not_written", partitions=len(writes), reason=str(error))
             lost = {write.key for write in writes}
         return _written(writes, lost)
 
-    async def _finish_moves(self, term: ControllerTerm, instruction: FinishMoves) -> StatesWritten:
+    async def _finish_moves(self, held_epoch: ControllerEpoch, instruction: FinishMoves) -> StatesWritten:
         topic, writes = instruction.topic, instruction.writes
         try:
-            finished = await self._store.finish_moves(term, topic, writes)
+            finished = await self._store.finish_moves(held_epoch, topic, writes)
         except StoreUnavailable as error:
             log.warning("moves_not_finished", topic=topic.name, partitions=len(writes), reason=str(error))
             finished = False
@@ -242,7 +246,7 @@ class ControllerLoop:
             await self._clean()
 
     async def _clean(self) -> None:
-        if self.state.term is None:
+        if self.state.held_epoch is None:
             return
         try:
             cleaned = await self._store.clean_changes(CHANGES_KEPT_MS)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from brokers.engine.cluster.image import ClusterImage
-from brokers.engine.cluster.terms import ControllerTerm
+from brokers.engine.cluster.terms import ControllerEpoch
 from brokers.engine.controller.policy import DEFAULT, Policy
 
 PartitionKey = tuple[str, int]
@@ -14,7 +14,7 @@ PartitionKey = tuple[str, int]
 
 @dataclass(frozen=True)
 class ControllerState:
-    """`term` None: somebody else is, or nobody, and no instruction is given (CTL-7).
+    """`held_epoch` None: somebody else is, or nobody, and no instruction is given (CTL-7).
 
     `awaited` holds, per partition written, the version that the image must show before it is decided on again; -1
     while the write is under way. `busy` names the topics whose deletion or growth is under way.
@@ -23,12 +23,12 @@ class ControllerState:
     broker_id: int
     image: ClusterImage
     policy: Policy = DEFAULT
-    term: ControllerTerm | None = None
+    held_epoch: ControllerEpoch | None = None
     awaited: Mapping[PartitionKey, int] = field(default_factory=dict)
     busy: frozenset[str] = frozenset()
 
     def check(self) -> None:
         """Invariants, run after every step in tests and at role changes."""
-        assert self.term is not None or not self.awaited, "a deposed controller awaits nothing"
-        assert self.term is not None or not self.busy, "a deposed controller is busy with nothing"
+        assert self.held_epoch is not None or not self.awaited, "a deposed controller awaits nothing"
+        assert self.held_epoch is not None or not self.busy, "a deposed controller is busy with nothing"
         assert all(version >= -1 for version in self.awaited.values())

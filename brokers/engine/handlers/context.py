@@ -23,7 +23,7 @@ from brokers.engine.coordinators.settings import CoordinatorSettings, from_overr
 from brokers.engine.deadlines import Deadlines
 from brokers.engine.handlers.broker_settings import BrokerLayers
 from brokers.engine.handlers.durable_starts import DurableStarts
-from brokers.engine.partitions.confirming import Confirmations
+from brokers.engine.partitions.confirming import LeadershipChecks
 from brokers.engine.partitions.follower_session import FollowerSession
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import PartitionTable
@@ -155,7 +155,7 @@ class Engine:
     followers: dict[int, FollowerSession] = field(default_factory=dict)
     sessions_made: int = 0
     # Who must know that this broker still leads, and waits for its followers to say so.
-    confirmations: Confirmations = field(default_factory=Confirmations)
+    leadership_checks: LeadershipChecks = field(default_factory=LeadershipChecks)
     # What this leader sends to replicas that their topics want to be copied slowly.
     replication_throttle: ReplicationThrottle = field(default_factory=ReplicationThrottle)
     # Whoever appends for a client looks here first.

@@ -113,8 +113,8 @@ def _take_in(session: Session, fetches: FollowerSession, frame: FetchFrame) -> N
             found = partition if partition is not None else _find(engine, session, topic_id, line[0])
             if fetches.asks(key, line, found, now_ms) and not isinstance(found, int):
                 engine.may_join_isr(found)
-    if engine.confirmations.is_waiting:
-        engine.confirmations.check()
+    if engine.leadership_checks.is_waiting:
+        engine.leadership_checks.check()
 
 
 def _find(engine: Engine, session: Session, topic_id: bytes, index: int) -> Partition | int:
@@ -160,7 +160,7 @@ def _serve(
         partition = line.partition
         if partition is not None and line.key not in reading.diverging:
             reading.add(line, _without_records(line, partition))
-    fetches.answered(engine.confirmations.asked)
+    fetches.answered(engine.leadership_checks.asked)
     if fetches.id == NO_SESSION:
         fetches.close()
     answers = list(reading.lines.items())

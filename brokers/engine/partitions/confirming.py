@@ -15,26 +15,26 @@ from collections.abc import Callable, Iterator
 from brokers.engine.partitions.follower_session import IDLE, FollowedPartition
 from brokers.engine.partitions.leadership import Leadership
 from brokers.engine.partitions.partition import Partition
-from brokers.engine.partitions.waiting import Confirmation
+from brokers.engine.partitions.waiting import LeadershipCheck
 
 
-class Confirmations:
+class LeadershipChecks:
     """Of everything that is led here. `asked` is the number of the last question, from 1 on."""
 
     def __init__(self) -> None:
         self.asked = 0
-        self._waiting: dict[Partition, deque[Confirmation]] = {}
+        self._waiting: dict[Partition, deque[LeadershipCheck]] = {}
 
     @property
     def is_waiting(self) -> bool:
         return bool(self._waiting)
 
-    def ask(self, partition: Partition, wake: Callable[[], object]) -> Confirmation:
+    def ask(self, partition: Partition, wake: Callable[[], object]) -> LeadershipCheck:
         """Has `wake` called when it is known that nobody else led `partition` when this was called, or when the
         leadership is lost; perhaps at once. Followers that wait here for records are answered, to ask again.
         """
         self.asked += 1
-        question = Confirmation(wake, self.asked)
+        question = LeadershipCheck(wake, self.asked)
         question.watch(partition)
         self._waiting.setdefault(partition, deque()).append(question)
         self._inspect(partition)
@@ -72,7 +72,7 @@ def leads_alone(partition: Partition) -> bool:
     return leadership is None or not any(replica in leadership.in_sync for replica in leadership.followers)
 
 
-def owing(partition: Partition) -> frozenset[int]:
+def unanswered(partition: Partition) -> frozenset[int]:
     """Followers that were asked and have not come since, or do not fetch in this epoch at all: whoever stays away for
     too long is not in sync, although it had everything when it came last. Else nobody could be told anything while
     nothing is written.

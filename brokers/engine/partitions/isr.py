@@ -22,17 +22,17 @@ def lagging(
     leader_end_offset: int,
     now_ms: int,
     lag_ms_max: int = REPLICA_LAG_MS_MAX,
-    owing: Collection[int] = (),
+    unanswered: Collection[int] = (),
 ) -> tuple[int, ...]:
-    """The ISR members to remove: behind the leader or (`owing`) asked whether they follow, and not caught up for longer
-    than the lag allowed.
+    """The ISR members to remove: behind the leader or (`unanswered`) asked whether they follow, and not caught up for
+    longer than the lag allowed.
     """
     return tuple(
         member
         for member in isr
         if member != leader
         and member in followers  # one that is not was taken out of the replicas, which is for the controller to finish
-        and (followers[member].end_offset != leader_end_offset or member in owing)
+        and (followers[member].end_offset != leader_end_offset or member in unanswered)
         and now_ms - followers[member].caught_up_ms > lag_ms_max
     )
 

@@ -188,7 +188,7 @@ class DelayedDeletion(DelayedOperation):
             self.end()
 
 
-class Confirmation(DelayedOperation):
+class LeadershipCheck(DelayedOperation):
     """One question whether a partition is still led here (`confirming`). `is_confirmed` says how it ended."""
 
     __slots__ = ("is_confirmed", "number")

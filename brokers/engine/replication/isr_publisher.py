@@ -20,7 +20,7 @@ from brokers.engine.cluster.image import BrokerInfo, ClusterImage, PartitionImag
 from brokers.engine.cluster.lives import is_same_incarnation, isr_epochs
 from brokers.engine.cluster.store import ClusterStore
 from brokers.engine.cluster.terms import StateWrite
-from brokers.engine.partitions.confirming import owing
+from brokers.engine.partitions.confirming import unanswered
 from brokers.engine.partitions.isr import REPLICA_LAG_MS_MAX, lagging
 from brokers.engine.partitions.leadership import Leadership
 from brokers.engine.partitions.partition import Partition
@@ -68,7 +68,7 @@ class IsrPublisher:
         # Those of them that are not known to have reached the store.
         self._unsent: dict[Partition, Proposal] = {}
         # Whose candidates live under another epoch than the image knows, or are not in it: it may be late.
-        self._doubtful: set[Partition] = set()
+        self._unconfirmed: set[Partition] = set()
         self._wake = asyncio.Event()
 
     def consider(self, partition: Partition) -> None:
@@ -116,9 +116,9 @@ class IsrPublisher:
         followers = {replica for topic in image.topics.values() for one in topic.partitions for replica in one.replicas}
         here = {id for id, broker in image.brokers.items() if not broker.stopping}
         self._table.brokers_are_away(frozenset(followers - here))
-        if self._doubtful:
-            self._changed |= self._doubtful
-            self._doubtful.clear()
+        if self._unconfirmed:
+            self._changed |= self._unconfirmed
+            self._unconfirmed.clear()
             self._wake.set()
 
     async def run(self) -> None:
@@ -141,7 +141,7 @@ class IsrPublisher:
             partition.log_end_offset,
             now_ms,
             self.lag_ms_max,
-            owing(partition),
+            unanswered(partition),
         )
 
     def _plan(self) -> None:
@@ -180,7 +180,7 @@ class IsrPublisher:
             if broker is not None and not broker.stopping and epoch in (broker.epoch, UNKNOWN_EPOCH):
                 joined[replica] = broker.epoch
             else:
-                self._doubtful.add(partition)
+                self._unconfirmed.add(partition)
         stay = tuple(member for member in partition.isr if member not in gone)
         return (*stay, *joined), joined
 
@@ -211,7 +211,7 @@ class IsrPublisher:
 
 def _candidates(partition: Partition, leadership: Leadership) -> list[int]:
     """Who stays away although it was asked to come is none, whatever it had."""
-    silent = owing(partition)
+    silent = unanswered(partition)
     return [
         replica
         for replica in leadership.candidates(partition.high_watermark, partition.log_start_offset)

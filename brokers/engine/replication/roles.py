@@ -62,7 +62,7 @@ class Roles:
         self._short: set[tuple[str, int]] = set()
         self._me: BrokerInfo | None = None
         # Led by what was known before this process stood still.
-        self._doubted: set[tuple[str, int]] = set()
+        self._suspected: set[tuple[str, int]] = set()
 
     def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
         self._image, self._made = after, 0
@@ -116,21 +116,23 @@ class Roles:
             log.error("log_of_another_topic_set_aside", topic=topic_name, partition=index, directory=directory)
         self.leaders = sum(1 for partition in self._table if partition.is_leader)
 
-    def doubt(self) -> None:
-        """This process stood still: what somebody else may lead by now is not led until `trust` (CTL-4)."""
+    def suspect(self) -> None:
+        """This process stood still: what somebody else may lead by now is not led until `confirm_leadership`
+        (CTL-4).
+        """
         for partition in self._table:
             if partition.is_leader and len(partition.replicas) > 1:
-                self._doubted.add((partition.topic, partition.index))
+                self._suspected.add((partition.topic, partition.index))
                 self._table.resign(partition.topic, partition.index)
-        self._doubted.update(self._awaited)
+        self._suspected.update(self._awaited)
         self._awaited.clear()
-        self._doubted.update(self._short)
+        self._suspected.update(self._short)
         self._short.clear()
 
-    def trust(self, image: ClusterImage) -> None:
-        """`image` was read after the last doubt."""
-        doubted, self._doubted = self._doubted, set()
-        for name, index in sorted(doubted):
+    def confirm_leadership(self, image: ClusterImage) -> None:
+        """`image` was read after the last suspicion."""
+        suspected, self._suspected = self._suspected, set()
+        for name, index in sorted(suspected):
             topic, held = image.topics.get(name), self._table.get(name, index)
             if topic is not None and index < len(topic.partitions):
                 self._take(topic, topic.partitions[index], held)
@@ -185,7 +187,7 @@ class Roles:
                 log.info("replica_deleted", topic=name, partition=index)
                 self._table.delete(name, index, now_ms=self._now_ms())
         elif wanted.leader == self._broker_id and (
-            (name, index) in self._doubted or self._is_of_earlier_incarnation(wanted)
+            (name, index) in self._suspected or self._is_of_earlier_incarnation(wanted)
         ):
             self._fetchers.unfollow(name, index)
             self._table.resign(name, index)

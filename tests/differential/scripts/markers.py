@@ -36,7 +36,7 @@ class _Version:
         epoch: int = 0,
         *,
         committed: bool = True,
-        term: int = 0,
+        held_epoch: int = 0,
         topics: dict[str, list[int]] | None = None,
     ) -> WritableTxnMarker:
         wanted = {self.topic: [0]} if topics is None else topics
@@ -44,7 +44,7 @@ class _Version:
             producer_id=id,
             producer_epoch=epoch,
             transaction_result=committed,
-            coordinator_epoch=term,
+            coordinator_epoch=held_epoch,
             topics=[
                 WritableTxnMarkerTopic(name=self.player.inside(name), partition_indexes=indexes)
                 for name, indexes in wanted.items()
@@ -60,16 +60,16 @@ class _Version:
         self.ask("no markers")
         self.ask("a producer that never wrote", self.marker(stranger))
         self.ask("it again", self.marker(stranger))
-        self.ask("an older epoch of the coordinator", self.marker(stranger, term=-1))
-        self.ask("a newer epoch of the coordinator", self.marker(stranger, term=4))
-        self.ask("the older one again", self.marker(stranger, term=3))
-        self.ask("a newer producer epoch", self.marker(stranger, 2, term=4))
-        self.ask("an older producer epoch", self.marker(stranger, 1, term=4))
-        self.ask("an unknown partition", self.marker(stranger, 2, term=4, topics={self.topic: [1, 9, -1]}))
-        self.ask("an unknown topic", self.marker(stranger, 2, term=4, topics={f"{PREFIX}.unknown": [0]}))
-        self.ask("no partitions", self.marker(stranger, 2, term=4, topics={self.topic: []}))
-        self.ask("no topics", self.marker(stranger, 2, term=4, topics={}))
-        self.ask("two producers", self.marker(stranger, 2, term=4), self.marker(stranger + 10))
+        self.ask("an older epoch of the coordinator", self.marker(stranger, held_epoch=-1))
+        self.ask("a newer epoch of the coordinator", self.marker(stranger, held_epoch=4))
+        self.ask("the older one again", self.marker(stranger, held_epoch=3))
+        self.ask("a newer producer epoch", self.marker(stranger, 2, held_epoch=4))
+        self.ask("an older producer epoch", self.marker(stranger, 1, held_epoch=4))
+        self.ask("an unknown partition", self.marker(stranger, 2, held_epoch=4, topics={self.topic: [1, 9, -1]}))
+        self.ask("an unknown topic", self.marker(stranger, 2, held_epoch=4, topics={f"{PREFIX}.unknown": [0]}))
+        self.ask("no partitions", self.marker(stranger, 2, held_epoch=4, topics={self.topic: []}))
+        self.ask("no topics", self.marker(stranger, 2, held_epoch=4, topics={}))
+        self.ask("two producers", self.marker(stranger, 2, held_epoch=4), self.marker(stranger + 10))
         self.ask("producer id -1", self.marker(-1))
         self.ask("producer epoch -1", self.marker(stranger + 20, -1))
         self._in_a_transaction()

@@ -1,4 +1,4 @@
-"""Who is elected holds the term that was written for it, whatever happens between two reads (CTL-1)."""
+"""Who is elected holds the controller epoch that was written for it, whatever happens between two reads (CTL-1)."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Interrupted(FakeTree):
         return found
 
 
-async def test_who_lost_the_office_while_it_looked_has_not_the_term_of_who_took_it() -> None:
-    """An operator removed the node to have another one elected: two would write in one term."""
+async def test_who_lost_the_controllership_while_it_looked_has_not_the_term_of_who_took_it() -> None:
+    """An operator removed the node to have another one elected: two would write in one controller epoch."""
     ensemble = FakeEnsemble()
     other = ensemble.connect()
     mine = Interrupted(ensemble, 4711)

@@ -116,11 +116,11 @@ async def test_every_state_of_a_controller_is_held_to_its_term_and_has_the_next_
 ) -> None:
     """ZK-4, REP-2: also those of the next controller, which goes on where the first one was."""
     first, second, third = members
-    term = first.image.controller_id
+    held_epoch = first.image.controller_id
     ensemble.expire(third.tree)  # type: ignore[arg-type]
     await first.until(lambda image: all(set(p.isr) == {1, 2} for p in image.topics[TOPIC].partitions))
     await first.stop()
-    await second.until(lambda image: image.controller_id == 2 != term)
+    await second.until(lambda image: image.controller_id == 2 != held_epoch)
     await second.until(lambda image: all(p.leader == 2 for p in image.topics[TOPIC].partitions))
 
     epochs: dict[str, int] = {}

@@ -17,7 +17,7 @@ from brokers.contract import paths
 from brokers.contract.documents import BrokerDocument, PartitionStateDocument
 from brokers.engine.cluster import errors
 from brokers.engine.cluster.image import ClusterImage
-from brokers.engine.cluster.terms import ControllerTerm, StateWrite
+from brokers.engine.cluster.terms import ControllerEpoch, StateWrite
 from brokers.engine.cluster.tree import BadVersion, Check, Create, Delete, NodeExists, NoNode, SessionState, Set
 from brokers.engine.cluster.zookeeper import ZooKeeperTree
 from config.embedded.process import wait_until
@@ -126,18 +126,18 @@ async def test_an_expired_session_registers_again_and_another_controller_takes_o
     """ZK-1, CTL-4: the deposed controller changes nothing, and the broker comes back under a higher epoch."""
     first, second = await join(1), await join(2)
     await first.until(lambda image: is_complete(image) and len(image.brokers) == 2)
-    old_epoch, old_term = first.session.broker_epoch, first.controller.state.term
-    assert old_term is not None
+    old_epoch, old_held_epoch = first.session.broker_epoch, first.controller.state.held_epoch
+    assert old_held_epoch is not None
     await expire(hosts, first.tree)
     await second.until(lambda image: image.controller_epoch >= 2 and image.brokers.get(1) is not None)
     image = await first.until(lambda image: is_complete(image) and image.brokers[1].epoch > old_epoch)
     assert first.session.broker_epoch == image.brokers[1].epoch
     topic = image.topics["__usage"]
-    state = PartitionStateDocument(leader=2, leader_epoch=99, controller_epoch=old_term.epoch, isr=(2,))
+    state = PartitionStateDocument(leader=2, leader_epoch=99, controller_epoch=old_held_epoch.epoch, isr=(2,))
     with pytest.raises(errors.ControllerMoved):
-        await first.store.write_states(old_term, [StateWrite("__usage", 0, state, topic.partitions[0].version)])
+        await first.store.write_states(old_held_epoch, [StateWrite("__usage", 0, state, topic.partitions[0].version)])
     with pytest.raises(errors.ControllerMoved):
-        await first.store.finish_deletion(old_term, topic)
+        await first.store.finish_deletion(old_held_epoch, topic)
     assert first.fatal == second.fatal == []
 
 
@@ -157,7 +157,7 @@ async def test_the_partitions_of_a_dead_broker_have_no_leader_until_it_is_back(j
     assert image.topics[topic.name].partitions[1].leader_epoch == 2
 
 
-async def test_a_dead_incarnation_is_replaced_at_once_with_its_office(
+async def test_a_dead_incarnation_is_replaced_at_once_with_its_controllership(
     join: Join, connect: Callable[[], Awaitable[ZooKeeperTree]]
 ) -> None:
     """kill -9 of the controller and a restart on the same port: nobody waits for the old session to end."""
@@ -233,9 +233,9 @@ async def test_a_thousand_partitions_of_a_dead_broker_are_decided_in_one_pass(jo
     passes: list[int] = []
     original = survivor.store.write_states
 
-    async def counted(term: ControllerTerm, writes: Sequence[StateWrite]) -> list[StateWrite]:
+    async def counted(held_epoch: ControllerEpoch, writes: Sequence[StateWrite]) -> list[StateWrite]:
         passes.append(len(writes))
-        return await original(term, writes)
+        return await original(held_epoch, writes)
 
     survivor.store.write_states = counted  # type: ignore[method-assign]
     await dying.stop()

@@ -69,22 +69,22 @@ async def test_a_controller_with_a_late_image_writes_no_state_of_the_one_made_ag
     member: Member, ensemble: FakeEnsemble
 ) -> None:
     before = await _made_again(member)
-    term = member.controller.state.term
-    assert term is not None
+    held_epoch = member.controller.state.held_epoch
+    assert held_epoch is not None
 
     late = _state_write(ensemble, before)
-    assert await member.store.write_states(term, [late]) == [late]
+    assert await member.store.write_states(held_epoch, [late]) == [late]
 
 
 async def test_a_controller_with_a_late_image_does_not_delete_the_one_made_again(
     member: Member, ensemble: FakeEnsemble
 ) -> None:
     before = await _made_again(member)
-    term, nodes = member.controller.state.term, set(ensemble.nodes)
-    assert term is not None
+    held_epoch, nodes = member.controller.state.held_epoch, set(ensemble.nodes)
+    assert held_epoch is not None
 
     with pytest.raises(errors.Conflict):
-        await member.store.finish_deletion(term, before.topics[TOPIC])
+        await member.store.finish_deletion(held_epoch, before.topics[TOPIC])
     assert set(ensemble.nodes) == nodes
 
 

@@ -19,7 +19,7 @@ from brokers.engine.cluster import lives
 from brokers.engine.cluster.errors import InvalidReplicaAssignment
 from brokers.engine.cluster.image import NO_LEADER, BrokerInfo, ClusterImage, PartitionImage, TopicImage
 from brokers.engine.cluster.reassignment_plans import Assignment, state_after
-from brokers.engine.cluster.terms import ControllerTerm, StateWrite
+from brokers.engine.cluster.terms import ControllerEpoch, StateWrite
 from brokers.engine.controller.decide import decide
 from brokers.engine.controller.events import (
     BalanceDue,
@@ -268,7 +268,7 @@ class History:
         controller = self.controllers.setdefault(id, Controller(ControllerState(broker_id=id, image=self.image())))
         self.show(id)
         controller.orders.clear()
-        self._feed(controller, Elected(ControllerTerm(id, self.epoch, self.epoch)))
+        self._feed(controller, Elected(ControllerEpoch(id, self.epoch, self.epoch)))
 
     def show(self, id: int) -> None:
         """The present image; topics to be looked at again come as read anew."""
@@ -292,7 +292,7 @@ class History:
         if isinstance(order, ReconcileAgain):
             controller.again.update(order.topics)
             return
-        if controller.state.term is None or controller.state.term.epoch != self.epoch:
+        if controller.state.held_epoch is None or controller.state.held_epoch.epoch != self.epoch:
             controller.orders.clear()
             self._feed(controller, Deposed("the guard failed"))
             return
@@ -356,11 +356,13 @@ class History:
         """A controller of its own finishes everything that can be finished without followers."""
         if not self.brokers:
             return
-        in_office = [
-            id for id, each in self.controllers.items() if each.state.term and each.state.term.epoch == self.epoch
+        is_controller = [
+            id
+            for id, each in self.controllers.items()
+            if each.state.held_epoch and each.state.held_epoch.epoch == self.epoch
         ]
-        id = in_office[0] if in_office else min(self.brokers)
-        if not in_office:
+        id = is_controller[0] if is_controller else min(self.brokers)
+        if not is_controller:
             self.elect(id)
         for _ in range(100):
             if not self.controllers[id].orders and not self.controllers[id].again:

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from brokers.contract.documents import PartitionStateDocument
 from brokers.engine.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
-from brokers.engine.cluster.terms import ControllerTerm, StateWrite
+from brokers.engine.cluster.terms import ControllerEpoch, StateWrite
 from brokers.engine.controller.decide import decide
-from brokers.engine.controller.election import is_over, should_stand
+from brokers.engine.controller.election import is_over, should_run_for_election
 from brokers.engine.controller.events import (
     CreateSystemTopic,
     Deposed,
@@ -31,7 +31,7 @@ from brokers.engine.controller.policy import UNCLEAN_KEY, Policy
 from brokers.engine.controller.state import ControllerState
 from brokers.engine.controller.system_topics import USAGE_CONFIG
 
-TERM = ControllerTerm(broker_id=1, epoch=5, guard_version=5)
+TERM = ControllerEpoch(broker_id=1, epoch=5, guard_version=5)
 
 
 def broker(id: int, epoch: int = 10) -> BrokerInfo:
@@ -205,7 +205,7 @@ def test_what_waits_for_its_last_leader_is_led_as_soon_as_operators_allow_it() -
     """REP-28: what a running controller is told goes for all topics that say nothing themselves."""
     waiting = led(0, (3, 1), -1, isr=(3,))
     silent, careful = topic("silent", waiting), replace(topic("careful", waiting), config={UNCLEAN_KEY: "false"})
-    state = ControllerState(broker_id=1, image=cluster_image(silent, careful, brokers=(1, 2)), term=TERM)
+    state = ControllerState(broker_id=1, image=cluster_image(silent, careful, brokers=(1, 2)), held_epoch=TERM)
 
     def leaders(policy: Policy) -> dict[str, int]:
         _, instructions = decide(state, PolicyChanged(policy))
@@ -222,14 +222,14 @@ def test_what_waits_for_its_last_leader_is_led_as_soon_as_its_topic_allows_it() 
     """REP-28: the topic's own word, changed under a running controller, changes nothing else."""
     waiting = led(0, (3, 1), -1, isr=(3,))
     before = cluster_image(topic("daring", waiting), topic("careful", waiting), brokers=(1, 2))
-    state = ControllerState(broker_id=1, image=before, term=TERM)
+    state = ControllerState(broker_id=1, image=before, held_epoch=TERM)
     daring = replace(before.topics["daring"], config={UNCLEAN_KEY: "true"})
 
     state, instructions = decide(state, ImageChanged(before.with_changes(topics={**before.topics, "daring": daring})))
 
     assert instructions == [WriteStates((StateWrite("daring", 0, wanted(1, 1, 1), 0),), "topics changed")]
     withdrawn = before.with_changes(topics={**before.topics, "daring": topic("daring", waiting)})
-    forgotten = ControllerState(broker_id=1, image=state.image, term=TERM)
+    forgotten = ControllerState(broker_id=1, image=state.image, held_epoch=TERM)
     assert decide(forgotten, ImageChanged(withdrawn))[1] == []
 
 
@@ -260,7 +260,7 @@ def test_a_deposed_controller_forgets_its_orders() -> None:
     """CTL-7."""
     state, _ = elected(cluster_image(topic("t", PartitionImage(0, (2,)))))
     state, instructions = decide(state, Deposed("another one"))
-    assert instructions == [] and state.term is None and state.awaited == {} and state.busy == frozenset()
+    assert instructions == [] and state.held_epoch is None and state.awaited == {} and state.busy == frozenset()
     state.check()
     assert decide(state, StatesWritten({("t", 0): 0}))[1] == []
 
@@ -269,9 +269,9 @@ def test_when_to_stand_and_when_the_term_is_over() -> None:
     """CTL-1, CTL-4."""
     image = cluster_image()
     nobody = image.with_changes(controller_id=-1)
-    assert should_stand(nobody, 1, unsure=False) and not should_stand(image, 2, unsure=False)
-    assert not should_stand(nobody, 9, unsure=False), "an unregistered broker does not stand"
-    assert should_stand(image, 1, unsure=True) and not should_stand(image, 1, unsure=False)
+    assert should_run_for_election(nobody, 1, unsure=False) and not should_run_for_election(image, 2, unsure=False)
+    assert not should_run_for_election(nobody, 9, unsure=False), "an unregistered broker does not stand"
+    assert should_run_for_election(image, 1, unsure=True) and not should_run_for_election(image, 1, unsure=False)
     assert not is_over(TERM, image)
     assert not is_over(TERM, nobody.with_changes(controller_epoch=4)), "an older picture says nothing"
     assert is_over(TERM, nobody)

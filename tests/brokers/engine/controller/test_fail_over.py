@@ -141,15 +141,15 @@ async def test_a_paused_controller_changes_nothing_when_it_resumes() -> None:
     await first.start()
     await second.start()
     await second.until(lambda image: is_complete(image) and len(image.brokers) == 2)
-    term = first.controller.state.term
-    assert term is not None
+    held_epoch = first.controller.state.held_epoch
+    assert held_epoch is not None
     ensemble.expire(first.tree)
-    await second.until(lambda image: image.controller_epoch > term.epoch and is_complete(image))
+    await second.until(lambda image: image.controller_epoch > held_epoch.epoch and is_complete(image))
     before = ensemble.zxid, set(ensemble.nodes)
     usage = second.image.topics["__usage"]
     with pytest.raises(errors.ControllerMoved):
-        await first.store.finish_deletion(term, usage)
-    await first.store.resign(term)
+        await first.store.finish_deletion(held_epoch, usage)
+    await first.store.resign(held_epoch)
     assert set(ensemble.nodes) >= before[1] - {paths.CONTROLLER}
     await second.until(lambda image: image.controller_id != -1 and is_complete(image))
     for member in (first, second):
@@ -157,7 +157,7 @@ async def test_a_paused_controller_changes_nothing_when_it_resumes() -> None:
         assert member.fatal == []
 
 
-async def test_an_office_that_the_next_session_was_voted_into_is_taken_up() -> None:
+async def test_an_controllership_that_the_next_session_was_voted_into_is_taken_up() -> None:
     """CTL-1: the vote was asked for in a session that ended, and cast in the next. While that one lives nobody else can
     be elected.
     """

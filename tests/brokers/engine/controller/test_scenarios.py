@@ -7,7 +7,7 @@ ordered.
     grow t 3,1              further partitions
     config t key=value      topic configuration
     mark t                  marked for deletion
-    elect | depose          this broker wins or loses the office
+    elect | depose          this broker wins or loses the controllership
     carry out               everything ordered is written and shows in the image
     lose                    every ordered write loses its race, and the topics are read again
     late                    the same image again, before anything was written
@@ -35,7 +35,7 @@ import pytest
 from brokers.contract.documents import PartitionStateDocument
 from brokers.engine.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
 from brokers.engine.cluster.reassignment_plans import Assignment, state_after
-from brokers.engine.cluster.terms import ControllerTerm
+from brokers.engine.cluster.terms import ControllerEpoch
 from brokers.engine.controller.decide import decide
 from brokers.engine.controller.events import (
     BalanceDue,
@@ -181,7 +181,7 @@ class World:
 
     def elect(self) -> None:
         self.epoch += 1
-        self.feed(Elected(ControllerTerm(broker_id=1, epoch=self.epoch, guard_version=self.epoch)))
+        self.feed(Elected(ControllerEpoch(broker_id=1, epoch=self.epoch, guard_version=self.epoch)))
 
     def depose(self) -> None:
         self.ordered = []

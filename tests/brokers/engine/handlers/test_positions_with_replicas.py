@@ -97,9 +97,9 @@ async def test_positions_are_told_while_all_replicas_follow(trio: Trio) -> None:
 
     assert await offsets_of(client, {"orders": [0]}) == {ORDERS: 5}
     assert await offsets_of(client) == {ORDERS: 5}
-    confirmations = trio.brokers[trio.leader(GROUPS_TOPIC)].broker.engine.confirmations
-    assert confirmations.asked > 1
-    assert not confirmations.is_waiting
+    leadership_checks = trio.brokers[trio.leader(GROUPS_TOPIC)].broker.engine.leadership_checks
+    assert leadership_checks.asked > 1
+    assert not leadership_checks.is_waiting
 
 
 async def test_a_position_waits_for_the_followers_and_they_are_not_kept_waiting(trio: Trio) -> None:

@@ -11,12 +11,12 @@ from tempfile import TemporaryDirectory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brokers.engine.partitions.confirming import Confirmations, leads_alone, owing
+from brokers.engine.partitions.confirming import LeadershipChecks, leads_alone, unanswered
 from brokers.engine.partitions.follower_session import FollowerSession
 from brokers.engine.partitions.isr import lagging
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
-from brokers.engine.partitions.waiting import Confirmation
+from brokers.engine.partitions.waiting import LeadershipCheck
 from tests.brokers.engine.partitions.transactional import NOW_MS, TOPIC_ID
 
 EPOCH = 3
@@ -34,10 +34,10 @@ def lead(table: PartitionTable, *isr: int, leader_epoch: int = EPOCH) -> Partiti
 class Follower:
     """One that is heard at once."""
 
-    def __init__(self, confirmations: Confirmations, partition: Partition, replica: int) -> None:
+    def __init__(self, leadership_checks: LeadershipChecks, partition: Partition, replica: int) -> None:
         self.session = FollowerSession(1, replica, replica)
         self.woken = 0
-        self._confirmations = confirmations
+        self._confirmations = leadership_checks
         self._partition = partition
 
     def asks(self, *, names: bool, leader_epoch: int = EPOCH) -> None:
@@ -63,16 +63,16 @@ class Follower:
 class Stage:
     def __init__(self, table: PartitionTable, isr: tuple[int, ...] = (1, 2, 3)) -> None:
         self.table = table
-        self.confirmations = Confirmations()
+        self.leadership_checks = LeadershipChecks()
         self.partition = lead(table, *isr)
-        self.followers = {id: Follower(self.confirmations, self.partition, id) for id in (2, 3)}
+        self.followers = {id: Follower(self.leadership_checks, self.partition, id) for id in (2, 3)}
         for follower in self.followers.values():
             follower.asks(names=True)
             follower.is_answered()
         self.woken = 0
 
-    def ask(self) -> Confirmation:
-        return self.confirmations.ask(self.partition, self._wake)
+    def ask(self) -> LeadershipCheck:
+        return self.leadership_checks.ask(self.partition, self._wake)
 
     def _wake(self) -> None:
         self.woken += 1
@@ -92,7 +92,7 @@ def test_every_follower_in_sync_must_have_been_heard(table: PartitionTable) -> N
 
     assert question.is_confirmed
     assert stage.woken == 1
-    assert not stage.confirmations.is_waiting
+    assert not stage.leadership_checks.is_waiting
 
 
 def test_a_request_that_waits_is_answered_at_once_and_the_next_one_counts(table: PartitionTable) -> None:
@@ -157,7 +157,7 @@ def test_who_is_no_longer_in_sync_is_not_waited_for(table: PartitionTable) -> No
     assert not question.done
 
     lead(table, 1, 3)
-    stage.confirmations.check()
+    stage.leadership_checks.check()
 
     assert question.is_confirmed
 
@@ -197,9 +197,9 @@ def test_who_does_not_wait_any_more_takes_no_room(table: PartitionTable) -> None
     for _ in range(1_000):
         stage.ask().cancel()
 
-    assert sum(map(len, stage.confirmations._waiting.values())) <= 1
-    stage.confirmations.check()
-    assert not stage.confirmations.is_waiting
+    assert sum(map(len, stage.leadership_checks._waiting.values())) <= 1
+    stage.leadership_checks.check()
+    assert not stage.leadership_checks.is_waiting
     assert stage.woken == 0
 
 
@@ -280,7 +280,7 @@ def test_nobody_is_told_that_we_lead_after_a_follower_heard_of_another(verbs: li
     with some_table() as table:
         stage = Stage(table, isr=(1, 2))
         remote = Remote(stage, 2)
-        asked: list[tuple[Confirmation, bool]] = []
+        asked: list[tuple[LeadershipCheck, bool]] = []
         for verb in verbs:
             if verb == "ask":
                 asked.append((stage.ask(), remote.follows))
@@ -305,11 +305,11 @@ def test_who_was_asked_and_stays_away_falls_out_of_sync_although_it_had_everythi
     def laggards(now_ms: int) -> tuple[int, ...]:
         leadership, end_offset = stage.partition.leadership, stage.partition.log_end_offset
         assert leadership is not None
-        return lagging((1, 2, 3), 1, leadership.followers, end_offset, now_ms, 500, owing(stage.partition))
+        return lagging((1, 2, 3), 1, leadership.followers, end_offset, now_ms, 500, unanswered(stage.partition))
 
     assert laggards(90_000) == (), "nobody was asked"
     stage.ask()
-    assert owing(stage.partition) == {2, 3}
+    assert unanswered(stage.partition) == {2, 3}
     for _ in range(2):
         stage.followers[3].goes_round()
     assert laggards(1_400) == ()
@@ -327,15 +327,15 @@ def test_who_never_came_in_this_epoch_falls_out_of_sync_when_it_is_asked(table: 
     stage.followers[2].asks(names=True, leader_epoch=EPOCH + 1)
     leadership = stage.partition.leadership
     assert leadership is not None
-    assert owing(stage.partition) == frozenset(), "nobody was asked"
+    assert unanswered(stage.partition) == frozenset(), "nobody was asked"
 
     question = stage.ask()
     for _ in range(3):
         stage.followers[2].goes_round()
 
     assert not question.done
-    assert owing(stage.partition) == {3}
+    assert unanswered(stage.partition) == {3}
     leadership.followers[3].end_offset = stage.partition.log_end_offset
     late_ms = NOW_MS + 1_000
     leadership.followers[2].caught_up(late_ms)
-    assert lagging((1, 2, 3), 1, leadership.followers, 0, late_ms, 500, owing(stage.partition)) == (3,)
+    assert lagging((1, 2, 3), 1, leadership.followers, 0, late_ms, 500, unanswered(stage.partition)) == (3,)

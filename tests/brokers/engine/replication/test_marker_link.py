@@ -329,7 +329,7 @@ async def test_nobody_is_told_for_a_transaction_that_others_look_after(world: Wo
 
 
 @pytest.mark.parametrize("code", [ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER])
-async def test_a_coordinator_in_doubt_forgets_nothing(world: World, code: ErrorCode) -> None:
+async def test_a_coordinator_suspected_forgets_nothing(world: World, code: ErrorCode) -> None:
     """A process that stood still trusts its shards again without loading them: nobody would send the markers anew."""
     world.codes[("a", 1)] = [int(code)]
     world.silences = 3

@@ -182,7 +182,7 @@ def test_what_others_may_lead_by_now_is_not_led_until_the_cluster_was_read_anew(
     roles = _roles(table, followed)
     _follow(roles, ClusterImage("c"), image)
 
-    roles.doubt()
+    roles.suspect()
     assert _led(table) == [1]
     late = replace(topic, partitions=(replace(shared, isr=(1,), version=6), alone, moved))
     news = image.with_changes(topics={NAME: late})
@@ -192,7 +192,7 @@ def test_what_others_may_lead_by_now_is_not_led_until_the_cluster_was_read_anew(
     elsewhere = replace(late, partitions=(*late.partitions[:2], replace(moved, leader=2, leader_epoch=4, version=6)))
     read_anew = news.with_changes(topics={NAME: elsewhere})
     roles.on_image(news, read_anew)
-    roles.trust(read_anew)
+    roles.confirm_leadership(read_anew)
     assert _led(table) == [0, 1]
     assert followed == {(NAME, 2): (2, 4)}
     assert roles.leaders == 2
@@ -348,15 +348,15 @@ def test_what_is_deleted_meanwhile_is_not_made(table: PartitionTable) -> None:
     assert list(table) == []
 
 
-def test_what_is_still_to_be_made_is_in_doubt_with_the_rest(table: PartitionTable) -> None:
+def test_what_is_still_to_be_made_is_suspected_with_the_rest(table: PartitionTable) -> None:
     """CTL-4: somebody else may lead it by now."""
     crowd = Crowd(table, MADE_AT_ONCE + 2)
 
-    crowd.roles.doubt()
+    crowd.roles.suspect()
 
     assert not crowd.roles.make_some()
     assert len(list(table)) == MADE_AT_ONCE
-    crowd.roles.trust(crowd.image)
+    crowd.roles.confirm_leadership(crowd.image)
     assert len(_led(table)) == MADE_AT_ONCE + 2
 
 
