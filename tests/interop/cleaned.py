@@ -10,7 +10,7 @@ from brokers.engine.records.builder import Record, build_batch
 from brokers.engine.records.control import ABORT, COMMIT, end_marker
 from brokers.engine.storage import checkpoints
 from brokers.engine.storage.log import Log, LogConfig
-from brokers.engine.storage.transactions import take_in
+from brokers.engine.storage.transactions import replay_batch
 from tests.brokers.engine.inspect import sample
 from tests.brokers.engine.storage.compaction.cleaning import clean
 from tests.brokers.engine.storage.logs import NOW_MS, read_all
@@ -132,6 +132,6 @@ def _records(pairs: list[tuple[str, str | None]]) -> list[Record]:
 def _append(log: Log, data: bytearray) -> int:
     header = layout.read_header(data)
     base = log.append(memoryview(data), header.last_offset_delta, header.max_timestamp, 3, NOW_MS)
-    take_in(log, layout.read_header(data), data)
+    replay_batch(log, layout.read_header(data), data)
     log.producers.end_offset = log.log_end_offset
     return base

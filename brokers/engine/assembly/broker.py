@@ -19,7 +19,7 @@ from brokers.engine.assembly.coordination import Coordination
 from brokers.engine.assembly.disks import Disks
 from brokers.engine.assembly.handover import hand_over
 from brokers.engine.assembly.instances import PORT_RETRY_INTERVAL_S, Bandwidth, TenantListeners
-from brokers.engine.assembly.kept_usage import KeptUsage
+from brokers.engine.assembly.kept_usage import MmapCounters
 from brokers.engine.assembly.metering import Metering
 from brokers.engine.assembly.relaying import SWEEP_INTERVAL_S as RELAY_SWEEP_INTERVAL_S
 from brokers.engine.assembly.relaying import CoordinatorForwarding
@@ -119,8 +119,8 @@ class Broker:
         self.current = CurrentImage(ClusterImage(config.cluster_id))
         self.current.subscribe(self.store.in_flight_creations.on_image)
         self.watcher = ClusterWatcher(self.tree, self.current)
-        kept_usage = KeptUsage(config.data_dirs[0])
-        self.accountings = AccountingRegistry(config.quota_burst_ms, kept_usage.numbers_for)
+        mmap_counters = MmapCounters(config.data_dirs[0])
+        self.accountings = AccountingRegistry(config.quota_burst_ms, mmap_counters.numbers_for)
         self.readers = ThreadPoolExecutor(COLD_READERS, "cold-read")
         self.engine = Engine(
             broker_id=config.broker_id,
@@ -152,7 +152,7 @@ class Broker:
         self.tenant_listeners = TenantListeners(self.engine, self.listeners, config.bind_host)
         self.metering = Metering(
             accountings=self.accountings,
-            kept=kept_usage,
+            kept=mmap_counters,
             table=self.table,
             clock=self.clock,
             broker_id=config.broker_id,

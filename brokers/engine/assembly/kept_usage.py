@@ -39,7 +39,7 @@ NO_EPOCH: Final = -1
 _NAME = re.compile(r"^usage\.(\d+)\.(counters|keys)$")
 
 
-class KeptUsage:
+class MmapCounters:
     """The counters of this incarnation. Before `open`, and where the disk refuses, they end with the process."""
 
     def __init__(self, directory: Path) -> None:
@@ -52,24 +52,24 @@ class KeptUsage:
         self._chunks = 0
         self._paths: tuple[Path, ...] = ()
 
-    def open(self, now_ms: int) -> list[Left]:
+    def open(self, now_ms: int) -> list[UnreportedUsage]:
         """Begins to keep; what earlier incarnations left is answered. The directory must be this process's own."""
-        left: list[Left] = []
+        unreported: list[UnreportedUsage] = []
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         try:
-            left = list(_left_in(self._directory))
-            number = 1 + max((one.number for one in left), default=0)
+            unreported = list(_unreported_in(self._directory))
+            number = 1 + max((one.number for one in unreported), default=0)
             counters, keys = (self._directory / f"usage.{number}.{kind}" for kind in ("counters", "keys"))
             self._counters_fd = os.open(counters, flags, 0o600)
             self._keys_fd = os.open(keys, flags | os.O_APPEND, 0o600)
             self._grow()
         except OSError as error:
             self._give_up(error)
-            return left
+            return unreported
         self._paths = (counters, keys)
         self._head = self._take()
         self._head[0], self._head[EPOCH], self._head[AT_MS] = MARK, NO_EPOCH, now_ms
-        return left
+        return unreported
 
     def numbers_for(self, instance_id: str, key: Key) -> memoryview:
         """A place for the numbers of one counter."""
@@ -119,7 +119,7 @@ class KeptUsage:
         self._counters_fd = self._keys_fd = -1
 
 
-class Left(NamedTuple):
+class UnreportedUsage(NamedTuple):
     """The files of an incarnation that ended without having reported everything, or without saying that it had."""
 
     number: int
@@ -186,10 +186,10 @@ def own_head() -> memoryview:
     return memoryview(bytearray(SLOT_BYTES)).cast("q")
 
 
-def _left_in(directory: Path) -> Iterator[Left]:
+def _unreported_in(directory: Path) -> Iterator[UnreportedUsage]:
     numbers = {int(found[1]) for file in directory.iterdir() if (found := _NAME.match(file.name))}
     for number in sorted(numbers):
-        yield Left(number, directory / f"usage.{number}.counters", directory / f"usage.{number}.keys")
+        yield UnreportedUsage(number, directory / f"usage.{number}.counters", directory / f"usage.{number}.keys")
 
 
 def _write_whole(fd: int, data: bytes) -> None:

@@ -8,7 +8,7 @@ from typing import Final
 import structlog
 
 from brokers.contract.usage import USAGE_TOPIC, UsageEvent
-from brokers.engine.assembly.kept_usage import KeptUsage, Left
+from brokers.engine.assembly.kept_usage import MmapCounters, UnreportedUsage
 from brokers.engine.clock import Clock
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import PartitionTable
@@ -32,11 +32,17 @@ class Metering:
     """
 
     def __init__(
-        self, *, accountings: AccountingRegistry, kept: KeptUsage, table: PartitionTable, clock: Clock, broker_id: int
+        self,
+        *,
+        accountings: AccountingRegistry,
+        kept: MmapCounters,
+        table: PartitionTable,
+        clock: Clock,
+        broker_id: int,
     ) -> None:
         self._accountings = accountings
         self._kept = kept
-        self._left: list[Left] = []
+        self._unreported: list[UnreportedUsage] = []
         self._table = table
         self._clock = clock
         self._broker_id = broker_id
@@ -50,7 +56,7 @@ class Metering:
 
     def keep(self) -> None:
         """Call when the log directories are this process's own: counters made from here on outlive it."""
-        self._left = self._kept.open(self._clock.now_ms())
+        self._unreported = self._kept.open(self._clock.now_ms())
 
     def finish(self) -> None:
         """The last report of a process that stops. What could not be said is left to the next one."""
@@ -62,7 +68,7 @@ class Metering:
         if self.broker_epoch is None:
             return False
         now_ms = self._clock.now_ms()
-        if self._left and not self._report_left(now_ms):
+        if self._unreported and not self._report_unreported(now_ms):
             return False
         made = report(
             self._accountings.usage(),
@@ -86,22 +92,22 @@ class Metering:
         self._accountings.forget_retired()
         return True
 
-    def _report_left(self, now_ms: int) -> bool:
+    def _report_unreported(self, now_ms: int) -> bool:
         """What earlier incarnations had counted and not reported, in their names. Said twice it counts once."""
         partition = self._partition()
         if partition is None:
             return False
-        while self._left:
-            left = self._left[0]
+        while self._unreported:
+            unreported = self._unreported[0]
             try:
-                events = left.events(self._broker_id, now_ms)
+                events = unreported.events(self._broker_id, now_ms)
                 if not self._append_all(partition, events, now_ms):
                     return False
-                left.discard()
+                unreported.discard()
             except OSError as error:  # the next run tries again
-                log.error("usage_left_unreadable", file=str(left.counters), reason=str(error))
+                log.error("usage_left_unreadable", file=str(unreported.counters), reason=str(error))
                 events = []
-            self._left.pop(0)
+            self._unreported.pop(0)
             if events:
                 log.info("usage_of_an_earlier_run_reported", broker_epoch=events[0].broker_epoch, counters=len(events))
         return True

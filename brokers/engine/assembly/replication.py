@@ -54,7 +54,7 @@ class Replication:
             clock=clock,
             connect=connect,
             call_later=call_later,
-            keep_starts=engine.starts.keep,
+            persist_log_start_offsets=engine.starts.keep,
             throttle=self.follower_throttle,
         )
         # Partitions wait to be made.

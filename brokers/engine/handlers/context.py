@@ -22,7 +22,7 @@ from brokers.engine.coordinators.runtime import Runtime
 from brokers.engine.coordinators.settings import CoordinatorSettings, from_overrides
 from brokers.engine.deadlines import Deadlines
 from brokers.engine.handlers.broker_settings import BrokerLayers
-from brokers.engine.handlers.durable_starts import DurableStarts
+from brokers.engine.handlers.durable_starts import DurableLogStartOffsets
 from brokers.engine.partitions.confirming import LeadershipChecks
 from brokers.engine.partitions.follower_session import FollowerSession
 from brokers.engine.partitions.partition import Partition
@@ -172,11 +172,11 @@ class Engine:
     verify_transaction: VerifyTransaction = _nobody_knows
     # For coordinators beyond an instance's brokers.
     forwarder: Forwarder | None = None
-    starts: DurableStarts = field(init=False)
+    starts: DurableLogStartOffsets = field(init=False)
     deadlines: Deadlines = field(init=False)
 
     def __post_init__(self) -> None:
-        self.starts = DurableStarts(self.table, self.spawn)
+        self.starts = DurableLogStartOffsets(self.table, self.spawn)
         self.deadlines = Deadlines(self.loop, self.clock)
 
     def bump_metadata_version(self) -> None:

@@ -17,7 +17,7 @@ from brokers.engine.partitions.table import PartitionTable
 SHORTAGE_PAUSE_S: Final = 0.1
 
 
-class DurableStarts:
+class DurableLogStartOffsets:
     """`spawn` starts a task that ends with the broker."""
 
     def __init__(self, table: PartitionTable, spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]) -> None:

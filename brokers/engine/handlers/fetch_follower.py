@@ -66,7 +66,7 @@ def fetch_as_follower(session: Session, version: int, correlation_id: int, frame
     if isinstance(found, int):
         refuse(session, version, correlation_id, found)
         return
-    _take_in(session, found, frame)
+    _apply_request(session, found, frame)
     _serve(session, version, correlation_id, frame, found, True, 0)
 
 
@@ -97,7 +97,7 @@ def _session(engine: Engine, frame: FetchFrame) -> FollowerSession | int:
     return known
 
 
-def _take_in(session: Session, fetches: FollowerSession, frame: FetchFrame) -> None:
+def _apply_request(session: Session, fetches: FollowerSession, frame: FetchFrame) -> None:
     engine = session.engine
     now_ms = fetches.fetched_ms = engine.clock.monotonic_ms()
     fetches.came(not frame.topics and not frame.forgotten)

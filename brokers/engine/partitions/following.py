@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from brokers.engine.records import batch as layout
 from brokers.engine.storage.files import StorageFailed
-from brokers.engine.storage.followed import FollowedBatch, append_followed
+from brokers.engine.storage.followed import FollowedBatch, append_as_follower
 from brokers.engine.storage.restart import restart_log
 from brokers.engine.wire.checksum import crc32c
 
@@ -101,7 +101,7 @@ def _append(partition: Partition, records: memoryview, leader_log_start_offset: 
         expected, epoch = last_offset + 1, leader_epoch
         position += size
     if batches:
-        append_followed(log, records, batches, now_ms)
+        append_as_follower(log, records, batches, now_ms)
     if fault:
         raise CorruptFetch(fault)
     if not batches:

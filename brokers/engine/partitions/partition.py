@@ -23,7 +23,7 @@ from brokers.engine.storage.files import NotCached, StorageFailed
 from brokers.engine.storage.log import Log
 from brokers.engine.storage.producer_state import CachedBatch
 from brokers.engine.storage.segment import DamagedSegment
-from brokers.engine.storage.transactions import take_transactional
+from brokers.engine.storage.transactions import update_txn_state
 
 # A request that does not say which leader epoch it believes in (LOG-32).
 NO_EPOCH = -1
@@ -302,7 +302,7 @@ class Partition:
         producers = log.producers
         if producer_id >= 0:
             if attributes & TRANSACTIONAL:
-                take_transactional(
+                update_txn_state(
                     log, log.active, attributes, producer_id, producer_epoch, base_sequence, last_delta, last_offset,
                     max_timestamp, data,
                 )  # fmt: skip

@@ -18,7 +18,7 @@ from brokers.engine.partitions.partition import Partition
 from brokers.engine.protocol.errors import ErrorCode, MalformedRequest
 from brokers.engine.protocol.hot_replica_fetch import FetchedPartition, ReplicaFetchEncoder, decode_replica_fetch
 from brokers.engine.replication.fetch_plan import FIRST_EPOCH, FetchPlan, Followed, Key, retry_delay_ms
-from brokers.engine.replication.kept_starts import KeptStarts
+from brokers.engine.replication.kept_starts import PersistedLogStartOffsets
 from brokers.engine.replication.offsets_query import OffsetsQuery
 from brokers.engine.replication.pace import Pace
 from brokers.engine.replication.ports import Link, Timer
@@ -61,7 +61,7 @@ class Fetcher:
         self.leader = leader
         self._pace = Pace(world)
         self.plan = FetchPlan(self._pace.held_back_ms, self._pace.bytes_max)
-        self._starts = KeptStarts(world.keep_starts, self.plan, self._wake_soon)
+        self._starts = PersistedLogStartOffsets(world.persist_log_start_offsets, self.plan, self._wake_soon)
         self.error = "not connected"
         self._world = world
         self._broker: BrokerInfo | None = None

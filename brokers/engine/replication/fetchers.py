@@ -14,7 +14,7 @@ from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import PartitionTable
 from brokers.engine.replication.fetch_plan import UNKNOWN, Key
 from brokers.engine.replication.fetcher import Fetcher
-from brokers.engine.replication.kept_starts import KeepStarts
+from brokers.engine.replication.kept_starts import PersistLogStartOffsets
 from brokers.engine.replication.ports import CallLater, Connect
 from brokers.engine.replication.surroundings import FetcherContext
 from brokers.engine.throttling.replication import ReplicationThrottle
@@ -53,7 +53,7 @@ class Fetchers:
         clock: Clock,
         connect: Connect,
         call_later: CallLater,
-        keep_starts: KeepStarts,
+        persist_log_start_offsets: PersistLogStartOffsets,
         throttle: ReplicationThrottle | None = None,
     ) -> None:
         """`throttle` is the follower's of this broker; without one nothing is held back."""
@@ -65,7 +65,7 @@ class Fetchers:
             connect=connect,
             call_later=call_later,
             throttle=throttle or ReplicationThrottle(),
-            keep_starts=keep_starts,
+            persist_log_start_offsets=persist_log_start_offsets,
         )
         self._brokers: Mapping[int, BrokerInfo] = {}
         self._fetchers: dict[int, Fetcher] = {}

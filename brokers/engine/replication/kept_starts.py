@@ -13,13 +13,13 @@ from pathlib import Path
 from brokers.engine.replication.fetch_plan import FetchPlan, Followed
 
 # Writes where the logs of a directory start, and calls back when that is done.
-KeepStarts = Callable[[Path, Callable[[], object]], object]
+PersistLogStartOffsets = Callable[[Path, Callable[[], object]], object]
 
 
-class KeptStarts:
+class PersistedLogStartOffsets:
     """Of one leader's partitions. `wake` sends what the plan has to say."""
 
-    def __init__(self, keep: KeepStarts, plan: FetchPlan, wake: Callable[[], object]) -> None:
+    def __init__(self, keep: PersistLogStartOffsets, plan: FetchPlan, wake: Callable[[], object]) -> None:
         self._keep = keep
         self._plan = plan
         self._wake = wake

@@ -9,7 +9,7 @@ from typing import Final
 from brokers.engine.clock import Clock
 from brokers.engine.partitions.table import PartitionTable
 from brokers.engine.protocol.hot_replica_fetch import ReplicaFetchEncoder
-from brokers.engine.replication.kept_starts import KeepStarts
+from brokers.engine.replication.kept_starts import PersistLogStartOffsets
 from brokers.engine.replication.ports import CallLater, Connect
 from brokers.engine.throttling.replication import ReplicationThrottle
 
@@ -31,7 +31,7 @@ class FetcherContext:
     connect: Connect
     call_later: CallLater
     throttle: ReplicationThrottle
-    keep_starts: KeepStarts
+    persist_log_start_offsets: PersistLogStartOffsets
 
     @property
     def client_id(self) -> str:

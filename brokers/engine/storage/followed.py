@@ -6,7 +6,7 @@ from typing import Final
 
 from brokers.engine.records import batch as layout
 from brokers.engine.storage.log import RELATIVE_OFFSET_MAX, Log
-from brokers.engine.storage.transactions import take_transactional
+from brokers.engine.storage.transactions import update_txn_state
 
 # Size in bytes, base offset, last offset, maximum timestamp, leader epoch, producer id (-1 for none), producer epoch,
 # base sequence, attributes.
@@ -15,7 +15,7 @@ FollowedBatch = tuple[int, int, int, int, int, int, int, int, int]
 _IN_TRANSACTION: Final = layout.TRANSACTIONAL | layout.CONTROL
 
 
-def append_followed(log: Log, data: memoryview, batches: list[FollowedBatch], now_ms: int) -> None:
+def append_as_follower(log: Log, data: memoryview, batches: list[FollowedBatch], now_ms: int) -> None:
     """Writes checked batches, which lie in `data` one behind the other from its start. As many at once as fit the
     segment. Raises StorageFailed; what was written before stays.
     """
@@ -56,7 +56,7 @@ def _write(log: Log, data: memoryview, batches: list[FollowedBatch]) -> None:
             delta = last_offset - base_offset
             if flags & _IN_TRANSACTION:
                 written = data[at : at + size]
-                take_transactional(
+                update_txn_state(
                     log, segment, flags, producer_id, epoch, sequence, delta, last_offset, max_timestamp, written
                 )
             else:

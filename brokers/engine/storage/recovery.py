@@ -28,7 +28,7 @@ from brokers.engine.storage.rewriting import rewrite_old_segments
 from brokers.engine.storage.segment import LOG_SUFFIX, Segment
 from brokers.engine.storage.splitting import split_far_segments
 from brokers.engine.storage.tidying import segment_files, tidy
-from brokers.engine.storage.transactions import take_in
+from brokers.engine.storage.transactions import replay_batch
 from brokers.engine.storage.trust import Damage, epochs_contradicted, intact, out_of_range, wrong_index
 
 NOWHERE: Final = 1 << 63
@@ -346,7 +346,7 @@ def _replay_producers(log: Log, unlisted: Sequence[int] = ()) -> None:
         for position, header in segment.headers(found[0]) if found is not None else ():
             if header.last_offset >= state.end_offset:
                 data = segment.batch_at(position, header.size_bytes) if header.is_control else b""
-                take_in(log, header, data, listing)
+                replay_batch(log, header, data, listing)
         if listing is not None and segment is not log.active:
             if segment.aborted is not None:
                 segment.aborted.store()  # first: indexes that are whole say that this list is

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from brokers.engine.storage.log import Log
 
 
-def take_transactional(
+def update_txn_state(
     log: Log,
     segment: Segment | None,
     attributes: int,
@@ -55,8 +55,8 @@ def take_transactional(
     log.has_aborts = True
 
 
-def take_in(log: Log, header: BatchHeader, data: memoryview | bytes = b"", segment: Segment | None = None) -> None:
-    """Replays one stored batch into the producer state; `data` and `segment` as in `take_transactional`."""
+def replay_batch(log: Log, header: BatchHeader, data: memoryview | bytes = b"", segment: Segment | None = None) -> None:
+    """Replays one stored batch into the producer state; `data` and `segment` as in `update_txn_state`."""
     # fmt: off
     (base_offset, _, _, _, _, attributes, last_delta, _, max_timestamp,
      producer_id, epoch, sequence, _) = header
@@ -65,7 +65,7 @@ def take_in(log: Log, header: BatchHeader, data: memoryview | bytes = b"", segme
         return
     last_offset = base_offset + last_delta
     if attributes & (layout.TRANSACTIONAL | layout.CONTROL):
-        take_transactional(
+        update_txn_state(
             log, segment, attributes, producer_id, epoch, sequence, last_delta, last_offset, max_timestamp, data
         )
     else:

@@ -14,7 +14,7 @@ from brokers.engine.partitions.leadership import Leadership
 from brokers.engine.partitions.partition import NO_EPOCH, Partition
 from brokers.engine.partitions.table import PartitionTable
 from brokers.engine.replication.fetch_plan import Followed
-from brokers.engine.replication.kept_starts import KeptStarts
+from brokers.engine.replication.kept_starts import PersistedLogStartOffsets
 
 Plant = Callable[[pytest.MonkeyPatch], object]
 
@@ -53,7 +53,7 @@ def act_on_stale_isr(patch: pytest.MonkeyPatch) -> None:
 
 def tell_starts_early(patch: pytest.MonkeyPatch) -> None:
     """A follower says that it has deleted records when a crash may still bring them back."""
-    patch.setattr(KeptStarts, "see_to", lambda starts, followed: None)
+    patch.setattr(PersistedLogStartOffsets, "see_to", lambda starts, followed: None)
     wanted = Followed.wanted
 
     def sent(followed: Followed, bytes_max: int, round_number: int) -> Any:

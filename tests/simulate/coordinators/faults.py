@@ -134,7 +134,7 @@ class CoordinatorFaults(Faults):
     def second_producer(self) -> str:
         """With an id that somebody uses, who may be standing still."""
         producer = self._pick(self._clients.producers)
-        if producer is None or self._living(producer.id) >= PRODUCERS_MAX:
+        if producer is None or self._live_offsets(producer.id) >= PRODUCERS_MAX:
             return ""
         return f"{self._clients.add_producer(producer.id).name} of {producer.id}, as {producer.name}"
 
@@ -142,9 +142,9 @@ class CoordinatorFaults(Faults):
         from tests.simulate.coordinators.run import IDS
 
         id = self._dice.choice(IDS)
-        return "" if self._living(id) else f"{self._clients.add_producer(id).name} of {id}"
+        return "" if self._live_offsets(id) else f"{self._clients.add_producer(id).name} of {id}"
 
-    def _living(self, id: str) -> int:
+    def _live_offsets(self, id: str) -> int:
         return sum(1 for producer in self._clients.producers if producer.id == id and not producer.is_over)
 
     # -- ways ----------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from brokers.engine.coordinators.groups.checking import check_member
 from brokers.engine.coordinators.groups.draft import Draft
 from brokers.engine.coordinators.groups.group import Group
 from brokers.engine.coordinators.groups.rebalancing import remove_and_rebalance, try_to_complete
-from brokers.engine.coordinators.groups.replies import NO_MEMBER, Leaver, LeaveReply, Left
+from brokers.engine.coordinators.groups.replies import NO_MEMBER, Leaver, LeaveReply, LeftMember
 from brokers.engine.coordinators.outcome import Outcome
 from brokers.engine.coordinators.settings import GroupSettings
 from brokers.engine.protocol.errors import ErrorCode
@@ -17,8 +17,8 @@ from brokers.engine.protocol.errors import ErrorCode
 def leave(settings: GroupSettings, draft: Draft, group: Group | None, leavers: Sequence[Leaver]) -> Outcome:
     if group is None:
         unknown = int(ErrorCode.UNKNOWN_MEMBER_ID)
-        return draft.outcome(LeaveReply(0, [Left(*leaver, unknown) for leaver in leavers]))
-    left = [Left(*leaver, _leave(settings, draft, group, leaver)) for leaver in leavers]
+        return draft.outcome(LeaveReply(0, [LeftMember(*leaver, unknown) for leaver in leavers]))
+    left = [LeftMember(*leaver, _leave(settings, draft, group, leaver)) for leaver in leavers]
     try_to_complete(draft, group)
     return draft.outcome(LeaveReply(0, left))
 

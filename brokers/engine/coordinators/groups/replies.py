@@ -77,7 +77,7 @@ class Leaver(NamedTuple):
     group_instance_id: str | None = None
 
 
-class Left(NamedTuple):
+class LeftMember(NamedTuple):
     member_id: str
     group_instance_id: str | None
     error: int
@@ -85,7 +85,7 @@ class Left(NamedTuple):
 
 class LeaveReply(NamedTuple):
     error: int
-    members: Sequence[Left] = ()
+    members: Sequence[LeftMember] = ()
 
 
 class DescribedMember(NamedTuple):

@@ -73,7 +73,7 @@ def rewrite(
         if not retention.marker_served or horizon_of(header) is not None:
             return Rewritten(data, len(records), 0, 0, header.max_timestamp)
         return _rebuilt(header, block, records, 0, _horizon(now_ms, delete_retention_ms))
-    kept, keyless, markers = _living(records, header, offsets, now_ms)
+    kept, keyless, markers = _live_offsets(records, header, offsets, now_ms)
     dropped = len(records) - len(kept)
     if not kept:
         return _without_records(header, retention.keep_empty, dropped, keyless)
@@ -84,7 +84,7 @@ def rewrite(
     return _rebuilt(header, block, kept, dropped, horizon)._replace(keyless=keyless)
 
 
-def _living(
+def _live_offsets(
     records: list[Fields], header: BatchHeader, offsets: OffsetMap, now_ms: int
 ) -> tuple[list[Fields], int, bool]:
     """(records that stay, records without a key, whether delete markers are among those that stay)."""

@@ -13,7 +13,7 @@ from brokers.engine.storage.compaction.offset_map import OffsetMap
 PLACES_MAX: Final = 8 * 1024 * 1024
 
 
-class Living:
+class LiveOffsetFilter:
     """Of a map that was filled from `first_dirty` on. Does not follow the map when more is put into it."""
 
     __slots__ = ("_end", "_first", "_places", "_shift")

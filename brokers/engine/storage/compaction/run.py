@@ -20,7 +20,7 @@ from brokers.engine.storage.compaction.fields import read_fields, read_keys
 from brokers.engine.storage.compaction.filtering import BatchRetention, horizon_of, rewrite
 from brokers.engine.storage.compaction.grouping import Source, group
 from brokers.engine.storage.compaction.job import Cleaned, CleaningFailed, Event, Finished, Job
-from brokers.engine.storage.compaction.living import Living
+from brokers.engine.storage.compaction.living import LiveOffsetFilter
 from brokers.engine.storage.compaction.offset_map import OffsetMap
 from brokers.engine.storage.compaction.pacing import Pacer
 from brokers.engine.storage.compaction.reading import Batches, batches, log_path
@@ -44,7 +44,7 @@ class Run:
         self._markers = Markers()
         # By the offset of the marker: what the index of the segment at hand lists.
         self._listed: dict[int, Aborted] = {}
-        self._living = Living(self._offsets, job.first_dirty)
+        self._live_offsets = LiveOffsetFilter(self._offsets, job.first_dirty)
         self._cpu_s_before = process_time()
         self._kept = self._dropped = self._keyless = 0
 
@@ -52,7 +52,7 @@ class Run:
         """Raises CleaningFailed, OSError."""
         job = self._job
         end_offset = self._map_head()
-        self._living = Living(self._offsets, job.first_dirty)
+        self._live_offsets = LiveOffsetFilter(self._offsets, job.first_dirty)
         sources = self._sources(end_offset)
         before = after = 0
         for members in group(sources, job.segment_bytes, job.index_bytes):
@@ -213,7 +213,7 @@ class Run:
             horizon = horizon_of(header)
             drop = served and (not header.record_count or (horizon is not None and horizon <= self._job.now_ms))
         else:
-            is_live = not header.record_count or self._living.any_of(header.base_offset, header.last_offset)
+            is_live = not header.record_count or self._live_offsets.any_of(header.base_offset, header.last_offset)
             drop = not is_live or self._outcomes.is_aborted(header)
         return BatchRetention(drop, self._is_last_of_producer(header), served)
 

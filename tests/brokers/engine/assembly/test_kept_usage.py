@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from brokers.contract.usage import USAGE_INTERVAL_MS, UsageEvent
-from brokers.engine.assembly.kept_usage import CHUNK_SLOTS, KeptUsage
+from brokers.engine.assembly.kept_usage import CHUNK_SLOTS, MmapCounters
 from brokers.engine.throttling.books import AccountingRegistry
 from brokers.engine.throttling.usage import report
 
@@ -20,11 +20,11 @@ NOW_MS = 1_700_000_000_000
 BROKER, EPOCH = 3, 41
 
 
-def opened(directory: Path, epoch: int = EPOCH) -> tuple[KeptUsage, AccountingRegistry, list[UsageEvent]]:
+def opened(directory: Path, epoch: int = EPOCH) -> tuple[MmapCounters, AccountingRegistry, list[UsageEvent]]:
     """An incarnation, and what it found of those before."""
-    kept = KeptUsage(directory)
-    left = kept.open(NOW_MS)
-    found = [event for one in left for event in one.events(BROKER, NOW_MS + 60_000)]
+    kept = MmapCounters(directory)
+    unreported = kept.open(NOW_MS)
+    found = [event for one in unreported for event in one.events(BROKER, NOW_MS + 60_000)]
     kept.registered(epoch)
     return kept, AccountingRegistry(numbers_for=kept.numbers_for), found
 
@@ -33,7 +33,7 @@ def count(accountings: AccountingRegistry, client: str, size: int) -> None:
     accountings.of("ins-x").usage.counter("orders", "User:a", client, "produce").add(size)
 
 
-def say(kept: KeptUsage, accountings: AccountingRegistry, sequence: int) -> None:
+def say(kept: MmapCounters, accountings: AccountingRegistry, sequence: int) -> None:
     made = report(accountings.usage(), broker_id=BROKER, broker_epoch=EPOCH, sequence=sequence, at_ms=NOW_MS)
     made.confirm()
     kept.reported(sequence, NOW_MS)
@@ -57,7 +57,7 @@ def test_what_is_found_stays_until_it_is_discarded(tmp_path: Path) -> None:
     _, accountings, _ = opened(tmp_path)
     count(accountings, "a", 1)
     opened(tmp_path)
-    third = KeptUsage(tmp_path).open(NOW_MS)
+    third = MmapCounters(tmp_path).open(NOW_MS)
     assert [len(one.events(BROKER, NOW_MS)) for one in third] == [1, 0]
     for one in third:
         one.discard()
@@ -124,14 +124,14 @@ def test_files_that_an_incarnation_had_no_room_to_begin_are_no_fault(tmp_path: P
 
 def test_what_the_disk_does_not_give_back_is_left_for_another_time(tmp_path: Path) -> None:
     (tmp_path / "usage.1.counters").mkdir()
-    (left,) = KeptUsage(tmp_path).open(NOW_MS)
+    (unreported,) = MmapCounters(tmp_path).open(NOW_MS)
     with pytest.raises(IsADirectoryError):
-        left.events(BROKER, NOW_MS)
-    assert left.counters.exists()
+        unreported.events(BROKER, NOW_MS)
+    assert unreported.counters.exists()
 
 
 def test_an_incarnation_that_never_joined_has_nothing_to_say(tmp_path: Path) -> None:
-    kept = KeptUsage(tmp_path)
+    kept = MmapCounters(tmp_path)
     kept.open(NOW_MS)
     _, _, found = opened(tmp_path)
     assert found == []

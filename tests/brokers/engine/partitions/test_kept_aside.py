@@ -14,7 +14,7 @@ from brokers.engine.records.builder import Record, build_batch
 from brokers.engine.records.message_set import encode_message
 from brokers.engine.storage.directories import META_FILE, NO_TOPIC_ID
 from tests.brokers.engine.inspect.sample import run as inspect
-from tests.brokers.engine.partitions.test_start_offsets import crash, keep_starts
+from tests.brokers.engine.partitions.test_start_offsets import crash, persist_log_start_offsets
 from tests.brokers.engine.partitions.test_table import NOW_MS, opened, produce
 
 TOPIC_ID, OTHER_ID = b"0123456789abcdef", b"0123456789abcdeg"
@@ -181,7 +181,7 @@ def crashed_with_a_start_of_two(root: Path) -> None:
     partition = table.become_leader("t", 0, TOPIC_ID, 0, {}, now_ms=NOW_MS)
     produce(table, "t", 0, times=3)
     assert delete_before(partition, 2).low_watermark == 2
-    keep_starts(table)
+    persist_log_start_offsets(table)
     crash(table)
 
 

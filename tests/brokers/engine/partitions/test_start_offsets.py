@@ -18,7 +18,7 @@ from tests.brokers.engine.partitions.test_table import NOW_MS, opened, produce
 CONFIG = {"segment.bytes": "20000", "retention.ms": "-1"}
 
 
-def keep_starts(table: PartitionTable) -> None:
+def persist_log_start_offsets(table: PartitionTable) -> None:
     batch = table.plan_start_offsets(table.settings.roots)
     batch.run()
     batch.finish()
@@ -45,7 +45,7 @@ def test_a_start_that_was_answered_survives(tmp_path: Path, clean: bool) -> None
     partition = table.get("t", 0)
     assert partition is not None
     assert delete_before(partition, 6) == (0, 6)
-    keep_starts(table)
+    persist_log_start_offsets(table)
     table.close() if clean else crash(table)
 
     table = led(opened(tmp_path))
@@ -63,7 +63,7 @@ def test_segments_below_the_start_go_with_retention_and_after_its_delay(tmp_path
     assert partition is not None
     bases = [segment.base_offset for segment in partition.log.segments]
     assert len(bases) >= 3
-    keep_starts(table)
+    persist_log_start_offsets(table)
     delete_before(partition, bases[2] + 1)
 
     table.maintain(NOW_MS)
@@ -82,7 +82,7 @@ def test_everything_deleted_leaves_an_empty_log_that_goes_on(tmp_path: Path) -> 
     partition = table.get("t", 0)
     assert partition is not None
     delete_before(partition, -1)
-    keep_starts(table)
+    persist_log_start_offsets(table)
     crash(table)
 
     table = led(opened(tmp_path))
@@ -101,7 +101,7 @@ def test_a_plan_written_late_does_not_undo_a_later_one(tmp_path: Path) -> None:
     delete_before(partition, 2)
     flush = table.plan_flush()
     delete_before(partition, 7)
-    keep_starts(table)
+    persist_log_start_offsets(table)
     flush.run()
     flush.finish()
 
@@ -152,7 +152,7 @@ def test_whatever_happens_the_start_is_the_highest_that_was_answered(steps: list
                 if wanted <= end:
                     start = max(start, wanted)
                     assert answer.low_watermark == start
-                    keep_starts(table)
+                    persist_log_start_offsets(table)
             elif what == "retain":
                 now_ms += 10**6
                 table.maintain(now_ms)
@@ -183,7 +183,7 @@ def test_a_topic_made_again_does_not_get_the_start_of_the_one_before(tmp_path: P
     partition = table.get("t", 0)
     assert partition is not None
     delete_before(partition, 6)
-    keep_starts(table)
+    persist_log_start_offsets(table)
     batch = table.plan_flush()
     batch.run()
     batch.finish()

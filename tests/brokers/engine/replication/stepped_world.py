@@ -111,7 +111,7 @@ class SteppedWorld:
             clock=self.clock,
             connect=self._connect,
             call_later=self._call_later,
-            keep_starts=self._keep_starts,
+            persist_log_start_offsets=self._keep_starts,
             throttle=ReplicationThrottle(limit_bytes_per_s),
         )
         self.fetchers.on_brokers({LEADER: broker_info(LEADER)})

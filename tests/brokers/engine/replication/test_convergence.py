@@ -87,7 +87,7 @@ class Replica:
             clock=self.clock,
             connect=self._connect,
             call_later=self._call_later,
-            keep_starts=lambda root, then: write_starts(self.table, then),
+            persist_log_start_offsets=lambda root, then: write_starts(self.table, then),
         )
         self.fetchers.on_brokers({broker: broker_info(broker) for broker in BROKERS})
 

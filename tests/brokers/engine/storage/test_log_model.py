@@ -19,7 +19,7 @@ from brokers.engine.storage.flushing import FlushJob
 from brokers.engine.storage.log import LogConfig
 from brokers.engine.storage.recovery import create_log, load_log, truncate_log
 from brokers.engine.storage.retention import RetentionRules
-from brokers.engine.storage.transactions import take_in
+from brokers.engine.storage.transactions import replay_batch
 from tests.brokers.engine.storage.logs import NOW_MS
 from tests.simulate.checks import check_lookups, read_all
 from tests.simulate.matrix import quick_directory
@@ -71,7 +71,7 @@ class Modelled:
         )
         latest = max(record.timestamp_ms for record in added)
         assert self.log.append(memoryview(data), count - 1, latest, self.epoch, NOW_MS) == base
-        take_in(self.log, layout.read_header(data), data)
+        replay_batch(self.log, layout.read_header(data), data)
         self.log.producers.end_offset = self.log.log_end_offset
         self.records += added
         self.epochs += [self.epoch] * count

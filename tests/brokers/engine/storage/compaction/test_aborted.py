@@ -8,14 +8,14 @@ from brokers.engine.records.batch import TRANSACTIONAL, read_header
 from brokers.engine.records.builder import Record, build_batch
 from brokers.engine.records.control import ABORT, end_marker
 from brokers.engine.storage.log import Log
-from brokers.engine.storage.transactions import take_in
+from brokers.engine.storage.transactions import replay_batch
 from tests.brokers.engine.storage.compaction.cleaning import clean
 from tests.brokers.engine.storage.logs import NOW_MS, append, new_log, read_all, reopen
 
 
 def write(log: Log, data: bytearray) -> None:
     log.append(memoryview(data), 0, NOW_MS, 0, NOW_MS)
-    take_in(log, read_header(data), data, log.active)
+    replay_batch(log, read_header(data), data, log.active)
 
 
 def data_of(log: Log, producer_id: int, sequence: int) -> None:

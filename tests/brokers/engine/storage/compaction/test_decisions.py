@@ -13,7 +13,7 @@ from brokers.engine.records.builder import Record, build_batch, records_block
 from brokers.engine.records.walk import Malformed
 from brokers.engine.storage.compaction.fields import read_fields, read_keys
 from brokers.engine.storage.compaction.grouping import Source, group
-from brokers.engine.storage.compaction.living import PLACES_MAX, Living
+from brokers.engine.storage.compaction.living import PLACES_MAX, LiveOffsetFilter
 from brokers.engine.storage.compaction.offset_map import YOUNG_KEYS_MAX, OffsetMap, probe, slots_of
 from brokers.engine.storage.compaction.pacing import Pacer
 from brokers.engine.storage.compaction.selection import SegmentFacts, filthiest, first_dirty_offset, measure
@@ -78,7 +78,7 @@ def test_a_batch_is_passed_over_only_if_nothing_in_it_lives(
                 live[key] = end
             end += 1
     offsets.latest_offset = end - 1
-    found = Living(offsets, first_dirty, places_max)
+    found = LiveOffsetFilter(offsets, first_dirty, places_max)
     for base, last in spans:
         lives = base < first_dirty or any(base <= offset <= last for offset in live.values())
         assert found.any_of(base, last) >= lives

@@ -19,7 +19,7 @@ from brokers.engine.records.builder import Record, build_batch, read_records
 from brokers.engine.records.control import ABORT, COMMIT, end_marker
 from brokers.engine.storage.log import LogConfig
 from brokers.engine.storage.producer_state import CachedBatch
-from brokers.engine.storage.transactions import take_in
+from brokers.engine.storage.transactions import replay_batch
 from tests.brokers.engine.storage.compaction.cleaning import clean
 from tests.brokers.engine.storage.logs import NOW_MS, new_log, reopen
 from tests.support import depth
@@ -68,7 +68,7 @@ class CompactedLog(RuleBasedStateMachine):
     def _append(self, data: bytearray) -> int:
         header = layout.read_header(data)
         base = self.log.append(memoryview(data), header.last_offset_delta, header.max_timestamp, 0, self.now_ms)
-        take_in(self.log, layout.read_header(data), data)
+        replay_batch(self.log, layout.read_header(data), data)
         self.log.producers.end_offset = self.log.log_end_offset
         return base
 

@@ -18,7 +18,7 @@ from brokers.engine.records.control import ABORT, end_marker
 from brokers.engine.storage.compaction import swap
 from brokers.engine.storage.compaction.job import Cleaned
 from brokers.engine.storage.log import Log, LogConfig
-from brokers.engine.storage.transactions import take_in
+from brokers.engine.storage.transactions import replay_batch
 from tests.brokers.engine.storage.compaction.cleaning import job_for, run
 from tests.brokers.engine.storage.logs import NOW_MS, append, new_log, read_all, reopen
 from tests.simulate.matrix import quick_directory
@@ -63,7 +63,7 @@ def _aborted_transaction(log: Log) -> None:
     marker = end_marker(ABORT, timestamp_ms=NOW_MS, producer_id=7, producer_epoch=0, coordinator_epoch=0)
     for one in (data, marker):
         log.append(memoryview(one), 0, NOW_MS, 0, NOW_MS)
-        take_in(log, read_header(one), one, log.active)
+        replay_batch(log, read_header(one), one, log.active)
 
 
 def _dirty_log(directory: Path) -> tuple[Log, list[tuple[int, Record]]]:
