@@ -14,11 +14,11 @@ from typing import Any, Final
 from brokers.engine.coordinators.groups.formats import GROUP_KEY_VERSION
 from brokers.engine.coordinators.groups.group import State as GroupState
 from brokers.engine.coordinators.groups.machine import GroupMachine
-from brokers.engine.coordinators.outcome import Now, Outcome
+from brokers.engine.coordinators.outcome import CoordinatorResult, Now
 from brokers.engine.coordinators.runtime import Runtime
 from brokers.engine.coordinators.transactions.formats import UnknownFormat, decode_value
 from brokers.engine.coordinators.transactions.machine import TransactionMachine
-from brokers.engine.coordinators.transactions.rounds import Round
+from brokers.engine.coordinators.transactions.rounds import ExpirationTask
 from brokers.engine.coordinators.transactions.states import State
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.telemetry.metrics import Sample
@@ -61,7 +61,7 @@ class CountedGroups(GroupMachine):
                 self._counts.rebalances += group is not None and group.state is GroupState.COMPLETING
         super().replay(key, value, offset, producer_id)
 
-    def loaded(self, now: Now) -> Outcome:
+    def loaded(self, now: Now) -> CoordinatorResult:
         self._is_live = True
         self._counts.loads += 1
         return super().loaded(now)
@@ -103,13 +103,13 @@ class CountedTransactions(TransactionMachine):
         self.ends_ms[key] = metadata.start_ms + metadata.timeout_ms
         self._counts.begun += self._is_live
 
-    def on_timer(self, key: Hashable, now: Now) -> Outcome:
+    def on_timer(self, key: Hashable, now: Now) -> CoordinatorResult:
         outcome = super().on_timer(key, now)
-        if key is Round.ABORT_OVERDUE:
+        if key is ExpirationTask.ABORT_OVERDUE:
             self._timing_out = {bytes(record.key) for record in outcome.records}
         return outcome
 
-    def loaded(self, now: Now) -> Outcome:
+    def loaded(self, now: Now) -> CoordinatorResult:
         self._is_live = True
         self._counts.loads += 1
         return super().loaded(now)

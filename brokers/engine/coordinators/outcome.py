@@ -39,11 +39,11 @@ NO_RECORD: Final = -1
 NO_VERIFICATION_TOKEN: Final = -1
 
 
-def _not_expected(code: int) -> Outcome:
+def _not_expected(code: int) -> CoordinatorResult:
     raise AssertionError(f"an append was refused with {code}, and nobody said what happens then")
 
 
-class Outcome:
+class CoordinatorResult:
     """One decision. Without records everything leaves at once.
 
     `records` are appended as one batch, with acks=-1; with `producer_id` it is part of that producer's transaction, of
@@ -79,7 +79,7 @@ class Outcome:
         answers: list[tuple[object, Any]] | None = None,
         timers: list[tuple[Hashable, int | None]] | None = None,
         effects: list[object] | None = None,
-        refused: Callable[[int], Outcome] | None = None,
+        refused: Callable[[int], CoordinatorResult] | None = None,
         late: Callable[[int], Any] | None = None,
         reads: int = NO_RECORD,
         is_read: bool = False,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from brokers.engine.coordinators.outcome import Now, Outcome
+from brokers.engine.coordinators.outcome import CoordinatorResult, Now
 
 
 class Stored(NamedTuple):
@@ -71,17 +71,17 @@ class LogUnreadable(Exception):
 
 
 class Machine(Protocol):
-    """The state of one shard. See `outcome` for the rules."""
+    """The state of one shard. See `result` for the rules."""
 
     def replay(self, key: bytes, value: bytes | None, offset: int, producer_id: int) -> None:
         """`producer_id` is not -1 in a transaction: it counts when that producer's marker says so."""
 
     def replay_marker(self, producer_id: int, committed: bool, offset: int) -> None: ...
 
-    def loaded(self, now: Now) -> Outcome:
+    def loaded(self, now: Now) -> CoordinatorResult:
         """All there is was replayed: begin to serve."""
 
-    def on_timer(self, key: Hashable, now: Now) -> Outcome: ...
+    def on_timer(self, key: Hashable, now: Now) -> CoordinatorResult: ...
 
     def unload(self) -> list[tuple[object, Any]]:
         """`(ticket, reply)` of everybody who waits here: somebody else coordinates from here on."""

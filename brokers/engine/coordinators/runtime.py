@@ -9,7 +9,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 import structlog
 
 from brokers.engine.coordinators.loading import ReplayFailed, load
-from brokers.engine.coordinators.outcome import Now, Outcome
+from brokers.engine.coordinators.outcome import CoordinatorResult, Now
 from brokers.engine.coordinators.partitioning import partition_of
 from brokers.engine.coordinators.ports import LogUnreadable, Machine, StateLog
 from brokers.engine.coordinators.shard import NOT_COORDINATOR, Cancel, Shard
@@ -67,11 +67,11 @@ class Runtime(Generic[M]):
         """Which partition of the topic knows about this group or transactional id (GRP-1); -1: there is none yet."""
         return partition_of(id, self.partitions) if self.partitions else -1
 
-    def perform(self, id: str, operation: Callable[[M, Now, Ticket], Outcome], ticket: Ticket) -> Any:
+    def perform(self, id: str, operation: Callable[[M, Now, Ticket], CoordinatorResult], ticket: Ticket) -> Any:
         """The reply, or PARKED when it comes by `ticket`. A broker that does not coordinate `id` says so (GRP-4)."""
         return self.perform_at(self.partition_of(id), operation, ticket)
 
-    def perform_at(self, index: int, operation: Callable[[M, Now, Ticket], Outcome], ticket: Ticket) -> Any:
+    def perform_at(self, index: int, operation: Callable[[M, Now, Ticket], CoordinatorResult], ticket: Ticket) -> Any:
         """As `perform`, for whatever is in this partition."""
         shard = self._shards.get(index)
         code = NOT_COORDINATOR if shard is None else shard.refusal()

@@ -7,7 +7,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 import structlog
 
-from brokers.engine.coordinators.outcome import NO_PRODUCER, REPLY_PENDING, Now, Outcome
+from brokers.engine.coordinators.outcome import NO_PRODUCER, REPLY_PENDING, CoordinatorResult, Now
 from brokers.engine.coordinators.ports import Commit, Machine, StateLog
 from brokers.engine.coordinators.ticket import Ticket
 from brokers.engine.coordinators.timers import Timers
@@ -67,11 +67,11 @@ class Shard(Generic[M]):
             return NOT_COORDINATOR
         return LOAD_IN_PROGRESS if self.loading else 0
 
-    def perform(self, operation: Callable[[M, Now, Ticket], Outcome], ticket: Ticket) -> Any:
+    def perform(self, operation: Callable[[M, Now, Ticket], CoordinatorResult], ticket: Ticket) -> Any:
         """The reply, or PARKED when `ticket` is told later."""
         return self._complete(operation(self.machine, self._host.now(), ticket), ticket)
 
-    def act(self, operation: Callable[[M, Now], Outcome]) -> None:
+    def act(self, operation: Callable[[M, Now], CoordinatorResult]) -> None:
         """A decision that nobody asked for; none while this shard answers nobody."""
         if not self.refusal():
             self._complete(operation(self.machine, self._host.now()), None)
@@ -101,56 +101,56 @@ class Shard(Generic[M]):
 
     # -- decisions -----------------------------------------------------------------------------------------------------
 
-    def _complete(self, outcome: Outcome, ticket: Ticket | None) -> Any:
-        if outcome.records:
-            code = self._append(outcome)
+    def _complete(self, result: CoordinatorResult, ticket: Ticket | None) -> Any:
+        if result.records:
+            code = self._append(result)
             if code:
-                return self._complete(outcome.refused(code), ticket)
-        for key, deadline_ms in outcome.timers:
+                return self._complete(result.refused(code), ticket)
+        for key, deadline_ms in result.timers:
             if deadline_ms is None:
                 self._timers.cancel(key)
             else:
                 self._timers.set(key, deadline_ms)
-        if outcome.timers:
+        if result.timers:
             self._set_alarm()
-        needs = self.last_offset if outcome.records else outcome.reads
-        if needs >= self.log.high_watermark or (outcome.is_read and not self.log.leads_alone):
-            self._hold(outcome, ticket, needs)
+        needs = self.last_offset if result.records else result.reads
+        if needs >= self.log.high_watermark or (result.is_read and not self.log.leads_alone):
+            self._hold(result, ticket, needs)
             return REPLY_PENDING
-        self.release(outcome)
-        return outcome.reply
+        self.release(result)
+        return result.reply
 
-    def _append(self, outcome: Outcome) -> int:
+    def _append(self, result: CoordinatorResult) -> int:
         """Appends and replays; the error code of a refused append, which has changed nothing."""
         now = self._host.now()
-        in_transaction = outcome.producer_id != NO_PRODUCER
+        in_transaction = result.producer_id != NO_PRODUCER
         batch = build_batch(
-            [Record(now.wall_ms, record.key, record.value) for record in outcome.records],
+            [Record(now.wall_ms, record.key, record.value) for record in result.records],
             attributes=TRANSACTIONAL if in_transaction else 0,
-            producer_id=outcome.producer_id,
-            producer_epoch=outcome.producer_epoch,
+            producer_id=result.producer_id,
+            producer_epoch=result.producer_epoch,
         )
-        code, last_offset = self.log.append(batch, now, outcome.verification_token)
+        code, last_offset = self.log.append(batch, now, result.verification_token)
         if code:
             return code
-        offset = last_offset - len(outcome.records) + 1
-        for record in outcome.records:
-            self.machine.replay(record.key, record.value, offset, outcome.producer_id)
+        offset = last_offset - len(result.records) + 1
+        for record in result.records:
+            self.machine.replay(record.key, record.value, offset, result.producer_id)
             offset += 1
         self.last_offset = last_offset
         return 0
 
-    def _hold(self, outcome: Outcome, ticket: Ticket | None, last_offset: int) -> None:
-        held = _Held(self, outcome, None if outcome.reply is REPLY_PENDING else ticket)
+    def _hold(self, result: CoordinatorResult, ticket: Ticket | None, last_offset: int) -> None:
+        held = _Held(self, result, None if result.reply is REPLY_PENDING else ticket)
         self._held[held] = None
         held.wait(self._host, last_offset)
 
-    def release(self, outcome: Outcome) -> None:
+    def release(self, result: CoordinatorResult) -> None:
         """It is committed: what it causes leaves."""
-        for waiting, reply in outcome.answers:
+        for waiting, reply in result.answers:
             assert isinstance(waiting, Ticket)
             waiting.deliver(reply)
-        for effect in outcome.effects:
+        for effect in result.effects:
             self._host.carry_out(self.index, effect)
 
     def forget(self, held: _Held) -> bool:
@@ -197,11 +197,11 @@ class Shard(Generic[M]):
 class _Held:
     """One outcome on its way to being committed, or known to be what is."""
 
-    __slots__ = ("_deadline", "_missing", "_outcome", "_shard", "_ticket", "_waits")
+    __slots__ = ("_deadline", "_missing", "_result", "_shard", "_ticket", "_waits")
 
-    def __init__(self, shard: Shard[Any], outcome: Outcome, ticket: Ticket | None) -> None:
+    def __init__(self, shard: Shard[Any], result: CoordinatorResult, ticket: Ticket | None) -> None:
         self._shard = shard
-        self._outcome = outcome
+        self._result = result
         self._ticket = ticket
         self._waits: list[Commit] = []
         self._missing = 0
@@ -211,12 +211,12 @@ class _Held:
         log = self._shard.log
         if last_offset >= log.high_watermark:
             self._waits.append(log.when_committed(last_offset, self._completed))
-        if self._outcome.is_read and not log.leads_alone:
+        if self._result.is_read and not log.leads_alone:
             self._waits.append(log.when_confirmed(self._confirmed))
         self._missing = len(self._waits)
         if self._ticket is not None:
             wait_ms = host.commit_timeout_ms
-            if not self._outcome.records:
+            if not self._result.records:
                 wait_ms = min(wait_ms, READ_MS_MAX)
             self._deadline = host.call_later(wait_ms, self._late)
 
@@ -226,11 +226,11 @@ class _Held:
         self._deadline = None
         if ticket is None:
             return
-        if not self._outcome.records:
+        if not self._result.records:
             # Nobody who only asked expects a time-out: clients give up for good. What is asked for is on its way.
             ticket.fail(LOAD_IN_PROGRESS)
             return
-        late = self._outcome.late
+        late = self._result.late
         ticket.deliver(ticket.failure(REQUEST_TIMED_OUT) if late is None else late(REQUEST_TIMED_OUT))
 
     def _completed(self, code: int) -> None:
@@ -250,9 +250,9 @@ class _Held:
         self._missing -= 1
         if self._missing or not self._end():
             return
-        self._shard.release(self._outcome)
+        self._shard.release(self._result)
         if self._ticket is not None:
-            self._ticket.deliver(self._outcome.reply)
+            self._ticket.deliver(self._result.reply)
 
     def drop(self) -> None:
         """Whether it is committed, the next coordinator knows."""
@@ -260,7 +260,7 @@ class _Held:
             return
         if self._ticket is not None:
             self._ticket.fail(NOT_COORDINATOR)
-        for waiting, _ in self._outcome.answers:
+        for waiting, _ in self._result.answers:
             assert isinstance(waiting, Ticket)
             waiting.fail(NOT_COORDINATOR)
 

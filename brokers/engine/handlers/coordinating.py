@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from brokers.engine.coordinators.outcome import REPLY_PENDING, Now, Outcome
+from brokers.engine.coordinators.outcome import REPLY_PENDING, CoordinatorResult, Now
 from brokers.engine.coordinators.runtime import Runtime
 from brokers.engine.coordinators.ticket import Ticket
 from brokers.engine.handlers.context import Engine
 from brokers.engine.protocol.errors import ErrorCode
 
-Operation = Callable[[Any, Now, Ticket], Outcome]
+Operation = Callable[[Any, Now, Ticket], CoordinatorResult]
 
 
 def ask(

@@ -27,7 +27,7 @@ SESSIONLESS: Final = -1
 EPOCH_MAX: Final = 2**31 - 1
 
 
-class Round:
+class ExpirationTask:
     """What one answer says."""
 
     __slots__ = ("diverging", "has_records", "is_urgent", "lines", "missing", "taken")
@@ -170,9 +170,9 @@ def _serve(
     session.channel.respond_parts(encode_fetch_response(version, correlation_id, 0, 0, fetches.id, answers))
 
 
-def _read(engine: Engine, fetches: FollowerSession, limit_bytes: int, wait: bool) -> Round:
+def _read(engine: Engine, fetches: FollowerSession, limit_bytes: int, wait: bool) -> ExpirationTask:
     """What is ready, longest waiting first, as far as the answer reaches."""
-    reading = Round()
+    reading = ExpirationTask()
     remaining = limit_bytes
     while remaining > 0:
         line = fetches.next_ready()
@@ -205,7 +205,7 @@ def _read(engine: Engine, fetches: FollowerSession, limit_bytes: int, wait: bool
 
 
 def _read_records(
-    reading: Round,
+    reading: ExpirationTask,
     fetches: FollowerSession,
     line: FollowedPartition,
     partition: Partition,
@@ -258,7 +258,7 @@ def _is_held_back(engine: Engine, fetches: FollowerSession, line: FollowedPartit
     return delay_ms > 0
 
 
-def _complain(reading: Round, line: FollowedPartition, code: int) -> None:
+def _complain(reading: ExpirationTask, line: FollowedPartition, code: int) -> None:
     reading.is_urgent = True
     reading.add(line, (line.key[1], code, -1, -1, -1, 0, None))
 
@@ -269,7 +269,7 @@ def _without_records(line: FollowedPartition, partition: Partition) -> Partition
     return line.key[1], 0, high_watermark, high_watermark, start_offset, 0, None
 
 
-def _give_back_records(reading: Round, fetches: FollowerSession) -> None:
+def _give_back_records(reading: ExpirationTask, fetches: FollowerSession) -> None:
     """The answer that says where logs part has no room for records: they go with the next one."""
     reading.release()
     fetches.put_back([line for line in reading.taken if not line.code and line.key not in reading.diverging])

@@ -13,7 +13,7 @@ from brokers.engine.coordinators.groups import offsets
 from brokers.engine.coordinators.groups.checking import check_member
 from brokers.engine.coordinators.groups.machine import GroupMachine
 from brokers.engine.coordinators.loading import load
-from brokers.engine.coordinators.outcome import REPLY_PENDING, Outcome
+from brokers.engine.coordinators.outcome import REPLY_PENDING, CoordinatorResult
 from brokers.engine.coordinators.shard import Shard
 from brokers.engine.coordinators.transactions.machine import TransactionMachine
 from brokers.engine.partitions.partition import Partition
@@ -25,7 +25,7 @@ Plant = Callable[[pytest.MonkeyPatch], object]
 def reply_before_commit(patch: pytest.MonkeyPatch) -> None:
     """A decision leaves when it is appended, whether others have it or not."""
 
-    def leave(shard: Shard[Any], outcome: Outcome, ticket: Any, last_offset: int) -> None:
+    def leave(shard: Shard[Any], outcome: CoordinatorResult, ticket: Any, last_offset: int) -> None:
         shard.release(outcome)
         if ticket is not None and outcome.reply is not REPLY_PENDING:
             ticket.deliver(outcome.reply)
@@ -64,7 +64,7 @@ def send_markers_once(patch: pytest.MonkeyPatch) -> None:
     """Who takes over relies on the coordinator before to have told the partitions what was decided."""
     loaded = TransactionMachine.loaded
 
-    def begin(machine: TransactionMachine, now: Any) -> Outcome:
+    def begin(machine: TransactionMachine, now: Any) -> CoordinatorResult:
         outcome = loaded(machine, now)
         outcome.effects = []
         return outcome

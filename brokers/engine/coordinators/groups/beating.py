@@ -9,22 +9,24 @@ from __future__ import annotations
 from typing import Final
 
 from brokers.engine.coordinators.groups.checking import FOR_GOOD, check_generation
-from brokers.engine.coordinators.groups.draft import Draft
+from brokers.engine.coordinators.groups.draft import ResultBuilder
 from brokers.engine.coordinators.groups.group import Group, State
 from brokers.engine.coordinators.groups.member import Member
 from brokers.engine.coordinators.groups.rebalancing import remove_and_rebalance, try_to_complete
-from brokers.engine.coordinators.outcome import Now, Outcome
+from brokers.engine.coordinators.outcome import CoordinatorResult, Now
 from brokers.engine.coordinators.settings import GroupSettings
 from brokers.engine.protocol.errors import ErrorCode
 
 _UNKNOWN: Final = int(ErrorCode.UNKNOWN_MEMBER_ID)
 # Nobody changes them: an outcome without records and answers is only read.
-_ALIVE: Final = Outcome(0)
-_REJOIN: Final = Outcome(int(ErrorCode.REBALANCE_IN_PROGRESS))
-_STRANGER: Final = Outcome(_UNKNOWN)
+_ALIVE: Final = CoordinatorResult(0)
+_REJOIN: Final = CoordinatorResult(int(ErrorCode.REBALANCE_IN_PROGRESS))
+_STRANGER: Final = CoordinatorResult(_UNKNOWN)
 
 
-def heartbeat(group: Group | None, now: Now, generation: int, member_id: str, group_instance_id: str | None) -> Outcome:
+def heartbeat(
+    group: Group | None, now: Now, generation: int, member_id: str, group_instance_id: str | None
+) -> CoordinatorResult:
     """The reply is an error code."""
     if group is None:
         return _STRANGER
@@ -32,30 +34,30 @@ def heartbeat(group: Group | None, now: Now, generation: int, member_id: str, gr
     if member is None or group_instance_id is not None or generation != group.generation:
         code = check_generation(group, generation, member_id, group_instance_id)
         if code:
-            return Outcome(code, is_read=code in FOR_GOOD)
+            return CoordinatorResult(code, is_read=code in FOR_GOOD)
         member = group.members[member_id]
     reply = _REJOIN if group.state is State.PREPARING else _ALIVE
     deadline_ms = now.monotonic_ms + member.session_timeout_ms
     if member.armed_ms is None or deadline_ms < member.armed_ms:
-        draft = Draft(now)
-        draft.expect(group, member, member.session_timeout_ms)
-        return draft.outcome(reply.reply)
+        builder = ResultBuilder(now)
+        builder.expect(group, member, member.session_timeout_ms)
+        return builder.result(reply.reply)
     member.deadline_ms = deadline_ms
     return reply
 
 
-def on_session_deadline(draft: Draft, settings: GroupSettings, group: Group, member: Member) -> None:
+def on_session_deadline(builder: ResultBuilder, settings: GroupSettings, group: Group, member: Member) -> None:
     member.armed_ms = None
-    if member.deadline_ms > draft.now.monotonic_ms:
-        draft.rearm(group, member)
+    if member.deadline_ms > builder.now.monotonic_ms:
+        builder.rearm(group, member)
     elif member.is_fresh or not member.is_waiting:
-        remove_and_rebalance(draft, settings, group, member)
-        try_to_complete(draft, group)
+        remove_and_rebalance(builder, settings, group, member)
+        try_to_complete(builder, group)
     # Else it waits for us, and is expected again when it is answered.
 
 
-def on_pending_deadline(draft: Draft, group: Group, member_id: str) -> None:
+def on_pending_deadline(builder: ResultBuilder, group: Group, member_id: str) -> None:
     """Nobody came with the id that was given out."""
     if member_id in group.pending:
         group.pending.discard(member_id)
-        try_to_complete(draft, group)
+        try_to_complete(builder, group)

@@ -8,7 +8,7 @@ from typing import Any, Final
 from brokers.engine.coordinators.groups.formats import GroupRecord, group_key, group_value
 from brokers.engine.coordinators.groups.group import Group
 from brokers.engine.coordinators.groups.member import Member
-from brokers.engine.coordinators.outcome import NO_RECORD, REPLY_PENDING, Now, Outcome, StateRecord
+from brokers.engine.coordinators.outcome import NO_RECORD, REPLY_PENDING, CoordinatorResult, Now, StateRecord
 
 # What a deadline is about; the group's id comes second in the key.
 SESSION: Final = "session"
@@ -17,7 +17,7 @@ JOIN: Final = "join"
 SYNC: Final = "sync"
 
 
-class Draft:
+class ResultBuilder:
     """`ticket` is the call that is being decided, None for a deadline. Make one outcome of it, or one in its stead if
     the append of that is refused: members and timers know by then what was drafted.
     """
@@ -75,19 +75,19 @@ class Draft:
 
     # -- the outcome ---------------------------------------------------------------------------------------------------
 
-    def outcome(self, reply: Any = None, *, reads: int = NO_RECORD, is_read: bool = False) -> Outcome:
+    def result(self, reply: Any = None, *, reads: int = NO_RECORD, is_read: bool = False) -> CoordinatorResult:
         """`reply` PARKED: the call waits, unless it is among those that are answered."""
         reply = self._own(reply)
         if self._emptied is None:
-            return Outcome(reply, answers=self._answers, timers=self._timers, reads=reads, is_read=is_read)
+            return CoordinatorResult(reply, answers=self._answers, timers=self._timers, reads=reads, is_read=is_read)
         group, record = self._emptied
 
-        def unrecorded(code: int) -> Outcome:
+        def unrecorded(code: int) -> CoordinatorResult:
             # Without members it does not matter what the log says: if it should be loaded, nobody keeps it alive.
             group.restore(record)
-            return Outcome(reply, answers=self._answers, timers=self._timers)
+            return CoordinatorResult(reply, answers=self._answers, timers=self._timers)
 
-        return Outcome(
+        return CoordinatorResult(
             reply,
             [StateRecord(group_key(group.id), group_value(record))],
             answers=self._answers,

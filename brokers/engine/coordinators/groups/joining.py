@@ -8,7 +8,7 @@ from uuid import uuid4
 from brokers.engine.coordinators.groups import static
 from brokers.engine.coordinators.groups.book import GroupRegistry
 from brokers.engine.coordinators.groups.checking import check_member
-from brokers.engine.coordinators.groups.draft import Draft
+from brokers.engine.coordinators.groups.draft import ResultBuilder
 from brokers.engine.coordinators.groups.group import Group, State
 from brokers.engine.coordinators.groups.limits import (
     GROUP_METADATA_BYTES_MAX,
@@ -21,7 +21,7 @@ from brokers.engine.coordinators.groups.limits import (
 from brokers.engine.coordinators.groups.member import Member, metadata_bytes
 from brokers.engine.coordinators.groups.rebalancing import joined, prepare, try_to_complete
 from brokers.engine.coordinators.groups.replies import NO_MEMBER, JoinReply, JoinRequest, join_refused
-from brokers.engine.coordinators.outcome import REPLY_PENDING, Outcome
+from brokers.engine.coordinators.outcome import REPLY_PENDING, CoordinatorResult
 from brokers.engine.coordinators.settings import GroupSettings
 from brokers.engine.protocol.errors import ErrorCode
 
@@ -29,38 +29,38 @@ from brokers.engine.protocol.errors import ErrorCode
 FRESH_MS_MAX: Final = 300_000
 
 
-def join(groups: GroupRegistry, draft: Draft, group: Group | None, request: JoinRequest) -> Outcome:
+def join(groups: GroupRegistry, builder: ResultBuilder, group: Group | None, request: JoinRequest) -> CoordinatorResult:
     """`group` None: nobody knows it yet. The id is not empty; the handler has seen to that (GRP-4)."""
     settings = groups.settings
     if not settings.session_timeout_ms_min <= request.session_timeout_ms <= settings.session_timeout_ms_max:
-        return draft.outcome(join_refused(request.member_id, ErrorCode.INVALID_SESSION_TIMEOUT))
+        return builder.result(join_refused(request.member_id, ErrorCode.INVALID_SESSION_TIMEOUT))
     if not is_modest(request):
-        return draft.outcome(join_refused(request.member_id, ErrorCode.INVALID_REQUEST))
+        return builder.result(join_refused(request.member_id, ErrorCode.INVALID_REQUEST))
     if group is None:
         if request.member_id != NO_MEMBER:
-            return draft.outcome(join_refused(request.member_id, ErrorCode.UNKNOWN_MEMBER_ID))
+            return builder.result(join_refused(request.member_id, ErrorCode.UNKNOWN_MEMBER_ID))
         if not groups.has_room(request.group_id):
-            return draft.outcome(join_refused(request.member_id, ErrorCode.POLICY_VIOLATION))
-        group = groups.obtain(request.group_id, draft.now.wall_ms)
+            return builder.result(join_refused(request.member_id, ErrorCode.POLICY_VIOLATION))
+        group = groups.obtain(request.group_id, builder.now.wall_ms)
     reply: Any
     if not has_seat(settings, group, _place(group, request)):
         if group.remove(request.member_id) is not None:
-            draft.forget(group, request.member_id)
+            builder.forget(group, request.member_id)
         reply = join_refused(NO_MEMBER, ErrorCode.GROUP_MAX_SIZE_REACHED)
     elif not fits(groups, group, request):
         reply = join_refused(request.member_id, ErrorCode.GROUP_MAX_SIZE_REACHED)
     elif not group.supports(request.protocol_type, request.protocols):
         reply = join_refused(request.member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     elif request.member_id != NO_MEMBER:
-        reply = _join_again(settings, draft, group, request)
+        reply = _join_again(settings, builder, group, request)
     elif request.group_instance_id is not None and request.group_instance_id in group.statics:
-        return static.replace(settings, draft, group, request, new_member_id(request))
+        return static.replace(settings, builder, group, request, new_member_id(request))
     elif request.needs_id:
-        reply = _give_id(settings, draft, group, request)
+        reply = _give_id(settings, builder, group, request)
     else:
-        reply = _enter(settings, draft, group, request, new_member_id(request))
-    try_to_complete(draft, group)
-    return draft.outcome(reply)
+        reply = _enter(settings, builder, group, request, new_member_id(request))
+    try_to_complete(builder, group)
+    return builder.result(reply)
 
 
 def new_member_id(request: JoinRequest) -> str:
@@ -108,16 +108,16 @@ def fits(groups: GroupRegistry, group: Group, request: JoinRequest) -> bool:
     return groups.has_memory(group.id, more_bytes if is_known else more_bytes + MEMBER_BYTES)
 
 
-def _give_id(settings: GroupSettings, draft: Draft, group: Group, request: JoinRequest) -> JoinReply:
+def _give_id(settings: GroupSettings, builder: ResultBuilder, group: Group, request: JoinRequest) -> JoinReply:
     if len(group.pending) >= settings.members_max:
         return join_refused(NO_MEMBER, ErrorCode.GROUP_MAX_SIZE_REACHED)
     member_id = new_member_id(request)
     group.pending.add(member_id)
-    draft.await_pending(group, member_id, request.session_timeout_ms)
+    builder.await_pending(group, member_id, request.session_timeout_ms)
     return join_refused(member_id, ErrorCode.MEMBER_ID_REQUIRED)
 
 
-def _enter(settings: GroupSettings, draft: Draft, group: Group, request: JoinRequest, member_id: str) -> Any:
+def _enter(settings: GroupSettings, builder: ResultBuilder, group: Group, request: JoinRequest, member_id: str) -> Any:
     member = Member(
         member_id,
         request.group_instance_id,
@@ -128,23 +128,23 @@ def _enter(settings: GroupSettings, draft: Draft, group: Group, request: JoinReq
         protocols=request.protocols,
     )
     member.is_fresh = True
-    member.join_ticket = draft.ticket
+    member.join_ticket = builder.ticket
     if not group.members:
         group.protocol_type = request.protocol_type
     if group.state is State.PREPARING and group.generation == 0:
         group.newcomer = True
     if member_id in group.pending:
-        draft.forget_pending(group, member_id)
+        builder.forget_pending(group, member_id)
     group.add(member)
-    draft.expect(group, member, FRESH_MS_MAX)
-    prepare(draft, settings, group)
+    builder.expect(group, member, FRESH_MS_MAX)
+    prepare(builder, settings, group)
     return REPLY_PENDING
 
 
-def _join_again(settings: GroupSettings, draft: Draft, group: Group, request: JoinRequest) -> Any:
+def _join_again(settings: GroupSettings, builder: ResultBuilder, group: Group, request: JoinRequest) -> Any:
     member_id = request.member_id
     if member_id in group.pending and request.group_instance_id is None:
-        return _enter(settings, draft, group, request, member_id)
+        return _enter(settings, builder, group, request, member_id)
     code = check_member(group, member_id, request.group_instance_id)
     if code:
         return join_refused(member_id, code)
@@ -154,12 +154,12 @@ def _join_again(settings: GroupSettings, draft: Draft, group: Group, request: Jo
         # It has missed the answer, or thinks it has; the generation is what it was.
         return joined(group, member)
     group.offers(member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
-    supersede_join(draft, group, member)
-    prepare(draft, settings, group)
+    supersede_join(builder, group, member)
+    prepare(builder, settings, group)
     return REPLY_PENDING
 
 
-def supersede_join(draft: Draft, group: Group, member: Member) -> None:
+def supersede_join(builder: ResultBuilder, group: Group, member: Member) -> None:
     """From here on the member waits with this call; the one before, if it still waits, is told to try again."""
-    before = group.awaits_join(member, draft.ticket)
-    draft.answer(before, join_refused(member.member_id, ErrorCode.REBALANCE_IN_PROGRESS))
+    before = group.awaits_join(member, builder.ticket)
+    builder.answer(before, join_refused(member.member_id, ErrorCode.REBALANCE_IN_PROGRESS))

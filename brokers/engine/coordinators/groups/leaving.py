@@ -5,25 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from brokers.engine.coordinators.groups.checking import check_member
-from brokers.engine.coordinators.groups.draft import Draft
+from brokers.engine.coordinators.groups.draft import ResultBuilder
 from brokers.engine.coordinators.groups.group import Group
 from brokers.engine.coordinators.groups.rebalancing import remove_and_rebalance, try_to_complete
 from brokers.engine.coordinators.groups.replies import NO_MEMBER, Leaver, LeaveReply, LeftMember
-from brokers.engine.coordinators.outcome import Outcome
+from brokers.engine.coordinators.outcome import CoordinatorResult
 from brokers.engine.coordinators.settings import GroupSettings
 from brokers.engine.protocol.errors import ErrorCode
 
 
-def leave(settings: GroupSettings, draft: Draft, group: Group | None, leavers: Sequence[Leaver]) -> Outcome:
+def leave(
+    settings: GroupSettings, builder: ResultBuilder, group: Group | None, leavers: Sequence[Leaver]
+) -> CoordinatorResult:
     if group is None:
         unknown = int(ErrorCode.UNKNOWN_MEMBER_ID)
-        return draft.outcome(LeaveReply(0, [LeftMember(*leaver, unknown) for leaver in leavers]))
-    left = [LeftMember(*leaver, _leave(settings, draft, group, leaver)) for leaver in leavers]
-    try_to_complete(draft, group)
-    return draft.outcome(LeaveReply(0, left))
+        return builder.result(LeaveReply(0, [LeftMember(*leaver, unknown) for leaver in leavers]))
+    left = [LeftMember(*leaver, _leave(settings, builder, group, leaver)) for leaver in leavers]
+    try_to_complete(builder, group)
+    return builder.result(LeaveReply(0, left))
 
 
-def _leave(settings: GroupSettings, draft: Draft, group: Group, leaver: Leaver) -> int:
+def _leave(settings: GroupSettings, builder: ResultBuilder, group: Group, leaver: Leaver) -> int:
     member_id, group_instance_id = leaver
     if member_id == NO_MEMBER:
         # An administrator removes whoever is in this place.
@@ -33,11 +35,11 @@ def _leave(settings: GroupSettings, draft: Draft, group: Group, leaver: Leaver) 
         member_id = current
     elif member_id in group.pending:
         group.pending.discard(member_id)
-        draft.forget_pending(group, member_id)
+        builder.forget_pending(group, member_id)
         return 0
     else:
         code = check_member(group, member_id, group_instance_id)
         if code:
             return code
-    remove_and_rebalance(draft, settings, group, group.members[member_id])
+    remove_and_rebalance(builder, settings, group, group.members[member_id])
     return 0

@@ -14,7 +14,7 @@ import structlog
 from brokers.engine.coordinators.groups import beating, describing, joining, leaving, rebalancing, syncing
 from brokers.engine.coordinators.groups.book import GroupRegistry
 from brokers.engine.coordinators.groups.checking import FOR_GOOD
-from brokers.engine.coordinators.groups.draft import JOIN, PENDING, SESSION, SYNC, Draft
+from brokers.engine.coordinators.groups.draft import JOIN, PENDING, SESSION, SYNC, ResultBuilder
 from brokers.engine.coordinators.groups.formats import (
     GroupKey,
     UnknownFormat,
@@ -34,7 +34,7 @@ from brokers.engine.coordinators.groups.replies import (
     join_refused,
     sync_refused,
 )
-from brokers.engine.coordinators.outcome import REPLY_PENDING, Now, Outcome
+from brokers.engine.coordinators.outcome import REPLY_PENDING, CoordinatorResult, Now
 from brokers.engine.coordinators.settings import GroupSettings
 from brokers.engine.protocol.errors import ErrorCode
 
@@ -52,26 +52,30 @@ class GroupMachine:
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
-    def join(self, now: Now, ticket: object, request: JoinRequest) -> Outcome:
-        return _answered(joining.join(self.groups, Draft(now, ticket), self.groups.get(request.group_id), request))
+    def join(self, now: Now, ticket: object, request: JoinRequest) -> CoordinatorResult:
+        return _answered(
+            joining.join(self.groups, ResultBuilder(now, ticket), self.groups.get(request.group_id), request)
+        )
 
-    def sync(self, now: Now, ticket: object, request: SyncRequest) -> Outcome:
-        return _answered(syncing.sync(self.groups, Draft(now, ticket), self.groups.get(request.group_id), request))
+    def sync(self, now: Now, ticket: object, request: SyncRequest) -> CoordinatorResult:
+        return _answered(
+            syncing.sync(self.groups, ResultBuilder(now, ticket), self.groups.get(request.group_id), request)
+        )
 
     def heartbeat(
         self, now: Now, group_id: str, generation: int, member_id: str, instance_id: str | None = None
-    ) -> Outcome:
+    ) -> CoordinatorResult:
         """The reply is an error code."""
         return beating.heartbeat(self.groups.get(group_id), now, generation, member_id, instance_id)
 
-    def leave(self, now: Now, ticket: object, group_id: str, leavers: Sequence[Leaver]) -> Outcome:
-        return leaving.leave(self.settings, Draft(now, ticket), self.groups.get(group_id), leavers)
+    def leave(self, now: Now, ticket: object, group_id: str, leavers: Sequence[Leaver]) -> CoordinatorResult:
+        return leaving.leave(self.settings, ResultBuilder(now, ticket), self.groups.get(group_id), leavers)
 
-    def describe(self, group_id: str) -> Outcome:
+    def describe(self, group_id: str) -> CoordinatorResult:
         """A group that nobody knows is Dead, which is no error (GRP-29)."""
         group = self.groups.get(group_id)
         reply = DescribeReply(0, State.DEAD.value) if group is None else describing.describe(group)
-        return Outcome(reply, reads=self.groups.recorded_at(group_id), is_read=True)
+        return CoordinatorResult(reply, reads=self.groups.recorded_at(group_id), is_read=True)
 
     def listed(self, instance_id: str | None) -> list[ListedGroup]:
         """The groups of an instance; None: of everybody."""
@@ -114,43 +118,43 @@ class GroupMachine:
     def replay_marker(self, producer_id: int, committed: bool, offset: int) -> None:
         self.offsets.replay_marker(producer_id, committed, offset)
 
-    def loaded(self, now: Now) -> Outcome:
+    def loaded(self, now: Now) -> CoordinatorResult:
         """Members have a whole session to find the new coordinator (GRP-25). A group that is larger than is allowed by
         now rebalances, and is smaller then (GRP-7).
         """
-        draft = Draft(now)
+        builder = ResultBuilder(now)
         for group in self.groups:
             for member in group.members.values():
-                draft.expect(group, member, member.session_timeout_ms)
+                builder.expect(group, member, member.session_timeout_ms)
             if len(group.members) > self.settings.members_max:
-                rebalancing.prepare(draft, self.settings, group)
-        outcome = draft.outcome()
-        outcome.timers += self.removals.timers_at_load(now)
-        return outcome
+                rebalancing.prepare(builder, self.settings, group)
+        result = builder.result()
+        result.timers += self.removals.timers_at_load(now)
+        return result
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
-    def on_timer(self, key: Hashable, now: Now) -> Outcome:
+    def on_timer(self, key: Hashable, now: Now) -> CoordinatorResult:
         if key in TIMERS:
             return self.removals.on_timer(key, now)
         assert isinstance(key, tuple), "deadlines are known by tuples"
-        draft = Draft(now)
+        builder = ResultBuilder(now)
         about, group_id = key[0], key[1]
         group = self.groups.get(group_id)
         if group is None:
-            return draft.outcome()
+            return builder.result()
         if about == SESSION:
             member = group.members.get(key[2])
             if member is not None:
-                beating.on_session_deadline(draft, self.settings, group, member)
+                beating.on_session_deadline(builder, self.settings, group, member)
         elif about == PENDING:
-            beating.on_pending_deadline(draft, group, key[2])
+            beating.on_pending_deadline(builder, group, key[2])
         elif about == JOIN:
-            rebalancing.on_join_deadline(draft, self.settings, group)
+            rebalancing.on_join_deadline(builder, self.settings, group)
         else:
             assert about == SYNC, f"nobody waits for {about!r}"
-            syncing.on_sync_deadline(draft, self.settings, group)
-        return draft.outcome()
+            syncing.on_sync_deadline(builder, self.settings, group)
+        return builder.result()
 
     def unload(self) -> list[tuple[object, Any]]:
         answers = self.removals.unload()
@@ -160,11 +164,11 @@ class GroupMachine:
         return answers
 
 
-def _answered(outcome: Outcome) -> Outcome:
+def _answered(result: CoordinatorResult) -> CoordinatorResult:
     """A refusal that ends a client leaves as what is in records does."""
-    if outcome.reply is not REPLY_PENDING and outcome.reply.error in FOR_GOOD:
-        outcome.is_read = True
-    return outcome
+    if result.reply is not REPLY_PENDING and result.reply.error in FOR_GOOD:
+        result.is_read = True
+    return result
 
 
 def _waiting(group: Group, code: ErrorCode) -> list[tuple[object, Any]]:

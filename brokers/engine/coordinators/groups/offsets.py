@@ -14,7 +14,7 @@ import structlog
 from brokers.engine.coordinators.groups.book import GroupRegistry
 from brokers.engine.coordinators.groups.checking import FOR_GOOD, check_commit
 from brokers.engine.coordinators.groups.committed import ENTRY_BYTES, Committed, GroupOffsets
-from brokers.engine.coordinators.groups.draft import Draft
+from brokers.engine.coordinators.groups.draft import ResultBuilder
 from brokers.engine.coordinators.groups.formats import (
     NO_LEADER_EPOCH,
     NO_TIMESTAMP,
@@ -29,7 +29,7 @@ from brokers.engine.coordinators.groups.formats import (
 )
 from brokers.engine.coordinators.groups.group import Group, State
 from brokers.engine.coordinators.groups.limits import OFFSET_BYTES_PER_INSTANCE_MAX, OFFSETS_PER_GROUP_MAX
-from brokers.engine.coordinators.outcome import NO_PRODUCER, NO_VERIFICATION_TOKEN, Now, Outcome, StateRecord
+from brokers.engine.coordinators.outcome import NO_PRODUCER, NO_VERIFICATION_TOKEN, CoordinatorResult, Now, StateRecord
 from brokers.engine.protocol.errors import ErrorCode
 from instances.naming import split_internal
 
@@ -226,19 +226,19 @@ class ShardOffsets:
         instance_id: str | None,
         commits: Sequence[Commit],
         retention_ms: int = DEFAULT_RETENTION_MS,
-    ) -> Outcome:
+    ) -> CoordinatorResult:
         """GRP-21, GRP-22. The reply is an error code for each of `commits`."""
         group = self.groups.get(group_id)
         code = self._check_commit(group_id, group, generation, member_id, instance_id, transactional=False)
         if code:
-            return Outcome([code] * len(commits), is_read=code in FOR_GOOD)
+            return CoordinatorResult([code] * len(commits), is_read=code in FOR_GOOD)
         timers: list[tuple[Hashable, int | None]] = []
         if group is not None and group.state is not State.EMPTY:
             # Who commits lives.
-            draft = Draft(now)
+            builder = ResultBuilder(now)
             member = group.members[member_id]
-            draft.expect(group, member, member.session_timeout_ms)
-            timers = draft.timers()
+            builder.expect(group, member, member.session_timeout_ms)
+            timers = builder.timers()
         return self._store(now, group_id, commits, retention_ms, timers=timers)
 
     def commit_in_transaction(
@@ -250,12 +250,12 @@ class ShardOffsets:
         instance_id: str | None,
         commits: Sequence[Commit],
         producer: Producer,
-    ) -> Outcome:
+    ) -> CoordinatorResult:
         """TXN-9: what is committed counts when the transaction does. The reply is as that of `commit`."""
         group = self.groups.get(group_id)
         code = self._check_commit(group_id, group, generation, member_id, instance_id, transactional=True)
         if code:
-            return Outcome([code] * len(commits), is_read=code in FOR_GOOD)
+            return CoordinatorResult([code] * len(commits), is_read=code in FOR_GOOD)
         return self._store(now, group_id, commits, DEFAULT_RETENTION_MS, producer=producer)
 
     def _check_commit(
@@ -284,7 +284,7 @@ class ShardOffsets:
         *,
         producer: Producer | None = None,
         timers: list[tuple[Hashable, int | None]] | None = None,
-    ) -> Outcome:
+    ) -> CoordinatorResult:
         codes = self._codes(group_id, commits)
         expire_ms = NO_TIMESTAMP
         if retention_ms != DEFAULT_RETENTION_MS:
@@ -297,18 +297,22 @@ class ShardOffsets:
             value = OffsetValue(commit.offset, commit.leader_epoch, commit.metadata, committed_ms, expire_ms)
             records.append(StateRecord(offset_key(group_id, commit.topic, commit.partition), offset_value(value)))
         if not records:
-            return Outcome(codes, timers=timers)
+            return CoordinatorResult(codes, timers=timers)
 
         def failed(code: int) -> list[int]:
             declared = commit_error(code)
             return [known or declared for known in codes]
 
-        outcome = Outcome(
-            codes, records, timers=timers, late=failed, refused=lambda code: Outcome(failed(code), timers=timers)
+        result = CoordinatorResult(
+            codes,
+            records,
+            timers=timers,
+            late=failed,
+            refused=lambda code: CoordinatorResult(failed(code), timers=timers),
         )
         if producer is not None:
-            outcome.producer_id, outcome.producer_epoch, outcome.verification_token = producer
-        return outcome
+            result.producer_id, result.producer_epoch, result.verification_token = producer
+        return result
 
     def _codes(self, group_id: str, commits: Sequence[Commit]) -> list[int]:
         held = self.by_group.get(group_id)
@@ -342,7 +346,7 @@ class ShardOffsets:
 
     def fetch(
         self, group_id: str, wanted: Iterable[tuple[str, Sequence[int]]] | None, *, require_stable: bool
-    ) -> Outcome:
+    ) -> CoordinatorResult:
         """GRP-23: by topic what is committed; for None all there is. The reply is `[(topic, Positions)]`."""
         held = self.by_group.get(group_id)
         if wanted is None:
@@ -356,4 +360,4 @@ class ShardOffsets:
             if unstable is not None:
                 waiting = frozenset(index for index in partitions if unstable.is_pending(topic, index))
             reply.append((topic, Positions(partitions, entries, waiting)))
-        return Outcome(reply, reads=self.groups.committed_at(group_id), is_read=True)
+        return CoordinatorResult(reply, reads=self.groups.committed_at(group_id), is_read=True)

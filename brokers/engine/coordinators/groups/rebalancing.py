@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from brokers.engine.coordinators.groups.draft import JOIN, SYNC, Draft
+from brokers.engine.coordinators.groups.draft import JOIN, SYNC, ResultBuilder
 from brokers.engine.coordinators.groups.formats import GroupRecord
 from brokers.engine.coordinators.groups.group import Group, State
 from brokers.engine.coordinators.groups.member import Member
@@ -23,36 +23,36 @@ PUT_OFF_MS_MIN: Final = 1_000
 _MAY_PREPARE: Final = (State.STABLE, State.COMPLETING, State.EMPTY)
 
 
-def prepare(draft: Draft, settings: GroupSettings, group: Group) -> None:
+def prepare(builder: ResultBuilder, settings: GroupSettings, group: Group) -> None:
     """Begins a join phase, unless one is on."""
     if group.state not in _MAY_PREPARE:
         return
     if group.state is State.COMPLETING:
-        fail_syncs(draft, group, ErrorCode.REBALANCE_IN_PROGRESS)
+        fail_syncs(builder, group, ErrorCode.REBALANCE_IN_PROGRESS)
     if group.unsynced:
         group.unsynced.clear()
-        draft.disarm(SYNC, group)
+        builder.disarm(SYNC, group)
     group.assembling = group.state is State.EMPTY
     group.newcomer = False
-    group.enter(State.PREPARING, draft.now.wall_ms)
+    group.enter(State.PREPARING, builder.now.wall_ms)
     timeout_ms = group.rebalance_timeout_ms
     if group.assembling:
         group.delay_ms = settings.initial_rebalance_delay_ms
         group.remaining_ms = max(timeout_ms - group.delay_ms, 0)
         if not group.delay_ms:
-            complete(draft, group)
+            complete(builder, group)
             return
         timeout_ms = group.delay_ms
-    draft.arm(JOIN, group, timeout_ms)
+    builder.arm(JOIN, group, timeout_ms)
 
 
-def try_to_complete(draft: Draft, group: Group) -> None:
+def try_to_complete(builder: ResultBuilder, group: Group) -> None:
     """Ends the join phase if nobody is awaited. The first members of a group wait for others in any case."""
     if group.state is State.PREPARING and not group.assembling and group.everybody_joined:
-        complete(draft, group)
+        complete(builder, group)
 
 
-def on_join_deadline(draft: Draft, settings: GroupSettings, group: Group) -> None:
+def on_join_deadline(builder: ResultBuilder, settings: GroupSettings, group: Group) -> None:
     if group.state is not State.PREPARING:
         return
     if group.assembling and group.newcomer and group.remaining_ms:
@@ -60,36 +60,36 @@ def on_join_deadline(draft: Draft, settings: GroupSettings, group: Group) -> Non
         delay_ms = min(settings.initial_rebalance_delay_ms, group.remaining_ms)
         group.remaining_ms = max(group.remaining_ms - group.delay_ms, 0)
         group.delay_ms = delay_ms
-        draft.arm(JOIN, group, delay_ms)
+        builder.arm(JOIN, group, delay_ms)
         return
-    complete(draft, group)
+    complete(builder, group)
 
 
-def complete(draft: Draft, group: Group) -> None:
+def complete(builder: ResultBuilder, group: Group) -> None:
     """Ends the join phase with those who are there; puts it off if that is nobody but static members."""
     for member in tuple(group.members.values()):
         if member.join_ticket is None and member.group_instance_id is None:
-            remove(draft, group, member)
+            remove(builder, group, member)
     group.assembling = False
     if not group.members:
-        draft.disarm(JOIN, group)
-        record = GroupRecord(group.protocol_type or "", group.generation + 1, None, None, draft.now.wall_ms, ())
-        draft.empty(group, record)
+        builder.disarm(JOIN, group)
+        record = GroupRecord(group.protocol_type or "", group.generation + 1, None, None, builder.now.wall_ms, ())
+        builder.empty(group, record)
         return
     if not _resolve_leader(group):
-        draft.arm(JOIN, group, max(group.rebalance_timeout_ms, PUT_OFF_MS_MIN))
+        builder.arm(JOIN, group, max(group.rebalance_timeout_ms, PUT_OFF_MS_MIN))
         return
-    draft.disarm(JOIN, group)
+    builder.disarm(JOIN, group)
     group.generation += 1
     group.protocol = group.choice()
     group.begin_reading()
-    group.enter(State.COMPLETING, draft.now.wall_ms)
+    group.enter(State.COMPLETING, builder.now.wall_ms)
     for member in group.members.values():
-        draft.answer(group.awaits_join(member, None), joined(group, member))
-        draft.expect(group, member, member.session_timeout_ms)
+        builder.answer(group.awaits_join(member, None), joined(group, member))
+        builder.expect(group, member, member.session_timeout_ms)
         member.is_fresh = False
         group.unsynced.add(member.member_id)
-    draft.arm(SYNC, group, group.rebalance_timeout_ms)
+    builder.arm(SYNC, group, group.rebalance_timeout_ms)
 
 
 def _resolve_leader(group: Group) -> bool:
@@ -125,27 +125,27 @@ def joined(group: Group, member: Member, *, leader: str | None = None, skip_assi
     )
 
 
-def fail_syncs(draft: Draft, group: Group, code: ErrorCode | int) -> None:
+def fail_syncs(builder: ResultBuilder, group: Group, code: ErrorCode | int) -> None:
     """Whoever waits for its assignment does not get it, and has none."""
     for member in group.members.values():
         member.assignment = b""
         if member.sync_ticket is not None:
-            draft.answer(member.sync_ticket, sync_refused(code))
+            builder.answer(member.sync_ticket, sync_refused(code))
             member.sync_ticket = None
-            draft.expect(group, member, member.session_timeout_ms)
+            builder.expect(group, member, member.session_timeout_ms)
 
 
-def remove(draft: Draft, group: Group, member: Member) -> None:
+def remove(builder: ResultBuilder, group: Group, member: Member) -> None:
     """Takes a member out. What it waits for is answered so that it starts again if it lives."""
     group.remove(member.member_id)
-    draft.forget(group, member.member_id)
-    draft.answer(member.join_ticket, join_refused(NO_MEMBER, ErrorCode.UNKNOWN_MEMBER_ID))
-    draft.answer(member.sync_ticket, sync_refused(ErrorCode.UNKNOWN_MEMBER_ID))
+    builder.forget(group, member.member_id)
+    builder.answer(member.join_ticket, join_refused(NO_MEMBER, ErrorCode.UNKNOWN_MEMBER_ID))
+    builder.answer(member.sync_ticket, sync_refused(ErrorCode.UNKNOWN_MEMBER_ID))
     member.join_ticket = member.sync_ticket = None
 
 
-def remove_and_rebalance(draft: Draft, settings: GroupSettings, group: Group, member: Member) -> None:
+def remove_and_rebalance(builder: ResultBuilder, settings: GroupSettings, group: Group, member: Member) -> None:
     """GRP-14, GRP-15. The caller tries to complete the join phase when it is done with all of them."""
-    remove(draft, group, member)
+    remove(builder, group, member)
     if group.state in (State.STABLE, State.COMPLETING):
-        prepare(draft, settings, group)
+        prepare(builder, settings, group)

@@ -13,13 +13,13 @@ from typing import Any, Final, Protocol
 import structlog
 
 from brokers.engine.coordinators.groups.committed import GroupOffsets, Key
-from brokers.engine.coordinators.groups.draft import Draft
+from brokers.engine.coordinators.groups.draft import ResultBuilder
 from brokers.engine.coordinators.groups.expiry import expired, subscribed
 from brokers.engine.coordinators.groups.formats import group_key, offset_key
 from brokers.engine.coordinators.groups.group import Group, State
 from brokers.engine.coordinators.groups.offsets import ShardOffsets, commit_error, is_over
 from brokers.engine.coordinators.groups.rebalancing import remove
-from brokers.engine.coordinators.outcome import REPLY_PENDING, Now, Outcome, StateRecord
+from brokers.engine.coordinators.outcome import REPLY_PENDING, CoordinatorResult, Now, StateRecord
 from brokers.engine.protocol.errors import ErrorCode
 from instances.naming import split_internal
 
@@ -89,7 +89,7 @@ class _Batch:
 
     def __init__(self, now: Now) -> None:
         # Members of groups that go; they are told whatever becomes of the append.
-        self.dismissed = Draft(now)
+        self.dismissed = ResultBuilder(now)
         self.records: list[StateRecord] = []
         self.answers: list[tuple[object, Any]] = []
         self.taken: dict[str, set[Key]] = {}
@@ -117,38 +117,38 @@ class OffsetRemovals:
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
-    def delete_group(self, now: Now, group_id: str, ticket: object) -> Outcome:
+    def delete_group(self, now: Now, group_id: str, ticket: object) -> CoordinatorResult:
         """GRP-27. The reply is an error code."""
         group = self._groups.get(group_id)
         if group is None:
-            return Outcome(int(ErrorCode.GROUP_ID_NOT_FOUND))
+            return CoordinatorResult(int(ErrorCode.GROUP_ID_NOT_FOUND))
         if group.state is not State.EMPTY:
-            return Outcome(int(ErrorCode.NON_EMPTY_GROUP))
+            return CoordinatorResult(int(ErrorCode.NON_EMPTY_GROUP))
         held = self._offsets.of(group_id)
         keys = [] if held is None else list(held.all_keys())
         return self._begin(now, self._removal(group_id, keys, ticket=ticket, reply=0, failed=lambda code: code))
 
-    def delete_offsets(self, now: Now, group_id: str, keys: Sequence[Key], ticket: object) -> Outcome:
+    def delete_offsets(self, now: Now, group_id: str, keys: Sequence[Key], ticket: object) -> CoordinatorResult:
         """GRP-27. The reply is `(error, an error for each of keys)`."""
         group = self._groups.get(group_id)
         if group is None:
-            return Outcome((int(ErrorCode.GROUP_ID_NOT_FOUND), []))
+            return CoordinatorResult((int(ErrorCode.GROUP_ID_NOT_FOUND), []))
         topics: frozenset[str] | None = frozenset()
         if group.state is not State.EMPTY:
             if not group.is_consumer:
-                return Outcome((int(ErrorCode.NON_EMPTY_GROUP), []))
+                return CoordinatorResult((int(ErrorCode.NON_EMPTY_GROUP), []))
             topics = subscribed(group)
         codes = [
             int(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC) if topics is None or topic in topics else 0 for topic, _ in keys
         ]
         gone = [key for key, code in zip(keys, codes, strict=True) if not code]
         if not gone:
-            return Outcome((0, codes))
+            return CoordinatorResult((0, codes))
         return self._begin(
             now, self._removal(group_id, gone, ticket=ticket, reply=(0, codes), failed=lambda code: (code, []))
         )
 
-    def topics_deleted(self, now: Now, internal_names: Collection[str]) -> Outcome:
+    def topics_deleted(self, now: Now, internal_names: Collection[str]) -> CoordinatorResult:
         """Their offsets go, of every group (GRP-27)."""
         names = frozenset(internal_names)
         owners = {split_internal(name)[0] for name in names}
@@ -157,20 +157,20 @@ class OffsetRemovals:
                 keys = held.keys_of(names)
                 if keys:
                     self._queue.append(self._removal(group_id, keys))
-        return self._outcome_of_queue(now)
+        return self._result_of_queue(now)
 
-    def instance_deleted(self, now: Now, instance_id: str) -> Outcome:
+    def instance_deleted(self, now: Now, instance_id: str) -> CoordinatorResult:
         """All its groups go, with whoever is still in them."""
         for group in self._groups.of_instance(instance_id):
             self._queue.append(self._end_of(group))
-        return self._outcome_of_queue(now)
+        return self._result_of_queue(now)
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
     def timers_at_load(self, now: Now) -> list[tuple[Hashable, int | None]]:
         return [(EXPIRE_TIMER, now.monotonic_ms + self._offsets.settings.retention_check_interval_ms)]
 
-    def on_timer(self, key: Hashable, now: Now) -> Outcome:
+    def on_timer(self, key: Hashable, now: Now) -> CoordinatorResult:
         return self._expire(now) if key == EXPIRE_TIMER else self._remove_some(now)
 
     def unload(self) -> list[tuple[object, Any]]:
@@ -184,7 +184,7 @@ class OffsetRemovals:
         self._queue.clear()
         return found
 
-    def _expire(self, now: Now) -> Outcome:
+    def _expire(self, now: Now) -> CoordinatorResult:
         """A part of a scan over all groups, or the beginning of one."""
         if self._scan is None:
             self._scan = iter(self._groups)
@@ -205,9 +205,9 @@ class OffsetRemovals:
         else:
             self._scan = None
             next_ms = self._scan_began.monotonic_ms + self._offsets.settings.retention_check_interval_ms
-        outcome = self._outcome_of_queue(now)
-        outcome.timers.append((EXPIRE_TIMER, max(next_ms, now.monotonic_ms)))
-        return outcome
+        result = self._result_of_queue(now)
+        result.timers.append((EXPIRE_TIMER, max(next_ms, now.monotonic_ms)))
+        return result
 
     def _of_age(self, now: Now, group: Group, held: GroupOffsets | None) -> _Removal | None:
         instance_id = split_internal(group.id)[0]
@@ -234,31 +234,33 @@ class OffsetRemovals:
         held = self._offsets.of(group.id)
         return self._removal(group.id, [] if held is None else list(held.all_keys()), with_members=True)
 
-    def _begin(self, now: Now, removal: _Removal) -> Outcome:
+    def _begin(self, now: Now, removal: _Removal) -> CoordinatorResult:
         """At once if one batch can hold it."""
         batch = _Batch(now)
         self._take(removal, batch)
         assert removal.failed is not None
         failed = removal.failed
         if removal.is_done:
-            return Outcome(
+            return CoordinatorResult(
                 removal.reply,
                 batch.records,
                 late=failed,
-                refused=lambda code: Outcome(failed(commit_error(code))),
+                refused=lambda code: CoordinatorResult(failed(commit_error(code))),
             )
         self._queue.appendleft(removal)
 
-        def refused(code: int) -> Outcome:
+        def refused(code: int) -> CoordinatorResult:
             self._queue.remove(removal)
-            return Outcome(failed(commit_error(code)))
+            return CoordinatorResult(failed(commit_error(code)))
 
-        return Outcome(REPLY_PENDING, batch.records, timers=[(REMOVE_TIMER, now.monotonic_ms)], refused=refused)
+        return CoordinatorResult(
+            REPLY_PENDING, batch.records, timers=[(REMOVE_TIMER, now.monotonic_ms)], refused=refused
+        )
 
-    def _outcome_of_queue(self, now: Now) -> Outcome:
-        return Outcome(timers=[(REMOVE_TIMER, now.monotonic_ms)] if self._queue else None)
+    def _result_of_queue(self, now: Now) -> CoordinatorResult:
+        return CoordinatorResult(timers=[(REMOVE_TIMER, now.monotonic_ms)] if self._queue else None)
 
-    def _remove_some(self, now: Now) -> Outcome:
+    def _remove_some(self, now: Now) -> CoordinatorResult:
         batch = _Batch(now)
         touched = []
         while self._queue and not batch.is_full:
@@ -270,16 +272,16 @@ class OffsetRemovals:
             self._queue.popleft()
             if removal.ticket is not None:
                 batch.answers.append((removal.ticket, removal.reply))
-        outcome = self._outcome_of_queue(now)
-        outcome.records = batch.records
-        outcome.answers = batch.dismissed.answers() + batch.answers
-        outcome.timers += batch.dismissed.timers()
-        outcome.refused = lambda code: self._refused(now, touched, code, batch.dismissed)
+        result = self._result_of_queue(now)
+        result.records = batch.records
+        result.answers = batch.dismissed.answers() + batch.answers
+        result.timers += batch.dismissed.timers()
+        result.refused = lambda code: self._refused(now, touched, code, batch.dismissed)
         if batch.records:
             log.info("offsets_removed", records=len(batch.records), groups=len(touched))
-        return outcome
+        return result
 
-    def _refused(self, now: Now, touched: Sequence[_Removal], code: int, dismissed: Draft) -> Outcome:
+    def _refused(self, now: Now, touched: Sequence[_Removal], code: int, dismissed: ResultBuilder) -> CoordinatorResult:
         """Nothing was deleted. Who asked is told; what nobody asked for comes up again by its age."""
         answers = dismissed.answers()
         for removal in touched:
@@ -287,10 +289,10 @@ class OffsetRemovals:
                 self._queue.remove(removal)
             if removal.ticket is not None and removal.failed is not None:
                 answers.append((removal.ticket, removal.failed(commit_error(code))))
-        outcome = self._outcome_of_queue(now)
-        outcome.answers = answers
-        outcome.timers += dismissed.timers()
-        return outcome
+        result = self._result_of_queue(now)
+        result.answers = answers
+        result.timers += dismissed.timers()
+        return result
 
     def _take(self, removal: _Removal, batch: _Batch) -> None:
         """Puts into the batch what it has room for; with the last of a group's offsets the group itself."""

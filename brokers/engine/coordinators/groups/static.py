@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from brokers.engine.coordinators.groups.draft import Draft
+from brokers.engine.coordinators.groups.draft import ResultBuilder
 from brokers.engine.coordinators.groups.formats import group_key, group_value
 from brokers.engine.coordinators.groups.group import Group, State
 from brokers.engine.coordinators.groups.member import Member
@@ -15,29 +15,31 @@ from brokers.engine.coordinators.groups.replies import (
     join_refused,
     sync_refused,
 )
-from brokers.engine.coordinators.outcome import REPLY_PENDING, Outcome, StateRecord
+from brokers.engine.coordinators.outcome import REPLY_PENDING, CoordinatorResult, StateRecord
 from brokers.engine.coordinators.settings import GroupSettings
 from brokers.engine.protocol.errors import ErrorCode
 
 
-def replace(settings: GroupSettings, draft: Draft, group: Group, request: JoinRequest, member_id: str) -> Outcome:
+def replace(
+    settings: GroupSettings, builder: ResultBuilder, group: Group, request: JoinRequest, member_id: str
+) -> CoordinatorResult:
     """The instance goes on under `member_id`. In a stable group that is all, if the same protocol would be chosen."""
     assert request.group_instance_id is not None, "only a static member can be replaced"
     leader_before = group.leader
     member = group.members[group.statics[request.group_instance_id]]
     before = _Before(member)
-    _fence(draft, group, member)
-    draft.forget(group, member.member_id)
+    _fence(builder, group, member)
+    builder.forget(group, member.member_id)
     group.rename(member, member_id)
     member.armed_ms = None
     group.offers(member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
-    draft.expect(group, member, member.session_timeout_ms)
+    builder.expect(group, member, member.session_timeout_ms)
     if group.state is State.STABLE and group.choice() == group.protocol:
-        return _go_on(draft, group, member, before, leader_before or "", request.may_skip)
-    group.awaits_join(member, draft.ticket)
-    prepare(draft, settings, group)
-    try_to_complete(draft, group)
-    return draft.outcome(REPLY_PENDING)
+        return _go_on(builder, group, member, before, leader_before or "", request.may_skip)
+    group.awaits_join(member, builder.ticket)
+    prepare(builder, settings, group)
+    try_to_complete(builder, group)
+    return builder.result(REPLY_PENDING)
 
 
 class _Before:
@@ -52,28 +54,30 @@ class _Before:
         self.session_timeout_ms = member.session_timeout_ms
 
 
-def _fence(draft: Draft, group: Group, member: Member) -> None:
+def _fence(builder: ResultBuilder, group: Group, member: Member) -> None:
     """Somebody else has taken the place of whoever still waits under the old id."""
-    draft.answer(group.awaits_join(member, None), join_refused(member.member_id, ErrorCode.FENCED_INSTANCE_ID))
-    draft.answer(member.sync_ticket, sync_refused(ErrorCode.FENCED_INSTANCE_ID))
+    builder.answer(group.awaits_join(member, None), join_refused(member.member_id, ErrorCode.FENCED_INSTANCE_ID))
+    builder.answer(member.sync_ticket, sync_refused(ErrorCode.FENCED_INSTANCE_ID))
     member.sync_ticket = None
 
 
-def _go_on(draft: Draft, group: Group, member: Member, before: _Before, leader_before: str, may_skip: bool) -> Outcome:
+def _go_on(
+    builder: ResultBuilder, group: Group, member: Member, before: _Before, leader_before: str, may_skip: bool
+) -> CoordinatorResult:
     """No rebalance: the id is written down and the assignment stays (GRP-19).
 
     A leader of an old version is told that its former self leads, or it would assign anew what nobody then takes.
     """
     assignments = {found.member_id: found.assignment for found in group.members.values()}
-    record = group.recorded(draft.now.wall_ms, assignments)
+    record = group.recorded(builder.now.wall_ms, assignments)
 
-    def reverted(code: int) -> Outcome:
-        draft.forget(group, member.member_id)
+    def reverted(code: int) -> CoordinatorResult:
+        builder.forget(group, member.member_id)
         group.rename(member, before.member_id)
         group.offers(member, before.protocols, before.rebalance_timeout_ms, before.session_timeout_ms)
         member.armed_ms = None
-        draft.expect(group, member, member.session_timeout_ms)
-        return draft.outcome(refusal(recording_error(code), NO_MEMBER))
+        builder.expect(group, member, member.session_timeout_ms)
+        return builder.result(refusal(recording_error(code), NO_MEMBER))
 
     def refusal(code: int, id: str) -> JoinReply:
         return JoinReply(code, id, group.generation, group.protocol_type, group.protocol, leader_before)
@@ -82,8 +86,8 @@ def _go_on(draft: Draft, group: Group, member: Member, before: _Before, leader_b
         reply = joined(group, member, skip_assignment=member.member_id == group.leader)
     else:
         reply = joined(group, member, leader=leader_before)
-    outcome = draft.outcome(reply)
-    outcome.records = [StateRecord(group_key(group.id), group_value(record))]
-    outcome.refused = reverted
-    outcome.late = lambda code: refusal(recording_error(code), NO_MEMBER)
-    return outcome
+    result = builder.result(reply)
+    result.records = [StateRecord(group_key(group.id), group_value(record))]
+    result.refused = reverted
+    result.late = lambda code: refusal(recording_error(code), NO_MEMBER)
+    return result

@@ -4,51 +4,51 @@ from __future__ import annotations
 
 from brokers.engine.coordinators.groups.book import GroupRegistry
 from brokers.engine.coordinators.groups.checking import check_generation
-from brokers.engine.coordinators.groups.draft import SYNC, Draft
+from brokers.engine.coordinators.groups.draft import SYNC, ResultBuilder
 from brokers.engine.coordinators.groups.formats import group_key, group_value
 from brokers.engine.coordinators.groups.group import Group, State
 from brokers.engine.coordinators.groups.limits import GROUP_RECORD_BYTES_MAX
 from brokers.engine.coordinators.groups.rebalancing import fail_syncs, prepare, remove, try_to_complete
 from brokers.engine.coordinators.groups.recording import recording_error
 from brokers.engine.coordinators.groups.replies import SyncReply, SyncRequest, sync_refused
-from brokers.engine.coordinators.outcome import REPLY_PENDING, Outcome, StateRecord
+from brokers.engine.coordinators.outcome import REPLY_PENDING, CoordinatorResult, StateRecord
 from brokers.engine.coordinators.settings import GroupSettings
 from brokers.engine.protocol.errors import ErrorCode
 
 
-def sync(groups: GroupRegistry, draft: Draft, group: Group | None, request: SyncRequest) -> Outcome:
+def sync(groups: GroupRegistry, builder: ResultBuilder, group: Group | None, request: SyncRequest) -> CoordinatorResult:
     if group is None:
-        return draft.outcome(sync_refused(ErrorCode.UNKNOWN_MEMBER_ID))
+        return builder.result(sync_refused(ErrorCode.UNKNOWN_MEMBER_ID))
     code = _check(group, request)
     if code:
-        return draft.outcome(sync_refused(code))
+        return builder.result(sync_refused(code))
     if group.state is State.PREPARING:
-        return draft.outcome(sync_refused(ErrorCode.REBALANCE_IN_PROGRESS))
+        return builder.result(sync_refused(ErrorCode.REBALANCE_IN_PROGRESS))
     member = group.members[request.member_id]
     if group.unsynced:
         group.unsynced.discard(member.member_id)
         if not group.unsynced:
-            draft.disarm(SYNC, group)
+            builder.disarm(SYNC, group)
     if group.state is State.STABLE:
-        draft.expect(group, member, member.session_timeout_ms)
-        return draft.outcome(_given(group, member.assignment), reads=group.recorded_at, is_read=True)
-    draft.answer(member.sync_ticket, sync_refused(ErrorCode.REBALANCE_IN_PROGRESS))
-    member.sync_ticket = draft.ticket
+        builder.expect(group, member, member.session_timeout_ms)
+        return builder.result(_given(group, member.assignment), reads=group.recorded_at, is_read=True)
+    builder.answer(member.sync_ticket, sync_refused(ErrorCode.REBALANCE_IN_PROGRESS))
+    member.sync_ticket = builder.ticket
     if member.member_id != group.leader:
-        return draft.outcome(REPLY_PENDING)
-    return _assign(groups, draft, group, dict(request.assignments))
+        return builder.result(REPLY_PENDING)
+    return _assign(groups, builder, group, dict(request.assignments))
 
 
-def on_sync_deadline(draft: Draft, settings: GroupSettings, group: Group) -> None:
+def on_sync_deadline(builder: ResultBuilder, settings: GroupSettings, group: Group) -> None:
     """Whoever has not asked for its assignment within the rebalance timeout is out."""
     if group.state not in (State.COMPLETING, State.STABLE) or not group.unsynced:
         return
     # In order: a set would have another one in every process.
     for member_id in sorted(group.unsynced):
-        remove(draft, group, group.members[member_id])
+        remove(builder, group, group.members[member_id])
     group.unsynced.clear()
-    prepare(draft, settings, group)
-    try_to_complete(draft, group)
+    prepare(builder, settings, group)
+    try_to_complete(builder, group)
 
 
 def _check(group: Group, request: SyncRequest) -> int:
@@ -62,17 +62,19 @@ def _check(group: Group, request: SyncRequest) -> int:
     return 0
 
 
-def _assign(groups: GroupRegistry, draft: Draft, group: Group, assignments: dict[str, bytes]) -> Outcome:
+def _assign(
+    groups: GroupRegistry, builder: ResultBuilder, group: Group, assignments: dict[str, bytes]
+) -> CoordinatorResult:
     """The assignment counts, and everybody has it, once it is written down."""
-    value = group_value(group.recorded(draft.now.wall_ms, assignments))
+    value = group_value(group.recorded(builder.now.wall_ms, assignments))
     waiting = [(member, member.sync_ticket) for member in group.members.values() if member.sync_ticket is not None]
 
-    def refused(code: int) -> Outcome:
+    def refused(code: int) -> CoordinatorResult:
         for member, ticket in waiting:
             member.sync_ticket = ticket
-        fail_syncs(draft, group, recording_error(code))
-        prepare(draft, groups.settings, group)
-        return draft.outcome(REPLY_PENDING)
+        fail_syncs(builder, group, recording_error(code))
+        prepare(builder, groups.settings, group)
+        return builder.result(REPLY_PENDING)
 
     given_bytes = sum(len(assignments.get(member_id, b"")) for member_id in group.members)
     if len(value) > GROUP_RECORD_BYTES_MAX or not groups.has_memory(group.id, given_bytes - group.assignment_bytes):
@@ -81,17 +83,17 @@ def _assign(groups: GroupRegistry, draft: Draft, group: Group, assignments: dict
     own = sync_refused(ErrorCode.UNKNOWN_SERVER_ERROR)
     for member, ticket in waiting:
         reply = _given(group, assignments.get(member.member_id, b""))
-        if ticket is draft.ticket:
+        if ticket is builder.ticket:
             own = reply
         else:
             answers.append((ticket, reply))
         member.sync_ticket = None
-        draft.expect(group, member, member.session_timeout_ms)
-    return Outcome(
+        builder.expect(group, member, member.session_timeout_ms)
+    return CoordinatorResult(
         own,
         [StateRecord(group_key(group.id), value)],
-        answers=[*draft.answers(), *answers],
-        timers=draft.timers(),
+        answers=[*builder.answers(), *answers],
+        timers=builder.timers(),
         refused=refused,
         late=lambda code: sync_refused(recording_error(code)),
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from brokers.engine.coordinators.outcome import Now, Outcome
+from brokers.engine.coordinators.outcome import CoordinatorResult, Now
 from brokers.engine.coordinators.transactions import limits
 from brokers.engine.coordinators.transactions.book import TransactionRegistry, instance_of, record_of
 from brokers.engine.coordinators.transactions.metadata import Partition
@@ -25,37 +25,37 @@ def add_partitions(
     producer_epoch: int,
     partitions: Collection[Partition],
     now: Now,
-) -> Outcome:
+) -> CoordinatorResult:
     """Answers an error code that counts for all of `partitions`."""
     entry = registry.entry(transactional_id)
     known = None if entry is None else entry.visible
     if entry is not None and known is None:
-        return Outcome(int(ErrorCode.CONCURRENT_TRANSACTIONS))
+        return CoordinatorResult(int(ErrorCode.CONCURRENT_TRANSACTIONS))
     if entry is None or known is None or known.producer_id != producer_id:
         return final(int(ErrorCode.INVALID_PRODUCER_ID_MAPPING))
     if known.producer_epoch != producer_epoch or known.is_nobodys:
         return final(int(ErrorCode.PRODUCER_FENCED))
     if entry.pending or known.state in DECIDED:
-        return Outcome(int(ErrorCode.CONCURRENT_TRANSACTIONS))
+        return CoordinatorResult(int(ErrorCode.CONCURRENT_TRANSACTIONS))
     if known.state is State.ONGOING and known.partitions.issuperset(partitions):
-        return Outcome(_NONE)
+        return CoordinatorResult(_NONE)
     extended = known.with_partitions(partitions, now.wall_ms)
     if len(extended.partitions) > limits.PARTITIONS_PER_TRANSACTION_MAX:
-        return Outcome(int(ErrorCode.POLICY_VIOLATION))
+        return CoordinatorResult(int(ErrorCode.POLICY_VIOLATION))
     owner = instance_of(transactional_id)
     more = len(extended.partitions) - len(known.partitions)
     if (
         owner is not None
         and registry.open_partitions_of(owner) + more > limits.OPEN_PARTITIONS_PER_INSTANCE_AND_SHARD_MAX
     ):
-        return Outcome(int(ErrorCode.POLICY_VIOLATION))
+        return CoordinatorResult(int(ErrorCode.POLICY_VIOLATION))
     record = record_of(extended)
     if record.value is not None and len(record.value) > limits.TRANSACTION_BYTES_MAX:
-        return Outcome(int(ErrorCode.POLICY_VIOLATION))
-    return Outcome(
+        return CoordinatorResult(int(ErrorCode.POLICY_VIOLATION))
+    return CoordinatorResult(
         _NONE,
         [record],
-        refused=lambda code: Outcome(coordinator_error(code)),
+        refused=lambda code: CoordinatorResult(coordinator_error(code)),
         late=coordinator_error,
     )
 
@@ -66,7 +66,7 @@ def verify_partitions(
     producer_id: int,
     producer_epoch: int,
     partitions: Collection[Partition],
-) -> Outcome:
+) -> CoordinatorResult:
     """Answers Verified; 120 where a partition is no part of the open transaction.
 
     A record that is on its way is not looked at: the producer does not know of it either, and a marker that comes in
@@ -85,10 +85,10 @@ def verify_partitions(
     elif known.state in DECIDED:
         code = int(ErrorCode.CONCURRENT_TRANSACTIONS)
     if code == ErrorCode.CONCURRENT_TRANSACTIONS:
-        return Outcome(Verified(dict.fromkeys(partitions, code), registry.coordinator_epoch))
+        return CoordinatorResult(Verified(dict.fromkeys(partitions, code), registry.coordinator_epoch))
     if code or known is None:
         return final(Verified(dict.fromkeys(partitions, code), registry.coordinator_epoch))
     absent = int(ErrorCode.TRANSACTION_ABORTABLE)
     codes = {partition: _NONE if partition in known.partitions else absent for partition in partitions}
     verified = Verified(codes, registry.coordinator_epoch)
-    return final(verified) if absent in codes.values() else Outcome(verified)
+    return final(verified) if absent in codes.values() else CoordinatorResult(verified)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from brokers.engine.coordinators.outcome import Now, Outcome
+from brokers.engine.coordinators.outcome import CoordinatorResult, Now
 from brokers.engine.coordinators.transactions import limits
 from brokers.engine.coordinators.transactions.book import TransactionRegistry, instance_of, record_of
 from brokers.engine.coordinators.transactions.entry import Entry, Previous
@@ -28,22 +28,22 @@ def init_producer_id(
     expected: Expected | None,
     fresh_producer_id: int | None,
     now: Now,
-) -> Outcome:
+) -> CoordinatorResult:
     """Answers Initialised. `expected` is what the client has; `fresh_producer_id` one that nobody has, which is taken
     when it is needed; without one, NEEDS_PRODUCER_ID is answered then.
     """
     if not 0 < timeout_ms <= registry.settings.timeout_ms_max:
-        return Outcome(Initialised(int(ErrorCode.INVALID_TRANSACTION_TIMEOUT)))
+        return CoordinatorResult(Initialised(int(ErrorCode.INVALID_TRANSACTION_TIMEOUT)))
     entry = registry.entry(transactional_id)
     if entry is None:
         return _first(registry, transactional_id, timeout_ms, fresh_producer_id, now)
     known = entry.visible
     if entry.pending or known is None:
-        return Outcome(Initialised(int(ErrorCode.CONCURRENT_TRANSACTIONS)))
+        return CoordinatorResult(Initialised(int(ErrorCode.CONCURRENT_TRANSACTIONS)))
     if expected is not None and not _is_plausible(expected, known, entry.previous):
         return final(Initialised(int(ErrorCode.PRODUCER_FENCED)))
     if known.state in DECIDED:
-        return Outcome(Initialised(int(ErrorCode.CONCURRENT_TRANSACTIONS)))
+        return CoordinatorResult(Initialised(int(ErrorCode.CONCURRENT_TRANSACTIONS)))
     if known.state is State.ONGOING:
         # The epoch of the fence is given to nobody: the retry gets one more. Kafka lets an old epoch of the right
         # producer id come so far, too; the retry is refused then.
@@ -54,13 +54,13 @@ def init_producer_id(
 
 def _first(
     registry: TransactionRegistry, transactional_id: str, timeout_ms: int, fresh_producer_id: int | None, now: Now
-) -> Outcome:
+) -> CoordinatorResult:
     """Whatever the client believes to have, nothing is known of it (TXN-6)."""
     instance_id = instance_of(transactional_id)
     if instance_id is not None and registry.ids_of(instance_id) >= limits.IDS_PER_INSTANCE_AND_SHARD_MAX:
-        return Outcome(Initialised(int(ErrorCode.POLICY_VIOLATION)))
+        return CoordinatorResult(Initialised(int(ErrorCode.POLICY_VIOLATION)))
     if fresh_producer_id is None:
-        return Outcome(NEEDS_PRODUCER_ID)
+        return CoordinatorResult(NEEDS_PRODUCER_ID)
     return _initialised(first(transactional_id, fresh_producer_id, timeout_ms, now.wall_ms))
 
 
@@ -79,7 +79,7 @@ def _again(
     expected: Expected | None,
     fresh_producer_id: int | None,
     now: Now,
-) -> Outcome:
+) -> CoordinatorResult:
     """The id is at rest: the next epoch of its producer id, or another producer id when there is none."""
     expected_epoch = None if expected is None else expected[1]
     is_current = expected_epoch == known.producer_epoch and expected is not None and expected[0] == known.producer_id
@@ -95,13 +95,13 @@ def _again(
     elif fresh_producer_id is not None:
         producer_id, producer_epoch = fresh_producer_id, 0
     else:
-        return Outcome(NEEDS_PRODUCER_ID)
+        return CoordinatorResult(NEEDS_PRODUCER_ID)
     entry.previous_next = Previous(known.producer_id, remembered)
     return _initialised(known.initialised(producer_id, producer_epoch, timeout_ms, now.wall_ms))
 
 
-def _initialised(metadata: TransactionMetadata) -> Outcome:
-    return Outcome(
+def _initialised(metadata: TransactionMetadata) -> CoordinatorResult:
+    return CoordinatorResult(
         Initialised(int(ErrorCode.NONE), metadata.producer_id, metadata.producer_epoch),
         [record_of(metadata)],
         refused=_refused,
@@ -113,5 +113,5 @@ def _failed(code: int) -> Initialised:
     return Initialised(coordinator_error(code))
 
 
-def _refused(code: int) -> Outcome:
-    return Outcome(_failed(code))
+def _refused(code: int) -> CoordinatorResult:
+    return CoordinatorResult(_failed(code))

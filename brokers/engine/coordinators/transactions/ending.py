@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final, NamedTuple
 
-from brokers.engine.coordinators.outcome import Now, Outcome
+from brokers.engine.coordinators.outcome import CoordinatorResult, Now
 from brokers.engine.coordinators.transactions.book import TransactionRegistry, record_of
 from brokers.engine.coordinators.transactions.entry import Entry
 from brokers.engine.coordinators.transactions.fencing import markers_of
@@ -37,70 +37,70 @@ def end(
     producer_epoch: int,
     committed: bool,
     now: Now,
-) -> Outcome:
+) -> CoordinatorResult:
     """Answers an error code as soon as the outcome is durable; the markers follow."""
     entry = registry.entry(transactional_id)
     known = None if entry is None else entry.visible
     if entry is not None and known is None:
-        return Outcome(int(ErrorCode.CONCURRENT_TRANSACTIONS))
+        return CoordinatorResult(int(ErrorCode.CONCURRENT_TRANSACTIONS))
     if entry is None or known is None or known.producer_id != producer_id:
         return final(int(ErrorCode.INVALID_PRODUCER_ID_MAPPING))
     if known.producer_epoch != producer_epoch:
         return final(int(ErrorCode.PRODUCER_FENCED))
     if entry.pending:
-        return Outcome(int(ErrorCode.CONCURRENT_TRANSACTIONS))
+        return CoordinatorResult(int(ErrorCode.CONCURRENT_TRANSACTIONS))
     if known.state is not State.ONGOING:
         code = _DECIDED_BEFORE.get((known.state, committed), ErrorCode.INVALID_TXN_STATE)
         if code == ErrorCode.NONE:
             return _again(known)
-        return final(int(code)) if code == ErrorCode.INVALID_TXN_STATE else Outcome(int(code))
+        return final(int(code)) if code == ErrorCode.INVALID_TXN_STATE else CoordinatorResult(int(code))
     prepared = known.prepared(committed, now.wall_ms)
-    return Outcome(
+    return CoordinatorResult(
         int(ErrorCode.NONE),
         [record_of(prepared)],
         effects=[markers_of(registry, prepared)],
-        refused=lambda code: Outcome(coordinator_error(code)),
+        refused=lambda code: CoordinatorResult(coordinator_error(code)),
         late=coordinator_error,
     )
 
 
-def _again(known: TransactionMetadata) -> Outcome:
+def _again(known: TransactionMetadata) -> CoordinatorResult:
     """It has ended as it is to end. The record is written once more: a coordinator that was deposed and does not know
     it would take the end of the transaction before for the end of this one, of which it has not heard.
     """
-    return Outcome(
+    return CoordinatorResult(
         int(ErrorCode.NONE),
         [record_of(known)],
-        refused=lambda code: Outcome(coordinator_error(code)),
+        refused=lambda code: CoordinatorResult(coordinator_error(code)),
         late=coordinator_error,
     )
 
 
 def markers_written(
     registry: TransactionRegistry, sent: SendMarkers, partitions: Collection[Partition], now: Now
-) -> Outcome:
+) -> CoordinatorResult:
     """`partitions` of `sent` need no marker any more (TXN-12). Answers whether the transaction still waits for what was
     sent, or did until this. Harmless when repeated, and when it comes too late.
     """
     entry = registry.entry(sent.transactional_id)
     known = None if entry is None else entry.visible
     if entry is None or known is None or not _is_of(sent, registry, known):
-        return Outcome(False)
+        return CoordinatorResult(False)
     entry.owed.difference_update(partitions)
     return complete(registry, sent.transactional_id, now)
 
 
-def complete(registry: TransactionRegistry, transactional_id: str, now: Now) -> Outcome:
+def complete(registry: TransactionRegistry, transactional_id: str, now: Now) -> CoordinatorResult:
     """The last record of a transaction, if no partition is owed a marker (TXN-13). Answers True."""
     entry = registry.entry(transactional_id)
     if entry is None or not _is_done(entry) or entry.visible is None:
-        return Outcome(True)
+        return CoordinatorResult(True)
 
-    def refused(_: int) -> Outcome:
+    def refused(_: int) -> CoordinatorResult:
         key = Completion(transactional_id)
-        return Outcome(True, timers=[(key, now.monotonic_ms + COMPLETION_RETRY_MS)])
+        return CoordinatorResult(True, timers=[(key, now.monotonic_ms + COMPLETION_RETRY_MS)])
 
-    return Outcome(True, records=[record_of(entry.visible.completed(now.wall_ms))], refused=refused)
+    return CoordinatorResult(True, records=[record_of(entry.visible.completed(now.wall_ms))], refused=refused)
 
 
 def _is_of(sent: SendMarkers, registry: TransactionRegistry, known: TransactionMetadata) -> bool:

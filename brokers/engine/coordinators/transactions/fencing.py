@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from brokers.engine.coordinators.outcome import Now, Outcome
+from brokers.engine.coordinators.outcome import CoordinatorResult, Now
 from brokers.engine.coordinators.transactions.book import TransactionRegistry, record_of
 from brokers.engine.coordinators.transactions.metadata import TransactionMetadata
 from brokers.engine.coordinators.transactions.replies import SendMarkers
@@ -14,14 +14,14 @@ from brokers.engine.coordinators.transactions.states import State
 
 def fence(
     registry: TransactionRegistry, known: TransactionMetadata, now: Now, *, reply: Any, failed: Callable[[int], Any]
-) -> Outcome:
+) -> CoordinatorResult:
     """One record raises the epoch and decides the abort, so that no crash comes between the two."""
     fenced = known.fenced(now.wall_ms)
-    return Outcome(
+    return CoordinatorResult(
         reply,
         [record_of(fenced)],
         effects=[markers_of(registry, fenced)],
-        refused=lambda code: Outcome(failed(code)),
+        refused=lambda code: CoordinatorResult(failed(code)),
         late=failed,
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from brokers.engine.coordinators.outcome import Now, Outcome
+from brokers.engine.coordinators.outcome import CoordinatorResult, Now
 from brokers.engine.coordinators.transactions.book import TransactionRegistry
 from brokers.engine.coordinators.transactions.replies import Description, Listed
 from brokers.engine.coordinators.transactions.states import DECIDED, NAMES, State
@@ -14,15 +14,15 @@ from brokers.engine.protocol.errors import ErrorCode
 ANY_DURATION: Final = -1
 
 
-def describe(registry: TransactionRegistry, transactional_id: str) -> Outcome:
+def describe(registry: TransactionRegistry, transactional_id: str) -> CoordinatorResult:
     """Answers a Description. While markers are written, its partitions are those that still wait for theirs."""
     entry = registry.entry(transactional_id)
     known = None if entry is None else entry.visible
     if entry is None or known is None:
         code = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if entry is None else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        return Outcome(Description(int(code), transactional_id))
+        return CoordinatorResult(Description(int(code), transactional_id))
     partitions = entry.owed if known.state in DECIDED and not entry.pending else known.partitions
-    return Outcome(
+    return CoordinatorResult(
         Description(
             error=int(ErrorCode.NONE),
             transactional_id=transactional_id,
@@ -43,7 +43,7 @@ def list_transactions(
     producer_ids: Collection[int],
     longer_than_ms: int,
     now: Now,
-) -> Outcome:
+) -> CoordinatorResult:
     """Answers a list of Listed, of one instance or, for None, of everybody.
 
     `states` None and no `producer_ids` stand for all; `longer_than_ms` counts from the start of the transaction.
@@ -60,4 +60,4 @@ def list_transactions(
         if longer_than_ms > ANY_DURATION and now.wall_ms - known.start_ms <= longer_than_ms:
             continue
         found.append(Listed(transactional_id, known.producer_id, NAMES[known.state]))
-    return Outcome(found)
+    return CoordinatorResult(found)

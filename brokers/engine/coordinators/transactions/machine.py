@@ -1,4 +1,4 @@
-"""One shard of the transaction coordinator as the runtime drives it; see `coordinators.outcome` for the rules."""
+"""One shard of the transaction coordinator as the runtime drives it; see `coordinators.result` for the rules."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import structlog
 
-from brokers.engine.coordinators.outcome import NO_RECORD, Now, Outcome
+from brokers.engine.coordinators.outcome import NO_RECORD, CoordinatorResult, Now
 from brokers.engine.coordinators.settings import TransactionSettings
 from brokers.engine.coordinators.transactions import adding, beginning, ending, listing, rounds
 from brokers.engine.coordinators.transactions.book import TransactionRegistry
@@ -46,21 +46,23 @@ class TransactionMachine:
         expected: beginning.Expected | None,
         fresh_producer_id: int | None,
         now: Now,
-    ) -> Outcome:
+    ) -> CoordinatorResult:
         """Answers replies.Initialised (TXN-5, TXN-6)."""
         return beginning.init_producer_id(self.registry, transactional_id, timeout_ms, expected, fresh_producer_id, now)
 
     def add_partitions(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Collection[Partition], now: Now
-    ) -> Outcome:
+    ) -> CoordinatorResult:
         """Answers an error code (TXN-7, TXN-8)."""
         return adding.add_partitions(self.registry, transactional_id, producer_id, producer_epoch, partitions, now)
 
-    def end(self, transactional_id: str, producer_id: int, producer_epoch: int, committed: bool, now: Now) -> Outcome:
+    def end(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, committed: bool, now: Now
+    ) -> CoordinatorResult:
         """Answers an error code (TXN-10)."""
         return ending.end(self.registry, transactional_id, producer_id, producer_epoch, committed, now)
 
-    def describe(self, transactional_id: str) -> Outcome:
+    def describe(self, transactional_id: str) -> CoordinatorResult:
         """Answers replies.Description."""
         return listing.describe(self.registry, transactional_id)
 
@@ -71,7 +73,7 @@ class TransactionMachine:
         producer_ids: Collection[int],
         longer_than_ms: int,
         now: Now,
-    ) -> Outcome:
+    ) -> CoordinatorResult:
         """Answers a list of replies.Listed."""
         return listing.list_transactions(self.registry, instance_id, states, producer_ids, longer_than_ms, now)
 
@@ -79,11 +81,11 @@ class TransactionMachine:
 
     def verify_partitions(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Collection[Partition]
-    ) -> Outcome:
+    ) -> CoordinatorResult:
         """Answers replies.Verified (TXN-27)."""
         return adding.verify_partitions(self.registry, transactional_id, producer_id, producer_epoch, partitions)
 
-    def markers_written(self, sent: SendMarkers, partitions: Collection[Partition], now: Now) -> Outcome:
+    def markers_written(self, sent: SendMarkers, partitions: Collection[Partition], now: Now) -> CoordinatorResult:
         """These partitions have their marker, or need none (TXN-12, TXN-13). Answers whether it is still about them."""
         return ending.markers_written(self.registry, sent, partitions, now)
 
@@ -99,7 +101,7 @@ class TransactionMachine:
     def replay_marker(self, producer_id: int, committed: bool, offset: int) -> None:
         """No transaction writes to the state of transactions."""
 
-    def loaded(self, now: Now) -> Outcome:
+    def loaded(self, now: Now) -> CoordinatorResult:
         """TXN-16: what was decided is told to the partitions again, under this coordinator's epoch. It `reads`: nobody
         is told of a decision that could be lost with this leader.
         """
@@ -110,12 +112,14 @@ class TransactionMachine:
             if entry.written is not None and entry.written.state in DECIDED:
                 effects.append(markers_of(self.registry, entry.written))
                 last_offset = max(last_offset, entry.offset)
-        return Outcome(effects=effects, timers=list(rounds.next_rounds(self.registry, now)), reads=last_offset)
+        return CoordinatorResult(
+            effects=effects, timers=list(rounds.next_expirations(self.registry, now)), reads=last_offset
+        )
 
-    def on_timer(self, key: Hashable, now: Now) -> Outcome:
-        if key is rounds.Round.ABORT_OVERDUE:
+    def on_timer(self, key: Hashable, now: Now) -> CoordinatorResult:
+        if key is rounds.ExpirationTask.ABORT_OVERDUE:
             return rounds.abort_overdue(self.registry, now)
-        if key is rounds.Round.EXPIRE_IDS:
+        if key is rounds.ExpirationTask.EXPIRE_IDS:
             return rounds.expire_ids(self.registry, now)
         assert isinstance(key, ending.Completion)
         return ending.complete(self.registry, key.transactional_id, now)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from brokers.engine.coordinators.outcome import Outcome
+from brokers.engine.coordinators.outcome import CoordinatorResult
 from brokers.engine.coordinators.transactions.metadata import NO_EPOCH, NO_PRODUCER_ID, Partition
 from brokers.engine.protocol.errors import ErrorCode
 
@@ -78,11 +78,11 @@ _LOOK_ELSEWHERE: Final = frozenset({int(ErrorCode.NOT_LEADER_OR_FOLLOWER), int(E
 _TOO_LARGE: Final = frozenset({int(ErrorCode.MESSAGE_TOO_LARGE), int(ErrorCode.RECORD_LIST_TOO_LARGE)})
 
 
-def final(reply: Any) -> Outcome:
+def final(reply: Any) -> CoordinatorResult:
     """A refusal for which a producer gives up for good. It leaves when it is known that nobody else coordinated when it
     was made: who was deposed may not know of the producer, or of its epoch (decision 76).
     """
-    return Outcome(reply, is_read=True)
+    return CoordinatorResult(reply, is_read=True)
 
 
 def coordinator_error(append_error: int) -> int:

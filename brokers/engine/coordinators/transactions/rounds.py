@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import Enum
 
-from brokers.engine.coordinators.outcome import Now, Outcome, StateRecord
+from brokers.engine.coordinators.outcome import CoordinatorResult, Now, StateRecord
 from brokers.engine.coordinators.transactions import limits
 from brokers.engine.coordinators.transactions.book import TransactionRegistry, deletion_of, instance_of, record_of
 from brokers.engine.coordinators.transactions.fencing import markers_of
@@ -13,23 +13,23 @@ from brokers.engine.coordinators.transactions.metadata import TransactionMetadat
 from brokers.engine.coordinators.transactions.states import AT_REST
 
 
-class Round(Enum):
+class ExpirationTask(Enum):
     """Keys of timers."""
 
     ABORT_OVERDUE = "abort-overdue"
     EXPIRE_IDS = "expire-ids"
 
 
-def next_rounds(registry: TransactionRegistry, now: Now) -> list[tuple[object, int]]:
+def next_expirations(registry: TransactionRegistry, now: Now) -> list[tuple[object, int]]:
     """The timers of a shard that begins to serve."""
     settings = registry.settings
     return [
-        (Round.ABORT_OVERDUE, now.monotonic_ms + settings.timeout_check_interval_ms),
-        (Round.EXPIRE_IDS, now.monotonic_ms + settings.id_expiration_check_interval_ms),
+        (ExpirationTask.ABORT_OVERDUE, now.monotonic_ms + settings.timeout_check_interval_ms),
+        (ExpirationTask.EXPIRE_IDS, now.monotonic_ms + settings.id_expiration_check_interval_ms),
     ]
 
 
-def abort_overdue(registry: TransactionRegistry, now: Now) -> Outcome:
+def abort_overdue(registry: TransactionRegistry, now: Now) -> CoordinatorResult:
     """Fences producers whose transaction is open for too long."""
     fenced = (known.fenced(now.wall_ms) for known in _completed(registry) if known.is_overdue(now.wall_ms))
     records: list[StateRecord] = []
@@ -38,15 +38,17 @@ def abort_overdue(registry: TransactionRegistry, now: Now) -> Outcome:
     for metadata in fenced:
         record = record_of(metadata)
         if records and not _has_room(len(records), record_bytes + len(record.value or b"")):
-            return _round(Round.ABORT_OVERDUE, records, effects, now, 0, registry.settings.timeout_check_interval_ms)
+            return _expiration(
+                ExpirationTask.ABORT_OVERDUE, records, effects, now, 0, registry.settings.timeout_check_interval_ms
+            )
         records.append(record)
         effects.append(markers_of(registry, metadata))
         record_bytes += len(record.value or b"")
     interval_ms = registry.settings.timeout_check_interval_ms
-    return _round(Round.ABORT_OVERDUE, records, effects, now, interval_ms, interval_ms)
+    return _expiration(ExpirationTask.ABORT_OVERDUE, records, effects, now, interval_ms, interval_ms)
 
 
-def expire_ids(registry: TransactionRegistry, now: Now) -> Outcome:
+def expire_ids(registry: TransactionRegistry, now: Now) -> CoordinatorResult:
     """Deletes what was at rest for too long, and what belongs to an instance that is gone."""
     interval_ms = registry.settings.id_expiration_check_interval_ms
     records: list[StateRecord] = []
@@ -54,9 +56,9 @@ def expire_ids(registry: TransactionRegistry, now: Now) -> Outcome:
         if known.state not in AT_REST or not _is_expired(registry, known, now):
             continue
         if not _has_room(len(records), 0):
-            return _round(Round.EXPIRE_IDS, records, [], now, 0, interval_ms)
+            return _expiration(ExpirationTask.EXPIRE_IDS, records, [], now, 0, interval_ms)
         records.append(deletion_of(known.transactional_id))
-    return _round(Round.EXPIRE_IDS, records, [], now, interval_ms, interval_ms)
+    return _expiration(ExpirationTask.EXPIRE_IDS, records, [], now, interval_ms, interval_ms)
 
 
 def _is_expired(registry: TransactionRegistry, known: TransactionMetadata, now: Now) -> bool:
@@ -77,12 +79,12 @@ def _has_room(records: int, record_bytes: int) -> bool:
     return records < limits.RECORDS_PER_ROUND_MAX and record_bytes <= limits.ROUND_BYTES_MAX
 
 
-def _round(
-    which: Round, records: list[StateRecord], effects: list[object], now: Now, again_ms: int, refused_ms: int
-) -> Outcome:
-    return Outcome(
+def _expiration(
+    which: ExpirationTask, records: list[StateRecord], effects: list[object], now: Now, again_ms: int, refused_ms: int
+) -> CoordinatorResult:
+    return CoordinatorResult(
         records=records,
         effects=effects,
         timers=[(which, now.monotonic_ms + again_ms)],
-        refused=lambda _: Outcome(timers=[(which, now.monotonic_ms + refused_ms)]),
+        refused=lambda _: CoordinatorResult(timers=[(which, now.monotonic_ms + refused_ms)]),
     )

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Hashable, Sequence
 from typing import Any
 
-from brokers.engine.coordinators.outcome import NO_PRODUCER, NO_RECORD, REPLY_PENDING, Now, Outcome, StateRecord
+from brokers.engine.coordinators.outcome import (
+    NO_PRODUCER,
+    NO_RECORD,
+    REPLY_PENDING,
+    CoordinatorResult,
+    Now,
+    StateRecord,
+)
 from brokers.engine.coordinators.ports import LogUnreadable, Stored
 from brokers.engine.coordinators.ticket import Ticket
 from brokers.engine.records.builder import read_records
@@ -194,38 +201,40 @@ class Counter:
         if committed:
             self.values.update(gone)
 
-    def loaded(self, now: Now) -> Outcome:
-        return Outcome(timers=[("loaded", now.monotonic_ms + 100)])
+    def loaded(self, now: Now) -> CoordinatorResult:
+        return CoordinatorResult(timers=[("loaded", now.monotonic_ms + 100)])
 
-    def on_timer(self, key: Hashable, now: Now) -> Outcome:
+    def on_timer(self, key: Hashable, now: Now) -> CoordinatorResult:
         self.rang.append(key)
         if key == "mistake":
             raise ValueError("our own")
-        return Outcome()
+        return CoordinatorResult()
 
-    def arm(self, *keys: str) -> Outcome:
-        return Outcome("armed", timers=[(key, 10) for key in keys])
+    def arm(self, *keys: str) -> CoordinatorResult:
+        return CoordinatorResult("armed", timers=[(key, 10) for key in keys])
 
     def unload(self) -> list[tuple[object, Any]]:
         return [(ticket, "unloaded") for ticket in self.unanswered]
 
     # decisions
 
-    def put(self, key: bytes, value: bytes, **more: Any) -> Outcome:
+    def put(self, key: bytes, value: bytes, **more: Any) -> CoordinatorResult:
         answers: list[tuple[object, Any]] = [(ticket, "woken") for ticket in self.unanswered]
         self.unanswered = []
-        return Outcome(
+        return CoordinatorResult(
             "put",
             [StateRecord(key, value)],
             answers=answers,
             effects=[("effect", value)],
-            refused=lambda code: Outcome(("refused", code)),
+            refused=lambda code: CoordinatorResult(("refused", code)),
             **more,
         )
 
-    def get(self, key: bytes) -> Outcome:
-        return Outcome(self.values.get(key), reads=self.offsets[-1] if self.offsets else NO_RECORD, is_read=True)
+    def get(self, key: bytes) -> CoordinatorResult:
+        return CoordinatorResult(
+            self.values.get(key), reads=self.offsets[-1] if self.offsets else NO_RECORD, is_read=True
+        )
 
-    def leave_unanswered(self, ticket: Ticket) -> Outcome:
+    def leave_unanswered(self, ticket: Ticket) -> CoordinatorResult:
         self.unanswered.append(ticket)
-        return Outcome(REPLY_PENDING)
+        return CoordinatorResult(REPLY_PENDING)

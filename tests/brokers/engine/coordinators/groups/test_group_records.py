@@ -5,7 +5,7 @@ from __future__ import annotations
 from brokers.engine.coordinators.groups import expiry
 from brokers.engine.coordinators.groups.formats import group_key
 from brokers.engine.coordinators.groups.group import State
-from brokers.engine.coordinators.outcome import Outcome, StateRecord
+from brokers.engine.coordinators.outcome import CoordinatorResult, StateRecord
 from brokers.engine.coordinators.ports import Stored
 from tests.brokers.engine.coordinators.groups.members import GROUP, SESSION_MS, Member, Shard, complete, error
 from tests.brokers.engine.coordinators.groups.test_subscriptions import subscription
@@ -122,7 +122,7 @@ def test_an_empty_group_is_empty_after_a_load() -> None:
 def test_a_deleted_group_is_gone_and_may_come_back_as_another() -> None:
     shard = Shard()
     complete(Member(shard))
-    shard.ask(lambda machine, now, ticket: Outcome(0, [StateRecord(group_key(GROUP), None)]))
+    shard.ask(lambda machine, now, ticket: CoordinatorResult(0, [StateRecord(group_key(GROUP), None)]))
 
     shard.reload()
 

@@ -9,7 +9,7 @@ import pytest
 from brokers.engine.coordinators.groups.formats import read_group_value
 from brokers.engine.coordinators.groups.group import State
 from brokers.engine.coordinators.groups.machine import GroupMachine
-from brokers.engine.coordinators.outcome import Now, Outcome
+from brokers.engine.coordinators.outcome import CoordinatorResult, Now
 from tests.brokers.engine.coordinators.groups.members import (
     REBALANCE_MS,
     SESSION_MS,
@@ -259,7 +259,7 @@ def test_a_member_that_needs_no_time_and_does_not_come_keeps_nobody_busy(monkeyp
     rung: list[object] = []
     on_timer = GroupMachine.on_timer
 
-    def counted(machine: GroupMachine, key: Hashable, now: Now) -> Outcome:
+    def counted(machine: GroupMachine, key: Hashable, now: Now) -> CoordinatorResult:
         rung.append(key)
         return on_timer(machine, key, now)
 
