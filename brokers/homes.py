@@ -14,7 +14,7 @@ from brokers import ports
 from brokers.models import Broker, Cluster, PortLease
 from instances.lifecycle import Phase
 from instances.models import Instance
-from instances.services.common import reconcile_on_commit, want_more
+from instances.services.common import bump_generation, reconcile_on_commit
 
 OVER = (Phase.DELETED.value, Phase.FAILED.value)
 # So many instances are changed in one look: each is a transaction, and brokers open ports for each.
@@ -97,5 +97,5 @@ def _publish(instance: Instance) -> None:
     instance.endpoints = {
         str(row.broker.number): f"{row.host.advertised_host}:{row.port}" for row in rows.order_by("broker__number")
     }
-    instance.save_changes(["endpoints", *want_more(instance)])
+    instance.save_changes(["endpoints", *bump_generation(instance)])
     reconcile_on_commit(instance)

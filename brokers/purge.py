@@ -13,7 +13,7 @@ from brokers.reconcile_steps import NotYet, Work
 from instances import operations
 from instances.lifecycle import Phase
 from instances.models import Instance, TopicAllowList
-from instances.services.common import move
+from instances.services.common import set_phase
 from tenants import audit
 from tenants.errors import NotFound
 
@@ -43,7 +43,7 @@ def purge(work: Work, publisher: Publisher | None) -> None:
         row.endpoints = {}
         row.conditions = []
         row.observed_generation = row.generation
-        row.save_changes(["endpoints", "conditions", "observed_generation", *move(row, Phase.DELETED)])
+        row.save_changes(["endpoints", "conditions", "observed_generation", *set_phase(row, Phase.DELETED)])
         for operation in operations.open_operations(row):
             operations.succeed(operation)
         audit.record(work.acting, "instance.purged", row, tenant=row.tenant)

@@ -16,7 +16,7 @@ from instances.choices import ConditionType, OperationType, Reason, Step
 from instances.conditions import kept
 from instances.lifecycle import Phase
 from instances.models import Instance, Operation, TopicAllowList
-from instances.services.common import move
+from instances.services.common import set_phase
 from instances.services.ending import suspend_instance
 from instances.services.following import reason_of
 from tenants import audit
@@ -63,7 +63,7 @@ def take_up(instance: Instance, acting: Actor) -> Work:
         with transaction.atomic():
             instance = Instance.objects.select_for_update(of=("self",)).select_related("tenant").get(pk=instance.pk)
             if instance.current_phase is Phase.REQUESTED:
-                instance.save_changes(move(instance, Phase.PROVISIONING))
+                instance.save_changes(set_phase(instance, Phase.PROVISIONING))
     return Work(acting, instance, operations.open_operations(instance))
 
 
@@ -213,7 +213,7 @@ def apply(work: Work, acks: Acks) -> Instance:
         if instance.generation == confirmed:
             target = instance.resolved_phase
             if instance.current_phase is not target:
-                fields += move(instance, target, instance.suspended_for if target is Phase.SUSPENDED else "")
+                fields += set_phase(instance, target, instance.suspended_for if target is Phase.SUSPENDED else "")
             if instance.first_running_at is None and target is Phase.RUNNING:
                 instance.first_running_at = timezone.now()
                 fields.append("first_running_at")
@@ -247,7 +247,7 @@ def give_up(work: Work, why: CannotProvision) -> None:
         Placement.objects.filter(instance=instance).delete()
         instance.endpoints = {}
         instance.conditions = []
-        instance.save_changes(["endpoints", "conditions", *move(instance, Phase.FAILED, why.reason)])
+        instance.save_changes(["endpoints", "conditions", *set_phase(instance, Phase.FAILED, why.reason)])
         for operation in operations.open_operations(instance):
             kinds = (OperationType.CREATE, OperationType.RESTORE)
             code = why.reason.value if operation.type in kinds else "superseded"

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from django.utils.translation import gettext as _
 
 from instances import access, ports
-from instances.lifecycle import Phase, may_move
+from instances.lifecycle import Phase, may_transition
 from instances.models import Instance
 from tenants.formatting import UNKNOWN, rate
 from tenants.models import Tenant
@@ -35,14 +35,14 @@ def _change(instance: Instance) -> str:
         return _("Suspended already: it stays as it is.")
     if instance.current_phase in (Phase.REQUESTED, Phase.PROVISIONING):
         return _("Being made: suspended as soon as it runs.")
-    if not may_move(instance.current_phase, Phase.SUSPENDED) or instance.is_deleted:
+    if not may_transition(instance.current_phase, Phase.SUSPENDED) or instance.is_deleted:
         return _("Nothing: it does not run.")
     return _("Produce is refused, consume goes on.")
 
 
 def _now(instance: Instance) -> str:
     """What its clients do at the moment; a dash where nobody tells."""
-    if not may_move(instance.current_phase, Phase.SUSPENDED) or instance.is_suspended:
+    if not may_transition(instance.current_phase, Phase.SUSPENDED) or instance.is_suspended:
         return ""
     seen = ports.observation.it.traffic(instance.pk, 0)
     if not seen.now_ms:

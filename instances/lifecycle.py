@@ -5,7 +5,7 @@
                    failed          suspended         any of them but deleted → deleting → deleted
 
 A phase says what is wanted and how far it got; `reason` on the instance says why. Moves are made by services (what a
-person asked for) and by the reconciler (what became true), always through `require_move`.
+person asked for) and by the reconciler (what became true), always through `require_transition`.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ ALIVE = frozenset(Phase) - {Phase.DELETED}
 COUNTED = frozenset(Phase) - {Phase.FAILED, Phase.DELETING, Phase.DELETED}
 
 
-class IllegalMove(Exception):
+class IllegalTransition(Exception):
     """A move that the table does not have: a mistake of ours, or a race the caller has to resolve."""
 
     def __init__(self, old: Phase, new: Phase) -> None:
@@ -75,15 +75,15 @@ class IllegalMove(Exception):
         self.new = new
 
 
-def may_move(old: Phase, new: Phase) -> bool:
+def may_transition(old: Phase, new: Phase) -> bool:
     """Whether the table has the move; staying is always legal."""
     return old is new or new in MOVES[old]
 
 
-def require_move(old: Phase, new: Phase) -> None:
-    """Raise `IllegalMove` unless the table has the move."""
-    if not may_move(old, new):
-        raise IllegalMove(old, new)
+def require_transition(old: Phase, new: Phase) -> None:
+    """Raise `IllegalTransition` unless the table has the move."""
+    if not may_transition(old, new):
+        raise IllegalTransition(old, new)
 
 
 def document_state(*, is_deleted: bool, is_suspended: bool) -> DocumentState:

@@ -13,7 +13,7 @@ SAMPLE = 50
 KEPT_S = 60
 
 
-def usual_times_ms() -> dict[str, int]:
+def step_durations_ms() -> dict[str, int]:
     """Median duration of each step over the latest creations of the whole platform, by step name; empty at first."""
     return cache.get_or_set("instances.usual_times_ms", _measure, KEPT_S) or {}
 

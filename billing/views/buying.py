@@ -20,7 +20,7 @@ from instances import services
 from instances.choices import STEPS_OF, ClusterType, OperationType
 from instances.models import Instance
 from instances.selectors import instance_list
-from instances.usual import usual_times_ms
+from instances.usual import step_durations_ms
 from instances.views.common import instance_page, render_instance
 from tenants import access
 from tenants.choices import Scope
@@ -102,7 +102,7 @@ def create_page(request: HttpRequest) -> HttpResponse:
             add_errors(form, error, FIELDS)
         else:
             return redirect("page-instance", instance.pk)
-    usual = usual_times_ms()
+    usual = step_durations_ms()
     context = _context(form, plans, access.tenant_of(acting).currency) | {
         "steps": [(step.label, usual.get(step.value)) for step in STEPS_OF[OperationType.CREATE]],
         "usual_total_ms": sum(usual.values()) if usual else None,

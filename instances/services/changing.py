@@ -13,7 +13,7 @@ from instances.choices import OperationType
 from instances.lifecycle import Phase
 from instances.limits import OPERATIONS_OPEN_PER_INSTANCE_MAX
 from instances.models import Instance, Operation, stored_settings
-from instances.services.common import move, reconcile_on_commit, want_more
+from instances.services.common import bump_generation, reconcile_on_commit, set_phase
 from instances.services.creating import name_taken_meanwhile, require_free_name, shown
 from instances.services.sizes import require_within, terms_for
 from tenants import access, audit
@@ -117,9 +117,9 @@ def _publish(
     if len(operations.open_operations(instance)) >= OPERATIONS_OPEN_PER_INSTANCE_MAX:
         detail = "Too many changes of this instance are under way."
         raise Conflict(detail, code="operation_in_progress", retry_after_s=1)
-    fields += want_more(instance)
+    fields += bump_generation(instance)
     if instance.current_phase is not Phase.SUSPENDED:
-        fields += move(instance, Phase.UPDATING)
+        fields += set_phase(instance, Phase.UPDATING)
     instance.save_changes(fields)
     operation = operations.begin(acting, instance, type_)
     audit.record(acting, action, instance, *audit.difference(before, shown(instance)))

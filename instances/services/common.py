@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from instances import ports
 from instances.choices import Reason
-from instances.lifecycle import Phase, require_move
+from instances.lifecycle import Phase, require_transition
 from instances.limits import TOPIC_LOCK_WAIT_MS
 from instances.models import Instance
 from tenants.errors import Conflict
@@ -24,16 +24,16 @@ SELECT set_config('lock_timeout', %s, true), pg_advisory_xact_lock(%s), set_conf
 """
 
 
-def move(instance: Instance, phase: Phase, reason: Reason | str = Reason.NONE) -> list[str]:
-    """Set phase and reason on the (locked) row; returns the fields to save. Raises `IllegalMove`."""
-    require_move(instance.current_phase, phase)
+def set_phase(instance: Instance, phase: Phase, reason: Reason | str = Reason.NONE) -> list[str]:
+    """Set phase and reason on the (locked) row; returns the fields to save. Raises `IllegalTransition`."""
+    require_transition(instance.current_phase, phase)
     if instance.phase != phase.value:
         instance.phase_since = timezone.now()
     instance.phase, instance.reason = phase.value, str(reason)
     return ["phase", "phase_since", "reason"]
 
 
-def want_more(instance: Instance) -> list[str]:
+def bump_generation(instance: Instance) -> list[str]:
     """Something that brokers are told has changed: the next generation is wanted."""
     instance.generation += 1
     return ["generation"]

@@ -14,7 +14,7 @@ from instances.choices import ClusterType, OperationType
 from instances.lifecycle import Phase
 from instances.limits import INSTANCES_PER_TENANT_MAX
 from instances.models import NAME_CONSTRAINT, Instance, Operation, default_settings, stored_settings
-from instances.services.common import move, reconcile_on_commit, want_more
+from instances.services.common import bump_generation, reconcile_on_commit, set_phase
 from instances.services.sizes import require_within, terms_for
 from tenants import access, audit
 from tenants.actors import Actor
@@ -74,7 +74,7 @@ def retry_instance(*, acting: Actor, instance: Instance, dry_run: bool = False) 
     access.require(acting, Scope.INSTANCES_WRITE)
     if instance.current_phase is not Phase.FAILED:
         raise Conflict(f"The instance is {instance.phase}; only a failed one is tried again.")
-    fields = [*want_more(instance), *move(instance, Phase.REQUESTED)]
+    fields = [*bump_generation(instance), *set_phase(instance, Phase.REQUESTED)]
     instance.save_changes(fields)
     operation = operations.begin(acting, instance, OperationType.CREATE)
     audit.record(acting, "instance.retried", instance)

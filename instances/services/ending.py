@@ -7,10 +7,10 @@ from django.utils import timezone
 
 from instances import operations
 from instances.choices import OperationType, Reason
-from instances.lifecycle import Phase, may_move
+from instances.lifecycle import Phase, may_transition
 from instances.limits import RESTORE_FOR
 from instances.models import Instance, Operation
-from instances.services.common import move, reconcile_on_commit, want_more
+from instances.services.common import bump_generation, reconcile_on_commit, set_phase
 from tenants import access, audit
 from tenants.actors import Actor
 from tenants.choices import Scope
@@ -32,8 +32,8 @@ def delete_instance(*, acting: Actor, instance: Instance, dry_run: bool = False)
     now = timezone.now()
     instance.deleted_at = now
     instance.restorable_until = now + RESTORE_FOR if instance.first_running_at else now
-    fields = ["deleted_at", "restorable_until", *want_more(instance)]
-    fields += move(instance, Phase.DELETING, Reason.DELETED_BY_USER)
+    fields = ["deleted_at", "restorable_until", *bump_generation(instance)]
+    fields += set_phase(instance, Phase.DELETING, Reason.DELETED_BY_USER)
     instance.save_changes(fields)
     operations.supersede(instance, "superseded", "The instance was deleted.")
     operation = operations.begin(acting, instance, OperationType.DELETE)
@@ -52,7 +52,12 @@ def restore_instance(*, acting: Actor, instance: Instance, dry_run: bool = False
         raise Conflict("The time in which the instance could be restored is over.", code="not_restorable")
     instance.deleted_at = instance.restorable_until = None
     back_to = Phase.SUSPENDED if instance.is_suspended else Phase.UPDATING
-    fields = ["deleted_at", "restorable_until", *want_more(instance), *move(instance, back_to, instance.suspended_for)]
+    fields = [
+        "deleted_at",
+        "restorable_until",
+        *bump_generation(instance),
+        *set_phase(instance, back_to, instance.suspended_for),
+    ]
     instance.save_changes(fields)
     operations.supersede(instance, "superseded", "The instance was restored.")
     operation = operations.begin(acting, instance, OperationType.RESTORE)
@@ -72,10 +77,15 @@ def suspend_instance(
 ) -> Operation:
     """Refuse produce, allow consume (CKA-14); for operators and for unpaid bills. The tenant reads the `note`."""
     access.require(acting, Scope.OPERATOR)
-    if instance.is_suspended or not may_move(instance.current_phase, Phase.SUSPENDED):
+    if instance.is_suspended or not may_transition(instance.current_phase, Phase.SUSPENDED):
         raise Conflict(f"The instance is {instance.phase}.")
     instance.suspended_for, instance.suspension_note = str(reason), checked_note(note)
-    fields = ["suspended_for", "suspension_note", *want_more(instance), *move(instance, Phase.SUSPENDED, reason)]
+    fields = [
+        "suspended_for",
+        "suspension_note",
+        *bump_generation(instance),
+        *set_phase(instance, Phase.SUSPENDED, reason),
+    ]
     instance.save_changes(fields)
     operation = operations.begin(acting, instance, OperationType.SUSPEND)
     after = {"suspended_for": str(reason), "note": instance.suspension_note}
@@ -91,7 +101,7 @@ def resume_instance(*, acting: Actor, instance: Instance, dry_run: bool = False)
     if not instance.is_suspended or instance.current_phase is not Phase.SUSPENDED:
         raise Conflict(f"The instance is {instance.phase}.")
     instance.suspended_for = instance.suspension_note = ""
-    fields = ["suspended_for", "suspension_note", *want_more(instance), *move(instance, Phase.UPDATING)]
+    fields = ["suspended_for", "suspension_note", *bump_generation(instance), *set_phase(instance, Phase.UPDATING)]
     instance.save_changes(fields)
     operation = operations.begin(acting, instance, OperationType.RESUME)
     audit.record(acting, "instance.resumed", instance, tenant=instance.tenant)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from instances import allow_lists, lifecycle
-from instances.lifecycle import MOVES, IllegalMove, Phase, may_move, require_move
+from instances.lifecycle import MOVES, IllegalTransition, Phase, may_transition, require_transition
 from tenants.errors import Invalid
 
 LEGAL = {
@@ -27,12 +27,12 @@ LEGAL = {
 @pytest.mark.parametrize("new", list(Phase))
 def test_every_pair_of_phases_is_legal_or_refused_as_the_table_says(old: Phase, new: Phase) -> None:
     is_legal = old is new or (old.value, new.value) in LEGAL
-    assert may_move(old, new) is is_legal
+    assert may_transition(old, new) is is_legal
     if is_legal:
-        require_move(old, new)
+        require_transition(old, new)
     else:
-        with pytest.raises(IllegalMove):
-            require_move(old, new)
+        with pytest.raises(IllegalTransition):
+            require_transition(old, new)
 
 
 def test_every_phase_is_in_the_table_and_only_deleted_is_an_end() -> None:
