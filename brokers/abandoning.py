@@ -9,9 +9,9 @@ import structlog
 from django.utils import timezone
 
 from brokers import copy_pace, homes
-from brokers.choices import MoveState, RebalanceState
+from brokers.choices import ReassignmentState, RebalanceState
 from brokers.dataplane.cluster import ClusterAdminClient, Ongoing
-from brokers.models import Rebalance, ReplicaMove
+from brokers.models import PartitionReassignment, Rebalance
 from tenants import audit
 from tenants.actors import system_actor
 
@@ -31,17 +31,20 @@ def reconcile_once(row: Rebalance, admin_client: ClusterAdminClient) -> None:
     if not Rebalance.objects.filter(pk=row.pk, state=row.state).update(**ended):
         return
     row.state = RebalanceState.ABANDONED
-    open_ones = row.moves.filter(state__in=(MoveState.WAITING, MoveState.RUNNING))
-    left = open_ones.update(state=MoveState.LEFT, ended_at=timezone.now())
+    open_ones = row.moves.filter(state__in=(ReassignmentState.WAITING, ReassignmentState.RUNNING))
+    left = open_ones.update(state=ReassignmentState.LEFT, ended_at=timezone.now())
     audit.record(system_actor(ACTOR), "rebalance.ended", row, None, {"state": row.state.value, "left": left})
     log.info("rebalance.ended", rebalance_id=row.pk, state=row.state.value)
 
 
 def _called_off(row: Rebalance, admin_client: ClusterAdminClient) -> bool:
     """Whether nothing of it runs any more, but for what cannot go back: of that only who arrives has all."""
-    running = {(move.topic, move.partition): move for move in row.moves.filter(state=MoveState.RUNNING)}
+    running = {
+        (reassignment.topic, reassignment.partition): reassignment
+        for reassignment in row.moves.filter(state=ReassignmentState.RUNNING)
+    }
     ongoing = admin_client.reassignments()
-    due = {key: _back(move, ongoing[key]) for key, move in sorted(running.items()) if key in ongoing}
+    due = {key: _back(reassignment, ongoing[key]) for key, reassignment in sorted(running.items()) if key in ongoing}
     refused = admin_client.reassign(due)
     for key, reason in refused.items():
         if running[key].note != reason:
@@ -50,9 +53,9 @@ def _called_off(row: Rebalance, admin_client: ClusterAdminClient) -> bool:
     return due.keys() == refused.keys()
 
 
-def _back(move: ReplicaMove, under_way: Ongoing) -> tuple[int, ...] | None:
+def _back(reassignment: PartitionReassignment, under_way: Ongoing) -> tuple[int, ...] | None:
     """Where a partition was when what runs began, with its first replica first; None: as the brokers know it."""
-    for replicas in (move.before, move.target):
+    for replicas in (reassignment.before, reassignment.target):
         if set(replicas) == set(under_way.original):
             return tuple(replicas)
     return None

@@ -147,7 +147,7 @@ class Room:
         is_placed_on |= {broker_id for owner, broker_id in _promised(cluster) if owner == instance.pk}
         for broker in rooms([cluster], besides=instance)[0].brokers:
             grows = bandwidth_mb_s > found.bandwidth_mb_s or storage_gb > found.storage_gb
-            has_room = placement.takes(broker, Fraction(bandwidth_mb_s, share), Fraction(storage_gb, share))
+            has_room = placement.accepts_replicas(broker, Fraction(bandwidth_mb_s, share), Fraction(storage_gb, share))
             if broker.id in is_placed_on and grows and not has_room:
                 raise Conflict(
                     f"The brokers of this instance have no room for {bandwidth_mb_s} MB/s and {storage_gb} GB.",

@@ -70,7 +70,7 @@ class RebalanceStep(models.TextChoices):
     RELEASING = "releasing", _("Forgetting the broker")
 
 
-class MoveState(models.TextChoices):
+class ReassignmentState(models.TextChoices):
     WAITING = "waiting", _("Waiting")
     RUNNING = "running", _("Running")
     DONE = "done", _("Done")
@@ -79,7 +79,7 @@ class MoveState(models.TextChoices):
     LEFT = "left", _("Left as it is")
 
 
-class Losing(models.TextChoices):
+class DataLoss(models.TextChoices):
     """What of a partition is gone with a lost broker, where nobody else has all of it."""
 
     NOTHING = "", _("Nothing")

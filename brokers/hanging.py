@@ -24,7 +24,7 @@ from brokers.models import Cluster
 from instances.group_ports import Partition, ProducerState, TransactionDescription, TransactionListing
 from instances.models import Instance
 from instances.naming import plain_scoped, split_internal
-from instances.ports import BrokerSilence
+from instances.ports import BrokerUnresponsive
 from instances.transaction_selectors import OVERDUE_GRACE_MS
 from tenants import access, audit
 from tenants.actors import Actor
@@ -84,7 +84,7 @@ class Orphan:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverdueList:
     rows: tuple[Overdue, ...]
-    silent: tuple[BrokerSilence, ...]
+    silent: tuple[BrokerUnresponsive, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +98,7 @@ class Scan:
     looked_at: int
     unanswered: int
     following: str
-    silent: tuple[BrokerSilence, ...]
+    silent: tuple[BrokerUnresponsive, ...]
 
 
 def overdue(cluster: Cluster, *, now_ms: int | None = None) -> OverdueList:
@@ -244,7 +244,7 @@ def _partitions(cluster: Cluster, after: str) -> tuple[list[Partition], str]:
 
 def _known_of(
     admin_client: ClusterTransactions, producers: Iterable[ProducerState]
-) -> tuple[dict[int, list[TransactionDescription]], tuple[BrokerSilence, ...]]:
+) -> tuple[dict[int, list[TransactionDescription]], tuple[BrokerUnresponsive, ...]]:
     """Producer id -> transactions of it that coordinators know, and which coordinators did not say."""
     ids = sorted({one.producer_id for one in producers})
     if not ids:
@@ -261,10 +261,10 @@ def _known_of(
 
 def _not_described(
     listed: Iterable[TransactionListing], described: Mapping[str, TransactionDescription | None]
-) -> dict[int, BrokerSilence]:
+) -> dict[int, BrokerUnresponsive]:
     """Coordinators that listed an id and did not tell more of it."""
     return {
-        one.coordinator: BrokerSilence(broker_id=one.coordinator, reason="does not answer")
+        one.coordinator: BrokerUnresponsive(broker_id=one.coordinator, reason="does not answer")
         for one in listed
         if one.id not in described
     }

@@ -15,12 +15,12 @@ from django.db import transaction
 from django.utils import timezone
 
 from brokers.billing_port import usage_begins_anew
-from brokers.choices import Losing, ProcessState, WantedState
+from brokers.choices import DataLoss, ProcessState, WantedState
 from brokers.contract.usage import USAGE_TOPIC
 from brokers.dataplane.cluster import NO_LEADER, ClusterAdminClient, ClusterView, Ongoing, PartitionView
 from brokers.limits import BROKER_LOST_AFTER_S
 from brokers.loss_plans import losing, loss_plan
-from brokers.models import Broker, Cluster, Rebalance, ReplicaMove
+from brokers.models import Broker, Cluster, PartitionReassignment, Rebalance
 from brokers.moves import Fleet, Obstacle, PartitionKey, Plan
 from instances.models import Instance
 from instances.naming import split_internal
@@ -81,7 +81,9 @@ def further(fleet: Fleet, row: Rebalance) -> Plan:
     assert row.broker is not None
     plan = loss_plan(fleet, row.broker.number, given_up(row.cluster) | {row.broker.number})
     unnamed = [
-        Obstacle(owner=None, topic=f"{move.topic}/{move.index}", detail=NOT_NAMED) for move in plan.moves if move.loses
+        Obstacle(owner=None, topic=f"{reassignment.topic}/{reassignment.index}", detail=NOT_NAMED)
+        for reassignment in plan.moves
+        if reassignment.loses
     ]
     return replace(plan, moves=(), placement_changes=(), obstacles=(*plan.obstacles, *unnamed)) if unnamed else plan
 
@@ -92,10 +94,10 @@ def further(fleet: Fleet, row: Rebalance) -> Plan:
 def give_leaders(
     row: Rebalance,
     admin_client: ClusterAdminClient,
-    running: Sequence[ReplicaMove],
-    waiting: Sequence[ReplicaMove],
+    running: Sequence[PartitionReassignment],
+    waiting: Sequence[PartitionReassignment],
     ongoing: Mapping[PartitionKey, Ongoing],
-) -> tuple[list[ReplicaMove], str]:
+) -> tuple[list[PartitionReassignment], str]:
     """Those of the waiting moves that may begin, and what the others wait for.
 
     A partition that others have some of is led by one of these before its move begins: an arriving replica, which has
@@ -103,15 +105,15 @@ def give_leaders(
     """
     if not running and not waiting:
         return [], ""
-    view = admin_client.view({move.topic for move in (*running, *waiting)})
+    view = admin_client.view({reassignment.topic for reassignment in (*running, *waiting)})
     lost = given_up(row.cluster)
     leaderless = {key: one for key, one in view.partitions.items() if one.leader == NO_LEADER}
-    calm = [move for move in waiting if _key(move) not in leaderless]
-    stuck = [move for move in waiting if _key(move) in leaderless]
-    may_begin = [move for move in stuck if move.loses == Losing.ALL]
-    behind = _confirmed(stuck, leaderless, lost, Losing.SOME)
+    calm = [reassignment for reassignment in waiting if _key(reassignment) not in leaderless]
+    stuck = [reassignment for reassignment in waiting if _key(reassignment) in leaderless]
+    may_begin = [reassignment for reassignment in stuck if reassignment.loses == DataLoss.ALL]
+    behind = _confirmed(stuck, leaderless, lost, DataLoss.SOME)
     called_off = {key: None for key in behind if key in ongoing}
-    empty = [key for key in _confirmed(running, leaderless, lost, Losing.ALL) if key in ongoing]
+    empty = [key for key in _confirmed(running, leaderless, lost, DataLoss.ALL) if key in ongoing]
     for topic, index in empty:
         if topic == USAGE_TOPIC:  # what billing had read up to lies beyond the end of an empty log
             usage_begins_anew.it(row.cluster_id, index)
@@ -121,7 +123,9 @@ def give_leaders(
     if empty or behind:
         log.warning("rebalance.leaders_given", rebalance_id=row.pk, empty=len(empty), behind=len(behind))
     waits = [*(f"{topic}/{index}: {why}" for (topic, index), why in sorted(refused.items()))]
-    waits += [_awaited(move, leaderless[_key(move)], lost) for move in stuck if not move.loses]
+    waits += [
+        _awaited(reassignment, leaderless[_key(reassignment)], lost) for reassignment in stuck if not reassignment.loses
+    ]
     return [*calm, *may_begin], next(iter(waits), "")
 
 
@@ -135,8 +139,8 @@ def _tell_owners(row: Rebalance, led: Iterable[PartitionKey]) -> None:
     known = AuditEntry.objects.filter(action=GIVEN_UP, target_id__in=owners, after__rebalance=row.pk)
     undeclared = owners.difference(known.values_list("target_id", flat=True) if owners else ())
     for instance in Instance.objects.select_related("tenant").filter(pk__in=undeclared).order_by("pk"):
-        lost: dict[str, dict[str, list[int]]] = {Losing.ALL.value: {}, Losing.SOME.value: {}}
-        moves = row.moves.exclude(loses=Losing.NOTHING).filter(topic__startswith=f"{instance.pk}.")
+        lost: dict[str, dict[str, list[int]]] = {DataLoss.ALL.value: {}, DataLoss.SOME.value: {}}
+        moves = row.moves.exclude(loses=DataLoss.NOTHING).filter(topic__startswith=f"{instance.pk}.")
         for topic, index, loses in moves.order_by("topic", "partition").values_list("topic", "partition", "loses"):
             lost[loses].setdefault(split_internal(topic)[1], []).append(index)
         after = {"broker": row.broker.number if row.broker else None, "rebalance": row.pk, **lost}
@@ -144,33 +148,42 @@ def _tell_owners(row: Rebalance, led: Iterable[PartitionKey]) -> None:
 
 
 def _confirmed(
-    moves: Iterable[ReplicaMove], leaderless: Mapping[PartitionKey, PartitionView], lost: frozenset[int], what: Losing
+    moves: Iterable[PartitionReassignment],
+    leaderless: Mapping[PartitionKey, PartitionView],
+    lost: frozenset[int],
+    what: DataLoss,
 ) -> list[PartitionKey]:
     """Those of the plan that were to lose this, and are about to."""
     return [
-        _key(move)
-        for move in moves
-        if move.loses == what and _key(move) in leaderless and set(leaderless[_key(move)].isr) <= lost
+        _key(reassignment)
+        for reassignment in moves
+        if reassignment.loses == what
+        and _key(reassignment) in leaderless
+        and set(leaderless[_key(reassignment)].isr) <= lost
     ]
 
 
-def _awaited(move: ReplicaMove, one: PartitionView, lost: frozenset[int]) -> str:
+def _awaited(reassignment: PartitionReassignment, one: PartitionView, lost: frozenset[int]) -> str:
     away = sorted(set(one.isr) - lost)
-    return f"{move}: Broker {away[0]} had all of it and does not answer." if away else f"{move}: {NOT_NAMED}"
+    return (
+        f"{reassignment}: Broker {away[0]} had all of it and does not answer."
+        if away
+        else f"{reassignment}: {NOT_NAMED}"
+    )
 
 
-def _key(move: ReplicaMove) -> PartitionKey:
-    return move.topic, move.partition
+def _key(reassignment: PartitionReassignment) -> PartitionKey:
+    return reassignment.topic, reassignment.partition
 
 
 def require_named(row: Rebalance, view: ClusterView) -> None:
     """Raises `Conflict` (`stale_plan`) when by now more would be lost than the plan says."""
     assert row.broker is not None
     lost = given_up(row.cluster) | {row.broker.number}
-    for move in row.moves.all():
-        one = view.partitions.get(_key(move))
+    for reassignment in row.moves.all():
+        one = view.partitions.get(_key(reassignment))
         if one is None:
             continue
         found = losing(one.replicas, one.isr, lost, is_led=one.leader != NO_LEADER)
-        if found not in (Losing.NOTHING, move.loses):
+        if found not in (DataLoss.NOTHING, reassignment.loses):
             raise Conflict("More is lost by now than when this was planned. Plan again.", code="stale_plan")

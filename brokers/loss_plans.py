@@ -1,7 +1,7 @@
 """What becomes of the partitions of a broker that is gone for good. Pure.
 
 As when it is emptied, but nothing can be copied from it. A partition that others have all of is copied from them. One
-that nobody alive has all of can be had again only with what the others have, or with nothing: `Losing` says which.
+that nobody alive has all of can be had again only with what the others have, or with nothing: `DataLoss` says which.
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from brokers.choices import Losing
+from brokers.choices import DataLoss
 from brokers.move_plans import drain_plan
-from brokers.moves import Fleet, Held, Move, Obstacle, PlacementChange, Plan
+from brokers.moves import Fleet, Obstacle, PartitionReplicas, PlacementChange, Plan, Reassignment
 
 
-def losing(replicas: Iterable[int], isr: Iterable[int], given_up: frozenset[int], *, is_led: bool) -> Losing:
+def losing(replicas: Iterable[int], isr: Iterable[int], given_up: frozenset[int], *, is_led: bool) -> DataLoss:
     """What is gone of a partition when the brokers `given_up` never come back.
 
     Nothing is, as long as it has a leader, or somebody in sync with it is merely away: that one is waited for.
     """
     if is_led or not set(isr) <= given_up:
-        return Losing.NOTHING
-    return Losing.SOME if set(replicas) - given_up else Losing.ALL
+        return DataLoss.NOTHING
+    return DataLoss.SOME if set(replicas) - given_up else DataLoss.ALL
 
 
 def loss_plan(fleet: Fleet, broker: int, given_up: frozenset[int]) -> Plan:
@@ -39,22 +39,22 @@ def loss_plan(fleet: Fleet, broker: int, given_up: frozenset[int]) -> Plan:
             replace(fleet, partitions=looked_at, placements=_concerned(placements, looked_at, gone, broker)), gone
         )
         obstacles += step.obstacles
-        targets = {move.key: move.target for move in step.moves}
+        targets = {reassignment.key: reassignment.target for reassignment in step.moves}
         present = [replace(one, replicas=targets.get(one.key, one.replicas)) for one in present]
         for one in step.placement_changes:
             placement_changes[one.owner] = _merged(placement_changes.get(one.owner), one)
             placements[one.owner] = (placements[one.owner] | set(one.arriving)) - set(one.leaving)
     if obstacles:
         return Plan(obstacles=tuple(dict.fromkeys(obstacles)))
-    moves = [_move(held[one.key], one.replicas, given_up) for one in present if one.key in held]
+    moves = [_reassignment(held[one.key], one.replicas, given_up) for one in present if one.key in held]
     return Plan(
-        moves=tuple(sorted(moves, key=lambda move: move.key)),
+        moves=tuple(sorted(moves, key=lambda reassignment: reassignment.key)),
         placement_changes=tuple(placement_changes[owner] for owner in sorted(placement_changes)),
     )
 
 
 def _concerned(
-    placements: dict[str, frozenset[int]], looked_at: Iterable[Held], gone: int, broker: int
+    placements: dict[str, frozenset[int]], looked_at: Iterable[PartitionReplicas], gone: int, broker: int
 ) -> dict[str, frozenset[int]]:
     """Whose placements a step may change: all that live on the broker, else those whose partitions it shares."""
     if gone == broker:
@@ -70,8 +70,8 @@ def _merged(known: PlacementChange | None, more: PlacementChange) -> PlacementCh
     return replace(known, arriving=tuple(arriving), leaving=(*known.leaving, *more.leaving))
 
 
-def _move(held: Held, target: tuple[int, ...], given_up: frozenset[int]) -> Move:
-    return Move(
+def _reassignment(held: PartitionReplicas, target: tuple[int, ...], given_up: frozenset[int]) -> Reassignment:
+    return Reassignment(
         topic=held.topic,
         index=held.index,
         before=held.replicas,

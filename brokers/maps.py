@@ -22,7 +22,7 @@ from brokers.health import health, modules_of
 from brokers.limits import KEPT_PICTURE_S, OBSERVE_CACHE_S
 from brokers.models import Broker, Cluster, Rebalance
 from instances.limits import BYTES_PER_GB
-from instances.ports import BrokerSilence
+from instances.ports import BrokerUnresponsive
 from tenants.errors import Unavailable
 
 logger = logging.getLogger(__name__)
@@ -81,7 +81,7 @@ class ClusterMap:
     controller: int
     counts: Mapping[str, int]
     brokers: tuple[BrokerSummary, ...]
-    silent: tuple[BrokerSilence, ...]
+    silent: tuple[BrokerUnresponsive, ...]
     incomplete: tuple[int, ...] = ()
     is_decided: bool = True
 

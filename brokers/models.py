@@ -14,9 +14,9 @@ from django.utils.translation import gettext_lazy as _
 
 from brokers.choices import (
     ClusterKind,
-    Losing,
-    MoveState,
+    DataLoss,
     ProcessState,
+    ReassignmentState,
     RebalanceKind,
     RebalanceState,
     RebalanceStep,
@@ -312,7 +312,7 @@ class Rebalance(Versioned):
         return self.state in (RebalanceState.UNDOING, RebalanceState.UNDONE)
 
 
-class ReplicaMove(models.Model):
+class PartitionReassignment(models.Model):
     """One partition's move in a rebalance: from the replicas `before` to `target`, under its internal topic name."""
 
     rebalance = models.ForeignKey(
@@ -326,12 +326,14 @@ class ReplicaMove(models.Model):
     )
     before = models.JSONField(_("from"))
     target = models.JSONField(_("to"))
-    loses = models.CharField(_("loses"), max_length=4, choices=Losing.choices, blank=True, default=Losing.NOTHING)
+    loses = models.CharField(_("loses"), max_length=4, choices=DataLoss.choices, blank=True, default=DataLoss.NOTHING)
     copies = models.PositiveSmallIntegerField(default=0, editable=False, help_text="Brokers that get a copy.")
     copies_back = models.PositiveSmallIntegerField(default=0, editable=False, help_text="The same on the way back.")
     size_bytes = models.BigIntegerField(_("size"), default=0)
     copied_bytes = models.BigIntegerField(_("copied"), default=0)
-    state = models.CharField(_("state"), max_length=8, choices=MoveState.choices, default=MoveState.WAITING)
+    state = models.CharField(
+        _("state"), max_length=8, choices=ReassignmentState.choices, default=ReassignmentState.WAITING
+    )
     note = models.CharField(_("note"), max_length=300, blank=True, default="")
     began_at = models.DateTimeField(_("began"), null=True, blank=True)
     ended_at = models.DateTimeField(_("ended"), null=True, blank=True)

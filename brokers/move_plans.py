@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from fractions import Fraction
 
-from brokers.moves import Fleet, Held, Move, Obstacle, PartitionKey, PlacementChange, Plan
+from brokers.moves import Fleet, Obstacle, PartitionKey, PartitionReplicas, PlacementChange, Plan, Reassignment
 
 # Levelling ends when the fullest broker holds so little more than the emptiest; smaller gains are not worth a copy.
 SPREAD_MIN = 0.1
@@ -28,7 +28,7 @@ class _Ledger:
 
     def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet
-        self.takers = frozenset(id for id, broker in fleet.brokers.items() if broker.takes)
+        self.brokers_that_accept = frozenset(id for id, broker in fleet.brokers.items() if broker.accepts_replicas)
         self.replicas = {partition.key: partition.replicas for partition in fleet.partitions}
         self.placements = {owner: set(brokers) for owner, brokers in fleet.placements.items()}
         count = len(fleet.partitions)
@@ -70,11 +70,11 @@ class _Ledger:
         triples = zip(self.sold[broker], sizes, limits, strict=True)
         return all(sold + Fraction(size, spread) <= limit for sold, size, limit in triples)
 
-    def may_hold(self, partition: Held) -> frozenset[int]:
+    def may_hold(self, partition: PartitionReplicas) -> frozenset[int]:
         """Brokers that may be given a replica of it, whether they have one or not."""
         if partition.owner is None:
-            return self.takers
-        return self.takers & self.placements.get(partition.owner, set())
+            return self.brokers_that_accept
+        return self.brokers_that_accept & self.placements.get(partition.owner, set())
 
     def racks(self, replicas: Iterable[int]) -> int:
         """In how many racks these brokers stand; one whose rack is not known stands alone."""
@@ -86,7 +86,7 @@ class _Ledger:
 
     def plan(self, placement_changes: Mapping[str, PlacementChange], obstacles: Sequence[Obstacle] = ()) -> Plan:
         moves = [
-            Move(
+            Reassignment(
                 topic=one.topic,
                 index=one.index,
                 before=one.replicas,
@@ -116,7 +116,7 @@ def drain_plan(fleet: Fleet, broker: int) -> Plan:
     The plan has obstacles instead of moves when something has no place to go to.
     """
     ledger = _Ledger(fleet)
-    ledger.takers -= {broker}
+    ledger.brokers_that_accept -= {broker}
     obstacles: list[Obstacle] = []
     widest: dict[str, int] = defaultdict(lambda: 1)
     for partition in fleet.partitions:
@@ -126,7 +126,7 @@ def drain_plan(fleet: Fleet, broker: int) -> Plan:
     for owner in sorted(fleet.placements):
         if broker in fleet.placements[owner]:
             placement_changes[owner] = _change_placement(ledger, owner, broker, widest[owner])
-            if not ledger.placements[owner] & ledger.takers:
+            if not ledger.placements[owner] & ledger.brokers_that_accept:
                 obstacles.append(Obstacle(owner=owner, topic="", detail="No other broker takes the instance."))
     for partition in sorted(fleet.partitions, key=lambda one: (-one.size_bytes, one.key)):
         if broker in partition.replicas:
@@ -146,7 +146,9 @@ def release_plan(fleet: Fleet, broker: int) -> Plan:
     for partition in sorted(fleet.partitions, key=lambda one: one.key):
         rest = tuple(replica for replica in partition.replicas if replica != broker)
         if rest and len(rest) < len(partition.replicas) and partition.pinned:
-            moves.append(Move(topic=partition.topic, index=partition.index, before=partition.replicas, target=rest))
+            moves.append(
+                Reassignment(topic=partition.topic, index=partition.index, before=partition.replicas, target=rest)
+            )
     return Plan(moves=tuple(moves))
 
 
@@ -158,8 +160,8 @@ def _change_placement(ledger: _Ledger, owner: str, broker: int, widest: int) -> 
     ledger.sell(owner, placements, spread=len(placements), times=-1)
     placements.discard(broker)
     wanted = max(widest, ledger.fleet.placements_min)
-    spare = ledger.takers - placements
-    lacking = min(len(spare), max(0, wanted - len(placements & ledger.takers)))
+    spare = ledger.brokers_that_accept - placements
+    lacking = min(len(spare), max(0, wanted - len(placements & ledger.brokers_that_accept)))
     spread = max(1, len(placements) + lacking)
 
     def cost(id: int) -> tuple[bool, int, int]:
@@ -171,7 +173,7 @@ def _change_placement(ledger: _Ledger, owner: str, broker: int, widest: int) -> 
     return PlacementChange(owner=owner, arriving=arriving, leaving=(broker,))
 
 
-def _without(ledger: _Ledger, partition: Held, broker: int) -> tuple[int, ...] | None:
+def _without(ledger: _Ledger, partition: PartitionReplicas, broker: int) -> tuple[int, ...] | None:
     present = ledger.replicas[partition.key]
     spare = ledger.may_hold(partition) - set(present)
     is_handed_over = partition.pinned and present[0] == broker
@@ -218,13 +220,13 @@ def balance_plan(fleet: Fleet, *, moves_max: int) -> Plan:
 
 
 def _is_uneven(ledger: _Ledger, heavy: int, light: int) -> bool:
-    loads = [ledger.load[broker] for broker in ledger.takers]
+    loads = [ledger.load[broker] for broker in ledger.brokers_that_accept]
     return ledger.load[heavy] - ledger.load[light] > max(ledger.unit, SPREAD_MIN * sum(loads) / len(loads))
 
 
 def _by_load(ledger: _Ledger) -> list[int]:
     """Brokers that take replicas, the emptiest first."""
-    return sorted(ledger.takers, key=lambda id: (ledger.load[id], id))
+    return sorted(ledger.brokers_that_accept, key=lambda id: (ledger.load[id], id))
 
 
 def _light_with_room(ledger: _Ledger, order: Sequence[int], owners: Collection[str], *, further: int) -> int:
@@ -248,7 +250,7 @@ def _shift_instance(
     if len(order) < 2 or not _is_uneven(ledger, order[-1], order[0]):
         return False
     heavy = order[-1]
-    parts: dict[str, list[Held]] = defaultdict(list)
+    parts: dict[str, list[PartitionReplicas]] = defaultdict(list)
     for partition in ledger.fleet.partitions:
         if partition.owner is not None and heavy in ledger.replicas[partition.key]:
             parts[partition.owner].append(partition)
@@ -317,7 +319,7 @@ def _least_spread(ledger: _Ledger, owner: str) -> int:
 
 def _shift_partitions(ledger: _Ledger, moved: set[PartitionKey], moves_max: int) -> None:
     """Single replicas from fuller to emptier brokers, as long as that makes the two more even."""
-    held: dict[int, list[Held]] = defaultdict(list)
+    held: dict[int, list[PartitionReplicas]] = defaultdict(list)
     for partition in ledger.fleet.partitions:
         for broker in ledger.replicas[partition.key]:
             if not partition.pinned:
@@ -333,7 +335,9 @@ def _shift_partitions(ledger: _Ledger, moved: set[PartitionKey], moves_max: int)
         moved.add(partition.key)
 
 
-def _best_shift(ledger: _Ledger, held: Mapping[int, Sequence[Held]]) -> tuple[Held, int, int, tuple[int, ...]] | None:
+def _best_shift(
+    ledger: _Ledger, held: Mapping[int, Sequence[PartitionReplicas]]
+) -> tuple[PartitionReplicas, int, int, tuple[int, ...]] | None:
     order = _by_load(ledger)
     for heavy in reversed(order):
         for light in order:
@@ -352,10 +356,10 @@ def _best_shift(ledger: _Ledger, held: Mapping[int, Sequence[Held]]) -> tuple[He
     return None
 
 
-def _swapped(ledger: _Ledger, partition: Held, old: int, new: int) -> tuple[int, ...] | None:
+def _swapped(ledger: _Ledger, partition: PartitionReplicas, old: int, new: int) -> tuple[int, ...] | None:
     """The replicas with `new` in the place of `old`; None when that cannot be or costs a rack."""
     present = ledger.replicas[partition.key]
-    if partition.pinned or new in present or new not in ledger.takers:
+    if partition.pinned or new in present or new not in ledger.brokers_that_accept:
         return None
     target = tuple(new if replica == old else replica for replica in present)
     return target if ledger.racks(target) >= ledger.racks(present) else None
@@ -368,7 +372,7 @@ def _pass_leaders(ledger: _Ledger, moved: set[PartitionKey], moves_max: int) -> 
         is_changed = False
         for partition in ledger.fleet.partitions:
             present = ledger.replicas[partition.key]
-            able = [broker for broker in present if broker in ledger.takers]
+            able = [broker for broker in present if broker in ledger.brokers_that_accept]
             if partition.pinned or not able or (partition.key not in moved and len(moved) >= moves_max):
                 continue
             first = min(able, key=lambda id: (ledger.leaders[id], id))

@@ -14,17 +14,17 @@ PartitionKey = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Holder:
-    """A broker. `takes`: it lives and may be given replicas. `can_sell`: MB/s and GB; None is no limit."""
+class BrokerCapacity:
+    """A broker. `accepts_replicas`: it lives and may be given replicas. `can_sell`: MB/s and GB; None is no limit."""
 
     id: int
     rack: str = ""
-    takes: bool = True
+    accepts_replicas: bool = True
     can_sell: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class PartitionReplicas:
     """A partition as it stands. `owner` is the instance, None for topics of the cluster's own; `topic_id` tells a topic
     from the next one of its name.
 
@@ -59,16 +59,16 @@ class Fleet:
     instance has bought, MB/s and GB, in equal shares of the brokers it lives on.
     """
 
-    brokers: Mapping[int, Holder]
-    partitions: Sequence[Held]
+    brokers: Mapping[int, BrokerCapacity]
+    partitions: Sequence[PartitionReplicas]
     placements: Mapping[str, frozenset[int]]
     placements_min: int = 1
     sold: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Move:
-    """One partition's way from `before` to `target`. `loses` is a word of `brokers.choices.Losing`."""
+class Reassignment:
+    """One partition's way from `before` to `target`. `loses` is a word of `brokers.choices.DataLoss`."""
 
     topic: str
     index: int
@@ -96,7 +96,7 @@ class Move:
         """What the move sends over the network."""
         return self.size_bytes * len(self.adding)
 
-    def reversed(self) -> Move:
+    def reversed(self) -> Reassignment:
         """The way back."""
         return replace(self, before=self.target, target=self.before)
 
@@ -123,13 +123,13 @@ class Obstacle:
 class Plan:
     """Moves in the order they begin. With obstacles there is nothing to run."""
 
-    moves: tuple[Move, ...] = ()
+    moves: tuple[Reassignment, ...] = ()
     placement_changes: tuple[PlacementChange, ...] = ()
     obstacles: tuple[Obstacle, ...] = ()
 
     @property
     def copied_bytes(self) -> int:
-        return sum(move.copied_bytes for move in self.moves)
+        return sum(reassignment.copied_bytes for reassignment in self.moves)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,12 +141,14 @@ class Share:
     size_bytes: int = 0
 
 
-def shares(brokers: Iterable[int], partitions: Iterable[Held], moves: Iterable[Move] = ()) -> dict[int, Share]:
+def shares(
+    brokers: Iterable[int], partitions: Iterable[PartitionReplicas], moves: Iterable[Reassignment] = ()
+) -> dict[int, Share]:
     """What each broker holds once `moves` are done, for a table of before and after.
 
     Who leads a partition goes on doing so; one that is moved is led by the first of its target in the end.
     """
-    targets = {move.key: move.target for move in moves}
+    targets = {reassignment.key: reassignment.target for reassignment in moves}
     replicas: Counter[int] = Counter()
     leaders: Counter[int] = Counter()
     sizes: Counter[int] = Counter()
@@ -161,9 +163,9 @@ def shares(brokers: Iterable[int], partitions: Iterable[Held], moves: Iterable[M
     return {id: Share(replicas=replicas[id], leaders=leaders[id], size_bytes=sizes[id]) for id in named}
 
 
-def next_moves(
-    waiting: Sequence[Move], running: Iterable[Move], *, per_broker_max: int, begin_max: int
-) -> tuple[Move, ...]:
+def next_reassignments(
+    waiting: Sequence[Reassignment], running: Iterable[Reassignment], *, per_broker_max: int, begin_max: int
+) -> tuple[Reassignment, ...]:
     """Which of the waiting moves may begin, in their order.
 
     A broker receives at most `per_broker_max` partitions at a time and sends at most as many (the sender is taken to be
@@ -172,19 +174,19 @@ def next_moves(
     """
     receives: Counter[int] = Counter()
     sends: Counter[int] = Counter()
-    for move in running:
-        receives.update(move.adding)
-        sends.update(move.before[:1] if move.adding else ())
-    chosen: list[Move] = []
-    for move in waiting:
+    for reassignment in running:
+        receives.update(reassignment.adding)
+        sends.update(reassignment.before[:1] if reassignment.adding else ())
+    chosen: list[Reassignment] = []
+    for reassignment in waiting:
         if len(chosen) >= begin_max:
             break
-        if move.adding:
-            if any(receives[broker] >= per_broker_max for broker in move.adding):
+        if reassignment.adding:
+            if any(receives[broker] >= per_broker_max for broker in reassignment.adding):
                 continue
-            if any(sends[broker] >= per_broker_max for broker in move.before[:1]):
+            if any(sends[broker] >= per_broker_max for broker in reassignment.before[:1]):
                 continue
-            receives.update(move.adding)
-            sends.update(move.before[:1])
-        chosen.append(move)
+            receives.update(reassignment.adding)
+            sends.update(reassignment.before[:1])
+        chosen.append(reassignment)
     return tuple(chosen)

@@ -15,13 +15,13 @@ from django.db.models import Max
 from django.utils import timezone
 
 from brokers import abandoning, copy_pace, homes, losing, members, picture, ports, services
-from brokers.choices import MoveState, ProcessState, RebalanceKind, RebalanceState, RebalanceStep, WantedState
+from brokers.choices import ProcessState, ReassignmentState, RebalanceKind, RebalanceState, RebalanceStep, WantedState
 from brokers.dataplane.cluster import ClusterAdminClient, ClusterView, Ongoing
 from brokers.limits import MOVES_BEGUN_AT_ONCE
-from brokers.models import Broker, Rebalance, ReplicaMove
+from brokers.models import Broker, PartitionReassignment, Rebalance
 from brokers.move_plans import drain_plan, release_plan
-from brokers.moves import Move, PartitionKey, Plan, next_moves
-from brokers.rebalances import moves_of
+from brokers.moves import PartitionKey, Plan, Reassignment, next_reassignments
+from brokers.rebalances import reassignments_of
 from tenants import audit
 from tenants.actors import system_actor
 
@@ -138,7 +138,7 @@ def _left_behind(row: Rebalance) -> list[Plan]:
 def _append(row: Rebalance, plan: Plan) -> bool:
     """Further moves, after which the walk begins again; False when an operator wants something else by now."""
     if is_back(row):  # going back means going to `before`
-        plan = replace(plan, moves=tuple(move.reversed() for move in plan.moves))
+        plan = replace(plan, moves=tuple(reassignment.reversed() for reassignment in plan.moves))
     else:
         merged = {one["owner"]: one for one in row.placements}
         for one in plan.placement_changes:
@@ -150,11 +150,13 @@ def _append(row: Rebalance, plan: Plan) -> bool:
     if not Rebalance.objects.filter(pk=row.pk, state=row.state).update(homes=row.placements, step=row.step):
         return False
     last = row.moves.aggregate(last=Max("position"))["last"]
-    for made in moves_of(row, plan, first=0 if last is None else last + 1):
-        made.state = MoveState.DONE if is_back(row) else MoveState.WAITING
+    for made in reassignments_of(row, plan, first=0 if last is None else last + 1):
+        made.state = ReassignmentState.DONE if is_back(row) else ReassignmentState.WAITING
         kept = {"position": made.position, "before": made.before, "target": made.target, "state": made.state}
         kept |= {"loses": made.loses, "copies": made.copies, "copies_back": made.copies_back, "topic_id": made.topic_id}
-        ReplicaMove.objects.update_or_create(rebalance=row, topic=made.topic, partition=made.partition, defaults=kept)
+        PartitionReassignment.objects.update_or_create(
+            rebalance=row, topic=made.topic, partition=made.partition, defaults=kept
+        )
     log.info("rebalance.extended", rebalance_id=row.pk, moves=len(plan.moves))
     return True
 
@@ -162,17 +164,17 @@ def _append(row: Rebalance, plan: Plan) -> bool:
 # --- moves ------------------------------------------------------------------------------------------------------------
 
 
-def _wanted(row: Rebalance, move: ReplicaMove) -> tuple[int, ...]:
-    return tuple(move.before if is_back(row) else move.target)
+def _wanted(row: Rebalance, reassignment: PartitionReassignment) -> tuple[int, ...]:
+    return tuple(reassignment.before if is_back(row) else reassignment.target)
 
 
-def _as_move(row: Rebalance, move: ReplicaMove) -> Move:
-    found = Move(
-        topic=move.topic,
-        index=move.partition,
-        before=tuple(move.before),
-        target=tuple(move.target),
-        size_bytes=move.size_bytes,
+def _as_reassignment(row: Rebalance, reassignment: PartitionReassignment) -> Reassignment:
+    found = Reassignment(
+        topic=reassignment.topic,
+        index=reassignment.partition,
+        before=tuple(reassignment.before),
+        target=tuple(reassignment.target),
+        size_bytes=reassignment.size_bytes,
     )
     return found.reversed() if is_back(row) else found
 
@@ -180,27 +182,29 @@ def _as_move(row: Rebalance, move: ReplicaMove) -> Move:
 def _moves(row: Rebalance, *, measure: bool) -> bool:
     admin_client = ClusterAdminClient(row.cluster)
     ongoing = admin_client.reassignments()
-    waits_as = MoveState.DONE if is_back(row) else MoveState.WAITING
-    running = list(row.moves.filter(state=MoveState.RUNNING))
+    waits_as = ReassignmentState.DONE if is_back(row) else ReassignmentState.WAITING
+    running = list(row.moves.filter(state=ReassignmentState.RUNNING))
     waiting = list(row.moves.filter(state=waits_as).order_by("position")[:WAITING_LOOKED_AT])
-    view = admin_client.view({move.topic for move in running}) if running else None
+    view = admin_client.view({reassignment.topic for reassignment in running}) if running else None
     still, targets = _examine(row, admin_client, running, view, ongoing)
     if measure and still:
         _measure(row, admin_client, still, view)
     ready, awaited = waiting, ""
     if row.kind == RebalanceKind.LOSS:
         ready, awaited = losing.give_leaders(row, admin_client, still, waiting, ongoing)
-    chosen: list[ReplicaMove] = []
+    chosen: list[PartitionReassignment] = []
     if row.state != RebalanceState.PAUSED:
-        by_key = {(move.topic, move.partition): move for move in ready}
-        begun = next_moves(
-            [_as_move(row, move) for move in ready],
-            [_as_move(row, move) for move in still],
+        by_key = {(reassignment.topic, reassignment.partition): reassignment for reassignment in ready}
+        begun = next_reassignments(
+            [_as_reassignment(row, reassignment) for reassignment in ready],
+            [_as_reassignment(row, reassignment) for reassignment in still],
             per_broker_max=row.moves_at_once,
             begin_max=MOVES_BEGUN_AT_ONCE,
         )
-        chosen = _still_there(admin_client, [by_key[move.key] for move in begun])
-    copy_pace.apply(row, {move.topic for move in (*still, *chosen) if _as_move(row, move).adding})
+        chosen = _still_there(admin_client, [by_key[reassignment.key] for reassignment in begun])
+    copy_pace.apply(
+        row, {reassignment.topic for reassignment in (*still, *chosen) if _as_reassignment(row, reassignment).adding}
+    )
     _begin(row, admin_client, chosen, targets, awaited)
     if still or waiting or row.state == RebalanceState.PAUSED:
         return False
@@ -211,28 +215,28 @@ def _moves(row: Rebalance, *, measure: bool) -> bool:
 def _examine(
     row: Rebalance,
     admin_client: ClusterAdminClient,
-    running: Iterable[ReplicaMove],
+    running: Iterable[PartitionReassignment],
     view: ClusterView | None,
     ongoing: dict[PartitionKey, Ongoing],
-) -> tuple[list[ReplicaMove], dict[PartitionKey, tuple[int, ...] | None]]:
+) -> tuple[list[PartitionReassignment], dict[PartitionKey, tuple[int, ...] | None]]:
     """Note what has ended; gives back what has not, and what of it has to be asked for (again)."""
-    still: list[ReplicaMove] = []
+    still: list[PartitionReassignment] = []
     again: dict[PartitionKey, tuple[int, ...] | None] = {}
     to_lead: list[PartitionKey] = []
-    for move in running:
+    for reassignment in running:
         assert view is not None
-        key, wanted = (move.topic, move.partition), _wanted(row, move)
+        key, wanted = (reassignment.topic, reassignment.partition), _wanted(row, reassignment)
         now, under_way = view.partitions.get(key), ongoing.get(key)
-        if _is_gone(move, view):
-            _end(move, MoveState.SKIPPED)
+        if _is_gone(reassignment, view):
+            _end(reassignment, ReassignmentState.SKIPPED)
         elif now is None:
-            still.append(move)
+            still.append(reassignment)
         elif under_way is None and now.replicas == wanted:
-            _end(move, MoveState.UNDONE if is_back(row) else MoveState.DONE)
+            _end(reassignment, ReassignmentState.UNDONE if is_back(row) else ReassignmentState.DONE)
             if now.leader != wanted[0] and wanted[0] in now.isr:
                 to_lead.append(key)
         else:
-            still.append(move)
+            still.append(reassignment)
             if under_way is None or under_way.target != wanted:
                 calls_off = under_way is not None and under_way.original == wanted
                 again[key] = None if calls_off else wanted
@@ -240,37 +244,40 @@ def _examine(
     return still, again
 
 
-def _still_there(admin_client: ClusterAdminClient, chosen: list[ReplicaMove]) -> list[ReplicaMove]:
+def _still_there(admin_client: ClusterAdminClient, chosen: list[PartitionReassignment]) -> list[PartitionReassignment]:
     """Without those whose topic was deleted while they waited."""
     if not chosen:
         return chosen
-    view = admin_client.view({move.topic for move in chosen})
-    gone = [move for move in chosen if _is_gone(move, view)]
-    for move in gone:
-        _end(move, MoveState.SKIPPED)
-    return [move for move in chosen if move not in gone]
+    view = admin_client.view({reassignment.topic for reassignment in chosen})
+    gone = [reassignment for reassignment in chosen if _is_gone(reassignment, view)]
+    for reassignment in gone:
+        _end(reassignment, ReassignmentState.SKIPPED)
+    return [reassignment for reassignment in chosen if reassignment not in gone]
 
 
-def _is_gone(move: ReplicaMove, view: ClusterView) -> bool:
+def _is_gone(reassignment: PartitionReassignment, view: ClusterView) -> bool:
     """Whether the topic it was planned for is gone. The next one of that name has replicas of its own, maybe more."""
-    return move.topic in view.gone or move.topic_id not in ("", view.topic_ids.get(move.topic, move.topic_id))
+    return reassignment.topic in view.gone or reassignment.topic_id not in (
+        "",
+        view.topic_ids.get(reassignment.topic, reassignment.topic_id),
+    )
 
 
-def _end(move: ReplicaMove, state: MoveState) -> None:
-    move.state, move.ended_at, move.note = state, timezone.now(), ""
-    if state == MoveState.DONE:
-        move.copied_bytes = _as_copied(move)
-    move.save(update_fields=["state", "ended_at", "note", "copied_bytes"])
+def _end(reassignment: PartitionReassignment, state: ReassignmentState) -> None:
+    reassignment.state, reassignment.ended_at, reassignment.note = state, timezone.now(), ""
+    if state == ReassignmentState.DONE:
+        reassignment.copied_bytes = _as_copied(reassignment)
+    reassignment.save(update_fields=["state", "ended_at", "note", "copied_bytes"])
 
 
-def _as_copied(move: ReplicaMove) -> int:
-    return move.size_bytes * move.copies
+def _as_copied(reassignment: PartitionReassignment) -> int:
+    return reassignment.size_bytes * reassignment.copies
 
 
 def _begin(
     row: Rebalance,
     admin_client: ClusterAdminClient,
-    chosen: Iterable[ReplicaMove],
+    chosen: Iterable[PartitionReassignment],
     targets: dict[PartitionKey, tuple[int, ...] | None],
     awaited: str,
 ) -> None:
@@ -278,16 +285,23 @@ def _begin(
 
     `awaited` is what keeps others from beginning.
     """
-    begun = {(move.topic, move.partition): move for move in chosen}
-    refused = admin_client.reassign({**targets, **{key: _wanted(row, move) for key, move in begun.items()}})
+    begun = {(reassignment.topic, reassignment.partition): reassignment for reassignment in chosen}
+    refused = admin_client.reassign(
+        {**targets, **{key: _wanted(row, reassignment) for key, reassignment in begun.items()}}
+    )
     now = timezone.now()
-    for key, move in begun.items():
+    for key, reassignment in begun.items():
         if key in refused:
-            move.note = refused[key]
+            reassignment.note = refused[key]
         else:
-            move.state, move.began_at, move.ended_at, move.note = MoveState.RUNNING, now, None, ""
-            move.copied_bytes = 0
-    ReplicaMove.objects.bulk_update(begun.values(), ["state", "began_at", "ended_at", "note", "copied_bytes"])
+            reassignment.state, reassignment.began_at, reassignment.ended_at, reassignment.note = (
+                ReassignmentState.RUNNING,
+                now,
+                None,
+                "",
+            )
+            reassignment.copied_bytes = 0
+    PartitionReassignment.objects.bulk_update(begun.values(), ["state", "began_at", "ended_at", "note", "copied_bytes"])
     if refused:
         (topic, index), reason = next(iter(sorted(refused.items())))
         note(row, trouble=f"{topic}/{index}: {reason}")
@@ -297,29 +311,35 @@ def _begin(
 
 
 def _measure(
-    row: Rebalance, admin_client: ClusterAdminClient, still: list[ReplicaMove], view: ClusterView | None
+    row: Rebalance, admin_client: ClusterAdminClient, still: list[PartitionReassignment], view: ClusterView | None
 ) -> None:
     """How much each copy has by now, as the brokers that receive it say; the leader says how much there is."""
     assert view is not None
     asked: dict[int, set[PartitionKey]] = {}
-    for move in still:
-        key, now = (move.topic, move.partition), view.partitions.get((move.topic, move.partition))
-        arriving = _as_move(row, move).adding
+    for reassignment in still:
+        key, now = (
+            (reassignment.topic, reassignment.partition),
+            view.partitions.get((reassignment.topic, reassignment.partition)),
+        )
+        arriving = _as_reassignment(row, reassignment).adding
         for broker in (*arriving, *((now.leader,) if now is not None and arriving else ())):
             asked.setdefault(broker, set()).add(key)
     sizes = {
         broker: admin_client.replica_sizes(broker, keys) for broker, keys in asked.items() if broker in view.brokers
     }
-    for move in still:
-        key, now = (move.topic, move.partition), view.partitions.get((move.topic, move.partition))
-        copies = [sizes.get(broker, {}).get(key) for broker in _as_move(row, move).adding]
-        move.copied_bytes = sum(copy.size_bytes for copy in copies if copy is not None)
+    for reassignment in still:
+        key, now = (
+            (reassignment.topic, reassignment.partition),
+            view.partitions.get((reassignment.topic, reassignment.partition)),
+        )
+        copies = [sizes.get(broker, {}).get(key) for broker in _as_reassignment(row, reassignment).adding]
+        reassignment.copied_bytes = sum(copy.size_bytes for copy in copies if copy is not None)
         whole = sizes.get(now.leader, {}).get(key) if now is not None else None
         if whole is not None:
-            move.size_bytes = whole.size_bytes
+            reassignment.size_bytes = whole.size_bytes
         lag = max((copy.lag for copy in copies if copy is not None), default=0)
-        move.note = f"{lag:,} messages behind" if lag else ""
-    ReplicaMove.objects.bulk_update(still, ["copied_bytes", "size_bytes", "note"])
+        reassignment.note = f"{lag:,} messages behind" if lag else ""
+    PartitionReassignment.objects.bulk_update(still, ["copied_bytes", "size_bytes", "note"])
 
 
 # --- the end ----------------------------------------------------------------------------------------------------------
@@ -353,7 +373,7 @@ def _releasing(row: Rebalance) -> bool:
         else:
             further = drain_plan(resolved, broker.number)
             moves = (*release_plan(resolved, broker.number).moves, *further.moves)
-        refused = admin_client.reassign({move.key: move.target for move in moves})
+        refused = admin_client.reassign({reassignment.key: reassignment.target for reassignment in moves})
         reasons = (*refused.values(), *(f"{one.topic or one.owner}: {one.detail}" for one in further.obstacles))
         note(row, trouble=next(iter(reasons), "The other brokers take over what they have copied."))
         return False
@@ -368,7 +388,9 @@ def _finish(row: Rebalance) -> bool:
         return False  # an operator was quicker
     if is_back(row):
         # What was refused just when it was undone, and noted after that.
-        row.moves.filter(state=MoveState.WAITING).update(state=MoveState.UNDONE, ended_at=timezone.now())
+        row.moves.filter(state=ReassignmentState.WAITING).update(
+            state=ReassignmentState.UNDONE, ended_at=timezone.now()
+        )
     row.state = ended
     audit.record(system_actor(ACTOR), "rebalance.ended", row, None, {"state": ended.value})
     log.info("rebalance.ended", rebalance_id=row.pk, state=ended.value)

@@ -21,7 +21,7 @@ from django.core.cache import cache as shared_cache
 from django.utils import timezone
 from redis import RedisError
 
-from brokers.dataplane.silence import silences
+from brokers.dataplane.silence import unresponsive_brokers
 from brokers.limits import (
     OBSERVE_ANSWER_TIMEOUT_S,
     OBSERVE_BYTES_MAX,
@@ -32,7 +32,7 @@ from brokers.limits import (
 )
 from brokers.models import Broker, Cluster, PortLease
 from instances.limits import TRAFFIC_SECONDS_MAX
-from instances.ports import BrokerSilence, RefusedTopic, Throttle, Throttles, TopicSizes, Traffic
+from instances.ports import BrokerUnresponsive, RefusedTopic, Throttle, Throttles, TopicSizes, Traffic
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class Answers:
     """Bodies by broker id, and who kept silent. `asked_at` is None where nobody noted it."""
 
     bodies: Mapping[int, Mapping[str, Any]]
-    silent: tuple[BrokerSilence, ...]
+    silent: tuple[BrokerUnresponsive, ...]
     asked_at: datetime | None = None
 
 
@@ -66,14 +66,14 @@ def _threads(_pid: int) -> ThreadPoolExecutor:
 def get(target: Target, path: str) -> Mapping[str, Any]:
     """One GET on an admin port. Raises OSError or ValueError when there is no proper answer in time."""
     connection = http.client.HTTPConnection(target.host, target.port, timeout=OBSERVE_CONNECT_TIMEOUT_S)
-    is_doubted = silences.holds((target.host, target.port))
+    is_doubted = unresponsive_brokers.holds((target.host, target.port))
     try:
         connection.connect()
         connection.sock.settimeout(SILENT_PATIENCE_S if is_doubted else OBSERVE_ANSWER_TIMEOUT_S)
         connection.request("GET", path, headers={"Authorization": f"Bearer {target.secret}"})
         response = connection.getresponse()
         raw = response.read(OBSERVE_BYTES_MAX + 1)
-        silences.clear((target.host, target.port))
+        unresponsive_brokers.clear((target.host, target.port))
         if response.status != 200 or len(raw) > OBSERVE_BYTES_MAX:
             raise ValueError(f"status {response.status}, {len(raw)} bytes")
         body = json.loads(raw)
@@ -82,7 +82,7 @@ def get(target: Target, path: str) -> Mapping[str, Any]:
         return body
     except TimeoutError:
         if not is_doubted:  # else one that is merely slow would be given too little time for ever
-            silences.note((target.host, target.port))
+            unresponsive_brokers.note((target.host, target.port))
         raise
     except http.client.HTTPException as error:
         raise ValueError(type(error).__name__) from error
@@ -95,14 +95,14 @@ def ask_all(targets: Sequence[Target], path: str) -> Answers:
     asked_at = timezone.now()
     asked = [(target, _threads(os.getpid()).submit(get, target, path)) for target in targets]
     bodies: dict[int, Mapping[str, Any]] = {}
-    silent: list[BrokerSilence] = []
+    silent: list[BrokerUnresponsive] = []
     for target, answer in asked:
         try:
             bodies[target.number] = answer.result()
         except (OSError, ValueError) as error:
             reason = "does not answer" if isinstance(error, OSError) else "answers nonsense"
             logger.warning("broker %s %s on %s: %s", target.number, reason, path, type(error).__name__)
-            silent.append(BrokerSilence(broker_id=target.number, reason=reason))
+            silent.append(BrokerUnresponsive(broker_id=target.number, reason=reason))
     return Answers(bodies=bodies, silent=tuple(silent), asked_at=asked_at)
 
 

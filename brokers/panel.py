@@ -21,7 +21,7 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from brokers import maps, members, rebalances, rolling, selectors, services
-from brokers.choices import MoveState, RebalanceKind, RebalanceState, WantedState
+from brokers.choices import ReassignmentState, RebalanceKind, RebalanceState, WantedState
 from brokers.limits import BROKER_BANDWIDTH_MB_S, BROKER_CAPACITY_MAX, BROKER_STORAGE_GB, COPY_MB_S_MAX
 from brokers.models import UNDER_WAY, Broker, Cluster, Host, Rebalance, RollingRestart
 from tenants.errors import DomainError
@@ -143,7 +143,7 @@ def _map_context(cluster: Cluster) -> dict[str, Any]:
     }
     if under_way is not None:
         context["progress"] = selectors.progress_of(under_way)
-        context["moves"] = under_way.moves.filter(state=MoveState.RUNNING).order_by("position")[:MOVES_ON_MAP]
+        context["moves"] = under_way.moves.filter(state=ReassignmentState.RUNNING).order_by("position")[:MOVES_ON_MAP]
     if restart is not None and restart.done < len(restart.numbers):
         context["restarting"] = restart.numbers[restart.done]
     return context
@@ -240,7 +240,7 @@ def rebalance(request: HttpRequest, rebalance_id: str) -> HttpResponse:
     """The plan, before and after, and every move."""
     row = get_object_or_404(selectors.rebalances(), pk=rebalance_id)
     wanted = request.GET.get("state", "")
-    rows = row.moves.filter(state=wanted) if wanted in MoveState.values else row.moves.all()
+    rows = row.moves.filter(state=wanted) if wanted in ReassignmentState.values else row.moves.all()
     context = {
         "rebalance": row,
         "cluster": row.cluster,
@@ -248,7 +248,7 @@ def rebalance(request: HttpRequest, rebalance_id: str) -> HttpResponse:
         "table": _before_and_after(row),
         "keeps": row.broker is not None and not row.removes and _left_on(row, row.broker.number),
         "moves": Paginator(rows.order_by("position", "id"), MOVES_PER_PAGE).get_page(request.GET.get("page")),
-        "states": MoveState.choices,
+        "states": ReassignmentState.choices,
         "state": wanted,
         "is_paced": row.state == "planned" or row.is_under_way,
         "pace_max": COPY_MB_S_MAX,

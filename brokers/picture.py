@@ -10,7 +10,7 @@ from brokers.choices import WantedState
 from brokers.contract.usage import USAGE_TOPIC
 from brokers.dataplane.cluster import NO_LEADER, ClusterAdminClient, ClusterView
 from brokers.models import Broker, Cluster, PortLease
-from brokers.moves import Fleet, Held, Holder, PartitionKey
+from brokers.moves import BrokerCapacity, Fleet, PartitionKey, PartitionReplicas
 from instances import naming
 from tenants.errors import Unavailable
 
@@ -29,7 +29,7 @@ def take(cluster: Cluster, admin_client: ClusterAdminClient, *, sizes: bool = Tr
     for key, one in sorted(view.partitions.items()):
         owner, _ = naming.split_internal(key[0])
         partitions.append(
-            Held(
+            PartitionReplicas(
                 topic=key[0],
                 index=key[1],
                 replicas=one.replicas,
@@ -52,18 +52,20 @@ def take(cluster: Cluster, admin_client: ClusterAdminClient, *, sizes: bool = Tr
     )
 
 
-def _holder(row: Broker, view: ClusterView) -> Holder:
+def _holder(row: Broker, view: ClusterView) -> BrokerCapacity:
     can_sell = (row.bandwidth_mb_s, row.storage_gb)
-    return Holder(id=row.number, rack=row.rack, takes=_takes(row, view), can_sell=can_sell)
+    return BrokerCapacity(
+        id=row.number, rack=row.rack, accepts_replicas=_accepts_replicas(row, view), can_sell=can_sell
+    )
 
 
-def takers(cluster: Cluster, view: ClusterView) -> frozenset[int]:
+def brokers_that_accept(cluster: Cluster, view: ClusterView) -> frozenset[int]:
     """The brokers that may be given replicas."""
     rows = Broker.objects.filter(cluster=cluster, removed_at=None)
-    return frozenset(row.number for row in rows if _takes(row, view))
+    return frozenset(row.number for row in rows if _accepts_replicas(row, view))
 
 
-def _takes(broker: Broker, view: ClusterView) -> bool:
+def _accepts_replicas(broker: Broker, view: ClusterView) -> bool:
     return broker.number in view.brokers and broker.wanted == WantedState.RUNNING and broker.accepts_instances
 
 

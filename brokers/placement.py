@@ -71,7 +71,7 @@ def brokers_for(cluster: ClusterRoom, *, bandwidth_mb_s: int, storage_gb: int) -
     return ()
 
 
-def takes(broker: BrokerRoom, bandwidth_share: Fraction, storage_share: Fraction) -> bool:
+def accepts_replicas(broker: BrokerRoom, bandwidth_share: Fraction, storage_share: Fraction) -> bool:
     """Whether it has so much left of both."""
     return broker.free_bandwidth_mb_s >= bandwidth_share and broker.free_storage_gb >= storage_share
 
@@ -79,7 +79,7 @@ def takes(broker: BrokerRoom, bandwidth_share: Fraction, storage_share: Fraction
 def _fitting(
     by_room: Sequence[BrokerRoom], count: int, bandwidth_share: Fraction, storage_share: Fraction
 ) -> list[BrokerRoom]:
-    return [broker for broker in by_room if takes(broker, bandwidth_share, storage_share)][:count]
+    return [broker for broker in by_room if accepts_replicas(broker, bandwidth_share, storage_share)][:count]
 
 
 def missing(clusters: Sequence[ClusterRoom], *, bandwidth_mb_s: int, storage_gb: int) -> tuple[str, ...]:

@@ -8,11 +8,11 @@ from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from brokers import capacity, losing, picture, services
-from brokers.choices import MoveState, RebalanceKind, RebalanceState, RebalanceStep, WantedState
+from brokers.choices import ReassignmentState, RebalanceKind, RebalanceState, RebalanceStep, WantedState
 from brokers.dataplane.cluster import ClusterAdminClient
 from brokers.limits import COPY_MB_S_MAX, MOVES_PER_BROKER, MOVES_PER_PLAN_MAX
 from brokers.loss_plans import loss_plan
-from brokers.models import Broker, Cluster, Rebalance, ReplicaMove, RollingRestart
+from brokers.models import Broker, Cluster, PartitionReassignment, Rebalance, RollingRestart
 from brokers.move_plans import balance_plan, drain_plan
 from brokers.moves import Fleet, Plan, shares
 from tenants import access, audit
@@ -142,29 +142,29 @@ def _keep(acting: Actor, row: Rebalance, fleet: Fleet, plan: Plan) -> Rebalance:
         )
     }
     row.save(force_insert=True)
-    ReplicaMove.objects.bulk_create(moves_of(row, plan))
+    PartitionReassignment.objects.bulk_create(reassignments_of(row, plan))
     after = {"kind": row.kind, "moves": len(plan.moves), "bytes": plan.copied_bytes}
     audit.record(acting, "rebalance.planned", row, None, after | ({"broker": row.broker_id} if row.broker_id else {}))
     return row
 
 
-def moves_of(row: Rebalance, plan: Plan, *, first: int = 0) -> list[ReplicaMove]:
+def reassignments_of(row: Rebalance, plan: Plan, *, first: int = 0) -> list[PartitionReassignment]:
     """The rows of a plan's moves, not saved."""
     return [
-        ReplicaMove(
+        PartitionReassignment(
             rebalance=row,
             position=position,
-            topic=move.topic,
-            topic_id=move.topic_id,
-            partition=move.index,
-            before=list(move.before),
-            target=list(move.target),
-            copies=len(move.adding),
-            copies_back=len(move.removing),
-            loses=move.loses,
-            size_bytes=move.size_bytes,
+            topic=reassignment.topic,
+            topic_id=reassignment.topic_id,
+            partition=reassignment.index,
+            before=list(reassignment.before),
+            target=list(reassignment.target),
+            copies=len(reassignment.adding),
+            copies_back=len(reassignment.removing),
+            loses=reassignment.loses,
+            size_bytes=reassignment.size_bytes,
         )
-        for position, move in enumerate(plan.moves, first)
+        for position, reassignment in enumerate(plan.moves, first)
     ]
 
 
@@ -196,14 +196,14 @@ def _give_up(acting: Actor, found: Rebalance, broker: Broker, confirmed: int | N
     """From here on the agent of its host stops it should it come back, and what the plan names may be lost."""
     if confirmed != broker.number:
         raise Conflict(f"Confirm it with the number of the broker, {broker.number}.", code="not_confirmed")
-    view = ClusterAdminClient(found.cluster).view({move.topic for move in found.moves.all()})
+    view = ClusterAdminClient(found.cluster).view({reassignment.topic for reassignment in found.moves.all()})
     losing.require_lost(broker, view)
     losing.require_named(found, view)
     services.set_wanted(acting=acting, broker=broker, wanted=WantedState.STOPPED)
     Broker.objects.filter(pk=broker.pk).update(given_up_at=found.started_at)
     lost: dict[str, list[str]] = {"some": [], "all": []}
-    for move in found.moves.exclude(loses=""):
-        lost[move.loses].append(str(move))
+    for reassignment in found.moves.exclude(loses=""):
+        lost[reassignment.loses].append(str(reassignment))
     audit.record(acting, "broker.given_up", broker, None, {"number": broker.number, "lost": lost})
 
 
@@ -248,8 +248,8 @@ def undo(*, acting: Actor, rebalance: Rebalance) -> Rebalance:
         # From here on, not from the end: what was made elsewhere meanwhile may have no other place to go to.
         Broker.objects.filter(pk=found.broker_id).update(accepts_instances=True)
     found.state, found.step, found.ended_at, found.trouble = RebalanceState.UNDOING, RebalanceStep.HOMES, None, ""
-    ReplicaMove.objects.filter(rebalance=found, state=MoveState.WAITING).update(
-        state=MoveState.UNDONE, ended_at=timezone.now()
+    PartitionReassignment.objects.filter(rebalance=found, state=ReassignmentState.WAITING).update(
+        state=ReassignmentState.UNDONE, ended_at=timezone.now()
     )
     return _saved(acting, found, ["state", "step", "ended_at", "trouble"], "rebalance.undone")
 
@@ -308,13 +308,13 @@ def _require(found: Rebalance, *states: RebalanceState) -> None:
 def _require_fresh(found: Rebalance) -> None:
     """A plan begins where it was made; one that the world has left behind is made again."""
     moves = list(found.moves.all())
-    planned = {(move.topic, move.partition): tuple(move.before) for move in moves}
+    planned = {(reassignment.topic, reassignment.partition): tuple(reassignment.before) for reassignment in moves}
     view = ClusterAdminClient(found.cluster).view({topic for topic, _ in planned})
     if any(key in view.partitions and view.partitions[key].replicas != before for key, before in planned.items()):
         raise Conflict("Replicas have moved since this was planned. Plan again.", code="stale_plan")
-    receiving = {number for move in moves for number in set(move.target) - set(move.before)}
+    receiving = {number for reassignment in moves for number in set(reassignment.target) - set(reassignment.before)}
     receiving |= {number for one in found.placements for number in one["arriving"]}
-    lost = sorted(receiving - picture.takers(found.cluster, view))
+    lost = sorted(receiving - picture.brokers_that_accept(found.cluster, view))
     if lost:
         raise Conflict(f"Broker {lost[0]} takes no replicas any more. Plan again.", code="stale_plan")
 

@@ -9,7 +9,7 @@ from django.db.models import Count, F, Q, QuerySet, Sum
 from django.db.models.functions import Least
 from django.utils import timezone
 
-from brokers.choices import Health, MoveState, WantedState
+from brokers.choices import Health, ReassignmentState, WantedState
 from brokers.health import health
 from brokers.models import Broker, Cluster, Host, Placement, PortLease, Rebalance, RollingRestart
 
@@ -84,15 +84,15 @@ def rolling_restarts() -> QuerySet[RollingRestart]:
 def progress_of(rebalance: Rebalance) -> Progress:
     """Summed up by the database; what is undone counts as done when it is being undone."""
     is_back = rebalance.is_going_back
-    ends = (MoveState.SKIPPED, MoveState.UNDONE if is_back else MoveState.DONE)
+    ends = (ReassignmentState.SKIPPED, ReassignmentState.UNDONE if is_back else ReassignmentState.DONE)
     whole = F("size_bytes") * F("copies_back" if is_back else "copies")
     found = rebalance.moves.aggregate(
         total=Count("id"),
-        running=Count("id", filter=Q(state=MoveState.RUNNING)),
+        running=Count("id", filter=Q(state=ReassignmentState.RUNNING)),
         done=Count("id", filter=Q(state__in=ends)),
         whole_bytes=Sum(whole),
         ended_bytes=Sum(whole, filter=Q(state__in=ends)),
-        running_bytes=Sum(Least(F("copied_bytes"), whole), filter=Q(state=MoveState.RUNNING)),
+        running_bytes=Sum(Least(F("copied_bytes"), whole), filter=Q(state=ReassignmentState.RUNNING)),
     )
     return Progress(
         total=found["total"],

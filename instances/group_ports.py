@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from instances.ports import BrokerSilence
+from instances.ports import BrokerUnresponsive
 from quotas.ports import Interface
 from tenants.errors import DomainError
 
@@ -43,7 +43,7 @@ class GroupList:
     """Every group of an instance; those of a silent broker are missing."""
 
     groups: tuple[GroupListing, ...]
-    silent: tuple[BrokerSilence, ...]
+    silent: tuple[BrokerUnresponsive, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +149,7 @@ class TransactionList:
     """Transactional ids of an instance; those of a silent broker are missing."""
 
     transactions: tuple[TransactionListing, ...]
-    silent: tuple[BrokerSilence, ...]
+    silent: tuple[BrokerUnresponsive, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,7 +27,7 @@ from instances.group_ports import (
 from instances.lag_history import Behind, Sample
 from instances.limits import GROUP_PARTITIONS_SHOWN_MAX, LAG_PARTITIONS_PER_GROUP_MAX, LAG_PARTITIONS_PER_LIST_MAX
 from instances.models import Instance
-from instances.ports import BrokerSilence
+from instances.ports import BrokerUnresponsive
 from tenants.api import pages
 from tenants.errors import NotFound, Unavailable
 from tenants.models import AuditEntry
@@ -69,7 +69,7 @@ class GroupPage:
     rows: tuple[GroupRow, ...]
     next_token: str | None
     counts: Mapping[str, int]
-    silent: tuple[BrokerSilence, ...]
+    silent: tuple[BrokerUnresponsive, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

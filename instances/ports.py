@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from instances.models import Instance
 
 __all__ = [
-    "BrokerSilence",
+    "BrokerUnresponsive",
     "Capacity",
     "ConfigEntry",
     "DataPlane",
@@ -139,7 +139,7 @@ class DataPlane(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerSilence:
+class BrokerUnresponsive:
     """A broker that did not answer, so that a sum without it is known to be partial."""
 
     broker_id: int
@@ -161,7 +161,7 @@ class Traffic:
     alive_since_by_broker: Mapping[int, int]
     points: tuple[tuple[int, int, int, int], ...]
     by_broker: Mapping[int, tuple[int, int]]
-    silent: tuple[BrokerSilence, ...]
+    silent: tuple[BrokerUnresponsive, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,7 +192,7 @@ class Throttles:
 
     now_ms: int
     entries: tuple[Throttle, ...]
-    silent: tuple[BrokerSilence, ...]
+    silent: tuple[BrokerUnresponsive, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,7 +213,7 @@ class TopicSizes:
 
     topics: Mapping[str, tuple[int, int]]
     partitions: Mapping[str, Mapping[int, Mapping[str, int]]]
-    silent: tuple[BrokerSilence, ...]
+    silent: tuple[BrokerUnresponsive, ...]
     stored_bytes: int
     refused: tuple[RefusedTopic, ...] = ()
 

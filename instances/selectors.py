@@ -74,7 +74,7 @@ class Throughput:
     consume_bytes_per_s: int
     by_broker: dict[int, tuple[int, int]]
     throttles: Throttles
-    silent: tuple[ports.BrokerSilence, ...]
+    silent: tuple[ports.BrokerUnresponsive, ...]
 
 
 def instance_list(tenant: Tenant, *, contains: str = "", phase: str = "") -> QuerySet[Instance]:

@@ -16,7 +16,7 @@ from instances.group_ports import (
     transaction_admin_client,
 )
 from instances.models import Instance
-from instances.ports import BrokerSilence
+from instances.ports import BrokerUnresponsive
 from tenants.api import pages
 from tenants.errors import NotFound, Unavailable
 
@@ -56,7 +56,7 @@ class TransactionPage:
     rows: tuple[TransactionRow, ...]
     next_token: str | None
     counts: Mapping[str, int]
-    silent: tuple[BrokerSilence, ...]
+    silent: tuple[BrokerUnresponsive, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,9 +11,9 @@ from rest_framework.response import Response
 
 from brokers import rebalances, selectors
 from brokers.api.base import OperatorView
-from brokers.choices import Losing, MoveState, RebalanceKind
+from brokers.choices import DataLoss, ReassignmentState, RebalanceKind
 from brokers.limits import COPY_MB_S_MAX, MOVES_PER_BROKER, MOVES_PER_BROKER_MAX
-from brokers.models import Rebalance, ReplicaMove
+from brokers.models import PartitionReassignment, Rebalance
 from tenants.access import fetch
 from tenants.api.base import API_ROOT, endpoint
 from tenants.api.strict import Choice, Flag, Integer, StrictSerializer, Text
@@ -78,12 +78,12 @@ class PlacementOut(serializers.Serializer):
     leaving = serializers.ListField(child=serializers.IntegerField(), help_text="Brokers it gives its port back on.")
 
 
-class LossOut(serializers.Serializer):
+class DataLossOut(serializers.Serializer):
     instance_id = serializers.CharField(allow_null=True, help_text="Null for topics of the cluster's own.")
     topic = serializers.CharField()
     partitions = serializers.ListField(child=serializers.IntegerField())
     loses = serializers.ChoiceField(
-        choices=[Losing.SOME.value, Losing.ALL.value],
+        choices=[DataLoss.SOME.value, DataLoss.ALL.value],
         help_text="`all`: they are made anew, empty. `some`: what their other replicas had not copied.",
     )
 
@@ -95,7 +95,7 @@ class RebalanceOut(serializers.ModelSerializer[Rebalance]):
     waits_for = serializers.CharField(source="trouble")
     homes = PlacementOut(many=True, source="placements")
     shares = serializers.DictField(help_text="`before` and `after`: broker number to replicas, leaders and bytes.")
-    losses = LossOut(many=True, source="lost_partitions", help_text="What is lost with a lost broker, by topic.")
+    losses = DataLossOut(many=True, source="lost_partitions", help_text="What is lost with a lost broker, by topic.")
     progress = serializers.SerializerMethodField()
 
     class Meta:
@@ -110,20 +110,20 @@ class RebalanceOut(serializers.ModelSerializer[Rebalance]):
         return dict(ProgressOut(selectors.progress_of(row)).data)
 
 
-class MoveOut(serializers.ModelSerializer[ReplicaMove]):
+class ReassignmentOut(serializers.ModelSerializer[PartitionReassignment]):
     before = serializers.ListField(child=serializers.IntegerField(), help_text="Replicas; the first is to lead.")
     target = serializers.ListField(child=serializers.IntegerField())
 
     class Meta:
-        model = ReplicaMove
+        model = PartitionReassignment
         fields = (
             "topic", "partition", "before", "target", "state", "loses", "size_bytes", "copied_bytes", "note",
             "began_at", "ended_at",
         )  # fmt: skip
 
 
-class MoveQuery(StrictSerializer):
-    state = Choice(choices=MoveState.values, required=False)
+class ReassignmentQuery(StrictSerializer):
+    state = Choice(choices=ReassignmentState.values, required=False)
 
 
 class RebalanceCollection(OperatorView):
@@ -191,14 +191,14 @@ class RebalanceResource(OperatorView):
         return self.one(found, RebalanceOut)
 
 
-class RebalanceMoves(OperatorView):
-    @endpoint("list_rebalance_moves", Scope.OPERATOR, query=MoveQuery, page=MoveOut)
+class RebalanceReassignments(OperatorView):
+    @endpoint("list_rebalance_moves", Scope.OPERATOR, query=ReassignmentQuery, page=ReassignmentOut)
     def get(self, request: Request, rebalance_id: str) -> Response:
         """List the moves of a rebalance."""
         rows = fetch(selectors.rebalances(), pk=rebalance_id).moves.all()
         if "state" in self.query:
             rows = rows.filter(state=self.query["state"])
-        return self.page(rows, MoveOut, order=("position", "id"))
+        return self.page(rows, ReassignmentOut, order=("position", "id"))
 
 
 class _Act(OperatorView):

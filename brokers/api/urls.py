@@ -21,7 +21,7 @@ urlpatterns = [
     path("operator/placements", views.PlacementCollection.as_view()),
     path("operator/rebalances", rebalances.RebalanceCollection.as_view()),
     path("operator/rebalances/<str:rebalance_id>", rebalances.RebalanceResource.as_view()),
-    path("operator/rebalances/<str:rebalance_id>/moves", rebalances.RebalanceMoves.as_view()),
+    path("operator/rebalances/<str:rebalance_id>/moves", rebalances.RebalanceReassignments.as_view()),
     path("operator/rebalances/<str:rebalance_id>/start", rebalances.RebalanceStart.as_view()),
     path("operator/rebalances/<str:rebalance_id>/pause", rebalances.RebalancePause.as_view()),
     path("operator/rebalances/<str:rebalance_id>/resume", rebalances.RebalanceResume.as_view()),

@@ -11,7 +11,7 @@ from kafka.errors import for_code
 
 from brokers.contract.process import CLUSTER_USER
 from brokers.dataplane.link import Link, LinkDown, Links
-from brokers.dataplane.silence import silences
+from brokers.dataplane.silence import unresponsive_brokers
 from brokers.limits import DOOR_CONNECTIONS_MAX
 from brokers.models import Broker, Cluster, Placement
 from tenants.errors import (
@@ -109,7 +109,7 @@ def _in_turn(
     """The answer or None, what was wrong with those who gave none, and whether one of them has the request."""
     key = (cluster.pk, username, broker)
     idle = links().take(key)
-    if idle is not None and (silences.holds(idle.address) or not idle.is_alive):
+    if idle is not None and (unresponsive_brokers.holds(idle.address) or not idle.is_alive):
         idle.close()
         idle = None
     was_sent = False
@@ -138,7 +138,7 @@ def _addresses(cluster: Cluster, broker: int | None) -> Iterable[tuple[str, int]
     rows = Broker.objects.filter(cluster=cluster, removed_at=None).select_related("host").order_by("number")
     if broker is not None:
         rows = rows.filter(number=broker)
-    return sorted((row.internal_address for row in rows), key=silences.holds)
+    return sorted((row.internal_address for row in rows), key=unresponsive_brokers.holds)
 
 
 def require_ok(error_code: int, message: str | None = None) -> None:

@@ -31,7 +31,7 @@ from instances.group_ports import (
     Member,
     Partition,
 )
-from instances.ports import BrokerSilence
+from instances.ports import BrokerUnresponsive
 from tenants.errors import DomainError
 
 LIST_GROUPS_VERSION = 4
@@ -128,7 +128,7 @@ def _list(instance_id: str) -> GroupList:
     for number, answer in found.answers:
         if answer.error_code:
             reason = TROUBLES.get(answer.error_code, f"refuses with error {answer.error_code}")
-            silent[number] = BrokerSilence(broker_id=number, reason=reason)
+            silent[number] = BrokerUnresponsive(broker_id=number, reason=reason)
         for one in answer.groups:
             groups[one.group_id] = GroupListing(
                 id=one.group_id, protocol_type=one.protocol_type, state=one.group_state, coordinator=number

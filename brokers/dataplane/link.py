@@ -10,7 +10,7 @@ from typing import Any
 from kafka.protocol.api_header import ResponseClassRegistry
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
-from brokers.dataplane.silence import silences
+from brokers.dataplane.silence import unresponsive_brokers
 from brokers.limits import DOOR_ANSWER_BYTES_MAX, DOOR_ANSWER_TIMEOUT_S, DOOR_CONNECT_TIMEOUT_S, DOOR_HELLO_TIMEOUT_S
 
 CLIENT_ID = "penstock-control"
@@ -45,7 +45,7 @@ class Link:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         except OSError as error:
             if isinstance(error, TimeoutError):
-                silences.note(address)
+                unresponsive_brokers.note(address)
             raise LinkDown(f"no connection to {address[0]}:{address[1]}") from error
         try:
             self._authenticate(username, password)
@@ -89,7 +89,7 @@ class Link:
             self.close()
             kind = LinkLate if isinstance(error, TimeoutError) else LinkDown
             if kind is LinkLate:
-                silences.note(self.address)
+                unresponsive_brokers.note(self.address)
             down = kind(f"{self.address[0]}:{self.address[1]} does not answer: {type(error).__name__}")
             down.was_sent = was_sent
             raise down from error
@@ -97,7 +97,7 @@ class Link:
             self.close()
             error.was_sent = was_sent
             raise
-        silences.clear(self.address)
+        unresponsive_brokers.clear(self.address)
         return answer
 
     def close(self) -> None:

@@ -17,10 +17,10 @@ from typing import Any
 from brokers.choices import WantedState
 from brokers.dataplane.door import cluster_of, links
 from brokers.dataplane.link import Link, LinkDown, LinkLate
-from brokers.dataplane.silence import silences
+from brokers.dataplane.silence import unresponsive_brokers
 from brokers.limits import SCATTER_DEADLINE_S, SCATTER_HEDGE_S, SCATTER_THREADS_PER_BROKER, SILENT_PATIENCE_S
 from brokers.models import Broker, Cluster
-from instances.ports import BrokerSilence
+from instances.ports import BrokerUnresponsive
 from tenants.errors import Unavailable
 
 logger = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class Scattered:
     """`(broker, answer)` in the order asked, and who kept silent. `may_be_done`: one of these has the request."""
 
     answers: tuple[tuple[int, Any], ...]
-    silent: tuple[BrokerSilence, ...]
+    silent: tuple[BrokerUnresponsive, ...]
     may_be_done: bool = False
 
 
@@ -81,20 +81,20 @@ def scatter(
     A broker that was silent a moment ago is given less, unless it is to write: the others' answers shall not wait for
     it each time.
     """
-    doubted = {target.number for target, _ in asked if not is_write and silences.holds(target.address)}
+    doubted = {target.number for target, _ in asked if not is_write and unresponsive_brokers.holds(target.address)}
     sent = [(target, _submit(target, request, deadline_s)) for target, request in asked]
     begun_s = time.monotonic()
     wait([future for target, future in sent if target.number not in doubted], timeout=deadline_s)
     left_s = max(0.0, begun_s + SILENT_PATIENCE_S - time.monotonic())
     wait([future for target, future in sent if target.number in doubted], timeout=left_s)
     answers: list[tuple[int, Any]] = []
-    silent: dict[int, BrokerSilence] = {}
+    silent: dict[int, BrokerUnresponsive] = {}
     may_be_done = False
     for target, future in sent:
         answer = _outcome(target, future)
         if answer is None:
             may_be_done = may_be_done or _was_sent(future)
-            silent[target.number] = BrokerSilence(broker_id=target.number, reason=SILENT_WORDS)
+            silent[target.number] = BrokerUnresponsive(broker_id=target.number, reason=SILENT_WORDS)
         else:
             answers.append((target.number, answer))
     return Scattered(answers=tuple(answers), silent=tuple(silent.values()), may_be_done=may_be_done)
@@ -107,7 +107,7 @@ def first_answer(asked: Iterable[Target], make: Callable[[], Any], *, deadline_s
     """
     ends_s = time.monotonic() + deadline_s
     open_: dict[Future[Any], Target] = {}
-    waiting = sorted(asked, key=lambda target: silences.holds(target.address))
+    waiting = sorted(asked, key=lambda target: unresponsive_brokers.holds(target.address))
     while waiting or open_:
         left_s = ends_s - time.monotonic()
         if left_s <= 0:
@@ -175,7 +175,7 @@ def _outcome(target: Target, future: Future[Any]) -> Any:
     """The answer, or None when there is none (yet)."""
     if not future.done():
         future.cancel()  # what has not begun shall not wait for a thread any more
-        silences.note(target.address)
+        unresponsive_brokers.note(target.address)
         logger.info("broker %s is late", target.number)
         return None
     error = future.exception()

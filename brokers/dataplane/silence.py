@@ -14,7 +14,7 @@ from brokers.limits import SILENCE_REMEMBERED_S
 Address = tuple[str, int]
 
 
-class Silences:
+class UnresponsiveBrokers:
     """Addresses of brokers with the moment (monotonic seconds) until which they count as silent."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -37,4 +37,4 @@ class Silences:
         self._until_s.clear()
 
 
-silences = Silences()
+unresponsive_brokers = UnresponsiveBrokers()

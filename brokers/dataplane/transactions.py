@@ -26,7 +26,7 @@ from brokers.dataplane.scatter import Target, by_target, first_answer, scatter, 
 from brokers.dataplane.topics import metadata
 from brokers.models import Cluster
 from instances.group_ports import Partition, ProducerState, TransactionDescription, TransactionList, TransactionListing
-from instances.ports import BrokerSilence
+from instances.ports import BrokerUnresponsive
 from tenants.errors import OutcomeUnknown, Unavailable
 
 LIST_TRANSACTIONS_VERSION = 1
@@ -131,7 +131,7 @@ def listed(asked: Mapping[int, Target], *, producer_ids: Sequence[int] = (), ope
     for number, answer in found.answers:
         if answer.error_code:
             reason = TROUBLES.get(answer.error_code, f"refuses with error {answer.error_code}")
-            silent[number] = BrokerSilence(broker_id=number, reason=reason)
+            silent[number] = BrokerUnresponsive(broker_id=number, reason=reason)
         for one in answer.transaction_states:
             known[one.transactional_id] = TransactionListing(
                 id=one.transactional_id,

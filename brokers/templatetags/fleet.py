@@ -11,7 +11,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
 from brokers.attention import Need
-from brokers.choices import Health, MoveState, RebalanceState, RestartState
+from brokers.choices import Health, ReassignmentState, RebalanceState, RestartState
 from brokers.maps import BrokerSummary, ClusterMap
 from tenants.templatetags.console import PHASES
 from tenants.wording import localized
@@ -36,9 +36,9 @@ LIKE: Mapping[str, str] = {
     RebalanceState.ABANDONED: "deleting",
     RebalanceState.DISCARDED: "deleting",
     RestartState.CANCELLED: "deleting",
-    MoveState.WAITING: "requested",
-    MoveState.SKIPPED: "deleting",
-    MoveState.LEFT: "deleting",
+    ReassignmentState.WAITING: "requested",
+    ReassignmentState.SKIPPED: "deleting",
+    ReassignmentState.LEFT: "deleting",
 }
 
 

@@ -49,7 +49,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transactional_db: N
     counts = dict.fromkeys(maps.COUNTS, 0) | {"topics": 40, "partitions": 1_204, "under_replicated": 14, "moving": 5}
     body = {"broker_id": 1, "ready": True, "controller_id": 1, "controller_epoch": 3, **counts}
     body["brokers"] = [share(1), share(2, leaders=0, out_of_sync=14), share(3, replicas=9), share(4, live=False)]
-    silent = (ports.BrokerSilence(broker_id=4, reason="does not answer"),)
+    silent = (ports.BrokerUnresponsive(broker_id=4, reason="does not answer"),)
     monkeypatch.setattr(maps, "_ask", lambda _cluster: observe.Answers(bodies={1: body}, silent=silent))
     following = "ins-00000000.orders.created/49"
     monkeypatch.setattr(

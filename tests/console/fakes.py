@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from instances.ports import (
-    BrokerSilence,
+    BrokerUnresponsive,
     ConfigEntry,
     PartitionSummary,
     RefusedTopic,
@@ -86,14 +86,14 @@ class FakeObservation:
     data_plane: FakeDataPlane
     points: tuple[tuple[int, int, int, int], ...] = ()
     entries: tuple[Throttle, ...] = ()
-    silent: tuple[BrokerSilence, ...] = ()
+    silent: tuple[BrokerUnresponsive, ...] = ()
     refused: tuple[RefusedTopic, ...] = ()
     messages_per_partition: int = 10
     alive_since_ms: int = 0
     alive_since_by_broker: dict[int, int] = field(default_factory=dict)
 
     def traffic(self, instance_id: str, since_ms: int) -> Traffic:
-        silent = {silence.broker_id for silence in self.silent}
+        silent = {unresponsive_brokers.broker_id for unresponsive_brokers in self.silent}
         alive = self.alive_since_by_broker or {1: self.alive_since_ms}
         return Traffic(
             now_ms=NOW_MS, step_ms=STEP_MS, alive_since_ms=self.alive_since_ms, by_broker={1: (0, 0)},

@@ -14,7 +14,7 @@ from django.urls import reverse
 
 from instances.lifecycle import Phase
 from instances.models import Instance
-from instances.ports import BrokerSilence, RefusedTopic
+from instances.ports import BrokerUnresponsive, RefusedTopic
 from quotas.ports import EntityPart
 from tenants.models import ApiToken, AuditEntry, Member, Tenant, User
 from tests.console.conftest import PASSWORD
@@ -361,7 +361,7 @@ def test_partitions_made_a_moment_ago_accuse_no_broker_of_silence(
 def test_a_silent_broker_makes_figures_unknown_and_never_zero(
     ida: Client, instance: Instance, observation: FakeObservation
 ) -> None:
-    observation.silent = (BrokerSilence(broker_id=1, reason="does not answer"),)
+    observation.silent = (BrokerUnresponsive(broker_id=1, reason="does not answer"),)
     page = text_of(ida.get(reverse("page-topics", args=[instance.pk])))
     assert "not known" in page
     detail = text_of(ida.get(reverse("page-topic", args=[instance.pk, "orders.created"])))

@@ -11,7 +11,7 @@ from django.urls import reverse
 
 from instances.group_ports import GroupSummary
 from instances.models import Instance
-from instances.ports import BrokerSilence
+from instances.ports import BrokerUnresponsive
 from instances.views.groups import ranges
 from tenants.models import AuditEntry
 from tests.support.fake_groups import FakeGroups, FakeTransactions, member
@@ -65,7 +65,7 @@ def test_many_groups_come_page_by_page(ida: Client, instance: Instance, groups: 
 
 
 def test_what_is_not_known_is_said(ida: Client, instance: Instance, groups: FakeGroups) -> None:
-    groups.silent = (BrokerSilence(broker_id=3, reason="does not answer"),)
+    groups.silent = (BrokerUnresponsive(broker_id=3, reason="does not answer"),)
     groups.mute.add("billing")
     part = text_of(ida.get(at("page-groups", instance), headers=LIVE))
     assert "Broker 3 does not answer" in part and "broker 1 does not answer" in part

@@ -11,7 +11,7 @@ import pytest
 from instances import group_selectors, services
 from instances.limits import RESET_PARTITIONS_MAX
 from instances.models import Instance
-from instances.ports import BrokerSilence
+from instances.ports import BrokerUnresponsive
 from tenants.actors import Actor, member_actor
 from tenants.models import AuditEntry, Member
 from tests.instances.conftest import FakeDataPlane, FakeGroups
@@ -70,7 +70,7 @@ def test_groups_are_filtered_by_state(api: Api, instance: Instance) -> None:
 def test_what_a_broker_does_not_tell_is_named_and_the_rest_is_told(
     api: Api, instance: Instance, groups: FakeGroups
 ) -> None:
-    groups.silent = (BrokerSilence(broker_id=3, reason="does not answer"),)
+    groups.silent = (BrokerUnresponsive(broker_id=3, reason="does not answer"),)
     groups.mute.add("live")
     groups.deaf.add(("clicks", 0))
     body = good(api.get(at(instance)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from instances.ports import BrokerSilence, Traffic
+from instances.ports import BrokerUnresponsive, Traffic
 from instances.views.series import series
 
 NOW_MS = 100_500
@@ -16,7 +16,7 @@ def traffic(*points: tuple[int, int, int, int], alive: dict[int, int], silent: t
         alive_since_by_broker=alive,
         points=points,
         by_broker=dict.fromkeys(alive, (0, 0)),
-        silent=tuple(BrokerSilence(broker_id=one, reason="does not answer") for one in silent),
+        silent=tuple(BrokerUnresponsive(broker_id=one, reason="does not answer") for one in silent),
     )
 
 

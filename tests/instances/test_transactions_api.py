@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from instances.models import Instance
-from instances.ports import BrokerSilence
+from instances.ports import BrokerUnresponsive
 from tenants.models import Member
 from tests.instances.conftest import FakeTransactions
 from tests.support.api_cases import Api, assert_problem
@@ -58,7 +58,7 @@ def test_a_transaction_whose_coordinator_is_away_is_not_said_to_be_gone(
     api: Api, instance: Instance, transactions: FakeTransactions
 ) -> None:
     transactions.add(instance.pk, "quiet", ("orders", 0), started_ms=NOW_MS)
-    transactions.silent = (BrokerSilence(broker_id=1, reason="does not answer"),)
+    transactions.silent = (BrokerUnresponsive(broker_id=1, reason="does not answer"),)
     transactions.mute.add("quiet")
     transactions.unlisted.add("quiet")
     problem = assert_problem(api.get(f"/instances/{instance.pk}/transactions/quiet"), 503, "unavailable")

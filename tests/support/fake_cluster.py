@@ -100,12 +100,16 @@ class FakeCluster:
 
     def catch_up(self, most: int | None = None) -> None:
         """Copies of so many moves are in sync: the controller ends them (REP-33)."""
-        able = [key for key, move in self.moving.items() if self.leaders[key] != -1 and {*move.target} <= self.brokers]
+        able = [
+            key
+            for key, reassignment in self.moving.items()
+            if self.leaders[key] != -1 and {*reassignment.target} <= self.brokers
+        ]
         for key in able[:most]:
-            move = self.moving.pop(key)
-            self.replicas[key] = self.isr[key] = move.target
-            if self.leaders[key] not in move.target:
-                self.leaders[key] = move.target[0]
+            reassignment = self.moving.pop(key)
+            self.replicas[key] = self.isr[key] = reassignment.target
+            if self.leaders[key] not in reassignment.target:
+                self.leaders[key] = reassignment.target[0]
 
     def view(self, topics: Iterable[str] | None = None) -> ClusterView:
         self._require_up()
@@ -130,8 +134,8 @@ class FakeCluster:
             if key not in self.replicas:
                 refused[key] = "the partition does not exist"
                 continue
-            present, move = self.replicas[key], self.moving.pop(key, None)
-            original = move.original if move is not None else present
+            present, reassignment = self.replicas[key], self.moving.pop(key, None)
+            original = reassignment.original if reassignment is not None else present
             wanted = original if target is None else tuple(target)
             if not set(wanted) - set(original) <= self.brokers:
                 refused[key] = "a broker is not alive"
@@ -139,7 +143,7 @@ class FakeCluster:
             adding = tuple(id for id in wanted if id not in original)
             removing = tuple(id for id in original if id not in wanted)
             self.replicas[key] = (*wanted, *removing)
-            gone = set(move.adding) - set(wanted) if move is not None else set()
+            gone = set(reassignment.adding) - set(wanted) if reassignment is not None else set()
             self.isr[key] = tuple(id for id in self.isr.get(key, original) if id not in gone) or original
             if adding or removing:
                 self.moving[key] = Ongoing(replicas=self.replicas[key], adding=adding, removing=removing)

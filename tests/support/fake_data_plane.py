@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from instances.naming import is_valid_topic_name
 from instances.ports import (
-    BrokerSilence,
+    BrokerUnresponsive,
     ConfigEntry,
     PartitionSummary,
     Throttle,
@@ -119,7 +119,7 @@ class FakeObservation:
     points: tuple[tuple[int, int, int, int], ...] = ()
     entries: tuple[Throttle, ...] = ()
     sizes: dict[str, tuple[int, int]] = field(default_factory=dict)
-    silent: tuple[BrokerSilence, ...] = ()
+    silent: tuple[BrokerUnresponsive, ...] = ()
 
     def traffic(self, instance_id: str, since_ms: int) -> Traffic:
         return Traffic(

@@ -22,7 +22,7 @@ from instances.group_ports import (
     TransactionList,
     TransactionListing,
 )
-from instances.ports import BrokerSilence
+from instances.ports import BrokerUnresponsive
 from tenants.errors import Conflict, DomainError, NotFound, OutcomeUnknown, Unavailable
 
 COORDINATOR = 1
@@ -48,7 +48,7 @@ class FakeGroups:
     logs: dict[Partition, tuple[int, int]] = field(default_factory=dict)
     # What a look-up by time finds: the offset of the first message as young as anything.
     at_time: dict[Partition, int] = field(default_factory=dict)
-    silent: tuple[BrokerSilence, ...] = ()
+    silent: tuple[BrokerUnresponsive, ...] = ()
     mute: set[str] = field(default_factory=set)
     deaf: set[Partition] = field(default_factory=set)
     refuses: set[Partition] = field(default_factory=set)
@@ -165,7 +165,7 @@ class FakeTransactions:
 
     found: dict[tuple[str, str], TransactionDescription] = field(default_factory=dict)
     looks: dict[Partition, list[ProducerState]] = field(default_factory=dict)
-    silent: tuple[BrokerSilence, ...] = ()
+    silent: tuple[BrokerUnresponsive, ...] = ()
     mute: set[str] = field(default_factory=set)
     # Ids that a list leaves out, as those of a coordinator that is away.
     unlisted: set[str] = field(default_factory=set)

@@ -12,7 +12,7 @@ from instances.group_ports import (
     TransactionList,
     TransactionListing,
 )
-from instances.ports import BrokerSilence
+from instances.ports import BrokerUnresponsive
 from tenants.errors import OutcomeUnknown
 
 
@@ -25,7 +25,7 @@ class FakeClusterTransactions:
 
     found: dict[str, TransactionDescription] = field(default_factory=dict)
     looks: dict[Partition, list[ProducerState]] = field(default_factory=dict)
-    silent: tuple[BrokerSilence, ...] = ()
+    silent: tuple[BrokerUnresponsive, ...] = ()
     mute: set[str] = field(default_factory=set)
     deaf: set[Partition] = field(default_factory=set)
     fenced: list[str] = field(default_factory=list)

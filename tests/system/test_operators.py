@@ -94,8 +94,16 @@ def ended(operator: Operator, at: str) -> None:
 
 def receiver_of(operator: Operator, at: str, drained: int) -> int:
     """A broker that is to copy something from the one that is emptied, or does."""
-    moves = [move for state in ("running", "waiting") for move in operator.get(f"{at}/moves?state={state}")["items"]]
-    arriving = [set(move["target"]) - set(move["before"]) for move in moves if drained in move["before"]]
+    moves = [
+        reassignment
+        for state in ("running", "waiting")
+        for reassignment in operator.get(f"{at}/moves?state={state}")["items"]
+    ]
+    arriving = [
+        set(reassignment["target"]) - set(reassignment["before"])
+        for reassignment in moves
+        if drained in reassignment["before"]
+    ]
     return min((min(one) for one in arriving if one), default=0)
 
 

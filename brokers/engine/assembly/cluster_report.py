@@ -109,7 +109,7 @@ def _is_in(state: str, topic: TopicImage, partition: PartitionImage, image: Clus
         case "under_min_isr":
             return is_under_min_isr(topic, partition, image)
         case "moving":
-            return partition.is_moving
+            return partition.is_reassigning
     return True
 
 
@@ -143,7 +143,7 @@ def _count(image: ClusterImage, names: list[str]) -> dict[str, Any]:
             totals["offline"] += is_offline(partition, image)
             totals["undecided"] += is_undecided(partition, image)
             totals["under_min_isr"] += is_under_min_isr(topic, partition, image)
-            totals["moving"] += partition.is_moving
+            totals["moving"] += partition.is_reassigning
             present = in_sync(partition, image)
             for id in partition.replicas:
                 share = shares.setdefault(id, dict(empty))

@@ -117,7 +117,7 @@ async def _commit_states(tree: Tree, held_epoch: ControllerEpoch, writes: Sequen
     await _commit_guarded(tree, operations)
 
 
-async def finish_moves(
+async def finish_reassignments(
     tree: Tree, held_epoch: ControllerEpoch, topic: TopicImage, writes: Sequence[StateWrite]
 ) -> bool:
     """Last states and final replicas in one transaction (REP-32). False: somebody changed the topic or a state since

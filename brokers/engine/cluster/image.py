@@ -57,7 +57,7 @@ class PartitionImage:
     removing: tuple[int, ...] = ()
 
     @property
-    def is_moving(self) -> bool:
+    def is_reassigning(self) -> bool:
         return bool(self.adding or self.removing)
 
     @property

@@ -24,7 +24,7 @@ class Assignment:
     removing: tuple[int, ...] = ()
 
     @property
-    def is_moving(self) -> bool:
+    def is_reassigning(self) -> bool:
         return bool(self.adding or self.removing)
 
     @property
@@ -59,7 +59,7 @@ def with_assignments(document: TopicDocument, changed: Mapping[int, Assignment])
     return replace(document, assignment=assignment, adding=adding, removing=removing)
 
 
-def plan_move(
+def plan_reassignment(
     present: Assignment,
     target: Sequence[int] | None,
     eligible: Mapping[int, str | None],
@@ -73,7 +73,7 @@ def plan_move(
         errors.InvalidReplicaAssignment: no broker, one twice, too many, or one that lives nowhere the topic may go.
     """
     if target is None:
-        if not present.is_moving:
+        if not present.is_reassigning:
             raise errors.NoReassignmentInProgress("No partition reassignment is in progress.")
         return present.moved_to(present.original)
     if not target:

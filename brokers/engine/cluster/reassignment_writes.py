@@ -16,7 +16,7 @@ from brokers.engine.cluster.image import ClusterImage, PartitionImage
 from brokers.engine.cluster.reassignment_plans import (
     Assignment,
     assignment_of,
-    plan_move,
+    plan_reassignment,
     state_after,
     with_assignments,
 )
@@ -33,14 +33,14 @@ Targets = Mapping[int, Sequence[int] | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class ReassignmentStarted:
     """What was written; an image shows it as soon as the topic's version has come to this one."""
 
     assignment: Assignment
     topic_version: int
 
 
-Outcome = Moved | errors.ClusterError
+Outcome = ReassignmentStarted | errors.ClusterError
 
 
 async def reassign(
@@ -51,7 +51,7 @@ async def reassign(
 
     async def one(name: str, targets: Targets) -> dict[int, Outcome]:
         async with permits:
-            return await _Move(tree, image, name, replication_factor_max).carry_out(targets)
+            return await _Reassignment(tree, image, name, replication_factor_max).carry_out(targets)
 
     answers = await asyncio.gather(*(one(name, targets) for name, targets in wanted.items()))
     return {
@@ -61,7 +61,7 @@ async def reassign(
     }
 
 
-class _Move:
+class _Reassignment:
     """The moves of one topic."""
 
     def __init__(self, tree: Tree, image: ClusterImage, name: str, replication_factor_max: int) -> None:
@@ -85,7 +85,7 @@ class _Move:
             for index in more_refused:
                 del planned[index], changed[index]
             version = node.version + 1 if changed else node.version
-            outcomes = refused | {index: Moved(wanted, version) for index, wanted in planned.items()}
+            outcomes = refused | {index: ReassignmentStarted(wanted, version) for index, wanted in planned.items()}
             if not changed:
                 return outcomes
             operations: list[Operation] = [
@@ -110,7 +110,7 @@ class _Move:
                 refused[index] = errors.UnknownTopic("The partition does not exist.")
                 continue
             try:
-                planned[index] = plan_move(
+                planned[index] = plan_reassignment(
                     assignment_of(document, index),
                     target,
                     eligible,

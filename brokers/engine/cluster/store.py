@@ -277,13 +277,15 @@ class ClusterStore:
         """
         return await controller_writes.write_states(self.tree, held_epoch, writes)
 
-    async def finish_moves(self, held_epoch: ControllerEpoch, topic: TopicImage, writes: Sequence[StateWrite]) -> bool:
+    async def finish_reassignments(
+        self, held_epoch: ControllerEpoch, topic: TopicImage, writes: Sequence[StateWrite]
+    ) -> bool:
         """REP-32: the partitions of `writes` have arrived. False: overtaken by somebody else's write.
 
         Raises:
             ControllerMoved: as above.
         """
-        return await controller_writes.finish_moves(self.tree, held_epoch, topic, writes)
+        return await controller_writes.finish_reassignments(self.tree, held_epoch, topic, writes)
 
     async def finish_deletion(self, held_epoch: ControllerEpoch, topic: TopicImage) -> None:
         """CTL-20: removes states, topic, config, the instance's document and the marker.

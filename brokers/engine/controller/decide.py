@@ -20,7 +20,7 @@ from brokers.engine.controller.events import (
     Elected,
     Event,
     FinishDeletion,
-    FinishMoves,
+    FinishReassignments,
     ImageChanged,
     Instruction,
     PolicyChanged,
@@ -103,7 +103,7 @@ def _decide_topics(state: ControllerState, topics: Iterable[TopicImage], cause: 
     assert state.held_epoch is not None
     context = ElectionContext(state.image.brokers, state.held_epoch.epoch)
     writes: list[StateWrite] = []
-    moves: list[FinishMoves] = []
+    moves: list[FinishReassignments] = []
     instructions: list[Instruction] = []
     busy = set(state.busy)
     for topic in topics:
@@ -116,7 +116,7 @@ def _decide_topics(state: ControllerState, topics: Iterable[TopicImage], cause: 
         changed, arrived = _topic_writes(state, topic, context)
         writes += changed
         if arrived:
-            moves.append(FinishMoves(topic, tuple(arrived)))
+            moves.append(FinishReassignments(topic, tuple(arrived)))
     usage = usage_topic(state.image) if USAGE_TOPIC not in busy else None
     if usage is not None:
         busy.add(USAGE_TOPIC)

@@ -75,7 +75,7 @@ class WriteStates:
 
 
 @dataclass(frozen=True, slots=True)
-class FinishMoves:
+class FinishReassignments:
     """`writes` are the last states of partitions of `topic` that have arrived (REP-32): in one transaction with them
     the replicas of these partitions become their targets.
     """
@@ -112,4 +112,4 @@ class ReconcileAgain:
     topics: tuple[str, ...]
 
 
-Instruction = WriteStates | FinishMoves | FinishDeletion | CreateSystemTopic | GrowSystemTopic | ReconcileAgain
+Instruction = WriteStates | FinishReassignments | FinishDeletion | CreateSystemTopic | GrowSystemTopic | ReconcileAgain

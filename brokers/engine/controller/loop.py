@@ -29,7 +29,7 @@ from brokers.engine.controller.events import (
     Elected,
     Event,
     FinishDeletion,
-    FinishMoves,
+    FinishReassignments,
     GrowSystemTopic,
     ImageChanged,
     Instruction,
@@ -183,8 +183,8 @@ class ControllerLoop:
         match instruction:
             case WriteStates():
                 return await self._write_states(held_epoch, instruction)
-            case FinishMoves():
-                return await self._finish_moves(held_epoch, instruction)
+            case FinishReassignments():
+                return await self._finish_reassignments(held_epoch, instruction)
             case FinishDeletion(topic):
                 return await self._apply(topic.name, self._store.finish_deletion(held_epoch, topic))
             case CreateSystemTopic(name, assignment, config):
@@ -211,10 +211,12 @@ class ControllerLoop:
             lost = {write.key for write in writes}
         return _written(writes, lost)
 
-    async def _finish_moves(self, held_epoch: ControllerEpoch, instruction: FinishMoves) -> StatesWritten:
+    async def _finish_reassignments(
+        self, held_epoch: ControllerEpoch, instruction: FinishReassignments
+    ) -> StatesWritten:
         topic, writes = instruction.topic, instruction.writes
         try:
-            finished = await self._store.finish_moves(held_epoch, topic, writes)
+            finished = await self._store.finish_reassignments(held_epoch, topic, writes)
         except StoreUnavailable as error:
             log.warning("moves_not_finished", topic=topic.name, partitions=len(writes), reason=str(error))
             finished = False

@@ -76,7 +76,7 @@ def wanted_state(partition: PartitionImage, context: ElectionContext, *, unclean
 def preferred_state(partition: PartitionImage, context: ElectionContext) -> PartitionStateDocument | None:
     """REP-29: its preferred leader instead of the present one; None while it leads, or is not fit to."""
     preferred = partition.replicas[0]
-    if partition.version is None or partition.leader in (preferred, NO_LEADER) or partition.is_moving:
+    if partition.version is None or partition.leader in (preferred, NO_LEADER) or partition.is_reassigning:
         return None
     choice = leader_choice.preferred_leader(
         partition.replicas,
@@ -137,7 +137,7 @@ def _with_living_leader(
 
 def _has_arrived(partition: PartitionImage, choice: Choice) -> bool:
     """REP-32: a move ends when all of its target are in sync with a leader."""
-    return partition.is_moving and choice.leader != NO_LEADER and set(partition.target) <= set(choice.isr)
+    return partition.is_reassigning and choice.leader != NO_LEADER and set(partition.target) <= set(choice.isr)
 
 
 def _within(target: tuple[int, ...], choice: Choice, context: ElectionContext) -> Choice:

@@ -25,7 +25,7 @@ def usage_topic(image: ClusterImage) -> CreateSystemTopic | GrowSystemTopic | No
             return None
         return CreateSystemTopic(USAGE_TOPIC, {index: (broker,) for index, broker in enumerate(staying)}, USAGE_CONFIG)
     # A topic that moves does not grow (REP-33): the end of the move is another image.
-    if topic.deleting or any(partition.is_moving for partition in topic.partitions):
+    if topic.deleting or any(partition.is_reassigning for partition in topic.partitions):
         return None
     served = {partition.replicas[0] for partition in topic.partitions}
     added = tuple((broker,) for broker in staying if broker not in served)

@@ -54,7 +54,7 @@ class Shard(Generic[M]):
         self._timers = Timers()
         self._alarm: Cancel | None = None
         self._alarm_ms = 0
-        self._held: dict[_Held, None] = {}
+        self._held: dict[_PendingCommit, None] = {}
         self._closed = False
 
     @property
@@ -141,7 +141,7 @@ class Shard(Generic[M]):
         return 0
 
     def _hold(self, result: CoordinatorResult, ticket: Ticket | None, last_offset: int) -> None:
-        held = _Held(self, result, None if result.reply is REPLY_PENDING else ticket)
+        held = _PendingCommit(self, result, None if result.reply is REPLY_PENDING else ticket)
         self._held[held] = None
         held.wait(self._host, last_offset)
 
@@ -153,7 +153,7 @@ class Shard(Generic[M]):
         for effect in result.effects:
             self._host.carry_out(self.index, effect)
 
-    def forget(self, held: _Held) -> bool:
+    def forget(self, held: _PendingCommit) -> bool:
         """False if it was forgotten before."""
         if held not in self._held:
             return False
@@ -194,7 +194,7 @@ class Shard(Generic[M]):
             log.exception("deadline_failed", partition=self.index, about=str(key))
 
 
-class _Held:
+class _PendingCommit:
     """One outcome on its way to being committed, or known to be what is."""
 
     __slots__ = ("_deadline", "_missing", "_result", "_shard", "_ticket", "_waits")

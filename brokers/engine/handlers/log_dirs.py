@@ -31,14 +31,14 @@ VOLUMES_FROM: Final = 4
 TENANT_DIRECTORY: Final = "/log-dirs/{number}"
 
 # Shown name → its partitions, of one directory.
-_Held = dict[str, list[Partition]]
+_HeldReplica = dict[str, list[Partition]]
 
 
 async def describe_log_dirs(call: Call, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
     table = call.engine.table
     is_operator = call.view.instance_id is None
     roots = table.settings.roots
-    held: dict[Path, _Held] = {root: {} for root in roots}
+    held: dict[Path, _HeldReplica] = {root: {} for root in roots}
     for name, partition in _visible(call, request):
         held[partition.log.root].setdefault(name, []).append(partition)
     volumes: dict[Path, tuple[int, int]] = {}

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.cluster.image import ClusterImage, TopicImage
-from brokers.engine.cluster.reassignment_writes import Moved
+from brokers.engine.cluster.reassignment_writes import ReassignmentStarted
 from brokers.engine.handlers.context import Call
 from brokers.engine.handlers.topics import TIMED_OUT, WAIT_S_MAX
 from brokers.engine.protocol.errors import ErrorCode
@@ -74,7 +74,11 @@ async def _reassign(
         outcomes = await engine.store.reassign(engine.current.image, wanted)
     except ClusterError as failure:
         return {(name, index): (failure.wire_code, str(failure)) for name in wanted for index in wanted[name]}
-    versions = {name: outcome.topic_version for (name, _), outcome in outcomes.items() if isinstance(outcome, Moved)}
+    versions = {
+        name: outcome.topic_version
+        for (name, _), outcome in outcomes.items()
+        if isinstance(outcome, ReassignmentStarted)
+    }
     timeout_s = min(max(timeout_ms, 0) / 1000, WAIT_S_MAX)
     await engine.current.wait_until(
         lambda image: all(_shows(image, name, version) for name, version in versions.items()), timeout_s
@@ -126,7 +130,7 @@ def _list(moving: list[OngoingTopicReassignment], topic: TopicImage, indexes: It
             removing_replicas=list(partition.removing),
         )
         for partition in (topic.partitions[index] for index in indexes if 0 <= index < len(topic.partitions))
-        if partition.is_moving
+        if partition.is_reassigning
     ]
     if lines:
         moving.append(OngoingTopicReassignment(name=topic.name, partitions=lines))

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TextIO
 
-from brokers.engine.inspect.directories import Held, NoLog, find, hold
+from brokers.engine.inspect.directories import InspectedDirectory, NoLog, find, hold
 from brokers.engine.inspect.dump import Wanted, rows
 from brokers.engine.inspect.recover import run as recover
 from brokers.engine.inspect.rows import Printer
@@ -64,7 +64,7 @@ def main(arguments: list[str], out: TextIO) -> int:
                 return FAULTY if report.faults else FINE
             changed = recover(logs, printer.row, write=chosen.yes, whole=chosen.whole)
             return FAULTY if changed and not chosen.yes else FINE
-    except (Held, NoLog, StorageFailed, OSError) as reason:
+    except (InspectedDirectory, NoLog, StorageFailed, OSError) as reason:
         if isinstance(reason, BrokenPipeError):
             raise
         sys.stderr.write(f"{reason}\n")

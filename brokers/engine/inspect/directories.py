@@ -24,7 +24,7 @@ class NoLog(Exception):
     """The directory is not there or is neither a partition's nor a root of `log.dirs`."""
 
 
-class Held(Exception):
+class InspectedDirectory(Exception):
     """A running broker holds the root."""
 
 
@@ -96,7 +96,9 @@ def hold(root: Path, *, write: bool) -> Iterator[None]:
             fcntl.flock(descriptor, kind)  # what our broker takes
             fcntl.lockf(descriptor, kind)  # what Apache Kafka's takes
         except (BlockingIOError, PermissionError):
-            raise Held(f"{root} is in use by a running broker: stop it first, or look at a copy") from None
+            raise InspectedDirectory(
+                f"{root} is in use by a running broker: stop it first, or look at a copy"
+            ) from None
         yield
     finally:
         os.close(descriptor)

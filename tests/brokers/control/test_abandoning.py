@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from brokers import copy_pace, moving, rebalances, rolling, services, work
-from brokers.choices import MoveState, RebalanceState, RebalanceStep, WantedState
+from brokers.choices import ReassignmentState, RebalanceState, RebalanceStep, WantedState
 from brokers.models import Broker, Cluster, PortLease, Rebalance
 from instances.models import Instance
 from tenants.actors import Actor
@@ -59,7 +59,7 @@ def half(cluster: Cluster, admin_client: FakeCluster, acting: Actor) -> Rebalanc
         admin_client.catch_up(1)
     work.reconcile_once()
     states = set(row.moves.values_list("state", flat=True))
-    assert states == {MoveState.DONE, MoveState.RUNNING, MoveState.WAITING}
+    assert states == {ReassignmentState.DONE, ReassignmentState.RUNNING, ReassignmentState.WAITING}
     row.refresh_from_db()
     return row
 
@@ -80,7 +80,7 @@ def test_an_undo_towards_a_broker_that_is_gone_is_given_up_and_stands_in_nobodys
 
     assert not admin_client.moving
     assert half.ended_at is not None and half.trouble == ""
-    assert not half.moves.filter(state__in=(MoveState.WAITING, MoveState.RUNNING)).exists()
+    assert not half.moves.filter(state__in=(ReassignmentState.WAITING, ReassignmentState.RUNNING)).exists()
     assert placements_of(instance) == {1, 2, 3, 4}
     assert third(cluster).accepts_instances
     message = list(AuditEntry.objects.filter(target_id=half.pk).values_list("action", flat=True))
@@ -94,13 +94,19 @@ def test_an_undo_towards_a_broker_that_is_gone_is_given_up_and_stands_in_nobodys
 def test_what_was_moved_stays_and_what_runs_is_called_off(
     cluster: Cluster, instance: Instance, admin_client: FakeCluster, half: Rebalance, acting: Actor
 ) -> None:
-    done = {(move.topic, move.partition): tuple(move.target) for move in half.moves.filter(state=MoveState.DONE)}
-    begun = {(move.topic, move.partition): tuple(move.before) for move in half.moves.filter(state=MoveState.RUNNING)}
+    done = {
+        (reassignment.topic, reassignment.partition): tuple(reassignment.target)
+        for reassignment in half.moves.filter(state=ReassignmentState.DONE)
+    }
+    begun = {
+        (reassignment.topic, reassignment.partition): tuple(reassignment.before)
+        for reassignment in half.moves.filter(state=ReassignmentState.RUNNING)
+    }
     rebalances.abandon(acting=acting, rebalance=half)
     assert carry_out(admin_client, half).state == RebalanceState.ABANDONED
     assert {key: admin_client.replicas[key] for key in done} == done
     assert {key: admin_client.replicas[key] for key in begun} == begun
-    assert set(half.moves.values_list("state", flat=True)) == {MoveState.DONE, MoveState.LEFT}
+    assert set(half.moves.values_list("state", flat=True)) == {ReassignmentState.DONE, ReassignmentState.LEFT}
     assert placements_of(instance) >= {held for key in admin_client.replicas for held in admin_client.replicas[key]}
 
 
@@ -120,7 +126,7 @@ def test_what_cannot_be_called_off_is_left_with_the_reason(
     rebalances.abandon(acting=acting, rebalance=half)
     assert carry_out(admin_client, half).state == RebalanceState.ABANDONED
     left = half.moves.get(topic=key[0], partition=key[1])
-    assert (left.state, left.note) == (MoveState.LEFT, "None of the replicas that would stay is in sync.")
+    assert (left.state, left.note) == (ReassignmentState.LEFT, "None of the replicas that would stay is in sync.")
     assert list(admin_client.moving) == [key]
 
 

@@ -14,8 +14,8 @@ from django.test.utils import CaptureQueriesContext
 from brokers import maps, moving, observe, rebalances, work
 from brokers.choices import RebalanceKind
 from brokers.contract.usage import USAGE_TOPIC
-from brokers.models import Broker, Cluster, Rebalance, ReplicaMove, RollingRestart
-from instances.ports import BrokerSilence
+from brokers.models import Broker, Cluster, PartitionReassignment, Rebalance, RollingRestart
+from instances.ports import BrokerUnresponsive
 from tenants.choices import Role
 from tenants.models import AuditEntry, Member
 from tests.support.api_cases import Api, assert_problem, make_member
@@ -62,7 +62,9 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> dict[int, Mapping[str, Any]]:
     found: dict[int, Mapping[str, Any]] = {number: snapshot(number) for number in (1, 2, 3)}
 
     def ask_all(targets: Any, path: str) -> observe.Answers:
-        silent = tuple(BrokerSilence(broker_id=one.number, reason="") for one in targets if one.number not in found)
+        silent = tuple(
+            BrokerUnresponsive(broker_id=one.number, reason="") for one in targets if one.number not in found
+        )
         return observe.Answers(bodies=found, silent=silent)
 
     monkeypatch.setattr(observe, "ask_all", ask_all)
@@ -224,7 +226,7 @@ def test_a_drain_is_planned_started_and_followed(cluster: Cluster, operator: Api
     at = f"/operator/rebalances/{plan['id']}"
     page = operator.get(f"{at}/moves?page_size=2").json()
     assert len(page["items"]) == 2 and page["next_page_token"]
-    assert all(3 in move["before"] and 3 not in move["target"] for move in page["items"])
+    assert all(3 in reassignment["before"] and 3 not in reassignment["target"] for reassignment in page["items"])
     assert operator.post(f"{at}/start").status_code == 202
     assert_problem(operator.post(f"{at}/start"), 409, "wrong_state")
     assert operator.post(f"{at}/pause").json()["state"] == "paused"
@@ -364,10 +366,12 @@ def test_a_pace_is_set_on_the_version_that_was_read(cluster: Cluster, operator: 
 def test_a_key_holds_the_answer_about_a_plan_however_much_is_lost(cluster: Cluster, operator: Api) -> None:
     plan = Rebalance.objects.create(cluster=cluster, kind=RebalanceKind.LOSS, broker=third(cluster), planned_by="ida")
     lost = [
-        ReplicaMove(rebalance=plan, position=n, topic=f"{n:0>262}", partition=0, before=[3], target=[1], loses="all")
+        PartitionReassignment(
+            rebalance=plan, position=n, topic=f"{n:0>262}", partition=0, before=[3], target=[1], loses="all"
+        )
         for n in range(3_500)
     ]
-    ReplicaMove.objects.bulk_create(lost)
+    PartitionReassignment.objects.bulk_create(lost)
     at = f"/operator/rebalances/{plan.pk}/discard"
     answers = [operator.post(at, Idempotency_Key="once") for _ in range(2)]
     assert [answer.status_code for answer in answers] == [202, 202]

@@ -23,7 +23,7 @@ from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 from brokers.dataplane import door
 from brokers.dataplane.client_quotas import QuotaAdminClient
 from brokers.dataplane.link import Link, LinkDown
-from brokers.dataplane.silence import silences
+from brokers.dataplane.silence import unresponsive_brokers
 from brokers.dataplane.topics import TopicAdminClient
 from brokers.models import Cluster
 from instances.models import Instance
@@ -195,7 +195,7 @@ def test_brokers_that_stand_still_make_neither_a_read_nor_a_write_wait_long(
             with pytest.raises(Unavailable):
                 act()
             assert time.monotonic() - began_s < most_s
-    silences.clear_all()
+    unresponsive_brokers.clear_all()
 
 
 def test_an_idle_link_to_a_broker_that_stands_still_is_not_used_for_a_write(
@@ -203,10 +203,10 @@ def test_an_idle_link_to_a_broker_that_stands_still_is_not_used_for_a_write(
 ) -> None:
     broker.answers[CREATE_TOPICS] = lambda: created(0)
     create(instance)
-    silences.note(("127.0.0.1", broker.port))
+    unresponsive_brokers.note(("127.0.0.1", broker.port))
     create(instance)  # the other broker is down: this one is asked after all, over a link that greets
     assert broker.users == [instance.pk] * 2
-    assert not silences.holds(("127.0.0.1", broker.port))
+    assert not unresponsive_brokers.holds(("127.0.0.1", broker.port))
 
 
 @pytest.mark.parametrize("error_code", [3, 17])

@@ -20,7 +20,7 @@ from brokers.models import Cluster
 from instances import ports
 from instances.group_ports import ProducerState
 from instances.models import Instance
-from instances.ports import BrokerSilence
+from instances.ports import BrokerUnresponsive
 from tenants.actors import system_actor
 from tenants.errors import Conflict, OutcomeUnknown, Unavailable
 from tenants.models import AuditEntry
@@ -83,7 +83,7 @@ def test_only_what_is_past_its_time_out_is_overdue(
     admin_client.add(f"{instance.pk}.stuck", orders, producer_id=2, started_ms=ago(2 * HOUR), state="PrepareCommit")
     admin_client.add(f"{instance.pk}.young", orders, producer_id=3, started_ms=ago(70_000))
     admin_client.add(f"{instance.pk}.done", producer_id=4, started_ms=ago(HOUR), state="CompleteCommit")
-    admin_client.silent = (BrokerSilence(broker_id=3, reason="does not answer"),)
+    admin_client.silent = (BrokerUnresponsive(broker_id=3, reason="does not answer"),)
     found = hanging.overdue(cluster)
     assert [(row.shown_id, row.instance_id, row.is_decided) for row in found.rows] == [
         ("stuck", instance.pk, True),

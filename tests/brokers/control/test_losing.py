@@ -10,7 +10,7 @@ import pytest
 from django.utils import timezone
 
 from brokers import billing_port, losing, moving, rebalances, services, work
-from brokers.choices import Losing, MoveState, ProcessState, RebalanceState, WantedState
+from brokers.choices import DataLoss, ProcessState, ReassignmentState, RebalanceState, WantedState
 from brokers.contract.usage import USAGE_TOPIC
 from brokers.limits import BROKER_LOST_AFTER_S
 from brokers.models import Broker, Cluster, Host, PortLease, Rebalance
@@ -73,7 +73,10 @@ def carried_out(admin_client: FakeCluster, row: Rebalance, acting: Actor) -> Reb
 
 
 def lost(row: Rebalance) -> dict[str, str]:
-    return {str(move).partition(".")[2] or str(move): move.loses for move in row.moves.exclude(loses="")}
+    return {
+        str(reassignment).partition(".")[2] or str(reassignment): reassignment.loses
+        for reassignment in row.moves.exclude(loses="")
+    }
 
 
 # --- who is lost ------------------------------------------------------------------------------------------------------
@@ -127,7 +130,7 @@ def test_the_plan_names_what_is_lost_and_moves_nothing_before_it_is_confirmed(
     cluster: Cluster, admin_client: FakeCluster, acting: Actor
 ) -> None:
     row = rebalances.plan_loss(acting=acting, broker=lose(admin_client, cluster))
-    assert lost(row) == {"solo/0": Losing.ALL, "behind/0": Losing.SOME, f"{USAGE_TOPIC}/2": Losing.ALL}
+    assert lost(row) == {"solo/0": DataLoss.ALL, "behind/0": DataLoss.SOME, f"{USAGE_TOPIC}/2": DataLoss.ALL}
     assert row.moves.count() == 5
     for number in (None, 4):
         with pytest.raises(Conflict) as refused:
@@ -169,7 +172,7 @@ def test_a_lost_broker_is_removed_and_what_only_it_had_is_made_anew(
     row = carried_out(admin_client, rebalances.plan_loss(acting=acting, broker=lose(admin_client, cluster)), acting)
     assert row.state == RebalanceState.DONE
     assert not admin_client.holds(3) and -1 not in admin_client.leaders.values()
-    assert {move.state for move in row.moves.all()} == {MoveState.DONE}
+    assert {reassignment.state for reassignment in row.moves.all()} == {ReassignmentState.DONE}
     behind = f"{instance.pk}.behind", 0
     assert admin_client.elected[behind] == 1, "who has something of it, not who is given a copy"
     assert set(admin_client.elected) == {behind, (f"{instance.pk}.solo", 0), (USAGE_TOPIC, 2)}

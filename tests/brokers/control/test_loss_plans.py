@@ -4,42 +4,44 @@ from __future__ import annotations
 
 import pytest
 
-from brokers.choices import Losing
+from brokers.choices import DataLoss
 from brokers.loss_plans import losing, loss_plan
-from brokers.moves import Fleet, Held, Holder, Plan
+from brokers.moves import BrokerCapacity, Fleet, PartitionReplicas, Plan
 
 OWNER = "ins-00000000"
 
 
-def fleet(*partitions: Held, live: tuple[int, ...] = (1, 2, 4, 6), placements: tuple[int, ...] = (1, 2, 3, 5)) -> Fleet:
+def fleet(
+    *partitions: PartitionReplicas, live: tuple[int, ...] = (1, 2, 4, 6), placements: tuple[int, ...] = (1, 2, 3, 5)
+) -> Fleet:
     """Brokers 1 to 6, of which 3 and 5 are gone."""
-    brokers = {number: Holder(id=number, takes=number in live) for number in range(1, 7)}
+    brokers = {number: BrokerCapacity(id=number, accepts_replicas=number in live) for number in range(1, 7)}
     return Fleet(brokers=brokers, partitions=partitions, placements={OWNER: frozenset(placements)}, placements_min=3)
 
 
-def held(index: int, replicas: tuple[int, ...], isr: tuple[int, ...], *, is_led: bool) -> Held:
-    return Held(topic=f"{OWNER}.t", index=index, replicas=replicas, isr=isr, owner=OWNER, is_led=is_led)
+def held(index: int, replicas: tuple[int, ...], isr: tuple[int, ...], *, is_led: bool) -> PartitionReplicas:
+    return PartitionReplicas(topic=f"{OWNER}.t", index=index, replicas=replicas, isr=isr, owner=OWNER, is_led=is_led)
 
 
 def targets(plan: Plan) -> dict[int, tuple[tuple[int, ...], str]]:
-    return {move.index: (move.target, move.loses) for move in plan.moves}
+    return {reassignment.index: (reassignment.target, reassignment.loses) for reassignment in plan.moves}
 
 
 @pytest.mark.parametrize(
     ("replicas", "isr", "is_led", "found"),
     [
-        ((3,), (3,), False, Losing.ALL),
-        ((3, 1), (3,), False, Losing.SOME),
-        ((3, 1), (1,), True, Losing.NOTHING),
-        ((3, 2), (3, 2), False, Losing.NOTHING),
-        ((3, 5), (3, 5), False, Losing.ALL),
-        ((3, 5, 1), (5,), False, Losing.SOME),
-        ((3,), (), False, Losing.ALL),
+        ((3,), (3,), False, DataLoss.ALL),
+        ((3, 1), (3,), False, DataLoss.SOME),
+        ((3, 1), (1,), True, DataLoss.NOTHING),
+        ((3, 2), (3, 2), False, DataLoss.NOTHING),
+        ((3, 5), (3, 5), False, DataLoss.ALL),
+        ((3, 5, 1), (5,), False, DataLoss.SOME),
+        ((3,), (), False, DataLoss.ALL),
     ],
     ids=str,
 )
 def test_only_what_nobody_in_sync_can_bring_back_is_lost(
-    replicas: tuple[int, ...], isr: tuple[int, ...], is_led: bool, found: Losing
+    replicas: tuple[int, ...], isr: tuple[int, ...], is_led: bool, found: DataLoss
 ) -> None:
     assert losing(replicas, isr, frozenset({3, 5}), is_led=is_led) is found
 

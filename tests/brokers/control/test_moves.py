@@ -10,14 +10,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from brokers.move_plans import balance_plan, drain_plan, release_plan
-from brokers.moves import Fleet, Held, Holder, Move, Plan, Share, next_moves, shares
+from brokers.moves import (
+    BrokerCapacity,
+    Fleet,
+    PartitionReplicas,
+    Plan,
+    Reassignment,
+    Share,
+    next_reassignments,
+    shares,
+)
 
 MOVES_MAX = 200
 
 
 def fleet(
     count: int,
-    *partitions: Held,
+    *partitions: PartitionReplicas,
     placements: dict[str, Sequence[int]] | None = None,
     racks: Sequence[str] = (),
     closed: Sequence[int] = (),
@@ -29,7 +38,7 @@ def fleet(
     named = [racks[id - 1] if racks else "" for id in range(1, count + 1)]
     return Fleet(
         brokers={
-            id: Holder(id=id, rack=rack, takes=id not in closed, can_sell=(limits or {}).get(id))
+            id: BrokerCapacity(id=id, rack=rack, accepts_replicas=id not in closed, can_sell=(limits or {}).get(id))
             for id, rack in enumerate(named, 1)
         },
         partitions=partitions,
@@ -39,9 +48,13 @@ def fleet(
     )
 
 
-def held(index: int, *replicas: int, owner: str | None = "i", size_bytes: int = 0, pinned: bool = False) -> Held:
+def held(
+    index: int, *replicas: int, owner: str | None = "i", size_bytes: int = 0, pinned: bool = False
+) -> PartitionReplicas:
     topic = f"{owner or 'cluster'}.t"
-    return Held(topic=topic, index=index, replicas=replicas, owner=owner, size_bytes=size_bytes, pinned=pinned)
+    return PartitionReplicas(
+        topic=topic, index=index, replicas=replicas, owner=owner, size_bytes=size_bytes, pinned=pinned
+    )
 
 
 def after(found: Fleet, plan: Plan) -> dict[int, Share]:
@@ -59,7 +72,7 @@ def test_a_drained_broker_ends_with_nothing_and_the_others_share_it() -> None:
     assert left[3] == Share()
     assert max(left[id].replicas for id in (1, 2, 4)) - min(left[id].replicas for id in (1, 2, 4)) <= 1
     assert max(left[id].leaders for id in (1, 2, 4)) - min(left[id].leaders for id in (1, 2, 4)) <= 2
-    assert all(move.before.count(3) == 1 for move in plan.moves)
+    assert all(reassignment.before.count(3) == 1 for reassignment in plan.moves)
 
 
 def test_an_instance_gets_a_placement_in_place_of_the_one_it_loses() -> None:
@@ -69,8 +82,8 @@ def test_an_instance_gets_a_placement_in_place_of_the_one_it_loses() -> None:
     placement_changed = {one.owner: (one.arriving, one.leaving) for one in plan.placement_changes}
     assert placement_changed["i"] in (((4,), (3,)), ((5,), (3,)))
     assert len(placement_changed["empty"][0]) == 1
-    (move,) = plan.moves
-    assert move.target[0] in {1, 2, *placement_changed["i"][0]}
+    (reassignment,) = plan.moves
+    assert reassignment.target[0] in {1, 2, *placement_changed["i"][0]}
 
 
 def test_where_no_broker_is_left_the_plan_names_the_topic_and_moves_nothing() -> None:
@@ -89,19 +102,19 @@ def test_the_last_broker_cannot_be_drained() -> None:
 def test_a_pinned_partition_is_copied_first_and_let_go_when_its_broker_has_stopped() -> None:
     """Usage of the last seconds is on the broker's own partition: it leaves with a copy behind, or not at all."""
     found = fleet(3, held(0, 1, owner=None, pinned=True), held(1, 3, owner=None, pinned=True))
-    (move,) = drain_plan(found, 3).moves
-    assert move.target[0] == 3 and len(move.target) == 2
-    copied = fleet(3, held(0, 1, owner=None, pinned=True), held(1, *move.target, owner=None, pinned=True))
+    (reassignment,) = drain_plan(found, 3).moves
+    assert reassignment.target[0] == 3 and len(reassignment.target) == 2
+    copied = fleet(3, held(0, 1, owner=None, pinned=True), held(1, *reassignment.target, owner=None, pinned=True))
     assert drain_plan(copied, 3).moves == ()
     (release,) = release_plan(copied, 3).moves
-    assert release.target == move.target[1:]
+    assert release.target == reassignment.target[1:]
     assert release_plan(found, 3).moves == ()
 
 
 def test_a_rack_is_not_given_up_where_another_broker_keeps_it() -> None:
     found = fleet(4, held(0, 1, 3), placements={"i": [1, 2, 3, 4]}, racks=["a", "a", "b", "b"])
-    (move,) = drain_plan(found, 3).moves
-    assert move.target == (1, 4)
+    (reassignment,) = drain_plan(found, 3).moves
+    assert reassignment.target == (1, 4)
 
 
 def test_an_instance_that_loses_a_placement_gets_one_where_there_is_room_for_what_is_sold() -> None:
@@ -159,7 +172,7 @@ def test_leadership_is_passed_on_without_copying() -> None:
     parts = [held(index, 1, 2) for index in range(6)]
     found = fleet(2, *parts, placements={"i": [1, 2]})
     plan = balance_plan(found, moves_max=MOVES_MAX)
-    assert plan.moves and plan.copied_bytes == 0 and not any(move.adding for move in plan.moves)
+    assert plan.moves and plan.copied_bytes == 0 and not any(reassignment.adding for reassignment in plan.moves)
     assert [after(found, plan)[id].leaders for id in (1, 2)] == [3, 3]
 
 
@@ -261,19 +274,19 @@ def check(found: Fleet, plan: Plan) -> None:
         assert not set(one.arriving) & placements[one.owner]
         placements[one.owner] = (placements[one.owner] | set(one.arriving)) - set(one.leaving)
         assert placements[one.owner], "an instance without a home"
-    assert len({move.key for move in plan.moves}) == len(plan.moves)
-    for move in plan.moves:
-        partition = before[move.key]
-        assert move.before == partition.replicas != move.target
-        assert len(set(move.target)) == len(move.target)
-        assert all(found.brokers[id].takes for id in move.adding)
+    assert len({reassignment.key for reassignment in plan.moves}) == len(plan.moves)
+    for reassignment in plan.moves:
+        partition = before[reassignment.key]
+        assert reassignment.before == partition.replicas != reassignment.target
+        assert len(set(reassignment.target)) == len(reassignment.target)
+        assert all(found.brokers[id].accepts_replicas for id in reassignment.adding)
         if partition.owner is not None:
-            assert set(move.target) <= placements[partition.owner]
+            assert set(reassignment.target) <= placements[partition.owner]
         if partition.pinned:
-            assert move.target[0] == move.before[0]
-            assert len(move.target) >= len(move.before)
+            assert reassignment.target[0] == reassignment.before[0]
+            assert len(reassignment.target) >= len(reassignment.before)
         else:
-            assert len(move.target) == len(move.before)
+            assert len(reassignment.target) == len(reassignment.before)
     if plan.obstacles:
         assert not plan.moves and not plan.placement_changes
 
@@ -285,9 +298,9 @@ def test_a_drain_leaves_nothing_behind_or_says_what_has_no_place(found: Fleet, d
     plan = drain_plan(found, broker)
     check(found, plan)
     assert plan == drain_plan(found, broker)
-    assert not any(broker in move.adding for move in plan.moves)
+    assert not any(broker in reassignment.adding for reassignment in plan.moves)
     if not plan.obstacles:
-        targets = {move.key: move.target for move in plan.moves}
+        targets = {reassignment.key: reassignment.target for reassignment in plan.moves}
         left = [one for one in found.partitions if broker in targets.get(one.key, one.replicas)]
         assert all(one.pinned and targets.get(one.key, one.replicas)[0] == broker for one in left)
         assert all(broker not in one.arriving for one in plan.placement_changes)
@@ -300,13 +313,13 @@ def test_levelling_never_makes_brokers_less_even_or_costs_a_rack(found: Fleet, m
     check(found, plan)
     assert len(plan.moves) <= moves_max
     assert not plan.obstacles
-    for move in plan.moves:
-        assert rack_count(found, move.target) >= rack_count(found, move.before)
+    for reassignment in plan.moves:
+        assert rack_count(found, reassignment.target) >= rack_count(found, reassignment.before)
     mean = sum(one.size_bytes for one in found.partitions) / max(1, len(found.partitions))
 
-    def unevenness(moves: Sequence[Move]) -> float:
+    def unevenness(moves: Sequence[Reassignment]) -> float:
         """The sum of squares of loads, as the planner weighs them."""
-        targets = {move.key: move.target for move in moves}
+        targets = {reassignment.key: reassignment.target for reassignment in moves}
         load = dict.fromkeys(found.brokers, 0.0)
         for one in found.partitions:
             for id in targets.get(one.key, one.replicas):
@@ -353,22 +366,24 @@ def test_moves_are_bounded_at_every_moment_and_all_get_their_turn(
     found: Fleet, per_broker_max: int, begin_max: int, data: st.DataObject
 ) -> None:
     waiting = list(drain_plan(found, 1).moves)
-    running: list[Move] = []
+    running: list[Reassignment] = []
     while waiting or running:
-        begun = next_moves(waiting, running, per_broker_max=per_broker_max, begin_max=begin_max)
+        begun = next_reassignments(waiting, running, per_broker_max=per_broker_max, begin_max=begin_max)
         assert begun or running, "moves wait and nothing runs"
         assert len(begun) <= begin_max
-        waiting = [move for move in waiting if move not in begun]
+        waiting = [reassignment for reassignment in waiting if reassignment not in begun]
         running += begun
         for id in found.brokers:
-            assert sum(id in move.adding for move in running) <= per_broker_max
-            assert sum(move.before[0] == id for move in running if move.adding) <= per_broker_max
+            assert sum(id in reassignment.adding for reassignment in running) <= per_broker_max
+            assert (
+                sum(reassignment.before[0] == id for reassignment in running if reassignment.adding) <= per_broker_max
+            )
         done = data.draw(st.integers(1, len(running)))
         running = running[done:]
 
 
 def test_the_way_back_of_a_move_is_a_move() -> None:
-    move = Move(topic="t", index=0, before=(1, 2), target=(2, 3), size_bytes=7)
-    assert (move.adding, move.removing, move.copied_bytes) == ((3,), (1,), 7)
-    assert move.reversed().reversed() == move
-    assert move.reversed().adding == (1,)
+    reassignment = Reassignment(topic="t", index=0, before=(1, 2), target=(2, 3), size_bytes=7)
+    assert (reassignment.adding, reassignment.removing, reassignment.copied_bytes) == ((3,), (1,), 7)
+    assert reassignment.reversed().reversed() == reassignment
+    assert reassignment.reversed().adding == (1,)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from brokers import health, members, moving, picture, rebalances, selectors, services, work
-from brokers.choices import MoveState, RebalanceState, RebalanceStep, WantedState
+from brokers.choices import ReassignmentState, RebalanceState, RebalanceStep, WantedState
 from brokers.contract.usage import USAGE_TOPIC
 from brokers.models import Broker, Cluster, PortLease, Rebalance
 from brokers.reconcile_steps import document_of
@@ -73,7 +73,7 @@ def test_a_drained_broker_holds_nothing_but_its_own_usage(
     assert placements_of(instance) == {1, 2, 4}
     instance.refresh_from_db()
     assert sorted(instance.endpoints) == ["1", "2", "4"]
-    assert {move.state for move in row.moves.all()} == {MoveState.DONE}
+    assert {reassignment.state for reassignment in row.moves.all()} == {ReassignmentState.DONE}
     assert admin_client.most_moving <= 2 * 3  # two for each broker that receives
     assert not broker(cluster, 3).accepts_instances
 
@@ -119,7 +119,7 @@ def test_what_is_begun_and_not_noted_is_found_again(
     """Killed between asking the brokers and writing it down, at every look."""
     row = rebalances.plan_drain(acting=acting, broker=broker(cluster, 3), moves_at_once=2)
     rebalances.start(acting=acting, rebalance=row)
-    whole = moving.ReplicaMove.objects.bulk_update
+    whole = moving.PartitionReassignment.objects.bulk_update
     times = {"left": 4}
 
     def dies(objects: object, fields: object) -> object:
@@ -128,7 +128,7 @@ def test_what_is_begun_and_not_noted_is_found_again(
             raise Conflict("killed here")
         return whole(objects, fields)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(moving.ReplicaMove.objects, "bulk_update", dies)
+    monkeypatch.setattr(moving.PartitionReassignment.objects, "bulk_update", dies)
     assert carry_out(admin_client, row).state == RebalanceState.DONE
     assert times["left"] == 0
     assert admin_client.holds(3) == {(USAGE_TOPIC, 2)}
@@ -155,13 +155,13 @@ def test_a_topic_that_is_deleted_meanwhile_is_skipped(
     work.reconcile_once()
     brokers_confirm()
     work.reconcile_once()
-    assert row.moves.filter(state=MoveState.RUNNING).exists()
+    assert row.moves.filter(state=ReassignmentState.RUNNING).exists()
     for key in [key for key in admin_client.replicas if key[0] != USAGE_TOPIC]:
         del admin_client.replicas[key], admin_client.leaders[key]
         admin_client.moving.pop(key, None)
     carry_out(admin_client, row)
     states = list(row.moves.exclude(topic=USAGE_TOPIC).values_list("state", flat=True))
-    assert states.count(MoveState.SKIPPED) == 20
+    assert states.count(ReassignmentState.SKIPPED) == 20
 
 
 def test_progress_is_what_the_receiving_brokers_say(cluster: Cluster, admin_client: FakeCluster, acting: Actor) -> None:
@@ -173,9 +173,9 @@ def test_progress_is_what_the_receiving_brokers_say(cluster: Cluster, admin_clie
     message = selectors.progress_of(row)
     assert message.running and message.done == 0 and message.total == 21
     assert message.copied_bytes == 400 * message.running
-    move = row.moves.filter(state=MoveState.RUNNING).first()
-    assert move is not None
-    assert "7 messages behind" in move.note
+    reassignment = row.moves.filter(state=ReassignmentState.RUNNING).first()
+    assert reassignment is not None
+    assert "7 messages behind" in reassignment.note
     carry_out(admin_client, row)
     message = selectors.progress_of(row)
     assert (message.done, message.running, message.waiting) == (21, 0, 0)
@@ -198,7 +198,7 @@ def test_undo_calls_off_what_runs_and_moves_back_what_was_moved(
     assert admin_client.replicas == before and not admin_client.moving
     assert placements_of(instance) == {1, 2, 3}
     assert broker(cluster, 3).accepts_instances
-    assert {move.state for move in row.moves.all()} == {MoveState.UNDONE}
+    assert {reassignment.state for reassignment in row.moves.all()} == {ReassignmentState.UNDONE}
 
 
 def test_a_rebalance_that_is_done_can_be_undone_until_another_one_began(
@@ -235,7 +235,7 @@ def test_a_pause_begins_nothing_and_lets_end_what_runs(
         admin_client.catch_up()
         work.reconcile_once()
     assert not admin_client.moving
-    assert row.moves.filter(state=MoveState.WAITING).exists()
+    assert row.moves.filter(state=ReassignmentState.WAITING).exists()
     rebalances.resume(acting=acting, rebalance=row)
     assert carry_out(admin_client, row).state == RebalanceState.DONE
 

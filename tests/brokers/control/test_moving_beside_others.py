@@ -10,7 +10,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from brokers import moving, rebalances, rolling, selectors, work
-from brokers.choices import MoveState, RebalanceState, RebalanceStep, WantedState
+from brokers.choices import ReassignmentState, RebalanceState, RebalanceStep, WantedState
 from brokers.dataplane.cluster import ClusterView
 from brokers.models import Broker, Cluster, PortLease, Rebalance
 from brokers.moves import PartitionKey
@@ -63,7 +63,7 @@ def half(drain: Rebalance, admin_client: FakeCluster, acting: Actor) -> Rebalanc
     while not admin_client.moving:
         work.reconcile_once()
         brokers_confirm()
-    assert sorted(drain.moves.values_list("state", flat=True)) == [MoveState.RUNNING, MoveState.WAITING]
+    assert sorted(drain.moves.values_list("state", flat=True)) == [ReassignmentState.RUNNING, ReassignmentState.WAITING]
     return drain
 
 
@@ -77,7 +77,7 @@ def test_a_topic_made_again_with_fewer_partitions_ends_their_moves(
     admin_client.add(orders, (1,))
 
     assert carry_out(admin_client, half).state == RebalanceState.DONE
-    assert set(half.moves.values_list("state", flat=True)) == {MoveState.SKIPPED}
+    assert set(half.moves.values_list("state", flat=True)) == {ReassignmentState.SKIPPED}
 
 
 def test_a_topic_made_again_with_more_replicas_keeps_them_all(
@@ -134,7 +134,7 @@ def test_a_move_that_was_refused_while_it_was_undone_is_undone(
 
     monkeypatch.setattr(FakeCluster, "reassign", lambda _self, targets: undone_meanwhile(targets))
     assert carry_out(admin_client, half).state == RebalanceState.UNDONE
-    assert set(half.moves.values_list("state", flat=True)) == {MoveState.UNDONE}
+    assert set(half.moves.values_list("state", flat=True)) == {ReassignmentState.UNDONE}
     assert selectors.progress_of(half).percent == 100
 
 
@@ -155,7 +155,7 @@ def test_a_plan_that_goes_to_a_broker_that_was_emptied_since_is_made_again(
 def test_a_plan_that_goes_to_a_broker_that_died_since_is_made_again(
     drain: Rebalance, admin_client: FakeCluster, acting: Actor
 ) -> None:
-    targets = {number for move in drain.moves.all() for number in move.target}
+    targets = {number for reassignment in drain.moves.all() for number in reassignment.target}
     admin_client.brokers -= targets
 
     with pytest.raises(Conflict) as refused:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from brokers.dataplane.silence import silences
+from brokers.dataplane.silence import unresponsive_brokers
 from brokers.limits import OBSERVE_ANSWER_TIMEOUT_S
 from brokers.observe import Answers, Target, ask_all, merge_throttles, merge_topics, merge_traffic
 from config.embedded.process import free_port
@@ -66,9 +66,9 @@ def test_a_broker_that_stands_still_is_waited_for_once_and_is_given_its_time_aga
             assert ask_all([still], "/v1/status").bodies == {}
             took_s.append(time.monotonic() - began_s)
         assert took_s[0] >= OBSERVE_ANSWER_TIMEOUT_S > max(took_s[1:])
-        noted = silences._until_s["127.0.0.1", still.port]
+        noted = unresponsive_brokers._until_s["127.0.0.1", still.port]
         ask_all([still], "/v1/status")
-        assert silences._until_s["127.0.0.1", still.port] == noted
+        assert unresponsive_brokers._until_s["127.0.0.1", still.port] == noted
 
 
 @pytest.mark.parametrize("nonsense", [b"not json", b"[]", b""])

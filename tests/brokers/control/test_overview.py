@@ -19,7 +19,7 @@ from brokers.limits import HOST_LATE_S, NEEDS_MAX, OPERATION_LATE_S
 from brokers.models import Broker, Cluster, Host, Rebalance, RollingRestart
 from instances.choices import Reason
 from instances.models import Instance, Operation
-from instances.ports import BrokerSilence
+from instances.ports import BrokerUnresponsive
 from tests.support.api_cases import make_tenant, make_user
 from tests.support.fake_cluster import four_brokers
 from tests.support.fleet import make_fleet, make_instance, place
@@ -49,7 +49,7 @@ def tell(cluster: Cluster, *, silent: tuple[int, ...] = (), dead: tuple[int, ...
         "brokers": [{"id": number, "live": number not in dead, **share} for number in (1, 2, 3, 4)], **counts,
     }  # fmt: skip
     answers = observe.Answers(
-        bodies={1: body}, silent=tuple(BrokerSilence(broker_id=one, reason="does not answer") for one in silent)
+        bodies={1: body}, silent=tuple(BrokerUnresponsive(broker_id=one, reason="does not answer") for one in silent)
     )
     maps.shared_cache.set(maps._kept_key(cluster), (timezone.now(), answers), 60)
 

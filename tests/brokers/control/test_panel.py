@@ -17,7 +17,7 @@ from brokers import maps, moving, observe, rebalances, rolling
 from brokers.choices import ProcessState
 from brokers.contract.usage import USAGE_TOPIC
 from brokers.models import Broker, Cluster, Rebalance, RollingRestart
-from instances.ports import BrokerSilence
+from instances.ports import BrokerUnresponsive
 from tenants.actors import system_actor
 from tests.support.api_cases import Api, make_member, make_user
 from tests.support.fake_cluster import FakeCluster, carry_out, complete_on, four_brokers, lose
@@ -55,7 +55,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     }  # fmt: skip
 
     def ask_all(targets: Any, path: str) -> observe.Answers:
-        silent = tuple(BrokerSilence(broker_id=one.number, reason="") for one in targets if one.number == 4)
+        silent = tuple(BrokerUnresponsive(broker_id=one.number, reason="") for one in targets if one.number == 4)
         return observe.Answers(bodies={2: known} if known else {}, silent=silent, asked_at=known.get("asked_at"))
 
     monkeypatch.setattr(maps, "_ask", lambda found: ask_all(observe.targets_of_cluster(found), ""))

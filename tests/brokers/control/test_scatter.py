@@ -12,7 +12,7 @@ import pytest
 
 from brokers.choices import WantedState
 from brokers.dataplane import door, link, scatter
-from brokers.dataplane.silence import Silences, silences
+from brokers.dataplane.silence import UnresponsiveBrokers, unresponsive_brokers
 from brokers.dataplane.topics import metadata
 from brokers.limits import SILENCE_REMEMBERED_S
 from brokers.models import Cluster
@@ -32,7 +32,7 @@ def answering() -> Iterator[SmallBroker]:
     server.answers[METADATA] = metadata_answer
     yield server
     door.links().close()
-    silences.clear_all()
+    unresponsive_brokers.clear_all()
     server.stop()
 
 
@@ -119,7 +119,7 @@ def test_calls_that_a_broker_lets_wait_take_the_threads_of_no_other_broker(
 
 def test_silence_is_forgotten_after_a_while_and_at_once_by_an_answer() -> None:
     now_s = [100.0]
-    kept = Silences(clock=lambda: now_s[0])
+    kept = UnresponsiveBrokers(clock=lambda: now_s[0])
     kept.note(("127.0.0.1", 1))
     kept.note(("127.0.0.1", 2))
     kept.clear(("127.0.0.1", 2))

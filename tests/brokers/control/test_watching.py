@@ -16,7 +16,7 @@ from brokers.limits import OBSERVE_EVERY_S, SILENCE_TOLD_AFTER_S, WATCH_EVERY_S
 from brokers.models import Cluster
 from instances.lifecycle import Phase
 from instances.models import Instance
-from instances.ports import BrokerSilence
+from instances.ports import BrokerUnresponsive
 from tenants.models import AuditEntry
 from tests.support.api_cases import Api, make_member, make_token
 from tests.support.fleet import make_fleet, make_running, place
@@ -40,7 +40,7 @@ class World:
         silent = numbers if self.is_mute else self.silent
         return observe.Answers(
             bodies={number: body for number in numbers if number not in silent},
-            silent=tuple(BrokerSilence(broker_id=number, reason="does not answer") for number in silent),
+            silent=tuple(BrokerUnresponsive(broker_id=number, reason="does not answer") for number in silent),
         )
 
     def lose(self, instance: Instance, topic: str, *indexes: int) -> None:

@@ -14,7 +14,7 @@ from brokers.engine.cluster.election_plans import ElectionType
 from brokers.engine.cluster.election_writes import Elected
 from brokers.engine.cluster.image import PartitionImage
 from brokers.engine.cluster.reassignment_plans import Assignment
-from brokers.engine.cluster.reassignment_writes import Moved
+from brokers.engine.cluster.reassignment_writes import ReassignmentStarted
 from brokers.engine.cluster.tree import Operation, Set
 from tests.support.cluster import Member
 from tests.support.fake_store import FakeEnsemble
@@ -74,7 +74,7 @@ async def move(member: Member, target: Sequence[int] | None, index: int = 0) -> 
     """Moves partition `index`; answers when the image shows what was written."""
     answers = await member.store.reassign(member.image, {TOPIC: {index: target}})
     outcome = answers[TOPIC, index]
-    if isinstance(outcome, Moved):
+    if isinstance(outcome, ReassignmentStarted):
         await member.until(lambda image: image.topics[TOPIC].version >= outcome.topic_version)
     return outcome
 
@@ -176,19 +176,19 @@ async def test_an_election_that_loses_its_race_looks_again(members: list[Member]
 async def test_a_move_names_who_comes_and_who_goes_and_waits_for_the_controller(members: list[Member]) -> None:
     _, before = await stored(members[1])
     outcome = await move(members[1], (2, 3))
-    assert isinstance(outcome, Moved) and outcome.assignment == Assignment((2, 3, 1), (3,), (1,))
+    assert isinstance(outcome, ReassignmentStarted) and outcome.assignment == Assignment((2, 3, 1), (3,), (1,))
     document, state = await stored(members[1])
     assert document.assignment[0] == (2, 3, 1)
     assert (document.adding, document.removing) == ({0: (3,)}, {0: (1,)})
     assert state == before
     partition = members[1].image.topics[TOPIC].partitions[0]
-    assert partition.is_moving and partition.target == (2, 3)
+    assert partition.is_reassigning and partition.target == (2, 3)
 
 
 async def test_a_move_can_be_called_off(members: list[Member]) -> None:
     await move(members[1], (2, 3))
     outcome = await move(members[1], None)
-    assert isinstance(outcome, Moved) and outcome.assignment == Assignment((2, 1))
+    assert isinstance(outcome, ReassignmentStarted) and outcome.assignment == Assignment((2, 1))
     document, _ = await stored(members[1])
     assert (document.adding, document.removing) == ({}, {})
     assert isinstance(await move(members[1], None), errors.NoReassignmentInProgress)
@@ -197,7 +197,7 @@ async def test_a_move_can_be_called_off(members: list[Member]) -> None:
 async def test_another_target_replaces_the_one_before(members: list[Member]) -> None:
     await move(members[1], (2, 3))
     outcome = await move(members[1], (1,))
-    assert isinstance(outcome, Moved) and outcome.assignment == Assignment((1, 2), (), (2,))
+    assert isinstance(outcome, ReassignmentStarted) and outcome.assignment == Assignment((1, 2), (), (2,))
 
 
 async def test_a_replica_that_is_given_up_leaves_the_isr_in_the_same_transaction(members: list[Member]) -> None:
@@ -205,7 +205,7 @@ async def test_a_replica_that_is_given_up_leaves_the_isr_in_the_same_transaction
     await move(members[1], (2, 3))
     before = await put_state(members[1], leader=1, isr=(1, 2, 3))
     outcome = await move(members[1], None)
-    assert isinstance(outcome, Moved)
+    assert isinstance(outcome, ReassignmentStarted)
     _, state = await stored(members[1])
     assert (state.leader, state.isr, state.leader_epoch) == (1, (1, 2), before.leader_epoch + 1)
 
@@ -229,13 +229,13 @@ async def test_the_only_replica_in_sync_is_not_given_up(members: list[Member]) -
 async def test_another_order_of_the_same_replicas_is_no_move(members: list[Member]) -> None:
     await move(members[1], (2, 1))
     partition = members[1].image.topics[TOPIC].partitions[0]
-    assert partition.replicas == (2, 1) and not partition.is_moving
+    assert partition.replicas == (2, 1) and not partition.is_reassigning
 
 
 async def test_what_is_so_already_is_not_written(members: list[Member]) -> None:
     version = members[1].image.topics[TOPIC].version
     outcome = await move(members[1], (1, 2))
-    assert isinstance(outcome, Moved) and outcome.topic_version == version
+    assert isinstance(outcome, ReassignmentStarted) and outcome.topic_version == version
     assert members[1].image.topics[TOPIC].version == version
 
 
@@ -254,13 +254,13 @@ async def test_a_dead_broker_may_stay_among_the_replicas_but_not_come(
 ) -> None:
     ensemble.end(members[0].tree)
     await members[1].until(lambda image: 1 not in image.brokers)
-    assert isinstance(await move(members[1], (1, 3)), Moved)
+    assert isinstance(await move(members[1], (1, 3)), ReassignmentStarted)
     assert isinstance(await move(members[1], (1, 3), index=1), errors.InvalidReplicaAssignment)
 
 
 async def test_each_partition_of_a_request_is_answered_for_itself(members: list[Member]) -> None:
     answers = await members[1].store.reassign(members[1].image, {TOPIC: {0: (2, 3), 1: None, 9: (1,)}})
-    assert isinstance(answers[TOPIC, 0], Moved)
+    assert isinstance(answers[TOPIC, 0], ReassignmentStarted)
     assert isinstance(answers[TOPIC, 1], errors.NoReassignmentInProgress)
     assert isinstance(answers[TOPIC, 9], errors.UnknownTopic)
 
@@ -276,7 +276,7 @@ async def test_a_move_that_loses_its_race_is_planned_again(members: list[Member]
         tree.ensemble.commit(tree, [Set(paths.topic(TOPIC), grown.to_json(), None)])
 
     tree.before_commit = grow
-    assert isinstance(await move(members[1], (2, 3)), Moved)
+    assert isinstance(await move(members[1], (2, 3)), ReassignmentStarted)
     document, _ = await stored(members[1])
     assert document.assignment == {0: (2, 3, 1), 1: (2, 3), 2: (3, 1)}
 

@@ -14,7 +14,7 @@ from brokers.engine.cluster.image import BrokerInfo, PartitionImage
 from brokers.engine.cluster.reassignment_plans import (
     Assignment,
     assignment_of,
-    plan_move,
+    plan_reassignment,
     state_after,
     with_assignments,
 )
@@ -27,7 +27,7 @@ replica_lists = st.lists(st.sampled_from(sorted(BROKERS)), min_size=1, max_size=
 
 
 def plan(present: Assignment, target: Sequence[int] | None) -> Assignment:
-    return plan_move(present, target, ELIGIBLE, replication_factor_max=FACTOR_MAX)
+    return plan_reassignment(present, target, ELIGIBLE, replication_factor_max=FACTOR_MAX)
 
 
 def test_three_replicas_move_to_three_others() -> None:
@@ -45,7 +45,7 @@ def test_any_wishes_one_after_the_other_leave_a_plan_that_can_be_carried_out(
 ) -> None:
     present = Assignment(tuple(start))
     for wish in wishes:
-        if wish is None and not present.is_moving:
+        if wish is None and not present.is_reassigning:
             with pytest.raises(errors.NoReassignmentInProgress):
                 plan(present, None)
             continue
@@ -104,7 +104,7 @@ def test_a_topics_document_names_exactly_what_moves(
     for index in document.assignment:
         expected = changed.get(index, assignment_of(document, index))
         assert assignment_of(moving, index) == expected
-        assert (index in moving.adding or index in moving.removing) == expected.is_moving
-    called_off = {index: plan(one, None) for index, one in changed.items() if one.is_moving}
+        assert (index in moving.adding or index in moving.removing) == expected.is_reassigning
+    called_off = {index: plan(one, None) for index, one in changed.items() if one.is_reassigning}
     completed = with_assignments(moving, called_off)
     assert (completed.adding, completed.removing) == ({}, {})

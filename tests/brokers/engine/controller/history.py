@@ -28,7 +28,7 @@ from brokers.engine.controller.events import (
     Elected,
     Event,
     FinishDeletion,
-    FinishMoves,
+    FinishReassignments,
     GrowSystemTopic,
     ImageChanged,
     Instruction,
@@ -180,7 +180,7 @@ class History:
         """To `target`, or None: call it off. Answers whether that could be done."""
         partition = self.partition(key)
         present = Assignment(partition.replicas, partition.adding, partition.removing)
-        if target is None and not present.is_moving:
+        if target is None and not present.is_reassigning:
             return False
         wanted = present.moved_to(present.original if target is None else target)
         try:
@@ -299,7 +299,7 @@ class History:
         match order:
             case WriteStates(writes):
                 self._feed(controller, self._write_all(writes))
-            case FinishMoves(topic, writes):
+            case FinishReassignments(topic, writes):
                 self._feed(controller, self._finish(topic, writes))
             case FinishDeletion(topic):
                 self.topics.pop(topic.name, None)

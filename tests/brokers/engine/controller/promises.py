@@ -41,4 +41,4 @@ def check_applied(history: History) -> None:
         staying = [id for id in partition.isr if not history.brokers[id].stopping]
         assert sorted(in_sync) == sorted(partition.isr), f"{key}: an earlier life counts as in sync"
         assert not staying or len(staying) == len(partition.isr), f"{key}: a stopping broker was kept in"
-        assert not partition.is_moving or not set(partition.target) <= set(partition.isr), f"{key}: has arrived"
+        assert not partition.is_reassigning or not set(partition.target) <= set(partition.isr), f"{key}: has arrived"

@@ -83,7 +83,7 @@ class Player:
             self.complete()
         for key in KEYS:
             partition = history.partition(key)
-            assert history.leads(key) and not partition.is_moving, f"{key} still moves"
+            assert history.leads(key) and not partition.is_reassigning, f"{key} still moves"
             assert set(partition.isr) == set(partition.replicas)
 
     # --- draws ---
@@ -204,7 +204,7 @@ PLANTED: dict[str, tuple[object, str, object]] = {
     "a move ends before everybody is in sync": (
         partition_states,
         "_has_arrived",
-        lambda partition, choice: partition.is_moving and bool(set(partition.target) & set(choice.isr)),
+        lambda partition, choice: partition.is_reassigning and bool(set(partition.target) & set(choice.isr)),
     ),
     "who stops keeps what it has": (partition_states, "_without_stopping", lambda partition, choice, context: choice),
     "the dead stay in sync": (

@@ -44,7 +44,7 @@ from brokers.engine.controller.events import (
     Elected,
     Event,
     FinishDeletion,
-    FinishMoves,
+    FinishReassignments,
     GrowSystemTopic,
     ImageChanged,
     Instruction,
@@ -194,7 +194,7 @@ class World:
         ordered, self.ordered = self.ordered, []
         for instruction in ordered:
             match instruction:
-                case WriteStates(writes) | FinishMoves(_, writes):
+                case WriteStates(writes) | FinishReassignments(_, writes):
                     self.zxid += 1
                     written = {}
                     for write in writes:
@@ -202,7 +202,7 @@ class World:
                         topic = self.image.topics[write.topic]
                         parts = list(topic.partitions)
                         part = self.written(parts[write.index], write.document)
-                        if isinstance(instruction, FinishMoves):
+                        if isinstance(instruction, FinishReassignments):
                             part = replace(part, replicas=part.target, adding=(), removing=())
                         parts[write.index] = part
                         self.image = self.image.with_changes(
@@ -229,7 +229,7 @@ class World:
     def lose(self) -> None:
         ordered, self.ordered = self.ordered, []
         for instruction in ordered:
-            if isinstance(instruction, WriteStates | FinishMoves):
+            if isinstance(instruction, WriteStates | FinishReassignments):
                 self.feed(StatesWritten({}, tuple(write.key for write in instruction.writes)))
         looks = [instruction.topics for instruction in self.ordered if isinstance(instruction, ReconcileAgain)]
         again = {name for names in looks for name in names}
@@ -243,7 +243,7 @@ class World:
             return
         for partition in self.image.topics[name].partitions:
             isr = ",".join(map(str, partition.isr))
-            moving = f", on {','.join(map(str, partition.replicas))}" if partition.is_moving else ""
+            moving = f", on {','.join(map(str, partition.replicas))}" if partition.is_reassigning else ""
             self.said.append(
                 f"{name}-{partition.index}: leader {partition.leader} ({isr}) epoch {partition.leader_epoch}{moving}"
             )
@@ -267,7 +267,7 @@ def sent(instruction: Instruction) -> list[str]:
                     f"epoch {write.document.leader_epoch}, {over}"
                 )
             return lines
-        case FinishMoves(topic, writes):
+        case FinishReassignments(topic, writes):
             return [
                 f"end the move of {topic.name}-{write.index}: leader {write.document.leader} "
                 f"({','.join(map(str, write.document.isr))}) epoch {write.document.leader_epoch}"
