@@ -27,7 +27,7 @@ from brokers.engine.coordinators.outcome import REPLY_PENDING, Now
 from brokers.engine.coordinators.runtime import Runtime
 from brokers.engine.coordinators.settings import GROUPS_TOPIC, GroupSettings
 from brokers.engine.coordinators.ticket import Ticket
-from brokers.engine.handlers import offsets
+from brokers.engine.handlers.offsets import offsets
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.codec import encode_response_in_chunks

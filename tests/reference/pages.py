@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from brokers.engine.handlers.broker_setting_list import CHANGEABLE, FIXED, Row
+from brokers.engine.handlers.configs.broker_setting_list import CHANGEABLE, FIXED, Row
 from brokers.engine.partitions.topic_settings import SETTINGS
 from brokers.engine.protocol.errors import ErrorCode
 from config.environment import BASE_DIR

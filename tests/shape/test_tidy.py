@@ -25,8 +25,8 @@ LONG_FUNCTIONS: dict[str, int] = {
     # One pass over a frame; a call per field would cost more than the work itself (docs/explanation/PERFORMANCE.md).
     "brokers/engine/protocol/hot_fetch.py:_decode_flexible": 70,
     "brokers/engine/protocol/hot_fetch_response.py:encode_fetch_response": 71,
-    "brokers/engine/handlers/produce.py:produce": 80,
-    "brokers/engine/handlers/fetch.py:read": 71,
+    "brokers/engine/handlers/produce/produce.py:produce": 80,
+    "brokers/engine/handlers/fetch/fetch.py:read": 71,
     # Wiring: one line per room and per port.
     "brokers/engine/assembly/broker.py:__init__": 86,
     "billing/pipeline/job.py:run": 68,

@@ -39,9 +39,9 @@ from brokers.engine.controller.loop import ControllerLoop
 from brokers.engine.controller.placement import Placer
 from brokers.engine.coordinators import settings as coordinator_settings
 from brokers.engine.errors import StartFailed
+from brokers.engine.handlers.auth.sasl import SaslSession
 from brokers.engine.handlers.context import Engine
-from brokers.engine.handlers.producers import BlockProducerIds
-from brokers.engine.handlers.sasl import SaslSession
+from brokers.engine.handlers.transactions.producer_ids import BlockProducerIds
 from brokers.engine.network.listener import Limits, Listeners
 from brokers.engine.network.reports import NetworkReports
 from brokers.engine.partitions.table import NoUsableDirectory, PartitionTable, StorageSettings

@@ -8,9 +8,9 @@ from typing import Final
 
 from brokers.engine.coordinators.outcome import Now
 from brokers.engine.coordinators.ports import LogUnreadable, Stored
-from brokers.engine.handlers.cold import prefetch
 from brokers.engine.handlers.context import Engine
-from brokers.engine.handlers.settling import error_of
+from brokers.engine.handlers.fetch.prefetch import prefetch
+from brokers.engine.handlers.produce.delayed_produce_legacy import error_of
 from brokers.engine.partitions.confirming import leads_alone
 from brokers.engine.partitions.partition import LOG_END, Partition
 from brokers.engine.partitions.waiting import DelayedReplication, LeadershipCheck

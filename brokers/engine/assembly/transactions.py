@@ -21,10 +21,10 @@ from brokers.engine.coordinators.transactions.replies import (
     Verified,
     coordinator_error,
 )
-from brokers.engine.handlers import markers
 from brokers.engine.handlers.context import Engine
-from brokers.engine.handlers.coordinating import ask
-from brokers.engine.handlers.coordinators import TRANSACTION, coordinator_of
+from brokers.engine.handlers.groups.coordinator_calls import ask
+from brokers.engine.handlers.groups.find_coordinator import TRANSACTION, coordinator_of
+from brokers.engine.handlers.transactions import write_markers
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.transactions import (
@@ -69,7 +69,7 @@ class Transactions:
             image=lambda: engine.current.image,
             brokers=self._marker_peers,
             late_brokers=self._late_marker_peers,
-            write_here=lambda request: markers.write_markers(engine, request),
+            write_here=lambda request: write_markers.write_markers(engine, request),
             report=self._report,
             spawn=engine.spawn,
             call_later=loop.call_later,

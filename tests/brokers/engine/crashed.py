@@ -18,7 +18,7 @@ from brokers.contract import paths
 from brokers.contract.documents import PartitionStateDocument
 from brokers.engine.coordinators.partitioning import partition_of
 from brokers.engine.coordinators.settings import GROUPS_TOPIC, TRANSACTIONS_TOPIC
-from brokers.engine.handlers.coordinators import GROUP, TRANSACTION
+from brokers.engine.handlers.groups.find_coordinator import GROUP, TRANSACTION
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.coordinators import FindCoordinatorRequest

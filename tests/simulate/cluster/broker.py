@@ -27,7 +27,7 @@ from brokers.engine.controller.loop import ControllerLoop
 from brokers.engine.controller.placement import Placer
 from brokers.engine.coordinators.settings import CoordinatorSettings, from_overrides
 from brokers.engine.handlers.context import NEVER_MS, Engine
-from brokers.engine.handlers.producers import BlockProducerIds
+from brokers.engine.handlers.transactions.producer_ids import BlockProducerIds
 from brokers.engine.partitions.table import NoUsableDirectory, PartitionTable, StorageSettings
 from brokers.engine.replication.ports import LinkOwner
 from brokers.engine.throttling.books import AccountingRegistry

@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 
 from brokers.engine.cluster import isr_writes
-from brokers.engine.handlers import produce
+from brokers.engine.handlers.produce import produce
 from brokers.engine.partitions import follower_session
 from brokers.engine.partitions.leadership import Leadership
 from brokers.engine.partitions.partition import NO_EPOCH, Partition

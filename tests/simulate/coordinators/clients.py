@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-from brokers.engine.handlers.coordinators import coordinator_of
+from brokers.engine.handlers.groups.find_coordinator import coordinator_of
 from brokers.engine.protocol.codec import decode_response, encode_request
 from brokers.engine.protocol.headers import decode_response_header, encode_request_frame
 from tests.simulate.cluster.broker import FetcherContext, Process

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final
 
-from brokers.engine.handlers.coordinators import GROUP
+from brokers.engine.handlers.groups.find_coordinator import GROUP
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.groups import (

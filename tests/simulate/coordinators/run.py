@@ -9,7 +9,7 @@ from uuid import UUID
 from brokers.contract.documents import PartitionStateDocument
 from brokers.engine.coordinators.groups import joining
 from brokers.engine.coordinators.settings import GROUPS_TOPIC, TRANSACTIONS_TOPIC, CoordinatorSettings, from_overrides
-from brokers.engine.handlers import coordinators
+from brokers.engine.handlers.groups import find_coordinator
 from tests.simulate.cluster.faults import WEIGHTS
 from tests.simulate.cluster.records import TOPIC
 from tests.simulate.cluster.stage import BOOT_MS_MAX, Stage
@@ -101,8 +101,8 @@ class CoordinatorsRun(Stage):
         assignment = {index: tuple(self.dice.sample(ids, 3)) for index in range(PARTITIONS)}
         self.create(TOPIC, assignment, {"min.insync.replicas": "2", "segment.bytes": "3000"})
         engine = self.first().engine
-        for kind in (coordinators.GROUP, coordinators.TRANSACTION):
-            engine.loop.call_soon(coordinators.make_ready, engine, kind)
+        for kind in (find_coordinator.GROUP, find_coordinator.TRANSACTION):
+            engine.loop.call_soon(find_coordinator.make_ready, engine, kind)
         self.until(lambda: len(self.states()) == sum(self._topics.values()), BOOT_MS_MAX, "the topics are led")
         for group in self.group_names:
             for seat in SEATS[group]:

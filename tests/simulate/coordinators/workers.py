@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from brokers.engine.handlers.coordinators import GROUP, TRANSACTION
+from brokers.engine.handlers.groups.find_coordinator import GROUP, TRANSACTION
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.transactions import (

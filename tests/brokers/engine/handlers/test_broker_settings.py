@@ -14,8 +14,8 @@ from brokers.engine.assembly.dynamic import DynamicSettings  # noqa: F401 (whoev
 from brokers.engine.cluster.broker_configs import BrokerConfigs
 from brokers.engine.controller import policy
 from brokers.engine.coordinators import settings as coordinators
-from brokers.engine.handlers import broker_settings
-from brokers.engine.handlers.broker_settings import SETTINGS, BrokerLayers, InvalidBrokerSetting, value_of
+from brokers.engine.handlers.configs import broker_settings
+from brokers.engine.handlers.configs.broker_settings import SETTINGS, BrokerLayers, InvalidBrokerSetting, value_of
 from brokers.engine.partitions.topic_config import ConfigSource, topic_defaults
 from brokers.engine.storage.compaction import settings as cleaner
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from brokers.contract.documents import InstanceSettings
-from brokers.engine.handlers.metadata import CHECKED_AT_ONCE_MAX
+from brokers.engine.handlers.topics.metadata import CHECKED_AT_ONCE_MAX
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.fields import UUID_ZERO

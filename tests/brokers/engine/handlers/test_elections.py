@@ -8,7 +8,7 @@ from typing import Any
 from brokers.engine.cluster.current import CurrentImage
 from brokers.engine.cluster.election_writes import Elected
 from brokers.engine.cluster.image import ClusterImage, PartitionImage, TopicImage
-from brokers.engine.handlers.elections import elect_leaders
+from brokers.engine.handlers.cluster.elections import elect_leaders
 from brokers.engine.protocol.messages.reassignment import ElectLeadersRequest, ElectLeadersTopicPartitions
 
 

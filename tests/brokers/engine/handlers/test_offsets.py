@@ -9,7 +9,8 @@ import pytest
 from brokers.contract import paths
 from brokers.contract.documents import InstanceTopicDocument, change_to_json
 from brokers.engine.cluster.tree import Create, Delete
-from brokers.engine.handlers import offsets, offsets_admin, pieces
+from brokers.engine.handlers.common import chunked_encoding
+from brokers.engine.handlers.offsets import deletion, offsets
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.offsets import (
@@ -69,16 +70,16 @@ async def test_a_long_answer_is_made_in_pieces_and_is_the_same(ready: House, mon
     positions = {(name, index): 10 + index for name in ("more", "most") for index in range(5)}
     await commit(ready.mine, positions)
     taken = 0
-    encode = pieces.encode_response_in_chunks
+    encode = chunked_encoding.encode_response_in_chunks
 
     def counted(api_key: int, version: int, response: object) -> Generator[None, None, bytes]:
         nonlocal taken
         taken += 1
         return (yield from encode(api_key, version, response))
 
-    monkeypatch.setattr(pieces, "encode_response_in_chunks", counted)
+    monkeypatch.setattr(chunked_encoding, "encode_response_in_chunks", counted)
     for lines_at_once, in_chunks in ((10, 0), (9, 1)):
-        monkeypatch.setattr(pieces, "LINES_AT_ONCE_MAX", lines_at_once)
+        monkeypatch.setattr(chunked_encoding, "LINES_AT_ONCE_MAX", lines_at_once)
         for version in range(2, 10):
             taken = 0
             assert await offsets_of(ready.mine, None, version=version) == positions
@@ -286,7 +287,7 @@ async def test_more_groups_than_a_request_may_name_are_refused_by_name(
 ) -> None:
     await commit(ready.mine, {ORDERS: 5})
     monkeypatch.setattr(offsets, "GROUPS_PER_REQUEST_MAX", 1)
-    monkeypatch.setattr(offsets_admin, "GROUPS_PER_REQUEST_MAX", 1)
+    monkeypatch.setattr(deletion, "GROUPS_PER_REQUEST_MAX", 1)
     request = OffsetFetchRequest(
         groups=[OffsetFetchRequestGroup(group_id=name, topics=None) for name in ("g", "h")],
     )

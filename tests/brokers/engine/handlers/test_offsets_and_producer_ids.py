@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from brokers.engine.handlers import list_offsets
+from brokers.engine.handlers.fetch import list_offsets
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from brokers.engine.handlers import fetch_old, produce_old
+from brokers.engine.handlers.fetch import legacy
+from brokers.engine.handlers.produce import legacy as produce_legacy
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -85,8 +86,8 @@ async def test_the_brokers_time_is_given_and_read(house: House) -> None:
 
 async def test_one_request_has_no_more_converted_than_its_share(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """REC-30, REC-31: the sets behind are refused, and a reader is given them by his next requests."""
-    monkeypatch.setattr("brokers.engine.handlers.produce_old.INFLATED_PER_REQUEST_MAX", 100_000)
-    monkeypatch.setattr("brokers.engine.handlers.fetch_old.INFLATED_BYTES_MAX", 100_000)
+    monkeypatch.setattr("brokers.engine.handlers.produce.legacy.INFLATED_PER_REQUEST_MAX", 100_000)
+    monkeypatch.setattr("brokers.engine.handlers.fetch.legacy.INFLATED_BYTES_MAX", 100_000)
     await house.topic(partitions=3)
     many = messages(*[b""] * 1_000, codec=GZIP)
     request = produce_request("orders", many)
@@ -108,7 +109,7 @@ async def test_one_request_has_no_more_converted_than_its_share(house: House, mo
 async def test_conversion_keeps_no_thread_that_others_wait_for(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who flushes and who cleans take theirs from the loop's pool."""
     seen: list[str] = []
-    for module in (produce_old, fetch_old):
+    for module in (produce_legacy, legacy):
         real = module._convert
 
         def noted(*given: Any, real: Any = real) -> None:

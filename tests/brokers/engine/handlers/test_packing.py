@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from brokers.engine.handlers.packing import RECOMPRESSED_AT_ONCE_BYTES_MAX
+from brokers.engine.handlers.produce.recompression import RECOMPRESSED_AT_ONCE_BYTES_MAX
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData

@@ -14,7 +14,7 @@ import pytest
 from brokers.contract.process import CLUSTER_USER
 from brokers.engine.cluster.terms import StateWrite
 from brokers.engine.coordinators.settings import GROUPS_TOPIC
-from brokers.engine.handlers.coordinators import GROUP, make_ready
+from brokers.engine.handlers.groups.find_coordinator import GROUP, make_ready
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.replication.isr_publisher import given_away

@@ -6,8 +6,11 @@ import asyncio
 
 import pytest
 
-from brokers.engine.handlers import configs, describe_producers, list_offsets_old, topics
-from brokers.engine.handlers.parking import DELAYED_UNCOUNTED_MAX
+from brokers.engine.handlers.configs import describe_configs
+from brokers.engine.handlers.fetch import list_offsets_legacy
+from brokers.engine.handlers.fetch.delayed_fetch import DELAYED_UNCOUNTED_MAX
+from brokers.engine.handlers.topics import topics
+from brokers.engine.handlers.transactions import describe_producers
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.fields import UUID_ZERO
@@ -72,7 +75,7 @@ async def test_producers_are_told_of_until_the_answer_is_long_enough(
 
 
 async def test_segments_are_looked_at_until_there_were_enough(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(list_offsets_old, "SEGMENTS_PER_ANSWER_MAX", 2)
+    monkeypatch.setattr(list_offsets_legacy, "SEGMENTS_PER_ANSWER_MAX", 2)
     await house.topic()
     await produce(house.mine, "orders", batch(b"a"))
 
@@ -92,7 +95,7 @@ async def test_many_settings_are_described_while_others_are_served(house: House)
         house, ApiKey.DESCRIBE_CONFIGS, 4, DescribeConfigsRequest(resources=[topic] * 500)
     )
 
-    assert turns > 500 / configs.DESCRIBED_AT_ONCE_MAX
+    assert turns > 500 / describe_configs.DESCRIBED_AT_ONCE_MAX
 
 
 async def test_many_topics_are_checked_while_others_are_served(house: House) -> None:
@@ -112,11 +115,11 @@ async def test_each_resource_and_topic_beyond_the_limit_is_told_so(
     asked = DescribeConfigsResource(resource_type=TOPIC, resource_name="nowhere", configuration_keys=None)
     altered = [
         IncrementalAlterConfigsResource(resource_type=TOPIC, resource_name=f"nowhere{number}", configs=[])
-        for number in range(configs.RESOURCES_MAX + 1)
+        for number in range(describe_configs.RESOURCES_MAX + 1)
     ]
 
     described = await house.mine.call(
-        ApiKey.DESCRIBE_CONFIGS, 4, DescribeConfigsRequest(resources=[asked] * (configs.RESOURCES_MAX + 1))
+        ApiKey.DESCRIBE_CONFIGS, 4, DescribeConfigsRequest(resources=[asked] * (describe_configs.RESOURCES_MAX + 1))
     )
     alterations = await house.mine.call(
         ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, IncrementalAlterConfigsRequest(resources=altered, validate_only=True)

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from brokers.engine.handlers.topics import TOPICS_PER_CALL_MAX
+from brokers.engine.handlers.topics.topics import TOPICS_PER_CALL_MAX
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.fields import UUID_ZERO

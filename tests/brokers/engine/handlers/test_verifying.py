@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from brokers.contract.process import CLUSTER_USER
-from brokers.engine.handlers.markers import write_markers
-from brokers.engine.handlers.verifying import NOT_ADDED, NOT_KNOWN, refusal
+from brokers.engine.handlers.produce.transaction_verification import NOT_ADDED, NOT_KNOWN, refusal
+from brokers.engine.handlers.transactions.write_markers import write_markers
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode

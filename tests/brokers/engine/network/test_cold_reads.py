@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from brokers.engine.handlers.cold import PREFETCHED_TOGETHER_MAX
+from brokers.engine.handlers.fetch.prefetch import PREFETCHED_TOGETHER_MAX
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.messages.fetch import FetchPartition

@@ -1,0 +1,1 @@
+"""The cluster: versions, brokers, log directories, elections, reassignments."""

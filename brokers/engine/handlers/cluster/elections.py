@@ -1,0 +1,98 @@
+"""ElectLeaders: the cluster's own identity asks for the preferred leaders, or for any leader at all (REP-28, REP-31).
+
+Written by the broker that is asked (decision 64), answered when its image shows the leaders.
+"""
+
+from __future__ import annotations
+
+from brokers.engine.cluster.election_plans import ElectionType
+from brokers.engine.cluster.election_writes import Elected
+from brokers.engine.cluster.errors import ClusterError
+from brokers.engine.cluster.image import ClusterImage
+from brokers.engine.handlers.context import Call
+from brokers.engine.handlers.topics.topics import TIMED_OUT, WAIT_S_MAX
+from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.protocol.messages.reassignment import (
+    ElectLeadersPartitionResult,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    ReplicaElectionResult,
+)
+
+_NO_SUCH_PARTITION = "The partition does not exist."
+
+_Key = tuple[str, int]
+_Error = tuple[int, str | None]
+_FINE: _Error = (0, None)
+
+
+async def elect_leaders(call: Call, request: ElectLeadersRequest) -> ElectLeadersResponse:
+    """Asked for all partitions (null), it does not list those that are led as they should be."""
+    asks_all = request.topic_partitions is None
+    found = _asked(call, request)
+    if call.view.instance_id is not None:
+        return _answer(found, int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+    if request.election_type not in tuple(ElectionType):
+        return _answer(found, int(ErrorCode.INVALID_REQUEST))
+    wanted = [key for key, error in found.items() if error == _FINE]
+    results = found | await _elect(call, wanted, ElectionType(request.election_type), request.timeout_ms)
+    if asks_all:
+        results = {key: error for key, error in results.items() if error[0] != ErrorCode.ELECTION_NOT_NEEDED}
+    return _answer(results)
+
+
+def _asked(call: Call, request: ElectLeadersRequest) -> dict[_Key, _Error]:
+    """The partitions of the request, and which of them there are."""
+    topics = call.view.namespace.topics
+    if request.topic_partitions is None:
+        return {(topic.name, line.index): _FINE for _, topic in sorted(topics.items()) for line in topic.partitions}
+    found: dict[_Key, _Error] = {}
+    for wanted in request.topic_partitions:
+        topic = topics.get(wanted.topic.encode())
+        for index in wanted.partitions:
+            there = topic is not None and 0 <= index < len(topic.partitions)
+            unknown = (int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), _NO_SUCH_PARTITION)
+            found[wanted.topic, index] = _FINE if there else unknown
+    return found
+
+
+async def _elect(call: Call, wanted: list[_Key], kind: ElectionType, timeout_ms: int) -> dict[_Key, _Error]:
+    if not wanted:
+        return {}
+    engine = call.engine
+    try:
+        outcomes = await engine.store.elect_leaders(engine.current.image, wanted, kind)
+    except ClusterError as failure:
+        return dict.fromkeys(wanted, (failure.wire_code, str(failure)))
+    elected = {key: outcome for key, outcome in outcomes.items() if isinstance(outcome, Elected)}
+    results: dict[_Key, _Error] = {
+        key: (outcome.wire_code, str(outcome)) for key, outcome in outcomes.items() if isinstance(outcome, ClusterError)
+    }
+    timeout_s = min(max(timeout_ms, 0) / 1000, WAIT_S_MAX)
+    await engine.current.wait_until(lambda image: all(_shows(image, *pair) for pair in elected.items()), timeout_s)
+    for key, outcome in elected.items():
+        shown = _shows(engine.current.image, key, outcome)
+        results[key] = _FINE if shown else (int(ErrorCode.REQUEST_TIMED_OUT), TIMED_OUT)
+    return results
+
+
+def _shows(image: ClusterImage, key: _Key, outcome: Elected) -> bool:
+    """A topic that was deleted meanwhile, and perhaps made again with fewer partitions, has nothing more to show."""
+    topic = image.topics.get(key[0])
+    if topic is None or key[1] >= len(topic.partitions):
+        return True
+    return topic.partitions[key[1]].leader_epoch >= outcome.leader_epoch
+
+
+def _answer(results: dict[_Key, _Error], error_code: int = 0) -> ElectLeadersResponse:
+    topics: dict[str, list[ElectLeadersPartitionResult]] = {}
+    for (name, index), (code, message) in results.items():
+        topics.setdefault(name, []).append(
+            ElectLeadersPartitionResult(partition_id=index, error_code=error_code or code, error_message=message)
+        )
+    return ElectLeadersResponse(
+        error_code=error_code,
+        replica_election_results=[
+            ReplicaElectionResult(topic=name, partition_result=lines) for name, lines in topics.items()
+        ],
+    )

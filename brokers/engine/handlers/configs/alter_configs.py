@@ -1,0 +1,222 @@
+"""AlterConfigs and IncrementalAlterConfigs of topics. The brokers' own settings are the operator's (`broker_configs`).
+
+Of the older call what is given is all that is set: every other key goes back to its default, but for what the operator
+set on a topic, which is not a tenant's to take away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TypeVar
+
+from brokers.engine.cluster.errors import ClusterError
+from brokers.engine.cluster.image import TopicImage
+from brokers.engine.handlers.common.read_your_writes import until_seen
+from brokers.engine.handlers.configs import broker_configs
+from brokers.engine.handlers.configs.config_changes import APPEND, DELETE, SET, SUBTRACT, listed
+from brokers.engine.handlers.configs.describe_configs import (
+    BROKER,
+    DESCRIBED_AT_ONCE_MAX,
+    RESOURCES_MAX,
+    TOO_MANY,
+    check_kind,
+    find_topic,
+)
+from brokers.engine.handlers.context import Call
+from brokers.engine.handlers.topics.topics import Wrong
+from brokers.engine.partitions import topic_config
+from brokers.engine.partitions.topic_settings import SETTINGS, ValueType
+from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.protocol.messages.configs import (
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+    IncrementalAlterConfigsResourceResponse,
+    IncrementalAlterConfigsResponse,
+)
+
+AnyResource = TypeVar("AnyResource", AlterConfigsResource, IncrementalAlterConfigsResource)
+AnyAnswer = TypeVar("AnyAnswer", AlterConfigsResourceResponse, IncrementalAlterConfigsResourceResponse)
+Change = Callable[[dict[str, str]], dict[str, str]]
+
+
+async def alter_configs(call: Call, request: AlterConfigsRequest) -> AlterConfigsResponse:
+    async def replace(resource: AlterConfigsResource) -> int | None:
+        _check(call, resource, lacks_value=any(config.value is None for config in resource.configs))
+        if resource.resource_type == BROKER:
+            given = {config.name: config.value or "" for config in resource.configs}
+            return await broker_configs.replace(
+                call, resource.resource_name, given, validate_only=request.validate_only
+            )
+        topic = _topic(call, resource)
+        change = _replacement(call, {config.name: config.value for config in resource.configs})
+        return await _write(call, resource.resource_name, topic, change, validate_only=request.validate_only)
+
+    return AlterConfigsResponse(responses=await _each(call, request.resources, replace, AlterConfigsResourceResponse))
+
+
+async def incremental_alter_configs(
+    call: Call, request: IncrementalAlterConfigsRequest
+) -> IncrementalAlterConfigsResponse:
+    async def alter(resource: IncrementalAlterConfigsResource) -> int | None:
+        lacks_value = any(each.value is None and each.config_operation != DELETE for each in resource.configs)
+        _check(call, resource, lacks_value=lacks_value)
+        if resource.resource_type == BROKER:
+            return await broker_configs.alter(
+                call, resource.resource_name, resource.configs, validate_only=request.validate_only
+            )
+        topic = _topic(call, resource)
+
+        def change(present: dict[str, str]) -> dict[str, str]:
+            is_operator = call.view.instance_id is None
+            return applied(present, call.engine.topic_defaults, resource.configs, operator=is_operator)
+
+        return await _write(call, resource.resource_name, topic, change, validate_only=request.validate_only)
+
+    return IncrementalAlterConfigsResponse(
+        responses=await _each(call, request.resources, alter, IncrementalAlterConfigsResourceResponse)
+    )
+
+
+async def _each(
+    call: Call,
+    resources: Sequence[AnyResource],
+    alter: Callable[[AnyResource], Awaitable[int | None]],
+    answer: Callable[..., AnyAnswer],
+) -> list[AnyAnswer]:
+    """The answers, in order, once this broker knows what was written. `alter` answers the config change it wrote, or
+    raises Wrong.
+    """
+    named = Counter((resource.resource_type, resource.resource_name) for resource in resources)
+    answers: list[AnyAnswer] = []
+    written: list[int | None] = []
+    for number, resource in enumerate(resources):
+        code, message = 0, None
+        if number % DESCRIBED_AT_ONCE_MAX == 0:
+            await asyncio.sleep(0)  # what is only checked waits for nothing
+        try:
+            if number >= RESOURCES_MAX:
+                raise Wrong(ErrorCode.INVALID_REQUEST, TOO_MANY)
+            if named[resource.resource_type, resource.resource_name] > 1:
+                raise Wrong(ErrorCode.INVALID_REQUEST, "A resource is named twice.")
+            written.append(await alter(resource))
+        except Wrong as wrong:
+            code, message = wrong.code, str(wrong)
+        answers.append(
+            answer(
+                error_code=code,
+                error_message=message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+        )
+    await until_seen(call.engine.current, written)
+    return answers
+
+
+def _check(call: Call, resource: AlterConfigsResource | IncrementalAlterConfigsResource, *, lacks_value: bool) -> None:
+    """What any kind of resource has to keep to, in the order in which Kafka looks; raises Wrong."""
+    if resource.resource_type == BROKER and call.view.instance_id is not None:
+        raise Wrong(ErrorCode.POLICY_VIOLATION, "Broker settings are the operator's.")
+    if len({config.name for config in resource.configs}) != len(resource.configs):
+        raise Wrong(ErrorCode.INVALID_REQUEST, "A configuration is given twice.")
+    if lacks_value:
+        raise Wrong(ErrorCode.INVALID_REQUEST, "A configuration is given without a value.")
+
+
+def _topic(call: Call, resource: AlterConfigsResource | IncrementalAlterConfigsResource) -> TopicImage:
+    """The topic that is to be altered; raises Wrong."""
+    check_kind(resource.resource_type)
+    if not resource.resource_name:
+        raise Wrong(ErrorCode.INVALID_REQUEST, "Topics have no defaults of their own that could be changed.")
+    return find_topic(call, resource.resource_name)
+
+
+def _replacement(call: Call, given: Mapping[str, str | None]) -> Change:
+    """What a topic's settings become when `given` is all that its tenant sets."""
+    is_operator = call.view.instance_id is None
+
+    def change(present: dict[str, str]) -> dict[str, str]:
+        kept = {
+            name: value
+            for name, value in present.items()
+            if not is_operator and name in SETTINGS and SETTINGS[name].read_only
+        }
+        return kept | topic_config.check_config(given, operator=is_operator)
+
+    return change
+
+
+async def _write(
+    call: Call,
+    name: str,
+    topic: TopicImage,
+    change: Change,
+    *,
+    validate_only: bool,
+) -> int | None:
+    """Writes what `change` makes of the topic's settings; answers the config change, None if only checked.
+
+    Raises Wrong.
+    """
+
+    def checked(present: dict[str, str]) -> dict[str, str]:
+        after = change(present)
+        topic_config.check_together(after, call.engine.topic_defaults)
+        return after
+
+    try:
+        if validate_only:
+            checked(dict(topic.config))
+            return None
+        altered = await call.engine.store.alter_topic_config(
+            call.engine.current.image, instance_id=call.view.instance_id, name=name, change=checked
+        )
+        return altered.change
+    except topic_config.InvalidTopicConfig as error:
+        raise Wrong(ErrorCode.INVALID_CONFIG, str(error)) from error
+    except ClusterError as failure:
+        raise Wrong(failure.wire_code, str(failure)) from failure
+
+
+def applied(
+    present: dict[str, str],
+    defaults: Mapping[str, str],
+    changes: list[IncrementalAlterableConfig],
+    *,
+    operator: bool = False,
+) -> dict[str, str]:
+    """`present` after `changes`: set, delete (back to the default), append to or subtract from a list. What is not
+    there can be deleted.
+
+    Raises:
+        Wrong: an operation that is none, or one for lists on something else.
+        InvalidTopicConfig: an unknown or read-only key, or a value it does not take.
+    """
+    after = dict(present)
+    for change in changes:
+        operation = change.config_operation
+        if operation == DELETE:
+            topic_config.check_writable(change.name, operator=operator)
+            after.pop(change.name, None)
+        elif operation == SET:
+            after[change.name] = topic_config.check_value(change.name, change.value, operator=operator)
+        elif operation in (APPEND, SUBTRACT):
+            after[change.name] = _listed(after, defaults, change)
+        else:
+            raise Wrong(ErrorCode.INVALID_REQUEST, f"Unknown operation {operation}.")
+    return after
+
+
+def _listed(after: dict[str, str], defaults: Mapping[str, str], change: IncrementalAlterableConfig) -> str:
+    setting = SETTINGS.get(change.name)
+    if setting is not None and setting.type is not ValueType.LIST:
+        raise Wrong(ErrorCode.INVALID_CONFIG, f"{change.name} is not a list.")
+    present = after.get(change.name, defaults.get(change.name, setting.default if setting else ""))
+    return topic_config.check_value(change.name, listed(present, change))

@@ -1,0 +1,175 @@
+"""The settings of a broker as operators see them: which there are, which can change while it runs, where a value comes
+from (QUO-60). Pure.
+
+What topics go by is a topic's own, what an operator set for this broker, for all brokers, what the broker was started
+with, the default: in this order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from brokers.engine.handlers.configs.broker_setting_list import CHANGEABLE, FIXED, Row
+from brokers.engine.partitions.topic_bounds import BOUNDS, Bound
+from brokers.engine.partitions.topic_config import CONFIG_VALUE_CHARS_MAX, ConfigSource, accepted
+from brokers.engine.partitions.topic_settings import SETTINGS as TOPIC_SETTINGS
+from brokers.engine.partitions.topic_settings import Setting, ValueType
+from brokers.engine.records.validation import LONG_MAX
+
+
+def _no_limits(_value: str) -> bool:
+    return True
+
+
+class InvalidBrokerSetting(ValueError):
+    """The key cannot change while a broker runs, or not to this value (INVALID_REQUEST, as Kafka says of brokers)."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSetting:
+    """One key. `falls_back`: other keys that say the same in another unit, and how many of ours one of theirs is.
+    `default` None: it has none of its own.
+    """
+
+    name: str
+    type: ValueType
+    default: str | None
+    documentation: str
+    accepts: Callable[[str], bool] = _no_limits
+    is_dynamic: bool = False
+    falls_back: tuple[tuple[str, int], ...] = ()
+
+
+class Origin(NamedTuple):
+    """One of the values that stand behind each other, under the name it was set by."""
+
+    name: str
+    value: str
+    source: ConfigSource
+
+
+def _of_topics(setting: Setting) -> BrokerSetting:
+    """What holds for topics that say nothing themselves."""
+    if setting.name != "retention.ms":
+        default, accepts = setting.default, setting.accepts
+        return BrokerSetting(setting.broker_key, setting.type, default, setting.documentation, accepts, True)
+    # 0 would delete everything; any negative number is for ever.
+    return BrokerSetting(
+        setting.broker_key,
+        setting.type,
+        None,
+        setting.documentation,
+        lambda value: int(value) != 0,
+        True,
+        (("log.retention.minutes", 60_000), ("log.retention.hours", 3_600_000)),
+    )
+
+
+def _of_bound(bound: Bound) -> BrokerSetting:
+    """Zero is no bound, where values are at least it."""
+    return BrokerSetting(
+        bound.broker_key,
+        ValueType.LONG,
+        str(bound.default),
+        bound.documentation,
+        lambda value: 0 <= int(value) <= LONG_MAX,
+        True,
+    )
+
+
+def _of_row(row: Row, *, is_dynamic: bool) -> BrokerSetting:
+    return BrokerSetting(row.name, row.type, row.default, row.documentation, row.accepts or _no_limits, is_dynamic)
+
+
+# Lists of replicas are a topic's alone.
+_DEFAULTS_OF_TOPICS: Final = [
+    setting for setting in TOPIC_SETTINGS.values() if not setting.name.endswith(".replication.throttled.replicas")
+]
+SETTINGS: Final[dict[str, BrokerSetting]] = {
+    setting.name: setting
+    for setting in sorted(
+        (
+            *(_of_topics(setting) for setting in _DEFAULTS_OF_TOPICS),
+            *(_of_bound(bound) for bound in BOUNDS.values()),
+            *(_of_row(row, is_dynamic=True) for row in CHANGEABLE),
+            *(_of_row(row, is_dynamic=False) for row in FIXED),
+        ),
+        key=lambda setting: setting.name,
+    )
+}
+
+
+def check(name: str, value: str) -> str:
+    """The value as it is kept. Raises InvalidBrokerSetting with a reason for the operator."""
+    setting = SETTINGS.get(name)
+    if setting is None:
+        raise InvalidBrokerSetting(f"Unknown broker config name: {name}")
+    if not setting.is_dynamic:
+        raise InvalidBrokerSetting(f"Cannot update these configs dynamically: {name}")
+    if len(value) > CONFIG_VALUE_CHARS_MAX:
+        raise InvalidBrokerSetting(f"Invalid value for configuration {name}: too long")
+    try:
+        return accepted(name, setting.type, setting.accepts, value)
+    except ValueError as error:
+        raise InvalidBrokerSetting(str(error)) from None
+
+
+def usable(values: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """What of a stored document can be in force, and why the rest cannot, both by key (QUO-75)."""
+    kept: dict[str, str] = {}
+    reasons: dict[str, str] = {}
+    for name, value in values.items():
+        try:
+            kept[name] = check(name, value)
+        except InvalidBrokerSetting as error:
+            reasons[name] = str(error)
+    return kept, reasons
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerLayers:
+    """What is set for a broker: `own` goes before `of_all`, both before `static`, with which it was started. The first
+    two hold usable values only.
+    """
+
+    static: Mapping[str, str] = field(default_factory=dict)
+    of_all: Mapping[str, str] = field(default_factory=dict)
+    own: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def effective(self) -> dict[str, str]:
+        """What is in force, defaults aside."""
+        return {**self.static, **self.of_all, **self.own}
+
+    def origins(self, setting: BrokerSetting) -> list[Origin]:
+        """All values that are there for it, the one in force first."""
+        layers = (
+            (self.own, ConfigSource.DYNAMIC_BROKER),
+            (self.of_all, ConfigSource.DYNAMIC_DEFAULT_BROKER),
+            (self.static, ConfigSource.STATIC_BROKER),
+        )
+        name = setting.name
+        found = [Origin(name, layer[name], source) for layer, source in layers if name in layer]
+        for other, _ in setting.falls_back:
+            if other in self.static:
+                found.append(Origin(other, self.static[other], ConfigSource.STATIC_BROKER))
+        for other in (name, *(other for other, _ in setting.falls_back)):
+            default = SETTINGS[other].default
+            if default is not None:
+                found.append(Origin(other, default, ConfigSource.DEFAULT))
+        return found
+
+    def shared(self, setting: BrokerSetting) -> list[Origin]:
+        """What all brokers have alike."""
+        name = setting.name
+        return [Origin(name, self.of_all[name], ConfigSource.DYNAMIC_DEFAULT_BROKER)] if name in self.of_all else []
+
+
+def value_of(setting: BrokerSetting, origin: Origin) -> str:
+    """What an origin says in the setting's own unit."""
+    for other, factor in setting.falls_back:
+        if origin.name == other:
+            return str(int(origin.value) * factor)
+    return origin.value

@@ -1,0 +1,1 @@
+"""Fetch by clients and followers, delayed fetches, and where offsets of a log are looked up."""

@@ -1,0 +1,277 @@
+"""Fetch by another broker of the cluster: everything up to the log's end, by leader epoch, in a session of its own
+(REP-6, REP-7, REP-10, REP-15, WIRE-30).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from brokers.engine.handlers.context import Engine
+from brokers.engine.handlers.fetch.delayed_fetch import DelayedFollowerFetch
+from brokers.engine.handlers.fetch.fetch_errors import Diverging, PartitionResult, diverged
+from brokers.engine.handlers.fetch.prefetch import ROUNDS_MAX, Missing, prefetch_then
+from brokers.engine.partitions.follower_session import NOT_TOLD, FollowedPartition, FollowerSession
+from brokers.engine.partitions.partition import LOG_END, NO_EPOCH, Partition
+from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.protocol.hot import FetchFrame, encode_fetch_response
+from brokers.engine.records import verdicts
+
+if TYPE_CHECKING:
+    from brokers.engine.handlers.session import Session
+
+TOPIC_IDS_FROM: Final = 13
+NO_SESSION: Final = 0
+FULL: Final = 0
+SESSIONLESS: Final = -1
+EPOCH_MAX: Final = 2**31 - 1
+
+
+class ExpirationTask:
+    """What one answer says."""
+
+    __slots__ = ("diverging", "has_records", "is_urgent", "lines", "missing", "taken")
+
+    def __init__(self) -> None:
+        self.lines: dict[bytes, list[PartitionResult]] = {}
+        self.diverging: Diverging = {}
+        self.missing: list[Missing] = []
+        self.taken: list[FollowedPartition] = []
+        self.has_records = False
+        # More than where the high watermark is.
+        self.is_urgent = False
+
+    def add(self, line: FollowedPartition, answer: PartitionResult) -> None:
+        topic_id = line.key[0]
+        found = self.lines.get(topic_id)
+        if found is None:
+            self.lines[topic_id] = [answer]
+        else:
+            found.append(answer)
+
+    def release(self) -> None:
+        for lines in self.lines.values():
+            for line in lines:
+                if line[6] is not None:
+                    line[6].release()
+
+
+def fetch_as_follower(session: Session, version: int, correlation_id: int, frame: FetchFrame) -> None:
+    """`frame.replica_id` says that it is a follower; only the cluster's own identity may."""
+    view = session.view()
+    if not view.internal or view.instance_id is not None or version < TOPIC_IDS_FROM:
+        refuse(session, version, correlation_id, int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+        return
+    found = _session(session.engine, frame)
+    if isinstance(found, int):
+        refuse(session, version, correlation_id, found)
+        return
+    _apply_request(session, found, frame)
+    _serve(session, version, correlation_id, frame, found, True, 0)
+
+
+def refuse(session: Session, version: int, correlation_id: int, error: int) -> None:
+    session.channel.respond_parts(encode_fetch_response(version, correlation_id, 0, error, NO_SESSION, []))
+
+
+def _session(engine: Engine, frame: FetchFrame) -> FollowerSession | int:
+    """The session that the request belongs to or begins; an error code if there is none."""
+    followers = engine.followers
+    known = followers.get(frame.replica_id)
+    epoch = frame.session_epoch
+    if epoch in (FULL, SESSIONLESS):
+        if known is not None:
+            known.close()
+            del followers[frame.replica_id]
+        made = FollowerSession(NO_SESSION, frame.replica_id, frame.replica_epoch)
+        if epoch == FULL:
+            engine.sessions_made = made.id = engine.sessions_made % EPOCH_MAX + 1
+            made.epoch = 1
+            followers[frame.replica_id] = made
+        return made
+    if known is None or known.id != frame.session_id:
+        return int(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+    if known.epoch != epoch:
+        return int(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+    known.epoch = epoch % EPOCH_MAX + 1
+    return known
+
+
+def _apply_request(session: Session, fetches: FollowerSession, frame: FetchFrame) -> None:
+    engine = session.engine
+    now_ms = fetches.fetched_ms = engine.clock.monotonic_ms()
+    fetches.came(not frame.topics and not frame.forgotten)
+    if frame.forgotten:
+        for topic_id, indexes in frame.forgotten:
+            for index in indexes:
+                fetches.forgets((topic_id, index))
+    for topic_id, wanted in frame.topics:
+        for line in wanted:
+            key = (topic_id, line[0])
+            known = fetches.lines.get(key)
+            partition = None if known is None else known.partition
+            found = partition if partition is not None else _find(engine, session, topic_id, line[0])
+            if fetches.asks(key, line, found, now_ms) and not isinstance(found, int):
+                engine.may_join_isr(found)
+    if engine.leadership_checks.is_waiting:
+        engine.leadership_checks.check()
+
+
+def _find(engine: Engine, session: Session, topic_id: bytes, index: int) -> Partition | int:
+    topic = session.view().image.topics_by_id.get(topic_id)
+    if topic is None:
+        return int(ErrorCode.UNKNOWN_TOPIC_ID)
+    if not 0 <= index < len(topic.partitions):
+        return int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    partition = engine.table.get(topic.name, index)
+    if partition is None:
+        return int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    return partition if partition.topic_id == topic_id else int(ErrorCode.INCONSISTENT_TOPIC_ID)
+
+
+def _serve(
+    session: Session,
+    version: int,
+    correlation_id: int,
+    frame: FetchFrame,
+    fetches: FollowerSession,
+    may_delay: bool,
+    round_number: int,
+) -> None:
+    """Answers with what there is, or waits: for the disk, or (`may_delay`) for an append."""
+    engine = session.engine
+    may_delay = may_delay and frame.max_wait_ms > 0 and not fetches.is_owed
+    if may_delay and not fetches.has_ready:
+        again = partial(_serve, session, version, correlation_id, frame, fetches, False, 0)
+        DelayedFollowerFetch(session, again, frame.max_wait_ms, fetches)
+        return
+    reading = _read(engine, fetches, min(frame.max_bytes, engine.fetch_bytes_max), round_number >= ROUNDS_MAX)
+    if reading.missing:
+        reading.release()
+        fetches.put_back(reading.taken)
+        again = partial(_serve, session, version, correlation_id, frame, fetches, False, round_number + 1)
+        prefetch_then(session, reading.missing, again)
+        return
+    if may_delay and not reading.is_urgent:
+        again = partial(_serve, session, version, correlation_id, frame, fetches, False, 0)
+        DelayedFollowerFetch(session, again, frame.max_wait_ms, fetches)
+        return
+    for line in fetches.news():
+        partition = line.partition
+        if partition is not None and line.key not in reading.diverging:
+            reading.add(line, _without_records(line, partition))
+    fetches.answered(engine.leadership_checks.asked)
+    if fetches.id == NO_SESSION:
+        fetches.close()
+    answers = list(reading.lines.items())
+    if reading.diverging:
+        session.channel.respond(diverged(version, correlation_id, answers, reading.diverging, fetches.id))
+        return
+    session.channel.respond_parts(encode_fetch_response(version, correlation_id, 0, 0, fetches.id, answers))
+
+
+def _read(engine: Engine, fetches: FollowerSession, limit_bytes: int, wait: bool) -> ExpirationTask:
+    """What is ready, longest waiting first, as far as the answer reaches."""
+    reading = ExpirationTask()
+    remaining = limit_bytes
+    while remaining > 0:
+        line = fetches.next_ready()
+        if line is None:
+            break
+        reading.taken.append(line)
+        partition = line.partition
+        if line.code or partition is None:
+            _complain(reading, line, line.code or verdicts.NOT_LEADER_OR_FOLLOWER)
+        elif line.diverging is not None:
+            reading.is_urgent = True
+            reading.diverging[line.key] = line.diverging
+            reading.add(line, _without_records(line, partition))
+            # It goes back, and takes nothing else in.
+            line.sent_high_watermark = line.sent_start_offset = NOT_TOLD
+        else:
+            is_throttled = partition.config.leader_throttled is not None and _is_throttled(engine, fetches, partition)
+            if is_throttled and _is_held_back(engine, fetches, line):
+                continue
+            room_bytes = min(remaining, engine.replication_throttle.chunk_bytes) if is_throttled else remaining
+            length = _read_records(reading, fetches, line, partition, room_bytes, is_throttled, wait)
+            if length < 0:
+                break
+            remaining -= length
+            if is_throttled:
+                engine.replication_throttle.record(length, engine.clock.monotonic_ms())
+    if reading.diverging and not reading.missing:
+        _give_back_records(reading, fetches)
+    return reading
+
+
+def _read_records(
+    reading: ExpirationTask,
+    fetches: FollowerSession,
+    line: FollowedPartition,
+    partition: Partition,
+    room_bytes: int,
+    one_batch: bool,
+    wait: bool,
+) -> int:
+    """Bytes read, -1 if there is no room for the next batch. `one_batch`: there always is."""
+    index, leader_epoch, offset, _, _, bytes_max = line.wanted
+    code, high_watermark, stable_offset, start_offset, records, uncached = partition.read(
+        offset,
+        bytes_max if bytes_max < room_bytes else room_bytes,
+        min_one_batch=one_batch or not reading.has_records,
+        isolation=LOG_END,
+        current_leader_epoch=leader_epoch if leader_epoch >= 0 else NO_EPOCH,
+        wait=wait,
+    )
+    if uncached is not None:
+        reading.missing.append((partition, uncached))
+    elif code:
+        line.code = code
+        _complain(reading, line, code)
+    elif records is not None:
+        line.sent_high_watermark, line.sent_start_offset = high_watermark, start_offset
+        reading.is_urgent = reading.has_records = True
+        reading.add(line, (index, 0, high_watermark, stable_offset, start_offset, records.length, records))
+        return records.length
+    elif offset < partition.log_end_offset:
+        reading.taken.pop()
+        fetches.put_back([line])
+        return -1
+    else:
+        fetches.nothing_for(line)
+    return 0
+
+
+def _is_throttled(engine: Engine, fetches: FollowerSession, partition: Partition) -> bool:
+    """QUO-60: a replica that its topic names, and that is not in sync yet. Who keeps up is never held back."""
+    named = partition.config.leader_throttled
+    if named is None or not engine.replication_throttle.is_limited or fetches.replica in partition.isr:
+        return False
+    return named.holds(partition.index, fetches.replica)
+
+
+def _is_held_back(engine: Engine, fetches: FollowerSession, line: FollowedPartition) -> bool:
+    """Too much was copied lately: the line is ready again when there is room."""
+    delay_ms = engine.replication_throttle.delay_ms(engine.clock.monotonic_ms())
+    if delay_ms > 0:
+        engine.loop.call_later(delay_ms / 1000, fetches.ready, line)
+    return delay_ms > 0
+
+
+def _complain(reading: ExpirationTask, line: FollowedPartition, code: int) -> None:
+    reading.is_urgent = True
+    reading.add(line, (line.key[1], code, -1, -1, -1, 0, None))
+
+
+def _without_records(line: FollowedPartition, partition: Partition) -> PartitionResult:
+    high_watermark = line.sent_high_watermark = partition.high_watermark
+    start_offset = line.sent_start_offset = partition.log_start_offset
+    return line.key[1], 0, high_watermark, high_watermark, start_offset, 0, None
+
+
+def _give_back_records(reading: ExpirationTask, fetches: FollowerSession) -> None:
+    """The answer that says where logs part has no room for records: they go with the next one."""
+    reading.release()
+    fetches.put_back([line for line in reading.taken if not line.code and line.key not in reading.diverging])
+    for topic_id, lines in reading.lines.items():
+        reading.lines[topic_id] = [line for line in lines if line[6] is None]

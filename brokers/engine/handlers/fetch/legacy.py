@@ -1,0 +1,291 @@
+"""Fetch 0 to 3: record batches as messages of format 0 (versions 0 and 1) or 1 (2 and 3) (REC-31, WIRE-28, QUO-20).
+
+What was read is converted in a thread; an answer holds at most `READ_BYTES_MAX` of the log, several times that after
+conversion. Versions before 3 have no limit of their own for the answer, and no batch that is larger than the
+partition's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from brokers.engine.handlers.client import Client
+from brokers.engine.handlers.common.background import answer_in_background
+from brokers.engine.handlers.fetch.delayed_fetch import bytes_still_missing, may_be_delayed
+from brokers.engine.handlers.fetch.fetch import meter
+from brokers.engine.handlers.fetch.prefetch import ROUNDS_MAX, Missing, prefetch
+from brokers.engine.partitions.old_readers import Converted, read_messages, read_whole_batches
+from brokers.engine.partitions.partition import READ_UNCOMMITTED, Partition
+from brokers.engine.partitions.results import ReadResult
+from brokers.engine.partitions.waiting import DelayedRead
+from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.codec import decode_request, encode_response
+from brokers.engine.protocol.errors import ErrorCode, downgraded
+from brokers.engine.protocol.headers import encode_response_frame
+from brokers.engine.protocol.messages.fetch import (
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchPartitionData,
+    FetchRequest,
+    FetchResponse,
+)
+from brokers.engine.records.compression import INFLATED_BYTES_MAX, ZSTD
+from brokers.engine.records.conversion import Work
+from brokers.engine.throttling.charging import charge_fetch, fetch_cap_bytes
+from brokers.engine.throttling.usage import UsageCounter
+
+if TYPE_CHECKING:
+    from brokers.engine.handlers.session import Session
+
+MAGIC_1_FROM: Final = 2
+ANSWER_LIMIT_FROM: Final = 3
+READ_BYTES_MAX: Final = 8 * 1024 * 1024
+UNDEFINED: Final = -1
+# How often one request goes on behind batches that are nothing to an old reader, such as the ends of transactions.
+SKIPPED_MAX: Final = 64
+# Of what cannot be given in an old format the records are null, not empty.
+UNREADABLE: Final = (ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, ErrorCode.UNSUPPORTED_VERSION)
+
+
+@dataclass(slots=True)
+class _Part:
+    """One partition of the answer, and what was read for it."""
+
+    wanted: FetchPartition
+    line: FetchPartitionData
+    usage: UsageCounter | None = None
+    partition: Partition | None = None
+    result: ReadResult | None = None
+    converted: Converted | None = None
+
+
+def fetch_old(
+    session: Session,
+    version: int,
+    correlation_id: int,
+    client_id: str | None,
+    buffer: memoryview,
+    body: int,
+    start: int,
+    end: int,
+) -> None:
+    """As `fetch.fetch`, for versions 0 to 3."""
+    request: FetchRequest = decode_request(ApiKey.FETCH, version, buffer, body, end)
+    answer_in_background(session, _OldFetch(session, version, correlation_id, client_id, request).run())
+
+
+class _OldFetch:
+    def __init__(
+        self, session: Session, version: int, correlation_id: int, client_id: str | None, request: FetchRequest
+    ) -> None:
+        self.session = session
+        self.version = version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.request = request
+        self.must_answer = False
+        self.has_waited = False
+
+    async def run(self) -> None:
+        if self.request.replica_id >= 0:
+            self._respond(self._refused(int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)))
+            return
+        topics = await self._converted(may_wait=True)
+        for _ in range(SKIPPED_MAX):
+            if not _skip(topics):
+                break
+            topics = await self._converted(may_wait=not self.has_waited)
+        self._complete(topics)
+        self._answer(self.session.client(self.client_id), topics)
+
+    async def _converted(self, *, may_wait: bool) -> list[tuple[str, list[_Part]]]:
+        topics, missing_bytes = await self._read_without_stalling()
+        watched = [part.partition for _, parts in topics for part in parts if part.partition is not None]
+        is_early = missing_bytes > 0 and self.request.max_wait_ms > 0 and not self.must_answer and bool(watched)
+        if may_wait and is_early and may_be_delayed(sum(len(parts) for _, parts in topics), self.session.view()):
+            _release(topics)
+            self.has_waited = True
+            await self._waited(watched, missing_bytes)
+            topics, _ = await self._read_without_stalling()
+        magic = 1 if self.version >= MAGIC_1_FROM else 0
+        engine = self.session.engine
+        converting = engine.loop.run_in_executor(engine.converters, _convert, topics, magic)
+        # Files stay open for as long as the thread reads them, even when nobody waits for it any more.
+        converting.add_done_callback(lambda _: _release(topics))
+        await asyncio.shield(converting)
+        return topics
+
+    def _complete(self, topics: list[tuple[str, list[_Part]]]) -> None:
+        for _, parts in topics:
+            for part in parts:
+                converted = part.converted
+                if converted is not None:
+                    part.line.error_code, part.line.records = converted.error_code, converted.records
+                    if converted.failure is not None and part.partition is not None:
+                        part.partition.storage_failed(converted.failure)
+                if part.line.error_code:
+                    part.line.error_code = downgraded(part.line.error_code, ApiKey.FETCH, self.version)
+                    part.line.high_watermark = UNDEFINED
+                if part.line.error_code in UNREADABLE:
+                    part.line.records = None
+
+    def _refused(self, error: int) -> FetchResponse:
+        return FetchResponse(
+            responses=[
+                FetchableTopicResponse(
+                    topic=topic.topic, partitions=[_line(wanted.partition, error) for wanted in topic.partitions]
+                )
+                for topic in self.request.topics
+            ]
+        )
+
+    async def _read_without_stalling(self) -> tuple[list[tuple[str, list[_Part]]], int]:
+        """As `_read`; what has to come from the disk is waited for while the loop serves others."""
+        for _ in range(ROUNDS_MAX):
+            topics, missing_bytes = self._read(self.session.client(self.client_id), wait=False)
+            missing = _missing(topics)
+            if not missing:
+                return topics, missing_bytes
+            _release(topics)
+            await prefetch(self.session.engine, missing)
+        return self._read(self.session.client(self.client_id), wait=True)
+
+    def _read(self, client: Client, *, wait: bool) -> tuple[list[tuple[str, list[_Part]]], int]:
+        """Everything in the order of the request, and how many bytes are missing to the least that is wanted."""
+        wanted_bytes = min(self.request.max_bytes, self.session.engine.fetch_bytes_max, READ_BYTES_MAX)
+        limit = remaining = fetch_cap_bytes(client.consume_limiters, wanted_bytes)
+        nothing_yet = self.version >= ANSWER_LIMIT_FROM
+        topics = []
+        readable_bytes = 0
+        for topic in self.request.topics:
+            parts = []
+            for wanted in topic.partitions:
+                part = self._part(client, topic.topic.encode(), wanted, remaining, nothing_yet, wait)
+                parts.append(part)
+                if part.result is not None and part.result.slice is not None:
+                    length = part.result.slice.length
+                    nothing_yet = False
+                    readable_bytes += length
+                    remaining = max(0, remaining - length)
+            topics.append((topic.topic, parts))
+        wanted_bytes = min(self.request.min_bytes, limit)
+        if not 0 < readable_bytes < wanted_bytes:
+            return topics, wanted_bytes - readable_bytes
+        asked = [
+            (part.partition, part.wanted.fetch_offset, part.wanted.partition_max_bytes)
+            for _, parts in topics
+            for part in parts
+            if part.partition is not None and not part.line.error_code
+        ]
+        return topics, bytes_still_missing(asked, READ_UNCOMMITTED, wanted_bytes)
+
+    def _part(
+        self, client: Client, name: bytes, wanted: FetchPartition, remaining: int, nothing_yet: bool, wait: bool
+    ) -> _Part:
+        route = client.consume_routes.get(name) or client.consume_route(name, by_id=False)
+        line = _line(wanted.partition, route.error)
+        if route.error:
+            return _Part(wanted, line)
+        partition = route.partitions.get(wanted.partition) or route.find(wanted.partition, self.session.engine)
+        if isinstance(partition, int):
+            self.must_answer = self.must_answer or partition != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            line.error_code = partition
+            return _Part(wanted, line)
+        part = _Part(wanted, line, route.usage, partition)
+        if wanted.partition_max_bytes < 0 or self.request.max_bytes < 0:
+            line.error_code = int(ErrorCode.UNKNOWN_SERVER_ERROR)
+        elif partition.config.batch_rules.codec == ZSTD:
+            line.error_code = int(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+        elif not partition.config.converts_down:
+            line.error_code = int(ErrorCode.UNSUPPORTED_VERSION)
+        else:
+            bytes_max = min(wanted.partition_max_bytes, remaining)
+            result = read_whole_batches(partition, wanted.fetch_offset, bytes_max, min_one_batch=nothing_yet, wait=wait)
+            line.error_code = result.error_code
+            line.high_watermark = result.high_watermark
+            part.result = result
+        self.must_answer = self.must_answer or line.error_code != 0
+        return part
+
+    async def _waited(self, watched: list[Partition], missing_bytes: int) -> None:
+        """Until there are bytes, a failure, or the deadline (WIRE-27)."""
+        loop = self.session.engine.loop
+        done = asyncio.Event()
+        wait = DelayedRead(done.set, missing_bytes)
+        for partition in watched:
+            wait.watch(partition)
+        timer = loop.call_later(self.request.max_wait_ms / 1000, wait.expire)
+        try:
+            await done.wait()
+        finally:
+            timer.cancel()
+            wait.cancel()
+
+    def _answer(self, client: Client, topics: list[tuple[str, list[_Part]]]) -> None:
+        """Charges the answer as it would be sent; too much, and it goes without data and uncounted (QUO-20)."""
+        engine = self.session.engine
+        responses = [
+            FetchableTopicResponse(topic=name, partitions=[part.line for part in parts]) for name, parts in topics
+        ]
+        frame = self._encoded(FetchResponse(responses=responses))
+        if client.consume_limiters:
+            delay_ms, limiter = charge_fetch(client.consume_limiters, len(frame), engine.clock.monotonic_ms())
+            if limiter is not None:
+                client.remember_delay(limiter, delay_ms, engine.clock.now_ms())
+                self._respond(FetchResponse(throttle_time_ms=delay_ms), delay_ms)
+                return
+        metered = [(part.usage, len(part.line.records or b"")) for _, parts in topics for part in parts]
+        meter(self.session, client, metered, sum(size_bytes for _, size_bytes in metered))
+        self.session.cancel = None
+        self.session.channel.respond(frame)
+
+    def _respond(self, response: FetchResponse, delay_ms: int = 0) -> None:
+        self.session.cancel = None
+        self.session.channel.respond(self._encoded(response), delay_ms)
+
+    def _encoded(self, response: FetchResponse) -> bytes:
+        body = encode_response(ApiKey.FETCH, self.version, response)
+        return encode_response_frame(ApiKey.FETCH, self.version, self.correlation_id, body)
+
+
+def _missing(topics: list[tuple[str, list[_Part]]]) -> list[Missing]:
+    return [
+        (part.partition, part.result.uncached)
+        for _, parts in topics
+        for part in parts
+        if part.partition is not None and part.result is not None and part.result.uncached is not None
+    ]
+
+
+def _line(index: int, error: int) -> FetchPartitionData:
+    return FetchPartitionData(partition_index=index, error_code=error, high_watermark=UNDEFINED, records=b"")
+
+
+def _convert(topics: list[tuple[str, list[_Part]]], magic: int) -> None:
+    work = Work(INFLATED_BYTES_MAX)
+    for _, parts in topics:
+        for part in parts:
+            if part.partition is not None and part.result is not None and part.result.slice is not None:
+                part.converted = read_messages(part.partition, part.result.slice, magic, part.wanted.fetch_offset, work)
+
+
+def _skip(topics: list[tuple[str, list[_Part]]]) -> bool:
+    """Whether there is a partition of which nothing that was read is for an old reader. It is read from behind that: a
+    reader who is given nothing asks for the same offset again, for ever.
+    """
+    skipped = False
+    for _, parts in topics:
+        for part in parts:
+            if part.converted is not None and part.converted.skipped_to > part.wanted.fetch_offset:
+                part.wanted.fetch_offset = part.converted.skipped_to
+                skipped = True
+    return skipped
+
+
+def _release(topics: list[tuple[str, list[_Part]]]) -> None:
+    for _, parts in topics:
+        for part in parts:
+            if part.result is not None and part.result.slice is not None:
+                part.result.slice.release()

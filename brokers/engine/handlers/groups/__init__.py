@@ -1,0 +1,1 @@
+"""Members of groups, and how a handler asks a coordinator."""

@@ -1,0 +1,116 @@
+"""DescribeGroups and ListGroups: what groups look like to their owner (GRP-29, CKA-16)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from brokers.engine.coordinators.groups.limits import is_too_long
+from brokers.engine.coordinators.groups.replies import DescribeReply
+from brokers.engine.handlers.common.duplicate_limits import beyond_duplicate_limit
+from brokers.engine.handlers.context import Call
+from brokers.engine.handlers.groups.coordinator_calls import ask
+from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.protocol.messages.groups import (
+    OPERATIONS_NOT_ASKED,
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    ListedGroup,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
+
+# Read, delete, describe, as bits by operation number: all that a group has.
+GROUP_OPERATIONS: Final = sum(1 << operation for operation in (3, 6, 8))
+CLASSIC: Final = "classic"
+# Groups described in one call. Beyond: INVALID_REQUEST.
+DESCRIBED_MAX: Final = 10_000
+
+
+def describe_groups(call: Call, request: DescribeGroupsRequest) -> Any:
+    """At once, unless a group's record is still on its way to the followers."""
+    if len(request.groups) > DESCRIBED_MAX:
+        return _described(request, [DescribeReply(int(ErrorCode.INVALID_REQUEST))] * len(request.groups))
+    replies = [
+        DescribeReply(int(ErrorCode.INVALID_REQUEST)) if excess else _describe(call, group_id)
+        for group_id, excess in zip(request.groups, beyond_duplicate_limit(request.groups), strict=True)
+    ]
+    if any(hasattr(reply, "__await__") for reply in replies):
+        return _describe_when_known(request, replies)
+    return _described(request, replies)
+
+
+def _describe(call: Call, shown_id: str) -> Any:
+    group_id = call.view.namespace.internal_id(shown_id)
+    if is_too_long(group_id):
+        return DescribeReply(int(ErrorCode.INVALID_GROUP_ID))
+    return ask(
+        call.engine,
+        call.engine.groups,
+        group_id,
+        lambda machine, now, ticket: machine.describe(group_id),
+        DescribeReply,
+    )
+
+
+async def _describe_when_known(request: DescribeGroupsRequest, replies: list[Any]) -> DescribeGroupsResponse:
+    late = iter(await asyncio.gather(*(reply for reply in replies if hasattr(reply, "__await__"))))
+    return _described(request, [next(late) if hasattr(reply, "__await__") else reply for reply in replies])
+
+
+def _described(request: DescribeGroupsRequest, replies: list[DescribeReply]) -> DescribeGroupsResponse:
+    return DescribeGroupsResponse(
+        groups=[
+            DescribedGroup(
+                error_code=reply.error,
+                group_id=group_id,
+                group_state=reply.state,
+                protocol_type=reply.protocol_type,
+                protocol_data=reply.protocol,
+                members=[
+                    DescribedGroupMember(
+                        member_id=member.member_id,
+                        group_instance_id=member.instance_id,
+                        client_id=member.client_id,
+                        client_host=member.client_host,
+                        member_metadata=member.metadata,
+                        member_assignment=member.assignment,
+                    )
+                    for member in reply.members
+                ],
+                authorized_operations=(
+                    GROUP_OPERATIONS
+                    if request.include_authorized_operations and not reply.error
+                    else OPERATIONS_NOT_ASKED
+                ),
+            )
+            for group_id, reply in zip(request.groups, replies, strict=True)
+        ]
+    )
+
+
+def list_groups(call: Call, request: ListGroupsRequest) -> ListGroupsResponse:
+    """Those that are coordinated here; a client asks every broker."""
+    runtime = call.engine.groups
+    if runtime is None:
+        return ListGroupsResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, groups=[])
+    states = {state.lower() for state in request.states_filter or ()}
+    types = {type.lower() for type in request.types_filter or ()}
+    wanted = not types or CLASSIC in types
+    loading = False
+    groups = []
+    namespace = call.view.namespace
+    for shard in runtime.shards():
+        loading = loading or shard.loading
+        for found in shard.machine.listed(call.view.instance_id) if wanted and not shard.loading else ():
+            shown = namespace.shown_id(found.group_id)
+            if shown is not None and (not states or found.state.lower() in states):
+                groups.append(
+                    ListedGroup(
+                        group_id=shown, protocol_type=found.protocol_type, group_state=found.state, group_type=CLASSIC
+                    )
+                )
+    code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if loading else ErrorCode.NONE
+    return ListGroupsResponse(error_code=int(code), groups=groups)

@@ -1,0 +1,209 @@
+"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup: the calls of members (GRP-4…20). Group ids are the tenant's outside
+and internal inside (CKA-16), so that nobody reaches another instance's groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from brokers.engine.coordinators.groups.limits import LEAVING_MAX, is_too_long
+from brokers.engine.coordinators.groups.replies import (
+    JoinReply,
+    JoinRequest,
+    Leaver,
+    LeaveReply,
+    SyncReply,
+    SyncRequest,
+    join_refused,
+    sync_refused,
+)
+from brokers.engine.handlers.context import Call
+from brokers.engine.handlers.groups.coordinator_calls import Operation, ask
+from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.protocol.messages.groups import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    JoinGroupResponseMember,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+
+_REBALANCE_TIMEOUT_FROM: Final = 1
+_MEMBER_ID_REQUIRED_FROM: Final = 4
+_NULL_PROTOCOL_FROM: Final = 7
+_SKIP_FROM: Final = 9
+_PROTOCOL_NAMED_FROM: Final = 5
+_LEAVE_BATCH_FROM: Final = 3
+
+_LOADING: Final = int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+_ALIVE: Final = HeartbeatResponse(error_code=0)
+
+
+def join_group(call: Call, request: JoinGroupRequest) -> Any:
+    def failed(code: int) -> JoinReply:
+        return join_refused(request.member_id, code)
+
+    def answer(reply: JoinReply) -> JoinGroupResponse:
+        return _joined(call.version, reply)
+
+    if call.view.state == "deleting":
+        return answer(failed(ErrorCode.GROUP_AUTHORIZATION_FAILED))
+    static = request.group_instance_id
+    session_ms = request.session_timeout_ms
+    group_id = call.view.namespace.internal_id(request.group_id)
+    asked = JoinRequest(
+        group_id,
+        request.member_id,
+        static,
+        call.client_id,
+        f"/{call.address}",
+        session_ms,
+        request.rebalance_timeout_ms if call.version >= _REBALANCE_TIMEOUT_FROM else session_ms,
+        request.protocol_type,
+        tuple((protocol.name, protocol.metadata) for protocol in request.protocols),
+        needs_id=call.version >= _MEMBER_ID_REQUIRED_FROM and static is None,
+        may_skip=call.version >= _SKIP_FROM,
+    )
+    return _ask(
+        call,
+        request.group_id,
+        group_id,
+        lambda machine, now, ticket: machine.join(now, ticket, asked),
+        failed,
+        answer,
+    )
+
+
+def _joined(version: int, reply: JoinReply) -> JoinGroupResponse:
+    return JoinGroupResponse(
+        error_code=reply.error,
+        generation_id=reply.generation,
+        protocol_type=reply.protocol_type,
+        # Before it could be null, none was "".
+        protocol_name=(reply.protocol or None) if version >= _NULL_PROTOCOL_FROM else (reply.protocol or ""),
+        leader=reply.leader,
+        skip_assignment=reply.skip_assignment,
+        member_id=reply.member_id,
+        members=[
+            JoinGroupResponseMember(
+                member_id=member.member_id, group_instance_id=member.instance_id, metadata=member.metadata
+            )
+            for member in reply.members
+        ],
+    )
+
+
+def sync_group(call: Call, request: SyncGroupRequest) -> Any:
+    def failed(code: int) -> SyncReply:
+        # Clients do not expect 14 here. What was being agreed on is lost with the former coordinator: join again.
+        return sync_refused(ErrorCode.REBALANCE_IN_PROGRESS if code == _LOADING else code)
+
+    def answer(reply: SyncReply) -> SyncGroupResponse:
+        return SyncGroupResponse(
+            error_code=reply.error,
+            protocol_type=reply.protocol_type,
+            protocol_name=reply.protocol,
+            assignment=reply.assignment,
+        )
+
+    if call.version >= _PROTOCOL_NAMED_FROM and (request.protocol_type is None or request.protocol_name is None):
+        return answer(sync_refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+    group_id = call.view.namespace.internal_id(request.group_id)
+    asked = SyncRequest(
+        group_id,
+        request.generation_id,
+        request.member_id,
+        request.group_instance_id,
+        request.protocol_type,
+        request.protocol_name,
+        tuple((given.member_id, given.assignment) for given in request.assignments),
+    )
+    return _ask(
+        call,
+        request.group_id,
+        group_id,
+        lambda machine, now, ticket: machine.sync(now, ticket, asked),
+        failed,
+        answer,
+    )
+
+
+def heartbeat(call: Call, request: HeartbeatRequest) -> Any:
+    def failed(code: int) -> int:
+        # While the group is being loaded its members are given the benefit of the doubt (GRP-4).
+        return 0 if code == _LOADING else code
+
+    group_id = call.view.namespace.internal_id(request.group_id)
+    return _ask(
+        call,
+        request.group_id,
+        group_id,
+        lambda machine, now, ticket: machine.heartbeat(
+            now, group_id, request.generation_id, request.member_id, request.group_instance_id
+        ),
+        failed,
+        _heartbeat_answer,
+    )
+
+
+def _heartbeat_answer(code: int) -> HeartbeatResponse:
+    return HeartbeatResponse(error_code=code) if code else _ALIVE
+
+
+def leave_group(call: Call, request: LeaveGroupRequest) -> Any:
+    one = call.version < _LEAVE_BATCH_FROM
+    if one:
+        leavers = [Leaver(request.member_id)]
+    else:
+        leavers = [Leaver(member.member_id, member.group_instance_id) for member in request.members]
+
+    def answer(reply: LeaveReply) -> LeaveGroupResponse:
+        if one:
+            code = reply.error or (reply.members[0].error if reply.members else 0)
+            return LeaveGroupResponse(error_code=code, members=[])
+        return LeaveGroupResponse(
+            error_code=reply.error,
+            members=[
+                MemberResponse(member_id=left.member_id, group_instance_id=left.instance_id, error_code=left.error)
+                for left in reply.members
+            ],
+        )
+
+    if len(leavers) > LEAVING_MAX:
+        return answer(LeaveReply(int(ErrorCode.INVALID_REQUEST)))
+    group_id = call.view.namespace.internal_id(request.group_id)
+    return _ask(
+        call,
+        request.group_id,
+        group_id,
+        lambda machine, now, ticket: machine.leave(now, ticket, group_id, leavers),
+        LeaveReply,
+        answer,
+    )
+
+
+def _ask(
+    call: Call,
+    shown_id: str,
+    group_id: str,
+    operation: Operation,
+    failed: Callable[[int], Any],
+    answer: Callable[[Any], Any],
+) -> Any:
+    """The response at once, as for nearly every heartbeat, or an awaitable of it. Members are of groups with a name
+    (GRP-4).
+    """
+    if not shown_id or is_too_long(group_id):
+        return answer(failed(int(ErrorCode.INVALID_GROUP_ID)))
+    reply = ask(call.engine, call.engine.groups, group_id, operation, failed)
+    return _answered(reply, answer) if hasattr(reply, "__await__") else answer(reply)
+
+
+async def _answered(reply: Any, answer: Callable[[Any], Any]) -> Any:
+    return answer(await reply)

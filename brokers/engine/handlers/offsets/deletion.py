@@ -1,0 +1,81 @@
+"""OffsetDelete and DeleteGroups: an owner takes back what a group has committed, or the group (GRP-27)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any, Final
+
+from brokers.engine.handlers.context import Call
+from brokers.engine.handlers.groups.coordinator_calls import ask
+from brokers.engine.handlers.offsets.offsets import id_refusal
+from brokers.engine.handlers.offsets.partition_results import PartitionResults
+from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.protocol.messages.groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from brokers.engine.protocol.messages.offsets import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+
+GROUPS_PER_REQUEST_MAX: Final = 10_000
+# Each is an append.
+GROUPS_AT_ONCE: Final = 100
+
+
+async def offset_delete(call: Call, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
+    """What is wrong with the group is the answer for all of it."""
+    lines: PartitionResults[OffsetDeleteResponsePartition, OffsetDeleteRequestPartition] = PartitionResults(
+        call, request.topics, lambda index, code: OffsetDeleteResponsePartition(partition_index=index, error_code=code)
+    )
+    group_id = call.view.namespace.internal_id(request.group_id)
+    refusal = int(ErrorCode.INVALID_GROUP_ID) if not request.group_id else id_refusal(group_id)
+    if refusal:
+        return OffsetDeleteResponse(error_code=refusal, topics=[])
+    keys = [(topic, wanted.partition_index) for topic, wanted, _ in lines.allowed]
+    reply = ask(
+        call.engine,
+        call.engine.groups,
+        group_id,
+        lambda machine, now, ticket: machine.removals.delete_offsets(now, group_id, keys, ticket),
+        lambda code: (code, []),
+    )
+    error, codes = await reply if isinstance(reply, Awaitable) else reply
+    if error:
+        return OffsetDeleteResponse(error_code=error, topics=[])
+    lines.complete(codes)
+    return OffsetDeleteResponse(
+        topics=[OffsetDeleteResponseTopic(name=name, partitions=found) for name, found in lines.by_topic]
+    )
+
+
+async def delete_groups(call: Call, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
+    names = list(dict.fromkeys(request.groups_names))
+    wanted = names[:GROUPS_PER_REQUEST_MAX]
+    codes: list[int] = []
+    for start in range(0, len(wanted), GROUPS_AT_ONCE):
+        codes += await asyncio.gather(*(_delete(call, name) for name in wanted[start : start + GROUPS_AT_ONCE]))
+        # Others have their turn, also where nobody had to be waited for.
+        await asyncio.sleep(0)
+    codes += [int(ErrorCode.INVALID_REQUEST)] * (len(names) - len(codes))
+    return DeleteGroupsResponse(
+        results=[DeletableGroupResult(group_id=name, error_code=code) for name, code in zip(names, codes, strict=True)]
+    )
+
+
+async def _delete(call: Call, name: str) -> int:
+    group_id = call.view.namespace.internal_id(name)
+    refusal = id_refusal(group_id)
+    if refusal:
+        return refusal
+    reply: Any = ask(
+        call.engine,
+        call.engine.groups,
+        group_id,
+        lambda machine, now, ticket: machine.removals.delete_group(now, group_id, ticket),
+        int,
+    )
+    code: int = await reply if isinstance(reply, Awaitable) else reply
+    return code

@@ -1,0 +1,302 @@
+"""OffsetCommit and OffsetFetch: how far the members of a group have come (GRP-21…23).
+
+Group ids and topics are the instance's own on the wire and prefixed inside (CKA-16). Version 0 of both is about
+ZooKeeper: `offsets_legacy`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterator, Sequence
+from typing import Any, Final
+
+from brokers.engine.access.authorizer import Operation, decide
+from brokers.engine.coordinators.groups.limits import GROUP_ID_BYTES_MAX
+from brokers.engine.coordinators.groups.offsets import NO_OFFSET, Commit, Fetched, Positions
+from brokers.engine.handlers.common.duplicate_limits import DuplicateLimits, beyond_duplicate_limit
+from brokers.engine.handlers.context import Call
+from brokers.engine.handlers.groups.coordinator_calls import ask
+from brokers.engine.handlers.offsets import legacy
+from brokers.engine.handlers.offsets.partition_results import PartitionResults
+from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.protocol.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from instances import naming
+
+LEGACY_VERSION: Final = 0
+# From these versions on the answer has an error code for all of it, and a request may name several groups.
+ONE_ERROR_FROM: Final = 2
+MANY_GROUPS_FROM: Final = 8
+# aiokafka asks in versions up to this one and looks for errors in partitions alone. An answer without lines is to it
+# that nothing was committed, and it would start over at one end of the log.
+ERRORS_IN_LINES_UNTIL: Final = 3
+_ASK_AGAIN: Final = (int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), int(ErrorCode.NOT_COORDINATOR))
+GROUPS_PER_REQUEST_MAX: Final = 10_000
+
+# Topics as the client calls them, with the partitions it wants; None: all there are.
+Wanted = Sequence[tuple[str, Sequence[int]]] | None
+Found = Sequence[tuple[str, Positions | list[Fetched]]]
+
+
+def id_refusal(internal_id: str) -> int:
+    """Why there can be no such group, 0 if there can."""
+    return int(ErrorCode.INVALID_GROUP_ID) if len(internal_id.encode()) > GROUP_ID_BYTES_MAX else 0
+
+
+def offset_commit(call: Call, request: OffsetCommitRequest) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
+    lines: PartitionResults[OffsetCommitResponsePartition, OffsetCommitRequestPartition] = PartitionResults(
+        call, request.topics, lambda index, code: OffsetCommitResponsePartition(partition_index=index, error_code=code)
+    )
+    group_id = call.view.namespace.internal_id(request.group_id)
+    if not lines.allowed:
+        return _committed(lines)
+    refusal = id_refusal(group_id)
+    if refusal:
+        lines.fail(refusal)
+        return _committed(lines)
+    if call.version == LEGACY_VERSION:
+        return _commit_to_zookeeper(call, group_id if request.group_id else "", lines)
+    commits = [
+        Commit(
+            topic,
+            wanted.partition_index,
+            wanted.committed_offset,
+            wanted.committed_leader_epoch,
+            wanted.committed_metadata or "",
+            wanted.commit_timestamp,
+        )
+        for topic, wanted, _ in lines.allowed
+    ]
+    reply = ask(
+        call.engine,
+        call.engine.groups,
+        group_id,
+        lambda machine, now, _: machine.offsets.commit(
+            now,
+            group_id,
+            request.generation_id_or_member_epoch,
+            request.member_id,
+            request.group_instance_id,
+            commits,
+            request.retention_time_ms,
+        ),
+        lambda code: [code] * len(commits),
+    )
+    if type(reply) is list:
+        lines.complete(reply)
+        return _committed(lines)
+    return _commit_later(lines, reply)
+
+
+async def _commit_later(lines: PartitionResults[Any, Any], reply: Awaitable[list[int]]) -> OffsetCommitResponse:
+    lines.complete(await reply)
+    return _committed(lines)
+
+
+async def _commit_to_zookeeper(call: Call, group_id: str, lines: PartitionResults[Any, Any]) -> OffsetCommitResponse:
+    lines.complete(await legacy.commit(call.engine, group_id, [(topic, line) for topic, line, _ in lines.allowed]))
+    return _committed(lines)
+
+
+def _committed(lines: PartitionResults[OffsetCommitResponsePartition, Any]) -> OffsetCommitResponse:
+    return OffsetCommitResponse(
+        topics=[OffsetCommitResponseTopic(name=name, partitions=found) for name, found in lines.by_topic]
+    )
+
+
+# -- fetch -------------------------------------------------------------------------------------------------------------
+
+
+def offset_fetch(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse | Awaitable[OffsetFetchResponse]:
+    if call.version >= MANY_GROUPS_FROM:
+        return _fetch_groups(call, request)
+    wanted: Wanted = None
+    if request.topics is not None:
+        wanted = [(topic.name, topic.partition_indexes) for topic in request.topics]
+    if call.version == LEGACY_VERSION:
+        return _fetch_from_zookeeper(call, request.group_id, wanted or [])
+    asked = _Asked(call, request.group_id, wanted, request.require_stable, DuplicateLimits())
+    reply = asked.reply()
+    if isinstance(reply, Awaitable):
+        return _fetch_later(call, asked, reply)
+    return _fetched(call, asked, *reply)
+
+
+async def _fetch_later(call: Call, asked: _Asked, reply: Awaitable[tuple[int, Found]]) -> OffsetFetchResponse:
+    return _fetched(call, asked, *await reply)
+
+
+def _fetched(call: Call, asked: _Asked, error: int, found: Found) -> OffsetFetchResponse:
+    """A client of the first version looks for the error in each of its partitions, and some later ones do."""
+    is_in_lines = call.version < ONE_ERROR_FROM or (call.version <= ERRORS_IN_LINES_UNTIL and error in _ASK_AGAIN)
+    if error and is_in_lines:
+        found = [
+            (name, [Fetched(index, NO_OFFSET, -1, "", error) for index in indexes])
+            for name, indexes in asked.wanted or ()
+        ]
+    topics = [
+        OffsetFetchResponseTopic(name=name, partitions=lined(OffsetFetchResponsePartition, lines))
+        for name, lines in found
+    ]
+    return OffsetFetchResponse(error_code=error, topics=topics, groups=[])
+
+
+def partitions_fetched(response: OffsetFetchResponse) -> int:
+    """How long an answer is."""
+    lines = sum(len(topic.partitions) for topic in response.topics)
+    return lines + sum(len(topic.partitions) for group in response.groups for topic in group.topics)
+
+
+async def _fetch_groups(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    replies: list[tuple[str, tuple[int, Found] | Awaitable[tuple[int, Found]]]] = []
+    repeated = DuplicateLimits()
+    excess = beyond_duplicate_limit(group.group_id for group in request.groups)
+    for group in request.groups:
+        if next(excess) or len(replies) >= GROUPS_PER_REQUEST_MAX:
+            replies.append((group.group_id, (int(ErrorCode.INVALID_REQUEST), [])))
+            continue
+        wanted = None if group.topics is None else [(topic.name, topic.partition_indexes) for topic in group.topics]
+        asked = _Asked(call, group.group_id, wanted, request.require_stable, repeated)
+        replies.append((group.group_id, asked.reply()))
+    later = [reply for _, reply in replies if isinstance(reply, Awaitable)]
+    late = iter(await asyncio.gather(*later))
+    groups = []
+    for group_id, reply in replies:
+        error, found = next(late) if isinstance(reply, Awaitable) else reply
+        topics = [
+            OffsetFetchResponseTopics(name=name, partitions=lined(OffsetFetchResponsePartitions, lines))
+            for name, lines in found
+        ]
+        groups.append(OffsetFetchResponseGroup(group_id=group_id, topics=topics, error_code=error))
+    return OffsetFetchResponse(groups=groups, topics=[])
+
+
+class Lined:
+    """The lines of a topic as an encoder wants them, made when it comes to them: a group may have 100,000."""
+
+    __slots__ = ("_found", "_of")
+
+    def __init__(self, of: Any, found: Positions | list[Fetched]) -> None:
+        self._of, self._found = of, found
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def __iter__(self) -> Iterator[Any]:
+        of = self._of
+        for index, offset, leader_epoch, metadata, error in self._found:
+            yield of(
+                partition_index=index,
+                committed_offset=offset,
+                committed_leader_epoch=leader_epoch,
+                metadata=metadata,
+                error_code=error,
+            )
+
+
+def lined(of: Any, found: Positions | list[Fetched]) -> Any:
+    """Not the list that messages say they have; who encodes them takes it for one."""
+    return Lined(of, found)
+
+
+class _Asked:
+    """What is asked about one group."""
+
+    __slots__ = ("_call", "_group_id", "_is_excessive", "_stable", "wanted")
+
+    def __init__(
+        self, call: Call, group_id: str, wanted: Wanted, require_stable: bool, repeated: DuplicateLimits
+    ) -> None:
+        self._call = call
+        self._group_id = call.view.namespace.internal_id(group_id)
+        self._stable = require_stable
+        self._is_excessive = wanted is not None and repeated.are_too_many(wanted)
+        self.wanted = wanted
+
+    def reply(self) -> tuple[int, Found] | Awaitable[tuple[int, Found]]:
+        """`(error, by topic as the client calls it)`."""
+        refusal = int(ErrorCode.INVALID_REQUEST) if self._is_excessive else id_refusal(self._group_id)
+        if refusal:
+            return refusal, []
+        call, group_id, stable = self._call, self._group_id, self._stable
+        names = None if self.wanted is None else self._names()
+        reply = ask(
+            call.engine,
+            call.engine.groups,
+            group_id,
+            lambda machine, _now, _: machine.offsets.fetch(group_id, names, require_stable=stable),
+            int,
+        )
+        if isinstance(reply, Awaitable):
+            return self._shown_later(reply)
+        return self._shown(reply)
+
+    async def _shown_later(self, reply: Awaitable[Any]) -> tuple[int, Found]:
+        return self._shown(await reply)
+
+    def _names(self) -> list[tuple[str, Sequence[int]]]:
+        """By internal topic, without those that this client may not see. Whether a topic exists does not matter: of one
+        that does not nobody has committed anything (GRP-23).
+        """
+        namespace = self._call.view.namespace
+        return [
+            (namespace.internal_topic(name), indexes) for name, indexes in self.wanted or () if not self._refusal(name)
+        ]
+
+    def _refusal(self, name: str) -> int:
+        view = self._call.view
+        topic = view.namespace.topics.get(name.encode())
+        return 0 if topic is None else decide(view.state, topic, Operation.DESCRIBE, self._call.address)
+
+    def _shown(self, reply: int | list[tuple[str, Positions]]) -> tuple[int, Found]:
+        if isinstance(reply, int):
+            return reply, []
+        if self.wanted is None:
+            return 0, [(name, lines) for name, lines in self._all_shown(reply) if not self._refusal(name)]
+        answered = iter(reply)
+        found: list[tuple[str, Positions | list[Fetched]]] = []
+        for name, indexes in self.wanted:
+            code = self._refusal(name)
+            if code:
+                found.append((name, [Fetched(index, NO_OFFSET, -1, "", code) for index in indexes]))
+            else:
+                found.append((name, next(answered)[1]))
+        return 0, found
+
+    def _all_shown(self, reply: list[tuple[str, Positions]]) -> list[tuple[str, Positions]]:
+        """Under the names of the client. A hashed one whose topic is gone has none any more."""
+        view = self._call.view
+        found = []
+        for internal, lines in reply:
+            topic = view.image.topics.get(internal)
+            if view.instance_id is None:
+                name: str | None = internal
+            else:
+                name = naming.plain_topic(internal) if topic is None else topic.user_name
+            if name is not None:
+                found.append((name, lines))
+        return found
+
+
+async def _fetch_from_zookeeper(
+    call: Call, group_id: str, wanted: Sequence[tuple[str, Sequence[int]]]
+) -> OffsetFetchResponse:
+    internal_id = call.view.namespace.internal_id(group_id)
+    found = await legacy.fetch(call, internal_id if group_id else "", wanted)
+    topics = [
+        OffsetFetchResponseTopic(name=name, partitions=lined(OffsetFetchResponsePartition, lines))
+        for name, lines in found
+    ]
+    return OffsetFetchResponse(topics=topics, groups=[])

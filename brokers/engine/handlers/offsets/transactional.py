@@ -1,0 +1,134 @@
+"""TxnOffsetCommit: offsets that count when a producer's transaction does (TXN-9).
+
+The coordinator of the transaction is asked first whether the group's partition of the offsets topic belongs to it, as
+with any partition that the producer writes to (TXN-27).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Final
+
+from brokers.engine.coordinators.groups.offsets import Commit, Producer, commit_error
+from brokers.engine.handlers.context import Call
+from brokers.engine.handlers.groups.coordinator_calls import ask
+from brokers.engine.handlers.offsets.offsets import id_refusal
+from brokers.engine.handlers.offsets.partition_results import PartitionResults
+from brokers.engine.handlers.transactions.transactions import id_refusal as transactional_id_refusal
+from brokers.engine.partitions import transactions
+from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.protocol.messages.transactions import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+
+NO_SEQUENCE: Final = -1
+# From these versions on clients know a coordinator that is loading, and a transaction that can only be aborted.
+LOADING_FROM: Final = 2
+ABORTABLE_FROM: Final = 4
+
+_Lines = PartitionResults[TxnOffsetCommitResponsePartition, TxnOffsetCommitRequestPartition]
+
+
+async def txn_offset_commit(call: Call, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
+    lines: _Lines = PartitionResults(
+        call,
+        request.topics,
+        lambda index, code: TxnOffsetCommitResponsePartition(partition_index=index, error_code=code),
+    )
+    if lines.allowed:
+        group_id = call.view.namespace.internal_id(request.group_id)
+        code = _refusal(call, request, group_id)
+        if code:
+            lines.fail(_error_for(call, code))
+        else:
+            await _commit(call, request, group_id, lines)
+    return TxnOffsetCommitResponse(
+        topics=[TxnOffsetCommitResponseTopic(name=name, partitions=found) for name, found in lines.by_topic]
+    )
+
+
+def _refusal(call: Call, request: TxnOffsetCommitRequest, group_id: str) -> int:
+    """What nobody has to be asked about."""
+    groups = call.engine.groups
+    if not request.group_id:
+        return int(ErrorCode.INVALID_GROUP_ID)
+    if groups is None:
+        return int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return id_refusal(group_id) or groups.refusal(group_id) or transactional_id_refusal(call, request.transactional_id)
+
+
+async def _commit(call: Call, request: TxnOffsetCommitRequest, group_id: str, lines: _Lines) -> None:
+    verification_token, code = await _verify(call, request, group_id)
+    if code:
+        lines.fail(_error_for(call, code))
+        return
+    producer = Producer(request.producer_id, request.producer_epoch, verification_token)
+    commits = [
+        Commit(
+            topic,
+            wanted.partition_index,
+            wanted.committed_offset,
+            wanted.committed_leader_epoch,
+            wanted.committed_metadata or "",
+        )
+        for topic, wanted, _ in lines.allowed
+    ]
+    reply = ask(
+        call.engine,
+        call.engine.groups,
+        group_id,
+        lambda machine, now, _: machine.offsets.commit_in_transaction(
+            now,
+            group_id,
+            request.generation_id,
+            request.member_id,
+            request.group_instance_id,
+            commits,
+            producer,
+        ),
+        lambda code: [code] * len(commits),
+    )
+    codes = await reply if isinstance(reply, Awaitable) else reply
+    lines.complete([_error_for(call, code) for code in codes])
+
+
+async def _verify(call: Call, request: TxnOffsetCommitRequest, group_id: str) -> tuple[int, int]:
+    """the token to append with, and why there may be no append."""
+    engine = call.engine
+    groups, settings = engine.groups, engine.coordination
+    if groups is None:
+        return transactions.OPEN, int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    if not settings.transactions.verifies_partitions:
+        return transactions.UNVERIFIED_OK, 0
+    key = (groups.topic, groups.partition_of(group_id))
+    partition = engine.table.get(*key)
+    if partition is None:
+        return transactions.OPEN, int(ErrorCode.NOT_COORDINATOR)
+    producer_id, epoch = request.producer_id, request.producer_epoch
+    verification_token = transactions.begin_verification(
+        partition, producer_id, epoch, NO_SEQUENCE, engine.clock.now_ms()
+    )
+    if verification_token == transactions.NOT_LED:
+        return verification_token, int(ErrorCode.NOT_COORDINATOR)
+    if verification_token == transactions.OPEN:
+        return verification_token, 0
+    transactional_id = call.view.namespace.internal_id(request.transactional_id)
+    verified = await engine.verify_transaction(transactional_id, producer_id, epoch, [key])
+    return verification_token, verified[key]
+
+
+def _error_for(call: Call, code: int) -> int:
+    """As clients of this version know it."""
+    code = commit_error(code)
+    if code in (ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.INVALID_TXN_STATE):
+        known = call.version >= ABORTABLE_FROM
+        return int(ErrorCode.TRANSACTION_ABORTABLE if known else ErrorCode.INVALID_TXN_STATE)
+    if code == ErrorCode.PRODUCER_FENCED:
+        return int(ErrorCode.INVALID_PRODUCER_EPOCH)
+    if code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and call.version < LOADING_FROM:
+        return int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return code

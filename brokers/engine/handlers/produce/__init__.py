@@ -1,0 +1,1 @@
+"""Produce: the request's stages, its delayed answer, recompression and transaction verification."""

@@ -1,0 +1,250 @@
+"""Produce 0 to 2: message sets of formats 0 and 1, stored as record batches (REC-30, REC-47 to REC-58, REC-64).
+
+Sets are converted in a thread, before any partition is touched; a batch of format 2 in such a request is taken as it
+is. Everything else is as in `produce`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from brokers.engine.handlers.client import Client
+from brokers.engine.handlers.common.background import answer_in_background
+from brokers.engine.handlers.produce.delayed_produce_legacy import PartitionErrors, when_complete
+from brokers.engine.partitions.partition import Partition
+from brokers.engine.partitions.results import AppendResult
+from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.codec import decode_request, encode_response
+from brokers.engine.protocol.errors import ErrorCode, downgraded
+from brokers.engine.protocol.headers import encode_response_frame
+from brokers.engine.protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from brokers.engine.records.batch import MAGIC
+from brokers.engine.records.conversion import OldSet, Work, inspect, to_batch
+from brokers.engine.records.rejections import BatchRejected
+from brokers.engine.records.validation import (
+    INFLATED,
+    INFLATED_PER_REQUEST_MAX,
+    PRODUCE_ZSTD_FROM,
+    BatchRules,
+    CheckedAhead,
+    Inflated,
+    claims_transaction,
+)
+from brokers.engine.throttling.charging import charge
+from brokers.engine.throttling.usage import UsageCounter
+
+if TYPE_CHECKING:
+    from brokers.engine.handlers.session import Session
+
+ACKS: Final = (-1, 0, 1)
+ACKS_ALL: Final = -1
+
+PartitionResult = PartitionProduceResponse
+
+
+@dataclass(slots=True)
+class _Set:
+    """One record set on its way: where it goes, its error so far, and the batch it became (None: it holds nothing)."""
+
+    name: bytes
+    index: int
+    records: bytes | None
+    error: int = 0
+    rules: BatchRules | None = None
+    batch: bytearray | None = None
+    partition: Partition | None = None
+    ahead: CheckedAhead | None = None
+
+    def convert(self, work: Work, now_ms: int, inflated: Inflated) -> None:
+        if self.error or self.rules is None or self.records is None:
+            return
+        try:
+            old: OldSet = inspect(self.records, self.rules.batch_bytes_max)
+            if old.magic == MAGIC:
+                self.batch = bytearray(self.records)
+            elif old.entries:
+                self.batch = to_batch(self.records, old, work, log_append_time=self.rules.log_append_time)
+            if self.batch is not None and self.rules.codec is not None:
+                batch = memoryview(self.batch)
+                self.ahead = CheckedAhead(batch, PRODUCE_ZSTD_FROM, self.rules, now_ms, inflated)
+        except BatchRejected as fault:
+            self.error = fault.code
+
+
+def produce_old(
+    session: Session,
+    version: int,
+    correlation_id: int,
+    client_id: str | None,
+    buffer: memoryview,
+    body: int,
+    start: int,
+    end: int,
+) -> None:
+    """As `produce.produce`, for versions 0 to 2."""
+    request: ProduceRequest = decode_request(ApiKey.PRODUCE, version, buffer, body, end)
+    call = _OldProduce(session, version, correlation_id, client_id, request, end - start)
+    answer_in_background(session, call.run())
+
+
+class _OldProduce:
+    def __init__(
+        self,
+        session: Session,
+        version: int,
+        correlation_id: int,
+        client_id: str | None,
+        request: ProduceRequest,
+        size_bytes: int,
+    ) -> None:
+        self.session = session
+        self.version = version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.request = request
+        self.size_bytes = size_bytes
+
+    async def run(self) -> None:
+        client = self.session.client(self.client_id)
+        topics = [
+            (topic.name, [self._placed(client, topic.name.encode(), data) for data in topic.partition_data])
+            for topic in self.request.topic_data
+        ]
+        sets = [one for _, found in topics for one in found]
+        if any(one.records is not None and claims_transaction(memoryview(one.records)) for one in sets):
+            # Nobody can name a transaction in these versions, so none of the request is taken (REC-44).
+            for one in sets:
+                one.error = int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        engine = self.session.engine
+        try:
+            await engine.loop.run_in_executor(engine.converters, _convert, sets, engine.clock.now_ms())
+        finally:
+            sets.clear()  # of a client that is gone, the thread converts no more
+        self._append(topics)
+
+    def _placed(self, client: Client, name: bytes, data: PartitionProduceData) -> _Set:
+        """The set with its partition, or with why it has none."""
+        route = client.produce_routes.get(name) or client.produce_route(name)
+        placed = _Set(name, data.index, data.records, route.error)
+        if route.error:
+            return placed
+        found = route.partitions.get(data.index) or route.find(data.index, self.session.engine)
+        if isinstance(found, int):
+            placed.error = found
+            return placed
+        placed.partition = found
+        placed.error = self._refusal(found, data)
+        placed.rules = found.config.batch_rules
+        return placed
+
+    def _refusal(self, partition: Partition, data: PartitionProduceData) -> int:
+        if self.request.acks not in ACKS:
+            return int(ErrorCode.INVALID_REQUIRED_ACKS)
+        if data.records is None:
+            return int(ErrorCode.INVALID_RECORD)
+        if partition.offline:
+            return int(ErrorCode.KAFKA_STORAGE_ERROR)
+        if not partition.is_leader:
+            return int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if self.request.acks == ACKS_ALL and not partition.has_enough_replicas():
+            return int(ErrorCode.NOT_ENOUGH_REPLICAS)
+        return 0
+
+    def _append(self, topics: list[tuple[str, list[_Set]]]) -> None:
+        session, engine = self.session, self.session.engine
+        client = session.client(self.client_id)
+        now_ms = engine.clock.now_ms()
+        if now_ms - engine.stall_detector.checked_ms > engine.stall_detector.pause_ms_max:
+            engine.stall_detector.check(now_ms)
+        pending: list[tuple[PartitionResult, Partition, int]] = []
+        answers: list[TopicProduceResponse] = []
+        accepted_bytes = 0
+        inflated_max = INFLATED.bytes + INFLATED_PER_REQUEST_MAX
+        for name, sets in topics:
+            topic_bytes = 0
+            lines: list[PartitionResult] = []
+            for one in sets:
+                if INFLATED.bytes > inflated_max:
+                    one.error = one.error or int(ErrorCode.MESSAGE_TOO_LARGE)
+                result = self._appended(one, now_ms)
+                code = downgraded(result.error_code, ApiKey.PRODUCE, self.version)
+                line = PartitionResult(
+                    index=one.index,
+                    error_code=code,
+                    base_offset=result.base_offset,
+                    log_append_time_ms=result.log_append_time_ms,
+                )
+                lines.append(line)
+                topic_bytes += result.appended_bytes
+                partition = one.partition
+                if result.appended_bytes and partition is not None and partition.high_watermark <= result.last_offset:
+                    pending.append((line, partition, result.last_offset))
+            accepted_bytes += topic_bytes
+            usage = self._usage(client, name) if topic_bytes else None
+            if usage is not None:
+                usage.add(topic_bytes)
+            answers.append(TopicProduceResponse(name=name, partition_responses=lines))
+        if accepted_bytes:
+            engine.totals.produce_bytes += accepted_bytes
+            if client.accounting is not None:
+                client.accounting.traffic.produced(accepted_bytes, now_ms)
+        delay_ms = self._charge(client, now_ms)
+        session.cancel = None
+        if self.request.acks == 0:
+            if any(line.error_code for topic in answers for line in topic.partition_responses):
+                session.channel.close("an append without acknowledgement failed")
+            else:
+                session.channel.finish_without_response(delay_ms)
+        elif pending and self.request.acks == ACKS_ALL:
+            self._wait(answers, pending, delay_ms)
+        else:
+            self._respond(answers, delay_ms)
+
+    def _appended(self, one: _Set, now_ms: int) -> AppendResult:
+        if one.error or one.batch is None or one.partition is None:
+            return AppendResult(one.error)
+        records, acks = memoryview(one.batch), self.request.acks
+        return one.partition.append(records, now_ms, acks=acks, produce_version=PRODUCE_ZSTD_FROM, ahead=one.ahead)
+
+    @staticmethod
+    def _usage(client: Client, name: str) -> UsageCounter | None:
+        key = name.encode()
+        return (client.produce_routes.get(key) or client.produce_route(key)).usage
+
+    def _charge(self, client: Client, now_ms: int) -> int:
+        if not client.produce_limiters:
+            return 0
+        delay_ms, limiter = charge(client.produce_limiters, self.size_bytes, self.session.engine.clock.monotonic_ms())
+        if limiter is not None:
+            client.remember_delay(limiter, delay_ms, now_ms)
+        return delay_ms
+
+    def _wait(
+        self, answers: list[TopicProduceResponse], pending: list[tuple[PartitionResult, Partition, int]], delay_ms: int
+    ) -> None:
+        def answer(partition_errors: PartitionErrors) -> None:
+            for line, partition, _ in pending:
+                line.error_code = partition_errors[partition.topic, partition.index]
+            self._respond(answers, delay_ms)
+
+        waiting_for = [(partition, last_offset) for _, partition, last_offset in pending]
+        when_complete(self.session, waiting_for, self.request.timeout_ms, answer)
+
+    def _respond(self, answers: list[TopicProduceResponse], delay_ms: int) -> None:
+        response = ProduceResponse(responses=answers, throttle_time_ms=delay_ms)
+        body = encode_response(ApiKey.PRODUCE, self.version, response)
+        frame = encode_response_frame(ApiKey.PRODUCE, self.version, self.correlation_id, body)
+        self.session.channel.respond(frame, delay_ms)
+
+
+def _convert(sets: list[_Set], now_ms: int) -> None:
+    work, inflated = Work(INFLATED_PER_REQUEST_MAX), Inflated()
+    for one in sets:
+        one.convert(work, now_ms, inflated)

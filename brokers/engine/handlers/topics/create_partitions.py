@@ -1,0 +1,86 @@
+"""CreatePartitions: a topic grows, nothing moves (REP-35)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from brokers.engine.access.authorizer import Operation, decide
+from brokers.engine.cluster.errors import ClusterError
+from brokers.engine.cluster.image import ClusterImage
+from brokers.engine.cluster.topic_admin import CreatedTopic
+from brokers.engine.handlers.context import Call
+from brokers.engine.handlers.topics.topics import TIMED_OUT, WAIT_S_MAX, Wrong
+from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.protocol.messages.topics import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+
+
+async def create_partitions(call: Call, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+    names = Counter(topic.name for topic in request.topics)
+    results: dict[str, CreatePartitionsTopicResult] = {}
+    grown: dict[str, CreatedTopic] = {}
+    for topic in request.topics:
+        try:
+            if names[topic.name] > 1:
+                raise Wrong(ErrorCode.INVALID_REQUEST, "Duplicate topic in the request.")
+            made = await _grow(call, topic, list(grown.values()), request.validate_only)
+        except Wrong as wrong:
+            results[topic.name] = CreatePartitionsTopicResult(
+                name=topic.name, error_code=wrong.code, error_message=str(wrong)
+            )
+        else:
+            results[topic.name] = CreatePartitionsTopicResult(name=topic.name, error_code=0)
+            grown[topic.name] = made
+    if not request.validate_only:
+        await _complete(call, request.timeout_ms, grown, results)
+    return CreatePartitionsResponse(results=list(results.values()))
+
+
+async def _grow(
+    call: Call, wanted: CreatePartitionsTopic, beside: Sequence[CreatedTopic], validate_only: bool
+) -> CreatedTopic:
+    topic = call.view.namespace.topics.get(wanted.name.encode())
+    error = decide(call.view.state, topic, Operation.DESCRIBE, call.address)
+    if error:
+        raise Wrong(error, "This server does not host this topic-partition." if topic is None else "Not allowed.")
+    settings = call.engine.coordination
+    if topic is not None and topic.name in (settings.groups_topic.name, settings.transactions_topic.name):
+        # Which of its partitions knows about an id goes by their number: nobody would find what was committed before.
+        raise Wrong(ErrorCode.INVALID_REQUEST, "The number of partitions of coordinators' topics never changes.")
+    assignment = None if wanted.assignments is None else [tuple(line.broker_ids) for line in wanted.assignments]
+    try:
+        return await call.engine.store.create_partitions(
+            call.engine.current.image,
+            instance_id=call.view.instance_id,
+            name=wanted.name,
+            total=wanted.count,
+            assignment=assignment,
+            validate_only=validate_only,
+            beside=beside,
+        )
+    except ClusterError as failure:
+        raise Wrong(failure.wire_code, str(failure)) from failure
+
+
+async def _complete(
+    call: Call, timeout_ms: int, grown: dict[str, CreatedTopic], results: dict[str, CreatePartitionsTopicResult]
+) -> None:
+    if not grown:
+        return
+
+    def led(image: ClusterImage, made: CreatedTopic) -> bool:
+        topic = image.topics.get(made.internal_name)
+        return topic is not None and len(topic.partitions) >= len(made.assignment) and topic.has_leaders
+
+    current = call.engine.current
+    timeout_s = min(max(timeout_ms, 0) / 1000, WAIT_S_MAX)
+    await current.wait_until(lambda image: all(led(image, made) for made in grown.values()), timeout_s)
+    for name, made in grown.items():
+        if timeout_ms <= 0 or not led(current.image, made):
+            results[name].error_code = int(ErrorCode.REQUEST_TIMED_OUT)
+            results[name].error_message = TIMED_OUT

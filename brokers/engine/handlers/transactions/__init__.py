@@ -1,0 +1,1 @@
+"""Transactions, their markers, and producer ids."""

@@ -1,0 +1,140 @@
+"""AddPartitionsToTxn: one transaction from a client, or many from a broker, perhaps only to be verified (TXN-7,
+TXN-27).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
+
+from brokers.engine.access.authorizer import Operation, decide
+from brokers.engine.coordinators.transactions.metadata import Partition
+from brokers.engine.coordinators.transactions.replies import NO_COORDINATOR, Verified
+from brokers.engine.handlers.context import Call
+from brokers.engine.handlers.transactions.transactions import asked, id_refusal
+from brokers.engine.protocol.errors import ErrorCode, downgraded
+from brokers.engine.protocol.messages.transactions import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+)
+
+# From this version on only brokers ask.
+BATCHED_FROM: Final = 4
+TRANSACTIONS_PER_REQUEST_MAX: Final = 10_000
+
+# A topic as the client calls it, and a partition of it.
+Named = tuple[str, int]
+
+
+class Answered(NamedTuple):
+    """An error code for each partition that was named, and who verified them."""
+
+    codes: dict[Named, int]
+    coordinator_epoch: int = NO_COORDINATOR
+
+
+async def add_partitions_to_txn(call: Call, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
+    if call.version < BATCHED_FROM:
+        transaction = AddPartitionsToTxnTransaction(
+            transactional_id=request.v3_and_below_transactional_id,
+            producer_id=request.v3_and_below_producer_id,
+            producer_epoch=request.v3_and_below_producer_epoch,
+            verify_only=False,
+            topics=request.v3_and_below_topics,
+        )
+        answered = await _answered(call, transaction)
+        return AddPartitionsToTxnResponse(
+            results_by_topic_v3_and_below=_by_topic(call, transaction.topics, answered.codes)
+        )
+    if call.view.instance_id is not None:
+        return AddPartitionsToTxnResponse(error_code=int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+    if len(request.transactions) > TRANSACTIONS_PER_REQUEST_MAX:
+        return AddPartitionsToTxnResponse(error_code=int(ErrorCode.INVALID_REQUEST))
+    found = await asyncio.gather(*(_answered(call, transaction) for transaction in request.transactions))
+    return AddPartitionsToTxnResponse(
+        results_by_transaction=[
+            AddPartitionsToTxnResult(
+                transactional_id=transaction.transactional_id,
+                topic_results=_by_topic(call, transaction.topics, answered.codes),
+                coordinator_epoch=answered.coordinator_epoch if transaction.wants_coordinator_epoch else NO_COORDINATOR,
+            )
+            for transaction, answered in zip(request.transactions, found, strict=True)
+        ]
+    )
+
+
+async def _answered(call: Call, transaction: AddPartitionsToTxnTransaction) -> Answered:
+    named = dict.fromkeys(_named(transaction.topics))
+    partitions, refused = _allowed(call, named)
+    if refused:
+        # All or nothing: what could have been added was not tried.
+        return Answered({one: refused.get(one, int(ErrorCode.OPERATION_NOT_ATTEMPTED)) for one in named})
+    refusal = id_refusal(call, transaction.transactional_id)
+    if refusal:
+        return Answered(dict.fromkeys(named, refusal))
+    internal_id = call.view.namespace.internal_id(transaction.transactional_id)
+    producer_id, producer_epoch = transaction.producer_id, transaction.producer_epoch
+    wanted = list(partitions.values())
+    if transaction.verify_only:
+        verified: Verified = await asked(
+            call,
+            internal_id,
+            lambda machine, now, _: machine.verify_partitions(internal_id, producer_id, producer_epoch, wanted),
+            lambda code: Verified(dict.fromkeys(wanted, code)),
+        )
+        codes = {one: verified.codes[partition] for one, partition in partitions.items()}
+        return Answered(codes, verified.coordinator_epoch)
+
+    def operation(machine: Any, now: Any, _: object) -> Any:
+        return machine.add_partitions(internal_id, producer_id, producer_epoch, wanted, now)
+
+    code = await asked(call, internal_id, operation, int)
+    return Answered(dict.fromkeys(named, code))
+
+
+def _named(topics: Iterable[AddPartitionsToTxnTopic]) -> Iterable[Named]:
+    for topic in topics:
+        for index in topic.partitions:
+            yield topic.name, index
+
+
+def _allowed(call: Call, named: Iterable[Named]) -> tuple[dict[Named, Partition], dict[Named, int]]:
+    """Which partitions are meant, and the error codes of those that this client may not write to or that are none."""
+    view = call.view
+    partitions: dict[Named, Partition] = {}
+    refused: dict[Named, int] = {}
+    for name, index in named:
+        topic = view.namespace.topics.get(name.encode())
+        code = decide(view.state, topic, Operation.PRODUCE, call.address)
+        if topic is None or not 0 <= index < len(topic.partitions):
+            code = code or int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if code or topic is None:
+            refused[name, index] = code
+        else:
+            partitions[name, index] = (topic.name, index)
+    return partitions, refused
+
+
+def _by_topic(
+    call: Call, topics: Iterable[AddPartitionsToTxnTopic], codes: dict[Named, int]
+) -> list[AddPartitionsToTxnTopicResult]:
+    """As listed, also what is listed twice."""
+    return [
+        AddPartitionsToTxnTopicResult(
+            name=topic.name,
+            results_by_partition=[
+                AddPartitionsToTxnPartitionResult(
+                    partition_index=index,
+                    partition_error_code=downgraded(codes[topic.name, index], call.api_key, call.version),
+                )
+                for index in topic.partitions
+            ],
+        )
+        for topic in topics
+    ]

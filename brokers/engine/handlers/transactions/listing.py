@@ -1,0 +1,126 @@
+"""DescribeTransactions and ListTransactions: a tenant sees its own transactional ids and topics (CKA-16)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from inspect import isawaitable
+from typing import Final
+
+from brokers.engine.coordinators.transactions.metadata import Partition
+from brokers.engine.coordinators.transactions.replies import Description, Listed
+from brokers.engine.coordinators.transactions.states import BY_NAME
+from brokers.engine.handlers.common.duplicate_limits import beyond_duplicate_limit
+from brokers.engine.handlers.context import Call
+from brokers.engine.handlers.groups.coordinator_calls import ask_at
+from brokers.engine.handlers.transactions.transactions import asked, id_refusal
+from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.protocol.messages.producers import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    ListedTransaction,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    TransactionDescription,
+    TransactionTopic,
+)
+from instances import naming
+
+IDS_PER_REQUEST_MAX: Final = 10_000
+
+
+async def describe_transactions(call: Call, request: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
+    """What is named beyond the limit, or again and again, is refused."""
+    ids = request.transactional_ids
+    excess = zip(range(IDS_PER_REQUEST_MAX), beyond_duplicate_limit(ids), strict=False)
+    allowed = [at for at, is_excessive in excess if not is_excessive]
+    states = await asyncio.gather(*(_describe(call, ids[at]) for at in allowed))
+    found = dict(zip(allowed, states, strict=True))
+    refused = int(ErrorCode.INVALID_REQUEST)
+    return DescribeTransactionsResponse(
+        transaction_states=[
+            found.get(at) or TransactionDescription(error_code=refused, transactional_id=one)
+            for at, one in enumerate(ids)
+        ]
+    )
+
+
+async def _describe(call: Call, transactional_id: str) -> TransactionDescription:
+    refusal = id_refusal(call, transactional_id)
+    if refusal:
+        return TransactionDescription(error_code=refusal, transactional_id=transactional_id)
+    internal_id = call.view.namespace.internal_id(transactional_id)
+    found: Description = await asked(
+        call,
+        internal_id,
+        lambda machine, now, _: machine.describe(internal_id),
+        lambda code: Description(code, internal_id),
+    )
+    return TransactionDescription(
+        error_code=found.error,
+        transactional_id=transactional_id,
+        transaction_state=found.state,
+        transaction_timeout_ms=found.timeout_ms,
+        transaction_start_time_ms=found.start_ms,
+        producer_id=found.producer_id,
+        producer_epoch=found.producer_epoch,
+        topics=_topics(call, found.partitions),
+    )
+
+
+def _topics(call: Call, partitions: Iterable[Partition]) -> list[TransactionTopic]:
+    """Under the names this client uses. Of what is not the client's, such as the offsets topic, nothing is said."""
+    found: dict[str, list[int]] = {}
+    for internal, index in partitions:
+        name = _shown(call, internal)
+        if name is not None:
+            found.setdefault(name, []).append(index)
+    return [TransactionTopic(topic=name, partitions=indexes) for name, indexes in found.items()]
+
+
+def _shown(call: Call, internal: str) -> str | None:
+    instance = call.view.instance
+    if call.view.instance_id is None:
+        return internal
+    if instance is None or naming.split_internal(internal)[0] != instance.id:
+        return None
+    # A deleted topic is in a transaction until that has ended.
+    return instance.topic_names.get(internal) or naming.plain_topic(internal)
+
+
+async def list_transactions(call: Call, request: ListTransactionsRequest) -> ListTransactionsResponse:
+    """Of the transactions that are coordinated by this broker."""
+    runtime = call.engine.transactions
+    if runtime is None:
+        return ListTransactionsResponse(error_code=int(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+    if any(shard.refusal() == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS for shard in runtime.shards()):
+        return ListTransactionsResponse(error_code=int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+    names = request.state_filters
+    states = {BY_NAME[name] for name in names if name in BY_NAME} if names else None
+    producer_ids = frozenset(request.producer_id_filters)
+    found: list[Listed] = []
+    for index in runtime.held():
+        reply = ask_at(
+            call.engine,
+            runtime,
+            index,
+            lambda machine, now, _: machine.list_transactions(
+                call.view.instance_id, states, producer_ids, request.duration_filter, now
+            ),
+            lambda code: [],
+        )
+        found += await reply if isawaitable(reply) else reply
+    return ListTransactionsResponse(
+        error_code=int(ErrorCode.NONE),
+        unknown_state_filters=[name for name in names if name not in BY_NAME],
+        transaction_states=list(_listed(call, found)),
+    )
+
+
+def _listed(call: Call, found: Iterable[Listed]) -> Iterable[ListedTransaction]:
+    for one in found:
+        transactional_id = call.view.namespace.shown_id(one.transactional_id)
+        if transactional_id is not None:
+            yield ListedTransaction(
+                transactional_id=transactional_id, producer_id=one.producer_id, transaction_state=one.state
+            )

@@ -1,0 +1,55 @@
+"""InitProducerId (IDE-1, IDE-2, TXN-5). Who names a transactional id asks its coordinator, anybody else any broker."""
+
+from __future__ import annotations
+
+import asyncio
+
+from brokers.engine.cluster.errors import ClusterError
+from brokers.engine.cluster.store import ClusterStore
+from brokers.engine.handlers.context import Call
+from brokers.engine.handlers.transactions import transactions
+from brokers.engine.protocol.errors import ErrorCode, downgraded
+from brokers.engine.protocol.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
+
+NO_PRODUCER = -1
+
+
+class BlockProducerIds:
+    """Hands out ids from blocks of 1000; an id of a block that was not used up is never given to anybody."""
+
+    def __init__(self, store: ClusterStore, broker_id: int) -> None:
+        self._store = store
+        self._broker_id = broker_id
+        self._block = iter(range(0))
+        self._lock = asyncio.Lock()
+
+    async def next_id(self) -> int:
+        """Raises ClusterError when a block is needed and cannot be had."""
+        async with self._lock:
+            for producer_id in self._block:
+                return producer_id
+            self._block = iter(await self._store.next_producer_id_block(self._broker_id))
+            return next(self._block)
+
+
+async def init_producer_id(call: Call, request: InitProducerIdRequest) -> InitProducerIdResponse:
+    has_id = request.producer_id != NO_PRODUCER
+    if has_id != (request.producer_epoch != NO_PRODUCER):
+        return _failed(ErrorCode.INVALID_REQUEST)
+    if request.transactional_id is not None:
+        expected = (request.producer_id, request.producer_epoch) if has_id else None
+        code, producer_id, producer_epoch = await transactions.initialise(call, request, expected)
+        return InitProducerIdResponse(
+            error_code=downgraded(code, call.api_key, call.version),
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+        )
+    try:
+        producer_id = await call.engine.producer_ids.next_id()
+    except ClusterError:
+        return _failed(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return InitProducerIdResponse(error_code=0, producer_id=producer_id, producer_epoch=0)
+
+
+def _failed(code: ErrorCode) -> InitProducerIdResponse:
+    return InitProducerIdResponse(error_code=int(code), producer_id=NO_PRODUCER, producer_epoch=-1)

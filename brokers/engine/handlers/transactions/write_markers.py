@@ -1,0 +1,134 @@
+"""WriteTxnMarkers: a transaction coordinator ends a transaction on the partitions led here (TXN-12, TXN-14).
+
+Only the cluster itself may ask. Markers are appended at once; the answer leaves when they are committed, or with
+REQUEST_TIMED_OUT for those that are not: who asks may ask for these again, and a marker that comes twice does no harm.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from brokers.engine.handlers.context import Call, Engine
+from brokers.engine.handlers.produce.delayed_produce_legacy import error_of
+from brokers.engine.partitions.partition import Partition
+from brokers.engine.partitions.waiting import DelayedReplication
+from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.protocol.messages.transactions import (
+    WritableTxnMarker,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+# `request.timeout.ms`: so long a marker may wait for its followers.
+TIMEOUT_MS: Final = 30_000
+# The same when another broker asks: the next request of its connection waits behind the answer.
+PEER_TIMEOUT_MS: Final = 2_000
+
+PartitionResult = WritableTxnMarkerPartitionResult
+PendingMarker = tuple[PartitionResult, Partition, int]
+
+
+async def write_txn_markers(call: Call, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+    if not call.view.internal or call.view.instance_id is not None:
+        return _refused(request, int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+    return await write_markers(call.engine, request, PEER_TIMEOUT_MS)
+
+
+async def write_markers(
+    engine: Engine, request: WriteTxnMarkersRequest, timeout_ms: int = TIMEOUT_MS
+) -> WriteTxnMarkersResponse:
+    """As the call, for the coordinator of this broker. Everything is appended before the first wait."""
+    now_ms = engine.clock.now_ms()
+    pending: list[PendingMarker] = []
+    response = WriteTxnMarkersResponse(
+        markers=[
+            WritableTxnMarkerResult(
+                producer_id=marker.producer_id,
+                topics=[
+                    WritableTxnMarkerTopicResult(
+                        name=topic.name,
+                        partitions=[
+                            _appended(engine, marker, topic.name, index, now_ms, pending)
+                            for index in topic.partition_indexes
+                        ],
+                    )
+                    for topic in marker.topics
+                ],
+            )
+            for marker in request.markers
+        ]
+    )
+    if pending:
+        await _completed(engine, pending, timeout_ms)
+    return response
+
+
+def _appended(
+    engine: Engine, marker: WritableTxnMarker, topic: str, index: int, now_ms: int, pending: list[PendingMarker]
+) -> PartitionResult:
+    line = PartitionResult(partition_index=index)
+    if marker.producer_id < 0 or marker.producer_epoch < 0:
+        line.error_code = int(ErrorCode.INVALID_REQUEST)
+        return line
+    partition = engine.table.get(topic, index)
+    if partition is None:
+        line.error_code = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return line
+    committed = marker.transaction_result
+    result = partition.append_marker(
+        marker.producer_id, marker.producer_epoch, marker.coordinator_epoch, committed, now_ms
+    )
+    line.error_code = result.error_code
+    if result.error_code:
+        return line
+    groups = engine.groups
+    if groups is not None and topic == engine.coordination.groups_topic.name:
+        groups.marker_appended(index, marker.producer_id, committed, result.last_offset)
+    if partition.high_watermark <= result.last_offset:
+        pending.append((line, partition, result.last_offset))
+    return line
+
+
+async def _completed(engine: Engine, pending: list[PendingMarker], timeout_ms: int) -> None:
+    """Waits until all are committed, somebody else leads, or the time is over; writes down how each ended."""
+    done: asyncio.Future[None] = engine.loop.create_future()
+
+    def wake() -> None:
+        if not done.done():
+            done.set_result(None)
+
+    wait = DelayedReplication(wake)
+    for _, partition, last_offset in pending:
+        wait.watch(partition, last_offset)
+    timer = engine.loop.call_later(timeout_ms / 1000, wait.expire)
+    try:
+        await done
+    finally:
+        timer.cancel()
+        wait.cancel()
+    for line, partition, last_offset in pending:
+        line.error_code = error_of(wait, partition, last_offset)
+
+
+def _refused(request: WriteTxnMarkersRequest, code: int) -> WriteTxnMarkersResponse:
+    return WriteTxnMarkersResponse(
+        markers=[
+            WritableTxnMarkerResult(
+                producer_id=marker.producer_id,
+                topics=[
+                    WritableTxnMarkerTopicResult(
+                        name=topic.name,
+                        partitions=[
+                            PartitionResult(partition_index=index, error_code=code) for index in topic.partition_indexes
+                        ],
+                    )
+                    for topic in marker.topics
+                ],
+            )
+            for marker in request.markers
+        ]
+    )
