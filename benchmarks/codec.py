@@ -9,7 +9,7 @@ import time
 import timeit
 from collections.abc import Callable
 
-from brokers.engine.protocol import codec, hot
+from brokers.engine.protocol import codec, fast_codec
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.headers import decode_request_header, encode_request_frame
 from brokers.engine.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -53,7 +53,7 @@ def _produce() -> None:
         end = len(frame)
         _show(f"request header, produce v{version}", lambda: decode_request_header(frame, 4, end))  # noqa: B023
         at = decode_request_header(frame, 4, end)[4]
-        _show(f"produce v{version} decode, by hand", lambda: hot.decode_produce(frame, at, end, version))  # noqa: B023
+        _show(f"produce v{version} decode, by hand", lambda: fast_codec.decode_produce(frame, at, end, version))  # noqa: B023
         _show(
             f"produce v{version} decode, compiled",
             lambda: codec.decode_request(ApiKey.PRODUCE, version, frame, at, end),  # noqa: B023
@@ -61,7 +61,7 @@ def _produce() -> None:
         topics = [(b"orders", [(0, 0, 10**9, -1, 0, None)])]
         _show(
             f"produce v{version} answer, by hand",
-            lambda: hot.encode_produce_response(version, 5, topics, 0),  # noqa: B023
+            lambda: fast_codec.encode_produce_response(version, 5, topics, 0),  # noqa: B023
         )
         _show(
             f"produce v{version} answer, compiled, objects built",
@@ -92,13 +92,13 @@ def _fetch() -> None:
             body = codec.encode_request(ApiKey.FETCH, version, request)
             _show(
                 f"fetch v{version} decode, {count} partitions, by hand",
-                lambda: hot.decode_fetch(body, 0, len(body), version),  # noqa: B023
+                lambda: fast_codec.decode_fetch(body, 0, len(body), version),  # noqa: B023
             )
             name = bytes(range(16)) if version >= 13 else b"orders"
             answers = [(index, 0, 10**9, 10**9, 0, 16_384, RECORDS) for index in range(count)]
             _show(
                 f"fetch v{version} answer, {count} partitions, by hand",
-                lambda: hot.encode_fetch_response(version, 5, 0, 0, 0, [(name, answers)]),  # noqa: B023
+                lambda: fast_codec.encode_fetch_response(version, 5, 0, 0, 0, [(name, answers)]),  # noqa: B023
             )
 
 

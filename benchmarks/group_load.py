@@ -23,7 +23,7 @@ from brokers.engine.assembly.state_log import PartitionLog
 from brokers.engine.clock import SystemClock
 from brokers.engine.coordinators.groups.machine import GroupMachine
 from brokers.engine.coordinators.groups.offsets import Commit
-from brokers.engine.coordinators.outcome import REPLY_PENDING, Now
+from brokers.engine.coordinators.result import REPLY_PENDING, Now
 from brokers.engine.coordinators.runtime import Runtime
 from brokers.engine.coordinators.settings import GROUPS_TOPIC, GroupSettings
 from brokers.engine.coordinators.ticket import Ticket
@@ -36,7 +36,7 @@ from brokers.engine.protocol.messages.offsets import (
     OffsetFetchResponsePartition,
     OffsetFetchResponseTopic,
 )
-from brokers.engine.pulse import StallDetector
+from brokers.engine.stall_detector import StallDetector
 
 GROUP: Final = "ins-aaaaaaaa.a-group-with-many-partitions"
 PARTITIONS_PER_TOPIC: Final = 1_000

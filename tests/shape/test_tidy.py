@@ -23,8 +23,8 @@ TABLES_OF_DATA = "brokers/engine/protocol/schemas"
 LONG_FILES: dict[str, int] = {}
 LONG_FUNCTIONS: dict[str, int] = {
     # One pass over a frame; a call per field would cost more than the work itself (docs/explanation/PERFORMANCE.md).
-    "brokers/engine/protocol/hot_fetch.py:_decode_flexible": 70,
-    "brokers/engine/protocol/hot_fetch_response.py:encode_fetch_response": 71,
+    "brokers/engine/protocol/fast_codec_fetch.py:_decode_flexible": 70,
+    "brokers/engine/protocol/fast_codec_fetch_response.py:encode_fetch_response": 71,
     "brokers/engine/handlers/produce/produce.py:produce": 80,
     "brokers/engine/handlers/fetch/fetch.py:read": 71,
     # Wiring: one line per room and per port.

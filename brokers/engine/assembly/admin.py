@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from brokers.engine.assembly import coordination_counts
 from brokers.engine.assembly.cluster_report import ClusterReport
-from brokers.engine.assembly.instances import TenantListeners
+from brokers.engine.assembly.tenant_listeners import TenantListeners
 from brokers.engine.cluster.session import ClusterSession
 from brokers.engine.cluster.tree import SessionState
 from brokers.engine.controller.loop import ControllerLoop

@@ -12,18 +12,18 @@ import structlog
 
 from brokers.contract.documents import BrokerDocument
 from brokers.engine import lifecycle
-from brokers.engine.assembly import dynamic
+from brokers.engine.assembly import dynamic_configs
 from brokers.engine.assembly.admin import AdminPort
 from brokers.engine.assembly.cleaning import LogCleaning
 from brokers.engine.assembly.coordination import Coordination
+from brokers.engine.assembly.coordinator_forwarding import SWEEP_INTERVAL_S as RELAY_SWEEP_INTERVAL_S
+from brokers.engine.assembly.coordinator_forwarding import CoordinatorForwarding
 from brokers.engine.assembly.disks import Disks
 from brokers.engine.assembly.handover import hand_over
-from brokers.engine.assembly.instances import PORT_RETRY_INTERVAL_S, Bandwidth, TenantListeners
-from brokers.engine.assembly.kept_usage import MmapCounters
 from brokers.engine.assembly.metering import Metering
-from brokers.engine.assembly.relaying import SWEEP_INTERVAL_S as RELAY_SWEEP_INTERVAL_S
-from brokers.engine.assembly.relaying import CoordinatorForwarding
+from brokers.engine.assembly.mmap_counters import MmapCounters
 from brokers.engine.assembly.replication import Replication
+from brokers.engine.assembly.tenant_listeners import PORT_RETRY_INTERVAL_S, Bandwidth, TenantListeners
 from brokers.engine.clock import SystemClock
 from brokers.engine.cluster.current import CurrentImage
 from brokers.engine.cluster.errors import ClusterError
@@ -46,15 +46,15 @@ from brokers.engine.network.listener import Limits, Listeners
 from brokers.engine.network.reports import NetworkReports
 from brokers.engine.partitions.table import NoUsableDirectory, PartitionTable, StorageSettings
 from brokers.engine.partitions.topic_config import topic_defaults
+from brokers.engine.replication.coordinator_forwarders import ForwardedIdentity
+from brokers.engine.replication.interfaces import LinkOwner
 from brokers.engine.replication.link import SocketLink
-from brokers.engine.replication.ports import LinkOwner
-from brokers.engine.replication.relays import ForwardedIdentity
 from brokers.engine.storage.compaction import settings as cleaner_settings
 from brokers.engine.storage.compaction.settings import THREADS_MAX
 from brokers.engine.storage.directories import DirectoryRefused
 from brokers.engine.storage.files import StorageFailed
 from brokers.engine.telemetry.admin_http import AdminServer
-from brokers.engine.throttling.books import AccountingRegistry
+from brokers.engine.throttling.accounting import AccountingRegistry
 from brokers.native import finder as native
 
 log = structlog.get_logger(__name__)
@@ -143,7 +143,7 @@ class Broker:
             loop, _listener_limits(config), NetworkReports(self.clock.monotonic_ms), self.readers
         )
         # The order of subscriptions is the order of dependence: what is set, led, may be used, then who comes in.
-        self.dynamic = dynamic.DynamicSettings(config, self.engine)
+        self.dynamic = dynamic_configs.DynamicSettings(config, self.engine)
         self.replication = Replication(
             config, self.engine, self.watcher, lambda: self.session.broker_epoch, self._connect
         )
@@ -241,7 +241,7 @@ class Broker:
         for path, reason in report.unreadable.items():
             log.error("checkpoint_unreadable", file=path, reason=reason)
         self.metering.keep()
-        dynamic.plug(self.dynamic, self.engine, self.replication, self.controller)
+        dynamic_configs.plug(self.dynamic, self.engine, self.replication, self.controller)
         try:
             await self.session.start()
         except ClusterError as error:
@@ -261,7 +261,7 @@ class Broker:
         cleaning = cleaner_settings.from_overrides(self.config.overrides)
         if cleaning.enabled:
             cleaner = LogCleaning(self.table, cleaning, self.clock.now_ms)
-            dynamic.plug_cleaning(self.dynamic, cleaner)
+            dynamic_configs.plug_cleaning(self.dynamic, cleaner)
             for number in range(THREADS_MAX):
                 periodic.keep(cleaner.run(number))
         periodic.aligned(USAGE_INTERVAL_MS, self.clock.now_ms, self.metering.report)

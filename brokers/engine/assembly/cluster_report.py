@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from brokers.engine.cluster.image import NO_LEADER, ClusterImage, PartitionImage, TopicImage
-from brokers.engine.cluster.lives import is_same_incarnation
+from brokers.engine.cluster.incarnations import is_same_incarnation
 
 PAGE_MAX: Final = 500
 MIN_ISR_KEY: Final = "min.insync.replicas"

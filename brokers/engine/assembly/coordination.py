@@ -14,12 +14,12 @@ from brokers.engine.cluster.current import CurrentImage
 from brokers.engine.cluster.errors import ClusterError
 from brokers.engine.cluster.image import ClusterImage
 from brokers.engine.coordinators.groups.machine import GroupMachine
-from brokers.engine.coordinators.outcome import Now
+from brokers.engine.coordinators.result import Now
 from brokers.engine.coordinators.runtime import Runtime
 from brokers.engine.handlers.context import Engine
 from brokers.engine.lifecycle import Periodic
-from brokers.engine.pulse import StallDetector
-from brokers.engine.replication.ports import Connect
+from brokers.engine.replication.interfaces import Connect
+from brokers.engine.stall_detector import StallDetector
 
 log = structlog.get_logger(__name__)
 

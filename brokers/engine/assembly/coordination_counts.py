@@ -14,11 +14,11 @@ from typing import Any, Final
 from brokers.engine.coordinators.groups.formats import GROUP_KEY_VERSION
 from brokers.engine.coordinators.groups.group import State as GroupState
 from brokers.engine.coordinators.groups.machine import GroupMachine
-from brokers.engine.coordinators.outcome import CoordinatorResult, Now
+from brokers.engine.coordinators.result import CoordinatorResult, Now
 from brokers.engine.coordinators.runtime import Runtime
+from brokers.engine.coordinators.transactions.expiration import ExpirationTask
 from brokers.engine.coordinators.transactions.formats import UnknownFormat, decode_value
 from brokers.engine.coordinators.transactions.machine import TransactionMachine
-from brokers.engine.coordinators.transactions.rounds import ExpirationTask
 from brokers.engine.coordinators.transactions.states import State
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.telemetry.metrics import Sample

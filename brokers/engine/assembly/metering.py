@@ -8,12 +8,12 @@ from typing import Final
 import structlog
 
 from brokers.contract.usage import USAGE_TOPIC, UsageEvent
-from brokers.engine.assembly.kept_usage import MmapCounters, UnreportedUsage
+from brokers.engine.assembly.mmap_counters import MmapCounters, UnreportedUsage
 from brokers.engine.clock import Clock
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import PartitionTable
 from brokers.engine.records.builder import Record, build_batch
-from brokers.engine.throttling.books import AccountingRegistry
+from brokers.engine.throttling.accounting import AccountingRegistry
 from brokers.engine.throttling.usage import report
 
 log = structlog.get_logger(__name__)

@@ -13,11 +13,11 @@ from brokers.engine.cluster.watcher import ClusterWatcher, Part
 from brokers.engine.config import EngineConfig
 from brokers.engine.handlers.context import Engine
 from brokers.engine.lifecycle import Periodic
-from brokers.engine.pulse import CHECK_INTERVAL_S, StallDetector
 from brokers.engine.replication.fetchers import CHECK_INTERVAL_MS, Fetchers
+from brokers.engine.replication.interfaces import Connect
 from brokers.engine.replication.isr_publisher import IsrPublisher
-from brokers.engine.replication.ports import Connect
 from brokers.engine.replication.roles import Roles
+from brokers.engine.stall_detector import CHECK_INTERVAL_S, StallDetector
 from brokers.engine.throttling.replication import ReplicationThrottle
 
 log = structlog.get_logger(__name__)

@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from brokers.engine.coordinators.outcome import Now
-from brokers.engine.coordinators.ports import LogUnreadable, Stored
+from brokers.engine.coordinators.interfaces import LogUnreadable, Stored
+from brokers.engine.coordinators.result import Now
 from brokers.engine.handlers.context import Engine
 from brokers.engine.handlers.fetch.prefetch import prefetch
 from brokers.engine.handlers.produce.delayed_produce_legacy import error_of
-from brokers.engine.partitions.confirming import leads_alone
+from brokers.engine.partitions.delayed_operations import DelayedReplication, LeadershipCheck
+from brokers.engine.partitions.leadership_check import leads_alone
 from brokers.engine.partitions.partition import LOG_END, Partition
-from brokers.engine.partitions.waiting import DelayedReplication, LeadershipCheck
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.records import batch as layout
 from brokers.engine.records.compression import Oversized, Undecodable

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from brokers.engine.assembly.coordination_counts import CountedTransactions, Counts
 from brokers.engine.cluster.image import NO_LEADER, ClusterImage
-from brokers.engine.coordinators.ports import StateLog
+from brokers.engine.coordinators.interfaces import StateLog
 from brokers.engine.coordinators.runtime import Loop, Runtime
 from brokers.engine.coordinators.ticket import Ticket
 from brokers.engine.coordinators.transactions.machine import TransactionMachine
@@ -33,9 +33,9 @@ from brokers.engine.protocol.messages.transactions import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
+from brokers.engine.replication.interfaces import Connect
 from brokers.engine.replication.marker_link import MarkerLink
 from brokers.engine.replication.peers import Peers, PeerUnavailable
-from brokers.engine.replication.ports import Connect
 
 TRIM_INTERVAL_S: Final = 1.0
 # A producer waits for this with its batch in hand.

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from brokers.contract import documents, paths
-from brokers.engine.cluster.terms import StateWrite
+from brokers.engine.cluster.controller_epoch import StateWrite
 from brokers.engine.cluster.tree import Create
 
 # Attempts of one read-then-compare-and-set before the caller is told that it lost.

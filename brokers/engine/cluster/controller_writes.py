@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from brokers.contract import documents, paths
 from brokers.contract.documents import TopicDocument
 from brokers.engine.cluster import changes, errors
+from brokers.engine.cluster.controller_epoch import ControllerEpoch, StateWrite, operations_of
 from brokers.engine.cluster.image import TopicImage
-from brokers.engine.cluster.terms import ControllerEpoch, StateWrite, operations_of
 from brokers.engine.cluster.topic_plans import encode_topic_id
 from brokers.engine.cluster.tree import (
     BadVersion,

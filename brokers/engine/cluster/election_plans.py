@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from brokers.contract.documents import PartitionStateDocument
 from brokers.engine.cluster import errors
 from brokers.engine.cluster.image import NO_LEADER, BrokerInfo, PartitionImage
-from brokers.engine.cluster.lives import is_same_incarnation, isr_epochs
+from brokers.engine.cluster.incarnations import is_same_incarnation, isr_epochs
 
 
 class ElectionType(enum.IntEnum):

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from brokers.engine.cluster import changes, errors
+from brokers.engine.cluster.controller_epoch import StateWrite, operations_of
 from brokers.engine.cluster.election_plans import ElectionType, plan_election
 from brokers.engine.cluster.image import ClusterImage
 from brokers.engine.cluster.stored_states import read_states
-from brokers.engine.cluster.terms import StateWrite, operations_of
 from brokers.engine.cluster.tree import Operation, Tree, TreeError
 
 # As the controller's: far below ZooKeeper's 1 MB frame.

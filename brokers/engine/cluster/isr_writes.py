@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Sequence
 
 from brokers.engine.cluster import changes
-from brokers.engine.cluster.terms import StateWrite, operations_of
+from brokers.engine.cluster.controller_epoch import StateWrite, operations_of
 from brokers.engine.cluster.tree import Operation, Tree, TreeError
 
 # As the controller's: far below ZooKeeper's 1 MB frame.

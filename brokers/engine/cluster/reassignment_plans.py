@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from brokers.contract.documents import PartitionStateDocument, TopicDocument
 from brokers.engine.cluster import errors
 from brokers.engine.cluster.image import NO_LEADER, BrokerInfo, PartitionImage
-from brokers.engine.cluster.lives import is_same_incarnation, isr_epochs
+from brokers.engine.cluster.incarnations import is_same_incarnation, isr_epochs
 
 
 @dataclass(frozen=True, slots=True)

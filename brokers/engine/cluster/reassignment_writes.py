@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from brokers.contract import paths
 from brokers.contract.documents import TopicDocument
 from brokers.engine.cluster import changes, errors
+from brokers.engine.cluster.controller_epoch import StateWrite, identity_checks, operations_of
 from brokers.engine.cluster.image import ClusterImage, PartitionImage
 from brokers.engine.cluster.reassignment_plans import (
     Assignment,
@@ -21,7 +22,6 @@ from brokers.engine.cluster.reassignment_plans import (
     with_assignments,
 )
 from brokers.engine.cluster.stored_states import read_states
-from brokers.engine.cluster.terms import StateWrite, identity_checks, operations_of
 from brokers.engine.cluster.topic_plans import eligible_brokers
 from brokers.engine.cluster.tree import Operation, Set, Tree, TreeError
 

@@ -23,14 +23,14 @@ from brokers.engine.cluster import (
     topic_admin,
     topic_plans,
 )
+from brokers.engine.cluster.controller_epoch import ControllerEpoch, StateWrite
 from brokers.engine.cluster.election_plans import ElectionType
 from brokers.engine.cluster.image import ClusterImage, TopicImage
+from brokers.engine.cluster.in_flight_creations import InFlightCreations
 from brokers.engine.cluster.quota_image import QuotaEntity
-from brokers.engine.cluster.terms import ControllerEpoch, StateWrite
 from brokers.engine.cluster.topic_admin import AlteredConfig
 from brokers.engine.cluster.topic_plans import CreatedTopic, Place
 from brokers.engine.cluster.tree import Tree
-from brokers.engine.cluster.underway import InFlightCreations
 
 
 class ClusterStore:

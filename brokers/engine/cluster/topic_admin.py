@@ -12,8 +12,9 @@ from typing import NamedTuple
 from brokers.contract import documents, paths
 from brokers.contract.documents import TopicDocument
 from brokers.engine.cluster import changes, errors
+from brokers.engine.cluster.controller_epoch import identity_checks
 from brokers.engine.cluster.image import ClusterImage, TopicImage
-from brokers.engine.cluster.terms import identity_checks
+from brokers.engine.cluster.in_flight_creations import InFlightCreations
 from brokers.engine.cluster.topic_plans import CreatedTopic, Place, find_topic, plan_growth, unknown_topic
 from brokers.engine.cluster.tree import (
     BadVersion,
@@ -27,7 +28,6 @@ from brokers.engine.cluster.tree import (
     Set,
     Tree,
 )
-from brokers.engine.cluster.underway import InFlightCreations
 from instances import naming
 
 

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from brokers.contract.usage import USAGE_TOPIC
+from brokers.engine.cluster.controller_epoch import StateWrite
 from brokers.engine.cluster.image import BrokerInfo, ClusterImage, TopicImage
-from brokers.engine.cluster.terms import StateWrite
 from brokers.engine.controller.balance import preferred_writes
 from brokers.engine.controller.events import (
     BalanceDue,

@@ -4,8 +4,8 @@ does the voting.
 
 from __future__ import annotations
 
+from brokers.engine.cluster.controller_epoch import ControllerEpoch
 from brokers.engine.cluster.image import NO_CONTROLLER, ClusterImage
-from brokers.engine.cluster.terms import ControllerEpoch
 
 
 def should_run_for_election(image: ClusterImage, broker_id: int, *, unsure: bool) -> bool:

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from brokers.engine.cluster.controller_epoch import ControllerEpoch, StateWrite
 from brokers.engine.cluster.image import ClusterImage, TopicImage
-from brokers.engine.cluster.terms import ControllerEpoch, StateWrite
 from brokers.engine.controller.policy import Policy
 
 # --- events ---------------------------------------------------------------------------------------------------------

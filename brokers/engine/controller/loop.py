@@ -13,11 +13,11 @@ from collections.abc import Awaitable, Callable, Sequence, Set
 
 import structlog
 
+from brokers.engine.cluster.controller_epoch import ControllerEpoch, StateWrite
 from brokers.engine.cluster.current import CurrentImage
 from brokers.engine.cluster.errors import ClusterError, Conflict, ControllerMoved, StoreUnavailable
 from brokers.engine.cluster.image import ClusterImage
 from brokers.engine.cluster.store import ClusterStore
-from brokers.engine.cluster.terms import ControllerEpoch, StateWrite
 from brokers.engine.cluster.tree import TreeError
 from brokers.engine.cluster.watcher import ClusterWatcher, Part
 from brokers.engine.controller.decide import decide

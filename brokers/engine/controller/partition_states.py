@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from brokers.contract.documents import PartitionStateDocument
-from brokers.engine.cluster import lives
+from brokers.engine.cluster import incarnations
 from brokers.engine.cluster.image import BrokerInfo, PartitionImage
 from brokers.engine.controller import leader_choice
 from brokers.engine.controller.leader_choice import NO_LEADER, Choice
@@ -46,7 +46,7 @@ class ElectionContext:
             leader_epoch=partition.leader_epoch + 1,
             controller_epoch=self.controller_epoch,
             isr=choice.isr,
-            isr_broker_epochs=lives.isr_epochs(choice.isr, partition, self.brokers, joined),
+            isr_broker_epochs=incarnations.isr_epochs(choice.isr, partition, self.brokers, joined),
         )
 
 
@@ -81,7 +81,7 @@ def preferred_state(partition: PartitionImage, context: ElectionContext) -> Part
     choice = leader_choice.preferred_leader(
         partition.replicas,
         partition.isr,
-        lambda id: context.is_staying(id) and lives.is_same_incarnation(partition, context.brokers, id),
+        lambda id: context.is_staying(id) and incarnations.is_same_incarnation(partition, context.brokers, id),
     )
     return None if choice is None else context.document(partition, choice)
 
@@ -93,7 +93,7 @@ def _is_at_rest(partition: PartitionImage, context: ElectionContext) -> bool:
     for id in partition.isr:
         if id in context.stopping or id not in partition.replicas:
             return False
-        if not lives.is_same_incarnation(partition, context.brokers, id):
+        if not incarnations.is_same_incarnation(partition, context.brokers, id):
             return False
     return partition.leader in partition.isr
 
@@ -110,7 +110,7 @@ def _with_living_leader(
     """
 
     def is_same_incarnation(id: int) -> bool:
-        return lives.is_same_incarnation(partition, context.brokers, id)
+        return incarnations.is_same_incarnation(partition, context.brokers, id)
 
     # An ISR member that is a replica no more (a move was taken back) is about to delete its log, or has.
     isr = tuple(id for id in partition.isr if id in partition.replicas) or partition.isr

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from brokers.engine.cluster.controller_epoch import ControllerEpoch
 from brokers.engine.cluster.image import ClusterImage
-from brokers.engine.cluster.terms import ControllerEpoch
 from brokers.engine.controller.policy import DEFAULT, Policy
 
 PartitionKey = tuple[str, int]

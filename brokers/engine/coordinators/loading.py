@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import Any
 
-from brokers.engine.coordinators.outcome import NO_PRODUCER
+from brokers.engine.coordinators.result import NO_PRODUCER
 from brokers.engine.coordinators.shard import Shard
 
 

@@ -8,10 +8,10 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 import structlog
 
+from brokers.engine.coordinators.interfaces import LogUnreadable, Machine, StateLog
 from brokers.engine.coordinators.loading import ReplayFailed, load
-from brokers.engine.coordinators.outcome import CoordinatorResult, Now
 from brokers.engine.coordinators.partitioning import partition_of
-from brokers.engine.coordinators.ports import LogUnreadable, Machine, StateLog
+from brokers.engine.coordinators.result import CoordinatorResult, Now
 from brokers.engine.coordinators.shard import NOT_COORDINATOR, Cancel, Shard
 from brokers.engine.coordinators.ticket import Ticket
 

@@ -7,8 +7,8 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 import structlog
 
-from brokers.engine.coordinators.outcome import NO_PRODUCER, REPLY_PENDING, CoordinatorResult, Now
-from brokers.engine.coordinators.ports import Commit, Machine, StateLog
+from brokers.engine.coordinators.interfaces import Commit, Machine, StateLog
+from brokers.engine.coordinators.result import NO_PRODUCER, REPLY_PENDING, CoordinatorResult, Now
 from brokers.engine.coordinators.ticket import Ticket
 from brokers.engine.coordinators.timers import Timers
 from brokers.engine.records.batch import TRANSACTIONAL

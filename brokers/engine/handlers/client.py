@@ -13,7 +13,7 @@ from brokers.engine.cluster.image import TopicImage
 from brokers.engine.handlers.context import Engine, View
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.protocol.errors import ErrorCode
-from brokers.engine.throttling.books import InstanceAccounting
+from brokers.engine.throttling.accounting import InstanceAccounting
 from brokers.engine.throttling.charging import (
     CONSUMER_BYTE_RATE,
     PRODUCER_BYTE_RATE,

@@ -23,13 +23,13 @@ from brokers.engine.coordinators.settings import CoordinatorSettings, from_overr
 from brokers.engine.deadlines import Deadlines
 from brokers.engine.handlers.configs.broker_settings import BrokerLayers
 from brokers.engine.handlers.topics.durable_log_start_offsets import DurableLogStartOffsets
-from brokers.engine.partitions.confirming import LeadershipChecks
 from brokers.engine.partitions.follower_session import FollowerSession
+from brokers.engine.partitions.leadership_check import LeadershipChecks
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import PartitionTable
 from brokers.engine.protocol.errors import ErrorCode
-from brokers.engine.pulse import StallDetector
-from brokers.engine.throttling.books import AccountingRegistry
+from brokers.engine.stall_detector import StallDetector
+from brokers.engine.throttling.accounting import AccountingRegistry
 from brokers.engine.throttling.replication import ReplicationThrottle
 from brokers.engine.values import Slice
 

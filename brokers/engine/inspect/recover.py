@@ -20,6 +20,7 @@ from brokers.engine.storage.flushing import FlushJob
 from brokers.engine.storage.log import RELATIVE_OFFSET_MAX, Log, LogConfig
 from brokers.engine.storage.old_formats import OldFormat, old_message_at, refuse_old_message
 from brokers.engine.storage.recovery import NOWHERE, first_checked, load_log
+from brokers.engine.storage.sanity_checks import indexes_trusted, out_of_range
 from brokers.engine.storage.segment import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -27,8 +28,7 @@ from brokers.engine.storage.segment import (
     TRANSACTION_INDEX_SUFFIX,
     Segment,
 )
-from brokers.engine.storage.tidying import is_debris
-from brokers.engine.storage.trust import indexes_trusted, out_of_range
+from brokers.engine.storage.startup_cleanup import is_debris
 
 _LISTS: Final = (checkpoints.RECOVERY_POINTS, checkpoints.HIGH_WATERMARKS)
 

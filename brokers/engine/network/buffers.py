@@ -12,7 +12,7 @@ from socket import socket
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from brokers.engine.network.ports import Waiter
+    from brokers.engine.network.interfaces import Waiter
 
 SHARED_BYTES = 65_536
 RENTED_BYTES_MIN = 131_072

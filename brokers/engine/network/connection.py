@@ -11,9 +11,9 @@ from socket import MSG_PEEK, socket
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from brokers.engine.network.answering import MUTED, NO_BUFFER, PROCESSING, Answering
 from brokers.engine.network.buffers import SHARED_BYTES, FrameBuffers, LargeFrame
-from brokers.engine.network.ports import Session
+from brokers.engine.network.interfaces import Session
+from brokers.engine.network.responses import MUTED, NO_BUFFER, PROCESSING, Answering
 from brokers.engine.protocol.errors import MalformedRequest
 from brokers.engine.protocol.framing import SIZE_BYTES, check_frame_size
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from brokers.engine.network.buffers import FrameBuffers
 from brokers.engine.network.connection import Connection
-from brokers.engine.network.ports import MakeSession
+from brokers.engine.network.interfaces import MakeSession
 from brokers.engine.network.reports import NetworkReports
 from brokers.engine.protocol.errors import MalformedRequest
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.results import Uncached
-from brokers.engine.records import verdicts
+from brokers.engine.records import error_codes
 from brokers.engine.storage.files import FileSlice, NotCached, StorageFailed
 from brokers.engine.storage.transactions import aborted_within
 
@@ -22,9 +22,9 @@ def list_aborted(
         listed[key, partition.index] = aborted_within(partition.log, offset, records, wait)
     except NotCached as missing:
         records.release()
-        return verdicts.NONE, None, missing.uncached
+        return error_codes.NONE, None, missing.uncached
     except StorageFailed as failure:
         records.release()
         partition.storage_failed(failure)
-        return verdicts.KAFKA_STORAGE_ERROR, None, None
-    return verdicts.NONE, records, None
+        return error_codes.KAFKA_STORAGE_ERROR, None, None
+    return error_codes.NONE, records, None

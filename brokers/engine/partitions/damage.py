@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import structlog
 
-from brokers.engine.records import verdicts
+from brokers.engine.records import error_codes
 from brokers.engine.storage.log import Log
 from brokers.engine.storage.segment import DamagedSegment
 
@@ -23,4 +23,4 @@ def met(log: Log, damage: DamagedSegment, offset: int) -> int:
             position=damage.position,
             offset=offset,
         )
-    return verdicts.CORRUPT_MESSAGE
+    return error_codes.CORRUPT_MESSAGE

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from brokers.engine.partitions.partition import Partition
-from brokers.engine.records import verdicts
+from brokers.engine.records import error_codes
 from brokers.engine.storage.files import StorageFailed
 
 UP_TO_HIGH_WATERMARK: Final = -1
@@ -32,22 +32,22 @@ def delete_before(partition: Partition, offset: int) -> DeletedRecords:
     their key says so), an offset that is none or lies past the high watermark.
     """
     if partition.offline:
-        return DeletedRecords(verdicts.KAFKA_STORAGE_ERROR)
+        return DeletedRecords(error_codes.KAFKA_STORAGE_ERROR)
     if not partition.is_leader:
-        return DeletedRecords(verdicts.NOT_LEADER_OR_FOLLOWER)
+        return DeletedRecords(error_codes.NOT_LEADER_OR_FOLLOWER)
     config = partition.config
     if config.batch_rules.compacted and not config.log.retention.delete:
         return DeletedRecords(POLICY_VIOLATION)
     wanted = partition.high_watermark if offset == UP_TO_HIGH_WATERMARK else offset
     if not 0 <= wanted <= partition.high_watermark:
-        return DeletedRecords(verdicts.OFFSET_OUT_OF_RANGE)
+        return DeletedRecords(error_codes.OFFSET_OUT_OF_RANGE)
     log = partition.log
     try:
         log.advance_start(wanted)
     except StorageFailed as failure:
         partition.storage_failed(failure)
-        return DeletedRecords(verdicts.KAFKA_STORAGE_ERROR)
+        return DeletedRecords(error_codes.KAFKA_STORAGE_ERROR)
     if partition.leadership is not None:
         for fetch in tuple(partition.leadership.fetches):
             fetch.on_start(partition)
-    return DeletedRecords(verdicts.NONE, log.log_start_offset)
+    return DeletedRecords(error_codes.NONE, log.log_start_offset)

@@ -11,9 +11,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from brokers.engine.partitions.delayed_operations import DelayedOperation
 from brokers.engine.partitions.partition import NO_EPOCH, Partition
-from brokers.engine.partitions.waiting import DelayedOperation
-from brokers.engine.records import verdicts
+from brokers.engine.records import error_codes
 
 IDLE: Final = 0  # the follower has everything
 READY: Final = 1  # there is something to tell it
@@ -159,7 +159,7 @@ class FollowerSession:
             if line.diverging == UNDEFINED or (
                 line.diverging is None and not found.log_start_offset <= wanted[2] <= found.log_end_offset
             ):
-                code = verdicts.OFFSET_OUT_OF_RANGE
+                code = error_codes.OFFSET_OUT_OF_RANGE
         if code:
             # Not held on to: it may be deleted here and made again before the follower asks the next time (REP-32).
             self._leave(line)
@@ -188,9 +188,9 @@ class FollowerSession:
         leadership = partition.leadership
         if leadership is None or self.replica not in leadership.followers:
             # REP-10: by its own image it is a replica, so one of the two images is old.
-            return verdicts.NOT_LEADER_OR_FOLLOWER if leader_epoch == NO_EPOCH else verdicts.UNKNOWN_LEADER_EPOCH
+            return error_codes.NOT_LEADER_OR_FOLLOWER if leader_epoch == NO_EPOCH else error_codes.UNKNOWN_LEADER_EPOCH
         if leadership.followers[self.replica].broker_epoch > self.replica_epoch:
-            return verdicts.NOT_LEADER_OR_FOLLOWER  # a word from an earlier incarnation
+            return error_codes.NOT_LEADER_OR_FOLLOWER  # a word from an earlier incarnation
         return 0
 
     def _refuse(self, line: FollowedPartition, code: int) -> None:

@@ -10,8 +10,8 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from brokers.engine.records import batch as layout
+from brokers.engine.storage.append_as_follower import FollowedBatch, append_as_follower
 from brokers.engine.storage.files import StorageFailed
-from brokers.engine.storage.followed import FollowedBatch, append_as_follower
 from brokers.engine.storage.restart import restart_log
 from brokers.engine.wire.checksum import crc32c
 

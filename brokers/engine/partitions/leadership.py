@@ -11,7 +11,7 @@ from brokers.engine.partitions.isr import may_join
 from brokers.engine.partitions.progress import UNKNOWN_OFFSET, FollowerProgress
 
 if TYPE_CHECKING:
-    from brokers.engine.partitions.waiting import DelayedOperation, DelayedReplication
+    from brokers.engine.partitions.delayed_operations import DelayedOperation, DelayedReplication
 
 # Requests that ran out of time are swept out when there may be as many of them as of others, and at least so many.
 SWEPT_MIN: Final = 1_024

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from brokers.engine.partitions import damage
 from brokers.engine.partitions.results import ListedOffset
-from brokers.engine.records import verdicts
+from brokers.engine.records import error_codes
 from brokers.engine.storage.files import NotCached, StorageFailed
 from brokers.engine.storage.log import Log
 from brokers.engine.storage.lookups import FoundRecord, first_at_or_after, greatest_timestamp
@@ -36,29 +36,29 @@ def list_offsets(
 ) -> ListedOffset:
     """As `Partition.list_offsets`."""
     if timestamp < 0 and version < TIMESTAMP_FROM.get(timestamp, version + 1):
-        return ListedOffset(verdicts.UNSUPPORTED_VERSION)
+        return ListedOffset(error_codes.UNSUPPORTED_VERSION)
     code = partition.refusal(current_leader_epoch)
     if code:
         return ListedOffset(code)
     limit = partition.limit(isolation)
     # The leader before this one may have told clients of more than is known here to be committed (LOG-28).
     lags = partition.high_watermark < partition.epoch_start_offset and isolation != LOG_END
-    not_yet = ListedOffset(verdicts.OFFSET_NOT_AVAILABLE if version >= NOT_AVAILABLE_FROM else LEADER_NOT_AVAILABLE)
+    not_yet = ListedOffset(error_codes.OFFSET_NOT_AVAILABLE if version >= NOT_AVAILABLE_FROM else LEADER_NOT_AVAILABLE)
     if lags and timestamp == LATEST:
         return not_yet
     try:
         found = find(partition.log, timestamp, limit, partition.leader_epoch, wait)
     except NotCached as missing:
-        return ListedOffset(verdicts.NONE, uncached=missing.uncached)
+        return ListedOffset(error_codes.NONE, uncached=missing.uncached)
     except StorageFailed as failure:
         partition.storage_failed(failure)
-        return ListedOffset(verdicts.KAFKA_STORAGE_ERROR)
+        return ListedOffset(error_codes.KAFKA_STORAGE_ERROR)
     except DamagedSegment as found_damage:
         return ListedOffset(damage.met(partition.log, found_damage, partition.log.log_start_offset))
     if found is None:
-        return not_yet if lags else ListedOffset(verdicts.NONE)
+        return not_yet if lags else ListedOffset(error_codes.NONE)
     return ListedOffset(
-        verdicts.NONE, found.timestamp_ms, found.offset, found.leader_epoch if version >= EPOCH_FROM else -1
+        error_codes.NONE, found.timestamp_ms, found.offset, found.leader_epoch if version >= EPOCH_FROM else -1
     )
 
 

@@ -25,7 +25,7 @@ from brokers.engine.storage.directories import LogRoot
 from brokers.engine.storage.files import OPEN_FILES_MAX, OpenFiles, StorageFailed
 from brokers.engine.storage.flushing import completed, needs_flush
 from brokers.engine.storage.log import NO_HOLE
-from brokers.engine.storage.trust import Damage
+from brokers.engine.storage.sanity_checks import Damage
 
 FLUSHED_LOGS_MAX: Final = 64
 CONFIGS_CACHED_MAX: Final = 4_096

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from brokers.engine.partitions.listing import EARLIEST, LATEST
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.results import ReadResult
-from brokers.engine.records import verdicts
+from brokers.engine.records import error_codes
 from brokers.engine.records.batch import scan_headers
 from brokers.engine.records.compression import Oversized, Undecodable
 from brokers.engine.records.conversion import UnsupportedCodec, Work, from_batches
@@ -37,20 +37,20 @@ def read_messages(partition: Partition, found: FileSlice, magic: int, first_offs
     Letting go of the slice, and telling the partition of its disk, is for the thread that owns them.
     """
     if work.is_over:
-        return Converted(verdicts.NONE)
+        return Converted(error_codes.NONE)
     try:
         batches = os.pread(found.fd, found.length, found.position)
         records = from_batches(batches, magic, first_offset, work)
         skipped_to = -1 if records else max((header.next_offset for _, header in scan_headers(batches)), default=-1)
-        return Converted(verdicts.NONE, records, skipped_to=skipped_to)
+        return Converted(error_codes.NONE, records, skipped_to=skipped_to)
     except OSError as error:
-        return Converted(verdicts.KAFKA_STORAGE_ERROR, failure=StorageFailed(partition.log.root, error))
+        return Converted(error_codes.KAFKA_STORAGE_ERROR, failure=StorageFailed(partition.log.root, error))
     except UnsupportedCodec:
-        return Converted(verdicts.UNSUPPORTED_COMPRESSION_TYPE)
+        return Converted(error_codes.UNSUPPORTED_COMPRESSION_TYPE)
     except (Malformed, Undecodable):
-        return Converted(verdicts.CORRUPT_MESSAGE)
+        return Converted(error_codes.CORRUPT_MESSAGE)
     except Oversized:
-        return Converted(verdicts.MESSAGE_TOO_LARGE)
+        return Converted(error_codes.MESSAGE_TOO_LARGE)
 
 
 def read_whole_batches(
@@ -71,11 +71,11 @@ def segment_offsets(partition: Partition, timestamp: int, count_max: int, now_ms
     The log's end counts as a segment of this moment; nothing above the high watermark is told.
     """
     if timestamp < 0 and timestamp not in (EARLIEST, LATEST):
-        return verdicts.UNSUPPORTED_VERSION, []
+        return error_codes.UNSUPPORTED_VERSION, []
     if partition.offline:
-        return verdicts.KAFKA_STORAGE_ERROR, []
+        return error_codes.KAFKA_STORAGE_ERROR, []
     if not partition.is_leader:
-        return verdicts.NOT_LEADER_OR_FOLLOWER, []
+        return error_codes.NOT_LEADER_OR_FOLLOWER, []
     log = partition.log
     known: list[tuple[int, int]] = []
     try:
@@ -86,7 +86,7 @@ def segment_offsets(partition: Partition, timestamp: int, count_max: int, now_ms
             known.append((max(segment.base_offset, log.log_start_offset), written_ms))
     except StorageFailed as failure:
         partition.storage_failed(failure)
-        return verdicts.KAFKA_STORAGE_ERROR, []
+        return error_codes.KAFKA_STORAGE_ERROR, []
     if log.active.size_bytes:
         known.append((log.log_end_offset, now_ms))
     if timestamp == EARLIEST:
@@ -98,4 +98,4 @@ def segment_offsets(partition: Partition, timestamp: int, count_max: int, now_ms
     offsets.sort(reverse=True)
     high_watermark = partition.high_watermark
     readable = [offset for offset in offsets if offset <= high_watermark]
-    return verdicts.NONE, readable if len(readable) == len(offsets) else [high_watermark, *readable]
+    return error_codes.NONE, readable if len(readable) == len(offsets) else [high_watermark, *readable]

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from brokers.engine.partitions import damage, following, listing, transactions
+from brokers.engine.partitions.delayed_operations import DelayedOperation
 from brokers.engine.partitions.isr import effective_minimum
 from brokers.engine.partitions.leadership import Leadership
 from brokers.engine.partitions.results import AppendResult, ListedOffset, ReadResult
 from brokers.engine.partitions.topic_config import TopicConfig
-from brokers.engine.partitions.waiting import DelayedOperation
-from brokers.engine.records import verdicts
+from brokers.engine.records import error_codes
 from brokers.engine.records.batch import TRANSACTIONAL
 from brokers.engine.records.rejections import BatchRejected
 from brokers.engine.records.validation import CheckedAhead, CheckedBatch, check_batch, check_shape
@@ -247,13 +247,13 @@ class Partition:
         try:
             size = check_shape(records, produce_version)
             if not -1 <= acks <= 1:
-                return AppendResult(verdicts.INVALID_REQUIRED_ACKS)
+                return AppendResult(error_codes.INVALID_REQUIRED_ACKS)
             if self.offline:
-                return AppendResult(verdicts.KAFKA_STORAGE_ERROR)
+                return AppendResult(error_codes.KAFKA_STORAGE_ERROR)
             if not self.is_leader:
-                return AppendResult(verdicts.NOT_LEADER_OR_FOLLOWER)
+                return AppendResult(error_codes.NOT_LEADER_OR_FOLLOWER)
             if acks == -1 and not self.has_enough_replicas():
-                return AppendResult(verdicts.NOT_ENOUGH_REPLICAS, log_start_offset=log.log_start_offset)
+                return AppendResult(error_codes.NOT_ENOUGH_REPLICAS, log_start_offset=log.log_start_offset)
             rules = self.config.batch_rules
             found = check_batch if ahead is None else ahead.checked
             checked = found(records, size, rules, now_ms)
@@ -271,7 +271,7 @@ class Partition:
             known = log.producers.check(producer_id, producer_epoch, base_sequence, last_delta)
             if isinstance(known, CachedBatch):
                 return transactions.answered_before(known, log.log_start_offset)
-            if known != verdicts.NONE:
+            if known != error_codes.NONE:
                 return AppendResult(known, log_start_offset=log.log_start_offset)
         return self.write(checked, now_ms)
 
@@ -297,7 +297,7 @@ class Partition:
             base_offset = log.append(data, last_delta, max_timestamp, self.leader_epoch, now_ms)
         except StorageFailed as failure:
             self.storage_failed(failure)
-            return AppendResult(verdicts.KAFKA_STORAGE_ERROR)
+            return AppendResult(error_codes.KAFKA_STORAGE_ERROR)
         last_offset = base_offset + last_delta
         producers = log.producers
         if producer_id >= 0:
@@ -349,7 +349,7 @@ class Partition:
             return ReadResult(code)
         log = self.log
         if not log.log_start_offset <= fetch_offset <= log.log_end_offset:
-            return ReadResult(verdicts.OFFSET_OUT_OF_RANGE)
+            return ReadResult(error_codes.OFFSET_OUT_OF_RANGE)
         limit = self.high_watermark if isolation == 0 else self.limit(isolation)
         try:
             found = log.read(fetch_offset, max_bytes, limit, min_one_batch=min_one_batch, wait=wait)
@@ -357,7 +357,7 @@ class Partition:
             return ReadResult(0, uncached=missing.uncached)
         except StorageFailed as failure:
             self.storage_failed(failure)
-            return ReadResult(verdicts.KAFKA_STORAGE_ERROR)
+            return ReadResult(error_codes.KAFKA_STORAGE_ERROR)
         except DamagedSegment as found_damage:
             return ReadResult(damage.met(log, found_damage, fetch_offset))
         return ReadResult(0, self.high_watermark, self.last_stable_offset, log.log_start_offset, found)
@@ -383,16 +383,16 @@ class Partition:
         code = self.refusal(current_leader_epoch)
         if code:
             return code, -1, -1
-        return (verdicts.NONE, *self.log.epochs.end_offset(leader_epoch, self.log.log_end_offset))
+        return (error_codes.NONE, *self.log.epochs.end_offset(leader_epoch, self.log.log_end_offset))
 
     def refusal(self, current_leader_epoch: int) -> int:
         """Why a reader is refused, 0 if it is not: disk, role, then the epoch it believes in (LOG-32)."""
         if self.offline:
-            return verdicts.KAFKA_STORAGE_ERROR
+            return error_codes.KAFKA_STORAGE_ERROR
         if current_leader_epoch != NO_EPOCH and current_leader_epoch != self.leader_epoch:
             older = current_leader_epoch < self.leader_epoch
-            return verdicts.FENCED_LEADER_EPOCH if older else verdicts.UNKNOWN_LEADER_EPOCH
-        return verdicts.NONE if self.is_leader else verdicts.NOT_LEADER_OR_FOLLOWER
+            return error_codes.FENCED_LEADER_EPOCH if older else error_codes.UNKNOWN_LEADER_EPOCH
+        return error_codes.NONE if self.is_leader else error_codes.NOT_LEADER_OR_FOLLOWER
 
     def check(self) -> None:
         """The invariants, for tests and role changes."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from brokers.engine.storage.trust import Damage
+from brokers.engine.storage.sanity_checks import Damage
 
 
 @dataclass(slots=True)

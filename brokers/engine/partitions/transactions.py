@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from brokers.engine.partitions.results import AppendResult
 from brokers.engine.records import batch as layout
-from brokers.engine.records import verdicts
+from brokers.engine.records import error_codes
 from brokers.engine.records.control import ABORT, COMMIT, end_marker
 from brokers.engine.records.validation import CheckedBatch
 from brokers.engine.storage.producer_state import CachedBatch
@@ -44,7 +44,9 @@ def begin_verification(partition: Partition, producer_id: int, epoch: int, seque
 def answered_before(known: CachedBatch, log_start_offset: int) -> AppendResult:
     """A batch that was sent once more: nothing is appended (IDE-6)."""
     base_offset = known.last_offset - known.offset_delta
-    return AppendResult(verdicts.NONE, base_offset, known.timestamp_ms, log_start_offset, last_offset=known.last_offset)
+    return AppendResult(
+        error_codes.NONE, base_offset, known.timestamp_ms, log_start_offset, last_offset=known.last_offset
+    )
 
 
 def append_transactional(
@@ -57,23 +59,23 @@ def append_transactional(
     log = partition.log
     producers = log.producers
     if verification_token == NO_TXN_ID:
-        return AppendResult(verdicts.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return AppendResult(error_codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if producer_id < 0:
-        return AppendResult(verdicts.INVALID_RECORD, log_start_offset=log.log_start_offset)
+        return AppendResult(error_codes.INVALID_RECORD, log_start_offset=log.log_start_offset)
     known = producers.duplicate(producer_id, epoch, sequence, last_delta)
     if known is not None:
         return answered_before(known, log.log_start_offset)
     is_open = producers.has_open_transaction(producer_id, epoch)
     verifications = producers.verifications
     if not is_open and verification_token != UNVERIFIED_OK and not verifications.holds(producer_id, verification_token):
-        return AppendResult(verdicts.INVALID_TXN_STATE, log_start_offset=log.log_start_offset)
+        return AppendResult(error_codes.INVALID_TXN_STATE, log_start_offset=log.log_start_offset)
     code = producers.check_epoch(producer_id, epoch)
     if not code and verifications.overtakes(producer_id, epoch, sequence):
-        code = verdicts.OUT_OF_ORDER_SEQUENCE_NUMBER
+        code = error_codes.OUT_OF_ORDER_SEQUENCE_NUMBER
     if not code:
         error_code = producers.check(producer_id, epoch, sequence, last_delta, True)
         # What is cached was found above.
-        code = error_code if isinstance(error_code, int) else verdicts.OUT_OF_ORDER_SEQUENCE_NUMBER
+        code = error_code if isinstance(error_code, int) else error_codes.OUT_OF_ORDER_SEQUENCE_NUMBER
     if code:
         return AppendResult(code, log_start_offset=log.log_start_offset)
     return partition.write(checked, now_ms)
@@ -91,9 +93,9 @@ def append_state(partition: Partition, batch: bytearray, now_ms: int, verificati
     # fmt: on
     rules = partition.config.batch_rules
     if len(batch) > rules.batch_bytes_max:
-        return AppendResult(verdicts.MESSAGE_TOO_LARGE)
+        return AppendResult(error_codes.MESSAGE_TOO_LARGE)
     if len(batch) > rules.segment_bytes:
-        return AppendResult(verdicts.RECORD_LIST_TOO_LARGE)
+        return AppendResult(error_codes.RECORD_LIST_TOO_LARGE)
     if producer_id >= 0:
         producers = log.producers
         is_open = producers.has_open_transaction(producer_id, epoch)
@@ -103,7 +105,7 @@ def append_state(partition: Partition, batch: bytearray, now_ms: int, verificati
             and verification_token != UNVERIFIED_OK
             and not producers.verifications.holds(producer_id, verification_token)
         ):
-            return AppendResult(verdicts.INVALID_TXN_STATE, log_start_offset=log.log_start_offset)
+            return AppendResult(error_codes.INVALID_TXN_STATE, log_start_offset=log.log_start_offset)
         code = producers.check_epoch(producer_id, epoch)
         if code:
             return AppendResult(code, log_start_offset=log.log_start_offset)
@@ -137,7 +139,7 @@ def append_marker(
 def _refusal(partition: Partition) -> int:
     """What every append with acks=-1 is refused for."""
     if partition.offline:
-        return verdicts.KAFKA_STORAGE_ERROR
+        return error_codes.KAFKA_STORAGE_ERROR
     if not partition.is_leader:
-        return verdicts.NOT_LEADER_OR_FOLLOWER
-    return verdicts.NONE if partition.has_enough_replicas() else verdicts.NOT_ENOUGH_REPLICAS
+        return error_codes.NOT_LEADER_OR_FOLLOWER
+    return error_codes.NONE if partition.has_enough_replicas() else error_codes.NOT_ENOUGH_REPLICAS

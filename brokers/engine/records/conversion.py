@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from brokers.engine.records import batch as layout
-from brokers.engine.records import verdicts
+from brokers.engine.records import error_codes
 from brokers.engine.records.builder import Record, encode_record, records_block
 from brokers.engine.records.compression import INFLATED_BYTES_MAX, NONE, ZSTD, Oversized, Undecodable, deflate
 from brokers.engine.records.message_set import (
@@ -81,18 +81,18 @@ def inspect(records: bytes, batch_bytes_max: int) -> OldSet:
             if not found and entry.magic == layout.MAGIC:
                 return OldSet([entry], layout.MAGIC, NONE)
             if entry.size_bytes > batch_bytes_max:
-                raise BatchRejected(verdicts.MESSAGE_TOO_LARGE, shape=True)
+                raise BatchRejected(error_codes.MESSAGE_TOO_LARGE, shape=True)
             if entry.magic != layout.MAGIC:
                 if not checksum_holds(records, entry):
                     raise Corrupt("the checksum of a message does not hold")
                 codec = records[entry.start + 17] & layout.CODEC_MASK or codec
             found.append(entry)
     except Corrupt:
-        raise BatchRejected(verdicts.CORRUPT_MESSAGE, shape=True) from None
+        raise BatchRejected(error_codes.CORRUPT_MESSAGE, shape=True) from None
     if not found:
         return OldSet(found, -1, codec)
     if codec > CODEC_MAX or (codec != NONE and len(found) > 1) or any(entry.magic != found[0].magic for entry in found):
-        raise BatchRejected(verdicts.INVALID_RECORD, shape=True)
+        raise BatchRejected(error_codes.INVALID_RECORD, shape=True)
     return OldSet(found, found[0].magic, codec)
 
 
@@ -105,17 +105,17 @@ def to_batch(records: bytes, old: OldSet, work: Work | None = None, *, log_appen
     """
     work = work or Work(INFLATED_BYTES_MAX)
     if old.codec != NONE and work.is_over:
-        raise BatchRejected(verdicts.MESSAGE_TOO_LARGE, shape=False)
+        raise BatchRejected(error_codes.MESSAGE_TOO_LARGE, shape=False)
     inflated_bytes, count = INFLATED_BYTES_MAX, 0
     try:
         block, count, base_ms, max_ms = _encoded(_checked(records, old, log_append_time=log_append_time))
         inflated_bytes = len(block)
     except Corrupt:
-        raise BatchRejected(verdicts.CORRUPT_MESSAGE, shape=False) from None
+        raise BatchRejected(error_codes.CORRUPT_MESSAGE, shape=False) from None
     except Invalid as fault:
-        raise BatchRejected(verdicts.INVALID_RECORD, shape=False, message=str(fault)) from None
+        raise BatchRejected(error_codes.INVALID_RECORD, shape=False, message=str(fault)) from None
     except Oversized:
-        raise BatchRejected(verdicts.MESSAGE_TOO_LARGE, shape=False) from None
+        raise BatchRejected(error_codes.MESSAGE_TOO_LARGE, shape=False) from None
     finally:
         if old.codec != NONE:
             work.spend(inflated_bytes, count)
@@ -170,7 +170,7 @@ def _checked(records: bytes, old: OldSet, *, log_append_time: bool) -> Iterator[
             # Kafka fails on times before 1970 without saying why; of those so far ahead its deltas run over.
             refused = claims and (log_append_time or message.timestamp_ms == NO_TIMESTAMP)
             if refused or not NO_TIMESTAMP <= message.timestamp_ms < TIMESTAMP_MAX:
-                raise BatchRejected(verdicts.INVALID_TIMESTAMP, shape=False, message=WRONG_TIMES)
+                raise BatchRejected(error_codes.INVALID_TIMESTAMP, shape=False, message=WRONG_TIMES)
             yield message
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Final
 
-from brokers.engine.records import verdicts
+from brokers.engine.records import error_codes
 
 RECORD_ERRORS_SHOWN_MAX: Final = 3
 # A batch of a megabyte may hold a hundred thousand records, each wrong for the same reason.
@@ -38,7 +38,7 @@ def out_of_range(late: list[tuple[int, int]]) -> BatchRejected:
         (index, f"Timestamp {timestamp_ms} of message with offset {index} is out of range.")
         for index, timestamp_ms in late
     )
-    return BatchRejected(verdicts.INVALID_TIMESTAMP, shape=False, message=WRONG_TIMES, record_errors=errors)
+    return BatchRejected(error_codes.INVALID_TIMESTAMP, shape=False, message=WRONG_TIMES, record_errors=errors)
 
 
 def without_keys(indexes: list[int]) -> BatchRejected:
@@ -49,10 +49,10 @@ def without_keys(indexes: list[int]) -> BatchRejected:
         f"and only showing the first three errors at most: [{', '.join(shown)}]"
     )
     errors = ((index, _NO_KEY) for index in indexes)
-    return BatchRejected(verdicts.INVALID_RECORD, shape=False, message=message, record_errors=errors)
+    return BatchRejected(error_codes.INVALID_RECORD, shape=False, message=message, record_errors=errors)
 
 
 def claimed_append_time(count: int) -> BatchRejected:
     """All `count` records say that their timestamps are the broker's."""
     errors = ((index, _CLAIMED) for index in range(count))
-    return BatchRejected(verdicts.INVALID_TIMESTAMP, shape=False, message=WRONG_TIMES, record_errors=errors)
+    return BatchRejected(error_codes.INVALID_TIMESTAMP, shape=False, message=WRONG_TIMES, record_errors=errors)

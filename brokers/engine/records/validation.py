@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from brokers.engine.records import batch as layout
-from brokers.engine.records import verdicts
+from brokers.engine.records import error_codes
 from brokers.engine.records.builder import NO_TIMESTAMP, recompress
 from brokers.engine.records.compression import (
     INFLATED_BYTES_MAX,
@@ -102,22 +102,22 @@ def check_shape(records: memoryview, produce_version: int) -> int:
             return total  # what nearly every request holds
     entry = first_entry(records)
     if entry is None:
-        raise BatchRejected(verdicts.INVALID_RECORD, shape=True)
+        raise BatchRejected(error_codes.INVALID_RECORD, shape=True)
     size, magic = entry
     if size < 0 or magic > layout.MAGIC:
-        raise BatchRejected(verdicts.CORRUPT_MESSAGE, shape=True)
+        raise BatchRejected(error_codes.CORRUPT_MESSAGE, shape=True)
     if magic != layout.MAGIC:
-        raise BatchRejected(verdicts.INVALID_RECORD, shape=True)
+        raise BatchRejected(error_codes.INVALID_RECORD, shape=True)
     if size < layout.HEADER_BYTES:
-        raise BatchRejected(verdicts.CORRUPT_MESSAGE, shape=True)
+        raise BatchRejected(error_codes.CORRUPT_MESSAGE, shape=True)
     if produce_version < PRODUCE_ZSTD_FROM and records[22] & layout.CODEC_MASK == ZSTD:
-        raise BatchRejected(verdicts.UNSUPPORTED_COMPRESSION_TYPE, shape=True)
+        raise BatchRejected(error_codes.UNSUPPORTED_COMPRESSION_TYPE, shape=True)
     if size < total:
         rest = first_entry(records[size:])
         if rest is not None:
             second_size, second_magic = rest
             corrupt = second_size < 0 or second_magic > layout.MAGIC
-            raise BatchRejected(verdicts.CORRUPT_MESSAGE if corrupt else verdicts.INVALID_RECORD, shape=True)
+            raise BatchRejected(error_codes.CORRUPT_MESSAGE if corrupt else error_codes.INVALID_RECORD, shape=True)
     return size
 
 
@@ -134,15 +134,15 @@ def check_batch(
     # fmt: on
     data = records if size == len(records) else records[:size]
     if base_offset != 0:
-        raise BatchRejected(verdicts.INVALID_RECORD, shape=False)
+        raise BatchRejected(error_codes.INVALID_RECORD, shape=False)
     if size > rules.batch_bytes_max:
-        raise BatchRejected(verdicts.MESSAGE_TOO_LARGE, shape=True)
+        raise BatchRejected(error_codes.MESSAGE_TOO_LARGE, shape=True)
     if crc32c(data[layout.CHECKED_FROM :]) != crc:
-        raise BatchRejected(verdicts.CORRUPT_MESSAGE, shape=True)
+        raise BatchRejected(error_codes.CORRUPT_MESSAGE, shape=True)
     if count <= 0 or last_delta + 1 != count or attributes & layout.CONTROL or (producer_id >= 0 and base_sequence < 0):
-        raise BatchRejected(verdicts.INVALID_RECORD, shape=False)
+        raise BatchRejected(error_codes.INVALID_RECORD, shape=False)
     if count > RECORDS_PER_BATCH_MAX:
-        raise BatchRejected(verdicts.MESSAGE_TOO_LARGE, shape=True)
+        raise BatchRejected(error_codes.MESSAGE_TOO_LARGE, shape=True)
     codec = attributes & layout.CODEC_MASK
     block = bytes(data[layout.HEADER_BYTES :]) if codec == 0 else _inflated(codec, data, inflated)
     wanted_codec = codec if rules.codec is None else rules.codec
@@ -156,11 +156,11 @@ def check_batch(
         if not is_dense and wanted_codec != codec:
             stored_block = numbered(block, count)
         elif not is_dense and codec:  # what is not compressed Kafka stores as it is
-            raise BatchRejected(verdicts.INVALID_RECORD, shape=False, message=MISNUMBERED)
+            raise BatchRejected(error_codes.INVALID_RECORD, shape=False, message=MISNUMBERED)
     except TooManyHeaders:
-        raise BatchRejected(verdicts.MESSAGE_TOO_LARGE, shape=True) from None
+        raise BatchRejected(error_codes.MESSAGE_TOO_LARGE, shape=True) from None
     except Malformed:
-        raise BatchRejected(verdicts.INVALID_RECORD, shape=False) from None
+        raise BatchRejected(error_codes.INVALID_RECORD, shape=False) from None
     claims_append_time = attributes & layout.LOG_APPEND_TIME
     if claims_append_time and (rules.log_append_time or max_timestamp == NO_TIMESTAMP):
         raise claimed_append_time(count)
@@ -168,7 +168,7 @@ def check_batch(
         data = _rebuilt(data, wanted_codec, stored_block, rules)
         attributes = attributes & ~layout.CODEC_MASK | wanted_codec
     if len(data) > rules.segment_bytes:
-        raise BatchRejected(verdicts.RECORD_LIST_TOO_LARGE, shape=True)
+        raise BatchRejected(error_codes.RECORD_LIST_TOO_LARGE, shape=True)
     if rules.log_append_time:
         attributes |= layout.LOG_APPEND_TIME
         true_max = now_ms
@@ -194,7 +194,7 @@ class CheckedAhead:
         self._result: CheckedBatch | BatchRejected
         try:
             if inflated.bytes > INFLATED_PER_REQUEST_MAX:
-                raise BatchRejected(verdicts.MESSAGE_TOO_LARGE, shape=True, message=TOO_MUCH_INFLATED)
+                raise BatchRejected(error_codes.MESSAGE_TOO_LARGE, shape=True, message=TOO_MUCH_INFLATED)
             size = check_shape(records, produce_version)
             self._result = check_batch(records, size, rules, now_ms, inflated)
         except BatchRejected as fault:
@@ -213,12 +213,12 @@ def _rebuilt(data: memoryview, codec: int, block: bytes, rules: BatchRules) -> m
     try:
         return memoryview(recompress(data, codec, rules.batch_bytes_max, block))
     except Oversized:
-        raise BatchRejected(verdicts.MESSAGE_TOO_LARGE, shape=True) from None
+        raise BatchRejected(error_codes.MESSAGE_TOO_LARGE, shape=True) from None
 
 
 def _inflated(codec: int, data: memoryview, inflated: Inflated) -> bytes:
     if codec > CODECS_MAX:
-        raise BatchRejected(verdicts.INVALID_RECORD, shape=True)
+        raise BatchRejected(error_codes.INVALID_RECORD, shape=True)
     spent_bytes = INFLATED_BYTES_MAX
     try:
         block = inflate(codec, data[layout.HEADER_BYTES :])
@@ -228,9 +228,9 @@ def _inflated(codec: int, data: memoryview, inflated: Inflated) -> bytes:
             spent_bytes = max(spent_bytes, snappy_blocks(data[layout.HEADER_BYTES :]) * SNAPPY_BLOCK_COUNTS_BYTES)
         return block
     except Undecodable:
-        raise BatchRejected(verdicts.CORRUPT_MESSAGE, shape=True) from None
+        raise BatchRejected(error_codes.CORRUPT_MESSAGE, shape=True) from None
     except Oversized:
-        raise BatchRejected(verdicts.MESSAGE_TOO_LARGE, shape=True) from None
+        raise BatchRejected(error_codes.MESSAGE_TOO_LARGE, shape=True) from None
     finally:
         inflated.bytes += spent_bytes
 

@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
 from brokers.engine.partitions.partition import Partition
-from brokers.engine.protocol.hot_replica_fetch import ForgottenPartition, WantedPartition
+from brokers.engine.protocol.fast_codec_replica_fetch import ForgottenPartition, WantedPartition
 
 RETRY_MS_FIRST: Final = 25
 # `replica.fetch.backoff.ms`

@@ -14,9 +14,9 @@ from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import PartitionTable
 from brokers.engine.replication.fetch_plan import UNKNOWN, Key
 from brokers.engine.replication.fetcher import Fetcher
-from brokers.engine.replication.kept_starts import PersistLogStartOffsets
-from brokers.engine.replication.ports import CallLater, Connect
-from brokers.engine.replication.surroundings import FetcherContext
+from brokers.engine.replication.fetcher_context import FetcherContext
+from brokers.engine.replication.interfaces import CallLater, Connect
+from brokers.engine.replication.persisted_log_start_offsets import PersistLogStartOffsets
 from brokers.engine.throttling.replication import ReplicationThrottle
 
 

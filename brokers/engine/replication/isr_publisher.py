@@ -14,15 +14,15 @@ from typing import Final, NamedTuple
 import structlog
 
 from brokers.contract.documents import PartitionStateDocument
+from brokers.engine.cluster.controller_epoch import StateWrite
 from brokers.engine.cluster.current import CurrentImage
 from brokers.engine.cluster.errors import StoreUnavailable
 from brokers.engine.cluster.image import BrokerInfo, ClusterImage, PartitionImage
-from brokers.engine.cluster.lives import is_same_incarnation, isr_epochs
+from brokers.engine.cluster.incarnations import is_same_incarnation, isr_epochs
 from brokers.engine.cluster.store import ClusterStore
-from brokers.engine.cluster.terms import StateWrite
-from brokers.engine.partitions.confirming import unanswered
 from brokers.engine.partitions.isr import REPLICA_LAG_MS_MAX, lagging
 from brokers.engine.partitions.leadership import Leadership
+from brokers.engine.partitions.leadership_check import unanswered
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.progress import UNKNOWN_EPOCH
 from brokers.engine.partitions.table import PartitionTable

@@ -18,7 +18,7 @@ from brokers.engine.protocol.codec import decode_response, encode_request
 from brokers.engine.protocol.errors import MalformedRequest
 from brokers.engine.protocol.headers import decode_response_header, encode_request_frame
 from brokers.engine.protocol.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
-from brokers.engine.replication.ports import LinkOwner
+from brokers.engine.replication.interfaces import LinkOwner
 
 CONNECT_S_MAX: Final = 5.0
 # What most answers fit into; a longer one has a larger buffer made, which goes when it was not needed for a while.

@@ -23,8 +23,8 @@ from brokers.engine.protocol.messages.transactions import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from brokers.engine.replication.interfaces import CallLater
 from brokers.engine.replication.peers import PeerUnavailable
-from brokers.engine.replication.ports import CallLater
 
 log = structlog.get_logger(__name__)
 

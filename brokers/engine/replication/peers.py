@@ -15,7 +15,7 @@ from brokers.engine.cluster.image import BrokerInfo
 from brokers.engine.protocol.codec import decode_response, encode_request
 from brokers.engine.protocol.errors import MalformedRequest
 from brokers.engine.protocol.headers import decode_response_header, encode_request_frame
-from brokers.engine.replication.ports import CallLater, Connect, Link, Timer
+from brokers.engine.replication.interfaces import CallLater, Connect, Link, Timer
 
 # Longer than what a peer itself waits for its followers.
 REQUEST_TIMEOUT_MS: Final = 35_000

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 import structlog
 
 from brokers.engine.cluster.image import NO_LEADER, BrokerInfo, ClusterImage, PartitionImage, TopicImage
-from brokers.engine.cluster.lives import is_same_incarnation
+from brokers.engine.cluster.incarnations import is_same_incarnation
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import NoUsableDirectory, PartitionTable
 from brokers.engine.storage.directories import NO_TOPIC_ID

@@ -10,7 +10,7 @@ from pathlib import Path
 from struct import Struct
 from typing import Final, NamedTuple
 
-from brokers.engine.records import verdicts
+from brokers.engine.records import error_codes
 from brokers.engine.records.batch import SEQUENCE_MAX, advance_sequence
 from brokers.engine.storage.files import storage_errors, write_atomically
 from brokers.engine.storage.open_transactions import OpenTransactions
@@ -89,9 +89,9 @@ class ProducerState:
         """0 to append, a cached batch if this is its duplicate, otherwise an error code (IDE-5 to IDE-8, TXN-15)."""
         entry = self.producers.get(producer_id)
         if entry is None:
-            return verdicts.NONE
+            return error_codes.NONE
         if epoch < entry.epoch:
-            return verdicts.INVALID_PRODUCER_EPOCH
+            return error_codes.INVALID_PRODUCER_EPOCH
         batches = entry.batches
         if epoch > entry.epoch:
             follows = first_sequence == 0 or entry.epoch == -1
@@ -100,14 +100,14 @@ class ProducerState:
             follows = first_sequence == last + 1 or (first_sequence == 0 and last == SEQUENCE_MAX)
         if follows:
             if in_transaction or entry.transaction_first_offset < 0:
-                return verdicts.NONE
-            return verdicts.INVALID_TXN_STATE
+                return error_codes.NONE
+            return error_codes.INVALID_TXN_STATE
         if epoch == entry.epoch:
             last_sequence = advance_sequence(first_sequence, last_delta)
             for cached in batches:
                 if cached.first_sequence == first_sequence and cached.last_sequence == last_sequence:
                     return cached
-        return verdicts.OUT_OF_ORDER_SEQUENCE_NUMBER
+        return error_codes.OUT_OF_ORDER_SEQUENCE_NUMBER
 
     def duplicate(self, producer_id: int, epoch: int, first_sequence: int, last_delta: int) -> CachedBatch | None:
         """The cached batch that this one repeats (IDE-6)."""
@@ -137,16 +137,20 @@ class ProducerState:
     def check_epoch(self, producer_id: int, epoch: int) -> int:
         """What is asked of a batch that has no sequence (TXN-14): 0, or 47."""
         entry = self.producers.get(producer_id)
-        return verdicts.INVALID_PRODUCER_EPOCH if entry is not None and epoch < entry.epoch else verdicts.NONE
+        return error_codes.INVALID_PRODUCER_EPOCH if entry is not None and epoch < entry.epoch else error_codes.NONE
 
     def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int) -> int:
         """Whether a coordinator may end the producer's transaction (TXN-14): 0, 47, or 52."""
         entry = self.producers.get(producer_id)
         if entry is None:
-            return verdicts.NONE
+            return error_codes.NONE
         if epoch < entry.epoch:
-            return verdicts.INVALID_PRODUCER_EPOCH
-        return verdicts.TRANSACTION_COORDINATOR_FENCED if coordinator_epoch < entry.coordinator_epoch else verdicts.NONE
+            return error_codes.INVALID_PRODUCER_EPOCH
+        return (
+            error_codes.TRANSACTION_COORDINATOR_FENCED
+            if coordinator_epoch < entry.coordinator_epoch
+            else error_codes.NONE
+        )
 
     # -- taking in what is in the log ---------------------------------------------------------------------------------
 

@@ -25,11 +25,11 @@ from brokers.engine.storage.producer_state import (
     snapshot_path,
 )
 from brokers.engine.storage.rewriting import rewrite_old_segments
+from brokers.engine.storage.sanity_checks import Damage, epochs_contradicted, intact, out_of_range, wrong_index
 from brokers.engine.storage.segment import LOG_SUFFIX, Segment
 from brokers.engine.storage.splitting import split_far_segments
-from brokers.engine.storage.tidying import segment_files, tidy
+from brokers.engine.storage.startup_cleanup import segment_files, tidy
 from brokers.engine.storage.transactions import replay_batch
-from brokers.engine.storage.trust import Damage, epochs_contradicted, intact, out_of_range, wrong_index
 
 NOWHERE: Final = 1 << 63
 INDEX_MADE_AGAIN: Final = "contradicts the log, or is missing; made again"

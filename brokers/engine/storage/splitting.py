@@ -26,8 +26,8 @@ from brokers.engine.storage.compaction.writing import CLEANED_SUFFIX, PARTS, RAR
 from brokers.engine.storage.files import OpenFiles, storage_errors, sync_directory
 from brokers.engine.storage.indexes import AbortedIndex
 from brokers.engine.storage.log import RELATIVE_OFFSET_MAX
+from brokers.engine.storage.sanity_checks import intact, out_of_range
 from brokers.engine.storage.segment import LOG_SUFFIX, Segment, base_name
-from brokers.engine.storage.trust import intact, out_of_range
 
 WRITE_BYTES: Final = 1024 * 1024
 HOP_BYTES: Final = 16 * 1024

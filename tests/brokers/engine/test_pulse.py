@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from brokers.engine.pulse import StallDetector
+from brokers.engine.stall_detector import StallDetector
 
 
 def test_a_pause_is_told_once_with_its_length() -> None:

@@ -29,8 +29,8 @@ from brokers.engine.coordinators.settings import CoordinatorSettings, from_overr
 from brokers.engine.handlers.context import NEVER_MS, Engine
 from brokers.engine.handlers.transactions.producer_ids import BlockProducerIds
 from brokers.engine.partitions.table import NoUsableDirectory, PartitionTable, StorageSettings
-from brokers.engine.replication.ports import LinkOwner
-from brokers.engine.throttling.books import AccountingRegistry
+from brokers.engine.replication.interfaces import LinkOwner
+from brokers.engine.throttling.accounting import AccountingRegistry
 from tests.simulate.cluster.clock import ProcessClock, ProcessLoop, World
 from tests.simulate.cluster.connections import Accepted, Dialled
 from tests.simulate.cluster.disks import Disks, ProcessDisk, after_power_cut

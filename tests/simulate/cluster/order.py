@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+from brokers.engine.partitions.delayed_operations import DelayedOperation
 from brokers.engine.partitions.partition import Partition
-from brokers.engine.partitions.waiting import DelayedOperation
 
 
 class InOrder:

@@ -13,7 +13,7 @@ from brokers.engine.coordinators.groups import offsets
 from brokers.engine.coordinators.groups.checking import check_member
 from brokers.engine.coordinators.groups.machine import GroupMachine
 from brokers.engine.coordinators.loading import load
-from brokers.engine.coordinators.outcome import REPLY_PENDING, CoordinatorResult
+from brokers.engine.coordinators.result import REPLY_PENDING, CoordinatorResult
 from brokers.engine.coordinators.shard import Shard
 from brokers.engine.coordinators.transactions.machine import TransactionMachine
 from brokers.engine.partitions.partition import Partition

@@ -14,7 +14,7 @@ from typing import Final
 from brokers.engine.coordinators.groups.formats import NO_TIMESTAMP, GroupRecord
 from brokers.engine.coordinators.groups.limits import MEMBER_BYTES
 from brokers.engine.coordinators.groups.member import Member, metadata_bytes
-from brokers.engine.coordinators.outcome import NO_RECORD
+from brokers.engine.coordinators.result import NO_RECORD
 
 CONSUMER: Final = "consumer"
 

@@ -6,9 +6,7 @@ from typing import Any, Final
 from uuid import uuid4
 
 from brokers.engine.coordinators.groups import static
-from brokers.engine.coordinators.groups.book import GroupRegistry
 from brokers.engine.coordinators.groups.checking import check_member
-from brokers.engine.coordinators.groups.draft import ResultBuilder
 from brokers.engine.coordinators.groups.group import Group, State
 from brokers.engine.coordinators.groups.limits import (
     GROUP_METADATA_BYTES_MAX,
@@ -20,8 +18,10 @@ from brokers.engine.coordinators.groups.limits import (
 )
 from brokers.engine.coordinators.groups.member import Member, metadata_bytes
 from brokers.engine.coordinators.groups.rebalancing import joined, prepare, try_to_complete
+from brokers.engine.coordinators.groups.registry import GroupRegistry
 from brokers.engine.coordinators.groups.replies import NO_MEMBER, JoinReply, JoinRequest, join_refused
-from brokers.engine.coordinators.outcome import REPLY_PENDING, CoordinatorResult
+from brokers.engine.coordinators.groups.result_builder import ResultBuilder
+from brokers.engine.coordinators.result import REPLY_PENDING, CoordinatorResult
 from brokers.engine.coordinators.settings import GroupSettings
 from brokers.engine.protocol.errors import ErrorCode
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from brokers.engine.coordinators.groups.checking import check_member
-from brokers.engine.coordinators.groups.draft import ResultBuilder
 from brokers.engine.coordinators.groups.group import Group
 from brokers.engine.coordinators.groups.rebalancing import remove_and_rebalance, try_to_complete
 from brokers.engine.coordinators.groups.replies import NO_MEMBER, Leaver, LeaveReply, LeftMember
-from brokers.engine.coordinators.outcome import CoordinatorResult
+from brokers.engine.coordinators.groups.result_builder import ResultBuilder
+from brokers.engine.coordinators.result import CoordinatorResult
 from brokers.engine.coordinators.settings import GroupSettings
 from brokers.engine.protocol.errors import ErrorCode
 

@@ -11,10 +11,8 @@ from typing import Any
 
 import structlog
 
-from brokers.engine.coordinators.groups import beating, describing, joining, leaving, rebalancing, syncing
-from brokers.engine.coordinators.groups.book import GroupRegistry
+from brokers.engine.coordinators.groups import describing, heartbeats, joining, leaving, rebalancing, syncing
 from brokers.engine.coordinators.groups.checking import FOR_GOOD
-from brokers.engine.coordinators.groups.draft import JOIN, PENDING, SESSION, SYNC, ResultBuilder
 from brokers.engine.coordinators.groups.formats import (
     GroupKey,
     UnknownFormat,
@@ -24,6 +22,7 @@ from brokers.engine.coordinators.groups.formats import (
 )
 from brokers.engine.coordinators.groups.group import Group, State
 from brokers.engine.coordinators.groups.offsets import ShardOffsets
+from brokers.engine.coordinators.groups.registry import GroupRegistry
 from brokers.engine.coordinators.groups.removals import EVERYTHING, TIMERS, Known, OffsetRemovals
 from brokers.engine.coordinators.groups.replies import (
     DescribeReply,
@@ -34,7 +33,8 @@ from brokers.engine.coordinators.groups.replies import (
     join_refused,
     sync_refused,
 )
-from brokers.engine.coordinators.outcome import REPLY_PENDING, CoordinatorResult, Now
+from brokers.engine.coordinators.groups.result_builder import JOIN, PENDING, SESSION, SYNC, ResultBuilder
+from brokers.engine.coordinators.result import REPLY_PENDING, CoordinatorResult, Now
 from brokers.engine.coordinators.settings import GroupSettings
 from brokers.engine.protocol.errors import ErrorCode
 
@@ -66,7 +66,7 @@ class GroupMachine:
         self, now: Now, group_id: str, generation: int, member_id: str, instance_id: str | None = None
     ) -> CoordinatorResult:
         """The reply is an error code."""
-        return beating.heartbeat(self.groups.get(group_id), now, generation, member_id, instance_id)
+        return heartbeats.heartbeat(self.groups.get(group_id), now, generation, member_id, instance_id)
 
     def leave(self, now: Now, ticket: object, group_id: str, leavers: Sequence[Leaver]) -> CoordinatorResult:
         return leaving.leave(self.settings, ResultBuilder(now, ticket), self.groups.get(group_id), leavers)
@@ -146,9 +146,9 @@ class GroupMachine:
         if about == SESSION:
             member = group.members.get(key[2])
             if member is not None:
-                beating.on_session_deadline(builder, self.settings, group, member)
+                heartbeats.on_session_deadline(builder, self.settings, group, member)
         elif about == PENDING:
-            beating.on_pending_deadline(builder, group, key[2])
+            heartbeats.on_pending_deadline(builder, group, key[2])
         elif about == JOIN:
             rebalancing.on_join_deadline(builder, self.settings, group)
         else:

@@ -11,10 +11,8 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from brokers.engine.coordinators.groups.book import GroupRegistry
 from brokers.engine.coordinators.groups.checking import FOR_GOOD, check_commit
 from brokers.engine.coordinators.groups.committed import ENTRY_BYTES, Committed, GroupOffsets
-from brokers.engine.coordinators.groups.draft import ResultBuilder
 from brokers.engine.coordinators.groups.formats import (
     NO_LEADER_EPOCH,
     NO_TIMESTAMP,
@@ -29,7 +27,9 @@ from brokers.engine.coordinators.groups.formats import (
 )
 from brokers.engine.coordinators.groups.group import Group, State
 from brokers.engine.coordinators.groups.limits import OFFSET_BYTES_PER_INSTANCE_MAX, OFFSETS_PER_GROUP_MAX
-from brokers.engine.coordinators.outcome import NO_PRODUCER, NO_VERIFICATION_TOKEN, CoordinatorResult, Now, StateRecord
+from brokers.engine.coordinators.groups.registry import GroupRegistry
+from brokers.engine.coordinators.groups.result_builder import ResultBuilder
+from brokers.engine.coordinators.result import NO_PRODUCER, NO_VERIFICATION_TOKEN, CoordinatorResult, Now, StateRecord
 from brokers.engine.protocol.errors import ErrorCode
 from instances.naming import split_internal
 

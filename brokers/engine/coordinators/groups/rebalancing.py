@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from brokers.engine.coordinators.groups.draft import JOIN, SYNC, ResultBuilder
 from brokers.engine.coordinators.groups.formats import GroupRecord
 from brokers.engine.coordinators.groups.group import Group, State
 from brokers.engine.coordinators.groups.member import Member
@@ -15,6 +14,7 @@ from brokers.engine.coordinators.groups.replies import (
     join_refused,
     sync_refused,
 )
+from brokers.engine.coordinators.groups.result_builder import JOIN, SYNC, ResultBuilder
 from brokers.engine.coordinators.settings import GroupSettings
 from brokers.engine.protocol.errors import ErrorCode
 

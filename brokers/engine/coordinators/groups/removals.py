@@ -13,13 +13,13 @@ from typing import Any, Final, Protocol
 import structlog
 
 from brokers.engine.coordinators.groups.committed import GroupOffsets, Key
-from brokers.engine.coordinators.groups.draft import ResultBuilder
 from brokers.engine.coordinators.groups.expiry import expired, subscribed
 from brokers.engine.coordinators.groups.formats import group_key, offset_key
 from brokers.engine.coordinators.groups.group import Group, State
 from brokers.engine.coordinators.groups.offsets import ShardOffsets, commit_error, is_over
 from brokers.engine.coordinators.groups.rebalancing import remove
-from brokers.engine.coordinators.outcome import REPLY_PENDING, CoordinatorResult, Now, StateRecord
+from brokers.engine.coordinators.groups.result_builder import ResultBuilder
+from brokers.engine.coordinators.result import REPLY_PENDING, CoordinatorResult, Now, StateRecord
 from brokers.engine.protocol.errors import ErrorCode
 from instances.naming import split_internal
 

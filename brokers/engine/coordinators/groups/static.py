@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from brokers.engine.coordinators.groups.draft import ResultBuilder
 from brokers.engine.coordinators.groups.formats import group_key, group_value
 from brokers.engine.coordinators.groups.group import Group, State
 from brokers.engine.coordinators.groups.member import Member
@@ -15,7 +14,8 @@ from brokers.engine.coordinators.groups.replies import (
     join_refused,
     sync_refused,
 )
-from brokers.engine.coordinators.outcome import REPLY_PENDING, CoordinatorResult, StateRecord
+from brokers.engine.coordinators.groups.result_builder import ResultBuilder
+from brokers.engine.coordinators.result import REPLY_PENDING, CoordinatorResult, StateRecord
 from brokers.engine.coordinators.settings import GroupSettings
 from brokers.engine.protocol.errors import ErrorCode
 

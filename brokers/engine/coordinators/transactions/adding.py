@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from brokers.engine.coordinators.outcome import CoordinatorResult, Now
+from brokers.engine.coordinators.result import CoordinatorResult, Now
 from brokers.engine.coordinators.transactions import limits
-from brokers.engine.coordinators.transactions.book import TransactionRegistry, instance_of, record_of
 from brokers.engine.coordinators.transactions.metadata import Partition
+from brokers.engine.coordinators.transactions.registry import TransactionRegistry, instance_of, record_of
 from brokers.engine.coordinators.transactions.replies import Verified, coordinator_error, final
 from brokers.engine.coordinators.transactions.states import DECIDED, State
 from brokers.engine.protocol.errors import ErrorCode

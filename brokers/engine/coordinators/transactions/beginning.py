@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from brokers.engine.coordinators.outcome import CoordinatorResult, Now
+from brokers.engine.coordinators.result import CoordinatorResult, Now
 from brokers.engine.coordinators.transactions import limits
-from brokers.engine.coordinators.transactions.book import TransactionRegistry, instance_of, record_of
 from brokers.engine.coordinators.transactions.entry import Entry, Previous
 from brokers.engine.coordinators.transactions.fencing import fence
 from brokers.engine.coordinators.transactions.metadata import (
@@ -13,6 +12,7 @@ from brokers.engine.coordinators.transactions.metadata import (
     TransactionMetadata,
     first,
 )
+from brokers.engine.coordinators.transactions.registry import TransactionRegistry, instance_of, record_of
 from brokers.engine.coordinators.transactions.replies import NEEDS_PRODUCER_ID, Initialised, coordinator_error, final
 from brokers.engine.coordinators.transactions.states import DECIDED, State
 from brokers.engine.protocol.errors import ErrorCode

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final, NamedTuple
 
-from brokers.engine.coordinators.outcome import CoordinatorResult, Now
-from brokers.engine.coordinators.transactions.book import TransactionRegistry, record_of
+from brokers.engine.coordinators.result import CoordinatorResult, Now
 from brokers.engine.coordinators.transactions.entry import Entry
 from brokers.engine.coordinators.transactions.fencing import markers_of
 from brokers.engine.coordinators.transactions.limits import COMPLETION_RETRY_MS
 from brokers.engine.coordinators.transactions.metadata import Partition, TransactionMetadata
+from brokers.engine.coordinators.transactions.registry import TransactionRegistry, record_of
 from brokers.engine.coordinators.transactions.replies import SendMarkers, coordinator_error, final
 from brokers.engine.coordinators.transactions.states import DECIDED, State
 from brokers.engine.protocol.errors import ErrorCode

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from brokers.engine.coordinators.outcome import CoordinatorResult, Now
-from brokers.engine.coordinators.transactions.book import TransactionRegistry, record_of
+from brokers.engine.coordinators.result import CoordinatorResult, Now
 from brokers.engine.coordinators.transactions.metadata import TransactionMetadata
+from brokers.engine.coordinators.transactions.registry import TransactionRegistry, record_of
 from brokers.engine.coordinators.transactions.replies import SendMarkers
 from brokers.engine.coordinators.transactions.states import State
 

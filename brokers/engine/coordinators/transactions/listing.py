@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from brokers.engine.coordinators.outcome import CoordinatorResult, Now
-from brokers.engine.coordinators.transactions.book import TransactionRegistry
+from brokers.engine.coordinators.result import CoordinatorResult, Now
+from brokers.engine.coordinators.transactions.registry import TransactionRegistry
 from brokers.engine.coordinators.transactions.replies import Description, Listed
 from brokers.engine.coordinators.transactions.states import DECIDED, NAMES, State
 from brokers.engine.protocol.errors import ErrorCode

@@ -7,13 +7,13 @@ from typing import Any
 
 import structlog
 
-from brokers.engine.coordinators.outcome import NO_RECORD, CoordinatorResult, Now
+from brokers.engine.coordinators.result import NO_RECORD, CoordinatorResult, Now
 from brokers.engine.coordinators.settings import TransactionSettings
-from brokers.engine.coordinators.transactions import adding, beginning, ending, listing, rounds
-from brokers.engine.coordinators.transactions.book import TransactionRegistry
+from brokers.engine.coordinators.transactions import adding, beginning, ending, expiration, listing
 from brokers.engine.coordinators.transactions.fencing import markers_of
 from brokers.engine.coordinators.transactions.formats import UnknownFormat, decode_key
 from brokers.engine.coordinators.transactions.metadata import Partition
+from brokers.engine.coordinators.transactions.registry import TransactionRegistry
 from brokers.engine.coordinators.transactions.replies import SendMarkers
 from brokers.engine.coordinators.transactions.states import DECIDED, State
 
@@ -113,14 +113,14 @@ class TransactionMachine:
                 effects.append(markers_of(self.registry, entry.written))
                 last_offset = max(last_offset, entry.offset)
         return CoordinatorResult(
-            effects=effects, timers=list(rounds.next_expirations(self.registry, now)), reads=last_offset
+            effects=effects, timers=list(expiration.next_expirations(self.registry, now)), reads=last_offset
         )
 
     def on_timer(self, key: Hashable, now: Now) -> CoordinatorResult:
-        if key is rounds.ExpirationTask.ABORT_OVERDUE:
-            return rounds.abort_overdue(self.registry, now)
-        if key is rounds.ExpirationTask.EXPIRE_IDS:
-            return rounds.expire_ids(self.registry, now)
+        if key is expiration.ExpirationTask.ABORT_OVERDUE:
+            return expiration.abort_overdue(self.registry, now)
+        if key is expiration.ExpirationTask.EXPIRE_IDS:
+            return expiration.expire_ids(self.registry, now)
         assert isinstance(key, ending.Completion)
         return ending.complete(self.registry, key.transactional_id, now)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from brokers.engine.coordinators.outcome import CoordinatorResult
+from brokers.engine.coordinators.result import CoordinatorResult
 from brokers.engine.coordinators.transactions.metadata import NO_EPOCH, NO_PRODUCER_ID, Partition
 from brokers.engine.protocol.errors import ErrorCode
 

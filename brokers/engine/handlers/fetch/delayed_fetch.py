@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from brokers.engine.handlers.context import View
+from brokers.engine.partitions.delayed_operations import DelayedCommittedRead, DelayedRead
 from brokers.engine.partitions.follower_session import FollowerSession
 from brokers.engine.partitions.partition import Partition
-from brokers.engine.partitions.waiting import DelayedCommittedRead, DelayedRead
 
 if TYPE_CHECKING:
     from brokers.engine.handlers.session import Session

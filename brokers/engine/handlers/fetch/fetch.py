@@ -21,7 +21,7 @@ from brokers.engine.partitions.committed import AbortedByPartition, list_aborted
 from brokers.engine.partitions.partition import NO_EPOCH, Partition
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode, downgraded
-from brokers.engine.protocol.hot import FetchFrame, decode_fetch, encode_fetch_response
+from brokers.engine.protocol.fast_codec import FetchFrame, decode_fetch, encode_fetch_response
 from brokers.engine.records.compression import ZSTD
 from brokers.engine.throttling.charging import charge_fetch, fetch_cap_bytes
 from brokers.engine.throttling.usage import UsageCounter

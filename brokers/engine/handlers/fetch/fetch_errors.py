@@ -6,8 +6,8 @@ from brokers.engine.partitions.partition import Partition
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.codec import encode_response
 from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.protocol.fast_codec import FetchFrame
 from brokers.engine.protocol.headers import encode_response_frame
-from brokers.engine.protocol.hot import FetchFrame
 from brokers.engine.protocol.messages.fetch import (
     EpochEndOffset,
     FetchableTopicResponse,

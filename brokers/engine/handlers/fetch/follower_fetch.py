@@ -14,8 +14,8 @@ from brokers.engine.handlers.fetch.prefetch import ROUNDS_MAX, Missing, prefetch
 from brokers.engine.partitions.follower_session import NOT_TOLD, FollowedPartition, FollowerSession
 from brokers.engine.partitions.partition import LOG_END, NO_EPOCH, Partition
 from brokers.engine.protocol.errors import ErrorCode
-from brokers.engine.protocol.hot import FetchFrame, encode_fetch_response
-from brokers.engine.records import verdicts
+from brokers.engine.protocol.fast_codec import FetchFrame, encode_fetch_response
+from brokers.engine.records import error_codes
 
 if TYPE_CHECKING:
     from brokers.engine.handlers.session import Session
@@ -181,7 +181,7 @@ def _read(engine: Engine, fetches: FollowerSession, limit_bytes: int, wait: bool
         reading.taken.append(line)
         partition = line.partition
         if line.code or partition is None:
-            _complain(reading, line, line.code or verdicts.NOT_LEADER_OR_FOLLOWER)
+            _complain(reading, line, line.code or error_codes.NOT_LEADER_OR_FOLLOWER)
         elif line.diverging is not None:
             reading.is_urgent = True
             reading.diverging[line.key] = line.diverging

@@ -16,10 +16,10 @@ from brokers.engine.handlers.common.background import answer_in_background
 from brokers.engine.handlers.fetch.delayed_fetch import bytes_still_missing, may_be_delayed
 from brokers.engine.handlers.fetch.fetch import meter
 from brokers.engine.handlers.fetch.prefetch import ROUNDS_MAX, Missing, prefetch
+from brokers.engine.partitions.delayed_operations import DelayedRead
 from brokers.engine.partitions.old_readers import Converted, read_messages, read_whole_batches
 from brokers.engine.partitions.partition import READ_UNCOMMITTED, Partition
 from brokers.engine.partitions.results import ReadResult
-from brokers.engine.partitions.waiting import DelayedRead
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.codec import decode_request, encode_response
 from brokers.engine.protocol.errors import ErrorCode, downgraded

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from brokers.engine.coordinators.outcome import REPLY_PENDING, CoordinatorResult, Now
+from brokers.engine.coordinators.result import REPLY_PENDING, CoordinatorResult, Now
 from brokers.engine.coordinators.runtime import Runtime
 from brokers.engine.coordinators.ticket import Ticket
 from brokers.engine.handlers.context import Engine

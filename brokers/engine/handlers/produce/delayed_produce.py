@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from brokers.engine.handlers.produce.delayed_produce_legacy import PartitionErrors, error_of
+from brokers.engine.partitions.delayed_operations import DelayedReplication
 from brokers.engine.partitions.partition import Partition
-from brokers.engine.partitions.waiting import DelayedReplication
 
 if TYPE_CHECKING:
     from brokers.engine.handlers.session import Session

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from brokers.engine.partitions.delayed_operations import DelayedReplication
 from brokers.engine.partitions.partition import Partition
-from brokers.engine.partitions.waiting import DelayedReplication
 from brokers.engine.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:

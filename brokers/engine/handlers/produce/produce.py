@@ -22,7 +22,7 @@ from brokers.engine.partitions.results import AppendResult
 from brokers.engine.partitions.transactions import NO_TXN_ID
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode, downgraded
-from brokers.engine.protocol.hot import decode_produce, encode_produce_response
+from brokers.engine.protocol.fast_codec import decode_produce, encode_produce_response
 from brokers.engine.records.batch import ATTRIBUTES_AT, HEADER_BYTES, TRANSACTIONAL
 from brokers.engine.records.rejections import TOO_MUCH_INFLATED
 from brokers.engine.records.validation import INFLATED, INFLATED_PER_REQUEST_MAX, claims_transaction

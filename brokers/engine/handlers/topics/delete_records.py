@@ -13,9 +13,9 @@ from typing import Final
 from brokers.engine.access.authorizer import Operation, decide
 from brokers.engine.cluster.image import TopicImage
 from brokers.engine.handlers.context import Call
+from brokers.engine.partitions.delayed_operations import DelayedDeletion
 from brokers.engine.partitions.deletion import NO_LOW_WATERMARK, delete_before
 from brokers.engine.partitions.partition import Partition
-from brokers.engine.partitions.waiting import DelayedDeletion
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.topics import (
     DeleteRecordsPartition,

@@ -11,8 +11,8 @@ from typing import Final
 
 from brokers.engine.handlers.context import Call, Engine
 from brokers.engine.handlers.produce.delayed_produce_legacy import error_of
+from brokers.engine.partitions.delayed_operations import DelayedReplication
 from brokers.engine.partitions.partition import Partition
-from brokers.engine.partitions.waiting import DelayedReplication
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.transactions import (
     WritableTxnMarker,

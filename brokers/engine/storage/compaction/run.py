@@ -20,7 +20,7 @@ from brokers.engine.storage.compaction.fields import read_fields, read_keys
 from brokers.engine.storage.compaction.filtering import BatchRetention, horizon_of, rewrite
 from brokers.engine.storage.compaction.grouping import Source, group
 from brokers.engine.storage.compaction.job import Cleaned, CleaningFailed, Event, Finished, Job
-from brokers.engine.storage.compaction.living import LiveOffsetFilter
+from brokers.engine.storage.compaction.live_offsets import LiveOffsetFilter
 from brokers.engine.storage.compaction.offset_map import OffsetMap
 from brokers.engine.storage.compaction.pacing import Pacer
 from brokers.engine.storage.compaction.reading import Batches, batches, log_path

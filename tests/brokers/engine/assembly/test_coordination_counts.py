@@ -13,7 +13,7 @@ from brokers.engine.assembly.coordination_counts import (
     Counts,
     samples,
 )
-from brokers.engine.coordinators.ports import StateLog
+from brokers.engine.coordinators.interfaces import StateLog
 from brokers.engine.coordinators.settings import GroupSettings, TransactionSettings
 from tests.brokers.engine.coordinators.fakes import FakeLog
 from tests.brokers.engine.coordinators.groups.committing import put

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from brokers.contract.usage import USAGE_INTERVAL_MS, UsageEvent
-from brokers.engine.assembly.kept_usage import CHUNK_SLOTS, MmapCounters
-from brokers.engine.throttling.books import AccountingRegistry
+from brokers.engine.assembly.mmap_counters import CHUNK_SLOTS, MmapCounters
+from brokers.engine.throttling.accounting import AccountingRegistry
 from brokers.engine.throttling.usage import report
 
 NOW_MS = 1_700_000_000_000

@@ -8,9 +8,9 @@ from typing import Any, cast
 import pytest
 
 from brokers.engine.access.authorizer import Address, owners_address, peer_address
-from brokers.engine.assembly.relaying import CoordinatorForwarding
+from brokers.engine.assembly.coordinator_forwarding import CoordinatorForwarding
 from brokers.engine.handlers.context import ForwardingFailed
-from brokers.engine.replication.relays import ForwardedIdentity, ForwardingUnavailable
+from brokers.engine.replication.coordinator_forwarders import ForwardedIdentity, ForwardingUnavailable
 
 MINE = "ins-aaaaaaaa"
 

@@ -10,8 +10,8 @@ import pytest
 from brokers.contract import paths
 from brokers.contract.documents import PartitionStateDocument
 from brokers.engine.cluster import errors
+from brokers.engine.cluster.controller_epoch import StateWrite
 from brokers.engine.cluster.quota_image import QuotaEntity
-from brokers.engine.cluster.terms import StateWrite
 from brokers.engine.cluster.tree import Check, Create, Operation, Set
 from tests.support.cluster import CLUSTER_ID, Member
 from tests.support.fake_store import FakeEnsemble, FakeTree

@@ -16,8 +16,8 @@ from kazoo.client import KazooClient
 from brokers.contract import paths
 from brokers.contract.documents import BrokerDocument, PartitionStateDocument
 from brokers.engine.cluster import errors
+from brokers.engine.cluster.controller_epoch import ControllerEpoch, StateWrite
 from brokers.engine.cluster.image import ClusterImage
-from brokers.engine.cluster.terms import ControllerEpoch, StateWrite
 from brokers.engine.cluster.tree import BadVersion, Check, Create, Delete, NodeExists, NoNode, SessionState, Set
 from brokers.engine.cluster.zookeeper import ZooKeeperTree
 from config.embedded.process import wait_until

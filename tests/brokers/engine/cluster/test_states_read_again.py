@@ -8,7 +8,7 @@ from brokers.contract import paths
 from brokers.contract.documents import PartitionStateDocument, TopicDocument
 from brokers.engine.cluster import changes
 from brokers.engine.cluster.changes import STATES_NAMED_MAX
-from brokers.engine.cluster.terms import StateWrite
+from brokers.engine.cluster.controller_epoch import StateWrite
 from brokers.engine.cluster.tree import Node, Operation, Set
 from tests.support.cluster import Member, quiet
 from tests.support.fake_store import FakeEnsemble

@@ -12,8 +12,8 @@ import pytest
 from brokers.contract import paths
 from brokers.contract.documents import PartitionStateDocument, TopicDocument
 from brokers.engine.cluster import changes, errors
+from brokers.engine.cluster.controller_epoch import StateWrite
 from brokers.engine.cluster.image import ClusterImage
-from brokers.engine.cluster.terms import StateWrite
 from brokers.engine.cluster.tree import Delete, Set
 from tests.support.cluster import Member
 from tests.support.fake_store import FakeEnsemble

@@ -13,10 +13,10 @@ from brokers.contract import documents, paths
 from brokers.contract.documents import InstanceTopicDocument, PartitionStateDocument
 from brokers.engine.cluster import changes, errors, loader, watcher
 from brokers.engine.cluster.broker_configs import BrokerConfigs
+from brokers.engine.cluster.controller_epoch import StateWrite
 from brokers.engine.cluster.current import CurrentImage
 from brokers.engine.cluster.image import ClusterImage
 from brokers.engine.cluster.quota_image import QuotaEntity
-from brokers.engine.cluster.terms import StateWrite
 from brokers.engine.cluster.tree import Create, Delete, Set, Tree
 from brokers.engine.cluster.watcher import ClusterWatcher, Part
 from tests.support.cluster import CLUSTER_ID, Member, instance_document, is_complete, quiet

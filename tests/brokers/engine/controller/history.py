@@ -15,11 +15,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from brokers.contract.documents import PartitionStateDocument
-from brokers.engine.cluster import lives
+from brokers.engine.cluster import incarnations
+from brokers.engine.cluster.controller_epoch import ControllerEpoch, StateWrite
 from brokers.engine.cluster.errors import InvalidReplicaAssignment
 from brokers.engine.cluster.image import NO_LEADER, BrokerInfo, ClusterImage, PartitionImage, TopicImage
 from brokers.engine.cluster.reassignment_plans import Assignment, state_after
-from brokers.engine.cluster.terms import ControllerEpoch, StateWrite
 from brokers.engine.controller.decide import decide
 from brokers.engine.controller.events import (
     BalanceDue,
@@ -239,7 +239,7 @@ class History:
 
     def _write_isr(self, key: Key, isr: tuple[int, ...], joined: dict[int, int]) -> None:
         partition = self.partition(key)
-        epochs = lives.isr_epochs(isr, partition, self.brokers, joined)
+        epochs = incarnations.isr_epochs(isr, partition, self.brokers, joined)
         self.write(
             key,
             PartitionStateDocument(

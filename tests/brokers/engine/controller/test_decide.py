@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brokers.contract.documents import PartitionStateDocument
+from brokers.engine.cluster.controller_epoch import ControllerEpoch, StateWrite
 from brokers.engine.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
-from brokers.engine.cluster.terms import ControllerEpoch, StateWrite
 from brokers.engine.controller.decide import decide
 from brokers.engine.controller.election import is_over, should_run_for_election
 from brokers.engine.controller.events import (

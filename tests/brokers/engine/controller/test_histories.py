@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import pytest
 
-from brokers.engine.cluster import lives
+from brokers.engine.cluster import incarnations
 from brokers.engine.controller import decide, partition_states
 from brokers.engine.controller.events import ReconcileAgain
 from tests.brokers.engine.controller import promises
@@ -200,7 +200,7 @@ def test_a_cluster_keeps_its_promises_whatever_happens() -> None:
 
 
 PLANTED: dict[str, tuple[object, str, object]] = {
-    "an earlier life counts as in sync": (lives, "is_same_life", lambda partition, brokers, id: id in brokers),
+    "an earlier life counts as in sync": (incarnations, "is_same_life", lambda partition, brokers, id: id in brokers),
     "a move ends before everybody is in sync": (
         partition_states,
         "_has_arrived",

@@ -33,9 +33,9 @@ from pathlib import Path
 import pytest
 
 from brokers.contract.documents import PartitionStateDocument
+from brokers.engine.cluster.controller_epoch import ControllerEpoch
 from brokers.engine.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
 from brokers.engine.cluster.reassignment_plans import Assignment, state_after
-from brokers.engine.cluster.terms import ControllerEpoch
 from brokers.engine.controller.decide import decide
 from brokers.engine.controller.events import (
     BalanceDue,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Hashable, Sequence
 from typing import Any
 
-from brokers.engine.coordinators.outcome import (
+from brokers.engine.coordinators.interfaces import LogUnreadable, Stored
+from brokers.engine.coordinators.result import (
     NO_PRODUCER,
     NO_RECORD,
     REPLY_PENDING,
@@ -13,7 +14,6 @@ from brokers.engine.coordinators.outcome import (
     Now,
     StateRecord,
 )
-from brokers.engine.coordinators.ports import LogUnreadable, Stored
 from brokers.engine.coordinators.ticket import Ticket
 from brokers.engine.records.builder import read_records
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from brokers.engine.coordinators.outcome import REPLY_PENDING
+from brokers.engine.coordinators.result import REPLY_PENDING
 from brokers.engine.coordinators.runtime import FAILED_REPLAYS_MAX, RELOAD_DELAY_MS, Runtime
 from brokers.engine.coordinators.shard import LOAD_IN_PROGRESS, NOT_COORDINATOR, READ_MS_MAX, REQUEST_TIMED_OUT
 from tests.brokers.engine.coordinators.fakes import Call, Counter, FakeLog, FakeLoop

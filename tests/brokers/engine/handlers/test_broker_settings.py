@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brokers.engine import config
-from brokers.engine.assembly.dynamic import DynamicSettings  # noqa: F401 (whoever goes by them is imported with it)
+from brokers.engine.assembly.dynamic_configs import DynamicSettings  # noqa: F401 (whoever goes by them is imported with it)
 from brokers.engine.cluster.broker_configs import BrokerConfigs
 from brokers.engine.controller import policy
 from brokers.engine.coordinators import settings as coordinators

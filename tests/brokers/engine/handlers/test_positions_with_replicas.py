@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from brokers.contract.process import CLUSTER_USER
-from brokers.engine.cluster.terms import StateWrite
+from brokers.engine.cluster.controller_epoch import StateWrite
 from brokers.engine.coordinators.settings import GROUPS_TOPIC
 from brokers.engine.handlers.groups.find_coordinator import GROUP, make_ready
 from brokers.engine.partitions.partition import Partition

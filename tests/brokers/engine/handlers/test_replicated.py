@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from brokers.contract.process import CLUSTER_USER
-from brokers.engine.partitions.waiting import DelayedDeletion
+from brokers.engine.partitions.delayed_operations import DelayedDeletion
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.list_offsets import (

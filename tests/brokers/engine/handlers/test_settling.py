@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from brokers.engine.handlers.produce.delayed_produce_legacy import error_of
+from brokers.engine.partitions.delayed_operations import DelayedReplication
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
-from brokers.engine.partitions.waiting import DelayedReplication
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.records.builder import Record, build_batch
 

@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from brokers.engine.network.pending_responses import PendingResponses
 from brokers.engine.network.sending import Outgoing, joined_up
-from brokers.engine.network.turns import PendingResponses
 
 
 class Wire:

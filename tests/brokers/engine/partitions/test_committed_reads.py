@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from brokers.engine.partitions import transactions
+from brokers.engine.partitions.delayed_operations import DelayedCommittedRead
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.producers import known_producers
 from brokers.engine.partitions.table import PartitionTable
-from brokers.engine.partitions.waiting import DelayedCommittedRead
 from brokers.engine.records import batch as layout
-from brokers.engine.records import verdicts
+from brokers.engine.records import error_codes
 from brokers.engine.records.builder import Record, build_batch
 from brokers.engine.storage.producer_state import PRODUCER_EXPIRATION_MS, PRODUCERS_MAX, ProducerState
 from tests.brokers.engine.partitions.transactional import (
@@ -221,7 +221,9 @@ def test_a_restart_keeps_transactions_and_what_was_aborted(
     assert [aborted(partition, offset) for offset in range(4)] == before[1]
     assert (partition.last_stable_offset, partition.high_watermark) == (3, 6)
     assert append(partition, of_transaction(7, 2), transactions.OPEN).error_code == 0
-    assert end(partition, 7, committed=True, coordinator_epoch=3).error_code == verdicts.TRANSACTION_COORDINATOR_FENCED
+    assert (
+        end(partition, 7, committed=True, coordinator_epoch=3).error_code == error_codes.TRANSACTION_COORDINATOR_FENCED
+    )
     end(partition, 9, committed=False)
     end(partition, 7, committed=True, coordinator_epoch=4)
     assert committed_records(partition) == [(5, b"d"), (6, b"v")]
@@ -301,7 +303,7 @@ def test_who_has_been_silent_for_longest_is_forgotten_first() -> None:
         assert {1, 4, 6} <= one.producers.keys()
         assert 5 not in one.producers
         assert one.check(1, 0, 3, 0) == 0
-        assert one.check(1, 0, 5, 0) == verdicts.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert one.check(1, 0, 5, 0) == error_codes.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 def test_who_ended_a_transaction_last_is_forgotten_last() -> None:

@@ -11,12 +11,12 @@ from tempfile import TemporaryDirectory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brokers.engine.partitions.confirming import LeadershipChecks, leads_alone, unanswered
+from brokers.engine.partitions.delayed_operations import LeadershipCheck
 from brokers.engine.partitions.follower_session import FollowerSession
 from brokers.engine.partitions.isr import lagging
+from brokers.engine.partitions.leadership_check import LeadershipChecks, leads_alone, unanswered
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
-from brokers.engine.partitions.waiting import LeadershipCheck
 from tests.brokers.engine.partitions.transactional import NOW_MS, TOPIC_ID
 
 EPOCH = 3

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.reports import RecoveryReport
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
-from brokers.engine.records import verdicts
+from brokers.engine.records import error_codes
 from brokers.engine.storage import checkpoints
 from brokers.engine.storage.directories import META_FILE, DirectoryRefused
 from brokers.engine.storage.leader_epochs import FILE_NAME as EPOCHS
@@ -57,7 +57,7 @@ def test_a_reader_is_told_of_the_damage_not_led_past_it(log: SimulatedLog, tmp_p
     partition.log.rest()
     with capture_logs() as lines:
         for _ in range(2):
-            assert partition.read(2, 1 << 20, min_one_batch=True).error_code == verdicts.CORRUPT_MESSAGE
+            assert partition.read(2, 1 << 20, min_one_batch=True).error_code == error_codes.CORRUPT_MESSAGE
     assert [(line["event"], line["file"], line["position"], line["offset"]) for line in lines] == [
         ("log_damage_met", str(file), position, 2)
     ]
@@ -66,7 +66,7 @@ def test_a_reader_is_told_of_the_damage_not_led_past_it(log: SimulatedLog, tmp_p
         assert (found.error_code, found.slice is None) == (0, False)
         assert found.slice is not None
         found.slice.release()
-    assert partition.list_offsets(NOW_MS + 4, isolation=0, version=9).error_code == verdicts.CORRUPT_MESSAGE
+    assert partition.list_offsets(NOW_MS + 4, isolation=0, version=9).error_code == error_codes.CORRUPT_MESSAGE
     log.append(1)
     assert partition.high_watermark == 7
 
@@ -77,11 +77,11 @@ def test_who_asks_again_behind_damage_costs_no_other_scan(log: SimulatedLog, tmp
     flip(file, second_batch(partition) + LENGTH_AT + 1)
     partition.log.rest()
     for offset in (2, 3):
-        assert partition.read(offset, 1 << 20, min_one_batch=True).error_code == verdicts.CORRUPT_MESSAGE
+        assert partition.read(offset, 1 << 20, min_one_batch=True).error_code == error_codes.CORRUPT_MESSAGE
     partition.log.rest()
     away = file.rename(file.with_suffix(".away"))
     for offset in (3, 2):
-        assert partition.read(offset, 1 << 20, min_one_batch=True).error_code == verdicts.CORRUPT_MESSAGE
+        assert partition.read(offset, 1 << 20, min_one_batch=True).error_code == error_codes.CORRUPT_MESSAGE
     away.rename(file)
     log.truncate(1)
     assert not partition.log.segments[0].damaged, "what was cut off is written anew"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from brokers.engine.partitions.follower_session import FollowerSession
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
-from brokers.engine.records import verdicts
+from brokers.engine.records import error_codes
 
 NOW_MS = 1_700_000_000_000
 TOPIC_ID = b"t" * 16
@@ -24,7 +24,7 @@ def test_a_partition_that_was_deleted_and_made_again_is_found_again(tmp_path: Pa
     )
     assert not session.asks(KEY, (0, 6, 0, -1, 0, 1_000), before, NOW_MS)
     line = session.lines[KEY]
-    assert line.code == verdicts.UNKNOWN_LEADER_EPOCH
+    assert line.code == error_codes.UNKNOWN_LEADER_EPOCH
     assert line.partition is None, "what was refused is looked for anew"
 
     table.delete("t", 0, now_ms=NOW_MS)

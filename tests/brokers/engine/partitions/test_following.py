@@ -15,7 +15,7 @@ from brokers.engine.partitions.following import CorruptFetch
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
 from brokers.engine.records import batch as layout
-from brokers.engine.records import verdicts
+from brokers.engine.records import error_codes
 from brokers.engine.records.builder import Record, build_batch
 from brokers.engine.storage import checkpoints
 from brokers.engine.storage.files import StorageFailed
@@ -158,7 +158,7 @@ def test_a_follower_that_comes_to_lead_knows_the_producers(table: PartitionTable
 
     assert produce(5) == (0, 5)
     assert produce(6) == (0, 6)
-    assert produce(9)[0] == verdicts.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert produce(9)[0] == error_codes.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 def test_what_was_followed_is_there_after_a_crash(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from brokers.engine.partitions.deletion import delete_before
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
-from brokers.engine.records import verdicts
+from brokers.engine.records import error_codes
 from brokers.engine.records.builder import Record, build_batch
 from brokers.engine.records.message_set import encode_message
 from brokers.engine.storage.directories import META_FILE, NO_TOPIC_ID
@@ -258,8 +258,8 @@ def test_a_log_with_messages_where_none_can_be_read_is_not_opened_and_nothing_of
     assert f"{file} at byte {len(content) if before == 'batches' else damaged}: " in reason
     partition = table.become_leader("t", 0, TOPIC_ID, 1, {}, now_ms=NOW_MS)
     batch = memoryview(build_batch([Record(NOW_MS, None, b"")]))
-    assert partition.append(batch, NOW_MS, acks=1, produce_version=9).error_code == verdicts.KAFKA_STORAGE_ERROR
-    assert partition.read(0, 100, min_one_batch=True).error_code == verdicts.KAFKA_STORAGE_ERROR
+    assert partition.append(batch, NOW_MS, acks=1, produce_version=9).error_code == error_codes.KAFKA_STORAGE_ERROR
+    assert partition.read(0, 100, min_one_batch=True).error_code == error_codes.KAFKA_STORAGE_ERROR
     assert not table.offline_directories
     other = table.become_leader("other", 0, TOPIC_ID, 1, {}, now_ms=NOW_MS)
     assert other.log_end_offset == 3

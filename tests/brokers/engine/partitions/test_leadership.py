@@ -7,8 +7,8 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
+from brokers.engine.partitions.delayed_operations import DelayedReplication
 from brokers.engine.partitions.leadership import SWEPT_MIN, Leadership
-from brokers.engine.partitions.waiting import DelayedReplication
 
 NEVER = 1 << 40
 

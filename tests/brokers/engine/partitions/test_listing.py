@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from brokers.engine.records import verdicts
+from brokers.engine.records import error_codes
 from brokers.engine.records.builder import Record, build_batch
 from brokers.engine.storage import lookups
 from tests.brokers.engine.partitions.test_table import NOW_MS, opened, produce
@@ -20,10 +20,10 @@ def test_a_leader_that_lags_does_not_say_that_there_is_no_such_record(tmp_path: 
     produce(table, "t", 0, times=3)
     partition = table.become_leader("t", 0, b"1" * 16, 1, {}, now_ms=NOW_MS, replicas=(1, 2), isr=(1, 2))
     asked = [partition.list_offsets(timestamp, isolation=isolation, version=7) for isolation in (0, 1)]
-    assert [found.error_code for found in asked] == [verdicts.OFFSET_NOT_AVAILABLE] * 2
+    assert [found.error_code for found in asked] == [error_codes.OFFSET_NOT_AVAILABLE] * 2
     assert partition.list_offsets(-2, isolation=0, version=7).offset == 0
     assert partition.follower_fetched(2, 1, 3, 0, 0) is False
-    assert partition.list_offsets(timestamp, isolation=0, version=7).error_code == verdicts.NONE
+    assert partition.list_offsets(timestamp, isolation=0, version=7).error_code == error_codes.NONE
     assert partition.list_offsets(NOW_MS + 1, isolation=0, version=7).offset == -1
     table.close()
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from brokers.engine.partitions.delayed_operations import DelayedRead, DelayedReplication
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.results import AppendResult, ListedOffset, ReadResult
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
-from brokers.engine.partitions.waiting import DelayedRead, DelayedReplication
 from brokers.engine.records import batch as layout
-from brokers.engine.records import verdicts
+from brokers.engine.records import error_codes
 from brokers.engine.records.builder import Record, build_batch
 from tests.brokers.engine.partitions.transactional import NOW_MS, TOPIC_ID
 
@@ -51,17 +51,17 @@ def test_errors_in_the_shape_hide_the_start_offset_and_others_tell_it(table: Par
     partition = table.become_leader("t", 0, TOPIC_ID, 0, {"max.message.bytes": "200"}, now_ms=NOW_MS)
     corrupt = batch()
     corrupt[70] ^= 1
-    assert produce(partition, corrupt) == AppendResult(verdicts.CORRUPT_MESSAGE)
-    assert produce(partition, memoryview(bytearray(5))) == AppendResult(verdicts.INVALID_RECORD)
-    assert produce(partition, batch(20)) == AppendResult(verdicts.MESSAGE_TOO_LARGE)
-    assert produce(partition, acks=2) == AppendResult(verdicts.INVALID_REQUIRED_ACKS)
-    assert produce(partition, batch(codec=4), version=3) == AppendResult(verdicts.UNSUPPORTED_COMPRESSION_TYPE)
+    assert produce(partition, corrupt) == AppendResult(error_codes.CORRUPT_MESSAGE)
+    assert produce(partition, memoryview(bytearray(5))) == AppendResult(error_codes.INVALID_RECORD)
+    assert produce(partition, batch(20)) == AppendResult(error_codes.MESSAGE_TOO_LARGE)
+    assert produce(partition, acks=2) == AppendResult(error_codes.INVALID_REQUIRED_ACKS)
+    assert produce(partition, batch(codec=4), version=3) == AppendResult(error_codes.UNSUPPORTED_COMPRESSION_TYPE)
     lying = batch()
     lying[57:61] = (9).to_bytes(4, "big")
     layout.seal(lying)
-    assert produce(partition, lying) == AppendResult(verdicts.INVALID_RECORD, log_start_offset=0)
+    assert produce(partition, lying) == AppendResult(error_codes.INVALID_RECORD, log_start_offset=0)
     unnamed = batch(attributes=layout.TRANSACTIONAL, producer_id=1, producer_epoch=0, base_sequence=0)
-    assert produce(partition, unnamed) == AppendResult(verdicts.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    assert produce(partition, unnamed) == AppendResult(error_codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     assert partition.log_end_offset == 0
 
 
@@ -75,8 +75,8 @@ def test_duplicates_answer_the_cached_offset_and_gaps_are_refused(partition: Par
         assert sent(number * 3).base_offset == number * 3
     assert sent(15) == AppendResult(0, 15, NOW_MS + 2, 0, None, 0, 17)
     assert sent(3).base_offset == 3
-    assert sent(0) == AppendResult(verdicts.OUT_OF_ORDER_SEQUENCE_NUMBER, log_start_offset=0)
-    assert sent(21) == AppendResult(verdicts.OUT_OF_ORDER_SEQUENCE_NUMBER, log_start_offset=0)
+    assert sent(0) == AppendResult(error_codes.OUT_OF_ORDER_SEQUENCE_NUMBER, log_start_offset=0)
+    assert sent(21) == AppendResult(error_codes.OUT_OF_ORDER_SEQUENCE_NUMBER, log_start_offset=0)
     assert sent(18).base_offset == 18
 
 
@@ -115,15 +115,19 @@ def test_log_append_time_is_answered(table: PartitionTable) -> None:
 
 def test_a_reader_with_another_epoch_is_told_which_is_behind(partition: Partition) -> None:
     """LOG-32."""
-    assert partition.read(0, 1, min_one_batch=True, current_leader_epoch=2).error_code == verdicts.FENCED_LEADER_EPOCH
-    assert partition.read(0, 1, min_one_batch=True, current_leader_epoch=4).error_code == verdicts.UNKNOWN_LEADER_EPOCH
+    assert (
+        partition.read(0, 1, min_one_batch=True, current_leader_epoch=2).error_code == error_codes.FENCED_LEADER_EPOCH
+    )
+    assert (
+        partition.read(0, 1, min_one_batch=True, current_leader_epoch=4).error_code == error_codes.UNKNOWN_LEADER_EPOCH
+    )
     assert partition.read(0, 1, min_one_batch=True, current_leader_epoch=3).error_code == 0
 
 
 @pytest.mark.parametrize("offset", [-1, 4, 2**62])
 def test_an_offset_outside_the_log_is_out_of_range(partition: Partition, offset: int) -> None:
     produce(partition)
-    assert partition.read(offset, 1, min_one_batch=True) == ReadResult(verdicts.OFFSET_OUT_OF_RANGE)
+    assert partition.read(offset, 1, min_one_batch=True) == ReadResult(error_codes.OFFSET_OUT_OF_RANGE)
 
 
 @pytest.mark.parametrize(
@@ -133,11 +137,11 @@ def test_an_offset_outside_the_log_is_out_of_range(partition: Partition, offset:
         (-1, 4, ListedOffset(0, -1, 6, 3)),
         (-2, 4, ListedOffset(0, -1, 0, 3)),
         (-3, 7, ListedOffset(0, NOW_MS + 2, 2, 3)),
-        (-3, 6, ListedOffset(verdicts.UNSUPPORTED_VERSION)),
+        (-3, 6, ListedOffset(error_codes.UNSUPPORTED_VERSION)),
         (-4, 8, ListedOffset(0, -1, 0, 3)),
         (-5, 9, ListedOffset(0)),
-        (-5, 8, ListedOffset(verdicts.UNSUPPORTED_VERSION)),
-        (-6, 9, ListedOffset(verdicts.UNSUPPORTED_VERSION)),
+        (-5, 8, ListedOffset(error_codes.UNSUPPORTED_VERSION)),
+        (-6, 9, ListedOffset(error_codes.UNSUPPORTED_VERSION)),
         (0, 4, ListedOffset(0, NOW_MS, 0, 3)),
         (NOW_MS + 1, 4, ListedOffset(0, NOW_MS + 1, 1, 3)),
         (NOW_MS + 3, 4, ListedOffset(0)),
@@ -176,8 +180,8 @@ def test_losing_the_lead_wakes_whoever_waits(partition: Partition) -> None:
     cancelled.cancel()
     partition.resign()
     assert woken == ["fetch"]
-    assert produce(partition) == AppendResult(verdicts.NOT_LEADER_OR_FOLLOWER)
-    assert partition.read(0, 1, min_one_batch=True) == ReadResult(verdicts.NOT_LEADER_OR_FOLLOWER)
+    assert produce(partition) == AppendResult(error_codes.NOT_LEADER_OR_FOLLOWER)
+    assert partition.read(0, 1, min_one_batch=True) == ReadResult(error_codes.NOT_LEADER_OR_FOLLOWER)
 
 
 def test_acks_all_waits_for_the_in_sync_replicas(table: PartitionTable) -> None:
@@ -201,7 +205,7 @@ def test_too_few_in_sync_replicas_refuse_acks_all_only(table: PartitionTable) ->
     """REC-45, REP-13."""
     config = {"min.insync.replicas": "2"}
     partition = table.become_leader("t", 0, TOPIC_ID, 0, config, now_ms=NOW_MS, replicas=(1, 2), isr=(1,))
-    assert produce(partition, acks=-1) == AppendResult(verdicts.NOT_ENOUGH_REPLICAS, log_start_offset=0)
+    assert produce(partition, acks=-1) == AppendResult(error_codes.NOT_ENOUGH_REPLICAS, log_start_offset=0)
     assert produce(partition, acks=1).error_code == 0
     single = table.become_leader("u", 0, TOPIC_ID, 0, config, now_ms=NOW_MS)
     assert produce(single, acks=-1).error_code == 0
@@ -221,9 +225,9 @@ def test_a_failing_disk_is_a_storage_error_for_everything_on_it(
             raise OSError(5, "Input/output error")
 
         broken.setattr("os.write", fail)
-        assert produce(partition) == AppendResult(verdicts.KAFKA_STORAGE_ERROR)
-    assert produce(other) == AppendResult(verdicts.KAFKA_STORAGE_ERROR)
-    assert other.read(0, 1, min_one_batch=True) == ReadResult(verdicts.KAFKA_STORAGE_ERROR)
+        assert produce(partition) == AppendResult(error_codes.KAFKA_STORAGE_ERROR)
+    assert produce(other) == AppendResult(error_codes.KAFKA_STORAGE_ERROR)
+    assert other.read(0, 1, min_one_batch=True) == ReadResult(error_codes.KAFKA_STORAGE_ERROR)
     assert woken == [1]
     assert list(table.offline_directories) == [tmp_path]
     assert partition.log_end_offset == 3

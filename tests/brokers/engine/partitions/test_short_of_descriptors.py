@@ -12,7 +12,7 @@ import pytest
 from brokers.engine.partitions.deletion import delete_before
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
-from brokers.engine.records import verdicts
+from brokers.engine.records import error_codes
 from brokers.engine.records.builder import Record, build_batch
 from brokers.engine.storage.files import StorageFailed
 from tests.brokers.engine.partitions.transactional import NOW_MS, TOPIC_ID
@@ -40,10 +40,10 @@ def test_a_produce_and_a_fetch_without_a_descriptor_are_to_be_tried_again(
     assert produce(partition) == 0
     idle(table)
     with none_left():
-        assert produce(partition) == verdicts.KAFKA_STORAGE_ERROR
-        assert partition.read(0, 1_000, min_one_batch=True).error_code == verdicts.KAFKA_STORAGE_ERROR
+        assert produce(partition) == error_codes.KAFKA_STORAGE_ERROR
+        assert partition.read(0, 1_000, min_one_batch=True).error_code == error_codes.KAFKA_STORAGE_ERROR
         found = partition.list_offsets(NOW_MS, isolation=0, version=7)
-        assert found.error_code == verdicts.KAFKA_STORAGE_ERROR
+        assert found.error_code == error_codes.KAFKA_STORAGE_ERROR
     assert not table.offline_directories
     assert not partition.offline
     assert table.files.shortages == 3
@@ -76,7 +76,7 @@ def scripted(table: PartitionTable, acked: list[int]) -> None:
     for lap in range(2):
         for _ in range(4):
             while code := produce(partition):
-                assert code == verdicts.KAFKA_STORAGE_ERROR
+                assert code == error_codes.KAFKA_STORAGE_ERROR
             acked.append(partition.log_end_offset)
         partition.check()
         insist(lambda: partition.log.roll(NOW_MS))
@@ -187,7 +187,7 @@ def test_half_a_batch_stays_only_where_nothing_follows_it(
         patched.setattr(os, "write", short)
         if not is_cut:
             patched.setattr(os, "ftruncate", refused)
-        assert produce(partition) == verdicts.KAFKA_STORAGE_ERROR
+        assert produce(partition) == error_codes.KAFKA_STORAGE_ERROR
     assert partition.offline != is_cut
     if is_cut:
         assert produce(partition) == 0

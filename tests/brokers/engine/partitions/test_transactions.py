@@ -7,7 +7,7 @@ from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.results import AppendResult
 from brokers.engine.partitions.table import PartitionTable
 from brokers.engine.records import batch as layout
-from brokers.engine.records import verdicts
+from brokers.engine.records import error_codes
 from brokers.engine.records.builder import Record, build_batch
 from brokers.engine.records.control import COMMIT, EndMarker, read_marker
 from tests.brokers.engine.partitions.transactional import (
@@ -27,7 +27,7 @@ from tests.brokers.engine.partitions.transactional import (
 def test_a_batch_of_a_transaction_needs_a_transactional_id(partition: Partition) -> None:
     """REC-44; also when the transaction is open."""
     result = partition.append(of_transaction(7, 0), NOW_MS, acks=1, produce_version=9)
-    assert result == AppendResult(verdicts.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    assert result == AppendResult(error_codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     write(partition, 7, 0)
     assert partition.append(of_transaction(7, 1), NOW_MS, acks=1, produce_version=9).error_code == 53
 
@@ -35,30 +35,32 @@ def test_a_batch_of_a_transaction_needs_a_transactional_id(partition: Partition)
 def test_the_first_batch_of_a_transaction_must_be_verified_and_the_others_need_not(partition: Partition) -> None:
     """TXN-27."""
     assert append(partition, of_transaction(7, 0), transactions.OPEN) == AppendResult(48, log_start_offset=0)
-    assert append(partition, of_transaction(7, 0), 99).error_code == verdicts.INVALID_TXN_STATE
+    assert append(partition, of_transaction(7, 0), 99).error_code == error_codes.INVALID_TXN_STATE
     assert append(partition, of_transaction(7, 0), verified(partition, 7)).error_code == 0
     assert verified(partition, 7, 1) == transactions.OPEN
     assert append(partition, of_transaction(7, 1), transactions.OPEN).base_offset == 1
     end(partition, 7, committed=True)
-    assert append(partition, of_transaction(7, 2), transactions.OPEN).error_code == verdicts.INVALID_TXN_STATE
+    assert append(partition, of_transaction(7, 2), transactions.OPEN).error_code == error_codes.INVALID_TXN_STATE
 
 
 def test_a_guard_is_worth_nothing_after_a_marker(partition: Partition) -> None:
     """The transaction ended between the coordinator's word and the append, even if the next one is verified by now."""
     verification_token = verified(partition, 7)
     end(partition, 7, committed=False)
-    assert append(partition, of_transaction(7, 0), verification_token).error_code == verdicts.INVALID_TXN_STATE
+    assert append(partition, of_transaction(7, 0), verification_token).error_code == error_codes.INVALID_TXN_STATE
     later = verified(partition, 7)
-    assert append(partition, of_transaction(7, 0), verification_token).error_code == verdicts.INVALID_TXN_STATE
+    assert append(partition, of_transaction(7, 0), verification_token).error_code == error_codes.INVALID_TXN_STATE
     assert append(partition, of_transaction(7, 0), later).error_code == 0
 
 
 def test_an_epoch_ahead_of_an_open_transaction_must_be_verified_or_no_marker_could_end_it(partition: Partition) -> None:
     write(partition, 7, 0)
     ahead = of_transaction(7, 0, epoch=9)
-    assert append(partition, ahead, transactions.OPEN).error_code == verdicts.INVALID_TXN_STATE
+    assert append(partition, ahead, transactions.OPEN).error_code == error_codes.INVALID_TXN_STATE
     state = build_batch([Record(NOW_MS, b"k", b"v")], attributes=layout.TRANSACTIONAL, producer_id=7, producer_epoch=9)
-    assert partition.append_state(bytearray(state), NOW_MS, transactions.OPEN).error_code == verdicts.INVALID_TXN_STATE
+    assert (
+        partition.append_state(bytearray(state), NOW_MS, transactions.OPEN).error_code == error_codes.INVALID_TXN_STATE
+    )
     assert verified(partition, 7, 0, epoch=9) > transactions.OPEN
     assert append(partition, of_transaction(7, 1), transactions.OPEN).error_code == 0, "who is in it goes on"
     assert end(partition, 7, committed=True).error_code == 0
@@ -76,7 +78,7 @@ def test_a_later_epoch_that_was_verified_goes_on_with_what_was_left_open(partiti
 def test_requests_that_ask_together_share_a_guard_and_none_overtakes_the_first(partition: Partition) -> None:
     first, second = verified(partition, 7, 0), verified(partition, 7, 1)
     assert first == second
-    assert append(partition, of_transaction(7, 1), second).error_code == verdicts.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert append(partition, of_transaction(7, 1), second).error_code == error_codes.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert append(partition, of_transaction(7, 0), first).error_code == 0
     assert append(partition, of_transaction(7, 1), second).error_code == 0
 
@@ -113,11 +115,11 @@ def test_after_a_marker_of_another_epoch_sequences_begin_anew(partition: Partiti
     write(partition, 7, 0)
     end(partition, 7, committed=False, epoch=1)
     verification_token = verified(partition, 7, 1)
-    assert append(partition, of_transaction(7, 1), verification_token).error_code == verdicts.INVALID_PRODUCER_EPOCH
+    assert append(partition, of_transaction(7, 1), verification_token).error_code == error_codes.INVALID_PRODUCER_EPOCH
     verification_token = verified(partition, 7, 5, epoch=1)
     assert (
         append(partition, of_transaction(7, 5, epoch=1), verification_token).error_code
-        == verdicts.OUT_OF_ORDER_SEQUENCE_NUMBER
+        == error_codes.OUT_OF_ORDER_SEQUENCE_NUMBER
     )
     verification_token = verified(partition, 7, 0, epoch=1)
     assert append(partition, of_transaction(7, 0, epoch=1), verification_token).error_code == 0
@@ -145,10 +147,10 @@ def test_a_marker_is_a_control_batch_of_the_producer(partition: Partition) -> No
 def test_markers_of_zombies_are_refused_and_repeated_ones_do_no_harm(partition: Partition) -> None:
     """TXN-14."""
     write(partition, 7, 0, epoch=3)
-    assert end(partition, 7, committed=False, epoch=2).error_code == verdicts.INVALID_PRODUCER_EPOCH
+    assert end(partition, 7, committed=False, epoch=2).error_code == error_codes.INVALID_PRODUCER_EPOCH
     assert end(partition, 7, committed=False, epoch=3, coordinator_epoch=5).error_code == 0
     fenced = end(partition, 7, committed=True, epoch=3, coordinator_epoch=4)
-    assert fenced.error_code == verdicts.TRANSACTION_COORDINATOR_FENCED
+    assert fenced.error_code == error_codes.TRANSACTION_COORDINATOR_FENCED
     assert end(partition, 7, committed=False, epoch=3, coordinator_epoch=5).error_code == 0
     assert aborted(partition) == [(7, 0)]
     assert (partition.last_stable_offset, partition.log_end_offset) == (3, 3)
@@ -164,11 +166,11 @@ def test_a_marker_needs_a_leader_with_enough_replicas(table: PartitionTable) -> 
     partition = table.become_leader(
         "ins-a.orders", 0, TOPIC_ID, 3, {"min.insync.replicas": "2"}, now_ms=NOW_MS, replicas=(1, 2), isr=(1,)
     )
-    assert end(partition, 7, committed=True).error_code == verdicts.NOT_ENOUGH_REPLICAS
+    assert end(partition, 7, committed=True).error_code == error_codes.NOT_ENOUGH_REPLICAS
     partition.resign()
-    assert end(partition, 7, committed=True).error_code == verdicts.NOT_LEADER_OR_FOLLOWER
+    assert end(partition, 7, committed=True).error_code == error_codes.NOT_LEADER_OR_FOLLOWER
     partition.fail()
-    assert end(partition, 7, committed=True).error_code == verdicts.KAFKA_STORAGE_ERROR
+    assert end(partition, 7, committed=True).error_code == error_codes.KAFKA_STORAGE_ERROR
 
 
 # -- coordinators ------------------------------------------------------------------------------------------------------
@@ -186,19 +188,21 @@ def test_coordinators_append_without_sequences_in_transactions_and_outside(parti
     assert partition.append_state(state(producer_id=7, epoch=1), NOW_MS).base_offset == 1
     assert partition.append_state(state(producer_id=7, epoch=1), NOW_MS).base_offset == 2
     assert partition.last_stable_offset == 1
-    assert partition.append_state(state(producer_id=7, epoch=0), NOW_MS).error_code == verdicts.INVALID_PRODUCER_EPOCH
+    assert (
+        partition.append_state(state(producer_id=7, epoch=0), NOW_MS).error_code == error_codes.INVALID_PRODUCER_EPOCH
+    )
     end(partition, 7, committed=True, epoch=1)
     assert partition.last_stable_offset == 4
 
 
 def test_a_coordinator_may_ask_for_a_guard(partition: Partition) -> None:
     refused = partition.append_state(state(producer_id=7, epoch=0), NOW_MS, transactions.OPEN)
-    assert refused.error_code == verdicts.INVALID_TXN_STATE
+    assert refused.error_code == error_codes.INVALID_TXN_STATE
     verification_token = verified(partition, 7, -1)
     end(partition, 7, committed=False)
     assert (
         partition.append_state(state(producer_id=7, epoch=0), NOW_MS, verification_token).error_code
-        == verdicts.INVALID_TXN_STATE
+        == error_codes.INVALID_TXN_STATE
     )
     verification_token = verified(partition, 7, -1)
     assert partition.append_state(state(producer_id=7, epoch=0), NOW_MS, verification_token).error_code == 0
@@ -207,7 +211,7 @@ def test_a_coordinator_may_ask_for_a_guard(partition: Partition) -> None:
 def test_what_a_coordinator_appends_has_limits_and_needs_replicas(table: PartitionTable) -> None:
     config = {"max.message.bytes": "200", "min.insync.replicas": "2"}
     partition = table.become_leader("t", 0, TOPIC_ID, 0, config, now_ms=NOW_MS, replicas=(1, 2), isr=(1, 2))
-    assert partition.append_state(state(size=300), NOW_MS).error_code == verdicts.MESSAGE_TOO_LARGE
+    assert partition.append_state(state(size=300), NOW_MS).error_code == error_codes.MESSAGE_TOO_LARGE
     assert partition.append_state(state(), NOW_MS).error_code == 0
     partition.become_leader(0, (1, 2), (1,), 1, NOW_MS)
-    assert partition.append_state(state(), NOW_MS).error_code == verdicts.NOT_ENOUGH_REPLICAS
+    assert partition.append_state(state(), NOW_MS).error_code == error_codes.NOT_ENOUGH_REPLICAS

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brokers.engine.protocol import codec, hot
+from brokers.engine.protocol import codec, fast_codec
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.headers import decode_response_header, encode_response_frame
 from brokers.engine.protocol.messages.fetch import (
@@ -52,7 +52,7 @@ def test_a_produce_is_read_as_the_compiled_codec_reads_it(version: int, data: st
     request = data.draw(messages(ProduceRequest, version))
     body = codec.encode_request(ApiKey.PRODUCE, version, request)
     buffer = memoryview(b"before" + body + b"behind")
-    frame = hot.decode_produce(buffer, 6, 6 + len(body), version)
+    frame = fast_codec.decode_produce(buffer, 6, 6 + len(body), version)
     assert (frame.transactional_id, frame.acks, frame.timeout_ms) == (
         request.transactional_id,
         request.acks,
@@ -102,7 +102,7 @@ def test_a_produce_is_answered_in_the_bytes_of_the_compiled_codec(
     expected = encode_response_frame(
         ApiKey.PRODUCE, version, correlation_id, codec.encode_response(ApiKey.PRODUCE, version, response)
     )
-    written = hot.encode_produce_response(
+    written = fast_codec.encode_produce_response(
         version, correlation_id, [(name.encode(), partitions) for name, partitions in topics], throttle_time_ms
     )
     assert written == expected
@@ -114,12 +114,12 @@ def test_a_fetch_is_read_as_the_compiled_codec_reads_it(version: int, data: st.D
     request = data.draw(messages(FetchRequest, version))
     body = codec.encode_request(ApiKey.FETCH, version, request)
     buffer = b"before" + body + b"behind"
-    frame = hot.decode_fetch(buffer, 6, 6 + len(body), version)
+    frame = fast_codec.decode_fetch(buffer, 6, 6 + len(body), version)
 
     def key(topic: Any) -> bytes:
         return topic.topic_id if version >= 13 else topic.topic.encode()
 
-    assert frame == hot.FetchFrame(
+    assert frame == fast_codec.FetchFrame(
         replica_id=request.replica_state.replica_id if version >= 15 else request.replica_id,
         max_wait_ms=request.max_wait_ms,
         min_bytes=request.min_bytes,
@@ -217,7 +217,7 @@ def test_a_fetch_is_answered_in_the_bytes_of_the_compiled_codec(
     expected = encode_response_frame(
         ApiKey.FETCH, version, correlation_id, codec.encode_response(ApiKey.FETCH, version, response)
     )
-    pieces = hot.encode_fetch_response(
+    pieces = fast_codec.encode_fetch_response(
         version,
         correlation_id,
         77,
@@ -243,7 +243,7 @@ def test_a_fetch_is_answered_in_the_bytes_of_the_compiled_codec(
 def test_the_records_of_a_fetch_go_out_as_the_callers_own_object(version: int) -> None:
     slice_object = object()
     name = bytes(16) if version >= 13 else b"orders"
-    pieces = hot.encode_fetch_response(version, 1, 0, 0, 0, [(name, [(0, 0, 9, 9, 0, 70_000, slice_object)])])
+    pieces = fast_codec.encode_fetch_response(version, 1, 0, 0, 0, [(name, [(0, 0, 9, 9, 0, 70_000, slice_object)])])
     assert pieces.count(slice_object) == 1
     around = [piece for piece in pieces if isinstance(piece, bytes)]
     frame_bytes = int.from_bytes(around[0][:4], "big")
@@ -256,7 +256,9 @@ def test_who_leads_instead_stands_beside_what_was_read(version: int) -> None:
     endpoints = [FetchNodeEndpoint(node_id=7, host="h", port=9092, rack=None)]
     tagged = codec.encode_response(ApiKey.FETCH, version, FetchResponse(node_endpoints=endpoints))[11:]
     topics = [(here, [(0, 0, 9, 9, 0, 4, [b"data"])]), (elsewhere, [(2, 6, -1, -1, -1, 0, None)])]
-    pieces = hot.encode_fetch_response(version, 1, 0, 0, 0, topics, leaders={(elsewhere, 2): (7, 3)}, tagged=tagged)
+    pieces = fast_codec.encode_fetch_response(
+        version, 1, 0, 0, 0, topics, leaders={(elsewhere, 2): (7, 3)}, tagged=tagged
+    )
     frame = b"".join(piece[0] if isinstance(piece, list) else piece for piece in pieces)
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
     _, position = decode_response_header(ApiKey.FETCH, version, frame, 4, len(frame))
@@ -272,12 +274,14 @@ def test_tagged_fields_in_a_produce_are_skipped(version: int) -> None:
     value = sample(ApiKey.PRODUCE, version, "request", "full")
     body = codec.encode_request(ApiKey.PRODUCE, version, value)
     tagged = body[:-1] + b"\x01\x07\x03abc"
-    assert hot.decode_produce(tagged, 0, len(tagged), version) == hot.decode_produce(body, 0, len(body), version)
+    assert fast_codec.decode_produce(tagged, 0, len(tagged), version) == fast_codec.decode_produce(
+        body, 0, len(body), version
+    )
 
 
 @pytest.mark.parametrize("version", [9, 11])
 def test_a_produce_answer_is_read_back_by_the_codec(version: int) -> None:
-    frame = hot.encode_produce_response(version, 5, [(b"t", [(0, 0, 10, -1, 0, None)])], 3)
+    frame = fast_codec.encode_produce_response(version, 5, [(b"t", [(0, 0, 10, -1, 0, None)])], 3)
     correlation_id, position = decode_response_header(ApiKey.PRODUCE, version, frame, 4, len(frame))
     answer = codec.decode_response(ApiKey.PRODUCE, version, frame, position, len(frame))
     assert correlation_id == 5

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from brokers.engine.protocol import codec
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import MalformedRequest
-from brokers.engine.protocol.headers import encode_request_frame, encode_response_frame
-from brokers.engine.protocol.hot_replica_fetch import (
+from brokers.engine.protocol.fast_codec_replica_fetch import (
     VERSION,
     FetchedFrame,
     ReplicaFetchEncoder,
     decode_replica_fetch,
 )
+from brokers.engine.protocol.headers import encode_request_frame, encode_response_frame
 from brokers.engine.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brokers.engine.protocol import codec, hot
+from brokers.engine.protocol import codec, fast_codec
 from brokers.engine.protocol.apis import APIS, ApiKey
 from brokers.engine.protocol.errors import MalformedRequest, UnsupportedApi
+from brokers.engine.protocol.fast_codec_produce import PARTITIONS_MAX
 from brokers.engine.protocol.headers import decode_request_header
-from brokers.engine.protocol.hot_produce import PARTITIONS_MAX
 from brokers.engine.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from brokers.engine.wire.varints import encode_unsigned
 from tests.support import depth
@@ -129,7 +129,7 @@ def test_a_huge_count_costs_no_memory(version: int) -> None:
             if read:
                 read(ApiKey.PRODUCE, version, body, 0, len(body))
             else:
-                hot.decode_produce(body, 0, len(body), version)
+                fast_codec.decode_produce(body, 0, len(body), version)
     _, peak_bytes = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak_bytes < 2_000_000
@@ -150,7 +150,7 @@ def test_a_produce_full_of_empty_topics_is_refused_before_it_fills_the_memory(ve
     else:
         body = b"\x00" + bytes(6) + encode_unsigned(count + 1) + b"\x01\x01\x00" * count + b"\x00"
     with pytest.raises(MalformedRequest, match="too many"):
-        hot.decode_produce(body, 0, len(body), version)
+        fast_codec.decode_produce(body, 0, len(body), version)
 
 
 def test_versions_outside_the_table_are_refused() -> None:
@@ -191,9 +191,9 @@ def test_a_mutated_message_is_read_or_refused_and_nothing_else(case: tuple[Messa
     if direction == "request":
         readers.append(lambda: decode_request_header(body, 0, len(body)))
         if api_key == ApiKey.PRODUCE and version >= 3:
-            readers.append(lambda: hot.decode_produce(body, 0, len(body), version))
+            readers.append(lambda: fast_codec.decode_produce(body, 0, len(body), version))
         if api_key == ApiKey.FETCH and version >= 4:
-            readers.append(lambda: hot.decode_fetch(body, 0, len(body), version))
+            readers.append(lambda: fast_codec.decode_fetch(body, 0, len(body), version))
     for read in readers:
         started = time.thread_time()
         with contextlib.suppress(MalformedRequest):
@@ -221,7 +221,7 @@ def test_the_hand_written_decoders_refuse_what_the_compiled_ones_refuse(api_key:
     outcomes = []
     for read in (
         lambda: codec.decode_request(ApiKey.PRODUCE, version, body, 0, len(body)),
-        lambda: hot.decode_produce(body, 0, len(body), version),
+        lambda: fast_codec.decode_produce(body, 0, len(body), version),
     ):
         try:
             read()

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brokers.engine.records import batch as layout
-from brokers.engine.records import verdicts
+from brokers.engine.records import error_codes
 from brokers.engine.records.builder import Record, build_batch, read_records
 from brokers.engine.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD, Oversized, Undecodable, deflate
 from brokers.engine.records.conversion import UnsupportedCodec, Work, from_batches, inspect, to_batch
@@ -119,14 +119,14 @@ def test_an_answer_does_not_grow_far_beyond_what_was_read() -> None:
 @pytest.mark.parametrize(
     ("data", "code"),
     [
-        (one(b"v" * 300), verdicts.MESSAGE_TOO_LARGE),
-        (one()[:-1] + b"w", verdicts.CORRUPT_MESSAGE),
-        (one()[:16] + b"\x03" + one()[17:], verdicts.CORRUPT_MESSAGE),
-        (one() + one(magic=0), verdicts.INVALID_RECORD),
-        (one() + bytes(build_batch([Record(0, None, b"")])), verdicts.INVALID_RECORD),
-        (one() + old_set(1, GZIP, [Record(0, None, b"")]), verdicts.INVALID_RECORD),
-        (old_set(1, GZIP, [Record(0, None, b"")]) * 2, verdicts.INVALID_RECORD),
-        (encode_message(1, 0, 0, None, b"x", 5), verdicts.INVALID_RECORD),
+        (one(b"v" * 300), error_codes.MESSAGE_TOO_LARGE),
+        (one()[:-1] + b"w", error_codes.CORRUPT_MESSAGE),
+        (one()[:16] + b"\x03" + one()[17:], error_codes.CORRUPT_MESSAGE),
+        (one() + one(magic=0), error_codes.INVALID_RECORD),
+        (one() + bytes(build_batch([Record(0, None, b"")])), error_codes.INVALID_RECORD),
+        (one() + old_set(1, GZIP, [Record(0, None, b"")]), error_codes.INVALID_RECORD),
+        (old_set(1, GZIP, [Record(0, None, b"")]) * 2, error_codes.INVALID_RECORD),
+        (encode_message(1, 0, 0, None, b"x", 5), error_codes.INVALID_RECORD),
     ],
     ids=["large", "checksum", "format 3", "mixed", "with a batch", "with a wrapper", "two wrappers", "codec 5"],
 )
@@ -139,12 +139,12 @@ def test_a_set_that_may_not_enter_is_refused_before_it_is_opened(data: bytes, co
 @pytest.mark.parametrize(
     ("data", "log_append_time", "code"),
     [
-        (encode_message(1, 0, 0, None, None, GZIP), False, verdicts.INVALID_RECORD),
-        (encode_message(1, 0, 0, None, b"no gzip", GZIP), False, verdicts.CORRUPT_MESSAGE),
-        (one(time_ms=-2), False, verdicts.INVALID_TIMESTAMP),
-        (one(time_ms=2**63 - 1), False, verdicts.INVALID_TIMESTAMP),
-        (one(flags=layout.LOG_APPEND_TIME), True, verdicts.INVALID_TIMESTAMP),
-        (one(flags=layout.LOG_APPEND_TIME, time_ms=-1), False, verdicts.INVALID_TIMESTAMP),
+        (encode_message(1, 0, 0, None, None, GZIP), False, error_codes.INVALID_RECORD),
+        (encode_message(1, 0, 0, None, b"no gzip", GZIP), False, error_codes.CORRUPT_MESSAGE),
+        (one(time_ms=-2), False, error_codes.INVALID_TIMESTAMP),
+        (one(time_ms=2**63 - 1), False, error_codes.INVALID_TIMESTAMP),
+        (one(flags=layout.LOG_APPEND_TIME), True, error_codes.INVALID_TIMESTAMP),
+        (one(flags=layout.LOG_APPEND_TIME, time_ms=-1), False, error_codes.INVALID_TIMESTAMP),
     ],
     ids=[
         "null wrapper",
@@ -176,7 +176,7 @@ def test_a_bomb_is_refused() -> None:
     block = one(b"\0" * 1_000_000) * 40
     with pytest.raises(BatchRejected) as refused:
         batch_of(encode_message(1, 39, 0, None, deflate_old(GZIP, block, 1), GZIP))
-    assert refused.value.code == verdicts.MESSAGE_TOO_LARGE
+    assert refused.value.code == error_codes.MESSAGE_TOO_LARGE
 
 
 @given(st.binary(max_size=120), st.sampled_from([0, 1]), st.sampled_from(OLD_CODECS), st.integers(-(2**63), 2**63 - 1))
@@ -240,7 +240,7 @@ def test_what_one_request_has_converted_is_bounded_whatever_its_sets_unfold_to()
     for data in (small, old_set(1, LZ4, [Record(0, None, b"")])):
         with pytest.raises(BatchRejected) as refused:
             to_batch(data, inspect(data, LARGE), work, log_append_time=False)
-        assert refused.value.code == verdicts.MESSAGE_TOO_LARGE
+        assert refused.value.code == error_codes.MESSAGE_TOO_LARGE
     assert len(to_batch(one(), inspect(one(), LARGE), work, log_append_time=False)) > 0
 
 

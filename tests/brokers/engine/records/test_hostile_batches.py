@@ -14,7 +14,7 @@ import cramjam
 import pytest
 
 from brokers.engine.records import batch as layout
-from brokers.engine.records import verdicts
+from brokers.engine.records import error_codes
 from brokers.engine.records.builder import read_records
 from brokers.engine.records.compression import (
     GZIP,
@@ -46,7 +46,7 @@ def code_of(data: bytes | bytearray | memoryview, rules: BatchRules | None = Non
         check_batch(view, check_shape(view, 9), rules or BatchRules(), NOW_MS)
     except BatchRejected as fault:
         return fault.code
-    return verdicts.NONE
+    return error_codes.NONE
 
 
 NOT_ENDING = b"\xff" * 11
@@ -100,7 +100,7 @@ NOT_ENDING = b"\xff" * 11
 @pytest.mark.parametrize("codec", range(5))
 def test_rotten_records_are_invalid_behind_every_codec(payload: bytes, codec: int) -> None:
     """REC-22, REC-24, REC-62: a compressed batch is inflated to be looked at, and stored as it came."""
-    assert code_of(batch(deflate(codec, payload), attributes=codec)) == verdicts.INVALID_RECORD
+    assert code_of(batch(deflate(codec, payload), attributes=codec)) == error_codes.INVALID_RECORD
     sound = batch(deflate(codec, record()), attributes=codec)
     view = memoryview(bytearray(sound))
     assert bytes(check_batch(view, check_shape(view, 9), BatchRules(), NOW_MS)[0]) == bytes(sound)
@@ -111,9 +111,9 @@ def test_any_negative_length_of_a_key_or_a_value_is_null(negative: int) -> None:
     """REC-22: as Kafka reads them."""
     body = b"\x00\x00\x00" + encode_signed(negative) * 2 + b"\x00"
     data = batch(encode_signed(len(body)) + body)
-    assert code_of(data) == verdicts.NONE
+    assert code_of(data) == error_codes.NONE
     assert read_records(bytes(data))[0][1][1:3] == (None, None)
-    assert code_of(data, COMPACTED) == verdicts.INVALID_RECORD
+    assert code_of(data, COMPACTED) == error_codes.INVALID_RECORD
 
 
 @pytest.mark.parametrize(
@@ -130,13 +130,13 @@ def test_times_that_run_over_are_stored_as_64_bits_tell_them(base_ms: int, delta
     assert read_records(data)[0][1].timestamp_ms == declared_ms
     assert [message.timestamp_ms for message in read_set(from_batches(bytes(data), 1, 0))] == [declared_ms]
     bounded = BatchRules(timestamp_before_ms_max=1_000)
-    assert code_of(view, bounded) == (verdicts.NONE if declared_ms == LONG_MAX else verdicts.INVALID_TIMESTAMP)
+    assert code_of(view, bounded) == (error_codes.NONE if declared_ms == LONG_MAX else error_codes.INVALID_TIMESTAMP)
 
 
 def test_seventy_thousand_headers_are_no_fault() -> None:
     """REC-22: Kafka knows no limit."""
     data = batch(record(headers=encode_signed(70_000) + EMPTY_HEADER * 70_000))
-    assert code_of(data) == code_of(data, COMPACTED) == verdicts.NONE
+    assert code_of(data) == code_of(data, COMPACTED) == error_codes.NONE
 
 
 def calls_of(data: bytes | bytearray, rules: BatchRules) -> tuple[int, int]:
@@ -177,7 +177,7 @@ def test_a_small_batch_that_inflates_to_very_many_parts_is_too_large_before_each
     code, calls = calls_of(data, rules)
     # Without further rules the lengths of records are looked at, not what is in them.
     fine = kind == "records full of headers" and not rules.compacted
-    assert code == (verdicts.NONE if fine else verdicts.MESSAGE_TOO_LARGE)
+    assert code == (error_codes.NONE if fine else error_codes.MESSAGE_TOO_LARGE)
     assert calls < CALLS_MAX
 
 
@@ -185,11 +185,11 @@ def test_as_many_records_and_headers_as_may_be_are_taken() -> None:
     few = record(None, None)
     assert code_of(batch(few * RECORDS_PER_BATCH_MAX, RECORDS_PER_BATCH_MAX), BatchRules(batch_bytes_max=1 << 30)) == 0
     more = RECORDS_PER_BATCH_MAX + 1
-    assert code_of(batch(few * more, more), BatchRules(batch_bytes_max=1 << 30)) == verdicts.MESSAGE_TOO_LARGE
+    assert code_of(batch(few * more, more), BatchRules(batch_bytes_max=1 << 30)) == error_codes.MESSAGE_TOO_LARGE
     many = [record(headers=encode_signed(half) + EMPTY_HEADER * half) for half in [HEADERS_PER_BATCH_MAX // 2] * 2]
-    assert code_of(batch(b"".join(many), 2)) == verdicts.NONE
+    assert code_of(batch(b"".join(many), 2)) == error_codes.NONE
     one_more = record(headers=encode_signed(1) + EMPTY_HEADER)
-    assert code_of(batch(b"".join([*many, one_more]), 3)) == verdicts.MESSAGE_TOO_LARGE
+    assert code_of(batch(b"".join([*many, one_more]), 3)) == error_codes.MESSAGE_TOO_LARGE
 
 
 def test_pieces_that_inflate_to_nothing_are_limited() -> None:
@@ -197,16 +197,16 @@ def test_pieces_that_inflate_to_nothing_are_limited() -> None:
     nothing = gzip.compress(b"", mtime=0)
     whole = gzip.compress(record(), mtime=0)
     fine = whole + nothing * (GZIP_MEMBERS_MAX - 1)
-    assert code_of(batch(fine, attributes=GZIP)) == verdicts.NONE
-    assert code_of(batch(fine + nothing, attributes=GZIP)) == verdicts.MESSAGE_TOO_LARGE
+    assert code_of(batch(fine, attributes=GZIP)) == error_codes.NONE
+    assert code_of(batch(fine + nothing, attributes=GZIP)) == error_codes.MESSAGE_TOO_LARGE
 
     def block(content: bytes) -> bytes:
         recompressed = bytes(cramjam.snappy.compress_raw(content))
         return struct.pack(">i", len(recompressed)) + recompressed
 
     fine = XERIAL_HEADER + block(record()) + block(b"") * (SNAPPY_BLOCKS_MAX - 1)
-    assert code_of(batch(fine, attributes=SNAPPY)) == verdicts.NONE
-    assert code_of(batch(fine + block(b""), attributes=SNAPPY)) == verdicts.MESSAGE_TOO_LARGE
+    assert code_of(batch(fine, attributes=SNAPPY)) == error_codes.NONE
+    assert code_of(batch(fine + block(b""), attributes=SNAPPY)) == error_codes.MESSAGE_TOO_LARGE
 
 
 def test_a_block_of_snappy_counts_for_a_kilobyte_that_inflates() -> None:
@@ -216,9 +216,9 @@ def test_a_block_of_snappy_counts_for_a_kilobyte_that_inflates() -> None:
     whole = bytes(cramjam.snappy.compress_raw(record()))
     blocks = [whole, *[nothing] * 999]
     payload = XERIAL_HEADER + b"".join(struct.pack(">i", len(block)) + block for block in blocks)
-    assert code_of(batch(payload, attributes=SNAPPY)) == verdicts.NONE
+    assert code_of(batch(payload, attributes=SNAPPY)) == error_codes.NONE
     assert INFLATED.bytes - before == 1_000 * 1_024
-    assert code_of(batch(whole, attributes=SNAPPY)) == verdicts.NONE
+    assert code_of(batch(whole, attributes=SNAPPY)) == error_codes.NONE
     assert INFLATED.bytes - before == 1_001 * 1_024
 
 
@@ -230,4 +230,4 @@ def test_a_wrapper_of_very_many_messages_is_too_large() -> None:
     assert len(to_batch(few, inspect(few, 1 << 20), log_append_time=False)) > 0
     with pytest.raises(BatchRejected) as caught:
         to_batch(many, inspect(many, 1 << 20), log_append_time=False)
-    assert caught.value.code == verdicts.MESSAGE_TOO_LARGE
+    assert caught.value.code == error_codes.MESSAGE_TOO_LARGE

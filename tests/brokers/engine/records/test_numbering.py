@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from brokers.engine.records import batch as layout
-from brokers.engine.records import verdicts
+from brokers.engine.records import error_codes
 from brokers.engine.records.builder import Record, build_batch, encode_record
 from brokers.engine.records.compression import ZSTD
 from brokers.engine.records.numbering import is_numbered, numbered
@@ -77,4 +77,4 @@ def test_records_whose_fields_do_not_fill_them_are_not_numbered(body: bytes) -> 
     layout.seal(data)
     with pytest.raises(BatchRejected) as refused:
         check_batch(memoryview(data), len(data), BatchRules(codec=ZSTD), 0)
-    assert refused.value.code == verdicts.INVALID_RECORD
+    assert refused.value.code == error_codes.INVALID_RECORD

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brokers.engine.records import batch as layout
-from brokers.engine.records import verdicts
+from brokers.engine.records import error_codes
 from brokers.engine.records.builder import Record, build_batch, encode_record, read_records, recompress
 from brokers.engine.records.compression import GZIP, ZSTD
 from brokers.engine.records.control import COMMIT, end_marker
@@ -65,7 +65,7 @@ def test_compressed_records_are_numbered_as_they_lie(
         data = recompress(data, codec, 1 << 20)
     rules = BatchRules(compacted=compacted, codec=to)
     if codec and codec == (codec if to is None else to) and deltas != list(range(count)):
-        assert refusal(data, rules) == (verdicts.INVALID_RECORD, False)
+        assert refusal(data, rules) == (error_codes.INVALID_RECORD, False)
         return
     passed = bytes(check(data, rules))
     header = layout.read_header(passed)
@@ -84,16 +84,16 @@ def test_a_sound_batch_passes_untouched() -> None:
 @pytest.mark.parametrize(
     ("data", "code"),
     [
-        (b"", verdicts.INVALID_RECORD),
-        (b"\0" * 16, verdicts.INVALID_RECORD),
-        (VEC_2, verdicts.INVALID_RECORD),
-        (VEC_3, verdicts.INVALID_RECORD),
-        (bytes(three()) * 2, verdicts.INVALID_RECORD),
-        (bytes(three())[:-1], verdicts.INVALID_RECORD),
-        (bytes(8) + (13).to_bytes(4, "big") + bytes(20), verdicts.CORRUPT_MESSAGE),
-        (bytes(8) + (60).to_bytes(4, "big") + bytes(4) + b"\x03" + bytes(60), verdicts.CORRUPT_MESSAGE),
-        (bytes(8) + (-5).to_bytes(4, "big", signed=True) + bytes(60), verdicts.CORRUPT_MESSAGE),
-        (bytes(8) + (20).to_bytes(4, "big") + bytes(4) + b"\x02" + bytes(15), verdicts.CORRUPT_MESSAGE),
+        (b"", error_codes.INVALID_RECORD),
+        (b"\0" * 16, error_codes.INVALID_RECORD),
+        (VEC_2, error_codes.INVALID_RECORD),
+        (VEC_3, error_codes.INVALID_RECORD),
+        (bytes(three()) * 2, error_codes.INVALID_RECORD),
+        (bytes(three())[:-1], error_codes.INVALID_RECORD),
+        (bytes(8) + (13).to_bytes(4, "big") + bytes(20), error_codes.CORRUPT_MESSAGE),
+        (bytes(8) + (60).to_bytes(4, "big") + bytes(4) + b"\x03" + bytes(60), error_codes.CORRUPT_MESSAGE),
+        (bytes(8) + (-5).to_bytes(4, "big", signed=True) + bytes(60), error_codes.CORRUPT_MESSAGE),
+        (bytes(8) + (20).to_bytes(4, "big") + bytes(4) + b"\x02" + bytes(15), error_codes.CORRUPT_MESSAGE),
     ],
     ids=[
         "empty",
@@ -120,7 +120,7 @@ def test_a_cut_entry_after_the_batch_is_trimmed() -> None:
 
 def test_zstd_needs_produce_7() -> None:
     """REC-43."""
-    assert refusal(three(codec=ZSTD), version=6) == (verdicts.UNSUPPORTED_COMPRESSION_TYPE, True)
+    assert refusal(three(codec=ZSTD), version=6) == (error_codes.UNSUPPORTED_COMPRESSION_TYPE, True)
     check(three(codec=ZSTD), version=7)
 
 
@@ -129,7 +129,7 @@ def test_any_flipped_bit_under_the_checksum_is_corruption(at: int, bit: int) -> 
     """REC-48."""
     data = three()
     data[at] ^= 1 << bit
-    assert refusal(data) == (verdicts.CORRUPT_MESSAGE, True)
+    assert refusal(data) == (error_codes.CORRUPT_MESSAGE, True)
 
 
 @pytest.mark.parametrize("codec", [0, GZIP])
@@ -146,7 +146,7 @@ def test_any_flipped_bit_under_the_checksum_is_corruption(at: int, bit: int) -> 
     ],
 )
 def test_a_header_that_lies_is_refused(at: int, value: bytes, codec: int) -> None:
-    assert refusal(patched(three(codec=codec), at, value)) == (verdicts.INVALID_RECORD, False)
+    assert refusal(patched(three(codec=codec), at, value)) == (error_codes.INVALID_RECORD, False)
 
 
 @pytest.mark.parametrize("count", [3, 200])
@@ -157,26 +157,26 @@ def test_a_count_that_the_records_do_not_bear_out_is_refused(count: int, codec: 
     data = build_batch([Record(NOW_MS, None, b"v" * 9)] * count, codec=codec)
     data = patched(data, 23, (count + lie - 1).to_bytes(4, "big"))
     data = patched(data, 57, (count + lie).to_bytes(4, "big"))
-    assert refusal(data) == (verdicts.INVALID_RECORD, False)
+    assert refusal(data) == (error_codes.INVALID_RECORD, False)
 
 
 def test_markers_are_not_for_clients() -> None:
     marker = end_marker(COMMIT, timestamp_ms=0, producer_id=1, producer_epoch=0, coordinator_epoch=0)
-    assert refusal(marker) == (verdicts.INVALID_RECORD, False)
+    assert refusal(marker) == (error_codes.INVALID_RECORD, False)
 
 
 def test_an_unknown_codec_and_rotten_data_are_told_apart() -> None:
     """REC-3: the meant differences from Kafka's -1."""
-    assert refusal(patched(three(), 21, b"\x00\x05")) == (verdicts.INVALID_RECORD, True)
-    assert refusal(patched(three(), 21, b"\x00\x01")) == (verdicts.CORRUPT_MESSAGE, True)
+    assert refusal(patched(three(), 21, b"\x00\x05")) == (error_codes.INVALID_RECORD, True)
+    assert refusal(patched(three(), 21, b"\x00\x01")) == (error_codes.CORRUPT_MESSAGE, True)
 
 
 def test_a_batch_over_the_limit_is_too_large() -> None:
     """REC-47, REC-58."""
     size = len(three())
     check(three(), BatchRules(batch_bytes_max=size))
-    assert refusal(three(), BatchRules(batch_bytes_max=size - 1)) == (verdicts.MESSAGE_TOO_LARGE, True)
-    assert refusal(three(), BatchRules(segment_bytes=size - 1)) == (verdicts.RECORD_LIST_TOO_LARGE, True)
+    assert refusal(three(), BatchRules(batch_bytes_max=size - 1)) == (error_codes.MESSAGE_TOO_LARGE, True)
+    assert refusal(three(), BatchRules(segment_bytes=size - 1)) == (error_codes.RECORD_LIST_TOO_LARGE, True)
 
 
 def test_a_compacted_topic_wants_keys_and_names_the_records() -> None:
@@ -184,7 +184,7 @@ def test_a_compacted_topic_wants_keys_and_names_the_records() -> None:
     data = build_batch([Record(NOW_MS, b"k" if at != 1 else None, b"v") for at in range(6)])
     with pytest.raises(BatchRejected) as caught:
         check(data, BatchRules(compacted=True))
-    assert (caught.value.code, caught.value.shape) == (verdicts.INVALID_RECORD, False)
+    assert (caught.value.code, caught.value.shape) == (error_codes.INVALID_RECORD, False)
     assert [index for index, _ in caught.value.record_errors] == [1]
     assert "1 record errors in total" in (caught.value.message or "")
 
@@ -197,7 +197,7 @@ def test_timestamps_out_of_bounds_are_refused(offset_ms: int, fine: bool) -> Non
     if fine:
         check(data, rules)
     else:
-        assert refusal(data, rules) == (verdicts.INVALID_TIMESTAMP, False)
+        assert refusal(data, rules) == (error_codes.INVALID_TIMESTAMP, False)
     check(build_batch([Record(-1, None, b"")]), rules)
 
 
@@ -243,7 +243,7 @@ def test_a_forced_codec_is_applied() -> None:
 def test_a_claim_of_log_append_time_is_refused_where_it_would_be_believed(data: bytearray, rules: BatchRules) -> None:
     with pytest.raises(BatchRejected) as caught:
         check(data, rules)
-    assert caught.value.code == verdicts.INVALID_TIMESTAMP
+    assert caught.value.code == error_codes.INVALID_TIMESTAMP
     assert [index for index, _ in caught.value.record_errors] == [0, 1, 2]
 
 

@@ -78,9 +78,9 @@ def test_a_commit_marker_is_built_and_read_bit_by_bit() -> None:
 
 def test_the_error_codes_named_below_the_protocol_are_the_protocols() -> None:
     from brokers.engine.protocol.errors import ErrorCode
-    from brokers.engine.records import verdicts
+    from brokers.engine.records import error_codes
 
-    names = [name for name in vars(verdicts) if name.isupper()]
+    names = [name for name in vars(error_codes) if name.isupper()]
     assert len(names) > 20
     for name in names:
-        assert ErrorCode[name] == getattr(verdicts, name)
+        assert ErrorCode[name] == getattr(error_codes, name)

@@ -12,7 +12,7 @@ from brokers.engine.partitions.follower_session import FollowerSession
 from brokers.engine.partitions.isr import lagging
 from brokers.engine.partitions.partition import LOG_END, Partition
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
-from brokers.engine.records import verdicts
+from brokers.engine.records import error_codes
 from brokers.engine.records.batch import scan_headers
 from brokers.engine.records.builder import Record, build_batch
 from brokers.engine.replication.truncation import after_out_of_range, truncation_offset
@@ -198,7 +198,7 @@ class ReplicaWorld:
         """acks=all to whoever it is; the error code."""
         partition = self.replicas[broker].partition
         if not self.replicas[broker].is_up or partition is None:
-            return verdicts.NOT_LEADER_OR_FOLLOWER
+            return error_codes.NOT_LEADER_OR_FOLLOWER
         self.made += 1
         value = b"%d" % self.made
         records = build_batch([Record(NOW_MS, None, value)] * count)
@@ -250,7 +250,7 @@ class ReplicaWorld:
         wanted = (
             0, partition.leader_epoch, offset, partition.last_fetched_epoch, partition.log_start_offset, BYTES_MAX,
         )  # fmt: skip
-        session.asks(KEY, wanted, verdicts.NOT_LEADER_OR_FOLLOWER if found is None else found, self.now_ms)
+        session.asks(KEY, wanted, error_codes.NOT_LEADER_OR_FOLLOWER if found is None else found, self.now_ms)
         self.complete()
         outcome = self._answer(replica, partition, session, found)
         replica.highest = max(replica.highest, partition.high_watermark)
@@ -262,7 +262,7 @@ class ReplicaWorld:
             assert found is not None
             partition.append_fetched(memoryview(b""), found.high_watermark, found.log_start_offset, NOW_MS)
             return "caught up"
-        if line.code == verdicts.OFFSET_OUT_OF_RANGE:
+        if line.code == error_codes.OFFSET_OUT_OF_RANGE:
             assert found is not None
             error_code = after_out_of_range(partition.log_end_offset, found.log_start_offset, found.log_end_offset)
             if error_code.truncate_to is not None:

@@ -20,7 +20,7 @@ from brokers.engine.protocol.messages.fetch import (
 )
 from brokers.engine.records.builder import Record, build_batch
 from brokers.engine.replication.fetchers import Fetchers
-from brokers.engine.replication.ports import LinkOwner
+from brokers.engine.replication.interfaces import LinkOwner
 from brokers.engine.throttling.replication import UNLIMITED, ReplicationThrottle
 
 NOW_MS = 1_700_000_000_000

@@ -22,11 +22,11 @@ from brokers.engine.partitions.table import PartitionTable, StorageSettings
 from brokers.engine.protocol import codec
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.protocol.fast_codec import decode_fetch
 from brokers.engine.protocol.headers import decode_request_header, encode_response_frame
-from brokers.engine.protocol.hot import decode_fetch
 from brokers.engine.records.builder import Record, build_batch
 from brokers.engine.replication.fetchers import Fetchers
-from brokers.engine.replication.ports import LinkOwner
+from brokers.engine.replication.interfaces import LinkOwner
 from tests.support import depth
 
 from .stepped_world import NOW_MS, TOPIC_ID, SteppedClock, StepTimer, broker_info, fetched, line, write_starts

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from brokers.engine.records import verdicts
+from brokers.engine.records import error_codes
 from tests.brokers.engine.replication.replica_world import BROKERS, LAG_MS_MAX, ReplicaWorld
 
 
@@ -131,7 +131,7 @@ def test_a_leader_that_is_behind_the_times_is_not_believed(world: ReplicaWorld) 
     assert partition is not None
     partition.leader = 1
 
-    assert world.fetch(3) == f"refused with {verdicts.UNKNOWN_LEADER_EPOCH}"
+    assert world.fetch(3) == f"refused with {error_codes.UNKNOWN_LEADER_EPOCH}"
 
 
 def test_a_follower_that_is_behind_the_times_is_fenced(world: ReplicaWorld) -> None:
@@ -140,7 +140,7 @@ def test_a_follower_that_is_behind_the_times_is_fenced(world: ReplicaWorld) -> N
     world.elect(1)
     world.show(1)
 
-    assert world.fetch(2) == f"refused with {verdicts.FENCED_LEADER_EPOCH}"
+    assert world.fetch(2) == f"refused with {error_codes.FENCED_LEADER_EPOCH}"
 
 
 def test_an_isr_that_lost_its_race_is_never_acted_on(world: ReplicaWorld) -> None:
@@ -247,4 +247,4 @@ def test_too_few_in_sync_refuse_acks_all(tmp_path: Path) -> None:
     world.elect(1)
     world.show(1)
 
-    assert world.produce(1) == verdicts.NOT_ENOUGH_REPLICAS
+    assert world.produce(1) == error_codes.NOT_ENOUGH_REPLICAS

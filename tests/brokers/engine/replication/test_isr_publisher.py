@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from brokers.contract.documents import PartitionStateDocument
+from brokers.engine.cluster.controller_epoch import StateWrite
 from brokers.engine.cluster.current import CurrentImage
 from brokers.engine.cluster.errors import StoreUnavailable
 from brokers.engine.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
-from brokers.engine.cluster.terms import StateWrite
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
-from brokers.engine.records import verdicts
+from brokers.engine.records import error_codes
 from brokers.engine.records.builder import Record, build_batch
 from brokers.engine.replication import isr_publisher
 from brokers.engine.replication.isr_publisher import IsrPublisher, given_away
@@ -275,7 +275,7 @@ async def test_who_is_made_leader_when_its_disk_has_failed_gives_the_lead_away(w
 
     (document,) = world.store.documents
     assert (document.leader, document.leader_epoch, document.isr) == (2, 3, (2, 3))
-    assert world.partition.read(0, 100, min_one_batch=True).error_code == verdicts.KAFKA_STORAGE_ERROR
+    assert world.partition.read(0, 100, min_one_batch=True).error_code == error_codes.KAFKA_STORAGE_ERROR
 
 
 async def test_the_lead_of_a_log_whose_disk_failed_goes_as_soon_as_somebody_can_take_it(world: FetcherContext) -> None:

@@ -14,8 +14,8 @@ from brokers.engine.protocol.codec import decode_request, encode_response
 from brokers.engine.protocol.headers import decode_request_header, encode_response_frame
 from brokers.engine.protocol.messages.transactions import EndTxnRequest, EndTxnResponse
 from brokers.engine.replication import peers
+from brokers.engine.replication.interfaces import LinkOwner
 from brokers.engine.replication.peers import BACK_OFF_MS_MAX, BACK_OFF_MS_MIN, Peers, PeerUnavailable
-from brokers.engine.replication.ports import LinkOwner
 
 VERSION = 3
 SIZE_BYTES = 4

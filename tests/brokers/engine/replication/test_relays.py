@@ -13,8 +13,13 @@ from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.codec import decode_request, encode_response
 from brokers.engine.protocol.headers import decode_request_header, encode_response_frame
 from brokers.engine.protocol.messages.groups import HeartbeatRequest, HeartbeatResponse
-from brokers.engine.replication.ports import LinkOwner
-from brokers.engine.replication.relays import IDLE_MS_MAX, ForwardedIdentity, Forwarders, ForwardingUnavailable
+from brokers.engine.replication.coordinator_forwarders import (
+    IDLE_MS_MAX,
+    ForwardedIdentity,
+    Forwarders,
+    ForwardingUnavailable,
+)
+from brokers.engine.replication.interfaces import LinkOwner
 
 BROKER = BrokerInfo(id=2, host="two", port=1, admin_port=2, rack=None, epoch=7)
 MINE = ForwardedIdentity("ins-aaaaaaaa", "10.0.0.1")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from brokers.engine.records import verdicts
+from brokers.engine.records import error_codes
 from brokers.engine.records.builder import Record, build_batch
 from brokers.engine.storage.files import StorageFailed
 from tests.simulate.checks import read_all
@@ -25,11 +25,11 @@ def produced(log: SimulatedLog, acked: list[Record]) -> None:
     """One batch; what is answered with an error must not be served, now or later."""
     records = [Record(NOW_MS, b"k", b"%d." % len(acked) + b"x" * 60), Record(NOW_MS, b"k", b"y")]
     answer = log.partition.append(memoryview(build_batch(records)), NOW_MS, acks=1, produce_version=9)
-    if answer.error_code == verdicts.NONE:
+    if answer.error_code == error_codes.NONE:
         assert answer.base_offset == len(acked)
         acked += records
     else:
-        assert answer.error_code == verdicts.KAFKA_STORAGE_ERROR
+        assert answer.error_code == error_codes.KAFKA_STORAGE_ERROR
 
 
 def run(log: SimulatedLog, acked: list[Record]) -> None:
@@ -81,7 +81,7 @@ def test_an_error_at_any_operation_is_told_and_loses_nothing_acknowledged(refuse
                 refusal = log.partition.append(
                     memoryview(build_batch([Record(0, None, b"")])), 0, acks=1, produce_version=9
                 )
-                assert refusal.error_code == verdicts.KAFKA_STORAGE_ERROR
+                assert refusal.error_code == error_codes.KAFKA_STORAGE_ERROR
                 again = SimulatedLog(top, disk=disk, epoch=1)
                 found = [record for _, record in read_all(again.partition.log)[0]]
                 assert found[: len(acked)] == acked

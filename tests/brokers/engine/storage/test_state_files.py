@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokers.engine.records import verdicts
+from brokers.engine.records import error_codes
 from brokers.engine.storage import checkpoints
 from brokers.engine.storage.directories import DirectoryRefused, LogRoot, read_topic_id
 from brokers.engine.storage.files import StorageFailed, storage_errors
@@ -82,13 +82,13 @@ def test_duplicates_of_the_last_five_batches_are_known_and_gaps_are_refused() ->
         assert isinstance(known, CachedBatch)
         assert known.last_offset - known.offset_delta == number * 10
         assert known.timestamp_ms == 1_000 + number
-    assert state.check(1, 0, 10, 9) == verdicts.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert state.check(1, 0, 71, 9) == verdicts.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert state.check(1, 0, 60, 5) == verdicts.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert state.check(1, 1, 5, 0) == verdicts.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert state.check(1, 0, 10, 9) == error_codes.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert state.check(1, 0, 71, 9) == error_codes.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert state.check(1, 0, 60, 5) == error_codes.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert state.check(1, 1, 5, 0) == error_codes.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert state.check(1, 1, 0, 0) == 0
     state.update(1, 1, 0, 0, 70, 2_000)
-    assert state.check(1, 0, 70, 0) == verdicts.INVALID_PRODUCER_EPOCH
+    assert state.check(1, 0, 70, 0) == error_codes.INVALID_PRODUCER_EPOCH
 
 
 def test_sequences_wrap() -> None:

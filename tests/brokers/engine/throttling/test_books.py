@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from brokers.contract.usage import NAME_CHARACTERS_MAX, OTHER, USAGE_KEYS_PER_INSTANCE_MAX, UsageEvent
 from brokers.engine.throttling import charging, ledger, traffic
-from brokers.engine.throttling.books import AccountingRegistry
+from brokers.engine.throttling.accounting import AccountingRegistry
 from brokers.engine.throttling.charging import ClientQuotas, Limiter, Rule, charge, charge_fetch, fetch_cap_bytes
 from brokers.engine.throttling.ledger import Ledger
 from brokers.engine.throttling.shares import InstanceShares

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from brokers.engine.coordinators.groups.offsets import Commit, Fetched, Producer
-from brokers.engine.coordinators.outcome import NO_VERIFICATION_TOKEN, StateRecord
+from brokers.engine.coordinators.result import NO_VERIFICATION_TOKEN, StateRecord
 from brokers.engine.records.builder import Record, build_batch
 from tests.brokers.engine.coordinators.fakes import Call
 from tests.brokers.engine.coordinators.groups.members import GROUP, Member, Shard

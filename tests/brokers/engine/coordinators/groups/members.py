@@ -8,7 +8,7 @@ from typing import Any
 from brokers.engine.coordinators.groups.group import Group, State
 from brokers.engine.coordinators.groups.machine import GroupMachine
 from brokers.engine.coordinators.groups.replies import JoinReply, JoinRequest, Leaver, SyncReply, SyncRequest
-from brokers.engine.coordinators.outcome import REPLY_PENDING
+from brokers.engine.coordinators.result import REPLY_PENDING
 from brokers.engine.coordinators.runtime import Runtime
 from brokers.engine.coordinators.settings import GroupSettings
 from brokers.engine.coordinators.shard import ALARM_GRAIN_MS

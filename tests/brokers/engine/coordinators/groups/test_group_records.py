@@ -5,8 +5,8 @@ from __future__ import annotations
 from brokers.engine.coordinators.groups import expiry
 from brokers.engine.coordinators.groups.formats import group_key
 from brokers.engine.coordinators.groups.group import State
-from brokers.engine.coordinators.outcome import CoordinatorResult, StateRecord
-from brokers.engine.coordinators.ports import Stored
+from brokers.engine.coordinators.interfaces import Stored
+from brokers.engine.coordinators.result import CoordinatorResult, StateRecord
 from tests.brokers.engine.coordinators.groups.members import GROUP, SESSION_MS, Member, Shard, complete, error
 from tests.brokers.engine.coordinators.groups.test_subscriptions import subscription
 

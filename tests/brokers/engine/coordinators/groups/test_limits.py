@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from brokers.engine.coordinators.groups import book, joining, limits
-from brokers.engine.coordinators.groups.book import GroupRegistry
+from brokers.engine.coordinators.groups import joining, limits, registry
 from brokers.engine.coordinators.groups.group import State
 from brokers.engine.coordinators.groups.limits import (
     GROUPS_PER_INSTANCE_MAX,
@@ -14,6 +13,7 @@ from brokers.engine.coordinators.groups.limits import (
     NAME_BYTES_MAX,
     PROTOCOLS_MAX,
 )
+from brokers.engine.coordinators.groups.registry import GroupRegistry
 from brokers.engine.coordinators.settings import GroupSettings
 from tests.brokers.engine.coordinators.groups.members import SESSION_MS, Member, Shard, complete, error
 
@@ -145,7 +145,7 @@ def test_a_static_member_that_comes_back_says_it_instead_of_what_it_said_before(
 def test_all_groups_of_an_instance_hold_only_so_much_and_those_of_others_are_not_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(book, "MEMBER_BYTES_PER_INSTANCE_MAX", 10_000)
+    monkeypatch.setattr(registry, "MEMBER_BYTES_PER_INSTANCE_MAX", 10_000)
     shard = Shard()
     protocols = (("range", bytes(3_000)),)
     one = Member(shard, protocols=protocols)
@@ -161,7 +161,7 @@ def test_all_groups_of_an_instance_hold_only_so_much_and_those_of_others_are_not
 
 
 def test_what_an_instances_members_are_given_is_counted_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(book, "MEMBER_BYTES_PER_INSTANCE_MAX", 10_000)
+    monkeypatch.setattr(registry, "MEMBER_BYTES_PER_INSTANCE_MAX", 10_000)
     shard = Shard()
     for group, size, code in (("a", 4_000, 0), ("b", 4_000, -1), ("b", 1_000, 0)):
         member = Member(shard, group=f"ins-aaaaaaaa.{group}")

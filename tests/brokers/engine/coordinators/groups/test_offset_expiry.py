@@ -11,7 +11,7 @@ from brokers.engine.coordinators.groups.formats import GroupRecord, OffsetValue,
 from brokers.engine.coordinators.groups.formats import offset_value as value_of
 from brokers.engine.coordinators.groups.machine import GroupMachine
 from brokers.engine.coordinators.groups.offsets import Commit
-from brokers.engine.coordinators.outcome import StateRecord
+from brokers.engine.coordinators.result import StateRecord
 from tests.brokers.engine.coordinators.fakes import FakeLog
 from tests.brokers.engine.coordinators.groups.committing import (
     OTHER,

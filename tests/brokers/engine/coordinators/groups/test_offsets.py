@@ -8,7 +8,7 @@ from brokers.engine.coordinators.groups import offsets
 from brokers.engine.coordinators.groups.formats import OffsetValue, offset_key, offset_value, read_offset_value
 from brokers.engine.coordinators.groups.group import State
 from brokers.engine.coordinators.groups.offsets import Commit, Fetched
-from brokers.engine.coordinators.outcome import StateRecord
+from brokers.engine.coordinators.result import StateRecord
 from brokers.engine.protocol.errors import ErrorCode
 from tests.brokers.engine.coordinators.groups.committing import (
     OTHER,
@@ -302,7 +302,7 @@ def test_what_is_deleted_makes_room(shard: Shard, monkeypatch: pytest.MonkeyPatc
 
 
 def test_an_instance_may_not_have_groups_without_number(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("brokers.engine.coordinators.groups.book.GROUPS_PER_INSTANCE_MAX", 1)
+    monkeypatch.setattr("brokers.engine.coordinators.groups.registry.GROUPS_PER_INSTANCE_MAX", 1)
     put(shard, 0, 5)
 
     call = commit(shard, Commit(TOPIC, 0, 5), group="ins-aaaaaaaa.another")

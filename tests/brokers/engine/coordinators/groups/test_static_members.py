@@ -9,7 +9,7 @@ import pytest
 from brokers.engine.coordinators.groups.formats import read_group_value
 from brokers.engine.coordinators.groups.group import State
 from brokers.engine.coordinators.groups.machine import GroupMachine
-from brokers.engine.coordinators.outcome import CoordinatorResult, Now
+from brokers.engine.coordinators.result import CoordinatorResult, Now
 from tests.brokers.engine.coordinators.groups.members import (
     REBALANCE_MS,
     SESSION_MS,

@@ -15,8 +15,8 @@ from functools import cache
 from itertools import count
 from typing import Any, NamedTuple
 
-from brokers.engine.coordinators.outcome import REPLY_PENDING
-from brokers.engine.coordinators.ports import StateLog
+from brokers.engine.coordinators.interfaces import StateLog
+from brokers.engine.coordinators.result import REPLY_PENDING
 from brokers.engine.coordinators.runtime import Runtime
 from brokers.engine.coordinators.settings import TRANSACTIONS_TOPIC, TransactionSettings
 from brokers.engine.coordinators.transactions.formats import decode_key, decode_value

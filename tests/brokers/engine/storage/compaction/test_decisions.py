@@ -13,7 +13,7 @@ from brokers.engine.records.builder import Record, build_batch, records_block
 from brokers.engine.records.walk import Malformed
 from brokers.engine.storage.compaction.fields import read_fields, read_keys
 from brokers.engine.storage.compaction.grouping import Source, group
-from brokers.engine.storage.compaction.living import PLACES_MAX, LiveOffsetFilter
+from brokers.engine.storage.compaction.live_offsets import PLACES_MAX, LiveOffsetFilter
 from brokers.engine.storage.compaction.offset_map import YOUNG_KEYS_MAX, OffsetMap, probe, slots_of
 from brokers.engine.storage.compaction.pacing import Pacer
 from brokers.engine.storage.compaction.selection import SegmentFacts, filthiest, first_dirty_offset, measure

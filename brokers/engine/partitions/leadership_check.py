@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 
+from brokers.engine.partitions.delayed_operations import LeadershipCheck
 from brokers.engine.partitions.follower_session import IDLE, FollowedPartition
 from brokers.engine.partitions.leadership import Leadership
 from brokers.engine.partitions.partition import Partition
-from brokers.engine.partitions.waiting import LeadershipCheck
 
 
 class LeadershipChecks:

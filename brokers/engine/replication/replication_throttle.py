@@ -5,7 +5,7 @@ surroundings do.
 from __future__ import annotations
 
 from brokers.engine.replication.fetch_plan import PARTITION_BYTES_MAX, Followed
-from brokers.engine.replication.surroundings import FetcherContext
+from brokers.engine.replication.fetcher_context import FetcherContext
 
 
 class Pace:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from brokers.engine.coordinators.groups.group import Group, State
 from brokers.engine.coordinators.groups.limits import GROUPS_PER_INSTANCE_MAX, MEMBER_BYTES_PER_INSTANCE_MAX
-from brokers.engine.coordinators.outcome import NO_RECORD
+from brokers.engine.coordinators.result import NO_RECORD
 from brokers.engine.coordinators.settings import GroupSettings
 from instances.naming import split_internal
 

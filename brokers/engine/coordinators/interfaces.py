@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from brokers.engine.coordinators.outcome import CoordinatorResult, Now
+from brokers.engine.coordinators.result import CoordinatorResult, Now
 
 
 class Stored(NamedTuple):

@@ -13,8 +13,8 @@ from socket import MSG_NOSIGNAL, socket
 from typing import Final
 
 from brokers.engine.network.backlog import Backlog
+from brokers.engine.network.pending_responses import PendingResponse, PendingResponses
 from brokers.engine.network.sending import OnWritten, Outgoing, joined_up
-from brokers.engine.network.turns import PendingResponse, PendingResponses
 from brokers.engine.values import Slice
 
 # Why nothing is read.

@@ -8,7 +8,7 @@ from typing import Any, Final
 from brokers.engine.coordinators.groups.formats import GroupRecord, group_key, group_value
 from brokers.engine.coordinators.groups.group import Group
 from brokers.engine.coordinators.groups.member import Member
-from brokers.engine.coordinators.outcome import NO_RECORD, REPLY_PENDING, CoordinatorResult, Now, StateRecord
+from brokers.engine.coordinators.result import NO_RECORD, REPLY_PENDING, CoordinatorResult, Now, StateRecord
 
 # What a deadline is about; the group's id comes second in the key.
 SESSION: Final = "session"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import Enum
 
-from brokers.engine.coordinators.outcome import CoordinatorResult, Now, StateRecord
+from brokers.engine.coordinators.result import CoordinatorResult, Now, StateRecord
 from brokers.engine.coordinators.transactions import limits
-from brokers.engine.coordinators.transactions.book import TransactionRegistry, deletion_of, instance_of, record_of
 from brokers.engine.coordinators.transactions.fencing import markers_of
 from brokers.engine.coordinators.transactions.metadata import TransactionMetadata
+from brokers.engine.coordinators.transactions.registry import TransactionRegistry, deletion_of, instance_of, record_of
 from brokers.engine.coordinators.transactions.states import AT_REST
 
 

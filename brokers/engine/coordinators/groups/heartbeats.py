@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import Final
 
 from brokers.engine.coordinators.groups.checking import FOR_GOOD, check_generation
-from brokers.engine.coordinators.groups.draft import ResultBuilder
 from brokers.engine.coordinators.groups.group import Group, State
 from brokers.engine.coordinators.groups.member import Member
 from brokers.engine.coordinators.groups.rebalancing import remove_and_rebalance, try_to_complete
-from brokers.engine.coordinators.outcome import CoordinatorResult, Now
+from brokers.engine.coordinators.groups.result_builder import ResultBuilder
+from brokers.engine.coordinators.result import CoordinatorResult, Now
 from brokers.engine.coordinators.settings import GroupSettings
 from brokers.engine.protocol.errors import ErrorCode
 

@@ -11,7 +11,7 @@ from struct import error as struct_error
 from typing import Final, NamedTuple
 
 from brokers.engine.protocol.errors import MalformedRequest
-from brokers.engine.protocol.hot_produce import PARTITIONS_MAX
+from brokers.engine.protocol.fast_codec_produce import PARTITIONS_MAX
 from brokers.engine.protocol.lengths import Buffer, read_varint, rest_of_varint, skip_tagged_fields
 
 _FLEXIBLE_FROM: Final = 12

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from brokers.engine.coordinators.outcome import StateRecord
+from brokers.engine.coordinators.result import StateRecord
 from brokers.engine.coordinators.settings import TransactionSettings
 from brokers.engine.coordinators.transactions.entry import Entry
 from brokers.engine.coordinators.transactions.formats import decode_value, encode_key, encode_value

@@ -7,7 +7,12 @@ from typing import Any, Final
 from brokers.engine.access.authorizer import Address, Owners
 from brokers.engine.cluster.image import ClusterImage
 from brokers.engine.handlers.context import Engine, ForwardingFailed
-from brokers.engine.replication.relays import ConnectFor, ForwardedIdentity, Forwarders, ForwardingUnavailable
+from brokers.engine.replication.coordinator_forwarders import (
+    ConnectFor,
+    ForwardedIdentity,
+    Forwarders,
+    ForwardingUnavailable,
+)
 
 SWEEP_INTERVAL_S: Final = 5.0
 

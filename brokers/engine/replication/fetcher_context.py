@@ -8,9 +8,9 @@ from typing import Final
 
 from brokers.engine.clock import Clock
 from brokers.engine.partitions.table import PartitionTable
-from brokers.engine.protocol.hot_replica_fetch import ReplicaFetchEncoder
-from brokers.engine.replication.kept_starts import PersistLogStartOffsets
-from brokers.engine.replication.ports import CallLater, Connect
+from brokers.engine.protocol.fast_codec_replica_fetch import ReplicaFetchEncoder
+from brokers.engine.replication.interfaces import CallLater, Connect
+from brokers.engine.replication.persisted_log_start_offsets import PersistLogStartOffsets
 from brokers.engine.throttling.replication import ReplicationThrottle
 
 # `replica.fetch.min.bytes`, `replica.fetch.response.max.bytes`

@@ -15,7 +15,7 @@ from brokers.engine.cluster.image import BrokerInfo
 from brokers.engine.protocol.codec import decode_response, encode_request
 from brokers.engine.protocol.errors import MalformedRequest
 from brokers.engine.protocol.headers import decode_response_header, encode_request_frame
-from brokers.engine.replication.ports import Link, LinkOwner
+from brokers.engine.replication.interfaces import Link, LinkOwner
 
 # Connections to all brokers together. Whoever comes then takes the place of one that nobody uses, or is refused.
 LINES_MAX: Final = 2_000
