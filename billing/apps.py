@@ -11,8 +11,8 @@ class BillingConfig(AppConfig):
     def ready(self) -> None:
         from billing.selectors import plan_terms
         from billing.services import forget_usage_offset
-        from brokers import billing_port
+        from brokers.rebalancing import interfaces
         from instances import ports
 
         ports.plan_catalogue.plug(plan_terms)
-        billing_port.usage_begins_anew.plug(forget_usage_offset)
+        interfaces.usage_begins_anew.plug(forget_usage_offset)

@@ -11,10 +11,11 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
 
-from brokers import panel, selectors, services, transaction_panel
+from brokers import selectors, services
+from brokers.admin_views import panel, transaction_panel
 from brokers.choices import Health, RebalanceState
-from brokers.health import modules_of, offline_directories
 from brokers.models import Broker, Cluster, Host, Placement, PortLease, Rebalance, RollingRestart
+from brokers.monitoring.health import modules_of, offline_directories
 from tenants.actors import Actor
 from tenants.operator import OperatorAdmin, operator_action
 

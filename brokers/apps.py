@@ -10,10 +10,12 @@ class BrokersConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from brokers import capacity, observe, tasks
+        from brokers import tasks
         from brokers.dataplane import client_quotas, groups, topics, transactions
+        from brokers.monitoring import observe
+        from brokers.placement import capacity
         from instances import group_ports, ports
-        from quotas import ports as quota_ports
+        from quotas import interfaces as quota_ports
 
         ports.data_plane.plug(topics.TopicAdminClient())
         ports.observation.plug(observe.Observed())

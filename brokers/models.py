@@ -237,9 +237,9 @@ class FormerPort(models.Model):
 class Rebalance(Versioned):
     """A plan of moves and how far it is: emptying one broker (and removing it), or levelling all.
 
-    The world is looked at anew in every step (`brokers.moving`), so whoever carries it out may die at any moment.
-    `placements` lists `{"owner", "arriving", "leaving"}` by broker number; `shares` is what each broker holds before
-    and after.
+    The world is looked at anew in every step (`brokers.rebalancing.executor`), so whoever carries it out may die at any
+    moment. `placements` lists `{"owner", "arriving", "leaving"}` by broker number; `shares` is what each broker holds
+    before and after.
     """
 
     id = TypedIdField("rb")
@@ -257,7 +257,9 @@ class Rebalance(Versioned):
     moves_at_once = models.PositiveSmallIntegerField(_("moves at a time per broker"), default=MOVES_PER_BROKER)
     copy_mb_s = models.PositiveIntegerField(_("copy at most, MB/s"), null=True, blank=True)
     pace = models.JSONField(
-        default=dict, editable=False, help_text="What `brokers.copy_pace` has set, and what was there before."
+        default=dict,
+        editable=False,
+        help_text="What `brokers.rebalancing.throttle` has set, and what was there before.",
     )
     planned_by = models.CharField(_("planned by"), max_length=254)
     started_at = models.DateTimeField(_("started"), null=True, blank=True, editable=False)
@@ -357,7 +359,8 @@ class PartitionReassignment(models.Model):
 
 
 class RollingRestart(Versioned):
-    """One broker of a cluster after the other, each when the one before it is back and in sync (`brokers.rolling`).
+    """One broker of a cluster after the other, each when the one before it is back and in sync
+    (`brokers.operations.rolling_restart`).
 
     `numbers` are the brokers in their order, `done` how many of them have been restarted.
     """

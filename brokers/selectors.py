@@ -10,8 +10,8 @@ from django.db.models.functions import Least
 from django.utils import timezone
 
 from brokers.choices import Health, ReassignmentState, WantedState
-from brokers.health import health
 from brokers.models import Broker, Cluster, Host, Placement, PortLease, Rebalance, RollingRestart
+from brokers.monitoring.health import health
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

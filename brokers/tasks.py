@@ -11,9 +11,11 @@ from django.db import close_old_connections
 from django.utils import timezone
 from kombu.exceptions import OperationalError
 
-from brokers import delays, health, lag_sampling, maps, reconciler, sweep, uptake, watching, work
 from brokers.limits import SWEEP_EVERY_S, WORK_LOOK_EVERY_S, WORK_ROUND_S
-from brokers.reconcile_steps import NotYet
+from brokers.monitoring import cluster_overview, delays, health, lag_sampling, watching
+from brokers.operations import compiled_uptake, job_runner
+from brokers.provisioning import reconciler, sweep
+from brokers.provisioning.steps import NotYet
 
 log = structlog.get_logger(__name__)
 
@@ -44,7 +46,7 @@ def reconcile_instance(self: Any, instance_id: str) -> str:
         raise self.retry(countdown=RETRY_AFTER_S, exc=reason) from reason
 
 
-@shared_task(name="brokers.sweep", ignore_result=True)
+@shared_task(name="brokers.provisioning.sweep", ignore_result=True)
 def sweep_instances() -> int:
     """Find instances whose world differs from their row, and put each into the queue until the next sweep does so:
     what cannot be done for an hour must not lie there an hour's times.
@@ -63,14 +65,14 @@ def tidy() -> int:
     return sweep.tidy()
 
 
-@shared_task(name="brokers.observe", ignore_result=True)
+@shared_task(name="brokers.monitoring.observe", ignore_result=True)
 def observe_brokers() -> int:
     """Ask every broker for its status and keep it with its row; and for its image of the cluster."""
     close_old_connections()
     now = timezone.now()
     answered = health.observe(now)
-    maps.keep(now)
-    uptake.take_up(now)
+    cluster_overview.keep(now)
+    compiled_uptake.take_up(now)
     return answered
 
 
@@ -95,13 +97,13 @@ def sample_lags() -> int:
     return lag_sampling.sample_all(time.time_ns() // 1_000_000)
 
 
-@shared_task(name="brokers.work", ignore_result=True)
+@shared_task(name="brokers.operations.job_runner", ignore_result=True)
 def carry_on() -> int:
     """Look at rebalances and rolling restarts for most of a second, so that one step follows the other."""
     close_old_connections()
     end_s = time.monotonic() + WORK_ROUND_S
-    found = work.reconcile_once()
+    found = job_runner.reconcile_once()
     while found and time.monotonic() < end_s:
         time.sleep(WORK_LOOK_EVERY_S)
-        found = work.reconcile_once(measure=False)
+        found = job_runner.reconcile_once(measure=False)
     return found

@@ -15,7 +15,7 @@ class InstancesConfig(AppConfig):
         from instances import access, limits
         from instances.effects import effects_on_tenant
         from instances.services import following
-        from quotas import ports as quota_ports
+        from quotas import interfaces as quota_ports
         from tenants.signals import tenant_resumed, tenant_suspended
         from tenants.suspending import add_effects
 

@@ -20,8 +20,8 @@ from instances.limits import (
 )
 from instances.models import TOPIC_CHARS_MAX
 from instances.naming import is_valid_topic_name
+from quotas.interfaces import EntityPart
 from quotas.limits import ENTITY_NAME_CHARS_MAX
-from quotas.ports import EntityPart
 
 PARTITIONS_INITIAL = 3
 LIST_CHARS_MAX = ALLOW_LIST_ENTRIES_MAX * (ADDRESS_CHARS_MAX + 2)

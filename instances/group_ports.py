@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from instances.ports import BrokerUnresponsive
-from quotas.ports import Interface
+from quotas.interfaces import Interface
 from tenants.errors import DomainError
 
 # A topic under the tenant's name, and a partition of it.

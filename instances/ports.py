@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from quotas.ports import Interface
+from quotas.interfaces import Interface
 
 if TYPE_CHECKING:
     from instances.models import Instance

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from quotas import explain, ports
+from quotas import explain, interfaces
 from quotas.explain import Effective
-from quotas.ports import ClientQuota, EntityPart, InstanceLike
+from quotas.interfaces import ClientQuota, EntityPart, InstanceLike
 from quotas.precedence import Entity
 
 DEFAULT_NAME = "<default>"
@@ -12,7 +12,7 @@ DEFAULT_NAME = "<default>"
 
 def quota_list(instance: InstanceLike) -> list[ClientQuota]:
     """All client quotas of an instance, in the order of the eight levels, then by name."""
-    return sorted(ports.client_quotas.it.describe(instance.pk), key=_order)
+    return sorted(interfaces.client_quotas.it.describe(instance.pk), key=_order)
 
 
 def quota_of(instance: InstanceLike, user: EntityPart | None, client_id: EntityPart | None) -> ClientQuota | None:

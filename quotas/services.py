@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from quotas import ports, selectors
+from quotas import interfaces, selectors
+from quotas.interfaces import EntityPart, InstanceLike
 from quotas.limits import BYTE_RATE_MAX, MUTATION_RATE_MAX, PERCENTAGE_MAX, QUOTAS_PER_INSTANCE_MAX
-from quotas.ports import EntityPart, InstanceLike
 from tenants import access, audit
 from tenants.actors import Actor
 from tenants.choices import Scope
@@ -40,7 +40,7 @@ def set_quota(
     parts, an unknown key, or a value out of range.
     """
     access.require(acting, Scope.QUOTAS_WRITE)
-    ports.require_reachable.it(instance)
+    interfaces.require_reachable.it(instance)
     _require_entity(user, client_id)
     _require_limits(limits)
     present = selectors.quota_list(instance)
@@ -56,7 +56,7 @@ def set_quota(
     ref = quota_ref(instance, user, client_id)
     entry = audit.record(acting, action, ref, before or None, after, tenant=instance.tenant)
     with audit.in_doubt(entry):
-        ports.client_quotas.it.alter(instance.pk, user, client_id, wanted, validate_only=dry_run)
+        interfaces.client_quotas.it.alter(instance.pk, user, client_id, wanted, validate_only=dry_run)
 
 
 @audit.atomic
@@ -70,7 +70,7 @@ def delete_quota(
 ) -> None:
     """Remove all limits of one entity; clients fall to the next level that applies. Raises `NotFound` without any."""
     access.require(acting, Scope.QUOTAS_WRITE)
-    ports.require_reachable.it(instance)
+    interfaces.require_reachable.it(instance)
     _require_entity(user, client_id)
     old = selectors.quota_of(instance, user, client_id)
     if old is None:
@@ -79,7 +79,7 @@ def delete_quota(
     entry = audit.record(acting, "quota.removed", ref, dict(old.limits), None, tenant=instance.tenant)
     removal: dict[str, float | None] = dict.fromkeys(old.limits)
     with audit.in_doubt(entry):
-        ports.client_quotas.it.alter(instance.pk, user, client_id, removal, validate_only=dry_run)
+        interfaces.client_quotas.it.alter(instance.pk, user, client_id, removal, validate_only=dry_run)
 
 
 def quota_ref(instance: InstanceLike, user: EntityPart | None, client_id: EntityPart | None) -> tuple[str, str]:

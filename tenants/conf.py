@@ -55,7 +55,7 @@ UNFOLD: dict[str, Any] = {
     "ENVIRONMENT": "tenants.operator.environment_tag",
     "STYLES": ["tenants.operator.panel_style"],
     "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": "tenants.operator.mark"}],
-    "DASHBOARD_CALLBACK": "brokers.overview.dashboard",
+    "DASHBOARD_CALLBACK": "brokers.admin_views.overview.dashboard",
     "LOGIN": {"form": "tenants.operator_login.OperatorLoginForm"},
     "COLORS": {
         "base": {

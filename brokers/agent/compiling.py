@@ -1,6 +1,6 @@
 """The compiled modules of a host: made by a process of its own behind the brokers' start (decision 86).
 
-Who takes them up, and when, is decided where the cluster is known: `brokers.uptake`.
+Who takes them up, and when, is decided where the cluster is known: `brokers.operations.compiled_uptake`.
 """
 
 from __future__ import annotations

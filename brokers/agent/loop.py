@@ -35,9 +35,9 @@ from brokers.agent.successor import Successor
 from brokers.agent.supervision import Act, Seen, decide, failures_after_end
 from brokers.choices import ProcessState, WantedState
 from brokers.contract.process import BrokerProcessSettings
+from brokers.infra.zookeeper import ensemble_of
 from brokers.limits import AGENT_POLL_S, AGENT_STAND_BY_TIMEOUT_S, AGENT_STOP_TIMEOUT_S, AGENT_WATCH_S
 from brokers.models import Broker, Host
-from brokers.zookeeper import ensemble_of
 
 log = structlog.get_logger(__name__)
 

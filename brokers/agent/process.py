@@ -18,7 +18,7 @@ from typing import IO
 import psutil
 
 from brokers.agent.successor import Successor
-from brokers.births import birth_of
+from brokers.infra.process_identity import birth_of
 from brokers.limits import AGENT_LOG_BYTES_MAX
 
 LOG_TAIL_BYTES = 2_048

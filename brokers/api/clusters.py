@@ -9,11 +9,12 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from brokers import maps, selectors
+from brokers import selectors
 from brokers.api.base import OperatorView
 from brokers.api.views import ClusterOut
 from brokers.choices import Health
-from brokers.maps import BrokerSummary, ClusterMap
+from brokers.monitoring import cluster_overview
+from brokers.monitoring.cluster_overview import BrokerSummary, ClusterMap
 from tenants.access import fetch
 from tenants.api import pages
 from tenants.api.base import endpoint
@@ -102,7 +103,7 @@ class ClusterResource(OperatorView):
     @endpoint("get_cluster", Scope.OPERATOR, returns=ClusterMapOut)
     def get(self, request: Request, cluster_id: str) -> Response:
         """Read the map of a cluster: brokers, leaders, and what is missing."""
-        return self.one(maps.cluster_map(fetch(selectors.clusters(), pk=cluster_id)), ClusterMapOut)
+        return self.one(cluster_overview.cluster_map(fetch(selectors.clusters(), pk=cluster_id)), ClusterMapOut)
 
 
 class ClusterPartitions(OperatorView):
@@ -114,7 +115,7 @@ class ClusterPartitions(OperatorView):
         after = ""
         if asked["page_token"]:
             (after,) = pages.decode_token(asked["page_token"], asked["binding"], 1)
-        lines, following = maps.partition_page(
+        lines, following = cluster_overview.partition_page(
             cluster,
             state=self.query.get("state", "all"),
             broker=self.query.get("broker"),

@@ -9,11 +9,12 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from brokers import rebalances, selectors
+from brokers import selectors
 from brokers.api.base import OperatorView
 from brokers.choices import DataLoss, ReassignmentState, RebalanceKind
 from brokers.limits import COPY_MB_S_MAX, MOVES_PER_BROKER, MOVES_PER_BROKER_MAX
 from brokers.models import PartitionReassignment, Rebalance
+from brokers.rebalancing import services
 from tenants.access import fetch
 from tenants.api.base import API_ROOT, endpoint
 from tenants.api.strict import Choice, Flag, Integer, StrictSerializer, Text
@@ -144,7 +145,7 @@ class RebalanceCollection(OperatorView):
         at_once = self.body["moves_at_once"]
         if self.body["kind"] == RebalanceKind.DRAIN:
             found = fetch(selectors.brokers(), pk=self._named("broker_id"))
-            made = rebalances.plan_drain(
+            made = services.plan_drain(
                 acting=self.actor,
                 broker=found,
                 removes=self.body.get("remove_broker", False),
@@ -153,12 +154,12 @@ class RebalanceCollection(OperatorView):
             )
         elif self.body["kind"] == RebalanceKind.LOSS:
             found = fetch(selectors.brokers(), pk=self._named("broker_id"))
-            made = rebalances.plan_loss(
+            made = services.plan_loss(
                 acting=self.actor, broker=found, moves_at_once=at_once, copy_mb_s=self.body["copy_mb_s"]
             )
         else:
             cluster = fetch(selectors.clusters(), pk=self._named("cluster_id"))
-            made = rebalances.plan_balance(
+            made = services.plan_balance(
                 acting=self.actor, cluster=cluster, moves_at_once=at_once, copy_mb_s=self.body["copy_mb_s"]
             )
         return self.one(made, RebalanceOut, status=201, location=f"{API_ROOT}/operator/rebalances/{made.pk}")
@@ -187,7 +188,7 @@ class RebalanceResource(OperatorView):
         found = fetch(selectors.rebalances(), lock=True, pk=rebalance_id)
         self.require_match(found)
         if "copy_mb_s" in self.body:
-            found = rebalances.limit_copies(acting=self.actor, rebalance=found, copy_mb_s=self.body["copy_mb_s"])
+            found = services.limit_copies(acting=self.actor, rebalance=found, copy_mb_s=self.body["copy_mb_s"])
         return self.one(found, RebalanceOut)
 
 
@@ -216,28 +217,28 @@ class RebalanceStart(_Act):
 
         The removal of a lost broker is confirmed with its number, and cannot be undone.
         """
-        return self.act(rebalance_id, rebalances.start, confirmed=self.body.get("confirm_broker"))
+        return self.act(rebalance_id, services.start, confirmed=self.body.get("confirm_broker"))
 
 
 class RebalancePause(_Act):
     @endpoint("pause_rebalance", Scope.OPERATOR, returns=RebalanceOut, status=202, errors=(409,))
     def post(self, request: Request, rebalance_id: str) -> Response:
         """Begin no further move; what is being copied is copied to its end."""
-        return self.act(rebalance_id, rebalances.pause)
+        return self.act(rebalance_id, services.pause)
 
 
 class RebalanceResume(_Act):
     @endpoint("resume_rebalance", Scope.OPERATOR, returns=RebalanceOut, status=202, errors=(409,))
     def post(self, request: Request, rebalance_id: str) -> Response:
         """Go on after a pause."""
-        return self.act(rebalance_id, rebalances.resume)
+        return self.act(rebalance_id, services.resume)
 
 
 class RebalanceUndo(_Act):
     @endpoint("undo_rebalance", Scope.OPERATOR, returns=RebalanceOut, status=202, errors=(409,))
     def post(self, request: Request, rebalance_id: str) -> Response:
         """Call off what runs and move back what was moved."""
-        return self.act(rebalance_id, rebalances.undo)
+        return self.act(rebalance_id, services.undo)
 
 
 class RebalanceAbandon(_Act):
@@ -247,11 +248,11 @@ class RebalanceAbandon(_Act):
 
         For one, or its way back, that waits for a broker that does not come back.
         """
-        return self.act(rebalance_id, rebalances.abandon)
+        return self.act(rebalance_id, services.abandon)
 
 
 class RebalanceDiscard(_Act):
     @endpoint("discard_rebalance", Scope.OPERATOR, returns=RebalanceOut, status=202, errors=(409,))
     def post(self, request: Request, rebalance_id: str) -> Response:
         """Drop a plan that was not started."""
-        return self.act(rebalance_id, rebalances.discard)
+        return self.act(rebalance_id, services.discard)

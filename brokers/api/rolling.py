@@ -8,9 +8,10 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from brokers import rolling, selectors
+from brokers import selectors
 from brokers.api.base import OperatorView
 from brokers.models import RollingRestart
+from brokers.operations import rolling_restart
 from tenants.access import fetch
 from tenants.api.base import API_ROOT, ApiView, endpoint
 from tenants.api.strict import StrictSerializer, Text
@@ -50,7 +51,7 @@ class RollingRestartCollection(OperatorView):
     def post(self, request: Request) -> Response:
         """Restart all brokers of a cluster, the next one when all replicas are in sync again."""
         cluster = fetch(selectors.clusters(), pk=self.body["cluster_id"])
-        return _answer(self, rolling.start(acting=self.actor, cluster=cluster))
+        return _answer(self, rolling_restart.start(acting=self.actor, cluster=cluster))
 
 
 class RollingRestartResource(OperatorView):
@@ -69,21 +70,21 @@ class RollingRestartPause(_Act):
     @endpoint("pause_rolling_restart", Scope.OPERATOR, returns=RollingRestartOut, status=202, errors=(409,))
     def post(self, request: Request, restart_id: str) -> Response:
         """Take no further broker down."""
-        return self.act(restart_id, rolling.pause)
+        return self.act(restart_id, rolling_restart.pause)
 
 
 class RollingRestartResume(_Act):
     @endpoint("resume_rolling_restart", Scope.OPERATOR, returns=RollingRestartOut, status=202, errors=(409,))
     def post(self, request: Request, restart_id: str) -> Response:
         """Go on after a pause."""
-        return self.act(restart_id, rolling.resume)
+        return self.act(restart_id, rolling_restart.resume)
 
 
 class RollingRestartCancel(_Act):
     @endpoint("cancel_rolling_restart", Scope.OPERATOR, returns=RollingRestartOut, status=202, errors=(409,))
     def post(self, request: Request, restart_id: str) -> Response:
         """End it; a broker that is restarting comes back by itself."""
-        return self.act(restart_id, rolling.cancel)
+        return self.act(restart_id, rolling_restart.cancel)
 
 
 def _answer(view: ApiView, found: RollingRestart) -> Response:

@@ -8,8 +8,9 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from brokers import hanging, selectors
+from brokers import selectors
 from brokers.api.base import OperatorView
+from brokers.transactions import hanging
 from tenants.access import fetch
 from tenants.api.base import endpoint
 from tenants.api.strict import Integer, StrictSerializer, Text

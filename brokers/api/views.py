@@ -9,11 +9,12 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from brokers import members, selectors, services
+from brokers import selectors, services
 from brokers.api.base import OperatorView
 from brokers.choices import Health
 from brokers.limits import BROKER_BANDWIDTH_MB_S, BROKER_CAPACITY_MAX, BROKER_STORAGE_GB
 from brokers.models import Broker, Cluster, Host
+from brokers.operations import membership
 from tenants.access import fetch
 from tenants.api.base import API_ROOT, endpoint
 from tenants.api.strict import Integer, StrictSerializer, Text
@@ -135,7 +136,7 @@ class BrokerCollection(OperatorView):
         body = dict(self.body)
         cluster = fetch(selectors.clusters(), pk=body.pop("cluster_id"))
         host = fetch(selectors.hosts(), pk=body.pop("host_id"))
-        made = members.add_broker(acting=self.actor, cluster=cluster, host=host, dry_run=self.dry_run, **body)
+        made = membership.add_broker(acting=self.actor, cluster=cluster, host=host, dry_run=self.dry_run, **body)
         return self.one(made, BrokerOut, status=201, location=f"{API_ROOT}/operator/brokers/{made.pk}")
 
 

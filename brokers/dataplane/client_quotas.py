@@ -1,4 +1,4 @@
-"""The port `quotas.ports.client_quotas`: by DescribeClientQuotas and AlterClientQuotas (QUO-71, QUO-72)."""
+"""The port `quotas.interfaces.client_quotas`: by DescribeClientQuotas and AlterClientQuotas (QUO-71, QUO-72)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 from kafka.protocol.admin.client_quotas import AlterClientQuotasRequest, DescribeClientQuotasRequest
 
-from brokers.dataplane.door import ask_as_instance, change, require_ok
+from brokers.dataplane.admin_client import ask_as_instance, change, require_ok
 from brokers.dataplane.scatter import ask_any
-from quotas.ports import ClientQuota, EntityPart
+from quotas.interfaces import ClientQuota, EntityPart
 
 DESCRIBE_VERSION = 1
 ALTER_VERSION = 1
@@ -17,7 +17,7 @@ USER, CLIENT_ID = "user", "client-id"
 
 
 class QuotaAdminClient:
-    """See `quotas.ports.ClientQuotaAdminClient`."""
+    """See `quotas.interfaces.ClientQuotaAdminClient`."""
 
     def describe(self, instance_id: str) -> Sequence[ClientQuota]:
         answer = ask_any(

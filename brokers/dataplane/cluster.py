@@ -19,10 +19,10 @@ from kafka.protocol.admin.topics import (
     ListPartitionReassignmentsRequest,
 )
 
-from brokers.dataplane.door import ask_as_cluster, require_ok
+from brokers.dataplane.admin_client import ask_as_cluster, require_ok
 from brokers.dataplane.topics import TIMEOUT_MS, metadata
 from brokers.models import Cluster
-from brokers.moves import PartitionKey
+from brokers.rebalancing.model import PartitionKey
 
 ALTER_REASSIGNMENTS_VERSION = 0
 LIST_REASSIGNMENTS_VERSION = 0

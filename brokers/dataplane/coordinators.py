@@ -13,7 +13,7 @@ from typing import Any
 from kafka.protocol.metadata.find_coordinator import FindCoordinatorRequest
 
 from brokers.contract.process import CLUSTER_USER
-from brokers.dataplane.door import cluster_of, require_ok
+from brokers.dataplane.admin_client import cluster_of, require_ok
 from brokers.dataplane.scatter import Target, first_answer, scatter, targets
 from brokers.limits import COORDINATOR_PATIENCE_S, COORDINATOR_RETRY_S
 from brokers.models import Cluster

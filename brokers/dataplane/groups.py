@@ -14,9 +14,9 @@ from django.core.cache import cache
 from kafka.protocol.admin.groups import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
 
 from brokers.dataplane import coordinators, offsets
+from brokers.dataplane.admin_client import cluster_of, require_ok
 from brokers.dataplane.assignments import decode_assignment
 from brokers.dataplane.coordinators import GROUP, TROUBLES
-from brokers.dataplane.door import cluster_of, require_ok
 from brokers.dataplane.offsets import GROUP_NOT_FOUND, INVALID_GROUP, NON_EMPTY_GROUP, NOT_EMPTY_WORDS
 from brokers.dataplane.scatter import SILENT_WORDS, Target, scatter, targets
 from brokers.limits import GROUPS_CACHE_S

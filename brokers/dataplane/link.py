@@ -10,7 +10,7 @@ from typing import Any
 from kafka.protocol.api_header import ResponseClassRegistry
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
-from brokers.dataplane.silence import unresponsive_brokers
+from brokers.dataplane.unresponsive_brokers import unresponsive_brokers
 from brokers.limits import DOOR_ANSWER_BYTES_MAX, DOOR_ANSWER_TIMEOUT_S, DOOR_CONNECT_TIMEOUT_S, DOOR_HELLO_TIMEOUT_S
 
 CLIENT_ID = "penstock-control"

@@ -13,8 +13,8 @@ from kafka.protocol.consumer.group import (
 )
 from kafka.protocol.consumer.offsets import ListOffsetsRequest
 
+from brokers.dataplane.admin_client import cluster_of, meaning_of, require_ok
 from brokers.dataplane.coordinators import GROUP, PASSING, ask_coordinator
-from brokers.dataplane.door import cluster_of, meaning_of, require_ok
 from brokers.dataplane.scatter import Target, by_target, first_answer, scatter, targets
 from brokers.dataplane.topics import metadata
 from instances.group_ports import Committed, Partition

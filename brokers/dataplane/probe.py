@@ -14,7 +14,7 @@ from kafka.protocol.consumer.fetch import FetchRequest
 from kafka.protocol.producer.produce import ProduceRequest
 from kafka.record.memory_records import MemoryRecords, MemoryRecordsBuilder
 
-from brokers.dataplane.door import ask_as_instance, require_ok
+from brokers.dataplane.admin_client import ask_as_instance, require_ok
 from brokers.dataplane.topics import CREATE_TOPICS_VERSION, TIMEOUT_MS, deletion, metadata
 from brokers.limits import PROBE_DEADLINE_S
 from tenants.errors import DomainError, NotFound

@@ -15,9 +15,9 @@ from functools import cache
 from typing import Any
 
 from brokers.choices import WantedState
-from brokers.dataplane.door import cluster_of, links
+from brokers.dataplane.admin_client import cluster_of, links
 from brokers.dataplane.link import Link, LinkDown, LinkLate
-from brokers.dataplane.silence import unresponsive_brokers
+from brokers.dataplane.unresponsive_brokers import unresponsive_brokers
 from brokers.limits import SCATTER_DEADLINE_S, SCATTER_HEDGE_S, SCATTER_THREADS_PER_BROKER, SILENT_PATIENCE_S
 from brokers.models import Broker, Cluster
 from instances.ports import BrokerUnresponsive

@@ -10,7 +10,7 @@ from typing import Any
 
 from kafka.protocol.admin.configs import DescribeConfigsRequest, IncrementalAlterConfigsRequest
 
-from brokers.dataplane.door import ask_as_cluster, require_ok
+from brokers.dataplane.admin_client import ask_as_cluster, require_ok
 from brokers.dataplane.topics import (
     ALTER_CONFIGS_VERSION,
     DELETE,

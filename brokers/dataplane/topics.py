@@ -10,7 +10,7 @@ from kafka.protocol.admin.configs import DescribeConfigsRequest, IncrementalAlte
 from kafka.protocol.admin.topics import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
 from kafka.protocol.metadata.metadata import MetadataRequest
 
-from brokers.dataplane.door import ask_as_instance, change, require_ok
+from brokers.dataplane.admin_client import ask_as_instance, change, require_ok
 from brokers.dataplane.scatter import ask_any
 from brokers.limits import DOOR_ANSWER_TIMEOUT_S
 from instances.ports import ConfigEntry, PartitionSummary, TopicDescription

@@ -19,8 +19,8 @@ from kafka.protocol.producer.transaction import InitProducerIdRequest, WriteTxnM
 
 from brokers.contract.process import CLUSTER_USER
 from brokers.dataplane import coordinators
+from brokers.dataplane.admin_client import cluster_of, require_ok
 from brokers.dataplane.coordinators import CONCURRENT_TRANSACTIONS, PASSING, TRANSACTION, TROUBLES
-from brokers.dataplane.door import cluster_of, require_ok
 from brokers.dataplane.offsets import by_topic
 from brokers.dataplane.scatter import Target, by_target, first_answer, scatter, targets
 from brokers.dataplane.topics import metadata

@@ -10,9 +10,9 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
-from brokers.attention import Need
 from brokers.choices import Health, ReassignmentState, RebalanceState, RestartState
-from brokers.maps import BrokerSummary, ClusterMap
+from brokers.monitoring.attention import Need
+from brokers.monitoring.cluster_overview import BrokerSummary, ClusterMap
 from tenants.templatetags.console import PHASES
 from tenants.wording import localized
 

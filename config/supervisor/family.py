@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import psutil
 
-from brokers.births import birth_of
+from brokers.infra.process_identity import birth_of
 
 RUN_VARIABLE = "PENSTOCK_RUN"
 POLL_S = 0.1

@@ -16,7 +16,7 @@ from django.db import connections
 from billing.services import ensure_default_plans
 from brokers.choices import WantedState
 from brokers.models import Broker
-from brokers.seed import seed_fleet
+from brokers.operations.seed import seed_fleet
 from config.embedded.process import StartFailed
 from config.environment import SECRETS_DIR
 from config.supervisor.options import UpOptions

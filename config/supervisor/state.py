@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from brokers.births import birth_of
+from brokers.infra.process_identity import birth_of
 from config.embedded.process import StartFailed, service_port
 from config.environment import SERVICES_FILE
 from config.supervisor.family import Family

@@ -17,7 +17,7 @@ from instances.views.common import instance_page, render_instance
 from instances.views.why import ANONYMOUS, entity_words, level_words
 from quotas import selectors, services
 from quotas.explain import Effective
-from quotas.ports import ClientQuota, EntityPart
+from quotas.interfaces import ClientQuota, EntityPart
 from tenants import access
 from tenants.choices import Scope
 from tenants.errors import DomainError

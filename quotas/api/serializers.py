@@ -7,8 +7,8 @@ from typing import Any
 from rest_framework import serializers
 
 from quotas import selectors
+from quotas.interfaces import ClientQuota, EntityPart
 from quotas.limits import BYTE_RATE_MAX, ENTITY_NAME_CHARS_MAX, MUTATION_RATE_MAX, PERCENTAGE_MAX
-from quotas.ports import ClientQuota, EntityPart
 from tenants.api.strict import Integer, Number, StrictSerializer, Text
 
 

@@ -7,9 +7,9 @@ import hashlib
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from quotas import ports, selectors, services
+from quotas import interfaces, selectors, services
 from quotas.api import serializers as s
-from quotas.ports import ClientQuota
+from quotas.interfaces import ClientQuota
 from tenants.api.base import ApiView, endpoint
 from tenants.choices import Scope
 
@@ -23,8 +23,8 @@ class Quotas(ApiView):
     @endpoint("list_quotas", Scope.QUOTAS_READ, page=s.QuotaOut, errors=DATA_PLANE_ERRORS)
     def get(self, request: Request, instance_id: str) -> Response:
         """List client quotas, in the order in which the levels are asked."""
-        instance = ports.instance_access.it(self.actor, instance_id)
-        ports.require_reachable.it(instance)
+        instance = interfaces.instance_access.it(self.actor, instance_id)
+        interfaces.require_reachable.it(instance)
         return self.page_items(selectors.quota_list(instance), s.QuotaOut, key=_key)
 
     @endpoint("set_quota", Scope.QUOTAS_WRITE, body=s.QuotaIn, returns=s.QuotaOut, errors=DATA_PLANE_ERRORS)
@@ -33,7 +33,7 @@ class Quotas(ApiView):
 
         Brokers act on it within a second, on open connections too.
         """
-        instance = ports.instance_access.it(self.actor, instance_id)
+        instance = interfaces.instance_access.it(self.actor, instance_id)
         entity, limits = self.body["entity"], self.body["limits"]
         user, client_id = s.part_from(entity, "user"), s.part_from(entity, "client_id")
         services.set_quota(
@@ -50,7 +50,7 @@ class Quotas(ApiView):
     @endpoint("delete_quota", Scope.QUOTAS_WRITE, query=s.QuotaQuery, status=204, errors=DATA_PLANE_ERRORS)
     def delete(self, request: Request, instance_id: str) -> Response:
         """Remove the limits of a user, a client id, or both."""
-        instance = ports.instance_access.it(self.actor, instance_id)
+        instance = interfaces.instance_access.it(self.actor, instance_id)
         services.delete_quota(
             acting=self.actor,
             instance=instance,
@@ -73,8 +73,8 @@ class EffectiveQuota(ApiView):
     )
     def get(self, request: Request, instance_id: str) -> Response:
         """Which rule applies to a client, at which of the eight levels, and why the others do not."""
-        instance = ports.instance_access.it(self.actor, instance_id)
-        ports.require_reachable.it(instance)
+        instance = interfaces.instance_access.it(self.actor, instance_id)
+        interfaces.require_reachable.it(instance)
         user, client_id = self.query["user"], self.query["client_id"]
         found = selectors.effective_quota(instance, user=user, client_id=client_id)
         return self.one({"user": user, "client_id": client_id, "quotas": found}, s.EffectiveListOut)

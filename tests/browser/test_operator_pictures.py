@@ -13,10 +13,13 @@ from django.utils import timezone
 from playwright.sync_api import Page, expect
 from pytest_django.live_server_helper import LiveServer
 
-from brokers import hanging, maps, moving, observe, rebalances, rolling, work
 from brokers.choices import ProcessState
 from brokers.contract.usage import USAGE_TOPIC
 from brokers.models import Broker, Cluster
+from brokers.monitoring import cluster_overview, observe
+from brokers.operations import job_runner, rolling_restart
+from brokers.rebalancing import executor, services
+from brokers.transactions import hanging
 from instances import ports
 from tenants.actors import system_actor
 from tenants.models import User
@@ -46,14 +49,21 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transactional_db: N
     for number, taken in ((1, 410), (2, 845), (3, 120)):
         status = {"log_bytes": taken * 10**9, "epoch": 40 + number, "is_controller": number == 1}
         found.brokers.filter(number=number).update(observed=status, rack="ab"[number % 2])
-    counts = dict.fromkeys(maps.COUNTS, 0) | {"topics": 40, "partitions": 1_204, "under_replicated": 14, "moving": 5}
+    counts = dict.fromkeys(cluster_overview.COUNTS, 0) | {
+        "topics": 40,
+        "partitions": 1_204,
+        "under_replicated": 14,
+        "moving": 5,
+    }
     body = {"broker_id": 1, "ready": True, "controller_id": 1, "controller_epoch": 3, **counts}
     body["brokers"] = [share(1), share(2, leaders=0, out_of_sync=14), share(3, replicas=9), share(4, live=False)]
     silent = (ports.BrokerUnresponsive(broker_id=4, reason="does not answer"),)
-    monkeypatch.setattr(maps, "_ask", lambda _cluster: observe.Answers(bodies={1: body}, silent=silent))
+    monkeypatch.setattr(cluster_overview, "_ask", lambda _cluster: observe.Answers(bodies={1: body}, silent=silent))
     following = "ins-00000000.orders.created/49"
     monkeypatch.setattr(
-        maps, "partition_page", lambda *_args, after="", **_more: (lines(), "" if after == following else following)
+        cluster_overview,
+        "partition_page",
+        lambda *_args, after="", **_more: (lines(), "" if after == following else following),
     )
     monkeypatch.setattr(hanging, "ClusterTransactions", lambda _cluster: hanging_ones())
     with plugged(ports.reconcile, lambda _instance_id: None):
@@ -84,7 +94,7 @@ def doors(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     door = FakeCluster(brokers={1, 2, 3, 4})
     door.add(f"{instance.pk}.orders.created", *((1 + i % 3, 1 + (i + 1) % 3) for i in range(60)))
     door.add(USAGE_TOPIC, (1,), (2,), (3,), (4,))
-    for module in (moving, rebalances):
+    for module in (executor, services):
         monkeypatch.setattr(module, "ClusterDoor", lambda _cluster: door)
     return door
 
@@ -94,13 +104,13 @@ def draining(cluster: Cluster, doors: FakeCluster) -> str:
     """A drain of broker 3 with some of its moves done; its id."""
     broker = Broker.objects.get(cluster=cluster, number=3)
     acting = system_actor("ida@penstock.example")
-    row = rebalances.plan_drain(acting=acting, broker=broker)
-    rebalances.start(acting=acting, rebalance=row)
+    row = services.plan_drain(acting=acting, broker=broker)
+    services.start(acting=acting, rebalance=row)
     for _ in range(4):
-        work.reconcile_once()
+        job_runner.reconcile_once()
         brokers_confirm()
         doors.catch_up(3)
-    work.reconcile_once()
+    job_runner.reconcile_once()
     return str(row.pk)
 
 
@@ -153,7 +163,9 @@ def test_the_operators_pages_are_drawn_whole(
 def test_the_first_page_says_what_needs_a_person(
     theme: str, live_server: LiveServer, cluster: Cluster, open_page: OpenPage, picture: Callable[[Page, str], Path]
 ) -> None:
-    maps.shared_cache.set(maps._kept_key(cluster), (timezone.now(), maps._ask(cluster)), 60)
+    cluster_overview.shared_cache.set(
+        cluster_overview._kept_key(cluster), (timezone.now(), cluster_overview._ask(cluster)), 60
+    )
     now = timezone.now() + timedelta(hours=1)
     Broker.objects.filter(cluster=cluster, number=4).update(process_state=ProcessState.BACKING_OFF)
     full = [{"path": "/data", "offline_reason": None, "total_bytes": 1_000, "usable_bytes": 100}]
@@ -203,7 +215,7 @@ def test_a_rolling_restart_is_confirmed_stands_on_the_map_and_is_cancelled_there
     picture(page, f"operator-rolling-{theme}-1280")
     page.get_by_role("button", name="Cancel").click()
     expect(page.get_by_text("Now: broker 2.")).to_have_count(0)
-    assert rolling.RollingRestart.objects.get().state == "cancelled"
+    assert rolling_restart.RollingRestart.objects.get().state == "cancelled"
 
 
 def test_a_pace_that_is_being_typed_survives_what_comes_meanwhile(
@@ -258,7 +270,7 @@ def test_what_goes_with_a_lost_broker_is_read_before_it_is_given_up(
     picture(page, f"operator-abandon-{theme}-1280")
     page.get_by_role("button", name="Abandon it").click()
     expect(page.locator(".fleet .title")).to_contain_text("Being abandoned")
-    work.reconcile_once()
+    job_runner.reconcile_once()
     page.goto(f"{live_server.url}/operator/brokers/cluster/{cluster.pk}/map/")
     picture(page, f"operator-stopped-{theme}-1280")
     page.get_by_role("button", name="Start the broker").click()

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokers.births import birth_of
+from brokers.infra.process_identity import birth_of
 from config.embedded.process import Child, StartFailed, free_port, outgoing_ports
 from config.environment import BASE_DIR
 from config.supervisor import preflight

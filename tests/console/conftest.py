@@ -14,7 +14,7 @@ from django.utils import timezone
 from billing.services import ensure_default_plans
 from instances import group_ports, ports, services
 from instances.models import Instance
-from quotas import ports as quota_ports
+from quotas import interfaces as quota_ports
 from tenants import services as tenant_services
 from tenants.actors import member_actor, user_actor
 from tenants.models import Member

@@ -16,7 +16,7 @@ from instances.ports import (
     TopicSizes,
     Traffic,
 )
-from quotas.ports import ClientQuota, EntityPart
+from quotas.interfaces import ClientQuota, EntityPart
 from tenants.errors import Conflict, NotFound
 
 NOW_MS = 1_790_000_000_500

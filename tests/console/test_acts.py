@@ -15,7 +15,7 @@ from django.urls import reverse
 from instances.lifecycle import Phase
 from instances.models import Instance
 from instances.ports import BrokerUnresponsive, RefusedTopic
-from quotas.ports import EntityPart
+from quotas.interfaces import EntityPart
 from tenants.models import ApiToken, AuditEntry, Member, Tenant, User
 from tests.console.conftest import PASSWORD
 from tests.console.fakes import NOW_MS, FakeDataPlane, FakeObservation, FakeQuotaAdminClient, throttle

@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from billing.models import UsageMinute
-from brokers.delays import merged
+from brokers.monitoring.delays import merged
 from instances import services
 from instances.limits import DELAYED_MINUTES_KEPT
 from instances.models import DelayedMinute, Instance

@@ -11,7 +11,7 @@ from django.urls import reverse
 
 from instances.limits import DEFAULT_PARTITIONS_MAX
 from instances.models import Instance
-from quotas.ports import EntityPart
+from quotas.interfaces import EntityPart
 from tenants.models import Member
 from tests.console.fakes import FakeQuotaAdminClient
 

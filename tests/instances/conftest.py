@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from instances import group_ports, ports
-from quotas import ports as quota_ports
+from quotas import interfaces as quota_ports
 from tenants.models import Member
 from tests.support.api_cases import Api, make_member
 from tests.support.fake_data_plane import FakeDataPlane, FakeObservation, FakeQuotas

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from django.db import transaction
 
-from brokers import reconcile_steps
-from brokers.publisher import Acks
+from brokers.provisioning import steps
+from brokers.provisioning.publisher import Acks
 from instances.lifecycle import Phase
 from instances.models import Instance
 from tenants import audit, services
@@ -25,10 +25,10 @@ PLATFORM = system_actor("payments")
 def test_what_begins_to_run_while_its_tenant_is_suspended_is_frozen() -> None:
     tenant = make_member().tenant
     instance = make_instance(tenant, phase=Phase.PROVISIONING.value, observed_generation=0)
-    work = reconcile_steps.Work(system_actor("reconciler", tenant), instance, [])
+    work = steps.Work(system_actor("reconciler", tenant), instance, [])
     with transaction.atomic():
         services.suspend_tenant(acting=PLATFORM, tenant=tenant, reason=SuspensionReason.UNPAID)
-        thread, failed = beside(lambda: reconcile_steps.apply(work, Acks(confirmed=frozenset({1}))))
+        thread, failed = beside(lambda: steps.apply(work, Acks(confirmed=frozenset({1}))))
         eventually(lambda: waits() or not thread.is_alive(), what="the reconciler to wait for the suspension")
     thread.join(20)
     assert not failed

@@ -10,7 +10,7 @@ import pytest
 from django.db import connection, transaction
 from django.utils import timezone
 
-from brokers import sweep
+from brokers.provisioning import sweep
 from instances import services
 from instances.models import Instance, TopicAllowList
 from instances.services import common

@@ -12,13 +12,13 @@ from django.db import transaction
 from django.db.models import F
 from django.utils import timezone
 
-from brokers import work
 from brokers.choices import ProcessState, WantedState
 from brokers.dataplane.cluster import ClusterView, Ongoing, PartitionView, ReplicaSize
 from brokers.limits import BROKER_LOST_AFTER_S
 from brokers.models import Broker, Cluster, Host, PortLease, Rebalance
-from brokers.moves import PartitionKey
-from brokers.ports import lease
+from brokers.operations import job_runner
+from brokers.placement.port_leases import lease
+from brokers.rebalancing.model import PartitionKey
 from instances import ports
 from instances.models import Instance
 from tenants.errors import Unavailable
@@ -206,7 +206,7 @@ def brokers_confirm() -> None:
 def carry_out(admin_client: FakeCluster, row: Rebalance, *, most: int | None = None) -> Rebalance:
     """Look again and again, the world going on between two looks."""
     for _ in range(LOOKS_MAX):
-        work.reconcile_once()
+        job_runner.reconcile_once()
         brokers_confirm()
         admin_client.catch_up(most)
         for stopped in Broker.objects.filter(wanted=WantedState.STOPPED).exclude(process_state=ProcessState.STOPPED):

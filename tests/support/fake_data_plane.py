@@ -16,7 +16,7 @@ from instances.ports import (
     TopicSizes,
     Traffic,
 )
-from quotas.ports import ClientQuota, EntityPart
+from quotas.interfaces import ClientQuota, EntityPart
 from tenants.errors import Conflict, Invalid, NotFound, OutcomeUnknown, Unavailable
 
 KNOWN_CONFIGS = {"retention.ms": "604800000", "cleanup.policy": "delete", "min.insync.replicas": "1"}
@@ -143,7 +143,7 @@ class FakeObservation:
 
 @dataclass(slots=True)
 class FakeQuotas:
-    """`quotas.ports.ClientQuotaAdminClient` in memory."""
+    """`quotas.interfaces.ClientQuotaAdminClient` in memory."""
 
     quotas: dict[tuple[str, EntityPart | None, EntityPart | None], dict[str, float]] = field(default_factory=dict)
 

@@ -14,7 +14,7 @@ from kazoo.exceptions import NodeExistsError, NoNodeError
 from brokers.contract import documents, paths
 from brokers.contract.documents import BrokerDocument, InstanceAck, InstanceDocument
 from brokers.models import Cluster, Placement
-from brokers.seed import seed_fleet
+from brokers.operations.seed import seed_fleet
 from instances import ports
 from instances.lifecycle import Phase
 from instances.models import Instance

@@ -12,7 +12,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from brokers.agent.compiling import Compiling
 from brokers.agent.loop import Agent, AnotherAgent, standing_engine_command
-from brokers.seed import FIRST_HOST
+from brokers.operations.seed import FIRST_HOST
 
 
 class Command(BaseCommand):

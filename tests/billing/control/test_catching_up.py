@@ -12,8 +12,8 @@ from billing import catching_up, selectors
 from billing.models import UsageOffset
 from billing.pipeline.job import UsageLost, plan
 from billing.pipeline.sink import PipelineBusy
-from brokers.billing_port import usage_begins_anew
 from brokers.contract.usage import USAGE_TOPIC
+from brokers.rebalancing.interfaces import usage_begins_anew
 
 
 @pytest.mark.django_db

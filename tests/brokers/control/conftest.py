@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from django.test import Client
 
-from brokers import zookeeper
 from brokers.dataplane import probe
+from brokers.infra import zookeeper
 from brokers.models import Cluster
 from instances import ports
 from tenants.actors import Actor, system_actor

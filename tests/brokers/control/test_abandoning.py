@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from brokers import copy_pace, moving, rebalances, rolling, services, work
+from brokers import services
 from brokers.choices import ReassignmentState, RebalanceState, RebalanceStep, WantedState
 from brokers.models import Broker, Cluster, PortLease, Rebalance
+from brokers.operations import job_runner, rolling_restart
+from brokers.rebalancing import executor, throttle
+from brokers.rebalancing import services as rebalancing_services
 from instances.models import Instance
 from tenants.actors import Actor
 from tenants.errors import Conflict
@@ -35,7 +38,7 @@ def instance(cluster: Cluster) -> Instance:
 def admin_client(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     found = FakeCluster(brokers={1, 2, 3, 4})
     found.add(f"{instance.pk}.orders", *((1 + i % 3, 1 + (i + 1) % 3) for i in range(12)))
-    for module in (moving, rebalances):
+    for module in (executor, rebalancing_services):
         monkeypatch.setattr(module, "ClusterAdminClient", lambda _cluster: found)
     return found
 
@@ -51,13 +54,13 @@ def placements_of(instance: Instance) -> set[int]:
 @pytest.fixture()
 def half(cluster: Cluster, admin_client: FakeCluster, acting: Actor) -> Rebalance:
     """The drain of broker 3 with some moves done, some under way and some waiting."""
-    row = rebalances.plan_drain(acting=acting, broker=third(cluster), moves_at_once=2)
-    rebalances.start(acting=acting, rebalance=row)
+    row = rebalancing_services.plan_drain(acting=acting, broker=third(cluster), moves_at_once=2)
+    rebalancing_services.start(acting=acting, rebalance=row)
     for _ in range(4):
-        work.reconcile_once()
+        job_runner.reconcile_once()
         brokers_confirm()
         admin_client.catch_up(1)
-    work.reconcile_once()
+    job_runner.reconcile_once()
     states = set(row.moves.values_list("state", flat=True))
     assert states == {ReassignmentState.DONE, ReassignmentState.RUNNING, ReassignmentState.WAITING}
     row.refresh_from_db()
@@ -67,15 +70,15 @@ def half(cluster: Cluster, admin_client: FakeCluster, acting: Actor) -> Rebalanc
 def test_an_undo_towards_a_broker_that_is_gone_is_given_up_and_stands_in_nobodys_way(
     cluster: Cluster, instance: Instance, admin_client: FakeCluster, half: Rebalance, acting: Actor
 ) -> None:
-    rebalances.undo(acting=acting, rebalance=half)
+    rebalancing_services.undo(acting=acting, rebalance=half)
     admin_client.kill(3)
     with pytest.raises(AssertionError, match="not done: undoing"):
         carry_out(admin_client, half)
-    other = rebalances.plan_drain(acting=acting, broker=Broker.objects.get(cluster=cluster, number=2))
+    other = rebalancing_services.plan_drain(acting=acting, broker=Broker.objects.get(cluster=cluster, number=2))
     with pytest.raises(Conflict, match="Another rebalance"):
-        rebalances.start(acting=acting, rebalance=other)
+        rebalancing_services.start(acting=acting, rebalance=other)
 
-    rebalances.abandon(acting=acting, rebalance=half)
+    rebalancing_services.abandon(acting=acting, rebalance=half)
     assert carry_out(admin_client, half).state == RebalanceState.ABANDONED
 
     assert not admin_client.moving
@@ -86,9 +89,9 @@ def test_an_undo_towards_a_broker_that_is_gone_is_given_up_and_stands_in_nobodys
     message = list(AuditEntry.objects.filter(target_id=half.pk).values_list("action", flat=True))
     assert {"rebalance.abandoned", "rebalance.ended"} <= {*message}
     with pytest.raises(Conflict, match="The rebalance is abandoned"):
-        rebalances.undo(acting=acting, rebalance=half)
-    planned = rebalances.plan_drain(acting=acting, broker=Broker.objects.get(cluster=cluster, number=4))
-    assert rebalances.start(acting=acting, rebalance=planned).state == RebalanceState.RUNNING
+        rebalancing_services.undo(acting=acting, rebalance=half)
+    planned = rebalancing_services.plan_drain(acting=acting, broker=Broker.objects.get(cluster=cluster, number=4))
+    assert rebalancing_services.start(acting=acting, rebalance=planned).state == RebalanceState.RUNNING
 
 
 def test_what_was_moved_stays_and_what_runs_is_called_off(
@@ -102,7 +105,7 @@ def test_what_was_moved_stays_and_what_runs_is_called_off(
         (reassignment.topic, reassignment.partition): tuple(reassignment.before)
         for reassignment in half.moves.filter(state=ReassignmentState.RUNNING)
     }
-    rebalances.abandon(acting=acting, rebalance=half)
+    rebalancing_services.abandon(acting=acting, rebalance=half)
     assert carry_out(admin_client, half).state == RebalanceState.ABANDONED
     assert {key: admin_client.replicas[key] for key in done} == done
     assert {key: admin_client.replicas[key] for key in begun} == begun
@@ -123,7 +126,7 @@ def test_what_cannot_be_called_off_is_left_with_the_reason(
 
     monkeypatch.setattr(FakeCluster, "reassign", refuses)
     monkeypatch.setattr(FakeCluster, "catch_up", lambda *_: None)
-    rebalances.abandon(acting=acting, rebalance=half)
+    rebalancing_services.abandon(acting=acting, rebalance=half)
     assert carry_out(admin_client, half).state == RebalanceState.ABANDONED
     left = half.moves.get(topic=key[0], partition=key[1])
     assert (left.state, left.note) == (ReassignmentState.LEFT, "None of the replicas that would stay is in sync.")
@@ -134,14 +137,14 @@ def test_it_goes_on_when_brokers_answer_again_and_takes_its_pace_with_it(
     admin_client: FakeCluster, half: Rebalance, acting: Actor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lifted: list[str] = []
-    monkeypatch.setattr(copy_pace, "lift", lambda row: lifted.append(row.pk))
-    rebalances.abandon(acting=acting, rebalance=half)
+    monkeypatch.setattr(throttle, "lift", lambda row: lifted.append(row.pk))
+    rebalancing_services.abandon(acting=acting, rebalance=half)
     admin_client.is_down = True
-    work.reconcile_once()
+    job_runner.reconcile_once()
     half.refresh_from_db()
     assert (half.state, half.trouble) == (RebalanceState.ABANDONING, "No broker answers.")
     with pytest.raises(Conflict):
-        rolling.start(acting=acting, cluster=half.cluster)
+        rolling_restart.start(acting=acting, cluster=half.cluster)
     admin_client.is_down = False
     assert carry_out(admin_client, half).state == RebalanceState.ABANDONED
     assert lifted
@@ -150,15 +153,15 @@ def test_it_goes_on_when_brokers_answer_again_and_takes_its_pace_with_it(
 def test_a_removal_is_abandoned_while_its_broker_stops_and_the_broker_is_started_again(
     cluster: Cluster, instance: Instance, admin_client: FakeCluster, acting: Actor
 ) -> None:
-    row = rebalances.plan_drain(acting=acting, broker=third(cluster), removes=True)
-    rebalances.start(acting=acting, rebalance=row)
+    row = rebalancing_services.plan_drain(acting=acting, broker=third(cluster), removes=True)
+    rebalancing_services.start(acting=acting, rebalance=row)
     while Rebalance.objects.get(pk=row.pk).step != RebalanceStep.STOPPING:
-        work.reconcile_once()
+        job_runner.reconcile_once()
         brokers_confirm()
         admin_client.catch_up()
     assert third(cluster).wanted == WantedState.STOPPED
-    rebalances.abandon(acting=acting, rebalance=row)
-    work.reconcile_once()
+    rebalancing_services.abandon(acting=acting, rebalance=row)
+    job_runner.reconcile_once()
     assert third(cluster).wanted == WantedState.STOPPED and third(cluster).removed_at is None
     services.start_broker(acting=acting, broker=third(cluster))
     assert third(cluster).wanted == WantedState.RUNNING

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from django.db import transaction
 
-from brokers import capacity, placement
 from brokers.models import Broker, Cluster, Placement, PortLease, Rebalance
-from brokers.ports import lease
+from brokers.placement import capacity, placement
+from brokers.placement.port_leases import lease
 from instances import ports
 from tenants.errors import Conflict
 from tenants.models import Tenant

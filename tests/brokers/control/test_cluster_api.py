@@ -11,10 +11,12 @@ from django.contrib.auth.models import Permission
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from brokers import maps, moving, observe, rebalances, work
 from brokers.choices import RebalanceKind
 from brokers.contract.usage import USAGE_TOPIC
 from brokers.models import Broker, Cluster, PartitionReassignment, Rebalance, RollingRestart
+from brokers.monitoring import cluster_overview, observe
+from brokers.operations import job_runner
+from brokers.rebalancing import executor, services
 from instances.ports import BrokerUnresponsive
 from tenants.choices import Role
 from tenants.models import AuditEntry, Member
@@ -36,7 +38,7 @@ def admin_client(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> FakeClust
     found = FakeCluster(brokers={1, 2, 3, 4})
     found.add(f"{instance.pk}.orders", (1, 3), (2, 3), (3, 1))
     found.add(USAGE_TOPIC, (1,), (2,), (3,), (4,))
-    for module in (moving, rebalances):
+    for module in (executor, services):
         monkeypatch.setattr(module, "ClusterAdminClient", lambda _cluster: found)
     return found
 
@@ -51,7 +53,7 @@ def shares(*numbers: int, **more: Any) -> list[dict[str, Any]]:
 
 
 def snapshot(asked: int, **more: Any) -> dict[str, Any]:
-    counts = dict.fromkeys(maps.COUNTS, 0) | {"partitions": 9}
+    counts = dict.fromkeys(cluster_overview.COUNTS, 0) | {"partitions": 9}
     known = {"broker_id": asked, "ready": True, "controller_id": 2, "controller_epoch": 7}
     return {**known, **counts, "brokers": shares(1, 2, 3), **more}
 
@@ -267,7 +269,7 @@ def test_levelling_is_planned_and_undone(cluster: Cluster, operator: Api, admin_
     made = operator.post("/operator/rebalances", {"kind": "balance", "cluster_id": cluster.pk}).json()
     before = dict(admin_client.replicas)
     operator.post(f"/operator/rebalances/{made['id']}/start")
-    work.reconcile_once()
+    job_runner.reconcile_once()
     assert operator.post(f"/operator/rebalances/{made['id']}/undo").json()["state"] == "undoing"
     carry_out(admin_client, Rebalance.objects.get(pk=made["id"]))
     assert operator.get(f"/operator/rebalances/{made['id']}").json()["state"] == "undone"
@@ -341,7 +343,7 @@ def test_a_broker_that_an_abandoned_removal_has_stopped_is_started_again(
     assert_problem(operator.post(start), 409, "rebalance_in_progress")
     assert operator.post(f"{at}/abandon").json()["state"] == "abandoning"
     assert_problem(operator.post(start), 409, "rebalance_in_progress")
-    work.reconcile_once()
+    job_runner.reconcile_once()
     assert operator.get(at).json()["state"] == "abandoned"
     assert operator.post(f"{start}?dry_run=true").status_code == 202 and third(cluster).wanted == "stopped"
     answer = operator.post(start)

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from brokers import copy_pace, moving, rebalances, work
 from brokers.choices import RebalanceState
 from brokers.contract.usage import USAGE_TOPIC
-from brokers.copy_pace import RATES, REPLICAS
 from brokers.limits import PACED_TOPICS_AT_ONCE
 from brokers.models import Broker, Cluster, Rebalance
-from brokers.moves import PartitionKey
+from brokers.operations import job_runner
+from brokers.rebalancing import executor, services, throttle
+from brokers.rebalancing.model import PartitionKey
+from brokers.rebalancing.throttle import RATES, REPLICAS
 from tenants.actors import Actor
 from tenants.errors import Unavailable
 from tests.support.fake_cluster import FakeCluster, brokers_confirm, carry_out, complete_on, four_brokers
@@ -95,7 +96,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 @pytest.fixture()
 def settings_admin_client(monkeypatch: pytest.MonkeyPatch) -> FakeSettings:
     found = FakeSettings(shared={**OLD_RATE, "message.max.bytes": "5"})
-    monkeypatch.setattr(copy_pace, "SettingsAdminClient", lambda _cluster: found)
+    monkeypatch.setattr(throttle, "SettingsAdminClient", lambda _cluster: found)
     return found
 
 
@@ -109,15 +110,15 @@ def admin_client(cluster: Cluster, settings_admin_client: FakeSettings, monkeypa
     settings_admin_client.topics = {topic: {"retention.ms": "1"} for topic, _ in found.replicas}
     settings_admin_client.topics[f"{instance.pk}.clicks"] |= OLD_LIST
     found.settings, found.rates, found.unpaced = settings_admin_client, set(), []
-    for module in (moving, rebalances):
+    for module in (executor, services):
         monkeypatch.setattr(module, "ClusterAdminClient", lambda _cluster: found)
     return found
 
 
 def begun(cluster: Cluster, acting: Actor, copy_mb_s: int | None) -> Rebalance:
     third = Broker.objects.get(cluster=cluster, number=3)
-    row = rebalances.plan_drain(acting=acting, broker=third, moves_at_once=2, copy_mb_s=copy_mb_s)
-    return rebalances.start(acting=acting, rebalance=row)
+    row = services.plan_drain(acting=acting, broker=third, moves_at_once=2, copy_mb_s=copy_mb_s)
+    return services.start(acting=acting, rebalance=row)
 
 
 def all_is_as_it_was(settings_admin_client: FakeSettings, admin_client: FakeCluster) -> bool:
@@ -162,20 +163,20 @@ def test_the_pace_is_changed_and_taken_off_while_copies_run(
 ) -> None:
     row = begun(cluster, acting, 20)
     while not admin_client.moving:
-        work.reconcile_once()
+        job_runner.reconcile_once()
         brokers_confirm()
     assert settings_admin_client.shared[RATES[0]] == settings_admin_client.shared[RATES[1]] == "20000000"
-    rebalances.limit_copies(acting=acting, rebalance=row, copy_mb_s=50)
-    work.reconcile_once()
+    services.limit_copies(acting=acting, rebalance=row, copy_mb_s=50)
+    job_runner.reconcile_once()
     assert settings_admin_client.shared[RATES[1]] == "50000000"
-    rebalances.pause(acting=acting, rebalance=row)
-    rebalances.limit_copies(acting=acting, rebalance=row, copy_mb_s=None)
-    work.reconcile_once()
+    services.pause(acting=acting, rebalance=row)
+    services.limit_copies(acting=acting, rebalance=row, copy_mb_s=None)
+    job_runner.reconcile_once()
     assert all_is_as_it_was(settings_admin_client, admin_client), "also while it is paused"
-    rebalances.limit_copies(acting=acting, rebalance=row, copy_mb_s=10)
-    work.reconcile_once()
+    services.limit_copies(acting=acting, rebalance=row, copy_mb_s=10)
+    job_runner.reconcile_once()
     assert settings_admin_client.shared[RATES[0]] == "10000000"
-    rebalances.resume(acting=acting, rebalance=row)
+    services.resume(acting=acting, rebalance=row)
     carry_out(admin_client, row)
     assert all_is_as_it_was(settings_admin_client, admin_client)
 
@@ -186,11 +187,11 @@ def test_what_is_undone_goes_back_at_the_pace(
     row = begun(cluster, acting, 20)
     before = dict(admin_client.replicas)
     while not admin_client.moving:
-        work.reconcile_once()
+        job_runner.reconcile_once()
         brokers_confirm()
     admin_client.catch_up(2)
-    work.reconcile_once()
-    rebalances.undo(acting=acting, rebalance=row)
+    job_runner.reconcile_once()
+    services.undo(acting=acting, rebalance=row)
     assert carry_out(admin_client, row, most=2).state == RebalanceState.UNDONE
     assert admin_client.replicas == before
     assert (admin_client.unpaced, admin_client.rates) == ([], {"20000000"})
@@ -202,7 +203,7 @@ def test_a_topic_that_is_deleted_on_the_way_keeps_nothing_from_its_end(
 ) -> None:
     row = begun(cluster, acting, 20)
     while not admin_client.moving:
-        work.reconcile_once()
+        job_runner.reconcile_once()
         brokers_confirm()
     gone = next(topic for topic, _ in admin_client.moving)
     admin_client.replicas = {key: held for key, held in admin_client.replicas.items() if key[0] != gone}

@@ -20,14 +20,14 @@ from kafka.protocol.admin.topics import CreatePartitionsResponse, CreateTopicsRe
 from kafka.protocol.metadata.metadata import MetadataResponse
 from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 
-from brokers.dataplane import door
+from brokers.dataplane import admin_client
 from brokers.dataplane.client_quotas import QuotaAdminClient
 from brokers.dataplane.link import Link, LinkDown
-from brokers.dataplane.silence import unresponsive_brokers
 from brokers.dataplane.topics import TopicAdminClient
+from brokers.dataplane.unresponsive_brokers import unresponsive_brokers
 from brokers.models import Cluster
 from instances.models import Instance
-from quotas.ports import ClientQuota, EntityPart
+from quotas.interfaces import ClientQuota, EntityPart
 from tenants.errors import Conflict, DomainError, Invalid, NotFound, OutcomeUnknown, Unavailable
 from tests.support.api_cases import make_tenant
 from tests.support.fleet import make_fleet, make_running, place
@@ -107,7 +107,7 @@ class SmallBroker:
 def broker() -> Iterator[SmallBroker]:
     server = SmallBroker()
     yield server
-    door.links().close()
+    admin_client.links().close()
     server.stop()
 
 
@@ -310,7 +310,7 @@ def test_what_a_lost_try_may_have_done_is_not_told_as_somebody_elses(
         broker.answers[CREATE_TOPICS] = lambda: created(36, "is there")
         with pytest.raises(OutcomeUnknown):
             create(instance)
-        door.links().close()
+        admin_client.links().close()
         broker.answers[DELETE_TOPICS] = lambda: deleted(3)
         TopicAdminClient().delete_topic(instance.pk, "orders")
         assert first.asked.count(DELETE_TOPICS) == broker.asked.count(DELETE_TOPICS) == 1

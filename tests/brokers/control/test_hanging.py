@@ -12,11 +12,12 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from brokers import hanging, maps
 from brokers.dataplane import transactions
 from brokers.dataplane.scatter import Scattered
 from brokers.limits import HANGING_SCAN_PARTITIONS_MAX, HANGING_UNKNOWN_AFTER_MS
 from brokers.models import Cluster
+from brokers.monitoring import cluster_overview
+from brokers.transactions import hanging
 from instances import ports
 from instances.group_ports import ProducerState
 from instances.models import Instance
@@ -56,7 +57,7 @@ def admin_client(monkeypatch: pytest.MonkeyPatch, instance: Instance) -> FakeClu
     def page(_cluster: Cluster, *, after: str, limit: int) -> tuple[list[dict[str, Any]], str]:
         return lines[:limit], ""
 
-    monkeypatch.setattr(maps, "partition_page", page)
+    monkeypatch.setattr(cluster_overview, "partition_page", page)
     return found
 
 
@@ -183,7 +184,7 @@ def test_partitions_are_looked_through_in_parts(
             {"topic": "wide", "partition": index} for index in range(first, first + limit)
         ], f"wide/{first + limit - 1}"
 
-    monkeypatch.setattr(maps, "partition_page", page)
+    monkeypatch.setattr(cluster_overview, "partition_page", page)
     found = hanging.scan(cluster)
     assert found.looked_at == HANGING_SCAN_PARTITIONS_MAX
     assert found.following == f"wide/{HANGING_SCAN_PARTITIONS_MAX - 1}"

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import pytest
 from django.core.cache import cache
 
-from brokers import lag_sampling
-from brokers.lag_sampling import next_ids, within_limits
+from brokers.monitoring import lag_sampling
+from brokers.monitoring.lag_sampling import next_ids, within_limits
 from instances import lag_history
 from instances.group_ports import Committed, Partition
 from instances.limits import LAG_PARTITIONS_PER_GROUP_MAX

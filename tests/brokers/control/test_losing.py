@@ -9,11 +9,14 @@ from pathlib import Path
 import pytest
 from django.utils import timezone
 
-from brokers import billing_port, losing, moving, rebalances, services, work
+from brokers import services
 from brokers.choices import DataLoss, ProcessState, ReassignmentState, RebalanceState, WantedState
 from brokers.contract.usage import USAGE_TOPIC
 from brokers.limits import BROKER_LOST_AFTER_S
 from brokers.models import Broker, Cluster, Host, PortLease, Rebalance
+from brokers.operations import job_runner
+from brokers.rebalancing import executor, interfaces, lost_broker
+from brokers.rebalancing import services as rebalancing_services
 from instances.models import Instance
 from tenants.actors import Actor
 from tenants.errors import Conflict
@@ -28,7 +31,7 @@ pytestmark = pytest.mark.django_db
 def read_anew() -> Iterator[list[tuple[str, int]]]:
     """The usage partitions that billing was told to read from their beginning."""
     message: list[tuple[str, int]] = []
-    with plugged(billing_port.usage_begins_anew, lambda cluster_id, index: message.append((cluster_id, index))):
+    with plugged(interfaces.usage_begins_anew, lambda cluster_id, index: message.append((cluster_id, index))):
         yield message
 
 
@@ -53,7 +56,7 @@ def admin_client(cluster: Cluster, instance: Instance, monkeypatch: pytest.Monke
     found.add(f"{instance.pk}.behind", (3, 1))
     found.isr[f"{instance.pk}.behind", 0] = (3,)
     found.add(USAGE_TOPIC, (1,), (2,), (3,), (4,))
-    for module in (moving, rebalances):
+    for module in (executor, rebalancing_services):
         monkeypatch.setattr(module, "ClusterAdminClient", lambda _cluster: found)
     return found
 
@@ -68,7 +71,7 @@ def numbered(cluster: Cluster, number: int) -> Broker:
 
 def carried_out(admin_client: FakeCluster, row: Rebalance, acting: Actor) -> Rebalance:
     assert row.broker is not None
-    rebalances.start(acting=acting, rebalance=row, confirmed=row.broker.number)
+    rebalancing_services.start(acting=acting, rebalance=row, confirmed=row.broker.number)
     return carry_out(admin_client, row)
 
 
@@ -107,19 +110,19 @@ def test_a_broker_is_lost_when_nobody_has_heard_of_it_for_long_or_its_process_is
     broker = Broker(
         host=Host(agent_seen_at=ago(seen_s)), observed_at=ago(answered_s), process_state=state, wanted=wanted
     )
-    assert (losing.still_serves(broker, now) == "") == is_lost
+    assert (lost_broker.still_serves(broker, now) == "") == is_lost
 
 
 def test_a_broker_that_serves_is_not_removed_as_lost(
     cluster: Cluster, admin_client: FakeCluster, acting: Actor
 ) -> None:
     with pytest.raises(Conflict) as refused:
-        rebalances.plan_loss(acting=acting, broker=third(cluster))
+        rebalancing_services.plan_loss(acting=acting, broker=third(cluster))
     assert refused.value.code == "broker_serves"
     broker = lose(admin_client, cluster)
     admin_client.revive(3)
     with pytest.raises(Conflict, match="The other brokers see it"):
-        rebalances.plan_loss(acting=acting, broker=broker)
+        rebalancing_services.plan_loss(acting=acting, broker=broker)
     assert not Rebalance.objects.exists()
 
 
@@ -129,12 +132,12 @@ def test_a_broker_that_serves_is_not_removed_as_lost(
 def test_the_plan_names_what_is_lost_and_moves_nothing_before_it_is_confirmed(
     cluster: Cluster, admin_client: FakeCluster, acting: Actor
 ) -> None:
-    row = rebalances.plan_loss(acting=acting, broker=lose(admin_client, cluster))
+    row = rebalancing_services.plan_loss(acting=acting, broker=lose(admin_client, cluster))
     assert lost(row) == {"solo/0": DataLoss.ALL, "behind/0": DataLoss.SOME, f"{USAGE_TOPIC}/2": DataLoss.ALL}
     assert row.moves.count() == 5
     for number in (None, 4):
         with pytest.raises(Conflict) as refused:
-            rebalances.start(acting=acting, rebalance=row, confirmed=number)
+            rebalancing_services.start(acting=acting, rebalance=row, confirmed=number)
         assert refused.value.code == "not_confirmed"
     row.refresh_from_db()
     assert row.state == RebalanceState.PLANNED and third(cluster).wanted == WantedState.RUNNING
@@ -146,20 +149,20 @@ def test_a_plan_is_made_again_when_more_is_lost_by_then(
 ) -> None:
     broker = lose(admin_client, cluster)
     admin_client.leaders[f"{instance.pk}.solo", 0] = 1  # as if somebody led it
-    row = rebalances.plan_loss(acting=acting, broker=broker)
+    row = rebalancing_services.plan_loss(acting=acting, broker=broker)
     admin_client.leaders[f"{instance.pk}.solo", 0] = -1
     with pytest.raises(Conflict) as refused:
-        rebalances.start(acting=acting, rebalance=row, confirmed=3)
+        rebalancing_services.start(acting=acting, rebalance=row, confirmed=3)
     assert refused.value.code == "stale_plan"
 
 
 def test_a_broker_that_came_back_since_the_plan_is_not_given_up(
     cluster: Cluster, admin_client: FakeCluster, acting: Actor
 ) -> None:
-    row = rebalances.plan_loss(acting=acting, broker=lose(admin_client, cluster))
+    row = rebalancing_services.plan_loss(acting=acting, broker=lose(admin_client, cluster))
     admin_client.revive(3)
     with pytest.raises(Conflict) as refused:
-        rebalances.start(acting=acting, rebalance=row, confirmed=3)
+        rebalancing_services.start(acting=acting, rebalance=row, confirmed=3)
     assert refused.value.code == "broker_serves"
 
 
@@ -169,7 +172,9 @@ def test_a_broker_that_came_back_since_the_plan_is_not_given_up(
 def test_a_lost_broker_is_removed_and_what_only_it_had_is_made_anew(
     cluster: Cluster, instance: Instance, admin_client: FakeCluster, acting: Actor, read_anew: list[tuple[str, int]]
 ) -> None:
-    row = carried_out(admin_client, rebalances.plan_loss(acting=acting, broker=lose(admin_client, cluster)), acting)
+    row = carried_out(
+        admin_client, rebalancing_services.plan_loss(acting=acting, broker=lose(admin_client, cluster)), acting
+    )
     assert row.state == RebalanceState.DONE
     assert not admin_client.holds(3) and -1 not in admin_client.leaders.values()
     assert {reassignment.state for reassignment in row.moves.all()} == {ReassignmentState.DONE}
@@ -201,8 +206,8 @@ def test_owners_read_in_their_ledger_what_was_given_up_once_however_often_it_is_
         return elect(wanted)
 
     monkeypatch.setattr(FakeCluster, "elect_unclean", dies_once)
-    row = rebalances.plan_loss(acting=acting, broker=lose(admin_client, cluster), moves_at_once=1)
-    rebalances.start(acting=acting, rebalance=row, confirmed=3)
+    row = rebalancing_services.plan_loss(acting=acting, broker=lose(admin_client, cluster), moves_at_once=1)
+    rebalancing_services.start(acting=acting, rebalance=row, confirmed=3)
     assert not AuditEntry.objects.filter(action="partitions.given_up").exists(), "nothing is lost yet"
     assert carry_out(admin_client, row).state == RebalanceState.DONE
     entry = AuditEntry.objects.get(action="partitions.given_up")
@@ -212,10 +217,10 @@ def test_owners_read_in_their_ledger_what_was_given_up_once_however_often_it_is_
 
 
 def test_there_is_no_way_back_from_a_lost_broker(cluster: Cluster, admin_client: FakeCluster, acting: Actor) -> None:
-    row = rebalances.plan_loss(acting=acting, broker=lose(admin_client, cluster))
-    rebalances.start(acting=acting, rebalance=row, confirmed=3)
+    row = rebalancing_services.plan_loss(acting=acting, broker=lose(admin_client, cluster))
+    rebalancing_services.start(acting=acting, rebalance=row, confirmed=3)
     with pytest.raises(Conflict) as refused:
-        rebalances.undo(acting=acting, rebalance=row)
+        rebalancing_services.undo(acting=acting, rebalance=row)
     assert refused.value.code == "too_late"
 
 
@@ -223,8 +228,8 @@ def test_who_dies_in_the_middle_of_it_is_no_matter(
     cluster: Cluster, admin_client: FakeCluster, acting: Actor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed behind every election, and before anything of it is noted."""
-    row = rebalances.plan_loss(acting=acting, broker=lose(admin_client, cluster), moves_at_once=1)
-    rebalances.start(acting=acting, rebalance=row, confirmed=3)
+    row = rebalancing_services.plan_loss(acting=acting, broker=lose(admin_client, cluster), moves_at_once=1)
+    rebalancing_services.start(acting=acting, rebalance=row, confirmed=3)
     elect, deaths = admin_client.elect_unclean, []
 
     def dies(keys: object) -> dict[tuple[str, int], str]:
@@ -244,11 +249,11 @@ def test_a_broker_that_comes_back_in_the_middle_is_copied_from(
     cluster: Cluster, instance: Instance, admin_client: FakeCluster, acting: Actor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is stopped by its agent; what it serves until then is not thrown away."""
-    row = rebalances.plan_loss(acting=acting, broker=lose(admin_client, cluster))
-    rebalances.start(acting=acting, rebalance=row, confirmed=3)
+    row = rebalancing_services.plan_loss(acting=acting, broker=lose(admin_client, cluster))
+    rebalancing_services.start(acting=acting, rebalance=row, confirmed=3)
     admin_client.revive(3)
     for _ in range(6):
-        work.reconcile_once()
+        job_runner.reconcile_once()
         brokers_confirm()
         admin_client.catch_up()
     assert not admin_client.elected
@@ -268,9 +273,9 @@ def test_what_a_broker_that_is_merely_away_has_all_of_is_waited_for(
     broker = lose(admin_client, cluster)
     admin_client.kill(2)
     admin_client.isr[both] = (3, 2)
-    row = rebalances.plan_loss(acting=acting, broker=broker)
+    row = rebalancing_services.plan_loss(acting=acting, broker=broker)
     assert "both/0" not in lost(row)
-    rebalances.start(acting=acting, rebalance=row, confirmed=3)
+    rebalancing_services.start(acting=acting, rebalance=row, confirmed=3)
     with pytest.raises(AssertionError, match="not done"):
         carry_out(admin_client, row)
     row.refresh_from_db()
@@ -284,24 +289,24 @@ def test_what_a_broker_that_is_merely_away_has_all_of_is_waited_for(
 def test_what_is_left_and_was_not_confirmed_is_not_given_up(
     cluster: Cluster, instance: Instance, admin_client: FakeCluster, acting: Actor
 ) -> None:
-    row = rebalances.plan_loss(acting=acting, broker=lose(admin_client, cluster))
-    rebalances.start(acting=acting, rebalance=row, confirmed=3)
+    row = rebalancing_services.plan_loss(acting=acting, broker=lose(admin_client, cluster))
+    rebalancing_services.start(acting=acting, rebalance=row, confirmed=3)
     unseen = f"{instance.pk}.unseen", 0
     admin_client.add(unseen[0], (3,))
     admin_client.leaders[unseen] = -1
     with pytest.raises(AssertionError, match="not done"):
         carry_out(admin_client, row)
     row.refresh_from_db()
-    assert row.trouble == f"{instance.pk}.unseen/0: {losing.NOT_NAMED}"
+    assert row.trouble == f"{instance.pk}.unseen/0: {lost_broker.NOT_NAMED}"
     assert unseen not in admin_client.elected
 
 
 def test_its_number_is_never_used_again_and_its_agent_keeps_it_stopped(
     cluster: Cluster, admin_client: FakeCluster, acting: Actor
 ) -> None:
-    from brokers import members
+    from brokers.operations import membership
 
-    carried_out(admin_client, rebalances.plan_loss(acting=acting, broker=lose(admin_client, cluster)), acting)
-    assert members.add_broker(acting=acting, cluster=cluster, host=numbered(cluster, 1).host).number == 5
+    carried_out(admin_client, rebalancing_services.plan_loss(acting=acting, broker=lose(admin_client, cluster)), acting)
+    assert membership.add_broker(acting=acting, cluster=cluster, host=numbered(cluster, 1).host).number == 5
     with pytest.raises(Conflict):
         services.restart_broker(acting=acting, broker=third(cluster))

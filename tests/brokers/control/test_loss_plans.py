@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from brokers.choices import DataLoss
-from brokers.loss_plans import losing, loss_plan
-from brokers.moves import BrokerCapacity, Fleet, PartitionReplicas, Plan
+from brokers.rebalancing.data_loss import losing, loss_plan
+from brokers.rebalancing.model import BrokerCapacity, Fleet, PartitionReplicas, Plan
 
 OWNER = "ins-00000000"
 

@@ -11,15 +11,16 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from django.db import transaction
 from django.utils import timezone
 
-from brokers import billing_port, rebalances, work
 from brokers.choices import RebalanceState
 from brokers.contract.usage import USAGE_TOPIC
-from brokers.dataplane import door
+from brokers.dataplane import admin_client
 from brokers.dataplane.cluster import ClusterAdminClient
 from brokers.dataplane.topics import TopicAdminClient
 from brokers.limits import BROKER_LOST_AFTER_S
 from brokers.models import Broker, Cluster, Rebalance
-from brokers.ports import lease
+from brokers.operations import job_runner
+from brokers.placement.port_leases import lease
+from brokers.rebalancing import interfaces, services
 from instances import ports
 from tenants.actors import Actor
 from tests.support.api_cases import make_tenant
@@ -39,7 +40,7 @@ def engines(zookeeper_address: str, tmp_path: Path) -> Iterator[EngineCluster]:
     with EngineCluster(zookeeper_address, tmp_path / "engines", size=3, session_timeout_ms=2_000) as running:
         running.create_instance(INSTANCE_ID)
         yield running
-    door.links().close()
+    admin_client.links().close()
 
 
 @pytest.fixture()
@@ -55,7 +56,7 @@ def cluster(engines: EngineCluster, tmp_path: Path, db: None) -> Iterator[Cluste
     host = found.brokers.all()[0].host
     host.internal_host, host.agent_seen_at = "127.0.0.1", timezone.now() - timedelta(seconds=2 * BROKER_LOST_AFTER_S)
     host.save()
-    with plugged(ports.reconcile, lambda _id: None), plugged(billing_port.usage_begins_anew, lambda *_: None):
+    with plugged(ports.reconcile, lambda _id: None), plugged(interfaces.usage_begins_anew, lambda *_: None):
         yield found
 
 
@@ -102,13 +103,13 @@ def test_a_broker_that_never_comes_back_is_removed_and_serves_nothing_when_it_do
         what="the others to miss it",
     )
 
-    row = rebalances.plan_loss(acting=acting, broker=Broker.objects.get(cluster=cluster, number=3))
+    row = services.plan_loss(acting=acting, broker=Broker.objects.get(cluster=cluster, number=3))
     assert {(one["topic"], *one["partitions"]) for one in row.lost_partitions} >= {("solo", held[0])}
     assert all(one["loses"] == "all" and one["topic"] in ("solo", USAGE_TOPIC) for one in row.lost_partitions)
-    rebalances.start(acting=acting, rebalance=row, confirmed=3)
+    services.start(acting=acting, rebalance=row, confirmed=3)
 
     def is_done() -> bool:
-        work.reconcile_once()
+        job_runner.reconcile_once()
         brokers_confirm()
         return Rebalance.objects.get(pk=row.pk).state == RebalanceState.DONE
 

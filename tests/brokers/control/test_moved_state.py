@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from brokers.models import Broker
-from brokers.seed import seed_fleet
+from brokers.operations.seed import seed_fleet
 
 pytestmark = pytest.mark.django_db
 

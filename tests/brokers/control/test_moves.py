@@ -9,8 +9,7 @@ from fractions import Fraction
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brokers.move_plans import balance_plan, drain_plan, release_plan
-from brokers.moves import (
+from brokers.rebalancing.model import (
     BrokerCapacity,
     Fleet,
     PartitionReplicas,
@@ -20,6 +19,7 @@ from brokers.moves import (
     next_reassignments,
     shares,
 )
+from brokers.rebalancing.planner import balance_plan, drain_plan, release_plan
 
 MOVES_MAX = 200
 

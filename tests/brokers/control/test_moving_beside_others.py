@@ -9,11 +9,13 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from brokers import moving, rebalances, rolling, selectors, work
+from brokers import selectors
 from brokers.choices import ReassignmentState, RebalanceState, RebalanceStep, WantedState
 from brokers.dataplane.cluster import ClusterView
 from brokers.models import Broker, Cluster, PortLease, Rebalance
-from brokers.moves import PartitionKey
+from brokers.operations import job_runner, rolling_restart
+from brokers.rebalancing import executor, services
+from brokers.rebalancing.model import PartitionKey
 from instances.models import Instance
 from tenants.actors import Actor
 from tenants.errors import Conflict
@@ -44,7 +46,7 @@ def admin_client(orders: str, monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     """Six partitions of one replica each, of which two are on broker 3."""
     found = FakeCluster(brokers={1, 2, 3, 4})
     found.add(orders, *((1 + i % 3,) for i in range(6)))
-    for module in (moving, rebalances):
+    for module in (executor, services):
         monkeypatch.setattr(module, "ClusterAdminClient", lambda _cluster: found)
     return found
 
@@ -53,15 +55,15 @@ def admin_client(orders: str, monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
 def drain(cluster: Cluster, admin_client: FakeCluster, acting: Actor) -> Rebalance:
     """The plan that empties broker 3, one partition at a time; not started."""
     broker = Broker.objects.get(cluster=cluster, number=3)
-    return rebalances.plan_drain(acting=acting, broker=broker, moves_at_once=1)
+    return services.plan_drain(acting=acting, broker=broker, moves_at_once=1)
 
 
 @pytest.fixture()
 def half(drain: Rebalance, admin_client: FakeCluster, acting: Actor) -> Rebalance:
     """That drain with one partition under way and one waiting."""
-    rebalances.start(acting=acting, rebalance=drain)
+    services.start(acting=acting, rebalance=drain)
     while not admin_client.moving:
-        work.reconcile_once()
+        job_runner.reconcile_once()
         brokers_confirm()
     assert sorted(drain.moves.values_list("state", flat=True)) == [ReassignmentState.RUNNING, ReassignmentState.WAITING]
     return drain
@@ -91,7 +93,7 @@ def test_a_topic_made_again_with_more_replicas_keeps_them_all(
 
     admin_client.delete(orders)
     admin_client.add(orders, *((4, 1, 2) for _ in range(6)))
-    rebalances.undo(acting=acting, rebalance=half)
+    services.undo(acting=acting, rebalance=half)
     carry_out(admin_client, half)
     assert all(sorted(replicas) == [1, 2, 3] for replicas in admin_client.replicas.values())
 
@@ -101,7 +103,7 @@ def test_a_drain_is_undone_with_what_was_made_where_it_went(
 ) -> None:
     """A replica on each home of the instance: back in its former placements, all of them are needed again."""
     admin_client.add(f"{instance.pk}.wide", (1, 2, 4))
-    rebalances.undo(acting=acting, rebalance=half)
+    services.undo(acting=acting, rebalance=half)
 
     assert carry_out(admin_client, half).state == RebalanceState.UNDONE
     assert sorted(admin_client.replicas[f"{instance.pk}.wide", 0]) == [1, 2, 3]
@@ -111,9 +113,9 @@ def test_a_move_back_has_copied_nothing_when_it_begins(
     half: Rebalance, admin_client: FakeCluster, acting: Actor
 ) -> None:
     carry_out(admin_client, half)
-    rebalances.undo(acting=acting, rebalance=half)
+    services.undo(acting=acting, rebalance=half)
     while not admin_client.moving:
-        work.reconcile_once(measure=False)
+        job_runner.reconcile_once(measure=False)
         brokers_confirm()
 
     half.refresh_from_db()
@@ -128,7 +130,7 @@ def test_a_move_that_was_refused_while_it_was_undone_is_undone(
 
     def undone_meanwhile(targets: Mapping[PartitionKey, Sequence[int] | None]) -> dict[PartitionKey, str]:
         if targets and Rebalance.objects.get(pk=half.pk).state == RebalanceState.RUNNING:
-            rebalances.undo(acting=acting, rebalance=half)
+            services.undo(acting=acting, rebalance=half)
             return dict.fromkeys(targets, "The partition keeps changing.")
         return asked(targets)
 
@@ -144,11 +146,11 @@ def test_a_move_that_was_refused_while_it_was_undone_is_undone(
 def test_a_plan_that_goes_to_a_broker_that_was_emptied_since_is_made_again(
     cluster: Cluster, drain: Rebalance, admin_client: FakeCluster, acting: Actor
 ) -> None:
-    other = rebalances.plan_drain(acting=acting, broker=Broker.objects.get(cluster=cluster, number=4), removes=True)
-    carry_out(admin_client, rebalances.start(acting=acting, rebalance=other))
+    other = services.plan_drain(acting=acting, broker=Broker.objects.get(cluster=cluster, number=4), removes=True)
+    carry_out(admin_client, services.start(acting=acting, rebalance=other))
 
     with pytest.raises(Conflict) as refused:
-        rebalances.start(acting=acting, rebalance=drain)
+        services.start(acting=acting, rebalance=drain)
     assert refused.value.code == "stale_plan"
 
 
@@ -159,37 +161,37 @@ def test_a_plan_that_goes_to_a_broker_that_died_since_is_made_again(
     admin_client.brokers -= targets
 
     with pytest.raises(Conflict) as refused:
-        rebalances.start(acting=acting, rebalance=drain)
+        services.start(acting=acting, rebalance=drain)
     assert refused.value.code == "stale_plan"
 
 
 def test_a_paused_rebalance_waits_for_the_rolling_restart_that_began_meanwhile(
     half: Rebalance, cluster: Cluster, acting: Actor
 ) -> None:
-    rebalances.pause(acting=acting, rebalance=half)
-    restart = rolling.start(acting=acting, cluster=cluster)
-    for act in (rebalances.resume, rebalances.undo):
+    services.pause(acting=acting, rebalance=half)
+    restart = rolling_restart.start(acting=acting, cluster=cluster)
+    for act in (services.resume, services.undo):
         with pytest.raises(Conflict) as refused:
             act(acting=acting, rebalance=half)
         assert refused.value.code == "restart_in_progress"
 
-    rolling.cancel(acting=acting, restart=restart)
-    assert rebalances.resume(acting=acting, rebalance=half).state == RebalanceState.RUNNING
+    rolling_restart.cancel(acting=acting, restart=restart)
+    assert services.resume(acting=acting, rebalance=half).state == RebalanceState.RUNNING
 
 
 def test_a_rolling_restart_is_not_begun_while_a_plan_is_being_started(drain: Rebalance, acting: Actor) -> None:
     """Each looks for the other, and asking brokers takes seconds: both hold the row of the cluster meanwhile."""
     with CaptureQueriesContext(connection) as to_move:
-        rebalances.start(acting=acting, rebalance=drain)
-    rebalances.pause(acting=acting, rebalance=drain)
+        services.start(acting=acting, rebalance=drain)
+    services.pause(acting=acting, rebalance=drain)
     with CaptureQueriesContext(connection) as to_restart:
-        rolling.start(acting=acting, cluster=drain.cluster)
+        rolling_restart.start(acting=acting, cluster=drain.cluster)
 
     for asked in (to_move, to_restart):
         assert any('FROM "brokers_cluster"' in one["sql"] and "FOR NO KEY UPDATE" in one["sql"] for one in asked)
 
 
-@pytest.mark.parametrize("act", [rebalances.undo, rebalances.pause])
+@pytest.mark.parametrize("act", [services.undo, services.pause])
 def test_an_operator_who_is_quicker_than_the_removal_keeps_the_broker(
     cluster: Cluster,
     admin_client: FakeCluster,
@@ -199,8 +201,8 @@ def test_an_operator_who_is_quicker_than_the_removal_keeps_the_broker(
 ) -> None:
     """It decides while the last look at what is left on the broker is on its way."""
     broker = Broker.objects.get(cluster=cluster, number=3)
-    row = rebalances.plan_drain(acting=acting, broker=broker, removes=True)
-    rebalances.start(acting=acting, rebalance=row)
+    row = services.plan_drain(acting=acting, broker=broker, removes=True)
+    services.start(acting=acting, rebalance=row)
     view, acted = admin_client.view, []
 
     def decides(topics: Iterable[str] | None) -> ClusterView:
@@ -212,7 +214,7 @@ def test_an_operator_who_is_quicker_than_the_removal_keeps_the_broker(
 
     monkeypatch.setattr(FakeCluster, "view", lambda _self, topics=None: decides(topics))
     while not acted:
-        work.reconcile_once()
+        job_runner.reconcile_once()
         brokers_confirm()
         admin_client.catch_up()
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from brokers.dataplane.silence import unresponsive_brokers
+from brokers.dataplane.unresponsive_brokers import unresponsive_brokers
 from brokers.limits import OBSERVE_ANSWER_TIMEOUT_S
-from brokers.observe import Answers, Target, ask_all, merge_throttles, merge_topics, merge_traffic
+from brokers.monitoring.observe import Answers, Target, ask_all, merge_throttles, merge_topics, merge_traffic
 from config.embedded.process import free_port
 
 SECRET = "s3cret"

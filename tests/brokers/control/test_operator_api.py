@@ -11,10 +11,10 @@ from django.test import Client
 from django.utils import timezone
 
 from billing.selectors import usage_sources
-from brokers import health
 from brokers.choices import ProcessState, WantedState
 from brokers.models import Broker, Cluster, Placement
-from brokers.seed import seed_fleet
+from brokers.monitoring import health
+from brokers.operations.seed import seed_fleet
 from instances.models import Instance
 from tenants.models import Member
 from tests.support.api_cases import Api, assert_problem, make_tenant

@@ -13,10 +13,10 @@ from django.test import Client
 from django.urls import resolve, reverse
 from django.utils import timezone
 
-from brokers import maps, observe
 from brokers.choices import ProcessState, RebalanceKind, RebalanceState
 from brokers.limits import HOST_LATE_S, NEEDS_MAX, OPERATION_LATE_S
 from brokers.models import Broker, Cluster, Host, Rebalance, RollingRestart
+from brokers.monitoring import cluster_overview, observe
 from instances.choices import Reason
 from instances.models import Instance, Operation
 from instances.ports import BrokerUnresponsive
@@ -44,14 +44,14 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster
 def tell(cluster: Cluster, *, silent: tuple[int, ...] = (), dead: tuple[int, ...] = (), **counts: int) -> None:
     """What the beat task was told last."""
     share = {"stopping": False, "leaders": 1, "preferred": 1, "replicas": 1, "out_of_sync": 0}
-    body: dict[str, Any] = dict.fromkeys(maps.COUNTS, 0) | {
+    body: dict[str, Any] = dict.fromkeys(cluster_overview.COUNTS, 0) | {
         "broker_id": 1, "ready": True, "controller_id": 1, "controller_epoch": 1,
         "brokers": [{"id": number, "live": number not in dead, **share} for number in (1, 2, 3, 4)], **counts,
     }  # fmt: skip
     answers = observe.Answers(
         bodies={1: body}, silent=tuple(BrokerUnresponsive(broker_id=one, reason="does not answer") for one in silent)
     )
-    maps.shared_cache.set(maps._kept_key(cluster), (timezone.now(), answers), 60)
+    cluster_overview.shared_cache.set(cluster_overview._kept_key(cluster), (timezone.now(), answers), 60)
 
 
 def first_page(panel: Client) -> str:
@@ -172,17 +172,17 @@ def test_while_a_loss_is_being_checked_nothing_is_said_of_partitions(panel: Clie
 
 
 def test_an_image_that_is_old_says_how_old(panel: Client, cluster: Cluster) -> None:
-    at, answers = maps.shared_cache.get(maps._kept_key(cluster))
-    maps.shared_cache.set(maps._kept_key(cluster), (at - timedelta(seconds=40), answers), 60)
+    at, answers = cluster_overview.shared_cache.get(cluster_overview._kept_key(cluster))
+    cluster_overview.shared_cache.set(cluster_overview._kept_key(cluster), (at - timedelta(seconds=40), answers), 60)
     assert "as of" in first_page(panel)
-    maps.shared_cache.delete(maps._kept_key(cluster))
+    cluster_overview.shared_cache.delete(cluster_overview._kept_key(cluster))
     assert "Not known" in first_page(panel)
 
 
 def test_the_beat_task_keeps_the_image_for_the_page(tmp_path: Path, panel: Client) -> None:
     found = make_fleet(tmp_path, brokers=1)
-    maps.keep(timezone.now())
-    at, answers = maps.kept([found])[found.pk]
+    cluster_overview.keep(timezone.now())
+    at, answers = cluster_overview.kept([found])[found.pk]
     assert timezone.now() - at < timedelta(minutes=1)
     assert [one.broker_id for one in answers.silent] == [1]
 

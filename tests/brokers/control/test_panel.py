@@ -13,10 +13,12 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from brokers import maps, moving, observe, rebalances, rolling
 from brokers.choices import ProcessState
 from brokers.contract.usage import USAGE_TOPIC
 from brokers.models import Broker, Cluster, Rebalance, RollingRestart
+from brokers.monitoring import cluster_overview, observe
+from brokers.operations import rolling_restart
+from brokers.rebalancing import executor, services
 from instances.ports import BrokerUnresponsive
 from tenants.actors import system_actor
 from tests.support.api_cases import Api, make_member, make_user
@@ -37,7 +39,7 @@ def admin_client(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> FakeClust
     found = FakeCluster(brokers={1, 2, 3, 4})
     found.add(f"{instance.pk}.orders", (1, 3), (2, 3), (3, 1))
     found.add(USAGE_TOPIC, (1,), (2,), (3,), (4,))
-    for module in (moving, rebalances):
+    for module in (executor, services):
         monkeypatch.setattr(module, "ClusterAdminClient", lambda _cluster: found)
     return found
 
@@ -49,7 +51,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         {"id": number, "live": True, "stopping": False, "leaders": 2, "preferred": 2, "replicas": 4, "out_of_sync": 0}
         for number in (1, 2, 3)
     ]
-    known: dict[str, Any] = dict.fromkeys(maps.COUNTS, 0) | {
+    known: dict[str, Any] = dict.fromkeys(cluster_overview.COUNTS, 0) | {
         "broker_id": 2, "ready": True, "controller_id": 2, "controller_epoch": 7, "partitions": 1_204,
         "brokers": shares,
     }  # fmt: skip
@@ -58,7 +60,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         silent = tuple(BrokerUnresponsive(broker_id=one.number, reason="") for one in targets if one.number == 4)
         return observe.Answers(bodies={2: known} if known else {}, silent=silent, asked_at=known.get("asked_at"))
 
-    monkeypatch.setattr(maps, "_ask", lambda found: ask_all(observe.targets_of_cluster(found), ""))
+    monkeypatch.setattr(cluster_overview, "_ask", lambda found: ask_all(observe.targets_of_cluster(found), ""))
     return known
 
 
@@ -176,7 +178,7 @@ def test_partitions_are_shown_a_page_at_a_time(
         }  # fmt: skip
         return [line], "ins-00000000.orders/7"
 
-    monkeypatch.setattr(maps, "partition_page", page)
+    monkeypatch.setattr(cluster_overview, "partition_page", page)
     shown_page = shown(panel, "brokers_cluster_partitions", cluster.pk, query="?state=offline&broker=2&after=a%2F1")
     assert (asked["state"], asked["broker"], asked["after"], asked["limit"]) == ("offline", 2, "a/1", 50)
     assert "ins-00000000.orders / 7" in shown_page and "none" in shown_page
@@ -246,12 +248,12 @@ def test_levelling_is_planned_and_discarded(panel: Client, cluster: Cluster, adm
     post(panel, "brokers_plan_balance", cluster.pk)
     row = Rebalance.objects.get()
     assert "Discarded" in post(panel, "brokers_rebalance_act", row.pk, "discard")
-    carry_out(admin_client, rebalances.start(acting=system_actor("test"), rebalance=_balance(cluster)))
+    carry_out(admin_client, services.start(acting=system_actor("test"), rebalance=_balance(cluster)))
     assert "nothing to move" in post(panel, "brokers_plan_balance", cluster.pk)
 
 
 def _balance(cluster: Cluster) -> Rebalance:
-    return rebalances.plan_balance(acting=system_actor("test"), cluster=cluster)
+    return services.plan_balance(acting=system_actor("test"), cluster=cluster)
 
 
 def test_a_rolling_restart_is_followed_on_the_map(panel: Client, cluster: Cluster) -> None:
@@ -270,7 +272,7 @@ def test_a_rolling_restart_is_followed_on_the_map(panel: Client, cluster: Cluste
 @pytest.mark.parametrize("name", ["rebalance", "rollingrestart"])
 def test_the_lists_open(panel: Client, cluster: Cluster, admin_client: FakeCluster, name: str) -> None:
     _balance(cluster)
-    rolling.start(acting=system_actor("test"), cluster=cluster)
+    rolling_restart.start(acting=system_actor("test"), cluster=cluster)
     assert cluster.name in shown(panel, f"brokers_{name}_changelist")
 
 

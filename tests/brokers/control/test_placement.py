@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokers.placement import (
+from brokers.placement.placement import (
     BrokerRoom,
     ClusterRoom,
     brokers_for,

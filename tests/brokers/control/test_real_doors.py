@@ -14,15 +14,15 @@ from django.core.cache import cache
 from kafka.protocol.producer.produce import ProduceRequest
 from kafka.record.memory_records import MemoryRecordsBuilder
 
-from brokers import hanging
-from brokers.copy_pace import RATES, REPLICAS
-from brokers.dataplane import door
+from brokers.dataplane import admin_client
 from brokers.dataplane.groups import Groups
 from brokers.dataplane.probe import PRODUCE_VERSION
 from brokers.dataplane.settings import SettingsAdminClient
 from brokers.dataplane.topics import TIMEOUT_MS, TopicAdminClient
 from brokers.dataplane.transactions import ClusterTransactions, Transactions
 from brokers.models import Cluster
+from brokers.rebalancing.throttle import RATES, REPLICAS
+from brokers.transactions import hanging
 from instances.group_ports import DEAD, EARLIEST, LATEST, Committed, GroupList
 from instances.models import Instance
 from tenants.actors import system_actor
@@ -48,7 +48,7 @@ def engines(zookeeper_address: str, tmp_path_factory: pytest.TempPathFactory) ->
     with EngineCluster(zookeeper_address, folder, size=2, overrides=overrides) as running:
         running.create_instance(INSTANCE_ID, served_by=(1,))
         yield running
-    door.links().close()
+    admin_client.links().close()
 
 
 @pytest.fixture()
@@ -223,7 +223,7 @@ def leave_behind() -> None:
     request = ProduceRequest(
         transactional_id="forgotten", acks=-1, timeout_ms=TIMEOUT_MS, topic_data=[data], version=PRODUCE_VERSION
     )
-    answer = door.ask_as_instance(INSTANCE_ID, request, broker=1)
+    answer = admin_client.ask_as_instance(INSTANCE_ID, request, broker=1)
     assert answer.responses[0].partition_responses[0].error_code == 0
 
 

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from django.db import transaction
 
-from brokers import ports, reconcile_steps
 from brokers.models import Broker, Cluster, PortLease
-from brokers.publisher import Acks
-from brokers.reconcile_steps import CannotProvision, Work
+from brokers.placement import port_leases
+from brokers.provisioning import steps
+from brokers.provisioning.publisher import Acks
+from brokers.provisioning.steps import CannotProvision, Work
 from instances import ports as instance_ports
 from instances import services
 from instances.lifecycle import Phase
@@ -45,7 +46,7 @@ def leases(instance: Instance) -> list[PortLease]:
 
 def live_on(instance: Instance, cluster: Cluster, *numbers: int) -> list[PortLease]:
     with transaction.atomic():
-        ports.lease(instance, Broker.objects.filter(cluster=cluster, number__in=numbers).select_related("host"))
+        port_leases.lease(instance, Broker.objects.filter(cluster=cluster, number__in=numbers).select_related("host"))
     return leases(instance)
 
 
@@ -59,7 +60,7 @@ def test_what_changed_while_a_place_was_looked_for_stays_and_its_version_never_c
     services.rename_instance(acting=acting, instance=instance, name="orders")
     services.protect_instance(acting=acting, instance=instance, protected=True)
     message = instance.version
-    reconcile_steps.place(work)
+    steps.place(work)
     instance.refresh_from_db()
     assert (instance.name, instance.protected) == ("orders", True)
     assert instance.version > message
@@ -70,7 +71,7 @@ def test_what_changed_while_a_place_was_looked_for_stays_and_its_version_never_c
 def test_a_broker_whose_port_was_given_back_meanwhile_gets_none_again(instance: Instance, cluster: Cluster) -> None:
     known = live_on(instance, cluster, 1, 2, 3)
     PortLease.objects.filter(instance=instance, broker__number=1).delete()
-    reconcile_steps.replace_ports(work_on(instance), known, refused(2))
+    steps.replace_ports(work_on(instance), known, refused(2))
     instance.refresh_from_db()
     assert [item.broker.number for item in leases(instance)] == [2, 3]
     assert sorted(instance.endpoints) == ["2", "3"]
@@ -79,7 +80,7 @@ def test_a_broker_whose_port_was_given_back_meanwhile_gets_none_again(instance: 
 def test_a_broker_that_got_a_port_meanwhile_keeps_its_address(instance: Instance, cluster: Cluster) -> None:
     known = live_on(instance, cluster, 1, 2, 3)
     arrived = live_on(instance, cluster, 4)[-1]
-    reconcile_steps.replace_ports(work_on(instance), known, refused(2))
+    steps.replace_ports(work_on(instance), known, refused(2))
     instance.refresh_from_db()
     assert instance.endpoints["4"] == f"{arrived.host.advertised_host}:{arrived.port}"
 
@@ -90,7 +91,7 @@ def test_a_port_that_is_replaced_where_the_instance_is_leaving_does_not_bring_it
     live_on(instance, cluster, 1, 2, 3, 4)
     PortLease.objects.filter(instance=instance, broker__number=1).update(is_leaving=True)
     before = leases(instance)
-    reconcile_steps.replace_ports(work_on(instance), before, refused(1))
+    steps.replace_ports(work_on(instance), before, refused(1))
     after = leases(instance)
     assert [item.is_leaving for item in after] == [True, False, False, False]
     assert after[0].port != before[0].port
@@ -101,7 +102,7 @@ def test_a_port_that_is_replaced_where_the_instance_is_leaving_does_not_bring_it
 def test_a_refused_port_that_is_gone_already_changes_nothing(instance: Instance, cluster: Cluster) -> None:
     known = live_on(instance, cluster, 1, 2, 3)
     PortLease.objects.filter(instance=instance, broker__number=1).delete()
-    reconcile_steps.replace_ports(work_on(instance), known, refused(1))
+    steps.replace_ports(work_on(instance), known, refused(1))
     assert Instance.objects.get(pk=instance.pk).generation == instance.generation
     assert [item.broker.number for item in leases(instance)] == [2, 3]
 
@@ -113,5 +114,5 @@ def test_a_refused_port_on_a_host_without_another_is_a_reason_to_give_up_and_sta
     known = live_on(instance, full, 1, 2, 3)
     before = [(item.broker.number, item.port) for item in known]
     with pytest.raises(CannotProvision, match="has no free port"):
-        reconcile_steps.replace_ports(work_on(instance), known, refused(1))
+        steps.replace_ports(work_on(instance), known, refused(1))
     assert [(item.broker.number, item.port) for item in leases(instance)] == before

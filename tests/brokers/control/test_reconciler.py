@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from brokers import reconciler, sweep
 from brokers.contract import paths
 from brokers.contract.documents import InstanceDocument, InstanceTopicDocument
 from brokers.dataplane import probe
 from brokers.models import Cluster, Host, Placement, PortLease
-from brokers.reconcile_steps import NotYet
+from brokers.provisioning import reconciler, sweep
+from brokers.provisioning.steps import NotYet
 from instances import services
 from instances.choices import OperationState, StepState
 from instances.lifecycle import Phase
@@ -283,7 +283,7 @@ def test_after_the_grace_period_nothing_of_it_is_left(
             brokers.delete(paths.topic(name))
         return type("Answer", (), {"responses": [type("One", (), {"error_code": 0})()]})
 
-    monkeypatch.setattr("brokers.purge.ask_as_cluster", delete_topics)
+    monkeypatch.setattr("brokers.provisioning.purge.ask_as_cluster", delete_topics)
     services.delete_instance(acting=acting, instance=locked(instance))
     reconciler.reconcile(instance.pk)
     Instance.objects.filter(pk=instance.pk).update(restorable_until=timezone.now())

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from brokers import publisher, reconcile_steps, reconciler, sweep
 from brokers.contract import paths
 from brokers.contract.documents import InstanceDocument
 from brokers.dataplane import probe
-from brokers.locks import only_one
+from brokers.infra.locks import only_one
 from brokers.models import Cluster, PortLease
-from brokers.reconcile_steps import NotYet
+from brokers.provisioning import publisher, reconciler, steps, sweep
+from brokers.provisioning.steps import NotYet
 from instances import services
 from instances.choices import OperationState
 from instances.lifecycle import Phase
@@ -51,14 +51,14 @@ class Killed(Exception):
 
 
 KILL_POINTS = (
-    (reconcile_steps, "take_up"),
-    (reconcile_steps, "place"),
-    (reconcile_steps, "note_address"),
-    (reconcile_steps, "publish"),
+    (steps, "take_up"),
+    (steps, "place"),
+    (steps, "note_address"),
+    (steps, "publish"),
     (publisher.Publisher, "publish_instance"),
     (publisher.Publisher, "await_acks"),
     (probe, "first_message"),
-    (reconcile_steps, "settle"),
+    (steps, "settle"),
     (probe, "clean_up"),
 )
 
@@ -96,7 +96,7 @@ def test_killed_at_any_step_the_next_call_finishes_the_work(
 def test_whatever_is_asked_while_it_works_is_done_in_the_end(
     brokers: AcknowledgingBrokers, instance: Instance, acting: Actor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = reconcile_steps.publish
+    original = steps.publish
     asked = []
 
     def interrupted(*args: Any) -> bool:
@@ -107,7 +107,7 @@ def test_whatever_is_asked_while_it_works_is_done_in_the_end(
             services.delete_instance(acting=acting, instance=row)
         return written
 
-    monkeypatch.setattr(reconcile_steps, "publish", interrupted)
+    monkeypatch.setattr(steps, "publish", interrupted)
     reconciler.reconcile(instance.pk)
     assert Instance.objects.get(pk=instance.pk).phase == Phase.DELETED
     assert brokers.read(paths.instance(instance.pk)) is None

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from brokers import rolling, services, work
+from brokers import services
 from brokers.choices import ProcessState, RestartState, WantedState
 from brokers.models import Broker, Cluster, RollingRestart
-from brokers.rolling import judge, order
+from brokers.operations import job_runner, rolling_restart
+from brokers.operations.rolling_restart import judge, order
 from tenants.actors import Actor
 from tenants.errors import Conflict
 from tenants.models import AuditEntry
@@ -65,7 +66,7 @@ def cluster(db: None, tmp_path: Path) -> Cluster:
 @pytest.fixture()
 def answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[int, Any]]:
     found: dict[int, Any] = {number: snapshot(1, 2, 3) for number in (1, 2, 3)}
-    monkeypatch.setattr(rolling, "_ask", lambda _cluster: found)
+    monkeypatch.setattr(rolling_restart, "_ask", lambda _cluster: found)
     yield found
 
 
@@ -83,27 +84,27 @@ def come_back(cluster: Cluster) -> None:
 def test_one_broker_after_the_other_and_the_next_only_when_all_is_in_sync(
     cluster: Cluster, acting: Actor, answers: dict[int, Any]
 ) -> None:
-    row = rolling.start(acting=acting, cluster=cluster)
+    row = rolling_restart.start(acting=acting, cluster=cluster)
     taken = []
     for _ in range(3):
-        work.reconcile_once()
+        job_runner.reconcile_once()
         (number,) = restarting(cluster)
         taken.append(number)
-        work.reconcile_once()
+        job_runner.reconcile_once()
         assert restarting(cluster) == [number], "it has not come back"
         come_back(cluster)
         answers[1] = snapshot(1, 2, 3, under_replicated=5)
-        work.reconcile_once()
+        job_runner.reconcile_once()
         row.refresh_from_db()
         assert row.trouble == "5 partitions are under-replicated."
         assert restarting(cluster) == []
         answers[1] = snapshot(1, 2, 3)
-        work.reconcile_once()
+        job_runner.reconcile_once()
     row.refresh_from_db()
     assert taken == [1, 3, 2]
     assert row.state == RestartState.DONE and row.done == 3
     message = AuditEntry.objects.get(action="rolling_restart.ended", target_id=row.pk)
-    assert message.after == {"state": "done"} and message.actor_label == rolling.ACTOR
+    assert message.after == {"state": "done"} and message.actor_label == rolling_restart.ACTOR
     assert list(cluster.brokers.values_list("restart_generation", flat=True)) == [1, 1, 1]
 
 
@@ -111,8 +112,8 @@ def test_nothing_is_taken_down_while_something_is_missing(
     cluster: Cluster, acting: Actor, answers: dict[int, Any]
 ) -> None:
     del answers[3]
-    row = rolling.start(acting=acting, cluster=cluster)
-    work.reconcile_once()
+    row = rolling_restart.start(acting=acting, cluster=cluster)
+    job_runner.reconcile_once()
     row.refresh_from_db()
     assert (row.trouble, row.done, restarting(cluster)) == ("Broker 3 does not answer.", 0, [])
 
@@ -120,10 +121,10 @@ def test_nothing_is_taken_down_while_something_is_missing(
 def test_a_worker_that_dies_after_asking_restarts_no_broker_twice(
     cluster: Cluster, acting: Actor, answers: dict[int, Any]
 ) -> None:
-    row = rolling.start(acting=acting, cluster=cluster)
+    row = rolling_restart.start(acting=acting, cluster=cluster)
     stale = RollingRestart.objects.get(pk=row.pk)
-    work.reconcile_once()
-    rolling.reconcile_once(stale)
+    job_runner.reconcile_once()
+    rolling_restart.reconcile_once(stale)
     assert sum(cluster.brokers.values_list("restart_generation", flat=True)) == 1
 
 
@@ -131,41 +132,41 @@ def test_nothing_is_taken_down_beside_a_broker_that_an_operator_restarts(
     cluster: Cluster, acting: Actor, answers: dict[int, Any]
 ) -> None:
     """It was asked for, and the broker answers still."""
-    row = rolling.start(acting=acting, cluster=cluster)
+    row = rolling_restart.start(acting=acting, cluster=cluster)
     services.restart_broker(acting=acting, broker=cluster.brokers.get(number=3))
-    work.reconcile_once()
+    job_runner.reconcile_once()
     assert restarting(cluster) == [3]
     row.refresh_from_db()
     assert row.trouble == "Broker 3 restarts."
     come_back(cluster)
-    work.reconcile_once()
+    job_runner.reconcile_once()
     assert restarting(cluster) == [1]
 
 
 def test_a_pause_takes_no_further_broker_down_and_a_cancel_ends_it(
     cluster: Cluster, acting: Actor, answers: dict[int, Any]
 ) -> None:
-    row = rolling.start(acting=acting, cluster=cluster)
-    rolling.pause(acting=acting, restart=row)
-    assert work.reconcile_once() == 0
+    row = rolling_restart.start(acting=acting, cluster=cluster)
+    rolling_restart.pause(acting=acting, restart=row)
+    assert job_runner.reconcile_once() == 0
     assert restarting(cluster) == []
-    rolling.resume(acting=acting, restart=row)
-    work.reconcile_once()
+    rolling_restart.resume(acting=acting, restart=row)
+    job_runner.reconcile_once()
     assert len(restarting(cluster)) == 1
-    assert rolling.cancel(acting=acting, restart=row).ended_at is not None
+    assert rolling_restart.cancel(acting=acting, restart=row).ended_at is not None
     come_back(cluster)
-    assert work.reconcile_once() == 0
+    assert job_runner.reconcile_once() == 0
     with pytest.raises(Conflict, match="cancelled"):
-        rolling.resume(acting=acting, restart=row)
+        rolling_restart.resume(acting=acting, restart=row)
 
 
 def test_a_broker_that_is_stopped_meanwhile_is_passed_over(
     cluster: Cluster, acting: Actor, answers: dict[int, Any]
 ) -> None:
-    row = rolling.start(acting=acting, cluster=cluster)
+    row = rolling_restart.start(acting=acting, cluster=cluster)
     Broker.objects.filter(cluster=cluster, number=1).update(wanted=WantedState.STOPPED)
     for _ in range(5):
-        work.reconcile_once()
+        job_runner.reconcile_once()
         come_back(cluster)
         answers.pop(1, None)
         answers.update({number: snapshot(2, 3) for number in (2, 3)})
@@ -175,6 +176,6 @@ def test_a_broker_that_is_stopped_meanwhile_is_passed_over(
 
 
 def test_one_rolling_restart_of_a_cluster_at_a_time(cluster: Cluster, acting: Actor, answers: dict[int, Any]) -> None:
-    rolling.start(acting=acting, cluster=cluster)
+    rolling_restart.start(acting=acting, cluster=cluster)
     with pytest.raises(Conflict, match="under way"):
-        rolling.start(acting=acting, cluster=cluster)
+        rolling_restart.start(acting=acting, cluster=cluster)

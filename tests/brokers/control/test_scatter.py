@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from brokers.choices import WantedState
-from brokers.dataplane import door, link, scatter
-from brokers.dataplane.silence import UnresponsiveBrokers, unresponsive_brokers
+from brokers.dataplane import admin_client, link, scatter
 from brokers.dataplane.topics import metadata
+from brokers.dataplane.unresponsive_brokers import UnresponsiveBrokers, unresponsive_brokers
 from brokers.limits import SILENCE_REMEMBERED_S
 from brokers.models import Cluster
 from tenants.errors import Unavailable
@@ -31,7 +31,7 @@ def answering() -> Iterator[SmallBroker]:
     server = SmallBroker()
     server.answers[METADATA] = metadata_answer
     yield server
-    door.links().close()
+    admin_client.links().close()
     unresponsive_brokers.clear_all()
     server.stop()
 

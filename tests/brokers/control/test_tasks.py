@@ -10,13 +10,15 @@ import pytest
 from django.conf import settings
 from django.utils import timezone
 
-from brokers import health, reconciler, sweep, tasks
+from brokers import tasks
 from brokers.contract import paths
 from brokers.dataplane import probe
 from brokers.limits import ACK_DEADLINE_S, SWEEP_EVERY_S
 from brokers.models import Cluster, Placement
-from brokers.publisher import Publisher
-from brokers.reconcile_steps import NotYet
+from brokers.monitoring import health
+from brokers.provisioning import reconciler, sweep
+from brokers.provisioning.publisher import Publisher
+from brokers.provisioning.steps import NotYet
 from config.celery import app
 from config.schedule import BEAT_SCHEDULE
 from instances import services
@@ -140,7 +142,7 @@ def test_a_database_that_is_gone_without_a_word_is_given_up_after_seconds() -> N
 def test_without_zookeeper_the_sweep_says_what_postgresql_knows(
     tmp_path: Path, instance: Instance, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("brokers.zookeeper.ZOOKEEPER_CONNECT_TIMEOUT_S", 0.1)
+    monkeypatch.setattr("brokers.infra.zookeeper.ZOOKEEPER_CONNECT_TIMEOUT_S", 0.1)
     Cluster.objects.filter(pk=cluster.pk).update(zookeeper="127.0.0.1:1")
     assert sweep.needing_work(timezone.now()) == [instance.pk]
     assert sweep.tidy() == 0

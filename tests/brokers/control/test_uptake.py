@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from brokers import health, rolling, uptake
 from brokers.choices import ProcessState, RestartState, WantedState
 from brokers.limits import BROKER_LATE_S
 from brokers.models import Cluster, RollingRestart
+from brokers.monitoring import health
+from brokers.operations import compiled_uptake, rolling_restart
 from tenants.actors import system_actor
 from tests.support.fleet import make_fleet
 
@@ -38,7 +39,7 @@ def status(**changed: Any) -> dict[str, Any]:
     ],
 )
 def test_a_restart_is_due_where_it_gains_something(said: dict[str, Any], since_ms: int | None) -> None:
-    assert uptake.complete_since_ms(said) == since_ms
+    assert compiled_uptake.complete_since_ms(said) == since_ms
 
 
 @pytest.fixture()
@@ -50,38 +51,38 @@ def cluster(db: None, tmp_path: Path) -> Cluster:
 
 def test_a_rolling_restart_of_the_plain_ones_is_begun_once(cluster: Cluster) -> None:
     cluster.brokers.filter(number=2).update(observed=status(compiled=True))
-    assert uptake.take_up(timezone.now()) == 1
+    assert compiled_uptake.take_up(timezone.now()) == 1
     row = RollingRestart.objects.get()
-    assert (row.numbers, row.asked_by) == ([1, 3], uptake.ACTOR)
-    assert uptake.take_up(timezone.now()) == 0
+    assert (row.numbers, row.asked_by) == ([1, 3], compiled_uptake.ACTOR)
+    assert compiled_uptake.take_up(timezone.now()) == 0
 
 
 def test_one_that_an_operator_cancels_is_not_begun_again(cluster: Cluster) -> None:
-    uptake.take_up(timezone.now())
-    rolling.cancel(acting=system_actor("test"), restart=RollingRestart.objects.get())
-    assert uptake.take_up(timezone.now()) == 0
+    compiled_uptake.take_up(timezone.now())
+    rolling_restart.cancel(acting=system_actor("test"), restart=RollingRestart.objects.get())
+    assert compiled_uptake.take_up(timezone.now()) == 0
 
 
 def test_a_later_build_is_taken_up_as_well(cluster: Cluster) -> None:
-    uptake.take_up(timezone.now())
+    compiled_uptake.take_up(timezone.now())
     RollingRestart.objects.update(state=RestartState.DONE)
     later_ms = int((timezone.now() + timedelta(minutes=1)).timestamp() * 1000)
     build = {"build": "complete", "reason": "", "since_ms": later_ms}
     cluster.brokers.filter(number=1).update(observed=status(build="complete") | {"build": build})
-    assert uptake.take_up(timezone.now()) == 1
+    assert compiled_uptake.take_up(timezone.now()) == 1
 
 
 def test_it_waits_for_an_operators_own_restart(cluster: Cluster) -> None:
-    other = rolling.start(acting=system_actor("test"), cluster=cluster)
-    assert uptake.take_up(timezone.now()) == 0
-    rolling.cancel(acting=system_actor("test"), restart=other)
-    assert uptake.take_up(timezone.now()) == 1
+    other = rolling_restart.start(acting=system_actor("test"), cluster=cluster)
+    assert compiled_uptake.take_up(timezone.now()) == 0
+    rolling_restart.cancel(acting=system_actor("test"), restart=other)
+    assert compiled_uptake.take_up(timezone.now()) == 1
 
 
 def test_who_is_stopped_or_silent_is_left_alone(cluster: Cluster) -> None:
     cluster.brokers.filter(number=1).update(wanted=WantedState.STOPPED)
     cluster.brokers.exclude(number=1).update(observed_at=timezone.now() - timedelta(seconds=BROKER_LATE_S + 1))
-    assert uptake.take_up(timezone.now()) == 0
+    assert compiled_uptake.take_up(timezone.now()) == 0
 
 
 @pytest.mark.parametrize(

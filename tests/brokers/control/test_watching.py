@@ -11,9 +11,9 @@ import pytest
 from django.core.cache import cache
 from django.utils import timezone
 
-from brokers import maps, observe, watching
 from brokers.limits import OBSERVE_EVERY_S, SILENCE_TOLD_AFTER_S, WATCH_EVERY_S
 from brokers.models import Cluster
+from brokers.monitoring import cluster_overview, observe, watching
 from instances.lifecycle import Phase
 from instances.models import Instance
 from instances.ports import BrokerUnresponsive
@@ -35,7 +35,7 @@ class World:
 
     def ask(self, _cluster: Cluster) -> observe.Answers:
         numbers = (1, 2, 3)
-        counts = dict.fromkeys(maps.COUNTS, 0) | {"offline": len(self.offline)}
+        counts = dict.fromkeys(cluster_overview.COUNTS, 0) | {"offline": len(self.offline)}
         body = {"broker_id": 1, "ready": True, "controller_id": 1, "controller_epoch": 1, "brokers": [], **counts}
         silent = numbers if self.is_mute else self.silent
         return observe.Answers(
@@ -56,8 +56,8 @@ class World:
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     cache.clear()
     found = World(make_fleet(tmp_path))
-    monkeypatch.setattr(maps, "_ask", found.ask)
-    monkeypatch.setattr(maps, "partition_page", lambda _cluster, **_asked: (found.offline, ""))
+    monkeypatch.setattr(cluster_overview, "_ask", found.ask)
+    monkeypatch.setattr(cluster_overview, "partition_page", lambda _cluster, **_asked: (found.offline, ""))
     yield found
     cache.clear()
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from instances.models import Instance
 from quotas.explain import QUOTA_KEYS, explain
-from quotas.ports import EntityPart
+from quotas.interfaces import EntityPart
 from quotas.precedence import Entity
 from tenants.choices import Scope
 from tenants.models import AuditEntry, Member

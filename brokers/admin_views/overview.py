@@ -1,0 +1,133 @@
+"""The operator's first page: how each cluster is, and what needs a person. It asks no broker: rows, and what the beat
+task was told last.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db.models import Count, Q
+from django.http import HttpRequest
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from brokers import selectors
+from brokers.choices import RestartState, WantedState
+from brokers.limits import (
+    BROKER_LATE_S,
+    NEEDS_MAX,
+    NEEDS_OF_A_KIND_MAX,
+    OPERATION_LATE_S,
+    OVERVIEW_CLUSTERS_MAX,
+)
+from brokers.models import UNDER_WAY, Broker, Cluster, Host, Rebalance, RollingRestart
+from brokers.monitoring import attention, cluster_overview
+from brokers.monitoring.attention import Need
+from brokers.monitoring.cluster_overview import ClusterMap
+from brokers.selectors import Room
+from instances.lifecycle import Phase
+from instances.models import Instance, Operation
+from instances.operations import OPEN_STATES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterLook:
+    """A line of the page. `map` is None when nobody has looked for long; `as_of` is when that was, where it is old."""
+
+    cluster: Cluster
+    map: ClusterMap | None
+    room: Room
+    running: int
+    as_of: datetime | None
+
+    @property
+    def under_replicated(self) -> int | None:
+        return None if self.map is None else self.map.shown["under_replicated"]
+
+    @property
+    def offline(self) -> int | None:
+        return None if self.map is None else self.map.shown["offline"]
+
+
+def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
+    """What the panel's first page shows beside its frame."""
+    if not request.user.has_perm("brokers.view_cluster"):
+        return context
+    now = timezone.now()
+    looks, needs = look(now, with_instances=request.user.has_perm("instances.view_instance"))
+    return context | {
+        "title": _("Overview"),
+        "looks": looks,
+        "needs": needs[:NEEDS_MAX],
+        "more_needs": max(0, len(needs) - NEEDS_MAX),
+    }
+
+
+def look(now: datetime, *, with_instances: bool = True) -> tuple[list[ClusterLook], list[Need]]:
+    """Every cluster, and what needs a person, the most urgent first. As many queries for many clusters as for one."""
+    clusters = list(Cluster.objects.order_by("name")[:OVERVIEW_CLUSTERS_MAX])
+    brokers: dict[str, list[Broker]] = defaultdict(list)
+    rows = Broker.objects.filter(cluster__in=clusters, removed_at=None).select_related("cluster", "host")
+    for row in rows.order_by("cluster_id", "number"):
+        brokers[row.cluster_id].append(row)
+    looks = _looks(clusters, brokers, now)
+    needs: list[Need] = []
+    for one in looks:
+        own = brokers[one.cluster.pk]
+        hanging = sum(int(row.observed.get("transactions_overdue", 0)) for row in own if _is_fresh(row, now))
+        needs += attention.of_cluster(one.cluster, one.map, one.room, hanging)
+        for row in own:
+            needs += attention.of_broker(row, now)
+    needs += _of_hosts(now)
+    needs += _of_work()
+    if with_instances:
+        needs += _of_instances(now)
+    return looks, sorted(needs, key=lambda need: not need.is_now)
+
+
+def _looks(clusters: Sequence[Cluster], brokers: dict[str, list[Broker]], now: datetime) -> list[ClusterLook]:
+    pictures, rooms = cluster_overview.kept(clusters), selectors.rooms_of(clusters)
+    found = []
+    for cluster in clusters:
+        own = brokers[cluster.pk]
+        at, answers = pictures.get(cluster.pk, (None, None))
+        found.append(
+            ClusterLook(
+                cluster=cluster,
+                map=None if answers is None else cluster_overview.draw(cluster, own, answers),
+                room=rooms[cluster.pk],
+                running=sum(row.wanted == WantedState.RUNNING for row in own),
+                as_of=at if at is not None and now - at > timedelta(seconds=BROKER_LATE_S) else None,
+            )
+        )
+    return found
+
+
+def _is_fresh(broker: Broker, now: datetime) -> bool:
+    return broker.observed_at is not None and now - broker.observed_at <= timedelta(seconds=BROKER_LATE_S)
+
+
+def _of_hosts(now: datetime) -> Iterable[Need]:
+    running = Count("brokers", filter=Q(brokers__removed_at=None, brokers__wanted=WantedState.RUNNING))
+    for host in Host.objects.annotate(running=running).filter(running__gt=0).order_by("name")[:OVERVIEW_CLUSTERS_MAX]:
+        yield from attention.of_host(host, now)
+
+
+def _of_work() -> Iterable[Need]:
+    rebalances = Rebalance.objects.filter(state__in=UNDER_WAY).select_related("cluster", "broker").order_by("pk")
+    states = (RestartState.RUNNING, RestartState.PAUSED)
+    restarts = RollingRestart.objects.filter(state__in=states).select_related("cluster").order_by("pk")
+    return attention.of_work(rebalances[:OVERVIEW_CLUSTERS_MAX], restarts[:OVERVIEW_CLUSTERS_MAX])
+
+
+def _of_instances(now: datetime) -> Iterable[Need]:
+    failed = Instance.objects.filter(phase=Phase.FAILED.value).select_related("tenant").order_by("-phase_since")
+    yield from (attention.of_instance(row) for row in failed[:NEEDS_OF_A_KIND_MAX])
+    late = Operation.objects.filter(
+        state__in=OPEN_STATES, created_at__lt=now - timedelta(seconds=OPERATION_LATE_S)
+    ).select_related("instance")
+    yield from (attention.of_operation(row, now) for row in late.order_by("created_at")[:NEEDS_OF_A_KIND_MAX])

@@ -1,0 +1,402 @@
+"""The operator's pages of a cluster: its map, its partitions, one more broker, rebalances and rolling restarts.
+
+Pages only show; every act is a POST to a service and comes back to a page with what happened.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
+from django.core.paginator import Paginator
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import URLPattern, path
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from brokers import selectors, services
+from brokers.choices import ReassignmentState, RebalanceKind, RebalanceState, WantedState
+from brokers.limits import BROKER_BANDWIDTH_MB_S, BROKER_CAPACITY_MAX, BROKER_STORAGE_GB, COPY_MB_S_MAX
+from brokers.models import UNDER_WAY, Broker, Cluster, Host, Rebalance, RollingRestart
+from brokers.monitoring import cluster_overview
+from brokers.operations import membership, rolling_restart
+from brokers.rebalancing import services as rebalancing_services
+from tenants.errors import DomainError
+from tenants.operator import acting_operator
+from tenants.views.base import signed_out_part
+from tenants.wording import localized
+
+View = Callable[..., HttpResponse]
+
+MOVES_PER_PAGE = 50
+MOVES_ON_MAP = 8
+PARTITIONS_PER_PAGE = 50
+BROKER_DIGITS = 9
+LOOKS = (
+    ("under_replicated", gettext_lazy("Under-replicated")),
+    ("offline", gettext_lazy("Without a leader")),
+    ("under_min_isr", gettext_lazy("Refuse acks=all")),
+    ("moving", gettext_lazy("Moving")),
+    ("all", gettext_lazy("All")),
+)
+REBALANCE_ACTS: dict[str, Callable[..., Rebalance]] = {
+    "start": rebalancing_services.start,
+    "pause": rebalancing_services.pause,
+    "resume": rebalancing_services.resume,
+    "undo": rebalancing_services.undo,
+    "abandon": rebalancing_services.abandon,
+    "discard": rebalancing_services.discard,
+}
+RESTART_ACTS: dict[str, Callable[..., RollingRestart]] = {
+    "pause": rolling_restart.pause,
+    "resume": rolling_restart.resume,
+    "cancel": rolling_restart.cancel,
+}
+
+
+class BrokerForm(forms.Form):
+    host = forms.ModelChoiceField(Host.objects.none(), label=gettext_lazy("Host"), empty_label=None)
+    rack = forms.SlugField(label=gettext_lazy("Rack"), required=False, max_length=64)
+    data_dirs = forms.CharField(
+        label=gettext_lazy("Data directories"), widget=forms.Textarea(attrs={"rows": 2}), required=False,
+        help_text=gettext_lazy("Absolute paths, one a line. Empty: beside the other brokers of the host."),
+    )  # fmt: skip
+    bandwidth_mb_s = forms.IntegerField(
+        label=gettext_lazy("Can sell, MB/s"), min_value=1, max_value=BROKER_CAPACITY_MAX, initial=BROKER_BANDWIDTH_MB_S
+    )
+    storage_gb = forms.IntegerField(
+        label=gettext_lazy("Can sell, GB"), min_value=1, max_value=BROKER_CAPACITY_MAX, initial=BROKER_STORAGE_GB
+    )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        field = self.fields["host"]
+        assert isinstance(field, forms.ModelChoiceField)
+        field.queryset = selectors.hosts()
+
+
+class PaceForm(forms.Form):
+    copy_mb_s = forms.IntegerField(required=False, min_value=1, max_value=COPY_MB_S_MAX)
+
+
+def page(view: View) -> View:
+    """An operator's page: signed-in staff that may see clusters, and change them where it acts."""
+
+    @functools.wraps(view)
+    def run(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        needed = "change" if request.method == "POST" else "view"
+        if not request.user.has_perm(f"brokers.{needed}_cluster"):
+            raise PermissionDenied
+        return view(request, *args, **kwargs)
+
+    guarded = admin.site.admin_view(run)
+
+    @functools.wraps(view)
+    def part_or_page(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        refused = None if admin.site.has_permission(request) else signed_out_part(request)
+        return refused or guarded(request, *args, **kwargs)
+
+    return part_or_page
+
+
+def show(request: HttpRequest, template: str, title: str, context: dict[str, Any]) -> HttpResponse:
+    """A page inside the panel's frame."""
+    may_act = request.user.has_perm("brokers.change_cluster")
+    values = {**admin.site.each_context(request), "title": title, "may_act": may_act, **context}
+    return render(request, f"operator/{template}.html", values)
+
+
+def cluster_or_404(cluster_id: str) -> Cluster:
+    """A cluster by its id."""
+    return get_object_or_404(selectors.clusters(), pk=cluster_id)
+
+
+def attempt(request: HttpRequest, act: Callable[[], Any], done: str) -> Any:
+    """The act's outcome, told to the operator; None when it was refused."""
+    try:
+        outcome = act()
+    except DomainError as refusal:
+        message = [refusal.detail or refusal.title, *(error.detail for error in refusal.errors)]
+        messages.error(request, " ".join(localized(sentence) for sentence in message))
+        return None
+    if done:
+        messages.success(request, done)
+    return outcome
+
+
+# --- the map ----------------------------------------------------------------------------------------------------------
+
+
+def _map_context(cluster: Cluster) -> dict[str, Any]:
+    under_way = selectors.rebalances().filter(cluster=cluster, state__in=UNDER_WAY).first()
+    restart = selectors.rolling_restarts().filter(cluster=cluster, state__in=("running", "paused")).first()
+    context: dict[str, Any] = {
+        "cluster": cluster,
+        "map": cluster_overview.cluster_map(cluster),
+        "room": selectors.room_of(cluster),
+        "instances": selectors.instances_by_broker(cluster),
+        "rebalance": under_way,
+        "restart": restart,
+    }
+    if under_way is not None:
+        context["progress"] = selectors.progress_of(under_way)
+        context["moves"] = under_way.moves.filter(state=ReassignmentState.RUNNING).order_by("position")[:MOVES_ON_MAP]
+    if restart is not None and restart.done < len(restart.numbers):
+        context["restarting"] = restart.numbers[restart.done]
+    return context
+
+
+@page
+@require_GET
+def cluster_map(request: HttpRequest, cluster_id: str) -> HttpResponse:
+    """Is the fleet safe: what is missing, what each broker holds, what is being moved."""
+    cluster = cluster_or_404(cluster_id)
+    template = "cluster_map_part" if request.headers.get("HX-Request") else "cluster_map"
+    return show(request, template, _("Cluster %(name)s") % {"name": cluster.name}, _map_context(cluster))
+
+
+@page
+@require_GET
+def cluster_partitions(request: HttpRequest, cluster_id: str) -> HttpResponse:
+    """Partitions by state, a page at a time, out of a broker's picture."""
+    cluster = cluster_or_404(cluster_id)
+    state = request.GET.get("state", "under_replicated")
+    named = request.GET.get("broker", "")
+    after = request.GET.get("after", "")
+    lines, following = attempt(
+        request,
+        lambda: cluster_overview.partition_page(
+            cluster,
+            state=state if state in dict(LOOKS) else "all",
+            broker=int(named) if named.isascii() and named.isdigit() and len(named) <= BROKER_DIGITS else None,
+            after=after[:300],
+            limit=PARTITIONS_PER_PAGE,
+        ),
+        "",
+    ) or ([], "")
+    context: dict[str, Any] = {
+        "cluster": cluster, "state": state, "states": LOOKS, "lines": lines, "following": following,
+        "broker": named, "is_first": not after,
+    }  # fmt: skip
+    return show(request, "cluster_partitions", _("Partitions"), context)
+
+
+@page
+@require_http_methods(["GET", "POST"])
+def broker_add(request: HttpRequest, cluster_id: str) -> HttpResponse:
+    """One more broker process on a host."""
+    cluster = cluster_or_404(cluster_id)
+    form = BrokerForm(request.POST or None)
+    if form.is_valid():
+        values = form.cleaned_data
+        values["data_dirs"] = values["data_dirs"].split()
+        made = attempt(
+            request, lambda: membership.add_broker(acting=acting_operator(request), cluster=cluster, **values), ""
+        )
+        if made is not None:
+            message = _("Broker %(number)s is being started. Level all brokers to give it its share.")
+            messages.success(request, message % {"number": made.number})
+            return redirect("admin:brokers_cluster_map", cluster.pk)
+    return show(request, "broker_add", _("Add broker"), {"cluster": cluster, "form": form})
+
+
+@page
+@require_POST
+def plan_balance(request: HttpRequest, cluster_id: str) -> HttpResponse:
+    """A plan that levels all brokers, to be looked at."""
+    cluster = cluster_or_404(cluster_id)
+    made = attempt(
+        request, lambda: rebalancing_services.plan_balance(acting=acting_operator(request), cluster=cluster), ""
+    )
+    if made is None:
+        return redirect("admin:brokers_cluster_map", cluster.pk)
+    return redirect("admin:brokers_rebalance_change", made.pk)
+
+
+@page
+@require_POST
+def plan_drain(request: HttpRequest, broker_id: str) -> HttpResponse:
+    """A plan that empties a broker, or goes on without one that is lost, to be looked at."""
+    broker = get_object_or_404(selectors.brokers(), pk=broker_id)
+    if request.POST.get("lost") == "yes":
+        made = attempt(
+            request, lambda: rebalancing_services.plan_loss(acting=acting_operator(request), broker=broker), ""
+        )
+    else:
+        removes = request.POST.get("removes") == "yes"
+        made = attempt(
+            request,
+            lambda: rebalancing_services.plan_drain(acting=acting_operator(request), broker=broker, removes=removes),
+            "",
+        )
+    if made is None:
+        return redirect("admin:brokers_cluster_map", broker.cluster_id)
+    return redirect("admin:brokers_rebalance_change", made.pk)
+
+
+# --- rebalances and rolling restarts ----------------------------------------------------------------------------------
+
+
+@page
+@require_GET
+def rebalance(request: HttpRequest, rebalance_id: str) -> HttpResponse:
+    """The plan, before and after, and every move."""
+    row = get_object_or_404(selectors.rebalances(), pk=rebalance_id)
+    wanted = request.GET.get("state", "")
+    rows = row.moves.filter(state=wanted) if wanted in ReassignmentState.values else row.moves.all()
+    context = {
+        "rebalance": row,
+        "cluster": row.cluster,
+        "progress": selectors.progress_of(row),
+        "table": _before_and_after(row),
+        "keeps": row.broker is not None and not row.removes and _left_on(row, row.broker.number),
+        "moves": Paginator(rows.order_by("position", "id"), MOVES_PER_PAGE).get_page(request.GET.get("page")),
+        "states": ReassignmentState.choices,
+        "state": wanted,
+        "is_paced": row.state == "planned" or row.is_under_way,
+        "pace_max": COPY_MB_S_MAX,
+        "losses": row.lost_partitions,
+        "may_abandon": row.is_under_way and row.state != RebalanceState.ABANDONING,
+        "may_undo": row.state in rebalancing_services.UNDOABLE
+        and row.kind != RebalanceKind.LOSS
+        and not (row.removes and row.step in rebalancing_services.POINTS_OF_NO_RETURN),
+    }
+    template = "rebalance_part" if request.headers.get("HX-Request") else "rebalance"
+    return show(request, template, row.title, context)
+
+
+def _left_on(row: Rebalance, number: int) -> int:
+    """Replicas that a plan leaves on a broker that it empties: only those pinned to it, while it runs."""
+    return int(row.shares.get("after", {}).get(str(number), {}).get("replicas", 0))
+
+
+def _before_and_after(row: Rebalance) -> list[dict[str, Any]]:
+    """A line per broker; `change` in bytes."""
+    before, after = row.shares.get("before", {}), row.shares.get("after", {})
+    nothing = {"replicas": 0, "leaders": 0, "size_bytes": 0}
+    numbers = sorted({*before, *after}, key=int)
+    return [
+        {"number": number, "before": before.get(number, nothing), "after": after.get(number, nothing)}
+        for number in numbers
+    ]
+
+
+@page
+@require_POST
+def act_on_rebalance(request: HttpRequest, rebalance_id: str, act: str) -> HttpResponse:
+    """Start, pause, resume, undo or discard. What ends with a broker gone is started by typing its number."""
+    row = get_object_or_404(selectors.rebalances(), pk=rebalance_id)
+    service = REBALANCE_ACTS.get(act)
+    if service is None:
+        raise PermissionDenied
+    number = row.broker.number if row.broker is not None and row.removes else None
+    more: dict[str, Any] = {"confirmed": number} if act == "start" else {}
+    if act == "start" and request.POST.get("typed", "").strip() != ("" if number is None else str(number)):
+        messages.error(request, _("Type the number of the broker that will be removed."))
+    else:
+        attempt(request, lambda: service(acting=acting_operator(request), rebalance=row, **more), "")
+    return redirect("admin:brokers_rebalance_change", row.pk)
+
+
+@page
+@require_POST
+def limit_copies(request: HttpRequest, rebalance_id: str) -> HttpResponse:
+    """How fast it copies from here on; nothing is as fast as it can."""
+    row = get_object_or_404(selectors.rebalances(), pk=rebalance_id)
+    form = PaceForm(request.POST)
+    if not form.is_valid():
+        messages.error(request, _("Give whole MB/s from 1 to %(most)s, or nothing.") % {"most": f"{COPY_MB_S_MAX:,}"})
+    else:
+        wanted = form.cleaned_data["copy_mb_s"]
+        message = (
+            _("Each broker copies at most %(limit)s MB/s for this.") % {"limit": f"{wanted:,}"}
+            if wanted is not None
+            else _("Brokers copy as fast as they can.")
+        )
+        attempt(
+            request,
+            lambda: rebalancing_services.limit_copies(acting=acting_operator(request), rebalance=row, copy_mb_s=wanted),
+            message,
+        )
+    return redirect("admin:brokers_rebalance_change", row.pk)
+
+
+@page
+@require_GET
+def confirm_abandon(request: HttpRequest, rebalance_id: str) -> HttpResponse:
+    """What giving it up means, before it is done."""
+    row = get_object_or_404(selectors.rebalances(), pk=rebalance_id)
+    context = {"rebalance": row, "cluster": row.cluster}
+    return show(request, "abandon", _("Abandon: %(title)s") % {"title": row.title}, context)
+
+
+@page
+@require_POST
+def start_broker(request: HttpRequest, broker_id: str) -> HttpResponse:
+    """Have a broker that is stopped on purpose run again."""
+    broker = get_object_or_404(selectors.brokers(), pk=broker_id)
+    attempt(
+        request,
+        lambda: services.start_broker(acting=acting_operator(request), broker=broker),
+        _("Broker %(number)s is being started.") % {"number": broker.number},
+    )
+    return redirect("admin:brokers_cluster_map", broker.cluster_id)
+
+
+@page
+@require_http_methods(["GET", "POST"])
+def start_rolling_restart(request: HttpRequest, cluster_id: str) -> HttpResponse:
+    """Every broker once, the next when all is in sync; a page says so first."""
+    cluster = cluster_or_404(cluster_id)
+    if request.method == "GET":
+        rows = Broker.objects.filter(cluster=cluster, removed_at=None, wanted=WantedState.RUNNING).order_by("number")
+        context = {"cluster": cluster, "numbers": list(rows.values_list("number", flat=True))}
+        return show(request, "restart_confirm", _("Restart all in turn"), context)
+    attempt(
+        request,
+        lambda: rolling_restart.start(acting=acting_operator(request), cluster=cluster),
+        _("Brokers are restarted one after the other."),
+    )
+    return redirect("admin:brokers_cluster_map", cluster.pk)
+
+
+@page
+@require_POST
+def act_on_restart(request: HttpRequest, restart_id: str, act: str) -> HttpResponse:
+    """Pause, resume or cancel."""
+    row = get_object_or_404(selectors.rolling_restarts(), pk=restart_id)
+    service = RESTART_ACTS.get(act)
+    if service is None:
+        raise PermissionDenied
+    attempt(request, lambda: service(acting=acting_operator(request), restart=row), "")
+    return redirect("admin:brokers_cluster_map", row.cluster_id)
+
+
+def cluster_urls() -> list[URLPattern]:
+    """Below /operator/brokers/cluster/."""
+    return [
+        path("<str:cluster_id>/map/", cluster_map, name="brokers_cluster_map"),
+        path("<str:cluster_id>/partitions/", cluster_partitions, name="brokers_cluster_partitions"),
+        path("<str:cluster_id>/add-broker/", broker_add, name="brokers_broker_add_to"),
+        path("<str:cluster_id>/plan-balance/", plan_balance, name="brokers_plan_balance"),
+        path("<str:cluster_id>/rolling-restart/", start_rolling_restart, name="brokers_rolling_restart"),
+        path("start-broker/<str:broker_id>/", start_broker, name="brokers_start_broker"),
+        path("drain/<str:broker_id>/", plan_drain, name="brokers_plan_drain"),
+        path("restart/<str:restart_id>/<str:act>/", act_on_restart, name="brokers_restart_act"),
+    ]
+
+
+def rebalance_urls() -> list[URLPattern]:
+    """Below /operator/brokers/rebalance/."""
+    return [
+        path("<str:rebalance_id>/change/", rebalance, name="brokers_rebalance_change"),
+        path("<str:rebalance_id>/abandon/", confirm_abandon, name="brokers_rebalance_abandon"),
+        path("<str:rebalance_id>/pace/", limit_copies, name="brokers_rebalance_pace"),
+        path("<str:rebalance_id>/act/<str:act>/", act_on_rebalance, name="brokers_rebalance_act"),
+    ]

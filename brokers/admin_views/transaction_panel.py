@@ -1,0 +1,85 @@
+"""The operator's page of transactions that hang, and its two ways to end one.
+
+What coordinators know is asked for at once; the partitions are looked through a part at a time, because most clusters
+have many and almost none of them hangs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import URLPattern, path, reverse
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_GET, require_POST
+
+from brokers.admin_views.panel import attempt, cluster_or_404, page, show
+from brokers.transactions import hanging
+from tenants.operator import acting_operator
+
+AFTER_CHARS_MAX = 300
+
+
+@page
+@require_GET
+def transactions(request: HttpRequest, cluster_id: str) -> HttpResponse:
+    """Who is past the time-out, and, on demand, what is open although no coordinator knows of it."""
+    cluster = cluster_or_404(cluster_id)
+    summaries = "look" in request.GET
+    after = request.GET.get("look", "")[:AFTER_CHARS_MAX]
+    context: dict[str, Any] = {
+        "cluster": cluster,
+        "overdue": attempt(request, lambda: hanging.overdue(cluster), ""),
+        "scan": attempt(request, lambda: hanging.scan(cluster, after=after), "") if summaries else None,
+        "is_first": not after,
+    }
+    return show(request, "transactions", _("Transactions that hang"), context)
+
+
+@page
+@require_POST
+def abort_overdue(request: HttpRequest, cluster_id: str) -> HttpResponse:
+    """Fence the producer; its transaction is aborted everywhere."""
+    cluster = cluster_or_404(cluster_id)
+    named = request.POST.get("id", "")
+    attempt(
+        request,
+        lambda: hanging.abort_overdue(acting=acting_operator(request), cluster=cluster, transactional_id=named),
+        _("Aborted. Its producer must begin anew."),
+    )
+    return redirect("admin:brokers_transactions", cluster.pk)
+
+
+@page
+@require_POST
+def abort_orphan(request: HttpRequest, cluster_id: str) -> HttpResponse:
+    """Write an ABORT marker into one partition."""
+    cluster = cluster_or_404(cluster_id)
+    numbers = {name: request.POST.get(name, "") for name in ("partition", "producer_id", "started_at")}
+    if all(text.isascii() and text.isdigit() and len(text) < 20 for text in numbers.values()):
+        attempt(
+            request,
+            lambda: hanging.abort_orphan(
+                acting=acting_operator(request),
+                cluster=cluster,
+                topic=request.POST.get("topic", ""),
+                partition=int(numbers["partition"]),
+                producer_id=int(numbers["producer_id"]),
+                started_at=int(numbers["started_at"]),
+            ),
+            _("Aborted on this partition."),
+        )
+    else:
+        messages.error(request, _("There is no such partition."))
+    return redirect(reverse("admin:brokers_transactions", args=[cluster.pk]) + "?look=")
+
+
+def urls() -> list[URLPattern]:
+    """Below /operator/brokers/cluster/."""
+    return [
+        path("<str:cluster_id>/transactions/", transactions, name="brokers_transactions"),
+        path("<str:cluster_id>/transactions/abort-overdue/", abort_overdue, name="brokers_abort_overdue"),
+        path("<str:cluster_id>/transactions/abort-orphan/", abort_orphan, name="brokers_abort_orphan"),
+    ]

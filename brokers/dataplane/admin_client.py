@@ -1,0 +1,159 @@
+"""Which broker to ask, as whom, and what its refusals mean for the caller of a service."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from functools import cache
+from typing import Any
+
+from kafka.errors import for_code
+
+from brokers.contract.process import CLUSTER_USER
+from brokers.dataplane.link import Link, LinkDown, Links
+from brokers.dataplane.unresponsive_brokers import unresponsive_brokers
+from brokers.limits import DOOR_CONNECTIONS_MAX
+from brokers.models import Broker, Cluster, Placement
+from tenants.errors import (
+    Conflict,
+    DomainError,
+    FieldError,
+    Invalid,
+    NotFound,
+    OutcomeUnknown,
+    PermissionDenied,
+    QuotaExceeded,
+    Unavailable,
+)
+
+# Kafka error code -> (class, our stable code). What is not here is our fault or the world's, and answers 503.
+MEANINGS: dict[int, tuple[type[DomainError], str]] = {
+    3: (NotFound, "not_found"),
+    17: (Invalid, "invalid_name"),
+    24: (Invalid, "invalid_group"),
+    25: (Conflict, "group_not_empty"),
+    29: (PermissionDenied, "permission_denied"),
+    36: (Conflict, "already_exists"),
+    37: (Invalid, "invalid_partitions"),
+    38: (Invalid, "invalid_replication_factor"),
+    39: (Invalid, "invalid_assignment"),
+    40: (Invalid, "invalid_config"),
+    42: (Invalid, "invalid_request"),
+    44: (QuotaExceeded, "quota_exceeded"),
+    60: (Conflict, "already_in_progress"),
+    68: (Conflict, "group_not_empty"),
+    69: (NotFound, "not_found"),
+    86: (Conflict, "topic_subscribed"),
+    89: (Conflict, "throttled"),
+    100: (NotFound, "not_found"),
+}
+PLACES = {17: "/name", 36: "/name", 37: "/partitions", 38: "/replication_factor", 40: "/config"}
+
+NO_ANSWER = "No broker of the instance answers at the moment. Nothing is lost."
+
+
+@cache
+def _links(_pid: int) -> Links:
+    """Links of this process: a fork starts with none."""
+    return Links(DOOR_CONNECTIONS_MAX)
+
+
+def links() -> Links:
+    return _links(os.getpid())
+
+
+def ask_as_instance(instance_id: str, request: Any, **options: Any) -> Any:
+    """The answer to one request, seen as the instance's owner. Raises `Unavailable` when no broker answers."""
+    return ask(cluster_of(instance_id), instance_id, request, **options)
+
+
+def cluster_of(instance_id: str) -> Cluster:
+    """Where an instance lives. Raises `Conflict` while it lives nowhere."""
+    placed = Placement.objects.select_related("cluster").filter(instance_id=instance_id).first()
+    if placed is None:
+        raise Conflict("The instance has no brokers.", code="instance_not_reachable")
+    return placed.cluster
+
+
+def ask_as_cluster(cluster: Cluster, request: Any, **options: Any) -> Any:
+    """The answer to one request under internal names."""
+    return ask(cluster, CLUSTER_USER, request, **options)
+
+
+def ask(cluster: Cluster, username: str, request: Any, *, broker: int | None = None, **options: Any) -> Any:
+    """Ask one broker, or any: an idle link first, then brokers in turn until one answers, silent ones last.
+
+    For what writes; `scatter.ask_any` reads. A link that has died while idle costs a second try. Requests here may be
+    repeated: creating what exists and deleting what is gone are answers, not damage.
+    """
+    answer, lost, _ = _in_turn(cluster, username, request, broker, options)
+    if answer is None:
+        raise Unavailable(NO_ANSWER, retry_after_s=1) from lost
+    return answer
+
+
+def change(instance_id: str, request: Any) -> tuple[Any, bool]:
+    """As `ask_as_instance`, for what a tenant asked to change: the answer, and whether a try before may have done it.
+
+    Raises `OutcomeUnknown` where nobody answers and somebody has the request, else `Unavailable`.
+    """
+    answer, lost, may_be_done = _in_turn(cluster_of(instance_id), instance_id, request, None, {})
+    if answer is not None:
+        return answer, may_be_done
+    raise (OutcomeUnknown() if may_be_done else Unavailable(NO_ANSWER, retry_after_s=1)) from lost
+
+
+def _in_turn(
+    cluster: Cluster, username: str, request: Any, broker: int | None, options: dict[str, Any]
+) -> tuple[Any, LinkDown | None, bool]:
+    """The answer or None, what was wrong with those who gave none, and whether one of them has the request."""
+    key = (cluster.pk, username, broker)
+    idle = links().take(key)
+    if idle is not None and (unresponsive_brokers.holds(idle.address) or not idle.is_alive):
+        idle.close()
+        idle = None
+    was_sent = False
+    if idle is not None:
+        try:
+            return _asked(key, idle, request, options), None, False
+        except LinkDown as error:
+            was_sent = error.was_sent
+    reasons: list[str] = []
+    for address in _addresses(cluster, broker):
+        try:
+            return _asked(key, Link(address, username, cluster.read_control_secret()), request, options), None, was_sent
+        except LinkDown as error:
+            reasons.append(str(error))
+            was_sent = was_sent or error.was_sent
+    return None, LinkDown("; ".join(reasons) or "the cluster has no brokers"), was_sent
+
+
+def _asked(key: Any, link: Link, request: Any, options: dict[str, Any]) -> Any:
+    answer = link.call(request, **options)
+    links().give_back(key, link)
+    return answer
+
+
+def _addresses(cluster: Cluster, broker: int | None) -> Iterable[tuple[str, int]]:
+    rows = Broker.objects.filter(cluster=cluster, removed_at=None).select_related("host").order_by("number")
+    if broker is not None:
+        rows = rows.filter(number=broker)
+    return sorted((row.internal_address for row in rows), key=unresponsive_brokers.holds)
+
+
+def require_ok(error_code: int, message: str | None = None) -> None:
+    """Raise what a Kafka error means; the message is the broker's, already under the tenant's names."""
+    if error_code:
+        raise meaning_of(error_code, message)
+
+
+def meaning_of(error_code: int, message: str | None = None) -> DomainError:
+    """What a Kafka error other than 0 means."""
+    kind = for_code(error_code)
+    detail = (message or kind.description or kind.__name__).strip()
+    meaning = MEANINGS.get(error_code)
+    if meaning is None:
+        return Unavailable(f"The brokers answered: {detail} ({error_code})", retry_after_s=1)
+    pointer = PLACES.get(error_code)
+    errors = [FieldError(pointer=pointer, detail=detail, code=meaning[1])] if pointer else []
+    return meaning[0](detail, code=meaning[1], errors=errors)

@@ -1,0 +1,1 @@
+"""ZooKeeper, locks and processes, as the control plane uses them."""

@@ -1,0 +1,173 @@
+"""What needs a person: out of rows and kept observations, a sentence each with a link to the act. Asks nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from django.urls import reverse
+from django.utils.translation import gettext as _
+
+from brokers.choices import Health, RebalanceState, RestartState
+from brokers.limits import (
+    DISK_NOW_PERCENT,
+    DISK_SOON_PERCENT,
+    HOST_LATE_S,
+    SOLD_SOON_PERCENT,
+)
+from brokers.models import Broker, Cluster, Host, Rebalance, RollingRestart
+from brokers.monitoring.cluster_overview import ClusterMap
+from brokers.monitoring.health import health
+from brokers.selectors import Room
+from instances.limits import BYTES_PER_GB
+from instances.models import Instance, Operation
+from tenants.formatting import clock
+from tenants.wording import localized
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """`act` is what the link says. What is not needed now will be soon."""
+
+    text: str
+    link: str
+    act: str
+    is_now: bool = True
+
+
+class Link(NamedTuple):
+    to: str
+    act: str
+
+
+def of_broker(broker: Broker, now: datetime) -> Iterator[Need]:
+    """A broker that shall run: what it says of itself, and whether it says anything."""
+    words = {"number": broker.number, "cluster": broker.cluster.name}
+    on_map = Link(reverse("admin:brokers_cluster_map", args=[broker.cluster_id]), _("Open the map"))
+    page = Link(reverse("admin:brokers_broker_change", args=[broker.pk]), _("Open the broker"))
+    found = health(broker, now)
+    if found == Health.STOPPED:
+        return
+    if found == Health.LATE:
+        yield Need(text=_("Broker %(number)s of %(cluster)s does not answer.") % words, link=on_map.to, act=on_map.act)
+    elif found == Health.DOWN:
+        yield Need(text=_("Broker %(number)s of %(cluster)s is down.") % words, link=page.to, act=page.act)
+    elif found == Health.DISK_OFFLINE:
+        yield Need(text=_("A disk of broker %(number)s of %(cluster)s is offline.") % words, link=page.to, act=page.act)
+    if found not in (Health.HEALTHY, Health.DISK_OFFLINE):
+        return  # what it said last is old
+    unopened = int(broker.observed.get("unopened_listeners", 0))
+    if unopened:
+        text = _(
+            "Broker %(number)s of %(cluster)s cannot open ports of instances: %(count)s. Another program has them."
+        )
+        yield Need(text=text % (words | {"count": f"{unopened:,}"}), link=page.to, act=page.act)
+    percent = fullest_disk_percent(broker)
+    if percent >= DISK_SOON_PERCENT:
+        text = _("A disk of broker %(number)s of %(cluster)s is %(percent)s %% full.")
+        is_now = percent >= DISK_NOW_PERCENT
+        yield Need(text=text % (words | {"percent": percent}), is_now=is_now, link=page.to, act=page.act)
+    kept = int(broker.observed.get("log_bytes", 0)) * 100 // max(1, broker.storage_gb * BYTES_PER_GB)
+    if kept >= DISK_SOON_PERCENT:
+        text = _("Logs of broker %(number)s of %(cluster)s take %(percent)s %% of the storage it can sell.")
+        yield Need(
+            text=text % (words | {"percent": kept}), is_now=kept >= DISK_NOW_PERCENT, link=on_map.to, act=on_map.act
+        )
+
+
+def fullest_disk_percent(broker: Broker) -> int:
+    """Of the volumes that its log directories lie on; 0 where none says its size."""
+    sizes = [
+        (int(one["total_bytes"]), int(one["usable_bytes"]))
+        for one in broker.observed.get("log_directories", ())
+        if one.get("total_bytes") and not one.get("offline_reason")
+    ]
+    return max(((total - usable) * 100 // total for total, usable in sizes), default=0)
+
+
+def of_cluster(cluster: Cluster, found: ClusterMap | None, room: Room, hanging: int) -> Iterator[Need]:
+    """A cluster: its partitions, its room, and the transactions that its coordinators say hang."""
+    words = {"cluster": cluster.name}
+    if found is not None and found.is_known and not found.is_checking:
+        partitions = reverse("admin:brokers_cluster_partitions", args=[cluster.pk])
+        for state, text in (
+            ("offline", _("Partitions of %(cluster)s without a leader: %(count)s. Their clients wait.")),
+            ("under_min_isr", _("Partitions of %(cluster)s that refuse acks=all: %(count)s.")),
+        ):
+            if found.counts[state]:
+                filled = text % (words | {"count": f"{found.counts[state]:,}"})
+                yield Need(text=filled, link=f"{partitions}?state={state}", act=_("Which ones"))
+    if hanging:
+        text = _(
+            "Transactions of %(cluster)s that hang: %(count)s. Who reads committed messages stands still behind them."
+        )
+        link = reverse("admin:brokers_transactions", args=[cluster.pk])
+        yield Need(text=text % (words | {"count": f"{hanging:,}"}), link=link, act=_("Abort them"))
+    for sold, limit, unit in (
+        (room.sold_bandwidth_mb_s, room.bandwidth_mb_s, "MB/s"),
+        (room.sold_storage_gb, room.storage_gb, "GB"),
+    ):
+        if cluster.accepts_instances and limit and sold * 100 >= limit * SOLD_SOON_PERCENT:
+            filled = _("%(cluster)s has sold %(sold)s of %(limit)s %(unit)s.") % (
+                words | {"sold": f"{sold:,}", "limit": f"{limit:,}", "unit": unit}
+            )
+            link = reverse("admin:brokers_broker_add_to", args=[cluster.pk])
+            yield Need(text=filled, link=link, act=_("Add broker"), is_now=sold >= limit)
+
+
+def of_host(host: Host, now: datetime) -> Iterator[Need]:
+    """A host with brokers that shall run: whether its agent looks after them."""
+    link = reverse("admin:brokers_host_changelist")
+    if host.agent_seen_at is None:
+        text = _("No agent was ever seen on host %(host)s: nobody starts its brokers.") % {"host": host.name}
+        yield Need(text=text, link=link, act=_("Open the hosts"))
+    elif now - host.agent_seen_at > timedelta(seconds=HOST_LATE_S):
+        words = {"host": host.name, "at": clock(host.agent_seen_at)}
+        text = _("The agent of host %(host)s was last seen at %(at)s: nobody starts a broker there that dies.") % words
+        yield Need(text=text, link=link, act=_("Open the hosts"))
+
+
+def of_instance(instance: Instance) -> Need:
+    """One that failed before it ever ran."""
+    words = {
+        "name": instance.name,
+        "tenant": instance.tenant.name,
+        "reason": instance.get_reason_display() or instance.reason,
+    }
+    text = _("Creating %(name)s of %(tenant)s failed: %(reason)s.") % words
+    return Need(
+        text=text, link=reverse("admin:instances_instance_change", args=[instance.pk]), act=_("See the instance")
+    )
+
+
+def of_operation(operation: Operation, now: datetime) -> Need:
+    """One that is not done though it should be."""
+    minutes = int((now - operation.created_at).total_seconds() // 60)
+    words = {"what": operation.get_type_display(), "name": operation.instance.name, "minutes": f"{minutes:,}"}
+    text = _("%(what)s: %(name)s is not done after %(minutes)s min.") % words
+    return Need(
+        text=text, link=reverse("admin:instances_operation_change", args=[operation.pk]), act=_("See the operation")
+    )
+
+
+def of_work(rebalances: Iterable[Rebalance], restarts: Iterable[RollingRestart]) -> Iterator[Need]:
+    """Long work of operators that waits for something, or for somebody."""
+    for row in rebalances:
+        link = reverse("admin:brokers_rebalance_change", args=[row.pk])
+        yield from _waits(row.title, row.cluster.name, row.trouble, row.state == RebalanceState.PAUSED, link)
+    for restart in restarts:
+        link = reverse("admin:brokers_cluster_map", args=[restart.cluster_id])
+        is_paused = restart.state == RestartState.PAUSED
+        yield from _waits(_("Rolling restart"), restart.cluster.name, restart.trouble, is_paused, link)
+
+
+def _waits(what: str, cluster: str, trouble: str, is_paused: bool, link: str) -> Iterator[Need]:
+    words = {"what": what, "cluster": cluster, "why": localized(trouble)}
+    if is_paused:
+        text = _("%(what)s (%(cluster)s) is paused.") % words
+        yield Need(text=text, link=link, act=_("Resume or end it"), is_now=False)
+    elif trouble:
+        text = _("%(what)s (%(cluster)s) waits: %(why)s") % words
+        yield Need(text=text, link=link, act=_("Look at it"), is_now=False)

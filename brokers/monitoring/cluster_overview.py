@@ -1,0 +1,250 @@
+"""The map of a cluster: what its brokers say of themselves and of each other, put beside what is wanted of them.
+
+Counts come from one broker's image (the controller's where it answers); partitions come page by page.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from urllib.parse import urlencode
+
+from django.core.cache import cache as shared_cache
+from django.utils import timezone
+from redis import RedisError
+
+from brokers.choices import Health, ProcessState, WantedState
+from brokers.limits import KEPT_PICTURE_S, OBSERVE_CACHE_S
+from brokers.models import Broker, Cluster, Rebalance
+from brokers.monitoring import observe
+from brokers.monitoring.health import health, modules_of
+from instances.limits import BYTES_PER_GB
+from instances.ports import BrokerUnresponsive
+from tenants.errors import Unavailable
+
+logger = logging.getLogger(__name__)
+
+COUNTS = ("topics", "partitions", "replicas", "under_replicated", "offline", "under_min_isr", "moving")
+UNKNOWN_WHILE_CHECKING = ("under_replicated", "offline", "under_min_isr")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerSummary:
+    """A broker's card: its row, one word about it, and its share of the cluster (None = not known)."""
+
+    row: Broker
+    health: Health
+    is_controller: bool
+    is_live: bool
+    is_draining: bool
+    leaders: int | None
+    preferred: int | None
+    replicas: int | None
+    out_of_sync: int | None
+
+    @property
+    def is_gone(self) -> bool:
+        """It answers nobody, so it may be gone for good."""
+        return not self.is_live and self.health in (Health.LATE, Health.DOWN, Health.STOPPED)
+
+    @property
+    def number(self) -> int:
+        return self.row.number
+
+    @property
+    def log_bytes(self) -> int | None:
+        """What it said last that its logs take."""
+        return (self.row.observed or {}).get("log_bytes")
+
+    @property
+    def modules(self) -> str:
+        """What its modules are, in words."""
+        return modules_of(self.row)
+
+    @property
+    def capacity_bytes(self) -> int:
+        return self.row.storage_gb * BYTES_PER_GB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterMap:
+    """`counts` is empty when no broker answers; `silent` names who of those that shall run does not.
+
+    `incomplete` names brokers that are away though the picture does not know it yet, and `is_decided` says whether the
+    controller has acted on what the picture knows: until both are so, the counts are those of before a loss.
+    """
+
+    cluster: Cluster
+    controller: int
+    counts: Mapping[str, int]
+    brokers: tuple[BrokerSummary, ...]
+    silent: tuple[BrokerUnresponsive, ...]
+    incomplete: tuple[int, ...] = ()
+    is_decided: bool = True
+
+    @property
+    def is_checking(self) -> bool:
+        """Somebody was lost, and what that means is not known yet."""
+        return self.is_known and (bool(self.incomplete) or not self.is_decided)
+
+    @property
+    def is_known(self) -> bool:
+        return bool(self.counts)
+
+    @property
+    def shown(self) -> Mapping[str, int | None]:
+        """Every count, None where it is not known."""
+        open_ = UNKNOWN_WHILE_CHECKING if self.is_checking else ()
+        return {name: None if name in open_ else self.counts.get(name) for name in COUNTS}
+
+    @property
+    def is_safe(self) -> bool:
+        """Every partition has a leader."""
+        return self.is_known and not self.is_checking and not self.counts["offline"]
+
+    @property
+    def is_whole(self) -> bool:
+        """Nothing is missing anywhere."""
+        return self.is_safe and not self.counts["under_replicated"] and not self.silent
+
+
+def cluster_map(cluster: Cluster) -> ClusterMap:
+    """The map as of at most a second ago."""
+    rows = list(Broker.objects.filter(cluster=cluster, removed_at=None).select_related("host").order_by("number"))
+    draining = set(
+        Rebalance.objects.filter(cluster=cluster, broker__isnull=False, state__in=("running", "paused")).values_list(
+            "broker_id", flat=True
+        )
+    )
+    return draw(cluster, rows, _ask(cluster), draining)
+
+
+def draw(
+    cluster: Cluster, rows: Sequence[Broker], answers: observe.Answers, draining: Collection[str] = ()
+) -> ClusterMap:
+    """The map out of a cluster's rows and its brokers' answers."""
+    body = _best(answers.bodies)
+    shares = {one["id"]: one for one in body.get("brokers", ())}
+    controller = int(body.get("controller_id", -1))
+    stopped = {row.number for row in rows if row.wanted == WantedState.STOPPED}
+    return ClusterMap(
+        cluster=cluster,
+        controller=controller,
+        counts={name: int(body[name]) for name in COUNTS} if body else {},
+        brokers=tuple(_card(row, shares, controller, is_known=bool(body), draining=draining) for row in rows),
+        silent=tuple(one for one in answers.silent if one.broker_id not in stopped),
+        incomplete=tuple(row.number for row in rows if _is_lost_unseen(row, shares, answers)),
+        is_decided=_is_decided(body, shares),
+    )
+
+
+def keep(now: datetime) -> None:
+    """Ask the brokers of every cluster, and keep what they answer for pages that ask nobody."""
+    for cluster in Cluster.objects.order_by("pk"):
+        answers = observe.ask_all(observe.targets_of_cluster(cluster), "/v1/cluster")
+        shared_cache.set(_kept_key(cluster), (now, answers), KEPT_PICTURE_S)
+
+
+def kept(clusters: Iterable[Cluster]) -> dict[str, tuple[datetime, observe.Answers]]:
+    """What was kept last, with its time, by the id of the cluster; nothing where nobody looked for long."""
+    keys = {_kept_key(cluster): cluster.pk for cluster in clusters}
+    return {keys[key]: found for key, found in shared_cache.get_many(list(keys)).items()}
+
+
+def _kept_key(cluster: Cluster) -> str:
+    return f"observe:{cluster.pk}:kept"
+
+
+def _is_lost_unseen(row: Broker, shares: Mapping[int, Mapping[str, Any]], answers: observe.Answers) -> bool:
+    """Whether the others take a broker to be alive that does not answer, is only starting, whose process ended, or
+    that began another one after they were asked.
+    """
+    share = shares.get(row.number)
+    if share is None or not share["live"] or row.wanted == WantedState.STOPPED:
+        return False
+    is_silent = any(one.broker_id == row.number for one in answers.silent)
+    is_starting = not answers.bodies.get(row.number, {"ready": True})["ready"]
+    has_ended = row.process_state in (ProcessState.BACKING_OFF, ProcessState.STOPPED)
+    is_newer = bool(answers.asked_at and row.process_since and row.process_since > answers.asked_at)
+    return is_silent or is_starting or has_ended or is_newer
+
+
+def _is_decided(body: Mapping[str, Any], shares: Mapping[int, Mapping[str, Any]]) -> bool:
+    """Whether there is a controller, and no partition has a leader that is gone. Brokers of earlier versions do not
+    count those.
+    """
+    if not body:
+        return True
+    controller = shares.get(int(body["controller_id"]))
+    return controller is not None and bool(controller["live"]) and not body.get("undecided", 0)
+
+
+def _card(
+    row: Broker, shares: Mapping[int, Mapping[str, Any]], controller: int, *, is_known: bool, draining: Collection[str]
+) -> BrokerSummary:
+    share = shares.get(row.number)
+    nothing = 0 if is_known else None
+
+    def of(name: str) -> int | None:
+        return nothing if share is None else int(share[name])
+
+    return BrokerSummary(
+        row=row,
+        health=health(row, timezone.now()),
+        is_controller=row.number == controller,
+        is_live=bool(share and share["live"]),
+        is_draining=row.pk in draining,
+        leaders=of("leaders"),
+        preferred=of("preferred"),
+        replicas=of("replicas"),
+        out_of_sync=of("out_of_sync"),
+    )
+
+
+def partition_page(
+    cluster: Cluster, *, state: str = "all", broker: int | None = None, after: str = "", limit: int = 50
+) -> tuple[list[Mapping[str, Any]], str]:
+    """Partitions in a state by name and index, with the place after the last of them ("" at the end).
+
+    Raises `Unavailable` when no broker answers.
+    """
+    asked: dict[str, str | int] = {"state": state, "after": after, "limit": limit}
+    if broker is not None:
+        asked["broker"] = broker
+    for target in observe.targets_of_cluster(cluster):
+        try:
+            body = observe.get(target, f"/v1/partitions?{urlencode(asked)}")
+        except (OSError, ValueError) as error:
+            logger.warning("broker %s does not tell its partitions: %s", target.number, type(error).__name__)
+            continue
+        return list(body["partitions"]), body["next"] or ""
+    raise Unavailable("No broker of the cluster answers at the moment.", retry_after_s=1)
+
+
+def _best(bodies: Mapping[int, Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The controller's own picture, else the latest controller's that somebody knows of. A broker that is starting has
+    no picture yet.
+    """
+    ready = [body for body in bodies.values() if body["ready"]]
+    ready.sort(key=lambda body: (body["broker_id"] == body["controller_id"], body["controller_epoch"]))
+    return ready[-1] if ready else {}
+
+
+def _ask(cluster: Cluster) -> observe.Answers:
+    key = f"observe:{cluster.pk}:cluster"
+    try:
+        kept = shared_cache.get(key)
+    except (RedisError, OSError) as error:
+        logger.warning("the cache does not answer: %s", type(error).__name__)
+        kept = None
+    if kept is not None:
+        return kept
+    answers = observe.ask_all(observe.targets_of_cluster(cluster), "/v1/cluster")
+    try:
+        shared_cache.set(key, answers, OBSERVE_CACHE_S)
+    except (RedisError, OSError) as error:
+        logger.warning("the cache does not answer: %s", type(error).__name__)
+    return answers

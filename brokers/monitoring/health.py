@@ -1,0 +1,62 @@
+"""How brokers are: what they say of themselves, kept with their rows, and what an operator has to know."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from django.utils.translation import gettext as _
+
+from brokers.choices import Health, ProcessState, WantedState
+from brokers.limits import BROKER_LATE_S
+from brokers.models import Broker, Cluster
+from brokers.monitoring import observe as admin_ports
+from brokers.native.notes import Build
+
+
+def observe(now: datetime) -> int:
+    """Ask every broker for `/v1/status`; returns how many answered."""
+    answered = 0
+    for cluster in Cluster.objects.order_by("pk"):
+        answers = admin_ports.ask_all(admin_ports.targets_of_cluster(cluster), "/v1/status")
+        for number, body in answers.bodies.items():
+            Broker.objects.filter(cluster=cluster, number=number).update(observed=dict(body), observed_at=now)
+            answered += 1
+    return answered
+
+
+def health(broker: Broker, now: datetime) -> Health:
+    """One word about a broker, from what is wanted, what the agent sees and when it last answered."""
+    if broker.wanted == WantedState.STOPPED:
+        return Health.STOPPED
+    if broker.process_state in (ProcessState.BACKING_OFF, ProcessState.STOPPED):
+        return Health.DOWN
+    is_fresh = broker.observed_at is not None and now - broker.observed_at <= timedelta(seconds=BROKER_LATE_S)
+    if is_fresh:
+        return Health.DISK_OFFLINE if offline_directories(broker) else Health.HEALTHY
+    if broker.process_state == ProcessState.STARTING:
+        return Health.STARTING
+    return Health.LATE if broker.process_state == ProcessState.RUNNING else Health.DOWN
+
+
+def offline_directories(broker: Broker) -> dict[str, str]:
+    """The log directories that the broker has given up, each with what happened there."""
+    directories = (broker.observed or {}).get("log_directories", ())
+    return {str(one["path"]): str(one["offline_reason"]) for one in directories if one.get("offline_reason")}
+
+
+def modules_of(broker: Broker) -> str:
+    """Whether the broker runs compiled modules, and if not, what becomes of them; empty before it has answered."""
+    status = broker.observed or {}
+    if "compiled" not in status:
+        return ""
+    if status["compiled"]:
+        return _("compiled")
+    found = status.get("build") or {}
+    match found.get("build"):
+        case Build.PENDING | Build.RUNNING:
+            return _("plain, being compiled")
+        case Build.COMPLETE:
+            return _("plain, compiled from its next start")
+        case Build.SWITCHED_OFF | Build.IMPOSSIBLE | Build.FAILED:
+            return _("plain: %(reason)s") % {"reason": found.get("reason", "")}
+    return _("plain")

@@ -1,0 +1,259 @@
+"""What brokers report on their admin ports, asked of all brokers of an instance at once, and put together.
+
+Short timeouts and a cache of a second (shared by all web workers): a page that polls costs a broker one request
+a second, however many people look. A broker that does not answer is named, and what the others said is shown.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from typing import Any
+
+from django.core.cache import cache as shared_cache
+from django.utils import timezone
+from redis import RedisError
+
+from brokers.dataplane.unresponsive_brokers import unresponsive_brokers
+from brokers.limits import (
+    OBSERVE_ANSWER_TIMEOUT_S,
+    OBSERVE_BYTES_MAX,
+    OBSERVE_CACHE_S,
+    OBSERVE_CONNECT_TIMEOUT_S,
+    OBSERVE_THREADS,
+    SILENT_PATIENCE_S,
+)
+from brokers.models import Broker, Cluster, PortLease
+from instances.limits import TRAFFIC_SECONDS_MAX
+from instances.ports import BrokerUnresponsive, RefusedTopic, Throttle, Throttles, TopicSizes, Traffic
+
+logger = logging.getLogger(__name__)
+
+STEP_MS = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """An admin port to ask, with the path of the file that holds its secret."""
+
+    number: int
+    host: str
+    port: int
+    secret: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answers:
+    """Bodies by broker id, and who kept silent. `asked_at` is None where nobody noted it."""
+
+    bodies: Mapping[int, Mapping[str, Any]]
+    silent: tuple[BrokerUnresponsive, ...]
+    asked_at: datetime | None = None
+
+
+@cache
+def _threads(_pid: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(max_workers=OBSERVE_THREADS, thread_name_prefix="observe")
+
+
+def get(target: Target, path: str) -> Mapping[str, Any]:
+    """One GET on an admin port. Raises OSError or ValueError when there is no proper answer in time."""
+    connection = http.client.HTTPConnection(target.host, target.port, timeout=OBSERVE_CONNECT_TIMEOUT_S)
+    is_doubted = unresponsive_brokers.holds((target.host, target.port))
+    try:
+        connection.connect()
+        connection.sock.settimeout(SILENT_PATIENCE_S if is_doubted else OBSERVE_ANSWER_TIMEOUT_S)
+        connection.request("GET", path, headers={"Authorization": f"Bearer {target.secret}"})
+        response = connection.getresponse()
+        raw = response.read(OBSERVE_BYTES_MAX + 1)
+        unresponsive_brokers.clear((target.host, target.port))
+        if response.status != 200 or len(raw) > OBSERVE_BYTES_MAX:
+            raise ValueError(f"status {response.status}, {len(raw)} bytes")
+        body = json.loads(raw)
+        if not isinstance(body, dict):
+            raise ValueError("not a JSON object")
+        return body
+    except TimeoutError:
+        if not is_doubted:  # else one that is merely slow would be given too little time for ever
+            unresponsive_brokers.note((target.host, target.port))
+        raise
+    except http.client.HTTPException as error:
+        raise ValueError(type(error).__name__) from error
+    finally:
+        connection.close()
+
+
+def ask_all(targets: Sequence[Target], path: str) -> Answers:
+    """The same GET to several brokers at once; who does not answer is in `silent`."""
+    asked_at = timezone.now()
+    asked = [(target, _threads(os.getpid()).submit(get, target, path)) for target in targets]
+    bodies: dict[int, Mapping[str, Any]] = {}
+    silent: list[BrokerUnresponsive] = []
+    for target, answer in asked:
+        try:
+            bodies[target.number] = answer.result()
+        except (OSError, ValueError) as error:
+            reason = "does not answer" if isinstance(error, OSError) else "answers nonsense"
+            logger.warning("broker %s %s on %s: %s", target.number, reason, path, type(error).__name__)
+            silent.append(BrokerUnresponsive(broker_id=target.number, reason=reason))
+    return Answers(bodies=bodies, silent=tuple(silent), asked_at=asked_at)
+
+
+def targets_of_instance(instance_id: str) -> list[Target]:
+    """The admin ports of the brokers an instance lives on."""
+    rows = PortLease.objects.filter(instance_id=instance_id).select_related("broker__host", "broker__cluster")
+    return _targets(row.broker for row in rows.order_by("broker__number"))
+
+
+def targets_of_cluster(cluster: Cluster) -> list[Target]:
+    """The admin ports of all brokers of a cluster."""
+    rows = Broker.objects.filter(cluster=cluster, removed_at=None).select_related("host", "cluster")
+    return _targets(rows.order_by("number"))
+
+
+def _targets(brokers: Any) -> list[Target]:
+    secrets: dict[str, str] = {}
+    found = []
+    for broker in brokers:
+        if broker.cluster_id not in secrets:
+            secrets[broker.cluster_id] = broker.cluster.read_control_secret()
+        host, port = broker.admin_address
+        found.append(Target(number=broker.number, host=host, port=port, secret=secrets[broker.cluster_id]))
+    return found
+
+
+def _ask_instance(instance_id: str, what: str) -> Answers:
+    """Answers about one instance, at most a second old. Without Redis every call asks the brokers."""
+    key = f"observe:{instance_id}:{what}"
+    try:
+        kept = shared_cache.get(key)
+    except (RedisError, OSError) as error:
+        logger.warning("the cache does not answer: %s", type(error).__name__)
+        kept = None
+    if kept is not None:
+        return kept
+    answers = ask_all(targets_of_instance(instance_id), f"/v1/instances/{instance_id}/{what}")
+    try:
+        shared_cache.set(key, answers, OBSERVE_CACHE_S)
+    except (RedisError, OSError) as error:
+        logger.warning("the cache does not answer: %s", type(error).__name__)
+    return answers
+
+
+class Observed:
+    """The port `instances.ports.observation`."""
+
+    def traffic(self, instance_id: str, since_ms: int) -> Traffic:
+        # All callers share one cached answer, so each asks for the whole ring and takes its part.
+        answers = _ask_instance(instance_id, "traffic?since_ms=0")
+        return merge_traffic(answers, since_ms)
+
+    def throttles(self, instance_id: str) -> Throttles:
+        return merge_throttles(_ask_instance(instance_id, "throttles"))
+
+    def topic_sizes(self, instance_id: str) -> TopicSizes:
+        return merge_topics(_ask_instance(instance_id, "topics"))
+
+
+def merge_traffic(answers: Answers, since_ms: int) -> Traffic:
+    """Sum over brokers per second; the delay is the longest. Pure."""
+    now_ms = max((int(body["now_ms"]) for body in answers.bodies.values()), default=0)
+    from_ms = max(since_ms, now_ms - TRAFFIC_SECONDS_MAX * STEP_MS)
+    sums: dict[int, list[int]] = {}
+    by_broker: dict[int, tuple[int, int]] = {}
+    alive_since = {number: int(body.get("alive_since_ms", 0)) for number, body in answers.bodies.items()}
+    last_full_ms = now_ms - now_ms % STEP_MS - STEP_MS
+    for number, body in answers.bodies.items():
+        by_broker[number] = (0, 0)
+        for at_ms, produced, consumed, delay_ms in body["points"]:
+            if at_ms >= from_ms:
+                total = sums.setdefault(int(at_ms), [0, 0, 0])
+                total[0] += int(produced)
+                total[1] += int(consumed)
+                total[2] = max(total[2], int(delay_ms))
+            if at_ms == last_full_ms:
+                by_broker[number] = (int(produced), int(consumed))
+    return Traffic(
+        now_ms=now_ms,
+        step_ms=STEP_MS,
+        alive_since_ms=max(alive_since.values(), default=now_ms),
+        alive_since_by_broker=alive_since,
+        points=tuple((at_ms, *total) for at_ms, total in sorted(sums.items())),  # type: ignore[misc]
+        by_broker=by_broker,
+        silent=answers.silent,
+    )
+
+
+def merge_throttles(answers: Answers) -> Throttles:
+    """All entries of all brokers, active ones first, then by the time clients wait. Pure."""
+    entries = [_throttle(number, entry) for number, body in answers.bodies.items() for entry in body["entries"]]
+    entries.sort(key=lambda one: (not one.active, -one.delay_ms_mean, one.broker_id, one.user, one.client_id))
+    now_ms = max((int(body["now_ms"]) for body in answers.bodies.values()), default=0)
+    return Throttles(now_ms=now_ms, entries=tuple(entries), silent=answers.silent)
+
+
+def _throttle(number: int, entry: Mapping[str, Any]) -> Throttle:
+    rule = entry["rule"]
+    return Throttle(
+        broker_id=number,
+        kind=rule["kind"],
+        quota=rule["quota"],
+        level=rule.get("level"),
+        entity=dict(rule.get("entity") or {}),
+        limit_bytes_per_s=float(entry["limit_bytes_per_s"]),
+        user=entry["user"],
+        client_id=entry["client_id"],
+        count=int(entry["count"]),
+        delay_ms_mean=float(entry["delay_ms_mean"]),
+        delay_ms_p95=float(entry["delay_ms_p95"]),
+        delay_ms_max=float(entry["delay_ms_max"]),
+        waited_ms_total=float(entry["waited_ms_total"]),
+        since_ms=int(entry["since_ms"]),
+        last_ms=int(entry["last_ms"]),
+        active=bool(entry["active"]),
+    )
+
+
+def merge_topics(answers: Answers) -> TopicSizes:
+    """What each leader says of its partitions. Where two claim one, the later leader epoch counts."""
+    partitions: dict[str, dict[int, Mapping[str, int]]] = {}
+    for body in answers.bodies.values():
+        for topic, found in body["topics"].items():
+            known = partitions.setdefault(topic, {})
+            for one in found:
+                other = known.get(one["partition"])
+                if other is None or other["leader_epoch"] < one["leader_epoch"]:
+                    known[one["partition"]] = one
+    totals = {
+        topic: (
+            sum(one["size_bytes"] for one in found.values()),
+            sum(one["high_watermark"] - one["log_start_offset"] for one in found.values()),
+        )
+        for topic, found in partitions.items()
+    }
+    stored_bytes = sum(body.get("stored_bytes", 0) for body in answers.bodies.values())
+    return TopicSizes(
+        topics=totals,
+        partitions=partitions,
+        silent=answers.silent,
+        stored_bytes=stored_bytes,
+        refused=_refused(answers),
+    )
+
+
+def _refused(answers: Answers) -> tuple[RefusedTopic, ...]:
+    """Each name with what the broker says of it that was asked last, the latest first."""
+    found: dict[str, RefusedTopic] = {}
+    for body in answers.bodies.values():
+        for line in body.get("refused_topics", []):
+            known = found.get(line["name"])
+            if known is None or known.last_ms < line["last_ms"]:
+                found[line["name"]] = RefusedTopic(name=line["name"], reason=line["reason"], last_ms=line["last_ms"])
+    return tuple(sorted(found.values(), key=lambda refused: (-refused.last_ms, refused.name)))

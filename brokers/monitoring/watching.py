@@ -1,0 +1,103 @@
+"""Looks for what tenants have to know: a broker that does not answer, partitions that nobody leads.
+
+One look asks every broker of a cluster for its counts, and one of them for the partitions without a leader, if there
+are any. What lasts no longer than a restart is told to nobody: a broker must have been silent for a while, and a
+partition without a leader in two looks in a row.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+from django.core.cache import cache as shared_cache
+from django.db.models import Q
+from redis import RedisError
+
+from brokers.limits import LEADERLESS_LISTED_MAX, LEADERLESS_PAGE, SILENCE_TOLD_AFTER_S, WATCH_EVERY_S
+from brokers.models import Cluster, Placement
+from brokers.monitoring import cluster_overview
+from instances import services
+from instances.choices import ConditionType
+from instances.conditions import PARTITIONS_NAMED_MAX, Leaderless
+from instances.lifecycle import REACHABLE
+from tenants.errors import Unavailable
+
+logger = logging.getLogger(__name__)
+
+LOOKS_KEPT = 3
+
+
+def reconcile_once(now: datetime) -> int:
+    """Look at every cluster; returns how many instances were told something new."""
+    return sum(_look_at(cluster, now) for cluster in Cluster.objects.order_by("pk"))
+
+
+def _look_at(cluster: Cluster, now: datetime) -> int:
+    seen = cluster_overview.cluster_map(cluster)
+    since = {one.number: one.row.observed_at for one in seen.brokers}
+    silent = {one.broker_id for one in seen.silent if is_told_silent(since.get(one.broker_id), now)}
+    leaderless = _twice(cluster, _leaderless(cluster, seen))
+    message = 0
+    for instance_id in _concerned(cluster, is_well=not silent and not leaderless):
+        mine = None if leaderless is None else leaderless.get(instance_id, Leaderless())
+        message += services.note_health(instance_id, silent=silent, leaderless=mine, now=now)
+    return message
+
+
+def is_told_silent(seen_at: datetime | None, now: datetime) -> bool:
+    """Whether a broker that does not answer now has been silent for longer than a restart takes. Pure.
+
+    One that has never answered is only being made: nobody relies on it yet.
+    """
+    return seen_at is not None and now - seen_at >= timedelta(seconds=SILENCE_TOLD_AFTER_S)
+
+
+def _leaderless(cluster: Cluster, seen: cluster_overview.ClusterMap) -> dict[str, Leaderless] | None:
+    """By instance; None where no broker has a image of the cluster."""
+    if not seen.is_known:
+        return None
+    found: dict[str, list[str]] = {}
+    after = ""
+    for _page in range(LEADERLESS_LISTED_MAX // LEADERLESS_PAGE if seen.counts["offline"] else 0):
+        try:
+            lines, after = cluster_overview.partition_page(cluster, state="offline", after=after, limit=LEADERLESS_PAGE)
+        except Unavailable:
+            return None
+        for line in lines:
+            if line["instance_id"]:
+                found.setdefault(line["instance_id"], []).append(f"{line['user_name']}/{line['partition']}")
+        if not after:
+            break
+    return {
+        instance_id: Leaderless(count=len(names), names=tuple(names[:PARTITIONS_NAMED_MAX]))
+        for instance_id, names in found.items()
+    }
+
+
+def _twice(cluster: Cluster, found: dict[str, Leaderless] | None) -> dict[str, Leaderless] | None:
+    """What the look before saw too. Without the shared cache every look counts alone."""
+    if found is None:
+        return None
+    key = f"watch:{cluster.pk}:leaderless"
+    try:
+        before = shared_cache.get(key)
+        shared_cache.set(key, frozenset(found), LOOKS_KEPT * WATCH_EVERY_S)
+    except (RedisError, OSError) as error:
+        logger.warning("the cache does not answer: %s", type(error).__name__)
+        return found
+    return {instance_id: one for instance_id, one in found.items() if instance_id in (before or ())}
+
+
+def _concerned(cluster: Cluster, *, is_well: bool) -> list[str]:
+    """Instances to be told: all of the cluster while something is wrong, else those that were told something."""
+    rows = Placement.objects.filter(cluster=cluster, instance__phase__in=[phase.value for phase in REACHABLE])
+    if is_well:
+        rows = rows.filter(_is_false(ConditionType.BROKERS_ANSWER) | _is_false(ConditionType.PARTITIONS_LED))
+    return list(rows.order_by("instance_id").values_list("instance_id", flat=True))
+
+
+def _is_false(kind: ConditionType) -> Q:
+    wrong: Mapping[str, object] = {"type": kind.value, "status": False}
+    return Q(instance__conditions__contains=[wrong])

@@ -1,0 +1,46 @@
+"""The operators' long work, one look after the other: rebalances and rolling restarts that are under way."""
+
+from __future__ import annotations
+
+import structlog
+
+from brokers.choices import RestartState
+from brokers.infra import zookeeper
+from brokers.infra.locks import Busy, only_one
+from brokers.models import UNDER_WAY, Rebalance, RollingRestart
+from brokers.operations import rolling_restart
+from brokers.rebalancing import executor
+from tenants.errors import DomainError
+
+log = structlog.get_logger(__name__)
+
+OUTSIDE_TROUBLE = (DomainError, *zookeeper.TROUBLE)
+
+
+def reconcile_once(*, measure: bool = True) -> int:
+    """One look at everything; returns how many there are to look at again."""
+    rebalances = Rebalance.objects.filter(state__in=UNDER_WAY).select_related("cluster", "broker").order_by("pk")
+    restarts = RollingRestart.objects.filter(state=RestartState.RUNNING).select_related("cluster").order_by("pk")
+    found = 0
+    rows: list[Rebalance | RollingRestart] = [*rebalances, *restarts]
+    for row in rows:
+        found += 1
+        try:
+            with only_one(row.pk):
+                row.refresh_from_db()  # whoever held the lock may have gone on meanwhile
+                if row.is_under_way:
+                    _reconcile(row, measure=measure)
+        except Busy:
+            continue
+        except OUTSIDE_TROUBLE as error:
+            detail = error.detail if isinstance(error, DomainError) else "ZooKeeper does not answer."
+            log.warning("work.not_yet", work_id=row.pk, reason=detail)
+            type(row)._default_manager.filter(pk=row.pk).update(trouble=detail[:500])
+    return found
+
+
+def _reconcile(row: Rebalance | RollingRestart, *, measure: bool) -> None:
+    if isinstance(row, Rebalance):
+        executor.reconcile_once(row, measure=measure)
+    else:
+        rolling_restart.reconcile_once(row)

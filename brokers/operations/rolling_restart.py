@@ -1,0 +1,187 @@
+"""Restarts the brokers of a cluster one after the other, the next only when everything is in sync again (REP-34).
+
+What brokers say decides, not the clock: all that shall run answer, know each other, and miss no replica. So no
+partition with two copies is ever without a leader for longer than a change of leader takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from brokers import services
+from brokers.choices import RestartState, WantedState
+from brokers.models import Broker, Cluster, Rebalance, RollingRestart
+from brokers.monitoring import observe
+from tenants import access, audit
+from tenants.actors import Actor, system_actor
+from tenants.choices import Scope
+from tenants.errors import Conflict
+
+log = structlog.get_logger(__name__)
+
+ACTOR = "rolling restart"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calm:
+    """Whether a broker may be taken down, and if not, what is to be waited for."""
+
+    trouble: str = ""
+
+    def __bool__(self) -> bool:
+        return not self.trouble
+
+
+def judge(wanted: frozenset[int], answers: Mapping[int, Mapping[str, Any]]) -> Calm:
+    """What the brokers' own pictures (`/v1/cluster`) say together. Pure."""
+    silent = sorted(wanted - answers.keys())
+    if silent:
+        return Calm(trouble=f"Broker {silent[0]} does not answer.")
+    for number, body in sorted(answers.items()):
+        if number not in wanted:
+            continue
+        if not body["ready"]:
+            return Calm(trouble=f"Broker {number} is starting.")
+        missing = sorted(wanted - {one["id"] for one in body["brokers"] if one["live"] and not one["stopping"]})
+        if missing:
+            return Calm(trouble=f"Broker {number} does not see broker {missing[0]} yet.")
+        if body["controller_id"] not in wanted:
+            return Calm(trouble="There is no controller.")
+        if body["offline"]:
+            return Calm(trouble=f"{body['offline']} partitions have no leader.")
+        if body["under_replicated"]:
+            return Calm(trouble=f"{body['under_replicated']} partitions are under-replicated.")
+    return Calm()
+
+
+def order(numbers: list[int], controller: int) -> list[int]:
+    """The controller last: so it changes once."""
+    return sorted(number for number in numbers if number != controller) + [n for n in numbers if n == controller]
+
+
+@transaction.atomic
+def start(*, acting: Actor, cluster: Cluster, only: frozenset[int] | None = None) -> RollingRestart:
+    """Restart every broker of a cluster that shall run, or those of `only`. Refused beside a rebalance."""
+    access.require(acting, Scope.OPERATOR)
+    # A rebalance that is just being started looks for restarts under the same lock.
+    Cluster.objects.select_for_update(no_key=True).get(pk=cluster.pk)
+    rows = Broker.objects.filter(cluster=cluster, removed_at=None, wanted=WantedState.RUNNING).order_by("number")
+    numbers = [row.number for row in rows if only is None or row.number in only]
+    if not numbers:
+        raise Conflict("No broker of this cluster shall run.")
+    if Rebalance.objects.filter(cluster=cluster, state__in=("running", "undoing", "abandoning")).exists():
+        raise Conflict("A rebalance is under way in this cluster. Pause it first.", code="rebalance_in_progress")
+    controller = next((row.number for row in rows if (row.observed or {}).get("is_controller")), -1)
+    row = RollingRestart(cluster=cluster, numbers=order(numbers, controller), asked_by=acting.label)
+    try:
+        with transaction.atomic():
+            row.save(force_insert=True)
+    except IntegrityError:
+        raise Conflict("A rolling restart of this cluster is under way.", code="restart_in_progress") from None
+    audit.record(acting, "rolling_restart.started", row, None, {"cluster": cluster.pk, "brokers": row.numbers})
+    return row
+
+
+def pause(*, acting: Actor, restart: RollingRestart) -> RollingRestart:
+    """Take no further broker down."""
+    return _move(acting, restart, RestartState.PAUSED, "rolling_restart.paused", RestartState.RUNNING)
+
+
+def resume(*, acting: Actor, restart: RollingRestart) -> RollingRestart:
+    return _move(acting, restart, RestartState.RUNNING, "rolling_restart.resumed", RestartState.PAUSED)
+
+
+def cancel(*, acting: Actor, restart: RollingRestart) -> RollingRestart:
+    """End it where it is; the broker that is restarting comes back by itself."""
+    asked = (RestartState.RUNNING, RestartState.PAUSED)
+    return _move(acting, restart, RestartState.CANCELLED, "rolling_restart.cancelled", *asked)
+
+
+@transaction.atomic
+def _move(
+    acting: Actor, restart: RollingRestart, to: RestartState, action: str, *states: RestartState
+) -> RollingRestart:
+    access.require(acting, Scope.OPERATOR)
+    found = RollingRestart.objects.select_for_update(of=("self",)).get(pk=restart.pk)
+    if found.state not in states:
+        raise Conflict(f"The rolling restart is {found.state}.", code="wrong_state")
+    found.state = to
+    found.ended_at = timezone.now() if to == RestartState.CANCELLED else None
+    found.save_changes(["state", "ended_at"])
+    audit.record(acting, action, found, None, {"state": to.value})
+    return found
+
+
+def reconcile_once(row: RollingRestart) -> None:
+    """Do what is due: take the next broker down, or find that the present one is back."""
+    if row.state != RestartState.RUNNING:
+        return
+    number = row.numbers[row.done]
+    broker = Broker.objects.filter(cluster=row.cluster, number=number, removed_at=None).first()
+    if broker is None or broker.wanted != WantedState.RUNNING:
+        _advance(row)  # it was stopped or removed meanwhile
+        return
+    if row.is_begun and services.is_restarting(broker):
+        _note(row, f"Broker {number} restarts.")
+        return
+    calm = judge(_wanted(row.cluster), _ask(row.cluster))
+    if not calm:
+        _note(row, calm.trouble)
+    elif row.is_begun:
+        _advance(row)
+    else:
+        _take_down(row, broker)
+
+
+def _take_down(row: RollingRestart, broker: Broker) -> None:
+    """Both rows in one transaction, so that a death between them neither skips a broker nor restarts one twice."""
+    with transaction.atomic():
+        # An operator's restart of another one is asked for under these locks; brokers answer for a while after that.
+        peers = list(Broker.objects.select_for_update().filter(cluster=row.cluster_id).order_by("pk"))
+        other = next((one for one in peers if one.wanted == WantedState.RUNNING and services.is_restarting(one)), None)
+        if other is not None:
+            _note(row, f"Broker {other.number} restarts.")
+            return
+        found = next(one for one in peers if one.pk == broker.pk)
+        begun = RollingRestart.objects.filter(pk=row.pk, state=RestartState.RUNNING, done=row.done, is_begun=False)
+        if not begun.update(is_begun=True, trouble=""):
+            return
+        found.restart_generation += 1
+        found.save_changes(["restart_generation"])
+        audit.record(system_actor(ACTOR), "broker.restarted", found, None, {"number": found.number})
+        services.notify(found)
+    row.is_begun, row.trouble = True, ""
+    log.info("rolling_restart.broker", restart_id=row.pk, broker_id=broker.number)
+
+
+@transaction.atomic
+def _advance(row: RollingRestart) -> None:
+    fields: dict[str, Any] = {"done": row.done + 1, "is_begun": False, "trouble": ""}
+    if row.done + 1 == len(row.numbers):
+        fields |= {"state": RestartState.DONE, "ended_at": timezone.now()}
+    is_mine = bool(RollingRestart.objects.filter(pk=row.pk, done=row.done).update(**fields))
+    if is_mine and "state" in fields:
+        audit.record(system_actor(ACTOR), "rolling_restart.ended", row, None, {"state": RestartState.DONE.value})
+    for name, value in fields.items():
+        setattr(row, name, value)
+
+
+def _note(row: RollingRestart, trouble: str) -> None:
+    if row.trouble != trouble:
+        row.trouble = trouble
+        RollingRestart.objects.filter(pk=row.pk).update(trouble=trouble)
+
+
+def _wanted(cluster: Cluster) -> frozenset[int]:
+    rows = Broker.objects.filter(cluster=cluster, removed_at=None, wanted=WantedState.RUNNING)
+    return frozenset(rows.values_list("number", flat=True))
+
+
+def _ask(cluster: Cluster) -> Mapping[int, Mapping[str, Any]]:
+    return observe.ask_all(observe.targets_of_cluster(cluster), "/v1/cluster").bodies

@@ -1,0 +1,157 @@
+"""What is sold on each broker, and what is left: the numbers that `placement` decides on."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from fractions import Fraction
+from typing import Any
+
+from django.db.models import Count
+
+from brokers.choices import ClusterKind, RebalanceState, WantedState
+from brokers.models import Cluster, Placement, PortLease, Rebalance
+from brokers.placement import placement
+from instances.choices import ClusterType
+from instances.models import Instance
+from tenants.errors import Conflict, FieldError
+
+
+def rooms(clusters: Iterable[Cluster], *, besides: Instance | None = None) -> list[placement.ClusterRoom]:
+    """What each cluster has left, as if `besides` were not there (for resizing it)."""
+    return [_room(cluster, besides) for cluster in clusters]
+
+
+def _room(cluster: Cluster, besides: Instance | None) -> placement.ClusterRoom:
+    """An instance is sold in equal shares to the brokers it keeps. One that it leaves holds such a share as well until
+    the port is given back: its data is still there. So does one that a rebalance under way brings it to, before it has
+    a port there. What is being deleted counts as long as it can be restored.
+    """
+    leases = PortLease.objects.filter(broker__cluster=cluster)
+    sold_bandwidth: dict[str, Fraction] = defaultdict(Fraction)
+    sold_storage: dict[str, Fraction] = defaultdict(Fraction)
+    kept = leases.filter(is_leaving=False).values("instance_id").annotate(brokers=Count("id"))
+    spread = dict(kept.values_list("instance_id", "brokers"))
+    sizes = {row.instance_id: row for row in Placement.objects.filter(cluster=cluster)}
+    for instance_id, broker_id in {*leases.values_list("instance_id", "broker_id"), *_promised(cluster)}:
+        size = sizes.get(instance_id)
+        if size is None or (besides is not None and instance_id == besides.pk):
+            continue
+        sold_bandwidth[broker_id] += Fraction(size.bandwidth_mb_s, spread.get(instance_id, 1))
+        sold_storage[broker_id] += Fraction(size.storage_gb, spread.get(instance_id, 1))
+    brokers = cluster.brokers.filter(wanted=WantedState.RUNNING)
+    return placement.ClusterRoom(
+        id=cluster.pk,
+        brokers_min=cluster.brokers_per_instance_min,
+        brokers=tuple(
+            placement.BrokerRoom(
+                id=broker.pk,
+                number=broker.number,
+                free_bandwidth_mb_s=broker.bandwidth_mb_s - sold_bandwidth[broker.pk],
+                free_storage_gb=broker.storage_gb - sold_storage[broker.pk],
+            )
+            for broker in brokers
+            if broker.accepts_instances or besides is not None
+        ),
+    )
+
+
+def _promised(cluster: Cluster) -> set[tuple[str, str]]:
+    """(instance, broker) that a rebalance under way leads together."""
+    forwards = dict.fromkeys((RebalanceState.RUNNING.value, RebalanceState.PAUSED.value), "arriving")
+    ways = forwards | {RebalanceState.UNDOING.value: "leaving"}
+    rows = list(Rebalance.objects.filter(cluster=cluster, state__in=ways).values_list("state", "homes"))
+    ids = dict(cluster.brokers.values_list("number", "pk")) if rows else {}
+    return {
+        (one["owner"], ids[number]) for state, placements in rows for one in placements for number in one[ways[state]]
+    }
+
+
+def require_room(cluster: Cluster, placements: Iterable[Mapping[str, Any]]) -> None:
+    """Whether the brokers of a cluster can sell what they would when instances live elsewhere, as in
+    `Rebalance.placements`. One that has sold too much already is no reason while it gets no more.
+
+    Raises `Conflict` (`no_room`) with the brokers that cannot.
+    """
+    before: dict[str, set[int]] = defaultdict(set)
+    rows = PortLease.objects.filter(broker__cluster=cluster, is_leaving=False)
+    for instance_id, number in rows.values_list("instance_id", "broker__number"):
+        before[instance_id].add(number)
+    after = dict(before)
+    for one in placements:
+        after[one["owner"]] = (before[one["owner"]] | {*one["arriving"]}) - {*one["leaving"]}
+    sizes = {row.instance_id: row for row in Placement.objects.filter(cluster=cluster)}
+    sold_before, sold_after = _sold(before, sizes), _sold(after, sizes)
+    over = [
+        f"Broker {broker.number} would have sold {float(sold):,.0f} of {limit:,} {unit}."
+        for broker in cluster.brokers.filter(wanted=WantedState.RUNNING).order_by("number")
+        for unit, limit, sold, present in zip(
+            ("MB/s", "GB"),
+            (broker.bandwidth_mb_s, broker.storage_gb),
+            sold_after[broker.number],
+            sold_before[broker.number],
+            strict=True,
+        )
+        if sold > limit and sold > present
+    ]
+    if over:
+        raise Conflict(
+            "The other brokers have no room for what is sold there. Add a broker.",
+            code="no_room",
+            errors=[FieldError(detail=message, code="no_room", pointer="/broker_id") for message in over],
+        )
+
+
+def _sold(
+    is_placed_on: Mapping[str, Collection[int]], sizes: Mapping[str, Placement]
+) -> dict[int, tuple[Fraction, Fraction]]:
+    """Broker number -> (MB/s, GB): an instance is sold in equal shares to the brokers it keeps."""
+    found: dict[int, tuple[Fraction, Fraction]] = defaultdict(lambda: (Fraction(), Fraction()))
+    for instance_id, size in sizes.items():
+        count = len(is_placed_on.get(instance_id, ()))
+        for number in is_placed_on.get(instance_id, ()):
+            bandwidth, storage = found[number]
+            found[number] = bandwidth + Fraction(size.bandwidth_mb_s, count), storage + Fraction(size.storage_gb, count)
+    return found
+
+
+def candidates(instance: Instance) -> list[Cluster]:
+    """Clusters that may take an instance, locked in one order so that two placements see each other's sales.
+
+    A dedicated instance takes a dedicated cluster that nobody lives on. Call in a transaction.
+    """
+    is_dedicated = instance.cluster_type == ClusterType.DEDICATED
+    kind = ClusterKind.DEDICATED if is_dedicated else ClusterKind.SHARED
+    rows = Cluster.objects.select_for_update().filter(kind=kind, accepts_instances=True).order_by("pk")
+    found = list(rows)
+    if is_dedicated:
+        resolved = set(Placement.objects.filter(cluster__in=found).values_list("cluster_id", flat=True))
+        found = [cluster for cluster in found if cluster.pk not in resolved]
+    return found
+
+
+class Room:
+    """The port `instances.ports.capacity`."""
+
+    def reserve(self, instance: Instance, *, bandwidth_mb_s: int, storage_gb: int) -> None:
+        """Take the room for another size of a placed instance in the caller's transaction: on the brokers it keeps, and
+        on those that a rebalance brings it to.
+        """
+        found = Placement.objects.select_related("cluster").filter(instance=instance).first()
+        if found is None:
+            return
+        cluster = Cluster.objects.select_for_update().get(pk=found.cluster_id)
+        kept = PortLease.objects.filter(instance=instance, is_leaving=False)
+        is_placed_on = set(kept.values_list("broker_id", flat=True))
+        share = max(1, len(is_placed_on))
+        is_placed_on |= {broker_id for owner, broker_id in _promised(cluster) if owner == instance.pk}
+        for broker in rooms([cluster], besides=instance)[0].brokers:
+            grows = bandwidth_mb_s > found.bandwidth_mb_s or storage_gb > found.storage_gb
+            has_room = placement.accepts_replicas(broker, Fraction(bandwidth_mb_s, share), Fraction(storage_gb, share))
+            if broker.id in is_placed_on and grows and not has_room:
+                raise Conflict(
+                    f"The brokers of this instance have no room for {bandwidth_mb_s} MB/s and {storage_gb} GB.",
+                    code="no_room",
+                )
+        found.bandwidth_mb_s, found.storage_gb = bandwidth_mb_s, storage_gb
+        found.save(update_fields=["bandwidth_mb_s", "storage_gb"])

@@ -1,0 +1,1 @@
+"""Makes instances what they are wanted to be: placed, published, repaired, removed."""

@@ -1,0 +1,62 @@
+"""The end of an instance whose time to be restored is over: its topics, quotas, documents, ports and room."""
+
+from __future__ import annotations
+
+from django.db import transaction
+
+from brokers.dataplane.admin_client import ask_as_cluster, require_ok
+from brokers.dataplane.topics import deletion
+from brokers.models import Placement, PortLease
+from brokers.placement import port_leases
+from brokers.provisioning.publisher import Publisher
+from brokers.provisioning.steps import NotYet, Work
+from instances import operations
+from instances.lifecycle import Phase
+from instances.models import Instance, TopicAllowList
+from instances.services.common import set_phase
+from tenants import audit
+from tenants.errors import NotFound
+
+TOPICS_PER_CALL = 100
+
+
+def purge(work: Work, publisher: Publisher | None) -> None:
+    """Delete for good. Topics go first, by DeleteTopics, while the brokers still know the instance.
+
+    `publisher` is None for an instance that was never placed. Raises `NotYet` while topics are still being deleted.
+    """
+    instance = work.instance
+    placed = Placement.objects.select_related("cluster").filter(instance=instance).first()
+    if placed is not None and publisher is not None:
+        _delete_topics(placed, publisher)
+        leases = PortLease.objects.filter(instance=instance).select_related("broker")
+        publisher.forget_quotas(instance.pk)
+        publisher.unpublish_instance(instance.pk, {item.broker.number: item.port for item in leases})
+        publisher.forget_acks(instance.pk)
+    with transaction.atomic():
+        row = Instance.objects.select_for_update(of=("self",)).select_related("tenant").get(pk=instance.pk)
+        if row.current_phase is not Phase.DELETING:
+            return
+        TopicAllowList.objects.filter(instance=row).delete()
+        port_leases.release(row)
+        Placement.objects.filter(instance=row).delete()
+        row.endpoints = {}
+        row.conditions = []
+        row.observed_generation = row.generation
+        row.save_changes(["endpoints", "conditions", "observed_generation", *set_phase(row, Phase.DELETED)])
+        for operation in operations.open_operations(row):
+            operations.succeed(operation)
+        audit.record(work.acting, "instance.purged", row, tenant=row.tenant)
+
+
+def _delete_topics(placed: Placement, publisher: Publisher) -> None:
+    names = publisher.topics_of(placed.instance_id)
+    for start in range(0, len(names), TOPICS_PER_CALL):
+        answer = ask_as_cluster(placed.cluster, deletion(names[start : start + TOPICS_PER_CALL]))
+        for result in answer.responses:
+            try:
+                require_ok(result.error_code, getattr(result, "error_message", None))
+            except NotFound:
+                continue
+    if publisher.topics_of(placed.instance_id):
+        raise NotYet("topics are being deleted")

@@ -1,0 +1,173 @@
+"""Brings the world in line with what an instance's row says. Level-triggered: it looks at what is wanted and what is
+there, never at what was asked, so it may be called twice, late, or out of order, and may die between any two lines.
+
+`reconcile` is the table of contents; `reconcile_steps` and `purge` are the chapters.
+"""
+
+from __future__ import annotations
+
+import structlog
+from django.utils import timezone
+
+from brokers.dataplane import probe
+from brokers.infra import zookeeper
+from brokers.infra.locks import Busy, only_one
+from brokers.limits import ACK_DEADLINE_S, PROVISION_DEADLINE_S
+from brokers.models import Cluster, Placement
+from brokers.provisioning import publisher as publishing
+from brokers.provisioning import steps as steps
+from brokers.provisioning.publisher import Acks, LostRace, Publisher
+from brokers.provisioning.purge import purge
+from brokers.provisioning.steps import CannotProvision, NotYet, Work
+from instances.choices import Reason, Step
+from instances.lifecycle import Phase
+from instances.models import Instance
+from tenants.actors import system_actor
+from tenants.errors import DomainError, Unavailable
+
+log = structlog.get_logger(__name__)
+
+# While a pass runs, somebody may want more: it is done at once, but a row that never rests is left to the sweep.
+PASSES_MAX = 5
+PORT_REPLACEMENTS_MAX = 3
+
+
+def reconcile(instance_id: str) -> str:
+    """One instance, until what is wanted is confirmed. Returns a sentence that says what was done.
+
+    Raises `NotYet` when the same call is to be made again soon (brokers or ZooKeeper do not answer, or another worker
+    is at it), having changed nothing that a repetition would spoil.
+    """
+    message = "nothing to do"
+    for _ in range(PASSES_MAX):
+        try:
+            with only_one(instance_id):
+                message = _one_pass(instance_id)
+        except Busy:
+            raise NotYet("another worker is at it") from None
+        except (LostRace, *zookeeper.TROUBLE) as error:
+            raise NotYet(f"ZooKeeper: {type(error).__name__}") from error
+        except Unavailable as error:
+            raise NotYet(error.detail) from error
+        # Looked at after the lock was given back: who came meanwhile found it taken and relies on us.
+        if not _wants_more(instance_id):
+            break
+    log.info("instance.reconciled", instance_id=instance_id, outcome=message)
+    return message
+
+
+def _one_pass(instance_id: str) -> str:
+    instance = Instance.objects.select_related("tenant").filter(pk=instance_id).first()
+    if instance is None or instance.current_phase in (Phase.DELETED, Phase.FAILED):
+        return "nothing to do"
+    work = steps.take_up(instance, system_actor("reconciler", instance.tenant))
+    if instance.is_deleted and instance.restorable_until and instance.restorable_until <= timezone.now():
+        purge(work, _publisher_of(instance))
+        return "deleted for good"
+    if instance.is_deleted and _publisher_of(instance) is None:
+        return "deleted before it was placed"
+    try:
+        return _make_it_so(work)
+    except CannotProvision as why:
+        if instance.first_running_at is not None:
+            raise NotYet(why.detail) from why
+        _take_back(work)
+        steps.give_up(work, why)
+        return f"failed: {why.detail}"
+
+
+def _make_it_so(work: Work) -> str:
+    cluster = steps.place(work)
+    publisher = _publisher(cluster)
+    leases = steps.note_address(work)
+    steps.publish(work, publisher, leases)
+    of = len(leases)
+    acks = publisher.await_acks(
+        work.instance.pk,
+        work.instance.generation,
+        [item.broker.number for item in leases],
+        timeout_s=ACK_DEADLINE_S,
+        on_progress=lambda known: work.started(Step.LISTENERS_OPEN, open=len(known.confirmed), of=of),
+    )
+    if acks.refused:
+        return _other_ports(work, leases, acks)
+    if not acks.is_complete:
+        _wait_or_give_up(work, publisher, acks)
+    is_open = len(acks.confirmed)
+    work.done(Step.LISTENERS_OPEN, f"{is_open} of {of} brokers", open=is_open, of=of)
+    if work.instance.first_running_at is None and not work.instance.is_deleted:
+        _first_message(work)
+    resolved = steps.apply(work, acks)
+    _clean_up(work)
+    return f"{resolved.phase} at generation {resolved.observed_generation}"
+
+
+def _first_message(work: Work) -> None:
+    work.started(Step.FIRST_MESSAGE)
+    try:
+        took_ms = probe.first_message(work.instance.pk)
+    except probe.ProbeFailed as error:
+        _require_time_left(work, Reason.PROBE_FAILED, f"The first message did not come back: {error}.")
+        raise NotYet(str(error)) from error
+    work.done(Step.FIRST_MESSAGE, f"{took_ms:.0f} ms", took_ms=round(took_ms))
+
+
+def _clean_up(work: Work) -> None:
+    """The probe's topic goes once nobody waits for us; what a crash leaves here, `tidy` finds."""
+    if work.instance.first_running_at is not None:
+        return
+    try:
+        probe.clean_up(work.instance.pk)
+    except DomainError as error:
+        log.warning("probe.left_behind", instance_id=work.instance.pk, reason=error.detail)
+
+
+def _other_ports(work: Work, leases: list[steps.PortLease], acks: Acks) -> str:
+    """A refused port is replaced; the loop in `reconcile` publishes the others."""
+    if work.instance.generation > PORT_REPLACEMENTS_MAX and work.instance.first_running_at is None:
+        raise CannotProvision(Reason.PORT_NOT_OPEN, f"A port could not be opened: {sorted(acks.refused.values())[0]}.")
+    steps.replace_ports(work, leases, acks)
+    return f"ports replaced on brokers {sorted(acks.refused)}"
+
+
+def _wait_or_give_up(work: Work, publisher: Publisher, acks: Acks) -> None:
+    if acks.waiting:  # who is down reads everything when it comes, and nobody sweeps up changes meanwhile
+        publisher.announce(work.instance.pk)
+    silent = sorted(acks.waiting) or sorted(acks.down)
+    _require_time_left(work, Reason.BROKERS_SILENT, f"Brokers {silent} did not confirm in time.")
+    raise NotYet(f"brokers {silent} have not confirmed generation {work.instance.generation}")
+
+
+def _require_time_left(work: Work, reason: Reason, detail: str) -> None:
+    """A first provisioning that takes too long fails; one that ran before is tried for ever."""
+    age_s = (timezone.now() - work.instance.phase_since).total_seconds()
+    if work.instance.current_phase is Phase.PROVISIONING and age_s > PROVISION_DEADLINE_S:
+        raise CannotProvision(reason, f"{detail} Nothing was charged.")
+
+
+def _take_back(work: Work) -> None:
+    """Remove what a failed provisioning has published."""
+    publisher = _publisher_of(work.instance)
+    if publisher is not None:
+        leases = steps.PortLease.objects.filter(instance=work.instance).select_related("broker")
+        publisher.unpublish_instance(work.instance.pk, {item.broker.number: item.port for item in leases})
+        publisher.forget_acks(work.instance.pk)
+
+
+def _wants_more(instance_id: str) -> bool:
+    row = Instance.objects.filter(pk=instance_id).values("phase", "generation", "observed_generation").first()
+    if row is None or row["phase"] in (Phase.DELETED, Phase.FAILED):
+        return False
+    return bool(row["generation"] > row["observed_generation"])
+
+
+def _publisher_of(instance: Instance) -> Publisher | None:
+    placed = Placement.objects.select_related("cluster").filter(instance=instance).first()
+    return None if placed is None else _publisher(placed.cluster)
+
+
+def _publisher(cluster: Cluster) -> Publisher:
+    try:
+        return publishing.Publisher(zookeeper.session(cluster), cluster.chroot)
+    except DomainError as error:
+        raise NotYet(error.detail) from error

@@ -1,0 +1,274 @@
+"""The steps of the reconciler. Each looks first and acts only where the world differs: all may be done twice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.db import transaction
+from django.utils import timezone
+
+from brokers.contract.documents import InstanceDocument, InstanceSettings
+from brokers.models import Broker, Cluster, Placement, PortLease
+from brokers.placement import capacity, placement, port_leases
+from brokers.provisioning.publisher import Acks, Publisher
+from instances import naming, operations
+from instances.choices import ConditionType, OperationType, Reason, Step
+from instances.conditions import kept
+from instances.lifecycle import Phase
+from instances.models import Instance, Operation, TopicAllowList
+from instances.services.common import set_phase
+from instances.services.ending import suspend_instance
+from instances.services.following import reason_of
+from tenants import audit
+from tenants.actors import Actor
+from tenants.models import Tenant
+
+ACTION_OF_FAILURE = "instance.failed"
+
+
+class CannotProvision(Exception):
+    """Trying again will not help: the instance fails with this reason."""
+
+    def __init__(self, reason: Reason, detail: str, **data: object) -> None:
+        super().__init__(detail)
+        self.reason = reason
+        self.detail = detail
+        self.data = data
+
+
+class NotYet(Exception):
+    """The world is not ready; the same work is to be tried again soon."""
+
+
+@dataclass(slots=True)
+class Work:
+    """One pass over one instance: the row as it was read, and the operations to report to."""
+
+    acting: Actor
+    instance: Instance
+    operations: list[Operation]
+
+    def started(self, step: Step, **data: object) -> None:
+        for operation in self.operations:
+            operations.step_started(operation, step, data)
+
+    def done(self, step: Step, fact: str, **data: object) -> None:
+        for operation in self.operations:
+            operations.step_done(operation, step, fact, data)
+
+
+def take_up(instance: Instance, acting: Actor) -> Work:
+    """Begin: a requested instance is being provisioned from here on."""
+    if instance.current_phase is Phase.REQUESTED:
+        with transaction.atomic():
+            instance = Instance.objects.select_for_update(of=("self",)).select_related("tenant").get(pk=instance.pk)
+            if instance.current_phase is Phase.REQUESTED:
+                instance.save_changes(set_phase(instance, Phase.PROVISIONING))
+    return Work(acting, instance, operations.open_operations(instance))
+
+
+def place(work: Work) -> Cluster:
+    """Find it room on a cluster (CKA-47) and reserve a port on each of its brokers, or find that it has them. The work
+    goes on with the row as it is by then.
+
+    Raises `CannotProvision` when no cluster has room, or a host no port.
+    """
+    found = Placement.objects.select_related("cluster").filter(instance=work.instance).first()
+    has_ports = PortLease.objects.filter(instance=work.instance).exists()
+    if found is not None and has_ports:
+        return found.cluster
+    work.started(Step.PLACED)
+    with transaction.atomic():
+        rows = Instance.objects.select_for_update(of=("self",)).select_related("tenant")
+        instance = rows.get(pk=work.instance.pk)
+        clusters = capacity.candidates(instance)
+        rooms = capacity.rooms(clusters)
+        size = {"bandwidth_mb_s": instance.bandwidth_mb_s, "storage_gb": instance.storage_gb}
+        choice = placement.choose(rooms, **size)
+        if choice is None:
+            raise _no_room(instance, rooms, size)
+        cluster = next(cluster for cluster in clusters if cluster.pk == choice.cluster_id)
+        Placement.objects.update_or_create(instance=instance, defaults={"cluster": cluster, **size})
+        brokers = list(Broker.objects.filter(pk__in=choice.broker_ids).select_related("host").order_by("number"))
+        try:
+            leases = port_leases.lease(instance, brokers)
+        except port_leases.PoolEmpty as error:
+            raise _no_port(error) from error
+        instance.endpoints = {str(item.broker.number): f"{item.host.advertised_host}:{item.port}" for item in leases}
+        instance.save_changes(["endpoints"])
+    work.instance = instance
+    work.done(Step.PLACED, f"{cluster.name}, {len(brokers)} brokers", cluster=cluster.name, brokers=len(brokers))
+    return cluster
+
+
+def _no_room(instance: Instance, rooms: list[placement.ClusterRoom], size: dict[str, int]) -> CannotProvision:
+    """Names what is missing, and how much of it would have been there."""
+    lacks = placement.missing(rooms, **size)
+    mb_s = placement.largest_bandwidth_mb_s(rooms, storage_gb=size["storage_gb"])
+    gb = placement.largest_storage_gb(rooms, bandwidth_mb_s=size["bandwidth_mb_s"])
+    kind, wanted = instance.cluster_type, f"{size['bandwidth_mb_s']:,} MB/s and {size['storage_gb']:,} GB"
+    sentences: dict[tuple[str, ...], str] = {
+        ("cluster",): f"No {kind} cluster takes an instance.",
+        ("broker",): f"No broker of a {kind} cluster takes instances.",
+        ("bandwidth",): f"No {kind} cluster has {size['bandwidth_mb_s']:,} MB/s free; with this storage {mb_s:,} fit.",
+        ("storage",): f"No {kind} cluster has {size['storage_gb']:,} GB free; with this bandwidth {gb:,} fit.",
+        ("both",): f"No {kind} cluster has {wanted} free on the same brokers.",
+    }
+    message = sentences.get(lacks, f"No {kind} cluster has {wanted} free.")
+    return CannotProvision(
+        Reason.NO_ROOM,
+        f"{message} Nothing was charged.",
+        missing=list(lacks),
+        largest_bandwidth_mb_s=mb_s,
+        largest_storage_gb=gb,
+    )
+
+
+def _no_port(error: port_leases.PoolEmpty) -> CannotProvision:
+    return CannotProvision(Reason.NO_ROOM, f"No port is left: {error}. Nothing was charged.", missing=["ports"])
+
+
+def note_address(work: Work) -> list[PortLease]:
+    """The leases, with the address told to whoever waits for it."""
+    found = list(
+        PortLease.objects.filter(instance=work.instance).select_related("broker", "host").order_by("broker__number")
+    )
+    address = work.instance.bootstrap_servers
+    work.done(Step.PLACED, f"{len(found)} brokers", brokers=len(found))
+    work.done(Step.ADDRESS_RESERVED, address, bootstrap_servers=address)
+    return found
+
+
+def publish(work: Work, publisher: Publisher, leases: list[PortLease]) -> bool:
+    """Write the instance's document and its allow-lists; True when the document was not there already."""
+    work.started(Step.LIMITS_PUBLISHED)
+    instance = work.instance
+    written = publisher.publish_instance(instance.pk, document_of(instance, leases))
+    for row in TopicAllowList.objects.filter(instance=instance):
+        internal = naming.internal_topic(instance.pk, row.topic)
+        if publisher.topic_exists(internal):
+            publisher.publish_allow_list(
+                instance.pk, row.topic, internal, produce_ips=row.produce_ips, consume_ips=row.consume_ips
+            )
+    fact = f"{instance.bandwidth_mb_s} MB/s each way, {instance.storage_gb} GB"
+    work.done(Step.LIMITS_PUBLISHED, fact, bandwidth_mb_s=instance.bandwidth_mb_s, storage_gb=instance.storage_gb)
+    return written
+
+
+def document_of(instance: Instance, leases: list[PortLease]) -> InstanceDocument:
+    """What brokers are told about an instance (CKA-40)."""
+    known = InstanceSettings.__dataclass_fields__
+    return InstanceDocument(
+        generation=instance.generation,
+        produce_bps=instance.bandwidth_bytes_per_s,
+        consume_bps=instance.bandwidth_bytes_per_s,
+        capacity_bytes=instance.storage_bytes,
+        partitions_max=instance.partitions_max,
+        state=instance.wanted_state,  # type: ignore[arg-type]
+        endpoints={item.broker.number: f"{item.host.advertised_host}:{item.port}" for item in leases},
+        ports={item.broker.number: item.port for item in leases},
+        leaving=tuple(item.broker.number for item in leases if item.is_leaving),
+        settings=InstanceSettings(**{key: value for key, value in instance.settings.items() if key in known}),
+    )
+
+
+def replace_ports(work: Work, leases: list[PortLease], acks: Acks) -> None:
+    """Some port cannot be opened (a stranger has it): lease others in its place, under another generation.
+
+    Brokers may have come and gone since `leases` were read and told: what counts is what is leased by now. Raises
+    `CannotProvision` when a host has no other port.
+    """
+    refused = {item.pk for item in leases if item.broker.number in acks.refused}
+    with transaction.atomic():
+        instance = Instance.objects.select_for_update(of=("self",)).get(pk=work.instance.pk)
+        own = PortLease.objects.filter(instance=instance).select_related("broker", "host").order_by("broker__number")
+        replaced = list(own.filter(pk__in=refused))
+        if not replaced:
+            return
+        try:
+            port_leases.replace(replaced)
+        except port_leases.PoolEmpty as error:
+            raise _no_port(error) from error
+        instance.endpoints = {
+            str(item.broker.number): f"{item.host.advertised_host}:{item.port}" for item in own if not item.is_leaving
+        }
+        instance.generation += 1
+        instance.save_changes(["endpoints", "generation"])
+
+
+def apply(work: Work, acks: Acks) -> Instance:
+    """Every living broker has confirmed: rest in the phase that is wanted, and finish the operations that waited."""
+    with transaction.atomic():
+        if work.instance.first_running_at is None:
+            # Before the instance, as a suspension takes them: either it sees this one run, or we see the suspension.
+            Tenant.objects.select_for_update(no_key=True).get(pk=work.instance.tenant_id)
+        rows = Instance.objects.select_for_update(of=("self",)).select_related("tenant")
+        instance = rows.get(pk=work.instance.pk)
+        confirmed = work.instance.generation
+        was_provisioning = instance.current_phase is Phase.PROVISIONING
+        fields = []
+        if confirmed > instance.observed_generation:
+            instance.observed_generation = confirmed
+            fields.append("observed_generation")
+        if instance.generation == confirmed:
+            target = instance.resolved_phase
+            if instance.current_phase is not target:
+                fields += set_phase(instance, target, instance.suspended_for if target is Phase.SUSPENDED else "")
+            if instance.first_running_at is None and target is Phase.RUNNING:
+                instance.first_running_at = timezone.now()
+                fields.append("first_running_at")
+        conditions = conditions_of(acks, is_probed=instance.first_running_at is not None) + kept(instance.conditions)
+        if _without_times(instance.conditions) != _without_times(conditions):
+            instance.conditions = conditions
+            fields.append("conditions")
+        if fields:
+            instance.save_changes(fields)
+        for operation in operations.open_operations(instance):
+            if operation.generation <= confirmed:
+                operations.succeed(operation)
+        if was_provisioning and instance.current_phase is Phase.RUNNING:
+            audit.record(work.acting, "instance.running", instance, tenant=instance.tenant)
+            if instance.tenant.is_suspended:
+                tenant = instance.tenant
+                suspend_instance(
+                    acting=work.acting, instance=instance, reason=reason_of(tenant), note=tenant.suspension_note
+                )
+    return instance
+
+
+def give_up(work: Work, why: CannotProvision) -> None:
+    """A first provisioning has failed: say why, and give room and ports back, so that nothing is charged or held."""
+    with transaction.atomic():
+        rows = Instance.objects.select_for_update(of=("self",)).select_related("tenant")
+        instance = rows.get(pk=work.instance.pk)
+        if instance.current_phase not in (Phase.REQUESTED, Phase.PROVISIONING):
+            return
+        port_leases.release(instance)
+        Placement.objects.filter(instance=instance).delete()
+        instance.endpoints = {}
+        instance.conditions = []
+        instance.save_changes(["endpoints", "conditions", *set_phase(instance, Phase.FAILED, why.reason)])
+        for operation in operations.open_operations(instance):
+            kinds = (OperationType.CREATE, OperationType.RESTORE)
+            code = why.reason.value if operation.type in kinds else "superseded"
+            operations.fail(operation, code, why.detail, why.data)
+        audit.record(
+            work.acting, ACTION_OF_FAILURE, instance, None, {"reason": why.reason.value}, tenant=instance.tenant
+        )
+
+
+def conditions_of(acks: Acks, *, is_probed: bool) -> list[dict[str, object]]:
+    """What is true of a confirmed instance; a broker that is down is said, not hidden."""
+    since = timezone.now().isoformat()
+    missing = sorted(acks.down)
+    message = f"Down: broker {', '.join(map(str, missing))}." if missing else ""
+    return [
+        {"type": ConditionType.PLACED.value, "status": True, "message": "", "since": since},
+        {"type": ConditionType.PUBLISHED.value, "status": True, "message": "", "since": since},
+        {"type": ConditionType.LISTENING.value, "status": not missing, "message": message, "since": since},
+        {"type": ConditionType.PROBED.value, "status": is_probed, "message": "", "since": since},
+    ]
+
+
+def _without_times(conditions: list[dict[str, object]]) -> list[dict[str, object]]:
+    return [{key: value for key, value in one.items() if key != "since"} for one in conditions]

@@ -1,0 +1,90 @@
+"""What a lost task left undone: compares rows with documents, and looks for things nobody owns any more."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import structlog
+from django.db.models import F, Q
+
+from brokers.dataplane import probe
+from brokers.infra import zookeeper
+from brokers.limits import SWEEP_INSTANCES_MAX
+from brokers.models import Cluster, Placement
+from brokers.provisioning.publisher import Publisher
+from instances import naming
+from instances.lifecycle import MOVING, Phase
+from instances.models import Instance
+from tenants.errors import DomainError
+
+log = structlog.get_logger(__name__)
+
+OUTSIDE_TROUBLE = (DomainError, *zookeeper.TROUBLE)
+
+
+def needing_work(now: datetime) -> list[str]:
+    """Ids of instances on the move, unconfirmed, due to be purged, or whose document is not what it should be."""
+    found = list(incomplete(now))
+    for cluster in Cluster.objects.order_by("pk"):
+        try:
+            published = Publisher(zookeeper.session(cluster), cluster.chroot).generations()
+        except OUTSIDE_TROUBLE as error:
+            log.warning("sweep.no_zookeeper", cluster_id=cluster.pk, reason=type(error).__name__)
+            continue
+        found += differing(cluster, published)
+    return list(dict.fromkeys(found))[:SWEEP_INSTANCES_MAX]
+
+
+def incomplete(now: datetime) -> list[str]:
+    """What PostgreSQL alone can tell, oldest first."""
+    rows = Instance.objects.exclude(phase__in=(Phase.DELETED.value, Phase.FAILED.value)).filter(
+        Q(phase__in=[phase.value for phase in MOVING])
+        | Q(generation__gt=F("observed_generation"))
+        | Q(phase=Phase.DELETING.value, restorable_until__lte=now)
+    )
+    return list(rows.order_by("updated_at").values_list("pk", flat=True)[:SWEEP_INSTANCES_MAX])
+
+
+def differing(cluster: Cluster, published: dict[str, int]) -> list[str]:
+    """Instances of a cluster whose published generation is not the confirmed one (a restored ZooKeeper, say)."""
+    rows = Placement.objects.filter(cluster=cluster).values_list("instance_id", "instance__generation")
+    return [instance_id for instance_id, generation in rows if published.get(instance_id) != generation]
+
+
+def tidy() -> int:
+    """Delete probe topics of instances that run, and documents of instances that are gone; returns how many."""
+    done = 0
+    for cluster in Cluster.objects.order_by("pk"):
+        try:
+            publisher = Publisher(zookeeper.session(cluster), cluster.chroot)
+            done += _probe_topics(publisher)
+            done += _orphans(cluster, publisher)
+        except OUTSIDE_TROUBLE as error:
+            log.warning("tidy.gave_up", cluster_id=cluster.pk, reason=type(error).__name__)
+    return done
+
+
+def _probe_topics(publisher: Publisher) -> int:
+    done = 0
+    for internal in publisher.topics():
+        instance_id, rest = naming.split_internal(internal)
+        if rest != probe.PROBE_TOPIC or instance_id is None:
+            continue
+        if Instance.objects.filter(pk=instance_id, phase=Phase.RUNNING.value, first_running_at__isnull=False).exists():
+            probe.clean_up(instance_id)
+            done += 1
+    return done
+
+
+def _orphans(cluster: Cluster, publisher: Publisher) -> int:
+    """A document without a placement: the reconciler died between two lines of giving up. Nobody else writes them."""
+    placed = set(Placement.objects.filter(cluster=cluster).values_list("instance_id", flat=True))
+    over = Instance.objects.filter(phase__in=(Phase.DELETED.value, Phase.FAILED.value))
+    done = 0
+    for instance_id in set(publisher.generations()) - placed:
+        if over.filter(pk=instance_id).exists():
+            document = publisher.read_instance(instance_id)
+            publisher.unpublish_instance(instance_id, document.ports if document else {})
+            publisher.forget_acks(instance_id)
+            done += 1
+    return done

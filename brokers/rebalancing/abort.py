@@ -1,0 +1,63 @@
+"""Gives a rebalance up where it is: what runs is called off, what was moved stays, and instances keep their ports.
+
+For one that cannot end: it waits for a broker that will not come back. Level-triggered like
+`brokers.rebalancing.executor`.
+"""
+
+from __future__ import annotations
+
+import structlog
+from django.utils import timezone
+
+from brokers.choices import ReassignmentState, RebalanceState
+from brokers.dataplane.cluster import ClusterAdminClient, Ongoing
+from brokers.models import PartitionReassignment, Rebalance
+from brokers.placement import instance_placement
+from brokers.rebalancing import throttle
+from tenants import audit
+from tenants.actors import system_actor
+
+log = structlog.get_logger(__name__)
+
+ACTOR = "rebalancer"
+
+
+def reconcile_once(row: Rebalance, admin_client: ClusterAdminClient) -> None:
+    """Do what is due. Raises `DomainError` when nobody answers."""
+    if not _called_off(row, admin_client):
+        return
+    throttle.lift(row)
+    if not instance_placement.stay(row.cluster, [one["owner"] for one in row.placements]):
+        return
+    ended = {"state": RebalanceState.ABANDONED, "trouble": "", "ended_at": timezone.now()}
+    if not Rebalance.objects.filter(pk=row.pk, state=row.state).update(**ended):
+        return
+    row.state = RebalanceState.ABANDONED
+    open_ones = row.moves.filter(state__in=(ReassignmentState.WAITING, ReassignmentState.RUNNING))
+    left = open_ones.update(state=ReassignmentState.LEFT, ended_at=timezone.now())
+    audit.record(system_actor(ACTOR), "rebalance.ended", row, None, {"state": row.state.value, "left": left})
+    log.info("rebalance.ended", rebalance_id=row.pk, state=row.state.value)
+
+
+def _called_off(row: Rebalance, admin_client: ClusterAdminClient) -> bool:
+    """Whether nothing of it runs any more, but for what cannot go back: of that only who arrives has all."""
+    running = {
+        (reassignment.topic, reassignment.partition): reassignment
+        for reassignment in row.moves.filter(state=ReassignmentState.RUNNING)
+    }
+    ongoing = admin_client.reassignments()
+    due = {key: _back(reassignment, ongoing[key]) for key, reassignment in sorted(running.items()) if key in ongoing}
+    refused = admin_client.reassign(due)
+    for key, reason in refused.items():
+        if running[key].note != reason:
+            running[key].note = reason
+            running[key].save(update_fields=["note"])
+    return due.keys() == refused.keys()
+
+
+def _back(reassignment: PartitionReassignment, under_way: Ongoing) -> tuple[int, ...] | None:
+    """Where a partition was when what runs began, with its first replica first; None: as the brokers know it."""
+    for replicas in (reassignment.before, reassignment.target):
+        if set(replicas) == set(under_way.original):
+            return tuple(replicas)
+    return None

@@ -1,0 +1,82 @@
+"""What becomes of the partitions of a broker that is gone for good. Pure.
+
+As when it is emptied, but nothing can be copied from it. A partition that others have all of is copied from them. One
+that nobody alive has all of can be had again only with what the others have, or with nothing: `DataLoss` says which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from brokers.choices import DataLoss
+from brokers.rebalancing.model import Fleet, Obstacle, PartitionReplicas, PlacementChange, Plan, Reassignment
+from brokers.rebalancing.planner import drain_plan
+
+
+def losing(replicas: Iterable[int], isr: Iterable[int], given_up: frozenset[int], *, is_led: bool) -> DataLoss:
+    """What is gone of a partition when the brokers `given_up` never come back.
+
+    Nothing is, as long as it has a leader, or somebody in sync with it is merely away: that one is waited for.
+    """
+    if is_led or not set(isr) <= given_up:
+        return DataLoss.NOTHING
+    return DataLoss.SOME if set(replicas) - given_up else DataLoss.ALL
+
+
+def loss_plan(fleet: Fleet, broker: int, given_up: frozenset[int]) -> Plan:
+    """Everything away from `broker`, which is among those `given_up`; a partition it shared with others of them leaves
+    these as well, or it would wait for them for ever. What is pinned to it leaves it like the rest.
+    """
+    held = {one.key: one for one in fleet.partitions if broker in one.replicas}
+    present = [replace(one, pinned=False) if one.key in held else one for one in fleet.partitions]
+    placements = dict(fleet.placements)
+    placement_changes: dict[str, PlacementChange] = {}
+    obstacles: list[Obstacle] = []
+    for gone in (broker, *sorted(given_up - {broker})):
+        looked_at = [one for one in present if gone == broker or one.key in held]
+        step = drain_plan(
+            replace(fleet, partitions=looked_at, placements=_concerned(placements, looked_at, gone, broker)), gone
+        )
+        obstacles += step.obstacles
+        targets = {reassignment.key: reassignment.target for reassignment in step.moves}
+        present = [replace(one, replicas=targets.get(one.key, one.replicas)) for one in present]
+        for one in step.placement_changes:
+            placement_changes[one.owner] = _merged(placement_changes.get(one.owner), one)
+            placements[one.owner] = (placements[one.owner] | set(one.arriving)) - set(one.leaving)
+    if obstacles:
+        return Plan(obstacles=tuple(dict.fromkeys(obstacles)))
+    moves = [_reassignment(held[one.key], one.replicas, given_up) for one in present if one.key in held]
+    return Plan(
+        moves=tuple(sorted(moves, key=lambda reassignment: reassignment.key)),
+        placement_changes=tuple(placement_changes[owner] for owner in sorted(placement_changes)),
+    )
+
+
+def _concerned(
+    placements: dict[str, frozenset[int]], looked_at: Iterable[PartitionReplicas], gone: int, broker: int
+) -> dict[str, frozenset[int]]:
+    """Whose placements a step may change: all that live on the broker, else those whose partitions it shares."""
+    if gone == broker:
+        return placements
+    owners = {one.owner for one in looked_at if gone in one.replicas}
+    return {owner: kept for owner, kept in placements.items() if owner in owners}
+
+
+def _merged(known: PlacementChange | None, more: PlacementChange) -> PlacementChange:
+    if known is None:
+        return more
+    arriving = dict.fromkeys((*known.arriving, *more.arriving))
+    return replace(known, arriving=tuple(arriving), leaving=(*known.leaving, *more.leaving))
+
+
+def _reassignment(held: PartitionReplicas, target: tuple[int, ...], given_up: frozenset[int]) -> Reassignment:
+    return Reassignment(
+        topic=held.topic,
+        index=held.index,
+        before=held.replicas,
+        target=target,
+        size_bytes=held.size_bytes,
+        topic_id=held.topic_id,
+        loses=losing(held.replicas, held.isr, given_up, is_led=held.is_led).value,
+    )

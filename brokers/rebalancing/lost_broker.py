@@ -1,0 +1,190 @@
+"""Carries on what `brokers.rebalancing.data_loss` has planned: gives leaders to partitions that nobody alive has all
+of.
+
+Only those that the plan named, which the operator has confirmed. The brokers decide who leads: who was in sync and
+lives after all goes before everybody else, so that a broker that comes back in the middle is copied from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import structlog
+from django.db import transaction
+from django.utils import timezone
+
+from brokers.choices import DataLoss, ProcessState, WantedState
+from brokers.contract.usage import USAGE_TOPIC
+from brokers.dataplane.cluster import NO_LEADER, ClusterAdminClient, ClusterView, Ongoing, PartitionView
+from brokers.limits import BROKER_LOST_AFTER_S
+from brokers.models import Broker, Cluster, PartitionReassignment, Rebalance
+from brokers.rebalancing.data_loss import losing, loss_plan
+from brokers.rebalancing.interfaces import usage_begins_anew
+from brokers.rebalancing.model import Fleet, Obstacle, PartitionKey, Plan
+from instances.models import Instance
+from instances.naming import split_internal
+from tenants import audit
+from tenants.actors import system_actor
+from tenants.errors import Conflict
+from tenants.models import AuditEntry
+
+log = structlog.get_logger(__name__)
+
+ACTOR = "rebalancer"
+GIVEN_UP = "partitions.given_up"
+NOT_NAMED = "Nobody alive has all of it, and the plan does not name it. Abandon this, and plan again."
+
+
+# --- who is lost ------------------------------------------------------------------------------------------------------
+
+
+def still_serves(broker: Broker, now: datetime) -> str:
+    """Why a broker does not count as lost, as a sentence; "" when it does.
+
+    It does when nobody has heard of its host's agent for `BROKER_LOST_AFTER_S`, or when that agent says that its
+    process has ended, and it was stopped on purpose or has not answered for as long.
+    """
+    limit = timedelta(seconds=BROKER_LOST_AFTER_S)
+    seen, answered = broker.host.agent_seen_at, broker.observed_at
+    if seen is None or now - seen > limit:
+        return ""
+    if broker.process_state not in (ProcessState.STOPPED, ProcessState.BACKING_OFF):
+        return f"The agent of its host answers, and its process is {broker.process_state}."
+    is_stopped = broker.wanted == WantedState.STOPPED and broker.process_state == ProcessState.STOPPED
+    if not is_stopped and answered is not None and now - answered <= limit:
+        return f"It answered less than {BROKER_LOST_AFTER_S} s ago."
+    return ""
+
+
+def require_lost(broker: Broker, view: ClusterView) -> None:
+    """Raises `Conflict` (`broker_serves`) for a broker that serves, or may do so again by itself."""
+    reason = still_serves(broker, timezone.now())
+    if broker.number in view.brokers:
+        reason = "The other brokers see it."
+    if reason:
+        raise Conflict(
+            f"Broker {broker.number} does not count as lost: {reason} "
+            f"Empty it, or wait until it has not served for {BROKER_LOST_AFTER_S} s.",
+            code="broker_serves",
+        )
+
+
+def given_up(cluster: Cluster) -> frozenset[int]:
+    """Numbers of the brokers whose removal as lost was begun, those that are removed by now among them."""
+    rows = Broker.objects.filter(cluster=cluster, given_up_at__isnull=False)
+    return frozenset(rows.values_list("number", flat=True))
+
+
+def further(fleet: Fleet, row: Rebalance) -> Plan:
+    """What is still on the broker. What would be lost and was not confirmed is an obstacle."""
+    assert row.broker is not None
+    plan = loss_plan(fleet, row.broker.number, given_up(row.cluster) | {row.broker.number})
+    unnamed = [
+        Obstacle(owner=None, topic=f"{reassignment.topic}/{reassignment.index}", detail=NOT_NAMED)
+        for reassignment in plan.moves
+        if reassignment.loses
+    ]
+    return replace(plan, moves=(), placement_changes=(), obstacles=(*plan.obstacles, *unnamed)) if unnamed else plan
+
+
+# --- leaders for what has none ----------------------------------------------------------------------------------------
+
+
+def give_leaders(
+    row: Rebalance,
+    admin_client: ClusterAdminClient,
+    running: Sequence[PartitionReassignment],
+    waiting: Sequence[PartitionReassignment],
+    ongoing: Mapping[PartitionKey, Ongoing],
+) -> tuple[list[PartitionReassignment], str]:
+    """Those of the waiting moves that may begin, and what the others wait for.
+
+    A partition that others have some of is led by one of these before its move begins: an arriving replica, which has
+    nothing, must not be chosen. One that nobody has anything of is led by an arriving replica once its move has begun.
+    """
+    if not running and not waiting:
+        return [], ""
+    view = admin_client.view({reassignment.topic for reassignment in (*running, *waiting)})
+    lost = given_up(row.cluster)
+    leaderless = {key: one for key, one in view.partitions.items() if one.leader == NO_LEADER}
+    calm = [reassignment for reassignment in waiting if _key(reassignment) not in leaderless]
+    stuck = [reassignment for reassignment in waiting if _key(reassignment) in leaderless]
+    may_begin = [reassignment for reassignment in stuck if reassignment.loses == DataLoss.ALL]
+    behind = _confirmed(stuck, leaderless, lost, DataLoss.SOME)
+    called_off = {key: None for key in behind if key in ongoing}
+    empty = [key for key in _confirmed(running, leaderless, lost, DataLoss.ALL) if key in ongoing]
+    for topic, index in empty:
+        if topic == USAGE_TOPIC:  # what billing had read up to lies beyond the end of an empty log
+            usage_begins_anew.it(row.cluster_id, index)
+    led = [*empty, *(key for key in behind if key not in called_off)]
+    _tell_owners(row, led)
+    refused = admin_client.reassign(called_off) | admin_client.elect_unclean(led)
+    if empty or behind:
+        log.warning("rebalance.leaders_given", rebalance_id=row.pk, empty=len(empty), behind=len(behind))
+    waits = [*(f"{topic}/{index}: {why}" for (topic, index), why in sorted(refused.items()))]
+    waits += [
+        _awaited(reassignment, leaderless[_key(reassignment)], lost) for reassignment in stuck if not reassignment.loses
+    ]
+    return [*calm, *may_begin], next(iter(waits), "")
+
+
+@transaction.atomic
+def _tell_owners(row: Rebalance, led: Iterable[PartitionKey]) -> None:
+    """A row in the audit log of each owner, with all that the plan gives up of the instance, before the first of it is.
+
+    Once for an instance: who died between the row and the election elects again and finds the row.
+    """
+    owners = {owner for owner, _ in (split_internal(topic) for topic, _ in led) if owner is not None}
+    known = AuditEntry.objects.filter(action=GIVEN_UP, target_id__in=owners, after__rebalance=row.pk)
+    undeclared = owners.difference(known.values_list("target_id", flat=True) if owners else ())
+    for instance in Instance.objects.select_related("tenant").filter(pk__in=undeclared).order_by("pk"):
+        lost: dict[str, dict[str, list[int]]] = {DataLoss.ALL.value: {}, DataLoss.SOME.value: {}}
+        moves = row.moves.exclude(loses=DataLoss.NOTHING).filter(topic__startswith=f"{instance.pk}.")
+        for topic, index, loses in moves.order_by("topic", "partition").values_list("topic", "partition", "loses"):
+            lost[loses].setdefault(split_internal(topic)[1], []).append(index)
+        after = {"broker": row.broker.number if row.broker else None, "rebalance": row.pk, **lost}
+        audit.record(system_actor(ACTOR), GIVEN_UP, instance, None, after, tenant=instance.tenant)
+
+
+def _confirmed(
+    moves: Iterable[PartitionReassignment],
+    leaderless: Mapping[PartitionKey, PartitionView],
+    lost: frozenset[int],
+    what: DataLoss,
+) -> list[PartitionKey]:
+    """Those of the plan that were to lose this, and are about to."""
+    return [
+        _key(reassignment)
+        for reassignment in moves
+        if reassignment.loses == what
+        and _key(reassignment) in leaderless
+        and set(leaderless[_key(reassignment)].isr) <= lost
+    ]
+
+
+def _awaited(reassignment: PartitionReassignment, one: PartitionView, lost: frozenset[int]) -> str:
+    away = sorted(set(one.isr) - lost)
+    return (
+        f"{reassignment}: Broker {away[0]} had all of it and does not answer."
+        if away
+        else f"{reassignment}: {NOT_NAMED}"
+    )
+
+
+def _key(reassignment: PartitionReassignment) -> PartitionKey:
+    return reassignment.topic, reassignment.partition
+
+
+def require_named(row: Rebalance, view: ClusterView) -> None:
+    """Raises `Conflict` (`stale_plan`) when by now more would be lost than the plan says."""
+    assert row.broker is not None
+    lost = given_up(row.cluster) | {row.broker.number}
+    for reassignment in row.moves.all():
+        one = view.partitions.get(_key(reassignment))
+        if one is None:
+            continue
+        found = losing(one.replicas, one.isr, lost, is_led=one.leader != NO_LEADER)
+        if found not in (DataLoss.NOTHING, reassignment.loses):
+            raise Conflict("More is lost by now than when this was planned. Plan again.", code="stale_plan")

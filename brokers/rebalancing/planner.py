@@ -1,0 +1,404 @@
+"""Which replicas go where: emptying a broker, and levelling all of them. Pure: the same snapshot gives the same plan.
+
+A plan keeps what holds before it: as many replicas as there were, each on another broker, never fewer racks for a
+partition, and an instance's replicas only on brokers where its clients can reach them. An instance may get a placement
+on a broker it did not live on; its clients learn of it by Metadata. Homes are shares of what is sold: levelling gives
+no broker more than it can sell, and emptying one prefers those that can.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from fractions import Fraction
+
+from brokers.rebalancing.model import (
+    Fleet,
+    Obstacle,
+    PartitionKey,
+    PartitionReplicas,
+    PlacementChange,
+    Plan,
+    Reassignment,
+)
+
+# Levelling ends when the fullest broker holds so little more than the emptiest; smaller gains are not worth a copy.
+SPREAD_MIN = 0.1
+# Of the gap between two brokers, the most that one instance's share may be: near the whole gap they would only swap.
+SHIFT_MAX = 0.75
+
+
+class _Ledger:
+    """What each broker would hold if the moves decided so far were done. A replica weighs one `unit` and its share of
+    the bytes: an average partition weighs two, so that neither many small ones nor a few large ones pile up. In whole
+    numbers: rounded, two brokers could both look the fuller one and pass a partition to and fro for ever.
+    """
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.fleet = fleet
+        self.brokers_that_accept = frozenset(id for id, broker in fleet.brokers.items() if broker.accepts_replicas)
+        self.replicas = {partition.key: partition.replicas for partition in fleet.partitions}
+        self.placements = {owner: set(brokers) for owner, brokers in fleet.placements.items()}
+        count = len(fleet.partitions)
+        self.unit = max(1, sum(partition.size_bytes for partition in fleet.partitions))
+        self.weight = {one.key: self.unit + one.size_bytes * count for one in fleet.partitions}
+        self.load: dict[int, int] = defaultdict(int)
+        self.leaders: Counter[int] = Counter()
+        self.sold: dict[int, tuple[Fraction, Fraction]] = defaultdict(lambda: (Fraction(), Fraction()))
+        for owner, brokers in fleet.placements.items():
+            self.sell(owner, brokers, spread=len(brokers))
+        for key, replicas in self.replicas.items():
+            self.leaders.update(replicas[:1])
+            for broker in replicas:
+                self.load[broker] += self.weight[key]
+
+    def assign(self, key: PartitionKey, replicas: tuple[int, ...]) -> None:
+        before = self.replicas[key]
+        self.leaders.subtract(before[:1])
+        self.leaders.update(replicas[:1])
+        for broker in before:
+            self.load[broker] -= self.weight[key]
+        for broker in replicas:
+            self.load[broker] += self.weight[key]
+        self.replicas[key] = replicas
+
+    def sell(self, owner: str, brokers: Iterable[int], *, spread: int, times: int = 1) -> None:
+        """The instance's share on these brokers, of as many as `spread`; `times` -1 takes it back."""
+        mb_s, gb = self.fleet.sold.get(owner, (0, 0))
+        for broker in brokers:
+            sold = self.sold[broker]
+            self.sold[broker] = sold[0] + times * Fraction(mb_s, spread), sold[1] + times * Fraction(gb, spread)
+
+    def has_room(self, owner: str, broker: int, *, spread: int) -> bool:
+        """Whether the broker can sell the instance's share when it lives on `spread` brokers."""
+        limits = self.fleet.brokers[broker].can_sell
+        sizes = self.fleet.sold.get(owner)
+        if limits is None or sizes is None:
+            return True
+        triples = zip(self.sold[broker], sizes, limits, strict=True)
+        return all(sold + Fraction(size, spread) <= limit for sold, size, limit in triples)
+
+    def may_hold(self, partition: PartitionReplicas) -> frozenset[int]:
+        """Brokers that may be given a replica of it, whether they have one or not."""
+        if partition.owner is None:
+            return self.brokers_that_accept
+        return self.brokers_that_accept & self.placements.get(partition.owner, set())
+
+    def racks(self, replicas: Iterable[int]) -> int:
+        """In how many racks these brokers stand; one whose rack is not known stands alone."""
+        return len({self._rack(broker) for broker in replicas})
+
+    def _rack(self, broker: int) -> str:
+        known = self.fleet.brokers.get(broker)
+        return known.rack if known is not None and known.rack else f"\0{broker}"
+
+    def plan(self, placement_changes: Mapping[str, PlacementChange], obstacles: Sequence[Obstacle] = ()) -> Plan:
+        moves = [
+            Reassignment(
+                topic=one.topic,
+                index=one.index,
+                before=one.replicas,
+                target=self.replicas[one.key],
+                size_bytes=one.size_bytes,
+                topic_id=one.topic_id,
+            )
+            for one in sorted(self.fleet.partitions, key=lambda one: (one.pinned, one.key))
+            if self.replicas[one.key] != one.replicas
+        ]
+        return Plan(
+            moves=() if obstacles else tuple(moves),
+            placement_changes=()
+            if obstacles
+            else tuple(placement_changes[owner] for owner in sorted(placement_changes)),
+            obstacles=tuple(obstacles),
+        )
+
+
+# --- emptying a broker ------------------------------------------------------------------------------------------------
+
+
+def drain_plan(fleet: Fleet, broker: int) -> Plan:
+    """Everything away from `broker`. A pinned partition of it is copied to another broker and stays: `release_plan`
+    takes it away once the broker has stopped.
+
+    The plan has obstacles instead of moves when something has no place to go to.
+    """
+    ledger = _Ledger(fleet)
+    ledger.brokers_that_accept -= {broker}
+    obstacles: list[Obstacle] = []
+    widest: dict[str, int] = defaultdict(lambda: 1)
+    for partition in fleet.partitions:
+        if partition.owner is not None:
+            widest[partition.owner] = max(widest[partition.owner], len(partition.replicas))
+    placement_changes = {}
+    for owner in sorted(fleet.placements):
+        if broker in fleet.placements[owner]:
+            placement_changes[owner] = _change_placement(ledger, owner, broker, widest[owner])
+            if not ledger.placements[owner] & ledger.brokers_that_accept:
+                obstacles.append(Obstacle(owner=owner, topic="", detail="No other broker takes the instance."))
+    for partition in sorted(fleet.partitions, key=lambda one: (-one.size_bytes, one.key)):
+        if broker in partition.replicas:
+            target = _without(ledger, partition, broker)
+            if target is None:
+                count = len(partition.replicas)
+                detail = f"It has {count} replica(s), and too few other brokers take one."
+                obstacles.append(Obstacle(owner=partition.owner, topic=partition.topic, detail=detail))
+            else:
+                ledger.assign(partition.key, target)
+    return ledger.plan(placement_changes, tuple(dict.fromkeys(obstacles)))
+
+
+def release_plan(fleet: Fleet, broker: int) -> Plan:
+    """Take a stopped broker out of the replicas of what was pinned to it; the copies made by `drain_plan` stay."""
+    moves = []
+    for partition in sorted(fleet.partitions, key=lambda one: one.key):
+        rest = tuple(replica for replica in partition.replicas if replica != broker)
+        if rest and len(rest) < len(partition.replicas) and partition.pinned:
+            moves.append(
+                Reassignment(topic=partition.topic, index=partition.index, before=partition.replicas, target=rest)
+            )
+    return Plan(moves=tuple(moves))
+
+
+def _change_placement(ledger: _Ledger, owner: str, broker: int, widest: int) -> PlacementChange:
+    """Other placements for an instance that leaves `broker`: enough for its topics' replicas, and for the cluster's
+    wish.
+    """
+    placements = ledger.placements[owner]
+    ledger.sell(owner, placements, spread=len(placements), times=-1)
+    placements.discard(broker)
+    wanted = max(widest, ledger.fleet.placements_min)
+    spare = ledger.brokers_that_accept - placements
+    lacking = min(len(spare), max(0, wanted - len(placements & ledger.brokers_that_accept)))
+    spread = max(1, len(placements) + lacking)
+
+    def cost(id: int) -> tuple[bool, int, int]:
+        return not ledger.has_room(owner, id, spread=spread), ledger.load[id], id
+
+    arriving = tuple(sorted(spare, key=cost)[:lacking])
+    placements.update(arriving)
+    ledger.sell(owner, placements, spread=spread)
+    return PlacementChange(owner=owner, arriving=arriving, leaving=(broker,))
+
+
+def _without(ledger: _Ledger, partition: PartitionReplicas, broker: int) -> tuple[int, ...] | None:
+    present = ledger.replicas[partition.key]
+    spare = ledger.may_hold(partition) - set(present)
+    is_handed_over = partition.pinned and present[0] == broker
+    if is_handed_over and len(present) > 1:
+        return present
+    if not spare:
+        return None
+    kept = present if is_handed_over else tuple(replica for replica in present if replica != broker)
+
+    def cost(candidate: int) -> tuple[int, int, int]:
+        return -ledger.racks((*kept, candidate)), ledger.load[candidate], candidate
+
+    chosen = min(spare, key=cost)
+    if is_handed_over:
+        return (*present, chosen)
+    target = tuple(chosen if replica == broker else replica for replica in present)
+    if present[0] != broker:
+        return target
+    # Whoever leads fewest takes over: the one that arrives need not.
+    first = min(target, key=lambda id: (ledger.leaders[id], id))
+    return (first, *(replica for replica in target if replica != first))
+
+
+# --- levelling --------------------------------------------------------------------------------------------------------
+
+
+def balance_plan(fleet: Fleet, *, moves_max: int) -> Plan:
+    """Even loads and even leaders over all brokers that take replicas, with at most `moves_max` partitions moved.
+
+    First whole instances' shares go from the fullest broker to one where they have no home, then single partitions
+    within placements (an instance gets a further home only where that leaves brokers uneven), then leadership is passed
+    on, which copies nothing.
+    """
+    ledger = _Ledger(fleet)
+    moved: set[PartitionKey] = set()
+    placement_changes: dict[str, PlacementChange] = {}
+    while len(moved) < moves_max and _shift_instance(ledger, moved, placement_changes, moves_max):
+        pass
+    _shift_partitions(ledger, moved, moves_max)
+    while len(moved) < moves_max and _extend_instance(ledger, placement_changes):
+        _shift_partitions(ledger, moved, moves_max)
+    _pass_leaders(ledger, moved, moves_max)
+    return ledger.plan(_useful(ledger, placement_changes))
+
+
+def _is_uneven(ledger: _Ledger, heavy: int, light: int) -> bool:
+    loads = [ledger.load[broker] for broker in ledger.brokers_that_accept]
+    return ledger.load[heavy] - ledger.load[light] > max(ledger.unit, SPREAD_MIN * sum(loads) / len(loads))
+
+
+def _by_load(ledger: _Ledger) -> list[int]:
+    """Brokers that take replicas, the emptiest first."""
+    return sorted(ledger.brokers_that_accept, key=lambda id: (ledger.load[id], id))
+
+
+def _light_with_room(ledger: _Ledger, order: Sequence[int], owners: Collection[str], *, further: int) -> int:
+    """The emptiest broker; the next one where it can sell nothing of what would come to it."""
+    for light in order[:-1]:
+        strangers = [owner for owner in owners if light not in ledger.placements[owner]]
+        if not strangers or any(
+            ledger.has_room(owner, light, spread=len(ledger.fleet.placements[owner]) + further) for owner in strangers
+        ):
+            return light
+    return order[0]
+
+
+def _shift_instance(
+    ledger: _Ledger, moved: set[PartitionKey], placement_changes: dict[str, PlacementChange], moves_max: int
+) -> bool:
+    """Move one instance's whole share from the fullest broker to the emptiest without a placement of it; False when
+    none makes them more even.
+    """
+    order = _by_load(ledger)
+    if len(order) < 2 or not _is_uneven(ledger, order[-1], order[0]):
+        return False
+    heavy = order[-1]
+    parts: dict[str, list[PartitionReplicas]] = defaultdict(list)
+    for partition in ledger.fleet.partitions:
+        if partition.owner is not None and heavy in ledger.replicas[partition.key]:
+            parts[partition.owner].append(partition)
+    light = _light_with_room(ledger, order, parts, further=0)
+    if not _is_uneven(ledger, heavy, light):
+        return False
+    gap = ledger.load[heavy] - ledger.load[light]
+    fitting = []
+    for owner, held in parts.items():
+        weight = sum(ledger.weight[one.key] for one in held)
+        is_stranger = light not in ledger.placements[owner] and owner not in placement_changes
+        has_room = is_stranger and ledger.has_room(owner, light, spread=len(ledger.placements[owner]))
+        if has_room and weight <= SHIFT_MAX * gap and len(moved | {one.key for one in held}) <= moves_max:
+            targets = {one.key: _swapped(ledger, one, heavy, light) for one in held}
+            if all(targets.values()):
+                fitting.append((abs(2 * weight - gap), owner, targets))
+    if not fitting:
+        return False
+    _, owner, targets = min(fitting, key=lambda one: one[:2])
+    for key, target in targets.items():
+        assert target is not None
+        ledger.assign(key, target)
+        moved.add(key)
+    spread = len(ledger.placements[owner])
+    ledger.sell(owner, (heavy,), spread=spread, times=-1)
+    ledger.sell(owner, (light,), spread=spread)
+    ledger.placements[owner].discard(heavy)
+    ledger.placements[owner].add(light)
+    placement_changes[owner] = PlacementChange(owner=owner, arriving=(light,), leaving=(heavy,))
+    return True
+
+
+def _extend_instance(ledger: _Ledger, placement_changes: dict[str, PlacementChange]) -> bool:
+    """Give the heaviest instance on the fullest broker a further home on the emptiest; False when that is no use."""
+    order = _by_load(ledger)
+    if len(order) < 2 or not _is_uneven(ledger, order[-1], order[0]):
+        return False
+    heavy = order[-1]
+    weights: dict[str, int] = defaultdict(int)
+    shifted = {one.owner for one in placement_changes.values() if one.leaving}
+    for partition in ledger.fleet.partitions:
+        owner = partition.owner
+        if owner is not None and heavy in ledger.replicas[partition.key] and owner not in shifted:
+            weights[owner] += ledger.weight[partition.key]
+    light = _light_with_room(ledger, order, weights, further=1)
+    fitting = [
+        (weight, owner)
+        for owner, weight in weights.items()
+        if light not in ledger.placements[owner] and ledger.has_room(owner, light, spread=_least_spread(ledger, owner))
+    ]
+    if not fitting or not _is_uneven(ledger, heavy, light):
+        return False
+    _, owner = max(fitting)
+    # What the others sell less of it is not sold again: the home may be of no use in the end.
+    ledger.sell(owner, (light,), spread=_least_spread(ledger, owner))
+    ledger.placements[owner].add(light)
+    known = placement_changes.get(owner, PlacementChange(owner=owner))
+    placement_changes[owner] = PlacementChange(owner=owner, arriving=(*known.arriving, light))
+    return True
+
+
+def _least_spread(ledger: _Ledger, owner: str) -> int:
+    """How many placements share the instance if a further one is of use, and none of the other further ones."""
+    return len(ledger.fleet.placements[owner]) + 1
+
+
+def _shift_partitions(ledger: _Ledger, moved: set[PartitionKey], moves_max: int) -> None:
+    """Single replicas from fuller to emptier brokers, as long as that makes the two more even."""
+    held: dict[int, list[PartitionReplicas]] = defaultdict(list)
+    for partition in ledger.fleet.partitions:
+        for broker in ledger.replicas[partition.key]:
+            if not partition.pinned:
+                held[broker].append(partition)
+    while len(moved) < moves_max:
+        found = _best_shift(ledger, held)
+        if found is None:
+            return
+        partition, heavy, light, target = found
+        ledger.assign(partition.key, target)
+        held[heavy].remove(partition)
+        held[light].append(partition)
+        moved.add(partition.key)
+
+
+def _best_shift(
+    ledger: _Ledger, held: Mapping[int, Sequence[PartitionReplicas]]
+) -> tuple[PartitionReplicas, int, int, tuple[int, ...]] | None:
+    order = _by_load(ledger)
+    for heavy in reversed(order):
+        for light in order:
+            if not _is_uneven(ledger, heavy, light):
+                break  # the others are fuller still
+            gap = ledger.load[heavy] - ledger.load[light]
+            fitting = sorted(
+                (abs(2 * ledger.weight[one.key] - gap), one.key, one)
+                for one in held[heavy]
+                if ledger.weight[one.key] < gap and light in ledger.may_hold(one)
+            )
+            for _, _, partition in fitting:
+                target = _swapped(ledger, partition, heavy, light)
+                if target is not None:
+                    return partition, heavy, light, target
+    return None
+
+
+def _swapped(ledger: _Ledger, partition: PartitionReplicas, old: int, new: int) -> tuple[int, ...] | None:
+    """The replicas with `new` in the place of `old`; None when that cannot be or costs a rack."""
+    present = ledger.replicas[partition.key]
+    if partition.pinned or new in present or new not in ledger.brokers_that_accept:
+        return None
+    target = tuple(new if replica == old else replica for replica in present)
+    return target if ledger.racks(target) >= ledger.racks(present) else None
+
+
+def _pass_leaders(ledger: _Ledger, moved: set[PartitionKey], moves_max: int) -> None:
+    """Another order of the same replicas where the first leads at least two more than another of them."""
+    is_changed = True
+    while is_changed:
+        is_changed = False
+        for partition in ledger.fleet.partitions:
+            present = ledger.replicas[partition.key]
+            able = [broker for broker in present if broker in ledger.brokers_that_accept]
+            if partition.pinned or not able or (partition.key not in moved and len(moved) >= moves_max):
+                continue
+            first = min(able, key=lambda id: (ledger.leaders[id], id))
+            if ledger.leaders[present[0]] - ledger.leaders[first] >= 2:
+                ledger.assign(partition.key, (first, *(replica for replica in present if replica != first)))
+                moved.add(partition.key)
+                is_changed = True
+
+
+def _useful(ledger: _Ledger, placement_changes: Mapping[str, PlacementChange]) -> dict[str, PlacementChange]:
+    """Without further placements that no replica went to in the end; what an instance was shifted to stays."""
+    used: dict[str, set[int]] = defaultdict(set)
+    for partition in ledger.fleet.partitions:
+        if partition.owner is not None:
+            used[partition.owner].update(ledger.replicas[partition.key])
+    kept = {}
+    for owner, one in placement_changes.items():
+        arriving = one.arriving if one.leaving else tuple(id for id in one.arriving if id in used[owner])
+        if arriving:
+            kept[owner] = PlacementChange(owner=owner, arriving=arriving, leaving=one.leaving)
+    return kept

@@ -1,0 +1,349 @@
+"""Operators plan, start, pause and undo moves of replicas. `brokers.rebalancing.executor` carries out what is wanted
+here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from brokers import services
+from brokers.choices import ReassignmentState, RebalanceKind, RebalanceState, RebalanceStep, WantedState
+from brokers.dataplane.cluster import ClusterAdminClient
+from brokers.limits import COPY_MB_S_MAX, MOVES_PER_BROKER, MOVES_PER_PLAN_MAX
+from brokers.models import Broker, Cluster, PartitionReassignment, Rebalance, RollingRestart
+from brokers.placement import capacity
+from brokers.rebalancing import lost_broker, snapshot
+from brokers.rebalancing.data_loss import loss_plan
+from brokers.rebalancing.model import Fleet, Plan, shares
+from brokers.rebalancing.planner import balance_plan, drain_plan
+from tenants import access, audit
+from tenants.actors import Actor
+from tenants.choices import Scope
+from tenants.errors import Conflict, FieldError, Invalid
+
+OBSTACLES_SHOWN_MAX = 20
+UNDOABLE = (RebalanceState.RUNNING, RebalanceState.PAUSED, RebalanceState.DONE)
+# Once the broker is told to stop there is nothing left to move back to.
+POINTS_OF_NO_RETURN = (RebalanceStep.STOPPING, RebalanceStep.RELEASING)
+
+
+@transaction.atomic
+def plan_drain(
+    *,
+    acting: Actor,
+    broker: Broker,
+    removes: bool = False,
+    moves_at_once: int = MOVES_PER_BROKER,
+    copy_mb_s: int | None = None,
+) -> Rebalance:
+    """What it takes to empty a broker; nothing moves before `start`.
+
+    Raises `Conflict` with what has no place to go to, or when the other brokers would have sold more than they can, and
+    `Unavailable` when no broker answers.
+    """
+    access.require(acting, Scope.OPERATOR)
+    if broker.removed_at is not None:
+        raise Conflict("The broker is removed.")
+    fleet = snapshot.take(broker.cluster, ClusterAdminClient(broker.cluster))
+    plan = drain_plan(fleet, broker.number)
+    if not plan.obstacles:
+        capacity.require_room(broker.cluster, [asdict(one) for one in plan.placement_changes])
+    return _keep(
+        acting,
+        Rebalance(
+            cluster=broker.cluster,
+            kind=RebalanceKind.DRAIN,
+            broker=broker,
+            removes=removes,
+            moves_at_once=moves_at_once,
+            copy_mb_s=copy_mb_s,
+            planned_by=acting.label,
+        ),
+        fleet,
+        plan,
+    )
+
+
+@transaction.atomic
+def plan_loss(
+    *, acting: Actor, broker: Broker, moves_at_once: int = MOVES_PER_BROKER, copy_mb_s: int | None = None
+) -> Rebalance:
+    """What it takes to go on without a broker that is gone for good, and what is lost with it; nothing happens before
+    `start`.
+
+    Raises `Conflict` (`broker_serves`) for one that serves or may do so again by itself, and as `plan_drain` does.
+    """
+    access.require(acting, Scope.OPERATOR)
+    if broker.removed_at is not None:
+        raise Conflict("The broker is removed.")
+    admin_client = ClusterAdminClient(broker.cluster)
+    lost_broker.require_lost(broker, admin_client.view(()))
+    fleet = snapshot.take(broker.cluster, admin_client)
+    plan = loss_plan(fleet, broker.number, lost_broker.given_up(broker.cluster) | {broker.number})
+    return _keep(
+        acting,
+        Rebalance(
+            cluster=broker.cluster,
+            kind=RebalanceKind.LOSS,
+            broker=broker,
+            removes=True,
+            moves_at_once=moves_at_once,
+            copy_mb_s=copy_mb_s,
+            planned_by=acting.label,
+        ),
+        fleet,
+        plan,
+    )
+
+
+@transaction.atomic
+def plan_balance(
+    *, acting: Actor, cluster: Cluster, moves_at_once: int = MOVES_PER_BROKER, copy_mb_s: int | None = None
+) -> Rebalance:
+    """What it takes to give all brokers even shares; nothing moves before `start`.
+
+    Raises `Conflict` when there is nothing to gain (`balanced`), or no broker can sell what it would get (`no_room`).
+    """
+    access.require(acting, Scope.OPERATOR)
+    fleet = snapshot.take(cluster, ClusterAdminClient(cluster))
+    plan = balance_plan(fleet, moves_max=MOVES_PER_PLAN_MAX)
+    if not plan.moves and balance_plan(replace(fleet, sold={}), moves_max=MOVES_PER_PLAN_MAX).moves:
+        raise Conflict("The emptier brokers have no room for what is sold on the others. Add a broker.", code="no_room")
+    if not plan.moves:
+        raise Conflict("The brokers are even: nothing to move.", code="balanced")
+    row = Rebalance(
+        cluster=cluster,
+        kind=RebalanceKind.BALANCE,
+        moves_at_once=moves_at_once,
+        copy_mb_s=copy_mb_s,
+        planned_by=acting.label,
+    )
+    return _keep(acting, row, fleet, plan)
+
+
+def _keep(acting: Actor, row: Rebalance, fleet: Fleet, plan: Plan) -> Rebalance:
+    if plan.obstacles:
+        message = plan.obstacles[:OBSTACLES_SHOWN_MAX]
+        raise Conflict(
+            "There is no place for everything on that broker. Add a broker, or give topics fewer replicas.",
+            code="no_place",
+            errors=[
+                FieldError(detail=f"{one.topic or one.owner}: {one.detail}", code="no_place", pointer="/broker_id")
+                for one in message
+            ],
+        )
+    if len(plan.moves) > MOVES_PER_PLAN_MAX:
+        raise Conflict(f"A plan has at most {MOVES_PER_PLAN_MAX} moves.", code="plan_too_large")
+    row.placements = [asdict(one) for one in plan.placement_changes]
+    row.shares = {
+        name: {str(broker): asdict(share) for broker, share in held.items()}
+        for name, held in (
+            ("before", shares(fleet.brokers, fleet.partitions)),
+            ("after", shares(fleet.brokers, fleet.partitions, plan.moves)),
+        )
+    }
+    row.save(force_insert=True)
+    PartitionReassignment.objects.bulk_create(reassignments_of(row, plan))
+    after = {"kind": row.kind, "moves": len(plan.moves), "bytes": plan.copied_bytes}
+    audit.record(acting, "rebalance.planned", row, None, after | ({"broker": row.broker_id} if row.broker_id else {}))
+    return row
+
+
+def reassignments_of(row: Rebalance, plan: Plan, *, first: int = 0) -> list[PartitionReassignment]:
+    """The rows of a plan's moves, not saved."""
+    return [
+        PartitionReassignment(
+            rebalance=row,
+            position=position,
+            topic=reassignment.topic,
+            topic_id=reassignment.topic_id,
+            partition=reassignment.index,
+            before=list(reassignment.before),
+            target=list(reassignment.target),
+            copies=len(reassignment.adding),
+            copies_back=len(reassignment.removing),
+            loses=reassignment.loses,
+            size_bytes=reassignment.size_bytes,
+        )
+        for position, reassignment in enumerate(plan.moves, first)
+    ]
+
+
+@transaction.atomic
+def start(*, acting: Actor, rebalance: Rebalance, confirmed: int | None = None) -> Rebalance:
+    """Carry out a plan. One rebalance of a cluster at a time, and none beside a rolling restart.
+
+    One that removes a lost broker takes the broker's number as `confirmed`, for there is no way back: raises `Conflict`
+    (`not_confirmed`) without it.
+    """
+    access.require(acting, Scope.OPERATOR)
+    found = _locked(rebalance)
+    _require(found, RebalanceState.PLANNED)
+    _require_fresh(found)
+    _require_quiet(found.cluster)
+    found.state, found.started_at = RebalanceState.RUNNING, timezone.now()
+    if found.kind == RebalanceKind.DRAIN:
+        capacity.require_room(found.cluster, found.placements)
+    if found.kind == RebalanceKind.BALANCE:
+        _require_still_room(found)
+    if found.broker is not None:
+        if found.kind == RebalanceKind.LOSS:
+            _give_up(acting, found, found.broker, confirmed)
+        Broker.objects.filter(pk=found.broker_id).update(accepts_instances=False)
+    return _saved(acting, found, ["state", "started_at"], "rebalance.started")
+
+
+def _give_up(acting: Actor, found: Rebalance, broker: Broker, confirmed: int | None) -> None:
+    """From here on the agent of its host stops it should it come back, and what the plan names may be lost."""
+    if confirmed != broker.number:
+        raise Conflict(f"Confirm it with the number of the broker, {broker.number}.", code="not_confirmed")
+    view = ClusterAdminClient(found.cluster).view({reassignment.topic for reassignment in found.moves.all()})
+    lost_broker.require_lost(broker, view)
+    lost_broker.require_named(found, view)
+    services.set_wanted(acting=acting, broker=broker, wanted=WantedState.STOPPED)
+    Broker.objects.filter(pk=broker.pk).update(given_up_at=found.started_at)
+    lost: dict[str, list[str]] = {"some": [], "all": []}
+    for reassignment in found.moves.exclude(loses=""):
+        lost[reassignment.loses].append(str(reassignment))
+    audit.record(acting, "broker.given_up", broker, None, {"number": broker.number, "lost": lost})
+
+
+@transaction.atomic
+def pause(*, acting: Actor, rebalance: Rebalance) -> Rebalance:
+    """Begin no further move; those under way end by themselves."""
+    access.require(acting, Scope.OPERATOR)
+    found = _locked(rebalance)
+    _require(found, RebalanceState.RUNNING)
+    found.state = RebalanceState.PAUSED
+    return _saved(acting, found, ["state"], "rebalance.paused")
+
+
+@transaction.atomic
+def resume(*, acting: Actor, rebalance: Rebalance) -> Rebalance:
+    """Go on after a pause."""
+    access.require(acting, Scope.OPERATOR)
+    found = _locked(rebalance)
+    _require(found, RebalanceState.PAUSED)
+    _require_quiet(found.cluster)
+    found.state = RebalanceState.RUNNING
+    return _saved(acting, found, ["state"], "rebalance.resumed")
+
+
+@transaction.atomic
+def undo(*, acting: Actor, rebalance: Rebalance) -> Rebalance:
+    """Call off what runs and move back what was moved. Refused once the broker is told to stop."""
+    access.require(acting, Scope.OPERATOR)
+    found = _locked(rebalance)
+    _require(found, *UNDOABLE)
+    if found.kind == RebalanceKind.LOSS:
+        raise Conflict("A lost broker has nothing to move back to.", code="too_late")
+    if found.removes and found.step in POINTS_OF_NO_RETURN:
+        raise Conflict("The broker is being removed. Add it again instead.", code="too_late")
+    if found.state == RebalanceState.DONE:
+        later = Rebalance.objects.filter(cluster=found.cluster, started_at__gt=found.started_at)
+        if later.exists():
+            raise Conflict("A later rebalance builds on this one.", code="too_late")
+    if found.state != RebalanceState.RUNNING:
+        _require_quiet(found.cluster)
+    if found.broker is not None:
+        # From here on, not from the end: what was made elsewhere meanwhile may have no other place to go to.
+        Broker.objects.filter(pk=found.broker_id).update(accepts_instances=True)
+    found.state, found.step, found.ended_at, found.trouble = RebalanceState.UNDOING, RebalanceStep.HOMES, None, ""
+    PartitionReassignment.objects.filter(rebalance=found, state=ReassignmentState.WAITING).update(
+        state=ReassignmentState.UNDONE, ended_at=timezone.now()
+    )
+    return _saved(acting, found, ["state", "step", "ended_at", "trouble"], "rebalance.undone")
+
+
+@transaction.atomic
+def abandon(*, acting: Actor, rebalance: Rebalance) -> Rebalance:
+    """Give it up where it is, forwards or on its way back: what runs is called off, what was moved stays.
+
+    For one that waits for a broker that does not come back; it stands in the way of every other one.
+    """
+    access.require(acting, Scope.OPERATOR)
+    found = _locked(rebalance)
+    _require(found, RebalanceState.RUNNING, RebalanceState.PAUSED, RebalanceState.UNDOING)
+    if found.broker is not None:
+        Broker.objects.filter(pk=found.broker_id).update(accepts_instances=True)
+    found.state, found.trouble = RebalanceState.ABANDONING, ""
+    return _saved(acting, found, ["state", "trouble"], "rebalance.abandoned")
+
+
+@transaction.atomic
+def limit_copies(*, acting: Actor, rebalance: Rebalance, copy_mb_s: int | None) -> Rebalance:
+    """What each broker may send and receive for it, None for as fast as it can; also while it runs (QUO-60)."""
+    access.require(acting, Scope.OPERATOR)
+    found = _locked(rebalance)
+    _require(found, RebalanceState.PLANNED, RebalanceState.RUNNING, RebalanceState.PAUSED, RebalanceState.UNDOING)
+    if copy_mb_s is not None and not 1 <= copy_mb_s <= COPY_MB_S_MAX:
+        raise Invalid.at("/copy_mb_s", f"A whole number from 1 to {COPY_MB_S_MAX:,}, or nothing.")
+    before = found.copy_mb_s
+    if copy_mb_s != before:
+        found.copy_mb_s = copy_mb_s
+        found.save_changes(["copy_mb_s"])
+        audit.record(acting, "rebalance.limited", found, {"copy_mb_s": before}, {"copy_mb_s": copy_mb_s})
+    return found
+
+
+@transaction.atomic
+def discard(*, acting: Actor, rebalance: Rebalance) -> Rebalance:
+    """Drop a plan that was never started."""
+    access.require(acting, Scope.OPERATOR)
+    found = _locked(rebalance)
+    _require(found, RebalanceState.PLANNED)
+    found.state, found.ended_at = RebalanceState.DISCARDED, timezone.now()
+    return _saved(acting, found, ["state", "ended_at"], "rebalance.discarded")
+
+
+def _locked(rebalance: Rebalance) -> Rebalance:
+    rows = Rebalance.objects.select_for_update(of=("self",)).select_related("cluster", "broker")
+    return rows.get(pk=rebalance.pk)
+
+
+def _require(found: Rebalance, *states: RebalanceState) -> None:
+    if found.state not in states:
+        raise Conflict(f"The rebalance is {found.state}.", code="wrong_state")
+
+
+def _require_fresh(found: Rebalance) -> None:
+    """A plan begins where it was made; one that the world has left behind is made again."""
+    moves = list(found.moves.all())
+    planned = {(reassignment.topic, reassignment.partition): tuple(reassignment.before) for reassignment in moves}
+    view = ClusterAdminClient(found.cluster).view({topic for topic, _ in planned})
+    if any(key in view.partitions and view.partitions[key].replicas != before for key, before in planned.items()):
+        raise Conflict("Replicas have moved since this was planned. Plan again.", code="stale_plan")
+    receiving = {number for reassignment in moves for number in set(reassignment.target) - set(reassignment.before)}
+    receiving |= {number for one in found.placements for number in one["arriving"]}
+    lost = sorted(receiving - snapshot.brokers_that_accept(found.cluster, view))
+    if lost:
+        raise Conflict(f"Broker {lost[0]} takes no replicas any more. Plan again.", code="stale_plan")
+
+
+def _require_still_room(found: Rebalance) -> None:
+    """A plan to level sells no broker more than it can; what was sold since it was made is not in it."""
+    try:
+        capacity.require_room(found.cluster, found.placements)
+    except Conflict as error:
+        detail = "More is sold by now than when this was planned. Plan again."
+        raise Conflict(detail, code="stale_plan", errors=error.errors) from None
+
+
+def _require_quiet(cluster: Cluster) -> None:
+    # `rolling.start` looks for rebalances under the same lock: of two that begin at once, one sees the other.
+    Cluster.objects.select_for_update(no_key=True).get(pk=cluster.pk)
+    if RollingRestart.objects.filter(cluster=cluster, state__in=("running", "paused")).exists():
+        raise Conflict("A rolling restart is under way in this cluster.", code="restart_in_progress")
+
+
+def _saved(acting: Actor, found: Rebalance, fields: list[str], action: str) -> Rebalance:
+    try:
+        with transaction.atomic():
+            found.save_changes(fields)
+    except IntegrityError:
+        raise Conflict("Another rebalance of this cluster is under way.", code="rebalance_in_progress") from None
+    audit.record(acting, action, found, None, {"state": found.state})
+    return found

@@ -1,0 +1,92 @@
+"""The fleet as plans need it: partitions as a broker shows them, their sizes, and where instances have ports."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import structlog
+
+from brokers.choices import WantedState
+from brokers.contract.usage import USAGE_TOPIC
+from brokers.dataplane.cluster import NO_LEADER, ClusterAdminClient, ClusterView
+from brokers.models import Broker, Cluster, PortLease
+from brokers.rebalancing.model import BrokerCapacity, Fleet, PartitionKey, PartitionReplicas
+from instances import naming
+from tenants.errors import Unavailable
+
+log = structlog.get_logger(__name__)
+
+
+def take(cluster: Cluster, admin_client: ClusterAdminClient, *, sizes: bool = True) -> Fleet:
+    """The whole cluster. `sizes` False leaves them out: one call instead of one per broker.
+
+    Raises `Unavailable` when no broker answers.
+    """
+    view = admin_client.view()
+    rows = list(Broker.objects.filter(cluster=cluster, removed_at=None).order_by("number"))
+    measured = _sizes(admin_client, view) if sizes else {}
+    partitions = []
+    for key, one in sorted(view.partitions.items()):
+        owner, _ = naming.split_internal(key[0])
+        partitions.append(
+            PartitionReplicas(
+                topic=key[0],
+                index=key[1],
+                replicas=one.replicas,
+                owner=owner,
+                size_bytes=max(measured.get(key, {}).values(), default=0),
+                sizes=measured.get(key, {}),
+                leader=one.leader,
+                pinned=key[0] == USAGE_TOPIC,
+                topic_id=view.topic_ids.get(key[0], ""),
+                is_led=one.leader != NO_LEADER,
+                isr=one.isr,
+            )
+        )
+    return Fleet(
+        brokers={row.number: _holder(row, view) for row in rows},
+        partitions=partitions,
+        placements=placements(cluster),
+        placements_min=cluster.brokers_per_instance_min,
+        sold={one.instance_id: (one.bandwidth_mb_s, one.storage_gb) for one in cluster.placements.all()},
+    )
+
+
+def _holder(row: Broker, view: ClusterView) -> BrokerCapacity:
+    can_sell = (row.bandwidth_mb_s, row.storage_gb)
+    return BrokerCapacity(
+        id=row.number, rack=row.rack, accepts_replicas=_accepts_replicas(row, view), can_sell=can_sell
+    )
+
+
+def brokers_that_accept(cluster: Cluster, view: ClusterView) -> frozenset[int]:
+    """The brokers that may be given replicas."""
+    rows = Broker.objects.filter(cluster=cluster, removed_at=None)
+    return frozenset(row.number for row in rows if _accepts_replicas(row, view))
+
+
+def _accepts_replicas(broker: Broker, view: ClusterView) -> bool:
+    return broker.number in view.brokers and broker.wanted == WantedState.RUNNING and broker.accepts_instances
+
+
+def placements(cluster: Cluster) -> dict[str, frozenset[int]]:
+    """Instance id -> the brokers it lives on and is to keep."""
+    found: dict[str, set[int]] = defaultdict(set)
+    rows = PortLease.objects.filter(broker__cluster=cluster, is_leaving=False)
+    for instance_id, number in rows.values_list("instance_id", "broker__number"):
+        found[instance_id].add(number)
+    return {instance_id: frozenset(numbers) for instance_id, numbers in found.items()}
+
+
+def _sizes(admin_client: ClusterAdminClient, view: ClusterView) -> dict[PartitionKey, dict[int, int]]:
+    """The replicas of each partition by broker; one that does not answer leaves its sizes to the others."""
+    found: dict[PartitionKey, dict[int, int]] = defaultdict(dict)
+    for number in sorted(view.brokers):
+        try:
+            held = admin_client.replica_sizes(number)
+        except Unavailable:
+            log.warning("plan.sizes_not_known", broker=number)
+            continue
+        for key, size in held.items():
+            found[key][number] = size.size_bytes
+    return dict(found)

@@ -1,0 +1,1 @@
+"""Transactions of tenants that need an operator."""

@@ -1,0 +1,291 @@
+"""Transactions that hang: open past their time-out, or on a partition that no coordinator knows of; and their end.
+
+An open transaction holds back everybody who reads only committed messages of its partitions (TXN-23). Its coordinator
+ends it after its time-out (TXN-17); what is left here needs an operator. Looked for as Kafka's own tool does: leaders
+are asked for open transactions, then coordinators whether they know of them, in that order, so that one which ends in
+between is not taken for hanging.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from brokers.dataplane.transactions import ClusterTransactions
+from brokers.limits import (
+    HANGING_DESCRIBED_AT_ONCE,
+    HANGING_LISTED_MAX,
+    HANGING_SCAN_PARTITIONS_MAX,
+    HANGING_UNKNOWN_AFTER_MS,
+)
+from brokers.models import Cluster
+from brokers.monitoring import cluster_overview
+from instances.group_ports import Partition, ProducerState, TransactionDescription, TransactionListing
+from instances.models import Instance
+from instances.naming import plain_scoped, split_internal
+from instances.ports import BrokerUnresponsive
+from instances.transaction_selectors import OVERDUE_GRACE_MS
+from tenants import access, audit
+from tenants.actors import Actor
+from tenants.choices import Scope
+from tenants.errors import Conflict, Unavailable
+from tenants.models import AuditEntry
+
+ONGOING = "Ongoing"
+DECIDED = frozenset({"PrepareCommit", "PrepareAbort"})
+PAGE_OF_PARTITIONS = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overdue:
+    """A transaction that its coordinator should have ended. `id` and topics are internal names.
+
+    `is_decided`: it is committed or aborted already, and a marker does not reach one of its partitions.
+    """
+
+    id: str
+    instance_id: str | None
+    state: str
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    age_ms: int
+    partitions: tuple[Partition, ...]
+
+    @property
+    def shown_id(self) -> str:
+        """Under its tenant's name."""
+        return self.id if self.instance_id is None else plain_scoped(self.instance_id, self.id) or self.id
+
+    @property
+    def shown_partitions(self) -> tuple[Partition, ...]:
+        """Under its tenant's names, the cluster's own topics under theirs."""
+        return tuple((topic.removeprefix(f"{self.instance_id}."), index) for topic, index in self.partitions)
+
+    @property
+    def is_decided(self) -> bool:
+        return self.state in DECIDED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Orphan:
+    """A transaction that is open on a partition though no coordinator has the partition in one."""
+
+    producer: ProducerState
+    instance_id: str | None
+    silent_ms: int
+
+    @property
+    def place(self) -> Partition:
+        return self.producer.topic, self.producer.partition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverdueList:
+    rows: tuple[Overdue, ...]
+    silent: tuple[BrokerUnresponsive, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scan:
+    """A part of the cluster's partitions looked through; `following` is where the next part begins ("" at the end).
+
+    `unanswered` partitions have a leader that did not answer.
+    """
+
+    rows: tuple[Orphan, ...]
+    looked_at: int
+    unanswered: int
+    following: str
+    silent: tuple[BrokerUnresponsive, ...]
+
+
+def overdue(cluster: Cluster, *, now_ms: int | None = None) -> OverdueList:
+    """Transactions open for longer than their time-out and the coordinators' patience, the oldest first."""
+    at_ms = _now_ms() if now_ms is None else now_ms
+    admin_client = ClusterTransactions(cluster)
+    found = admin_client.transactions(open_for_ms=OVERDUE_GRACE_MS)
+    open_ = [one for one in found.transactions if one.state == ONGOING or one.state in DECIDED]
+    rows: list[Overdue] = []
+    silent = {one.broker_id: one for one in found.silent}
+    for at in range(0, len(open_), HANGING_DESCRIBED_AT_ONCE):
+        part = open_[at : at + HANGING_DESCRIBED_AT_ONCE]
+        described = admin_client.describe([one.id for one in part])
+        silent |= _not_described(part, described)
+        rows += [row for one in described.values() if one is not None and (row := _overdue(one, at_ms)) is not None]
+        if len(rows) >= HANGING_LISTED_MAX:
+            break
+    return OverdueList(
+        rows=tuple(sorted(rows, key=lambda row: -row.age_ms)),
+        silent=tuple(silent[number] for number in sorted(silent)),
+    )
+
+
+def scan(cluster: Cluster, *, after: str = "", now_ms: int | None = None) -> Scan:
+    """Orphans among the next partitions, as the leaders know them. Raises `Unavailable` when no broker answers."""
+    at_ms = _now_ms() if now_ms is None else now_ms
+    admin_client = ClusterTransactions(cluster)
+    places, following = _partitions(cluster, after)
+    summaries = admin_client.producers(places)
+    open_ = [one for found in summaries.values() for one in found if one.started_at is not None]
+    old = [one for one in open_ if at_ms - one.last_timestamp_ms >= HANGING_UNKNOWN_AFTER_MS]
+    known, silent = _known_of(admin_client, old)
+    # While a coordinator keeps silent, nobody can say that no coordinator knows.
+    orphans = [] if silent else [one for one in old if not _covers(known.get(one.producer_id, ()), one)]
+    return Scan(
+        rows=tuple(
+            Orphan(
+                producer=one,
+                instance_id=split_internal(one.topic)[0],
+                silent_ms=at_ms - one.last_timestamp_ms,
+            )
+            for one in sorted(orphans, key=lambda one: (one.topic, one.partition))
+        ),
+        looked_at=len(places),
+        unanswered=len(places) - len(summaries),
+        following=following,
+        silent=silent,
+    )
+
+
+@audit.atomic
+def abort_overdue(*, acting: Actor, cluster: Cluster, transactional_id: str, dry_run: bool = False) -> None:
+    """Abort a transaction through its coordinator: its producer is fenced, as if it had said hello anew (TXN-5).
+
+    Raises `Conflict` when it has ended, is decided, or is still within its time-out, and `Unavailable` when its
+    coordinator does not say.
+    """
+    access.require(acting, Scope.OPERATOR)
+    admin_client = ClusterTransactions(cluster)
+    described = admin_client.describe([transactional_id])
+    if transactional_id not in described:
+        raise Unavailable("The transaction's coordinator does not answer at the moment.", retry_after_s=1)
+    found = described[transactional_id]
+    row = _overdue(found, _now_ms()) if found is not None else None
+    if row is None:
+        raise Conflict("The transaction has ended, or is within its time-out.", code="not_hanging")
+    if row.is_decided:
+        raise Conflict("Its outcome is decided; what is missing is a marker.", code="decided")
+    after = {"fenced": True, "producer_id": row.producer_id, "producer_epoch": row.producer_epoch}
+    entry = _record(acting, row.instance_id, transactional_id, after)
+    if not dry_run:
+        with audit.in_doubt(entry):
+            admin_client.fence(transactional_id)
+
+
+@audit.atomic
+def abort_orphan(
+    *,
+    acting: Actor,
+    cluster: Cluster,
+    topic: str,
+    partition: int,
+    producer_id: int,
+    started_at: int,
+    dry_run: bool = False,
+) -> None:
+    """Write an ABORT marker into one partition, as the cluster itself.
+
+    Raises `Conflict` when the transaction has ended, is young, or a coordinator knows of it after all.
+    """
+    access.require(acting, Scope.OPERATOR)
+    admin_client = ClusterTransactions(cluster)
+    summaries = admin_client.producers([(topic, partition)]).get((topic, partition))
+    if summaries is None:
+        raise Unavailable("The partition has no leader that answers at the moment.", retry_after_s=1)
+    mine = [one for one in summaries if one.producer_id == producer_id and one.started_at == started_at]
+    if not mine or _now_ms() - mine[0].last_timestamp_ms < HANGING_UNKNOWN_AFTER_MS:
+        raise Conflict("The transaction has ended, or is not old enough to say that it hangs.", code="not_hanging")
+    known, silent = _known_of(admin_client, mine)
+    if silent:
+        raise Conflict("A coordinator does not answer: it may know of the transaction.", code="not_known")
+    if _covers(known.get(producer_id, ()), mine[0]):
+        raise Conflict("A coordinator knows of the transaction and will end it.", code="not_hanging")
+    owner = split_internal(topic)[0]
+    shown = topic.removeprefix(f"{owner}.")
+    after = {"topic": shown, "partition": partition, "producer_id": producer_id, "first_offset": started_at}
+    entry = _record(acting, owner, f"{topic}/{partition}", after)
+    if not dry_run:
+        with audit.in_doubt(entry):
+            admin_client.abort(mine[0])
+
+
+def _overdue(found: TransactionDescription, now_ms: int) -> Overdue | None:
+    if found.started_ms is None or not (found.state == ONGOING or found.state in DECIDED):
+        return None
+    age_ms = now_ms - found.started_ms
+    if age_ms <= found.timeout_ms + OVERDUE_GRACE_MS:
+        return None
+    return Overdue(
+        id=found.id,
+        instance_id=split_internal(found.id)[0],
+        state=found.state,
+        producer_id=found.producer_id,
+        producer_epoch=found.producer_epoch,
+        timeout_ms=found.timeout_ms,
+        age_ms=age_ms,
+        partitions=found.partitions,
+    )
+
+
+def _partitions(cluster: Cluster, after: str) -> tuple[list[Partition], str]:
+    """The next partitions by name, and where those after them begin."""
+    places: list[Partition] = []
+    following = after
+    while len(places) < HANGING_SCAN_PARTITIONS_MAX:
+        limit = min(PAGE_OF_PARTITIONS, HANGING_SCAN_PARTITIONS_MAX - len(places))
+        lines, following = cluster_overview.partition_page(cluster, after=following, limit=limit)
+        places += [(line["topic"], line["partition"]) for line in lines]
+        if not following:
+            break
+    return places, following
+
+
+def _known_of(
+    admin_client: ClusterTransactions, producers: Iterable[ProducerState]
+) -> tuple[dict[int, list[TransactionDescription]], tuple[BrokerUnresponsive, ...]]:
+    """Producer id -> transactions of it that coordinators know, and which coordinators did not say."""
+    ids = sorted({one.producer_id for one in producers})
+    if not ids:
+        return {}, ()
+    listed = admin_client.transactions(producer_ids=ids)
+    described = admin_client.describe([one.id for one in listed.transactions])
+    found: dict[int, list[TransactionDescription]] = {}
+    for one in described.values():
+        if one is not None:
+            found.setdefault(one.producer_id, []).append(one)
+    silent = {one.broker_id: one for one in listed.silent} | _not_described(listed.transactions, described)
+    return found, tuple(silent[number] for number in sorted(silent))
+
+
+def _not_described(
+    listed: Iterable[TransactionListing], described: Mapping[str, TransactionDescription | None]
+) -> dict[int, BrokerUnresponsive]:
+    """Coordinators that listed an id and did not tell more of it."""
+    return {
+        one.coordinator: BrokerUnresponsive(broker_id=one.coordinator, reason="does not answer")
+        for one in listed
+        if one.id not in described
+    }
+
+
+def _covers(found: Sequence[TransactionDescription], producer: ProducerState) -> bool:
+    """Whether a coordinator has the partition in an open transaction, so that it will end it."""
+    return any(
+        (producer.topic, producer.partition) in one.partitions and (one.state == ONGOING or one.state in DECIDED)
+        for one in found
+    )
+
+
+def _record(acting: Actor, instance_id: str | None, name: str, after: Mapping[str, object]) -> AuditEntry:
+    """The audit row stands in the tenant's log: it is the tenant's transaction."""
+    owner = Instance.objects.select_related("tenant").filter(pk=instance_id or "").first()
+    tenant = owner.tenant if owner is not None else None
+    shown = name.removeprefix(f"{instance_id}.")[:240].replace("\x00", "�")
+    target = f"{instance_id}/{shown}" if instance_id else shown
+    return audit.record(acting, "transaction.aborted", ("transaction", target), None, after, tenant=tenant)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,89 @@
+"""What quotas needs of the apps above it, as ports they plug from `AppConfig.ready` (apps lean one way)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+from tenants.actors import Actor
+from tenants.models import Tenant
+
+Plugged = TypeVar("Plugged")
+
+
+class Interface(Generic[Plugged]):
+    """A socket for one implementation, plugged once at start."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._plugged: Plugged | None = None
+
+    def plug(self, implementation: Plugged) -> None:
+        """Called from the `AppConfig.ready` of the app that implements it; a test may plug its own."""
+        self._plugged = implementation
+
+    @property
+    def it(self) -> Plugged:
+        """The implementation."""
+        assert self._plugged is not None, f"nothing is plugged into {self.name}: is the app above installed?"
+        return self._plugged
+
+
+class InstanceLike(Protocol):
+    """The little that quotas has to know of an instance."""
+
+    @property
+    def pk(self) -> str: ...
+    @property
+    def tenant(self) -> Tenant: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntityPart:
+    """One part of a quota entity that is present; `name` None is the default of its kind."""
+
+    name: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientQuota:
+    """The limits set for one entity. An absent part (None) is not the same as a default part (`EntityPart(name=None)`).
+
+    `limits` by key: `producer_byte_rate` and `consumer_byte_rate` in bytes/s, `request_percentage` in percent of one
+    thread, `controller_mutation_rate` in partitions/s; each holds per broker (QUO-1).
+    """
+
+    user: EntityPart | None
+    client_id: EntityPart | None
+    limits: dict[str, float]
+
+
+class ClientQuotaAdminClient(Protocol):
+    """Client quotas of one instance in the data plane, by DescribeClientQuotas and AlterClientQuotas (QUO-71, QUO-72).
+
+    Both raise `tenants.errors.Unavailable` when no broker answers and `Invalid` when the broker refuses a value.
+    """
+
+    def describe(self, instance_id: str) -> Sequence[ClientQuota]:
+        """Every quota of the instance."""
+        ...
+
+    def alter(
+        self,
+        instance_id: str,
+        user: EntityPart | None,
+        client_id: EntityPart | None,
+        limits: dict[str, float | None],
+        *,
+        validate_only: bool,
+    ) -> None:
+        """Set the given limits of one entity; None removes one, absent ones stay as they are."""
+        ...
+
+
+# (acting, instance id) -> the instance, or NotFound; plugged by `instances`.
+instance_access: Interface[Callable[[Actor, str], InstanceLike]] = Interface("quotas.interfaces.instance_door")
+# (an instance that `instance_access` gave): raises Conflict where it has no brokers to ask; plugged by `instances`.
+require_reachable: Interface[Callable[[Any], None]] = Interface("quotas.interfaces.require_reachable")
+client_quotas: Interface[ClientQuotaAdminClient] = Interface("quotas.interfaces.client_quotas")
