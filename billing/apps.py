@@ -12,7 +12,7 @@ class BillingConfig(AppConfig):
         from billing.selectors import plan_terms
         from billing.services import forget_usage_offset
         from brokers.rebalancing import interfaces
-        from instances import ports
+        from instances import interfaces as instances_interfaces
 
-        ports.plan_catalogue.plug(plan_terms)
+        instances_interfaces.plan_catalogue.plug(plan_terms)
         interfaces.usage_begins_anew.plug(forget_usage_offset)

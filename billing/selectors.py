@@ -17,9 +17,9 @@ from billing.rating import Quote, quote
 from brokers.contract.process import CLUSTER_USER
 from brokers.contract.usage import USAGE_INTERVAL_MS
 from brokers.models import Cluster, Placement
-from instances.lifecycle import COUNTED
+from instances.interfaces import PlanTerms
+from instances.lifecycle.phases import COUNTED
 from instances.models import Instance
-from instances.ports import PlanTerms
 
 Step = Literal["minute", "hour", "day"]
 GroupBy = Literal["topic", "user", "client_id"]
@@ -195,7 +195,7 @@ def heaviest(instance_id: str, *, start: datetime, end: datetime, by: GroupBy, l
 def plan_terms(
     code: str | None, *, bandwidth_mb_s: int | None = None, storage_gb: int | None = None, held: str | None = None
 ) -> PlanTerms | None:
-    """`instances.ports.PlanCatalogue`: the terms of `plan_for`."""
+    """`instances.interfaces.PlanCatalogue`: the terms of `plan_for`."""
     plan = plan_for(code, bandwidth_mb_s=bandwidth_mb_s, storage_gb=storage_gb, held=held)
     if plan is None:
         return None

@@ -14,13 +14,14 @@ class BrokersConfig(AppConfig):
         from brokers.dataplane import client_quotas, groups, topics, transactions
         from brokers.monitoring import observe
         from brokers.placement import capacity
-        from instances import group_ports, ports
+        from instances import interfaces as instances_interfaces
+        from instances.groups import interfaces
         from quotas import interfaces as quota_ports
 
-        ports.data_plane.plug(topics.TopicAdminClient())
-        ports.observation.plug(observe.Observed())
-        ports.capacity.plug(capacity.Room())
-        group_ports.group_admin_client.plug(groups.Groups())
-        group_ports.transaction_admin_client.plug(transactions.Transactions())
-        ports.reconcile.plug(tasks.ask_to_reconcile)
+        instances_interfaces.data_plane.plug(topics.TopicAdminClient())
+        instances_interfaces.observation.plug(observe.Observed())
+        instances_interfaces.capacity.plug(capacity.Room())
+        interfaces.group_admin_client.plug(groups.Groups())
+        interfaces.transaction_admin_client.plug(transactions.Transactions())
+        instances_interfaces.reconcile.plug(tasks.ask_to_reconcile)
         quota_ports.client_quotas.plug(client_quotas.QuotaAdminClient())

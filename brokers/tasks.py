@@ -26,7 +26,7 @@ QUICK_PUBLISH = {"max_retries": 1, "interval_start": 0.0, "interval_step": 0.1, 
 
 
 def ask_to_reconcile(instance_id: str, *, expires_s: float | None = None) -> None:
-    """The port `instances.ports.reconcile`: put the work into the queue; losing it is harmless."""
+    """The port `instances.interfaces.reconcile`: put the work into the queue; losing it is harmless."""
     try:
         reconcile_instance.apply_async((instance_id,), expires=expires_s, retry=True, retry_policy=QUICK_PUBLISH)
     except OperationalError:

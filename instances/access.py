@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.db.models import QuerySet
 
-from instances.lifecycle import CHANGEABLE, REACHABLE, Phase
+from instances.lifecycle.phases import CHANGEABLE, REACHABLE, Phase
 from instances.models import Instance, Operation
 from tenants.access import fetch, tenant_of
 from tenants.actors import Actor

@@ -10,7 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext_lazy as _
 
 from instances import services
-from instances.effects import effects_of
+from instances.lifecycle.effects import effects_of
 from instances.models import Instance, Operation, TopicAllowList
 from tenants.actors import Actor
 from tenants.operator import ACTION_ROWS_MAX, OperatorAdmin, each_row, operator_action

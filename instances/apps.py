@@ -13,8 +13,8 @@ class InstancesConfig(AppConfig):
 
     def ready(self) -> None:
         from instances import access, limits
-        from instances.effects import effects_on_tenant
-        from instances.services import following
+        from instances.lifecycle.effects import effects_on_tenant
+        from instances.services import tenant_suspension
         from quotas import interfaces as quota_ports
         from tenants.signals import tenant_resumed, tenant_suspended
         from tenants.suspending import add_effects
@@ -23,5 +23,5 @@ class InstancesConfig(AppConfig):
         add_effects(effects_on_tenant)
         quota_ports.instance_access.plug(access.instance)
         quota_ports.require_reachable.plug(access.require_reachable)
-        tenant_suspended.connect(following.suspend_with_tenant, dispatch_uid="instances")
-        tenant_resumed.connect(following.resume_with_tenant, dispatch_uid="instances")
+        tenant_suspended.connect(tenant_suspension.suspend_with_tenant, dispatch_uid="instances")
+        tenant_resumed.connect(tenant_suspension.resume_with_tenant, dispatch_uid="instances")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from instances.lifecycle import Phase
+from instances.lifecycle.phases import Phase
 
 PHASE_CHOICES = [
     (Phase.REQUESTED.value, _("Requested")),

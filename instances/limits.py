@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from instances.topic_limits import PARTITIONS_PER_TOPIC_MAX, REPLICATION_FACTOR_MAX
+from instances.topics.limits import PARTITIONS_PER_TOPIC_MAX, REPLICATION_FACTOR_MAX
 from tenants.limits import Limit, register
 
 INSTANCES_PER_TENANT_MAX = 200

@@ -20,7 +20,7 @@ from instances.choices import (
     Reason,
     StepState,
 )
-from instances.lifecycle import Phase, document_state, resolved_phase
+from instances.lifecycle.phases import Phase, document_state, resolved_phase
 from instances.limits import (
     ADDRESS_CHARS_MAX,
     ALLOW_LIST_ENTRIES_MAX,

@@ -9,12 +9,8 @@ from datetime import datetime
 from django.core.cache import cache
 from django.db.models import Count, Q, QuerySet, Sum
 
-from instances import access, ports
-from instances.conditions import OBSERVED
-from instances.lifecycle import COUNTED, REACHABLE, Phase
-from instances.limits import BYTES_PER_MB, TOPIC_NAMES_KEPT_S, TOPICS_CREATED_LOOKED_AT_MAX
-from instances.models import DelayedMinute, Instance, Operation, TopicAllowList
-from instances.ports import (
+from instances import access, interfaces
+from instances.interfaces import (
     ConfigEntry,
     PartitionSummary,
     RefusedTopic,
@@ -23,7 +19,11 @@ from instances.ports import (
     TopicSizes,
     Traffic,
 )
-from instances.topic_warnings import MIN_INSYNC_REPLICAS, TopicWarning, min_insync_above_replicas
+from instances.lifecycle.conditions import OBSERVED
+from instances.lifecycle.phases import COUNTED, REACHABLE, Phase
+from instances.limits import BYTES_PER_MB, TOPIC_NAMES_KEPT_S, TOPICS_CREATED_LOOKED_AT_MAX
+from instances.models import DelayedMinute, Instance, Operation, TopicAllowList
+from instances.topics.warnings import MIN_INSYNC_REPLICAS, TopicWarning, min_insync_above_replicas
 from tenants.actors import Actor
 from tenants.api import pages
 from tenants.models import AuditEntry, Tenant
@@ -74,7 +74,7 @@ class Throughput:
     consume_bytes_per_s: int
     by_broker: dict[int, tuple[int, int]]
     throttles: Throttles
-    silent: tuple[ports.BrokerUnresponsive, ...]
+    silent: tuple[interfaces.BrokerUnresponsive, ...]
 
 
 def instance_list(tenant: Tenant, *, contains: str = "", phase: str = "") -> QuerySet[Instance]:
@@ -146,8 +146,8 @@ def topics(instance: Instance, *, contains: str = "") -> list[TopicView]:
     """All topics with their sizes, by name; empty while there are no brokers to ask."""
     if instance.current_phase not in REACHABLE:
         return []
-    found = [topic for topic in ports.data_plane.it.topics(instance.pk) if contains.lower() in topic.name.lower()]
-    sizes = ports.observation.it.topic_sizes(instance.pk)
+    found = [topic for topic in interfaces.data_plane.it.topics(instance.pk) if contains.lower() in topic.name.lower()]
+    sizes = interfaces.observation.it.topic_sizes(instance.pk)
     allowed = {row.topic: row for row in TopicAllowList.objects.filter(instance=instance)}
     return sorted((_view(topic, sizes, allowed.get(topic.name)) for topic in found), key=lambda topic: topic.name)
 
@@ -157,7 +157,7 @@ def topic_names(instance: Instance) -> list[str]:
     key = f"topic-names:{instance.pk}"
     names: list[str] | None = cache.get(key)
     if names is None:
-        names = sorted(topic.name for topic in ports.data_plane.it.topics(instance.pk))
+        names = sorted(topic.name for topic in interfaces.data_plane.it.topics(instance.pk))
         cache.set(key, names, TOPIC_NAMES_KEPT_S)
     return names
 
@@ -166,7 +166,7 @@ def refused_topics(instance: Instance) -> list[RefusedTopic]:
     """Topics that clients wanted to use into being lately and that do not exist; empty while nobody can be asked."""
     if instance.current_phase not in REACHABLE:
         return []
-    seen = ports.observation.it.topic_sizes(instance.pk)
+    seen = interfaces.observation.it.topic_sizes(instance.pk)
     return [refused for refused in seen.refused if refused.name not in seen.topics]
 
 
@@ -186,26 +186,26 @@ def topic_page(
 def topic_detail(instance: Instance, name: str) -> TopicView:
     """One topic with its configuration; raises `NotFound`, or `Conflict` while there are no brokers to ask."""
     access.require_reachable(instance)
-    description = ports.data_plane.it.topic(instance.pk, name)
-    config = tuple(ports.data_plane.it.topic_config(instance.pk, name))
-    sizes = ports.observation.it.topic_sizes(instance.pk)
+    description = interfaces.data_plane.it.topic(instance.pk, name)
+    config = tuple(interfaces.data_plane.it.topic_config(instance.pk, name))
+    sizes = interfaces.observation.it.topic_sizes(instance.pk)
     allowed = TopicAllowList.objects.filter(instance=instance, topic=name).first()
     return _view(description, sizes, allowed, config)
 
 
 def traffic(instance: Instance, *, since_ms: int) -> Traffic:
     """Bytes per second since an instant, at most a quarter of an hour back."""
-    return ports.observation.it.traffic(instance.pk, since_ms)
+    return interfaces.observation.it.traffic(instance.pk, since_ms)
 
 
 def topic_sizes(instance: Instance) -> TopicSizes:
     """What the leaders hold of each topic, without asking which topics there are."""
-    return ports.observation.it.topic_sizes(instance.pk)
+    return interfaces.observation.it.topic_sizes(instance.pk)
 
 
 def throttles(instance: Instance) -> Throttles:
     """The throttle ledger: who waited, by which rule, how long."""
-    return ports.observation.it.throttles(instance.pk)
+    return interfaces.observation.it.throttles(instance.pk)
 
 
 def delays(instance: Instance, *, start: datetime, end: datetime, step_ms: int) -> dict[int, int]:

@@ -18,9 +18,9 @@ from billing.models import Plan
 from billing.rating import Quote
 from instances import services
 from instances.choices import STEPS_OF, ClusterType, OperationType
+from instances.lifecycle.step_durations import step_durations_ms
 from instances.models import Instance
 from instances.selectors import instance_list
-from instances.usual import step_durations_ms
 from instances.views.common import instance_page, render_instance
 from tenants import access
 from tenants.choices import Scope

@@ -14,7 +14,7 @@ from billing import selectors
 from billing.forms import SpanForm
 from billing.models import Direction
 from billing.selectors import GroupBy, Step
-from instances.lifecycle import COUNTED
+from instances.lifecycle.phases import COUNTED
 from instances.models import Instance
 from instances.selectors import counted_instances, delays
 from instances.views.common import instance_page, render_instance

@@ -29,9 +29,9 @@ from brokers.monitoring import attention, cluster_overview
 from brokers.monitoring.attention import Need
 from brokers.monitoring.cluster_overview import ClusterMap
 from brokers.selectors import Room
-from instances.lifecycle import Phase
+from instances.lifecycle.operations import OPEN_STATES
+from instances.lifecycle.phases import Phase
 from instances.models import Instance, Operation
-from instances.operations import OPEN_STATES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

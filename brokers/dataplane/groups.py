@@ -1,4 +1,5 @@
-"""The port `instances.group_ports.group_admin_client`: ListGroups of every broker, DescribeGroups of coordinators.
+"""The port `instances.groups.interfaces.group_admin_client`: ListGroups of every broker, DescribeGroups of
+coordinators.
 
 What pages poll is kept for a moment and shared by all web workers, so that brokers are asked once however many people
 look. A write forgets what was kept of its group.
@@ -20,7 +21,7 @@ from brokers.dataplane.coordinators import GROUP, TROUBLES
 from brokers.dataplane.offsets import GROUP_NOT_FOUND, INVALID_GROUP, NON_EMPTY_GROUP, NOT_EMPTY_WORDS
 from brokers.dataplane.scatter import SILENT_WORDS, Target, scatter, targets
 from brokers.limits import GROUPS_CACHE_S
-from instances.group_ports import (
+from instances.groups.interfaces import (
     DEAD,
     LATEST,
     Committed,
@@ -31,7 +32,7 @@ from instances.group_ports import (
     Member,
     Partition,
 )
-from instances.ports import BrokerUnresponsive
+from instances.interfaces import BrokerUnresponsive
 from tenants.errors import DomainError
 
 LIST_GROUPS_VERSION = 4
@@ -42,7 +43,7 @@ NO_SUCH_GROUP = frozenset({GROUP_NOT_FOUND, INVALID_GROUP})  # a name that no gr
 
 
 class Groups:
-    """See `instances.group_ports.GroupAdminClient`."""
+    """See `instances.groups.interfaces.GroupAdminClient`."""
 
     def groups(self, instance_id: str) -> GroupList:
         key = f"groups:{instance_id}:list"

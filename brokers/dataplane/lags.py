@@ -12,7 +12,7 @@ from brokers.dataplane.coordinators import GROUP
 from brokers.dataplane.groups import LIST_GROUPS_VERSION
 from brokers.dataplane.scatter import by_target, scatter, targets
 from brokers.models import Cluster
-from instances.group_ports import LATEST, Committed, Partition
+from instances.groups.interfaces import LATEST, Committed, Partition
 from instances.naming import internal_topic, split_internal
 
 

@@ -17,7 +17,7 @@ from brokers.dataplane.admin_client import cluster_of, meaning_of, require_ok
 from brokers.dataplane.coordinators import GROUP, PASSING, ask_coordinator
 from brokers.dataplane.scatter import Target, by_target, first_answer, scatter, targets
 from brokers.dataplane.topics import metadata
-from instances.group_ports import Committed, Partition
+from instances.groups.interfaces import Committed, Partition
 from tenants.errors import DomainError
 
 OFFSET_FETCH_VERSION = 8
@@ -59,7 +59,7 @@ def committed(group: Any) -> tuple[Committed, ...]:
 
 
 def commit(instance_id: str, group: str, offsets: Sequence[Committed]) -> dict[Partition, DomainError]:
-    """See `instances.group_ports.GroupAdminClient.commit` (GRP-21): generation -1, which a group with members
+    """See `instances.groups.interfaces.GroupAdminClient.commit` (GRP-21): generation -1, which a group with members
     refuses.
     """
     kind = OffsetCommitRequest.OffsetCommitRequestTopic
@@ -92,7 +92,7 @@ def commit(instance_id: str, group: str, offsets: Sequence[Committed]) -> dict[P
 
 
 def delete(instance_id: str, group: str, places: Sequence[Partition]) -> dict[Partition, DomainError]:
-    """See `instances.group_ports.GroupAdminClient.delete_offsets` (GRP-27)."""
+    """See `instances.groups.interfaces.GroupAdminClient.delete_offsets` (GRP-27)."""
     kind = OffsetDeleteRequest.OffsetDeleteRequestTopic
     topics = [
         kind(name=name, partitions=[kind.OffsetDeleteRequestPartition(partition_index=index) for index in indexes])
@@ -108,7 +108,7 @@ def delete(instance_id: str, group: str, places: Sequence[Partition]) -> dict[Pa
 
 
 def bounds(instance_id: str, places: Iterable[Partition], at: int) -> dict[Partition, int]:
-    """See `instances.group_ports.GroupAdminClient.bounds`: the leaders are asked all at once."""
+    """See `instances.groups.interfaces.GroupAdminClient.bounds`: the leaders are asked all at once."""
     return bounds_at(targets(cluster_of(instance_id), instance_id), places, at)
 
 

@@ -20,7 +20,7 @@ from brokers.dataplane.link import Link, LinkDown, LinkLate
 from brokers.dataplane.unresponsive_brokers import unresponsive_brokers
 from brokers.limits import SCATTER_DEADLINE_S, SCATTER_HEDGE_S, SCATTER_THREADS_PER_BROKER, SILENT_PATIENCE_S
 from brokers.models import Broker, Cluster
-from instances.ports import BrokerUnresponsive
+from instances.interfaces import BrokerUnresponsive
 from tenants.errors import Unavailable
 
 logger = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""The port `instances.ports.data_plane`: topics and configs by Metadata, CreateTopics, DescribeConfigs."""
+"""The port `instances.interfaces.data_plane`: topics and configs by Metadata, CreateTopics, DescribeConfigs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kafka.protocol.metadata.metadata import MetadataRequest
 from brokers.dataplane.admin_client import ask_as_instance, change, require_ok
 from brokers.dataplane.scatter import ask_any
 from brokers.limits import DOOR_ANSWER_TIMEOUT_S
-from instances.ports import ConfigEntry, PartitionSummary, TopicDescription
+from instances.interfaces import ConfigEntry, PartitionSummary, TopicDescription
 from tenants.errors import NotFound, OutcomeUnknown, Unavailable
 
 METADATA_VERSION = 12
@@ -32,7 +32,7 @@ TIMEOUT_MS = int(DOOR_ANSWER_TIMEOUT_S * 1000) - 500
 
 
 class TopicAdminClient:
-    """See `instances.ports.DataPlane`."""
+    """See `instances.interfaces.DataPlane`."""
 
     def topics(self, instance_id: str) -> Sequence[TopicDescription]:
         answer = ask_any(instance_id, lambda: metadata(None))

@@ -1,7 +1,7 @@
 """Transactions as coordinators and partition leaders know them, and how one is ended from outside.
 
-`Transactions` is the port `instances.group_ports.transaction_admin_client`, as the instance's owner. What operators see
-and do goes as the cluster's own user, under internal names.
+`Transactions` is the port `instances.groups.interfaces.transaction_admin_client`, as the instance's owner. What
+operators see and do goes as the cluster's own user, under internal names.
 """
 
 from __future__ import annotations
@@ -25,8 +25,14 @@ from brokers.dataplane.offsets import by_topic
 from brokers.dataplane.scatter import Target, by_target, first_answer, scatter, targets
 from brokers.dataplane.topics import metadata
 from brokers.models import Cluster
-from instances.group_ports import Partition, ProducerState, TransactionDescription, TransactionList, TransactionListing
-from instances.ports import BrokerUnresponsive
+from instances.groups.interfaces import (
+    Partition,
+    ProducerState,
+    TransactionDescription,
+    TransactionList,
+    TransactionListing,
+)
+from instances.interfaces import BrokerUnresponsive
 from tenants.errors import OutcomeUnknown, Unavailable
 
 LIST_TRANSACTIONS_VERSION = 1
@@ -42,7 +48,7 @@ NO_SUCH_ID = 105
 
 
 class Transactions:
-    """See `instances.group_ports.TransactionAdminClient`."""
+    """See `instances.groups.interfaces.TransactionAdminClient`."""
 
     def transactions(self, instance_id: str) -> TransactionList:
         return listed(targets(cluster_of(instance_id), instance_id))

@@ -21,8 +21,8 @@ from brokers.limits import KEPT_PICTURE_S, OBSERVE_CACHE_S
 from brokers.models import Broker, Cluster, Rebalance
 from brokers.monitoring import observe
 from brokers.monitoring.health import health, modules_of
+from instances.interfaces import BrokerUnresponsive
 from instances.limits import BYTES_PER_GB
-from instances.ports import BrokerUnresponsive
 from tenants.errors import Unavailable
 
 logger = logging.getLogger(__name__)

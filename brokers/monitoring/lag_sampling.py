@@ -27,8 +27,8 @@ from brokers.limits import (
     LAG_PARTITIONS_PER_ROUND_MAX,
 )
 from brokers.models import Cluster
-from instances import lag_history
-from instances.group_ports import Committed, Partition
+from instances.groups import lag_history
+from instances.groups.interfaces import Committed, Partition
 from instances.limits import LAG_PARTITIONS_PER_GROUP_MAX
 from instances.naming import plain_topic, split_internal
 from tenants.errors import DomainError

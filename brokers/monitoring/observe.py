@@ -31,8 +31,8 @@ from brokers.limits import (
     SILENT_PATIENCE_S,
 )
 from brokers.models import Broker, Cluster, PortLease
+from instances.interfaces import BrokerUnresponsive, RefusedTopic, Throttle, Throttles, TopicSizes, Traffic
 from instances.limits import TRAFFIC_SECONDS_MAX
-from instances.ports import BrokerUnresponsive, RefusedTopic, Throttle, Throttles, TopicSizes, Traffic
 
 logger = logging.getLogger(__name__)
 
@@ -148,7 +148,7 @@ def _ask_instance(instance_id: str, what: str) -> Answers:
 
 
 class Observed:
-    """The port `instances.ports.observation`."""
+    """The port `instances.interfaces.observation`."""
 
     def traffic(self, instance_id: str, since_ms: int) -> Traffic:
         # All callers share one cached answer, so each asks for the whole ring and takes its part.

@@ -20,8 +20,8 @@ from brokers.models import Cluster, Placement
 from brokers.monitoring import cluster_overview
 from instances import services
 from instances.choices import ConditionType
-from instances.conditions import PARTITIONS_NAMED_MAX, Leaderless
-from instances.lifecycle import REACHABLE
+from instances.lifecycle.conditions import PARTITIONS_NAMED_MAX, Leaderless
+from instances.lifecycle.phases import REACHABLE
 from tenants.errors import Unavailable
 
 logger = logging.getLogger(__name__)

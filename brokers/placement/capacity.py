@@ -131,7 +131,7 @@ def candidates(instance: Instance) -> list[Cluster]:
 
 
 class Room:
-    """The port `instances.ports.capacity`."""
+    """The port `instances.interfaces.capacity`."""
 
     def reserve(self, instance: Instance, *, bandwidth_mb_s: int, storage_gb: int) -> None:
         """Take the room for another size of a placed instance in the caller's transaction: on the brokers it keeps, and

@@ -12,7 +12,7 @@ from django.db.models import F
 
 from brokers.models import Broker, Cluster, PortLease
 from brokers.placement import port_leases
-from instances.lifecycle import Phase
+from instances.lifecycle.phases import Phase
 from instances.models import Instance
 from instances.services.common import bump_generation, reconcile_on_commit
 

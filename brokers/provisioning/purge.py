@@ -10,8 +10,8 @@ from brokers.models import Placement, PortLease
 from brokers.placement import port_leases
 from brokers.provisioning.publisher import Publisher
 from brokers.provisioning.steps import NotYet, Work
-from instances import operations
-from instances.lifecycle import Phase
+from instances.lifecycle import operations
+from instances.lifecycle.phases import Phase
 from instances.models import Instance, TopicAllowList
 from instances.services.common import set_phase
 from tenants import audit

@@ -20,7 +20,7 @@ from brokers.provisioning.publisher import Acks, LostRace, Publisher
 from brokers.provisioning.purge import purge
 from brokers.provisioning.steps import CannotProvision, NotYet, Work
 from instances.choices import Reason, Step
-from instances.lifecycle import Phase
+from instances.lifecycle.phases import Phase
 from instances.models import Instance
 from tenants.actors import system_actor
 from tenants.errors import DomainError, Unavailable

@@ -11,14 +11,15 @@ from brokers.contract.documents import InstanceDocument, InstanceSettings
 from brokers.models import Broker, Cluster, Placement, PortLease
 from brokers.placement import capacity, placement, port_leases
 from brokers.provisioning.publisher import Acks, Publisher
-from instances import naming, operations
+from instances import naming
 from instances.choices import ConditionType, OperationType, Reason, Step
-from instances.conditions import kept
-from instances.lifecycle import Phase
+from instances.lifecycle import operations
+from instances.lifecycle.conditions import kept
+from instances.lifecycle.phases import Phase
 from instances.models import Instance, Operation, TopicAllowList
 from instances.services.common import set_phase
 from instances.services.ending import suspend_instance
-from instances.services.following import reason_of
+from instances.services.tenant_suspension import reason_of
 from tenants import audit
 from tenants.actors import Actor
 from tenants.models import Tenant

@@ -13,7 +13,7 @@ from brokers.limits import SWEEP_INSTANCES_MAX
 from brokers.models import Cluster, Placement
 from brokers.provisioning.publisher import Publisher
 from instances import naming
-from instances.lifecycle import MOVING, Phase
+from instances.lifecycle.phases import MOVING, Phase
 from instances.models import Instance
 from tenants.errors import DomainError
 

@@ -21,11 +21,11 @@ from brokers.limits import (
 )
 from brokers.models import Cluster
 from brokers.monitoring import cluster_overview
-from instances.group_ports import Partition, ProducerState, TransactionDescription, TransactionListing
+from instances.groups.interfaces import Partition, ProducerState, TransactionDescription, TransactionListing
+from instances.groups.transaction_selectors import OVERDUE_GRACE_MS
+from instances.interfaces import BrokerUnresponsive
 from instances.models import Instance
 from instances.naming import plain_scoped, split_internal
-from instances.ports import BrokerUnresponsive
-from instances.transaction_selectors import OVERDUE_GRACE_MS
 from tenants import access, audit
 from tenants.actors import Actor
 from tenants.choices import Scope

@@ -26,7 +26,7 @@ from config.supervisor.ready import DemoInstance, DemoTenant, Login
 from config.supervisor.state import StateDirectory, write_private_json
 from instances import selectors as instance_selectors
 from instances import services as instance_services
-from instances.lifecycle import Phase
+from instances.lifecycle.phases import Phase
 from instances.models import Instance
 from tenants import services as tenant_services
 from tenants.actors import member_actor

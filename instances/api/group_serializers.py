@@ -6,11 +6,11 @@ from typing import Any
 
 from rest_framework import serializers
 
-from instances import group_selectors, transaction_selectors
 from instances.api.watching import SilentOut
+from instances.groups import selectors, transaction_selectors
+from instances.groups.offset_plans import Aim
 from instances.limits import PARTITIONS_PER_TOPIC_MAX, RESET_PARTITIONS_MAX
 from instances.models import TOPIC_CHARS_MAX
-from instances.offset_plans import Aim
 from tenants.api.endpoint import PageQuery
 from tenants.api.strict import Choice, Instant, Integer, StrictSerializer, Text
 
@@ -26,7 +26,7 @@ PARTITION_INDEX_MAX = PARTITIONS_PER_TOPIC_MAX - 1
 
 class GroupQuery(PageQuery):
     contains = Text(required=False, max_length=NAME_CHARS_MAX, help_text="Part of the name.")
-    state = Choice(required=False, choices=group_selectors.STATES)
+    state = Choice(required=False, choices=selectors.STATES)
 
 
 class GroupTopicQuery(StrictSerializer):

@@ -7,9 +7,10 @@ from typing import Any
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from instances import access, group_selectors, services, transaction_selectors
+from instances import access, services
 from instances.api import group_serializers as s
-from instances.offset_plans import Aim, Target, instant_ms
+from instances.groups import selectors, transaction_selectors
+from instances.groups.offset_plans import Aim, Target, instant_ms
 from tenants.api.base import ApiView, endpoint
 from tenants.choices import Scope
 from tenants.errors import FieldError, Invalid
@@ -26,14 +27,14 @@ class GroupCollection(ApiView):
         """List consumer groups by name, with their lag."""
         instance = access.instance(self.actor, instance_id)
         state = self.query.get("state")
-        page = group_selectors.group_page(
+        page = selectors.group_page(
             instance,
             contains=self.query.get("contains", ""),
             states=[state] if state else [],
             page_token=self.query.get("page_token"),
             page_size=self.query["page_size"],
         )
-        rows = group_selectors.with_lags(instance, page.rows)
+        rows = selectors.with_lags(instance, page.rows)
         shown = {"items": rows, "next_page_token": page.next_token, "silent": page.silent}
         return self.one(shown, s.GroupPageOut)
 
@@ -45,7 +46,7 @@ class GroupResource(ApiView):
     def get(self, request: Request, instance_id: str, group: str) -> Response:
         """Read a group with its members, what they were assigned, and how far each partition is read."""
         instance = access.instance(self.actor, instance_id)
-        found = group_selectors.group_detail(instance, group, topic=self.query.get("topic", ""))
+        found = selectors.group_detail(instance, group, topic=self.query.get("topic", ""))
         return self.one(found, s.GroupOut, etag=found.etag)
 
     @endpoint("delete_group", Scope.GROUPS_WRITE, status=204, match=True, errors=DATA_PLANE_ERRORS)
@@ -53,7 +54,7 @@ class GroupResource(ApiView):
         """Delete a group without members, and its offsets."""
         instance = access.instance(self.actor, instance_id)
         if "If-Match" in self.request.headers:
-            self.require_match(group_selectors.group_detail(instance, group, fresh=True).etag)
+            self.require_match(selectors.group_detail(instance, group, fresh=True).etag)
         services.delete_group(acting=self.actor, instance=instance, group=group, dry_run=self.dry_run)
         return self.nothing()
 

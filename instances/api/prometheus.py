@@ -9,7 +9,9 @@ from django.http import HttpResponse
 from rest_framework.renderers import BaseRenderer, JSONRenderer
 from rest_framework.request import Request
 
-from instances import access, exposition, lag_history, selectors
+from instances import access, selectors
+from instances.groups import lag_history
+from instances.metrics import prometheus
 from tenants import access as permissions
 from tenants.api.base import ApiView, endpoint
 from tenants.choices import Scope
@@ -50,7 +52,7 @@ class PrometheusMetrics(ApiView):
         may_see_groups = permissions.permits(self.actor, Scope.GROUPS_READ)
         known = lag_history.latest(instance.pk, now_ms) if may_see_groups else {}
         oldest_ms = min((at_ms for at_ms, _ in known.values()), default=now_ms)
-        figures = exposition.Figures(
+        figures = prometheus.Figures(
             bandwidth_mb_s=instance.bandwidth_mb_s,
             storage_gb=instance.storage_gb,
             traffic=traffic,
@@ -59,4 +61,4 @@ class PrometheusMetrics(ApiView):
             lags={(group, topic): lag for group, (_, by_topic) in known.items() for topic, lag in by_topic.items()},
             lags_age_s=max(0, now_ms - oldest_ms) / MS_PER_S,
         )
-        return HttpResponse(exposition.render(figures), content_type=exposition.CONTENT_TYPE)
+        return HttpResponse(prometheus.render(figures), content_type=prometheus.CONTENT_TYPE)

@@ -7,7 +7,7 @@ from typing import Any
 from rest_framework import serializers
 
 from instances.choices import ClusterType, OperationState, Reason
-from instances.lifecycle import Phase
+from instances.lifecycle.phases import Phase
 from instances.limits import (
     BANDWIDTH_MB_S_MAX,
     DEFAULT_PARTITIONS_MAX,

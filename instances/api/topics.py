@@ -11,8 +11,8 @@ from rest_framework.response import Response
 
 from instances import access, selectors, services
 from instances.api import topic_serializers as s
+from instances.interfaces import ConfigEntry, PartitionSummary
 from instances.models import Instance
-from instances.ports import ConfigEntry, PartitionSummary
 from instances.selectors import TopicView
 from tenants.api.base import API_ROOT, ApiView, endpoint
 from tenants.choices import Scope

@@ -7,10 +7,11 @@ from typing import Any
 
 from django.db import transaction
 
-from instances import operations, ports
+from instances import interfaces
 from instances.access import require_changeable
 from instances.choices import OperationType
-from instances.lifecycle import Phase
+from instances.lifecycle import operations
+from instances.lifecycle.phases import Phase
 from instances.limits import OPERATIONS_OPEN_PER_INSTANCE_MAX
 from instances.models import Instance, Operation, stored_settings
 from instances.services.common import bump_generation, reconcile_on_commit, set_phase
@@ -47,7 +48,7 @@ def resize_instance(
     require_within(terms, bandwidth_mb_s=bandwidth, storage_gb=storage)
     if not changes_plan and (bandwidth, storage) == (instance.bandwidth_mb_s, instance.storage_gb):
         return None
-    ports.capacity.it.reserve(instance, bandwidth_mb_s=bandwidth, storage_gb=storage)
+    interfaces.capacity.it.reserve(instance, bandwidth_mb_s=bandwidth, storage_gb=storage)
     instance.plan, instance.partitions_max = terms.code, terms.partitions_max
     instance.bandwidth_mb_s, instance.storage_gb = bandwidth, storage
     fields = ["plan", "partitions_max", "bandwidth_mb_s", "storage_gb"]

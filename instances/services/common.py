@@ -9,9 +9,9 @@ from django.db import OperationalError, connection, transaction
 from django.db.models import F
 from django.utils import timezone
 
-from instances import ports
+from instances import interfaces
 from instances.choices import Reason
-from instances.lifecycle import Phase, require_transition
+from instances.lifecycle.phases import Phase, require_transition
 from instances.limits import TOPIC_LOCK_WAIT_MS
 from instances.models import Instance
 from tenants.errors import Conflict
@@ -54,7 +54,7 @@ def reconcile_on_commit(instance: Instance, *, dry_run: bool = False) -> None:
     if dry_run:
         return
     instance_id = instance.pk
-    transaction.on_commit(lambda: ports.reconcile.it(instance_id))
+    transaction.on_commit(lambda: interfaces.reconcile.it(instance_id))
 
 
 def hold_topic(instance: Instance, name: str) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 
 from django.db import IntegrityError, transaction
 
-from instances import operations
 from instances.access import instances_of
 from instances.choices import ClusterType, OperationType
-from instances.lifecycle import Phase
+from instances.lifecycle import operations
+from instances.lifecycle.phases import Phase
 from instances.limits import INSTANCES_PER_TENANT_MAX
 from instances.models import NAME_CONSTRAINT, Instance, Operation, default_settings, stored_settings
 from instances.services.common import bump_generation, reconcile_on_commit, set_phase

@@ -5,9 +5,9 @@ from __future__ import annotations
 from django.db import transaction
 from django.utils import timezone
 
-from instances import operations
 from instances.choices import OperationType, Reason
-from instances.lifecycle import Phase, may_transition
+from instances.lifecycle import operations
+from instances.lifecycle.phases import Phase, may_transition
 from instances.limits import RESTORE_FOR
 from instances.models import Instance, Operation
 from instances.services.common import bump_generation, reconcile_on_commit, set_phase

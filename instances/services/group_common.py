@@ -7,9 +7,9 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from instances import group_selectors
 from instances.access import require_reachable
-from instances.group_ports import EMPTY_STATES, Committed, GroupDescription, Partition, group_admin_client
+from instances.groups import selectors
+from instances.groups.interfaces import EMPTY_STATES, Committed, GroupDescription, Partition, group_admin_client
 from instances.models import Instance
 from tenants import access, audit
 from tenants.actors import Actor
@@ -35,7 +35,7 @@ def present(acting: Actor, instance: Instance, group: str) -> tuple[GroupDescrip
     access.require(acting, Scope.GROUPS_WRITE)
     require_reachable(instance)
     summary = group_admin_client.it.describe(instance.pk, [group], fresh=True)[group]
-    description = group_selectors.known(group, summary)
+    description = selectors.known(group, summary)
     return description, offsets_known(summary.offsets, summary.trouble)
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from django.db import transaction
 
-from instances import group_selectors
 from instances.access import require_reachable
-from instances.group_ports import Committed, Partition, group_admin_client
+from instances.groups import selectors
+from instances.groups.interfaces import Committed, Partition, group_admin_client
 from instances.limits import RESET_PARTITIONS_MAX
 from instances.models import Instance
 from instances.services.group_common import (
@@ -40,7 +40,7 @@ def undo_offsets(*, acting: Actor, instance: Instance, group: str, entry_id: str
     access.require(acting, Scope.GROUPS_WRITE)
     require_reachable(instance)
     rows = AuditEntry.objects.filter(
-        tenant_id=instance.tenant_id, target_id=group_ref(instance, group)[1], action__in=group_selectors.UNDOABLE
+        tenant_id=instance.tenant_id, target_id=group_ref(instance, group)[1], action__in=selectors.UNDOABLE
     )
     entry = fetch(rows, pk=entry_id)
     was, became = committed_of(entry.before), offsets_of(entry.after)

@@ -6,9 +6,9 @@ from datetime import datetime
 
 from django.db import transaction
 
-from instances import conditions
-from instances.conditions import Leaderless
-from instances.lifecycle import REACHABLE
+from instances.lifecycle import conditions
+from instances.lifecycle.conditions import Leaderless
+from instances.lifecycle.phases import REACHABLE
 from instances.models import Instance
 from tenants import audit
 from tenants.actors import system_actor

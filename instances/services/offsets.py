@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from instances import ports
-from instances.group_ports import EARLIEST, EMPTY_STATES, LATEST, Committed, Partition, group_admin_client
+from instances import interfaces
+from instances.groups.interfaces import EARLIEST, EMPTY_STATES, LATEST, Committed, Partition, group_admin_client
+from instances.groups.offset_plans import Aim, Change, Log, NoOffsetToShift, Target, plan
 from instances.limits import RESET_PARTITIONS_MAX
 from instances.models import Instance
-from instances.offset_plans import Aim, Change, Log, NoOffsetToShift, Target, plan
 from instances.services.group_common import listed, present, record, require_empty, write
 from tenants import audit
 from tenants.actors import Actor
@@ -139,7 +139,7 @@ def _places(
     places: set[Partition] = set()
     for at, (topic, indexes) in enumerate(wanted):
         try:
-            present = {summary.index for summary in ports.data_plane.it.topic(instance.pk, topic).partitions}
+            present = {summary.index for summary in interfaces.data_plane.it.topic(instance.pk, topic).partitions}
         except NotFound:
             raise Invalid.at(f"/topics/{at}/name", "There is no such topic.", code="not_found") from None
         unknown = [index for index in indexes or () if index not in present]
@@ -172,7 +172,7 @@ def _still_there(instance: Instance, places: Sequence[Partition]) -> list[Partit
     left: list[Partition] = []
     for topic in sorted({place[0] for place in places}):
         try:
-            indexes = {summary.index for summary in ports.data_plane.it.topic(instance.pk, topic).partitions}
+            indexes = {summary.index for summary in interfaces.data_plane.it.topic(instance.pk, topic).partitions}
         except NotFound:
             continue
         left += [place for place in places if place[0] == topic and place[1] in indexes]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from instances import ports
-from instances.ports import PlanTerms
+from instances import interfaces
+from instances.interfaces import PlanTerms
 from tenants.errors import FieldError, Invalid, QuotaExceeded
 
 
@@ -15,7 +15,7 @@ def terms_for(
 
     Raises `Invalid` for an unknown code and `QuotaExceeded` when no plan is that large.
     """
-    terms = ports.plan_catalogue.it(plan, bandwidth_mb_s=bandwidth_mb_s, storage_gb=storage_gb, held=held)
+    terms = interfaces.plan_catalogue.it(plan, bandwidth_mb_s=bandwidth_mb_s, storage_gb=storage_gb, held=held)
     if terms is None and plan:
         raise Invalid.at("/plan", "There is no such plan on sale.", code="unknown_plan")
     if terms is None:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from instances import allow_lists, ports
+from instances import interfaces
 from instances.access import require_reachable
 from instances.limits import ALLOW_LISTS_PER_INSTANCE_MAX
 from instances.models import Instance, TopicAllowList
 from instances.services.common import hold_topic, want_published
+from instances.topics import allow_lists
 from tenants import access, audit
 from tenants.actors import Actor
 from tenants.choices import Scope
@@ -42,7 +43,7 @@ def create_topic(
     after = {"partitions": count, "replication_factor": shown, "config": dict(config or {})}
     entry = audit.record(acting, "topic.created", topic_ref(instance, name), None, after, tenant=instance.tenant)
     with audit.in_doubt(entry):
-        ports.data_plane.it.create_topic(
+        interfaces.data_plane.it.create_topic(
             instance.pk,
             name,
             partitions=count,
@@ -66,7 +67,7 @@ def update_topic(
     access.require(acting, Scope.TOPICS_WRITE)
     require_reachable(instance)
     hold_topic(instance, name)
-    found = ports.data_plane.it.topic(instance.pk, name)
+    found = interfaces.data_plane.it.topic(instance.pk, name)
     grows = partitions is not None and partitions != len(found.partitions)
     if grows and partitions is not None and partitions < len(found.partitions):
         raise Invalid.at("/partitions", "A topic never loses partitions.", code="cannot_shrink")
@@ -78,9 +79,9 @@ def update_topic(
     more = partitions if grows else None
     with audit.in_doubt(entry):
         if config and more is not None:  # two calls, and what is refused shall have changed nothing
-            ports.data_plane.it.grow_topic(instance.pk, name, more, validate_only=True)
+            interfaces.data_plane.it.grow_topic(instance.pk, name, more, validate_only=True)
         if config:
-            ports.data_plane.it.alter_topic_config(instance.pk, name, config, validate_only=dry_run)
+            interfaces.data_plane.it.alter_topic_config(instance.pk, name, config, validate_only=dry_run)
         if more is not None:
             _grow(instance, name, more, is_half_done=bool(config) and not dry_run, dry_run=dry_run)
 
@@ -88,7 +89,7 @@ def update_topic(
 def _grow(instance: Instance, name: str, partitions: int, *, is_half_done: bool, dry_run: bool) -> None:
     """Raises `OutcomeUnknown` where the half before is done, though this one is not: a row must tell of it."""
     try:
-        ports.data_plane.it.grow_topic(instance.pk, name, partitions, validate_only=dry_run)
+        interfaces.data_plane.it.grow_topic(instance.pk, name, partitions, validate_only=dry_run)
     except DomainError as error:
         if is_half_done:
             raise OutcomeUnknown from error
@@ -101,7 +102,7 @@ def delete_topic(*, acting: Actor, instance: Instance, name: str, dry_run: bool 
     access.require(acting, Scope.TOPICS_WRITE)
     require_reachable(instance)
     hold_topic(instance, name)
-    found = ports.data_plane.it.topic(instance.pk, name)
+    found = interfaces.data_plane.it.topic(instance.pk, name)
     before = {"partitions": len(found.partitions)}
     entry = audit.record(acting, "topic.deleted", topic_ref(instance, name), before, None, tenant=instance.tenant)
     # Emptied rather than removed: the brokers keep what they were last told, so they have to be told.
@@ -109,7 +110,7 @@ def delete_topic(*, acting: Actor, instance: Instance, name: str, dry_run: bool 
         want_published(instance, dry_run=dry_run)
     if not dry_run:
         with audit.in_doubt(entry):
-            ports.data_plane.it.delete_topic(instance.pk, name)
+            interfaces.data_plane.it.delete_topic(instance.pk, name)
 
 
 @audit.atomic
@@ -131,7 +132,7 @@ def set_allow_list(
     access.require(acting, Scope.TOPICS_WRITE)
     require_reachable(instance)
     hold_topic(instance, topic)
-    ports.data_plane.it.topic(instance.pk, topic)
+    interfaces.data_plane.it.topic(instance.pk, topic)
     wanted = {
         "produce_ips": allow_lists.normalised(produce, f"{at}/produce"),
         "consume_ips": allow_lists.normalised(consume, f"{at}/consume"),

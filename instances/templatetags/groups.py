@@ -12,7 +12,7 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from instances.lag_history import SPAN_MS, Behind, Sample
+from instances.groups.lag_history import SPAN_MS, Behind, Sample
 from tenants import formatting
 from tenants.templatetags.console import PHASES
 from tenants.wording import localized

@@ -9,8 +9,8 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from instances.choices import ConditionType
-from instances.conditions import Fault, faults_of
-from instances.lifecycle import REACHABLE, Phase
+from instances.lifecycle.conditions import Fault, faults_of
+from instances.lifecycle.phases import REACHABLE, Phase
 from instances.models import Instance
 from instances.views.suspension import suspension
 

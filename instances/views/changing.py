@@ -11,7 +11,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from instances import selectors, services
 from instances.forms import AutoTopicsForm, NameForm
-from instances.lifecycle import Phase
+from instances.lifecycle.phases import Phase
 from instances.models import Instance
 from instances.views.common import instance_page, render_instance
 from instances.views.steps import elapsed_s, steps_of

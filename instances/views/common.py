@@ -14,7 +14,7 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 
 from instances import access, selectors
-from instances.lifecycle import CHANGEABLE, REACHABLE
+from instances.lifecycle.phases import CHANGEABLE, REACHABLE
 from instances.models import Instance
 from tenants.choices import Scope
 from tenants.views.base import Crumb, console_page, render_page

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from instances import ports, selectors
-from instances.lifecycle import REACHABLE
+from instances import interfaces, selectors
+from instances.lifecycle.phases import REACHABLE
 from instances.models import Instance
 from tenants.errors import DomainError
 from tenants.formatting import Use, rate_use, size_use
@@ -69,5 +69,5 @@ def figures(instance: Instance) -> Figures | None:
 
 def stored_bytes(instance: Instance) -> int | None:
     """Bytes of all replicas of all topics; None when a broker did not answer."""
-    sizes = ports.observation.it.topic_sizes(instance.pk)
+    sizes = interfaces.observation.it.topic_sizes(instance.pk)
     return None if sizes.silent else sizes.stored_bytes

@@ -13,9 +13,10 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 
-from instances import group_selectors, services
-from instances.group_selectors import GroupDetail, PartitionLag
-from instances.lifecycle import REACHABLE
+from instances import services
+from instances.groups import selectors
+from instances.groups.selectors import GroupDetail, PartitionLag
+from instances.lifecycle.phases import REACHABLE
 from instances.limits import GROUP_LINES_PER_PAGE
 from instances.models import Instance
 from instances.templatetags.groups import group_url
@@ -65,11 +66,11 @@ def groups_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     is_part = bool(request.headers.get("HX-Request"))
     context: dict[str, Any] = {"words": words, "state": chosen, "is_part": is_part, "period_s": PERIOD_S, "rows": ()}
     if instance.current_phase in REACHABLE:
-        page = group_selectors.group_page(
+        page = selectors.group_page(
             instance, contains=words, states=FILTERS.get(chosen, ()), page_token=page_token or None,
             page_size=PAGE_SIZE_DEFAULT,
         )  # fmt: skip
-        rows = group_selectors.with_lags(instance, page.rows) if is_part else page.rows
+        rows = selectors.with_lags(instance, page.rows) if is_part else page.rows
         context |= {
             "rows": rows,
             "next_token": page.next_token,
@@ -87,9 +88,9 @@ def groups_page(request: HttpRequest, instance: Instance) -> HttpResponse:
 @require_GET
 def groups_part(request: HttpRequest, instance: Instance) -> HttpResponse:
     """Who is behind most, for the instance's page; where there are too many to ask them all, how many there are."""
-    page = group_selectors.group_page(instance, page_size=GROUPS_COMPARED_MAX)
+    page = selectors.group_page(instance, page_size=GROUPS_COMPARED_MAX)
     is_whole = page.next_token is None
-    rows = group_selectors.with_lags(instance, page.rows) if is_whole else ()
+    rows = selectors.with_lags(instance, page.rows) if is_whole else ()
     worst = sorted(rows, key=lambda row: -1 if row.lag is None else row.lag, reverse=True)[:GROUPS_SHOWN]
     context = {
         "rows": worst,
@@ -124,7 +125,7 @@ def group_page(request: HttpRequest, instance: Instance) -> HttpResponse:
     is_part = bool(request.headers.get("HX-Request"))
     context: dict[str, Any] = {"group": group, "period_s": PERIOD_S}
     try:
-        detail = group_selectors.group_detail(instance, group)
+        detail = selectors.group_detail(instance, group)
     except Unavailable as error:
         context["trouble"] = wording(error)  # the page stands, and its live part goes on asking
     else:
@@ -198,7 +199,7 @@ def ranges(indexes: Sequence[int]) -> str:
 
 def _undoable(instance: Instance, detail: GroupDetail) -> AuditEntry | None:
     """The latest move of offsets, while it can still be taken back."""
-    entry = group_selectors.last_move(instance, services.group_ref(instance, detail.id))
+    entry = selectors.last_move(instance, services.group_ref(instance, detail.id))
     if entry is None or not detail.is_empty or timezone.now() - entry.time > UNDO_OFFERED_FOR:
         return None
     became = services.offsets_of(entry.after)

@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 
 from instances import selectors
-from instances.lifecycle import MOVING, Phase
+from instances.lifecycle.phases import MOVING, Phase
 from instances.limits import BYTES_PER_GB, BYTES_PER_MB
 from instances.views.attention import faults, needs_of
 from instances.views.figures import Figures, figures, unknown

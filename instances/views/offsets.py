@@ -12,9 +12,10 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 from django.views.decorators.http import require_http_methods, require_POST
 
-from instances import group_selectors, services
-from instances.group_forms import ForgetForm, ResetForm
-from instances.group_selectors import GroupDetail
+from instances import services
+from instances.groups import selectors
+from instances.groups.forms import ForgetForm, ResetForm
+from instances.groups.selectors import GroupDetail
 from instances.models import Instance
 from instances.services import Reset
 from instances.templatetags.groups import group_url
@@ -134,7 +135,7 @@ def _forgotten(request: HttpRequest, instance: Instance, group: str, topic: str,
 def _left(instance: Instance, group: str) -> GroupDetail | None:
     """The group as it is now; None where it is gone, or nobody says."""
     try:
-        return group_selectors.group_detail(instance, group, fresh=True)
+        return selectors.group_detail(instance, group, fresh=True)
     except DomainError:
         return None
 
@@ -156,4 +157,4 @@ def _deleted(request: HttpRequest, instance: Instance, detail: GroupDetail, entr
 
 
 def _detail(request: HttpRequest, instance: Instance) -> GroupDetail:
-    return group_selectors.group_detail(instance, request.GET.get("group", ""))
+    return selectors.group_detail(instance, request.GET.get("group", ""))

@@ -6,9 +6,9 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 
-from instances import ports, selectors
+from instances import interfaces, selectors
 from instances.choices import OperationState
-from instances.lifecycle import REACHABLE, Phase
+from instances.lifecycle.phases import REACHABLE, Phase
 from instances.models import Instance
 from instances.views.attention import faults
 from instances.views.common import instance_page, render_instance
@@ -58,7 +58,7 @@ def _some_topic(request: HttpRequest, instance: Instance) -> str | None:
     if not access.permits(request.actor, Scope.TOPICS_READ) or instance.current_phase not in REACHABLE:  # type: ignore[attr-defined]
         return None
     return topic_for(
-        ports.observation.it.topic_sizes(instance.pk).topics,
+        interfaces.observation.it.topic_sizes(instance.pk).topics,
         looked_at=topic_looked_at(request, instance),
         created=selectors.topics_created(instance),
     )

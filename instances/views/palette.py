@@ -14,8 +14,9 @@ from django.db.models import Q
 from django.urls import reverse
 from django.utils.translation import gettext as _
 
-from instances import group_selectors, selectors
-from instances.lifecycle import CHANGEABLE, REACHABLE
+from instances import selectors
+from instances.groups import selectors as groups_selectors
+from instances.lifecycle.phases import CHANGEABLE, REACHABLE
 from instances.models import Instance
 from instances.templatetags.groups import group_url
 from tenants import access
@@ -132,7 +133,7 @@ def _groups(search: Search, instance: Instance) -> list[Entry]:
     hint = f"{_('Group')} {instance.name}"
     lines = (
         Entry(label=name, hint=hint, url=group_url("page-group", instance.pk, name))
-        for name in _likely(search, group_selectors.group_names(instance))
+        for name in _likely(search, groups_selectors.group_names(instance))
     )
     return _best(search, lines)
 

@@ -10,7 +10,7 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods, require_POST
 
 from instances.forms import EntityForm, ExplainForm, QuotaForm
-from instances.lifecycle import REACHABLE
+from instances.lifecycle.phases import REACHABLE
 from instances.limits import BYTES_PER_MB
 from instances.models import Instance
 from instances.views.common import instance_page, render_instance

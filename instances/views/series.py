@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from instances.ports import Traffic
+from instances.interfaces import Traffic
 
 MS_PER_S = 1_000
 SPAN_MS = 900_000

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from instances.choices import Reason
-from instances.lifecycle import Phase
+from instances.lifecycle.phases import Phase
 from instances.models import Instance
 
 WITH_TENANT = (Reason.UNPAID, Reason.TENANT_SUSPENDED)

@@ -13,7 +13,7 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from instances import ports, selectors, services
+from instances import interfaces, selectors, services
 from instances.forms import AllowListForm, ConfigForm, PartitionsForm, TopicForm
 from instances.models import Instance
 from instances.selectors import TopicView
@@ -110,7 +110,7 @@ def partitions_page(request: HttpRequest, instance: Instance, name: str) -> Http
                 request, _("%(topic)s has %(n)d partitions.") % {"topic": name, "n": form.cleaned_data["partitions"]}
             )
             return redirect("page-topic", instance.pk, name)
-    sizes = ports.observation.it.topic_sizes(instance.pk)
+    sizes = interfaces.observation.it.topic_sizes(instance.pk)
     known, silent = sizes.partitions.get(name, {}), {silence.broker_id for silence in sizes.silent}
     rows = [(partition, known.get(partition.index)) for partition in topic.partitions]
     biggest = max((summary["size_bytes"] for _partition, summary in rows if summary), default=0)

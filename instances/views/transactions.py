@@ -10,10 +10,10 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 
-from instances import transaction_selectors
-from instances.lifecycle import REACHABLE
+from instances.groups import transaction_selectors
+from instances.groups.transaction_selectors import IN_FLIGHT
+from instances.lifecycle.phases import REACHABLE
 from instances.models import Instance
-from instances.transaction_selectors import IN_FLIGHT
 from instances.views.common import instance_page, render_instance
 from tenants.choices import Scope
 from tenants.forms import AuditFilterForm

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from django.utils.translation import gettext as _
 
-from instances.ports import Throttle, Throttles
+from instances.interfaces import Throttle, Throttles
 from tenants.formatting import delay, rate_limit
 
 ENDED_SHOWN_MS = 60_000

@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 from pytest_django.live_server_helper import LiveServer
 
 from instances import services
-from instances.conditions import Leaderless
+from instances.lifecycle.conditions import Leaderless
 from instances.models import Instance
 from tests.browser.accessibility import objections
 from tests.browser.conftest import OpenPage

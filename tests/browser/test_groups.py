@@ -11,7 +11,8 @@ import pytest
 from playwright.sync_api import Page, expect
 from pytest_django.live_server_helper import LiveServer
 
-from instances import lag_history, ports
+from instances import interfaces
+from instances.groups import lag_history
 from instances.models import Instance
 from tests.browser.accessibility import objections
 from tests.browser.conftest import OpenPage, press
@@ -48,7 +49,7 @@ def crowded(instance: Instance, groups: FakeGroups, transactions: FakeTransactio
     transactions.add(instance.pk, "loader", state="CompleteCommit", started_ms=-1)
     groups.add(instance.pk, LONG, {(TOPIC, 0): 400})
     transactions.add(instance.pk, LONG, (TOPIC, 0), started_ms=now_ms - 4_000)
-    ports.data_plane.it.create_topic(
+    interfaces.data_plane.it.create_topic(
         instance.pk, LONG, partitions=1, replication_factor=1, config={}, validate_only=False
     )
     return instance

@@ -20,7 +20,7 @@ from brokers.monitoring import cluster_overview, observe
 from brokers.operations import job_runner, rolling_restart
 from brokers.rebalancing import executor, services
 from brokers.transactions import hanging
-from instances import ports
+from instances import interfaces
 from tenants.actors import system_actor
 from tenants.models import User
 from tests.browser.accessibility import objections
@@ -57,7 +57,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transactional_db: N
     }
     body = {"broker_id": 1, "ready": True, "controller_id": 1, "controller_epoch": 3, **counts}
     body["brokers"] = [share(1), share(2, leaders=0, out_of_sync=14), share(3, replicas=9), share(4, live=False)]
-    silent = (ports.BrokerUnresponsive(broker_id=4, reason="does not answer"),)
+    silent = (interfaces.BrokerUnresponsive(broker_id=4, reason="does not answer"),)
     monkeypatch.setattr(cluster_overview, "_ask", lambda _cluster: observe.Answers(bodies={1: body}, silent=silent))
     following = "ins-00000000.orders.created/49"
     monkeypatch.setattr(
@@ -66,7 +66,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transactional_db: N
         lambda *_args, after="", **_more: (lines(), "" if after == following else following),
     )
     monkeypatch.setattr(hanging, "ClusterTransactions", lambda _cluster: hanging_ones())
-    with plugged(ports.reconcile, lambda _instance_id: None):
+    with plugged(interfaces.reconcile, lambda _instance_id: None):
         yield found
 
 

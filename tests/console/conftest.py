@@ -12,7 +12,9 @@ from django.test import Client
 from django.utils import timezone
 
 from billing.services import ensure_default_plans
-from instances import group_ports, ports, services
+from instances import interfaces as instances_interfaces
+from instances import services
+from instances.groups import interfaces
 from instances.models import Instance
 from quotas import interfaces as quota_ports
 from tenants import services as tenant_services
@@ -32,14 +34,14 @@ def _fresh_cache() -> None:
 @pytest.fixture
 def data_plane(monkeypatch: pytest.MonkeyPatch) -> FakeDataPlane:
     plane = FakeDataPlane()
-    monkeypatch.setattr(ports.data_plane, "_plugged", plane)
+    monkeypatch.setattr(instances_interfaces.data_plane, "_plugged", plane)
     return plane
 
 
 @pytest.fixture
 def observation(data_plane: FakeDataPlane, monkeypatch: pytest.MonkeyPatch) -> FakeObservation:
     seen = FakeObservation(data_plane)
-    monkeypatch.setattr(ports.observation, "_plugged", seen)
+    monkeypatch.setattr(instances_interfaces.observation, "_plugged", seen)
     return seen
 
 
@@ -53,14 +55,14 @@ def quota_admin_client(monkeypatch: pytest.MonkeyPatch) -> FakeQuotaAdminClient:
 @pytest.fixture
 def groups(monkeypatch: pytest.MonkeyPatch) -> FakeGroups:
     found = FakeGroups()
-    monkeypatch.setattr(group_ports.group_admin_client, "_plugged", found)
+    monkeypatch.setattr(interfaces.group_admin_client, "_plugged", found)
     return found
 
 
 @pytest.fixture
 def transactions(monkeypatch: pytest.MonkeyPatch) -> FakeTransactions:
     found = FakeTransactions()
-    monkeypatch.setattr(group_ports.transaction_admin_client, "_plugged", found)
+    monkeypatch.setattr(interfaces.transaction_admin_client, "_plugged", found)
     return found
 
 
@@ -68,7 +70,7 @@ def transactions(monkeypatch: pytest.MonkeyPatch) -> FakeTransactions:
 def reconciled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Instances the reconciler was asked for."""
     asked: list[str] = []
-    monkeypatch.setattr(ports.reconcile, "_plugged", asked.append)
+    monkeypatch.setattr(instances_interfaces.reconcile, "_plugged", asked.append)
     return asked
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from instances.ports import (
+from instances.interfaces import (
     BrokerUnresponsive,
     ConfigEntry,
     PartitionSummary,

@@ -12,9 +12,9 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from instances.lifecycle import Phase
+from instances.interfaces import BrokerUnresponsive, RefusedTopic
+from instances.lifecycle.phases import Phase
 from instances.models import Instance
-from instances.ports import BrokerUnresponsive, RefusedTopic
 from quotas.interfaces import EntityPart
 from tenants.models import ApiToken, AuditEntry, Member, Tenant, User
 from tests.console.conftest import PASSWORD

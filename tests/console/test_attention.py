@@ -10,7 +10,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from instances import services
-from instances.conditions import Leaderless
+from instances.lifecycle.conditions import Leaderless
 from instances.models import Instance
 from tenants.actors import system_actor
 from tests.console.fakes import FakeObservation

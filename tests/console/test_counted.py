@@ -14,7 +14,7 @@ from django.utils import timezone
 from billing import selectors as billing_selectors
 from billing.models import UsageMinute
 from instances import selectors, services
-from instances.lifecycle import Phase
+from instances.lifecycle.phases import Phase
 from instances.models import Instance
 from tenants.actors import member_actor
 from tenants.models import Member

@@ -9,9 +9,9 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from instances.group_ports import GroupSummary
+from instances.groups.interfaces import GroupSummary
+from instances.interfaces import BrokerUnresponsive
 from instances.models import Instance
-from instances.ports import BrokerUnresponsive
 from instances.views.groups import ranges
 from tenants.models import AuditEntry
 from tests.support.fake_groups import FakeGroups, FakeTransactions, member

@@ -16,7 +16,7 @@ from django.utils.translation import override
 from django.utils.translation.template import templatize
 
 from config.environment import BASE_DIR
-from instances import allow_lists
+from instances.topics import allow_lists
 from tenants import formatting, services
 from tenants.errors import DomainError, Invalid
 from tenants.wording import SENTENCES, SHAPES, localized

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from instances import group_ports, ports
+from instances import interfaces as instances_interfaces
+from instances.groups import interfaces
 from quotas import interfaces as quota_ports
 from tenants.models import Member
 from tests.support.api_cases import Api, make_member
@@ -28,14 +29,14 @@ def api(owner: Member) -> Api:
 @pytest.fixture(autouse=True)
 def data_plane() -> Iterator[FakeDataPlane]:
     found = FakeDataPlane()
-    with plugged(ports.data_plane, found), plugged(ports.plan_catalogue, catalogue):
+    with plugged(instances_interfaces.data_plane, found), plugged(instances_interfaces.plan_catalogue, catalogue):
         yield found
 
 
 @pytest.fixture(autouse=True)
 def observation() -> Iterator[FakeObservation]:
     found = FakeObservation()
-    with plugged(ports.observation, found):
+    with plugged(instances_interfaces.observation, found):
         yield found
 
 
@@ -50,19 +51,19 @@ def client_quotas() -> Iterator[FakeQuotas]:
 def asked_to_reconcile() -> Iterator[list[str]]:
     """Instances the reconciler was asked for."""
     asked: list[str] = []
-    with plugged(ports.reconcile, asked.append):
+    with plugged(instances_interfaces.reconcile, asked.append):
         yield asked
 
 
 @pytest.fixture(autouse=True)
 def groups() -> Iterator[FakeGroups]:
     found = FakeGroups()
-    with plugged(group_ports.group_admin_client, found):
+    with plugged(interfaces.group_admin_client, found):
         yield found
 
 
 @pytest.fixture(autouse=True)
 def transactions() -> Iterator[FakeTransactions]:
     found = FakeTransactions()
-    with plugged(group_ports.transaction_admin_client, found):
+    with plugged(interfaces.transaction_admin_client, found):
         yield found

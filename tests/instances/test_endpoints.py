@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from instances.lifecycle import Phase
+from instances.lifecycle.phases import Phase
 from instances.models import Instance, Operation
 from tenants.choices import Scope
 from tenants.models import Member

@@ -7,10 +7,11 @@ import time
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from instances import exposition, lag_history
-from instances.exposition import Figures
+from instances.groups import lag_history
+from instances.interfaces import Throttles, TopicSizes, Traffic
 from instances.limits import METRIC_LAGS_MAX, METRIC_TOPICS_MAX
-from instances.ports import Throttles, TopicSizes, Traffic
+from instances.metrics import prometheus
+from instances.metrics.prometheus import Figures
 from tenants.access import ROLE_SCOPES
 from tenants.choices import Role, Scope
 from tests.instances.conftest import FakeObservation
@@ -42,7 +43,7 @@ def message(found: Figures) -> dict[str, dict[tuple[str, ...], float]]:
     """By name and the values of labels, as Prometheus' own parser reads it."""
     return {
         family.name: {tuple(sample.labels.values()): sample.value for sample in family.samples}
-        for family in text_string_to_metric_families(exposition.render(found))
+        for family in text_string_to_metric_families(prometheus.render(found))
     }
 
 
@@ -85,7 +86,7 @@ def test_a_scrape_tells_lags_that_nobody_looked_at_and_only_to_who_may_see_group
     at = f"/instances/{instance.pk}/metrics/prometheus"
     answer = Api.of(owner).get(at, Accept="text/plain;version=0.0.4")
     assert answer.status_code == 200
-    assert answer["Content-Type"] == exposition.CONTENT_TYPE
+    assert answer["Content-Type"] == prometheus.CONTENT_TYPE
     assert 'penstock_group_lag_messages{group="etl",topic="orders"} 10.0' in answer.content.decode()
     blind = Api.of(owner, ROLE_SCOPES[Role.OWNER] - {Scope.GROUPS_READ}).get(at)
     assert blind.status_code == 200

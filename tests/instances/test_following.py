@@ -6,7 +6,7 @@ import pytest
 
 from instances import services
 from instances.choices import Reason
-from instances.lifecycle import Phase
+from instances.lifecycle.phases import Phase
 from instances.models import Instance
 from tenants import services as tenant_services
 from tenants.actors import Actor, operator_actor, system_actor

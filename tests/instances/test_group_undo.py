@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from instances import group_selectors, services
+from instances import services
+from instances.groups import selectors
 from instances.models import Instance
 from instances.services import group_common
 from tenants import audit
@@ -40,7 +41,7 @@ def test_a_reset_is_undone_from_its_audit_row(acting: Actor, instance: Instance,
     assert ("orders", 2) in groups.committed(instance.pk, "etl")
     services.undo_offsets(acting=acting, instance=instance, group="etl", entry_id=done.entry_id)
     assert groups.committed(instance.pk, "etl") == before
-    assert group_selectors.last_move(instance, services.group_ref(instance, "etl")) is None
+    assert selectors.last_move(instance, services.group_ref(instance, "etl")) is None
 
 
 @pytest.mark.parametrize("act", ["reset", "delete", "forget"])

@@ -8,10 +8,11 @@ from urllib.parse import quote
 
 import pytest
 
-from instances import group_selectors, services
+from instances import services
+from instances.groups import selectors
+from instances.interfaces import BrokerUnresponsive
 from instances.limits import RESET_PARTITIONS_MAX
 from instances.models import Instance
-from instances.ports import BrokerUnresponsive
 from tenants.actors import Actor, member_actor
 from tenants.models import AuditEntry, Member
 from tests.instances.conftest import FakeDataPlane, FakeGroups
@@ -291,15 +292,15 @@ def test_a_reset_that_moves_nothing_leaves_no_entry(acting: Actor, instance: Ins
     first = services.reset_offsets(acting=acting, instance=instance, group="etl", target=TARGETS["earliest"])
     again = services.reset_offsets(acting=acting, instance=instance, group="etl", target=TARGETS["earliest"])
     assert (again.changed, again.entry_id) == ((), "")
-    latest = group_selectors.last_move(instance, services.group_ref(instance, "etl"))
+    latest = selectors.last_move(instance, services.group_ref(instance, "etl"))
     assert latest is not None and latest.pk == first.entry_id
 
 
 def test_a_lag_tells_of_the_partitions_that_one_look_leaves_out(
     api: Api, instance: Instance, groups: FakeGroups, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_selectors, "GROUP_PARTITIONS_SHOWN_MAX", 2)
+    monkeypatch.setattr(selectors, "GROUP_PARTITIONS_SHOWN_MAX", 2)
     body = good(api.get(at(instance, "etl")))
     assert (body["lag"], body["lag_unknown"]) == (66, 1)
-    detail = group_selectors.group_detail(instance, "etl")
+    detail = selectors.group_detail(instance, "etl")
     assert (detail.left_out, detail.history) == (1, ())

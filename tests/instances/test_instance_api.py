@@ -8,7 +8,7 @@ import pytest
 from django.utils import timezone
 
 from instances import limits
-from instances.lifecycle import Phase
+from instances.lifecycle.phases import Phase
 from instances.models import Instance, Operation
 from tenants.choices import SuspensionReason, TenantStatus
 from tenants.models import Member

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from instances import lag_history
-from instances.lag_history import Behind, Ends, has_grown
+from instances.groups import lag_history
+from instances.groups.lag_history import Behind, Ends, has_grown
 from instances.limits import LAG_SAMPLE_EVERY_S
 
 NOW_MS = 1_790_000_000_000

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instances import allow_lists, lifecycle
-from instances.lifecycle import MOVES, IllegalTransition, Phase, may_transition, require_transition
+from instances.lifecycle import phases
+from instances.lifecycle.phases import MOVES, IllegalTransition, Phase, may_transition, require_transition
+from instances.topics import allow_lists
 from tenants.errors import Invalid
 
 LEGAL = {
@@ -51,10 +52,10 @@ def test_every_phase_can_end_in_deleted() -> None:
 
 
 def test_deletion_wins_over_suspension() -> None:
-    assert lifecycle.document_state(is_deleted=True, is_suspended=True) == "deleting"
-    assert lifecycle.document_state(is_deleted=False, is_suspended=True) == "frozen"
-    assert lifecycle.document_state(is_deleted=False, is_suspended=False) == "active"
-    assert lifecycle.resolved_phase(is_deleted=False, is_suspended=True) is Phase.SUSPENDED
+    assert phases.document_state(is_deleted=True, is_suspended=True) == "deleting"
+    assert phases.document_state(is_deleted=False, is_suspended=True) == "frozen"
+    assert phases.document_state(is_deleted=False, is_suspended=False) == "active"
+    assert phases.resolved_phase(is_deleted=False, is_suspended=True) is Phase.SUSPENDED
 
 
 @given(st.lists(st.one_of(st.ip_addresses().map(str), st.ip_addresses(v=4).map(lambda a: f"::ffff:{a}")), max_size=20))

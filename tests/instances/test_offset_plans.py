@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instances.group_ports import Committed
-from instances.offset_plans import Aim, Clip, Log, NoOffsetToShift, Target, instant_ms, plan
+from instances.groups.interfaces import Committed
+from instances.groups.offset_plans import Aim, Clip, Log, NoOffsetToShift, Target, instant_ms, plan
 
 PLACE = ("orders", 0)
 LOG = Log(start=100, end=500, at_time=250)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from instances.ports import BrokerUnresponsive, Traffic
+from instances.interfaces import BrokerUnresponsive, Traffic
 from instances.views.series import series
 
 NOW_MS = 100_500

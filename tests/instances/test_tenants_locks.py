@@ -7,7 +7,7 @@ from django.db import transaction
 
 from brokers.provisioning import steps
 from brokers.provisioning.publisher import Acks
-from instances.lifecycle import Phase
+from instances.lifecycle.phases import Phase
 from instances.models import Instance
 from tenants import audit, services
 from tenants.actors import system_actor

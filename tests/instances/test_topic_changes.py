@@ -35,10 +35,10 @@ class Refusing(FakeDataPlane):
 
 @pytest.fixture
 def refusing(data_plane: FakeDataPlane, monkeypatch: pytest.MonkeyPatch) -> FakeDataPlane:
-    from instances import ports
+    from instances import interfaces
 
     plane = Refusing()
-    monkeypatch.setattr(ports.data_plane, "_plugged", plane)
+    monkeypatch.setattr(interfaces.data_plane, "_plugged", plane)
     return plane
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from instances.interfaces import BrokerUnresponsive
 from instances.models import Instance
-from instances.ports import BrokerUnresponsive
 from tenants.models import Member
 from tests.instances.conftest import FakeTransactions
 from tests.support.api_cases import Api, assert_problem

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from instances.groups.offset_plans import Aim, Target
 from instances.models import Instance
-from instances.offset_plans import Aim, Target
 from tenants.models import Tenant
 from tests.support.fake_data_plane import FakeDataPlane
 from tests.support.fake_groups import FakeGroups, member

@@ -19,7 +19,7 @@ from brokers.models import Broker, Cluster, Host, PortLease, Rebalance
 from brokers.operations import job_runner
 from brokers.placement.port_leases import lease
 from brokers.rebalancing.model import PartitionKey
-from instances import ports
+from instances import interfaces
 from instances.models import Instance
 from tenants.errors import Unavailable
 from tests.support.api_cases import make_tenant
@@ -33,7 +33,7 @@ def four_brokers(tmp_path: Path) -> Iterator[Cluster]:
     """Rows of a cluster whose brokers run; who is asked to reconcile does nothing."""
     found = make_fleet(tmp_path, brokers=4)
     found.brokers.update(process_state=ProcessState.RUNNING)
-    with plugged(ports.reconcile, lambda _instance_id: None):
+    with plugged(interfaces.reconcile, lambda _instance_id: None):
         yield found
 
 

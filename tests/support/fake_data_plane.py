@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from instances.naming import is_valid_topic_name
-from instances.ports import (
+from instances.interfaces import (
     BrokerUnresponsive,
     ConfigEntry,
     PartitionSummary,
@@ -16,6 +15,7 @@ from instances.ports import (
     TopicSizes,
     Traffic,
 )
+from instances.naming import is_valid_topic_name
 from quotas.interfaces import ClientQuota, EntityPart
 from tenants.errors import Conflict, Invalid, NotFound, OutcomeUnknown, Unavailable
 
@@ -29,7 +29,7 @@ def _partitions(count: int, factor: int) -> tuple[PartitionSummary, ...]:
 
 @dataclass(slots=True)
 class FakeDataPlane:
-    """`instances.ports.DataPlane` in memory, by (instance id, topic)."""
+    """`instances.interfaces.DataPlane` in memory, by (instance id, topic)."""
 
     descriptions: dict[tuple[str, str], TopicDescription] = field(default_factory=dict)
     configs: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
@@ -113,7 +113,7 @@ class FakeDataPlane:
 
 @dataclass(slots=True)
 class FakeObservation:
-    """`instances.ports.Observation` with what a test puts in."""
+    """`instances.interfaces.Observation` with what a test puts in."""
 
     now_ms: int = 1_700_000_002_500
     points: tuple[tuple[int, int, int, int], ...] = ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from instances.group_ports import (
+from instances.groups.interfaces import (
     DEAD,
     EARLIEST,
     EMPTY_STATES,
@@ -22,7 +22,7 @@ from instances.group_ports import (
     TransactionList,
     TransactionListing,
 )
-from instances.ports import BrokerUnresponsive
+from instances.interfaces import BrokerUnresponsive
 from tenants.errors import Conflict, DomainError, NotFound, OutcomeUnknown, Unavailable
 
 COORDINATOR = 1
@@ -37,7 +37,7 @@ def member(name: str, *assigned: Partition, instance_id: str | None = None) -> M
 
 @dataclass(slots=True)
 class FakeGroups:
-    """`instances.group_ports.GroupAdminClient`, by (instance id, group). `logs` are (start, end) of partitions.
+    """`instances.groups.interfaces.GroupAdminClient`, by (instance id, group). `logs` are (start, end) of partitions.
 
     `mute` are groups whose coordinator does not answer, `deaf` partitions whose leader does not, `refuses` partitions
     whose offset is not taken, `keeps` those whose offset is not forgotten, and why.
@@ -161,7 +161,7 @@ class FakeGroups:
 
 @dataclass(slots=True)
 class FakeTransactions:
-    """`instances.group_ports.TransactionAdminClient`, by (instance id, transactional id)."""
+    """`instances.groups.interfaces.TransactionAdminClient`, by (instance id, transactional id)."""
 
     found: dict[tuple[str, str], TransactionDescription] = field(default_factory=dict)
     looks: dict[Partition, list[ProducerState]] = field(default_factory=dict)

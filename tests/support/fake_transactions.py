@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from instances.group_ports import (
+from instances.groups.interfaces import (
     Partition,
     ProducerState,
     TransactionDescription,
     TransactionList,
     TransactionListing,
 )
-from instances.ports import BrokerUnresponsive
+from instances.interfaces import BrokerUnresponsive
 from tenants.errors import OutcomeUnknown
 
 

@@ -15,10 +15,10 @@ from brokers.contract import documents, paths
 from brokers.contract.documents import BrokerDocument, InstanceAck, InstanceDocument
 from brokers.models import Cluster, Placement
 from brokers.operations.seed import seed_fleet
-from instances import ports
-from instances.lifecycle import Phase
+from instances import interfaces
+from instances.interfaces import PlanTerms
+from instances.lifecycle.phases import Phase
 from instances.models import Instance
-from instances.ports import PlanTerms
 from tenants.models import Tenant
 
 _numbers = itertools.count(1)
@@ -58,7 +58,7 @@ def catalogue(
 
 
 @contextmanager
-def plugged(port: ports.Interface[object], implementation: object) -> Iterator[None]:
+def plugged(port: interfaces.Interface[object], implementation: object) -> Iterator[None]:
     """Another implementation in a port for a while."""
     before = port._plugged
     port.plug(implementation)

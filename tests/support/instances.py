@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from instances.lifecycle import Phase
+from instances.lifecycle.phases import Phase
 from instances.models import Instance
 from tenants.models import Tenant
 

@@ -8,7 +8,7 @@ import pytest
 from django.db import transaction
 
 from instances import access as instance_access
-from instances import ports
+from instances import interfaces
 from instances import services as instance_services
 from instances.models import Instance
 from tenants import services
@@ -70,7 +70,7 @@ def test_of_two_instances_that_are_given_one_name_at_once_the_second_is_told() -
 def test_an_instance_that_is_bought_while_another_takes_its_name_is_told() -> None:
     owner = make_member()
     held = make_instance(owner.tenant)
-    with plugged(ports.plan_catalogue, catalogue):
+    with plugged(interfaces.plan_catalogue, catalogue):
         assert refused_beside(rename(owner, held), create(owner)).code == "name_taken"
     assert Instance.objects.filter(name="orders").count() == 1
 

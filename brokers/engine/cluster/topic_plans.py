@@ -14,8 +14,8 @@ from brokers.contract.documents import InstanceDocument, TopicDocument
 from brokers.engine.cluster import errors
 from brokers.engine.cluster.image import ClusterImage, InstanceImage, TopicImage
 from instances import naming
-from instances.topic_limits import PARTITIONS_PER_TOPIC_MAX as PARTITIONS_PER_TOPIC_MAX
-from instances.topic_limits import REPLICATION_FACTOR_MAX as REPLICATION_FACTOR_MAX
+from instances.topics.limits import PARTITIONS_PER_TOPIC_MAX as PARTITIONS_PER_TOPIC_MAX
+from instances.topics.limits import REPLICATION_FACTOR_MAX as REPLICATION_FACTOR_MAX
 
 PARTITIONS_DEFAULT = 1
 REPLICATION_FACTOR_DEFAULT = 1

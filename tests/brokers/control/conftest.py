@@ -11,7 +11,7 @@ from django.test import Client
 from brokers.dataplane import probe
 from brokers.infra import zookeeper
 from brokers.models import Cluster
-from instances import ports
+from instances import interfaces
 from tenants.actors import Actor, system_actor
 from tenants.models import Member, User
 from tests.support.api_cases import Api, make_member
@@ -28,7 +28,7 @@ def cluster(db: None, tmp_path: Path, zookeeper_address: str) -> Iterator[Cluste
     found = make_fleet(tmp_path)
     found.zookeeper = zookeeper_address
     found.save()
-    with plugged(ports.plan_catalogue, catalogue):
+    with plugged(interfaces.plan_catalogue, catalogue):
         yield found
     zookeeper.close_all()
 

@@ -12,7 +12,7 @@ from django.db import transaction
 from brokers.models import Broker, Cluster, Placement, PortLease, Rebalance
 from brokers.placement import capacity, placement
 from brokers.placement.port_leases import lease
-from instances import ports
+from instances import interfaces
 from tenants.errors import Conflict
 from tenants.models import Tenant
 from tests.support.api_cases import make_tenant
@@ -26,7 +26,7 @@ MB_S = 250
 
 @pytest.fixture()
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    with plugged(ports.plan_catalogue, catalogue):
+    with plugged(interfaces.plan_catalogue, catalogue):
         yield make_fleet(tmp_path)
 
 
@@ -72,7 +72,7 @@ def test_brokers_that_an_instance_is_to_keep_hold_their_full_share_while_it_move
     tenant: Tenant, tmp_path: Path
 ) -> None:
     wide = make_fleet(tmp_path, brokers=4)
-    with plugged(ports.plan_catalogue, catalogue):
+    with plugged(interfaces.plan_catalogue, catalogue):
         instance = sell(tenant, wide).instance
     share = Fraction(MB_S, 3)
     with transaction.atomic():

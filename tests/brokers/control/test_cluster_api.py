@@ -17,7 +17,7 @@ from brokers.models import Broker, Cluster, PartitionReassignment, Rebalance, Ro
 from brokers.monitoring import cluster_overview, observe
 from brokers.operations import job_runner
 from brokers.rebalancing import executor, services
-from instances.ports import BrokerUnresponsive
+from instances.interfaces import BrokerUnresponsive
 from tenants.choices import Role
 from tenants.models import AuditEntry, Member
 from tests.support.api_cases import Api, assert_problem, make_member

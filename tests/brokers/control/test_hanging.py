@@ -18,10 +18,10 @@ from brokers.limits import HANGING_SCAN_PARTITIONS_MAX, HANGING_UNKNOWN_AFTER_MS
 from brokers.models import Cluster
 from brokers.monitoring import cluster_overview
 from brokers.transactions import hanging
-from instances import ports
-from instances.group_ports import ProducerState
+from instances import interfaces
+from instances.groups.interfaces import ProducerState
+from instances.interfaces import BrokerUnresponsive
 from instances.models import Instance
-from instances.ports import BrokerUnresponsive
 from tenants.actors import system_actor
 from tenants.errors import Conflict, OutcomeUnknown, Unavailable
 from tenants.models import AuditEntry
@@ -36,7 +36,7 @@ OPERATOR = system_actor("ida@penstock.example")
 
 @pytest.fixture()
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    with plugged(ports.reconcile, lambda _instance_id: None):
+    with plugged(interfaces.reconcile, lambda _instance_id: None):
         yield make_fleet(tmp_path)
 
 

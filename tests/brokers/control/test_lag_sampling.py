@@ -9,8 +9,8 @@ from django.core.cache import cache
 
 from brokers.monitoring import lag_sampling
 from brokers.monitoring.lag_sampling import next_ids, within_limits
-from instances import lag_history
-from instances.group_ports import Committed, Partition
+from instances.groups import lag_history
+from instances.groups.interfaces import Committed, Partition
 from instances.limits import LAG_PARTITIONS_PER_GROUP_MAX
 from instances.naming import internal_scoped, internal_topic
 

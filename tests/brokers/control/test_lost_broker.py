@@ -21,7 +21,7 @@ from brokers.models import Broker, Cluster, Rebalance
 from brokers.operations import job_runner
 from brokers.placement.port_leases import lease
 from brokers.rebalancing import interfaces, services
-from instances import ports
+from instances import interfaces as instances_interfaces
 from tenants.actors import Actor
 from tests.support.api_cases import make_tenant
 from tests.support.engine import EngineCluster
@@ -56,7 +56,10 @@ def cluster(engines: EngineCluster, tmp_path: Path, db: None) -> Iterator[Cluste
     host = found.brokers.all()[0].host
     host.internal_host, host.agent_seen_at = "127.0.0.1", timezone.now() - timedelta(seconds=2 * BROKER_LOST_AFTER_S)
     host.save()
-    with plugged(ports.reconcile, lambda _id: None), plugged(interfaces.usage_begins_anew, lambda *_: None):
+    with (
+        plugged(instances_interfaces.reconcile, lambda _id: None),
+        plugged(interfaces.usage_begins_anew, lambda *_: None),
+    ):
         yield found
 
 

@@ -18,8 +18,8 @@ from brokers.limits import HOST_LATE_S, NEEDS_MAX, OPERATION_LATE_S
 from brokers.models import Broker, Cluster, Host, Rebalance, RollingRestart
 from brokers.monitoring import cluster_overview, observe
 from instances.choices import Reason
+from instances.interfaces import BrokerUnresponsive
 from instances.models import Instance, Operation
-from instances.ports import BrokerUnresponsive
 from tests.support.api_cases import make_tenant, make_user
 from tests.support.fake_cluster import four_brokers
 from tests.support.fleet import make_fleet, make_instance, place

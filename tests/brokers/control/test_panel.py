@@ -19,7 +19,7 @@ from brokers.models import Broker, Cluster, Rebalance, RollingRestart
 from brokers.monitoring import cluster_overview, observe
 from brokers.operations import rolling_restart
 from brokers.rebalancing import executor, services
-from instances.ports import BrokerUnresponsive
+from instances.interfaces import BrokerUnresponsive
 from tenants.actors import system_actor
 from tests.support.api_cases import Api, make_member, make_user
 from tests.support.fake_cluster import FakeCluster, carry_out, complete_on, four_brokers, lose

@@ -23,7 +23,7 @@ from brokers.dataplane.transactions import ClusterTransactions, Transactions
 from brokers.models import Cluster
 from brokers.rebalancing.throttle import RATES, REPLICAS
 from brokers.transactions import hanging
-from instances.group_ports import DEAD, EARLIEST, LATEST, Committed, GroupList
+from instances.groups.interfaces import DEAD, EARLIEST, LATEST, Committed, GroupList
 from instances.models import Instance
 from tenants.actors import system_actor
 from tenants.errors import Conflict, Invalid, NotFound

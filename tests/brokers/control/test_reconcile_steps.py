@@ -13,9 +13,9 @@ from brokers.placement import port_leases
 from brokers.provisioning import steps
 from brokers.provisioning.publisher import Acks
 from brokers.provisioning.steps import CannotProvision, Work
-from instances import ports as instance_ports
+from instances import interfaces as instance_ports
 from instances import services
-from instances.lifecycle import Phase
+from instances.lifecycle.phases import Phase
 from instances.models import Instance
 from tenants.actors import member_actor, system_actor
 from tests.support.api_cases import make_tenant, owner_of

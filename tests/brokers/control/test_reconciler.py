@@ -16,7 +16,7 @@ from brokers.provisioning import reconciler, sweep
 from brokers.provisioning.steps import NotYet
 from instances import services
 from instances.choices import OperationState, StepState
-from instances.lifecycle import Phase
+from instances.lifecycle.phases import Phase
 from instances.models import Instance, Operation, TopicAllowList
 from tenants import services as tenant_services
 from tenants.actors import Actor, member_actor, system_actor

@@ -17,7 +17,7 @@ from brokers.provisioning import publisher, reconciler, steps, sweep
 from brokers.provisioning.steps import NotYet
 from instances import services
 from instances.choices import OperationState
-from instances.lifecycle import Phase
+from instances.lifecycle.phases import Phase
 from instances.models import Instance, Operation
 from tenants.actors import Actor, member_actor
 from tests.support.api_cases import make_member

@@ -22,7 +22,7 @@ from brokers.provisioning.steps import NotYet
 from config.celery import app
 from config.schedule import BEAT_SCHEDULE
 from instances import services
-from instances.lifecycle import Phase
+from instances.lifecycle.phases import Phase
 from instances.models import Instance
 from tenants.actors import member_actor
 from tests.support.api_cases import make_member

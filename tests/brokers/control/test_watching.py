@@ -14,9 +14,9 @@ from django.utils import timezone
 from brokers.limits import OBSERVE_EVERY_S, SILENCE_TOLD_AFTER_S, WATCH_EVERY_S
 from brokers.models import Cluster
 from brokers.monitoring import cluster_overview, observe, watching
-from instances.lifecycle import Phase
+from instances.interfaces import BrokerUnresponsive
+from instances.lifecycle.phases import Phase
 from instances.models import Instance
-from instances.ports import BrokerUnresponsive
 from tenants.models import AuditEntry
 from tests.support.api_cases import Api, make_member, make_token
 from tests.support.fleet import make_fleet, make_running, place

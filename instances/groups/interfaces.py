@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from instances.ports import BrokerUnresponsive
+from instances.interfaces import BrokerUnresponsive
 from quotas.interfaces import Interface
 from tenants.errors import DomainError
 
@@ -194,5 +194,5 @@ class TransactionAdminClient(Protocol):
         ...
 
 
-group_admin_client: Interface[GroupAdminClient] = Interface("instances.group_ports.group_door")
-transaction_admin_client: Interface[TransactionAdminClient] = Interface("instances.group_ports.transaction_door")
+group_admin_client: Interface[GroupAdminClient] = Interface("instances.groups.interfaces.group_door")
+transaction_admin_client: Interface[TransactionAdminClient] = Interface("instances.groups.interfaces.transaction_door")

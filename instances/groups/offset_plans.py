@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from instances.group_ports import Committed, Partition
+from instances.groups.interfaces import Committed, Partition
 
 
 class Aim(StrEnum):

@@ -8,15 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from instances import access
-from instances.group_ports import (
+from instances.groups.interfaces import (
     Partition,
     ProducerState,
     TransactionDescription,
     TransactionListing,
     transaction_admin_client,
 )
+from instances.interfaces import BrokerUnresponsive
 from instances.models import Instance
-from instances.ports import BrokerUnresponsive
 from tenants.api import pages
 from tenants.errors import NotFound, Unavailable
 

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from django.core.cache import cache
 
-from instances.group_ports import Partition
+from instances.groups.interfaces import Partition
 from instances.limits import (
     LAG_BEHIND_TOLD_FROM_S,
     LAG_ENDS_PARTITIONS_MAX,

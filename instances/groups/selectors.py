@@ -11,8 +11,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from instances import access, lag_history
-from instances.group_ports import (
+from instances import access
+from instances.groups import lag_history
+from instances.groups.interfaces import (
     DEAD,
     EARLIEST,
     EMPTY_STATES,
@@ -24,10 +25,10 @@ from instances.group_ports import (
     Partition,
     group_admin_client,
 )
-from instances.lag_history import Behind, Sample
+from instances.groups.lag_history import Behind, Sample
+from instances.interfaces import BrokerUnresponsive
 from instances.limits import GROUP_PARTITIONS_SHOWN_MAX, LAG_PARTITIONS_PER_GROUP_MAX, LAG_PARTITIONS_PER_LIST_MAX
 from instances.models import Instance
-from instances.ports import BrokerUnresponsive
 from tenants.api import pages
 from tenants.errors import NotFound, Unavailable
 from tenants.models import AuditEntry

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from instances.choices import Reason
-from instances.lifecycle import Phase
+from instances.lifecycle.phases import Phase
 from instances.models import Instance
 from instances.services.ending import resume_instance, suspend_instance
 from tenants.actors import Actor

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from django.utils.translation import gettext as _
 
-from instances import access, ports
-from instances.lifecycle import Phase, may_transition
+from instances import access, interfaces
+from instances.lifecycle.phases import Phase, may_transition
 from instances.models import Instance
 from tenants.formatting import UNKNOWN, rate
 from tenants.models import Tenant
@@ -44,7 +44,7 @@ def _now(instance: Instance) -> str:
     """What its clients do at the moment; a dash where nobody tells."""
     if not may_transition(instance.current_phase, Phase.SUSPENDED) or instance.is_suspended:
         return ""
-    seen = ports.observation.it.traffic(instance.pk, 0)
+    seen = interfaces.observation.it.traffic(instance.pk, 0)
     if not seen.now_ms:
         return UNKNOWN
     produced = sum(flow[0] for flow in seen.by_broker.values())

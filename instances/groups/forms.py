@@ -9,8 +9,8 @@ from typing import Any
 from django import forms
 from django.utils.translation import gettext_lazy as _
 
+from instances.groups.offset_plans import Aim, Target, instant_ms
 from instances.limits import PARTITIONS_PER_TOPIC_MAX
-from instances.offset_plans import Aim, Target, instant_ms
 
 OFFSET_MAX = 2**63 - 1
 PARTITIONS_CHARS_MAX = 2_000

@@ -236,9 +236,9 @@ class Capacity(Protocol):
         ...
 
 
-plan_catalogue: Interface[PlanCatalogue] = Interface("instances.ports.plan_catalogue")
-data_plane: Interface[DataPlane] = Interface("instances.ports.data_plane")
-observation: Interface[Observation] = Interface("instances.ports.observation")
-capacity: Interface[Capacity] = Interface("instances.ports.capacity")
+plan_catalogue: Interface[PlanCatalogue] = Interface("instances.interfaces.plan_catalogue")
+data_plane: Interface[DataPlane] = Interface("instances.interfaces.data_plane")
+observation: Interface[Observation] = Interface("instances.interfaces.observation")
+capacity: Interface[Capacity] = Interface("instances.interfaces.capacity")
 # (instance id): bring the world in line with what is wanted, soon; losing the call is harmless (a sweep repairs it).
-reconcile: Interface[Callable[[str], Any]] = Interface("instances.ports.reconcile")
+reconcile: Interface[Callable[[str], Any]] = Interface("instances.interfaces.reconcile")

@@ -13,8 +13,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from instances.interfaces import Throttles, TopicSizes, Traffic
 from instances.limits import BYTES_PER_GB, BYTES_PER_MB, METRIC_LAGS_MAX, METRIC_RATE_OVER_S, METRIC_TOPICS_MAX
-from instances.ports import Throttles, TopicSizes, Traffic
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 MS_PER_S = 1_000

@@ -1,0 +1,1 @@
+"""Consumer groups and transactions of an instance, as its tenant sees them."""

@@ -1,0 +1,1 @@
+"""Phases of an instance and the operations that change them."""

@@ -1,0 +1,1 @@
+"""Topics of an instance: interfaces to the data plane, allow-lists."""
