@@ -7,7 +7,7 @@ UP ?=
 BENCH ?=
 CHAOS ?=
 STEPS ?= 20000
-# Test processes beside each other; tests/support/sharing.py says what stays together.
+# Test processes beside each other; tests/testkit/sharing.py says what stays together.
 WORKERS ?= 2
 SIDE_BY_SIDE := --numprocesses $(WORKERS) --dist loadscope --no-loadscope-reorder --max-worker-restart 0
 # A test may fail once, three in all; each is shown with what it said (docs/decisions/0078).
@@ -52,7 +52,7 @@ run: setup
 
 test: setup-dev
 	@$(RUN) $(SIDE_BY_SIDE) -m "not quiet"
-	@$(RUN) -m quiet tests/system
+	@$(RUN) -m quiet tests/product/system
 
 # Everything: all examples, seeds, planted bugs and sweeps, and what compiling can change compiled as well.
 test-long:
@@ -63,17 +63,17 @@ native: setup
 	@$(BIN)/python -m brokers.native.build
 
 # Rooms without a compiled module, whose tests would say the same again; and what tries crashes, not code.
-NEVER_COMPILED := $(addprefix --ignore=tests/brokers/engine/,access cluster controller coordinators inspect telemetry storage/test_crash_matrix.py \
+NEVER_COMPILED := $(addprefix --ignore=tests/unit/brokers/engine/,access cluster controller coordinators inspect telemetry storage/test_crash_matrix.py \
   test_group_gateway.py test_group_offsets.py) --ignore=tests/interop/test_groups.py
 # The long properties draw their thousands from the plain modules.
 FEWER_EXAMPLES := PENSTOCK_LOG_EXAMPLES=700 PENSTOCK_CLEANING_EXAMPLES=15
 
 # What the compiled modules can change: the engine, quotas, and what clients see. A short run has the rooms of compiled modules,
 # Apache Kafka's recorded answers and one pass of stock clients.
-NATIVE_LONG := $(NEVER_COMPILED) tests/brokers/engine tests/quotas tests/differential tests/interop tests/system/test_malformed.py
-NATIVE_SHORT := $(addprefix tests/brokers/engine/,handlers network partitions protocol records replication storage throttling wire test_deadlines.py \
-  test_page_cache.py test_replicated_topic.py test_transactions_process.py) --ignore=tests/brokers/engine/storage/test_crash_matrix.py \
-  tests/quotas tests/differential tests/interop/test_transactions.py
+NATIVE_LONG := $(NEVER_COMPILED) tests/unit/brokers/engine tests/unit/quotas tests/differential tests/interop tests/product/system/test_malformed.py
+NATIVE_SHORT := $(addprefix tests/unit/brokers/engine/,handlers network partitions protocol records replication storage throttling wire test_deadlines.py \
+  test_page_cache.py test_replicated_topic.py test_transactions_process.py) --ignore=tests/unit/brokers/engine/storage/test_crash_matrix.py \
+  tests/unit/quotas tests/differential tests/interop/test_transactions.py
 
 test-native: native
 	@PENSTOCK_NATIVE=1 $(if $(filter long,$(PENSTOCK_TESTS)),$(FEWER_EXAMPLES)) $(RUN) $(SIDE_BY_SIDE) $(if $(filter long,$(PENSTOCK_TESTS)),$(NATIVE_LONG),$(NATIVE_SHORT))
@@ -97,4 +97,4 @@ chaos: setup-dev
 	@$(BIN)/python -m tests.chaos $(CHAOS)
 
 simulate: setup-dev
-	@$(BIN)/python -m tests.simulate --steps $(STEPS) $(if $(PART),--part $(PART)) $(if $(SEED),--seed $(SEED)) $(SIMULATE)
+	@$(BIN)/python -m tests.simulation --steps $(STEPS) $(if $(PART),--part $(PART)) $(if $(SEED),--seed $(SEED)) $(SIMULATE)

@@ -25,8 +25,8 @@ from kazoo.client import KazooClient
 from benchmarks import environment
 from brokers.contract import paths
 from brokers.contract.documents import PartitionStateDocument
-from tests.support.engine import BrokerProcess, EngineCluster, TestInstance, eventually
-from tests.support.own_zookeeper import own_zookeeper
+from tests.testkit.engine import BrokerProcess, EngineCluster, TestInstance, eventually
+from tests.testkit.own_zookeeper import own_zookeeper
 
 BROKERS: Final = 3
 PARTITIONS_PER_TOPIC: Final = 100

@@ -32,9 +32,9 @@ from brokers.engine.protocol.messages.groups import (
     SyncGroupRequest,
     SyncGroupRequestAssignment,
 )
-from tests.support.engine import EngineCluster
-from tests.support.own_zookeeper import own_zookeeper
-from tests.support.wire import WireClient
+from tests.testkit.engine import EngineCluster
+from tests.testkit.own_zookeeper import own_zookeeper
+from tests.testkit.wire import WireClient
 
 BROKERS: Final = 3
 BEAT_S: Final = 3.0

@@ -28,9 +28,9 @@ from brokers.engine.protocol.messages.offsets import (
     OffsetFetchRequest,
     OffsetFetchRequestTopic,
 )
-from tests.support.engine import EngineCluster
-from tests.support.own_zookeeper import own_zookeeper
-from tests.support.wire import WireClient
+from tests.testkit.engine import EngineCluster
+from tests.testkit.own_zookeeper import own_zookeeper
+from tests.testkit.wire import WireClient
 
 BROKERS: Final = 3
 TOPIC: Final = "orders"

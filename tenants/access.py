@@ -38,8 +38,8 @@ ROLE_SCOPES: dict[Role, frozenset[str]] = {
     Role.VIEWER: _ONLY_SEEING,
 }
 
-# What a token may be made for: each is asked for by a route of the API (tests/api/test_routes.py). Cost is seen in the
-# console alone, and messages and users have no routes.
+# What a token may be made for: each is asked for by a route of the API (tests/component/api/test_routes.py). Cost is
+# seen in the console alone, and messages and users have no routes.
 TOKEN_SCOPES = frozenset(Scope.values) - {
     Scope.BILLING_READ, Scope.BILLING_WRITE, Scope.MESSAGES_READ, Scope.MESSAGES_WRITE, Scope.USERS_READ,
     Scope.USERS_WRITE,

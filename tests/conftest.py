@@ -24,7 +24,7 @@ from django.db import connections
 
 from config.embedded.postgres import EmbeddedPostgres
 from config.translations import compile_stale
-from tests.support import depth
+from tests.testkit import depth
 
 # How long an example takes says how busy the machine is: whatever measures time is marked `quiet`.
 hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
@@ -36,10 +36,10 @@ hypothesis.settings.register_profile(
 )
 
 pytest_plugins = [
-    "tests.support.services",
-    "tests.support.sharing",
-    "tests.support.depth_plugin",
-    "tests.support.stack",
+    "tests.testkit.services",
+    "tests.testkit.sharing",
+    "tests.testkit.depth_plugin",
+    "tests.testkit.stack",
 ]
 
 

@@ -29,8 +29,8 @@ from tests.chaos import exactly_once, membership, replicas
 from tests.chaos.faults import Faults, last
 from tests.chaos.verdict import differing, judge
 from tests.chaos.workload import Workload
-from tests.support.engine import EngineCluster
-from tests.support.waiting import eventually
+from tests.testkit.engine import EngineCluster
+from tests.testkit.waiting import eventually
 
 VERBS = {
     "records": ("kill", "pause", "rolling", "zookeeper"),

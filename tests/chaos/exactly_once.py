@@ -23,8 +23,8 @@ from tests.chaos.faults import Faults, Say, last
 from tests.chaos.transform import FATAL, connection, transformed
 from tests.chaos.verdict import judge_transformed, told_otherwise
 from tests.chaos.workload import Workload
-from tests.support.engine import ROOT, BrokerProcess, EngineCluster, TestInstance
-from tests.support.waiting import eventually
+from tests.testkit.engine import ROOT, BrokerProcess, EngineCluster, TestInstance
+from tests.testkit.waiting import eventually
 
 VERBS: Final = ("application", "pause-application", "kill", "coordinator", "controller")
 PARTITIONS: Final = 4

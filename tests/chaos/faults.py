@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 from brokers.contract import documents, paths
-from tests.support.engine import BrokerProcess, EngineCluster
+from tests.testkit.engine import BrokerProcess, EngineCluster
 
 Say = Callable[[str], None]
 

@@ -20,8 +20,8 @@ from tests.chaos import replicas
 from tests.chaos.faults import Faults, Say, last
 from tests.chaos.workload import Workload
 from tests.interop.groups import Group, ends_of
-from tests.support.engine import EngineCluster, TestInstance
-from tests.support.waiting import eventually
+from tests.testkit.engine import EngineCluster, TestInstance
+from tests.testkit.waiting import eventually
 
 VERBS: Final = ("member", "add", "leave", "pause-member", "kill", "coordinator")
 CLIENTS: Final = ("confluent-kafka", "confluent-kafka", "aiokafka", "kafka-python")

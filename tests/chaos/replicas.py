@@ -9,7 +9,7 @@ from brokers.contract import paths
 from brokers.contract.documents import PartitionStateDocument, TopicDocument
 from brokers.engine.coordinators.partitioning import partition_of
 from brokers.engine.records import batch as layout
-from tests.support.engine import BrokerProcess, EngineCluster
+from tests.testkit.engine import BrokerProcess, EngineCluster
 
 
 def topics_of(cluster: EngineCluster) -> dict[str, TopicDocument]:

@@ -14,7 +14,7 @@ import pytest
 from tests.chaos.exactly_once import ExactlyOnce
 from tests.chaos.faults import Faults
 from tests.chaos.planted import PLANTED
-from tests.support.engine import EngineCluster
+from tests.testkit.engine import EngineCluster
 
 pytestmark = [
     pytest.mark.system,

@@ -15,7 +15,7 @@ from brokers.contract.process import CLUSTER_USER
 from tests.differential.play import Address
 from tests.differential.record import SETTINGS as SETTINGS_RECORDED
 from tests.differential.record import SETTINGS_APART
-from tests.support.engine import HOST, EngineCluster
+from tests.testkit.engine import HOST, EngineCluster
 
 INSTANCES = (f"ins-{number:08d}" for number in itertools.count(1))
 # Apache Kafka's own default.

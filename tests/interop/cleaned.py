@@ -11,9 +11,9 @@ from brokers.engine.records.control import ABORT, COMMIT, end_marker
 from brokers.engine.storage import checkpoints
 from brokers.engine.storage.log import Log, LogConfig
 from brokers.engine.storage.transactions import replay_batch
-from tests.brokers.engine.inspect import sample
-from tests.brokers.engine.storage.compaction.cleaning import clean
-from tests.brokers.engine.storage.logs import NOW_MS, read_all
+from tests.unit.brokers.engine.inspect import sample
+from tests.unit.brokers.engine.storage.compaction.cleaning import clean
+from tests.unit.brokers.engine.storage.logs import NOW_MS, read_all
 
 HOUR_MS = 3_600_000
 TRANSACTIONAL_PRODUCER, IDEMPOTENT_PRODUCER = 11, 7

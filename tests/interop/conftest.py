@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.engine import EngineCluster
-from tests.support.stack import Stack
+from tests.testkit.engine import EngineCluster
+from tests.testkit.stack import Stack
 
 # Groups form at once, and notice soon who has gone.
 COORDINATING = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "1000"}

@@ -12,8 +12,8 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from tests.interop.positions import TAKEN, Findings, Line, examine, parse, stopped_in_vain
-from tests.support.engine import ROOT
-from tests.support.waiting import eventually
+from tests.testkit.engine import ROOT
+from tests.testkit.waiting import eventually
 
 STOP_TIMEOUT_S = 30.0
 

@@ -20,13 +20,13 @@ from brokers.engine.partitions.table import PartitionTable, StorageSettings
 from brokers.engine.records import batch as layout
 from brokers.engine.storage import checkpoints
 from config.embedded.process import free_port
-from tests.brokers.engine.inspect import sample
-from tests.brokers.engine.storage.compaction.cleaning import clean
-from tests.brokers.engine.storage.logs import reopen
 from tests.interop import cleaned
 from tests.interop.test_log_files import JARS, as_kafka_python_reads
 from tests.interop.test_shared_directory import STOP_TIMEOUT_S, listens, publish_topic
-from tests.support.engine import eventually
+from tests.testkit.engine import eventually
+from tests.unit.brokers.engine.inspect import sample
+from tests.unit.brokers.engine.storage.compaction.cleaning import clean
+from tests.unit.brokers.engine.storage.logs import reopen
 
 COMPLAINTS = (
     "Mismatches",

@@ -13,7 +13,7 @@ import uuid
 import pytest
 
 from tests.interop.clients import Client, ConfluentKafka, KafkaPython, Kcat, Log, Record
-from tests.support.waiting import eventually
+from tests.testkit.waiting import eventually
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
 

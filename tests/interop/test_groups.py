@@ -17,7 +17,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.interop.groups import Group, committed, ends_of
-from tests.support.waiting import eventually
+from tests.testkit.waiting import eventually
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 

@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, Resourc
 
 from config.embedded.process import free_port
 from tests.interop import jars
-from tests.support.waiting import eventually
+from tests.testkit.waiting import eventually
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 

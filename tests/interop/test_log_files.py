@@ -13,8 +13,8 @@ import pytest
 
 from brokers.engine.records.builder import read_records
 from brokers.engine.storage.log import LogConfig
-from tests.brokers.engine.inspect import sample
-from tests.brokers.engine.storage.logs import read_all, reopen
+from tests.unit.brokers.engine.inspect import sample
+from tests.unit.brokers.engine.storage.logs import read_all, reopen
 
 JARS = "PENSTOCK_APACHE_KAFKA_JARS"
 Seen = list[tuple[int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]]

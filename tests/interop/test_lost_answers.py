@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from brokers.engine.protocol.apis import ApiKey
 from config.embedded.process import free_port
 from tests.interop.lossy import LossyProxy
-from tests.support.engine import HOST, EngineCluster
+from tests.testkit.engine import HOST, EngineCluster
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 

@@ -15,8 +15,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from brokers.contract import documents, paths
 from brokers.contract.process import CLUSTER_USER
 from tests.interop import jars
-from tests.support.engine import HOST, EngineCluster
-from tests.support.waiting import eventually
+from tests.testkit.engine import HOST, EngineCluster
+from tests.testkit.waiting import eventually
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 

@@ -22,9 +22,9 @@ from kazoo.client import KazooClient
 
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
 from config.embedded.process import free_port
-from tests.brokers.engine.inspect import sample
-from tests.brokers.engine.storage.logs import read_all
-from tests.support.engine import eventually
+from tests.testkit.engine import eventually
+from tests.unit.brokers.engine.inspect import sample
+from tests.unit.brokers.engine.storage.logs import read_all
 
 JARS = "PENSTOCK_APACHE_KAFKA_JARS"
 RECORDS = sum(1 + number % 3 for number in range(sample.BATCHES))

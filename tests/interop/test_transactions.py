@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.interop.groups import committed
-from tests.support.waiting import eventually
+from tests.testkit.waiting import eventually
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 

@@ -1,4 +1,4 @@
-"""What a short run leaves out, the days after it bring (`tests/support/depth.py`, decision 85)."""
+"""What a short run leaves out, the days after it bring (`tests/testkit/depth.py`, decision 85)."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from config.environment import BASE_DIR
-from tests.support import depth
+from tests.testkit import depth
 
 MARKED = """
 import pytest
-from tests.support import depth
+from tests.testkit import depth
 
 depth.changed_files = lambda: frozenset({"brokers/here.py"})
 
@@ -54,12 +54,12 @@ def test_the_environment_says_how_many_whatever_the_depth(monkeypatch: pytest.Mo
 
 
 def test_a_change_at_or_below_a_path_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(depth, "changed_files", lambda: frozenset({"tests/simulate/cluster/run.py"}))
-    assert depth.is_changed(["tests/simulate"])
-    assert depth.is_changed(["docs", "tests/simulate/cluster/run.py"])
+    monkeypatch.setattr(depth, "changed_files", lambda: frozenset({"tests/simulation/cluster/run.py"}))
+    assert depth.is_changed(["tests/simulation"])
+    assert depth.is_changed(["docs", "tests/simulation/cluster/run.py"])
     assert not depth.is_changed(["tests/simul", "brokers"])
     monkeypatch.setattr(depth, "changed_files", lambda: None)
-    assert not depth.is_changed(["tests/simulate"])
+    assert not depth.is_changed(["tests/simulation"])
 
 
 @pytest.mark.parametrize(("known_as", "passed"), [("short", 2), ("long", 3)])
@@ -69,7 +69,7 @@ def test_what_is_marked_long_is_left_to_a_long_run_unless_what_it_checks_has_cha
     (tmp_path / "test_depths.py").write_text(MARKED)
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "--rootdir", str(tmp_path), "-p", "no:django",
-         "-p", "no:cacheprovider", "-W", "ignore", "-p", "tests.support.depth_plugin",
+         "-p", "no:cacheprovider", "-W", "ignore", "-p", "tests.testkit.depth_plugin",
          str(tmp_path / "test_depths.py")],
         cwd=BASE_DIR, capture_output=True, text=True, timeout=120, check=False,
         env={name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}

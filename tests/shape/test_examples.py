@@ -60,7 +60,7 @@ def _asked(tree: ast.Module) -> Iterator[int]:
 def test_a_long_run_tries_the_log_with_ten_thousand_examples() -> None:
     counts: Counter[str] = Counter()
     for suite in SUITES:
-        for path in sorted(Path(BASE_DIR, "tests/brokers/engine", suite).rglob("test_*.py")):
+        for path in sorted(Path(BASE_DIR, "tests/unit/brokers/engine", suite).rglob("test_*.py")):
             counts[f"{suite}/{path.name}"] += sum(_asked(ast.parse(path.read_text(encoding="utf-8"))))
     sent = "\n".join(f"{count:6} {name}" for name, count in counts.most_common() if count)
     print(f"{counts.total()} examples\n{sent}")

@@ -1,4 +1,4 @@
-"""What a test that is tried once more finds (decision 78, `tests/support/sharing.py`)."""
+"""What a test that is tried once more finds (decision 78, `tests/testkit/sharing.py`)."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_second_attempt_has_a_cluster_of_its_own_and_keeps_what_the_session_sh
     ]
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "--rootdir", str(tmp_path), *options,
-         "-p", "tests.support.sharing", str(tmp_path / "test_once.py")],
+         "-p", "tests.testkit.sharing", str(tmp_path / "test_once.py")],
         cwd=ROOT, capture_output=True, text=True, timeout=120, check=False,
         env={name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")},
     )  # fmt: skip

@@ -1,17 +1,20 @@
-"""Which tests one worker keeps (`tests/support/sharing.py`): the product is not held up by what does not need it."""
+"""Which tests one worker keeps (`tests/testkit/sharing.py`): the product is not held up by what does not need it."""
 
 from __future__ import annotations
 
-from tests.support.sharing import PRODUCT, unit_of
+from tests.testkit.sharing import PRODUCT, unit_of
 
 
 def test_only_what_uses_the_product_waits_for_it() -> None:
-    assert unit_of("tests/browser/test_journey.py::test_a") == PRODUCT
-    assert unit_of("tests/system/test_up.py::test_a") == PRODUCT
+    assert unit_of("tests/product/browser/test_journey.py::test_a") == PRODUCT
+    assert unit_of("tests/product/system/test_up.py::test_a") == PRODUCT
     assert unit_of("tests/interop/test_clients.py::test_a[gzip]") == PRODUCT
-    assert unit_of("tests/browser/test_keys.py::test_a") == "tests/browser/test_keys"
+    assert unit_of("tests/product/browser/test_keys.py::test_a") == "tests/browser/test_keys"
 
 
 def test_long_modules_that_share_nothing_are_taken_apart() -> None:
-    assert unit_of("tests/simulate/test_planted_bugs.py::test_a[x]") == "tests/simulate/test_planted_bugs.py::test_a[x]"
-    assert unit_of("tests/quotas/test_rates.py::test_a[x]") == "tests/quotas/test_rates"
+    assert (
+        unit_of("tests/simulation/test_planted_bugs.py::test_a[x]")
+        == "tests/simulation/test_planted_bugs.py::test_a[x]"
+    )
+    assert unit_of("tests/unit/quotas/test_rates.py::test_a[x]") == "tests/quotas/test_rates"

@@ -6,7 +6,7 @@ import ast
 from pathlib import Path
 
 from config.environment import BASE_DIR
-from tests.simulate.disk import PORT
+from tests.simulation.disk import PORT
 
 STORAGE = BASE_DIR / "brokers/engine/storage"
 CHANGES_NOTHING = {

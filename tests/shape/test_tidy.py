@@ -112,9 +112,9 @@ def test_nothing_is_left_for_later() -> None:
 
 
 def test_tests_wait_on_conditions_instead_of_sleeping() -> None:
-    """A sleep is only for polling: inside a loop that has a deadline (see tests/support/waiting.py)."""
+    """A sleep is only for polling: inside a loop that has a deadline (see tests/testkit/waiting.py)."""
     files = [
-        file for file in surveys() if file.name.startswith("tests/") and not file.name.startswith("tests/support/")
+        file for file in surveys() if file.name.startswith("tests/") and not file.name.startswith("tests/testkit/")
     ]
     sleeping = [f"{file.name}:{line}" for file in files for line in file.sleeps_outside_loops]
     assert not sleeping, f"wait on a condition with a deadline: {sleeping}"

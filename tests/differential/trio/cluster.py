@@ -15,7 +15,7 @@ from pathlib import Path
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.messages.metadata import MetadataRequest
 from tests.differential.play import Address, Player
-from tests.support.engine import eventually
+from tests.testkit.engine import eventually
 
 ROLES = ("A", "B", "C")
 

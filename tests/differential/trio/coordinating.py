@@ -11,7 +11,7 @@ from brokers.engine.protocol.messages.producers import DescribeTransactionsReque
 from brokers.engine.protocol.messages.transactions import InitProducerIdRequest
 from tests.differential.members import COORDINATOR_ERRORS, GROUP, TRANSACTION
 from tests.differential.trio.play import TrioPlayer
-from tests.support.engine import eventually
+from tests.testkit.engine import eventually
 
 
 def coordinated_by(play: TrioPlayer, role: str, prefix: str, *, is_group: bool) -> str:

@@ -8,7 +8,7 @@ from brokers.contract.documents import InstanceSettings
 from brokers.contract.process import CLUSTER_USER
 from tests.differential.play import Address
 from tests.differential.trio.cluster import Trio, roles_by
-from tests.support.engine import HOST, BrokerProcess, EngineCluster, eventually
+from tests.testkit.engine import HOST, BrokerProcess, EngineCluster, eventually
 
 INSTANCE = "ins-differen"
 # As Apache Kafka's brokers were started for the recording, but for what makes the tests wait.

@@ -28,7 +28,7 @@ from brokers.engine.protocol.messages.topics import (
 from tests.differential.normalise import RULES, normalised
 from tests.differential.play import ConnectionLost, Player
 from tests.differential.trio.cluster import ROLES, Trio
-from tests.support.engine import eventually
+from tests.testkit.engine import eventually
 
 UNKNOWN_BROKER = 99
 

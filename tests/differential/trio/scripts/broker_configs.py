@@ -20,7 +20,7 @@ from brokers.engine.protocol.messages.configs import (
     IncrementalAlterConfigsResource,
 )
 from tests.differential.trio.play import TrioPlayer
-from tests.support.engine import eventually
+from tests.testkit.engine import eventually
 
 BROKER = 4
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3

@@ -21,7 +21,7 @@ from brokers.engine.protocol.messages.topics import (
 )
 from tests.differential.trio.play import TrioPlayer
 from tests.differential.trio.scripts import elections
-from tests.support.engine import eventually
+from tests.testkit.engine import eventually
 
 TOPIC, GONE, LATE = "trio.moves", "trio.moves.gone", "trio.moves.late"
 Wanted = tuple[str, dict[int, str | None]]

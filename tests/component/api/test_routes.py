@@ -1,0 +1,120 @@
+"""The route table, from end to end: who may call what, and which of its promises some test asks for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from django.urls import URLPattern, URLResolver, get_resolver
+
+from tenants import access
+from tenants.api.endpoint import ANYBODY, SIGNED_IN, Endpoint
+from tenants.choices import Role, Scope
+from tests.component.billing import test_api as of_billing
+from tests.component.instances import test_endpoints as of_instances
+from tests.component.quotas import test_quota_api as of_quotas
+from tests.component.tenants import test_endpoints as of_tenants
+from tests.testkit.api_cases import Api, Case, EndpointCases, assert_problem, make_member
+
+PREFIX = "api/v1/"
+CONVERTER = re.compile(r"<(?:\w+:)?(\w+)>")
+UNKNOWN = "zzz-00000000"
+
+
+@dataclass(frozen=True)
+class Route:
+    """One method of one address; `{name}` stands for what a caller fills in."""
+
+    method: str
+    path: str
+    message: Endpoint
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path}"
+
+    @property
+    def place(self) -> str:
+        return CONVERTER.sub(UNKNOWN, self.path)
+
+
+def _patterns(resolver: URLResolver, before: str = "") -> Iterator[tuple[str, URLPattern]]:
+    for one in resolver.url_patterns:
+        path = before + str(one.pattern)
+        if isinstance(one, URLResolver):
+            yield from _patterns(one, path)
+        else:
+            yield path, one
+
+
+def _routes() -> Iterator[Route]:
+    for path, pattern in _patterns(get_resolver()):
+        view: Any = getattr(pattern.callback, "cls", None)
+        for method in ("get", "post", "put", "patch", "delete") if path.startswith(PREFIX) else ():
+            if hasattr(view, method):
+                yield Route(method.upper(), "/" + path.removeprefix(PREFIX), getattr(view, method).endpoint)
+
+
+ROUTES = tuple(_routes())
+OF_OPERATORS = tuple(route for route in ROUTES if route.message.scope == Scope.OPERATOR)
+OF_TENANTS = tuple(route for route in ROUTES if route not in OF_OPERATORS)
+
+
+def _cases() -> Iterator[Case]:
+    for module in (of_billing, of_instances, of_quotas, of_tenants):
+        for found in vars(module).values():
+            if isinstance(found, type) and issubclass(found, EndpointCases):
+                yield from found.cases
+
+
+def _shape(path: str) -> str:
+    """An address without what was filled in, and without a query."""
+    return re.sub(r"\{\w+\}", "{}", CONVERTER.sub("{}", path).partition("?")[0])
+
+
+def test_every_route_of_tenants_is_called_without_scope_as_viewer_and_as_a_stranger() -> None:
+    called = {(case.method, _shape(case.path)) for case in _cases()}
+    scoped = [route for route in OF_TENANTS if route.message.scope not in (SIGNED_IN, ANYBODY)]
+    assert [str(route) for route in scoped if (route.method, _shape(route.path)) not in called] == []
+
+
+def test_a_token_is_made_for_what_some_route_asks_for_and_for_nothing_else() -> None:
+    asked_for = {str(route.message.scope) for route in ROUTES} - {str(SIGNED_IN), str(ANYBODY)}
+    assert asked_for == access.TOKEN_SCOPES
+
+
+def test_what_needs_no_scope_names_nothing_in_its_address() -> None:
+    free = [route for route in ROUTES if route.message.scope in (SIGNED_IN, ANYBODY)]
+    assert [str(route) for route in free if "<" in route.path] == []
+
+
+@pytest.mark.django_db
+def test_only_operators_learn_what_an_operators_route_answers() -> None:
+    """Whatever is asked for: the answer is the same for what is there and for what is not."""
+    owner, operator, looker = make_member(), make_member(), make_member()
+    for member in (operator, looker):
+        member.user.is_staff = True
+        member.user.is_superuser = member is operator
+        member.user.save()
+    tokens = [Api.of(owner), Api.of(operator, access.ROLE_SCOPES[Role.OWNER]), Api.of(looker, [Scope.OPERATOR])]
+    session = Api(user=owner.user)
+    for route in OF_OPERATORS:
+        assert_problem(Api().call(route.method, route.place), 401, "unauthenticated")
+        for caller in (*tokens, session):
+            assert_problem(caller.call(route.method, route.place), 403, "permission_denied")
+
+
+@pytest.mark.django_db
+def test_a_write_to_what_has_no_version_is_not_carried_out_under_an_if_match() -> None:
+    """Who names a version wants that one changed, or nothing."""
+    member = make_member()
+    member.user.is_staff = member.user.is_superuser = True
+    member.user.save()
+    caller = Api.of(member)
+    for route in ROUTES:
+        if route.method != "GET" and not route.message.match:
+            for named in ('"0123456789abcdef"', ""):
+                assert_problem(caller.call(route.method, route.place, If_Match=named), 412, "precondition_failed")
+            assert caller.call(route.method, route.place, If_Match="*").status_code in (204, 400, 403, 404), str(route)

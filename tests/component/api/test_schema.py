@@ -1,0 +1,134 @@
+"""The schema and the API agree: a machine reads the schema, calls everything with good and bad requests, and compares.
+
+Few examples per operation keep this under a minute; they are the same on every run, so that a failure is one everybody
+sees. Good requests go to resources that exist.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import schemathesis
+from django.core.signals import request_finished, request_started
+from django.db import close_old_connections
+from django.test import Client, override_settings
+from drf_spectacular.generators import SchemaGenerator
+from drf_spectacular.views import SpectacularAPIView
+from hypothesis import HealthCheck, Phase, settings
+from schemathesis.generation import GenerationMode
+from schemathesis.specs.openapi.checks import positive_data_acceptance
+
+from billing.services import ensure_default_plans
+from config.wsgi import application
+from instances.services import create_instance
+from tenants import services
+from tenants.actors import member_actor
+from tenants.choices import Role
+from tenants.models import Member
+from tests.testkit.api_cases import make_member, make_token
+
+EXAMPLES_PER_OPERATION = 3  # drawn at random, beside those at the edges of every declared value
+# What a schema can say. A request that it allows may be refused for other reasons (a date that has passed, a token of
+# another list), never for one of these.
+SHAPE_CODES = frozenset(
+    {"unknown_field", "required", "null", "blank", "empty", "not_a_list", "not_a_dict",
+     "invalid_choice", "max_length", "min_length", "max_value", "min_value"}
+)  # fmt: skip
+
+schema = schemathesis.openapi.from_dict(SchemaGenerator().get_schema(request=None, public=True))
+schema.app = application
+
+
+@pytest.fixture()
+def owner(db: None) -> Iterator[Member]:
+    """A tenant's owner; requests served meanwhile leave the test's database connection (its transaction) alone."""
+    signals = (request_started, request_finished)
+    for signal in signals:
+        signal.disconnect(close_old_connections)
+    with override_settings(API_RATE_LIMITS=False):
+        yield make_member(Role.OWNER)
+    for signal in signals:
+        signal.connect(close_old_connections)
+
+
+@pytest.fixture()
+def places(owner: Member) -> dict[str, str]:
+    """Ids of things that exist, by the name they have in a path."""
+    acting = member_actor(owner)
+    ensure_default_plans()
+    instance, operation = create_instance(acting=acting, name="orders")
+    return {
+        "instance_id": instance.pk,
+        "operation_id": operation.pk,
+        "tenant_id": owner.tenant_id,
+        "member_id": make_member(Role.DEVELOPER, owner.tenant).pk,
+        "token_id": services.create_token(acting=acting, name="t", scopes=["members:read"])[0].pk,
+        "invitation_id": services.invite_member(acting=acting, email="guest@example.com", role="viewer")[0].pk,
+    }
+
+
+@pytest.fixture()
+def secret(owner: Member) -> str:
+    """A token that may do what an owner may."""
+    return make_token(owner)
+
+
+@schema.parametrize()
+@settings(
+    max_examples=EXAMPLES_PER_OPERATION,
+    derandomize=True,
+    database=None,
+    phases=(Phase.explicit, Phase.generate),
+    suppress_health_check=list(HealthCheck),
+)
+def test_every_operation_keeps_to_the_schema(case: Any, secret: str, places: dict[str, str]) -> None:
+    if case.meta.generation.mode is GenerationMode.POSITIVE:
+        for name in case.path_parameters.keys() & places.keys():
+            case.path_parameters[name] = places[name]
+    answer = case.call(headers={"Authorization": f"Bearer {secret}"})
+    case.validate_response(answer, excluded_checks=[positive_data_acceptance])
+    if case.meta.generation.mode is GenerationMode.POSITIVE and answer.status_code == 400:
+        problem = answer.json()
+        said = {problem["code"]} | {error["code"] for error in problem.get("errors", ())}
+        assert not said & SHAPE_CODES, f"the schema allows what the API refuses: {problem}"
+
+
+def test_the_schema_is_served_and_its_docs_come_from_here(client: Client) -> None:
+    served = client.get("/api/schema/?format=json", headers={"Accept": "*/*"})
+    assert served.status_code == 200
+    assert json.loads(served.content)["openapi"].startswith("3.1")
+    page = client.get("/api/docs/").content.decode()
+    assert "/static/drf_spectacular_sidecar/" in page
+    assert "cdn." not in page
+    assert 'src="http' not in page
+
+
+def test_every_operation_says_who_may_call_it_and_what_can_go_wrong() -> None:
+    raw = schema.raw_schema
+    names = []
+    for path, methods in raw["paths"].items():
+        for method, operation in methods.items():
+            names.append(operation["operationId"])
+            answers = operation["responses"]
+            assert {"400", "406", "429", "500"} <= set(answers), (path, method)
+            assert operation["security"] or "401" not in answers, (path, method)
+            assert ("404" in answers) >= ("{" in path), (path, method)
+            if method == "post":
+                assert "Idempotency-Key" in {parameter["name"] for parameter in operation["parameters"]}
+    assert len(names) == len(set(names))
+    problem = raw["components"]["responses"]["Problem404"]["content"]
+    assert set(problem) == {"application/problem+json"}
+
+
+def test_the_document_is_drawn_up_once_however_often_it_is_asked_for(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = client.get("/api/schema/?format=json")
+    monkeypatch.setattr(SpectacularAPIView, "get", None)
+    again = client.get("/api/schema/?format=json")
+    assert again.status_code == 200
+    assert json.loads(again.content)["openapi"] == "3.1.0"
+    assert again.content == first.content

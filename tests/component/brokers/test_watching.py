@@ -1,0 +1,163 @@
+"""What tenants are told of brokers that do not answer and partitions without a leader: theirs alone, once each way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.cache import cache
+from django.utils import timezone
+
+from brokers.limits import OBSERVE_EVERY_S, SILENCE_TOLD_AFTER_S, WATCH_EVERY_S
+from brokers.models import Cluster
+from brokers.monitoring import cluster_overview, observe, watching
+from instances.interfaces import BrokerUnresponsive
+from instances.lifecycle.phases import Phase
+from instances.models import Instance
+from tenants.models import AuditEntry
+from tests.testkit.api_cases import Api, make_member, make_token
+from tests.testkit.fleet import make_fleet, make_running, place
+
+pytestmark = pytest.mark.django_db
+
+
+class World:
+    """What the brokers of one cluster answer, as a test wants it."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.silent: tuple[int, ...] = ()
+        self.offline: list[dict[str, Any]] = []
+        self.is_mute = False
+
+    def ask(self, _cluster: Cluster) -> observe.Answers:
+        numbers = (1, 2, 3)
+        counts = dict.fromkeys(cluster_overview.COUNTS, 0) | {"offline": len(self.offline)}
+        body = {"broker_id": 1, "ready": True, "controller_id": 1, "controller_epoch": 1, "brokers": [], **counts}
+        silent = numbers if self.is_mute else self.silent
+        return observe.Answers(
+            bodies={number: body for number in numbers if number not in silent},
+            silent=tuple(BrokerUnresponsive(broker_id=number, reason="does not answer") for number in silent),
+        )
+
+    def lose(self, instance: Instance, topic: str, *indexes: int) -> None:
+        self.offline += [{"instance_id": instance.pk, "user_name": topic, "partition": index} for index in indexes]
+
+    def reconcile_once(self, *, silent_for_s: float = SILENCE_TOLD_AFTER_S) -> int:
+        now = timezone.now()
+        self.cluster.brokers.update(observed_at=now - timedelta(seconds=silent_for_s))
+        return watching.reconcile_once(now)
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    cache.clear()
+    found = World(make_fleet(tmp_path))
+    monkeypatch.setattr(cluster_overview, "_ask", found.ask)
+    monkeypatch.setattr(cluster_overview, "partition_page", lambda _cluster, **_asked: (found.offline, ""))
+    yield found
+    cache.clear()
+
+
+@pytest.fixture
+def instance(world: World) -> Instance:
+    made = make_running(make_member().tenant)
+    place(made, world.cluster)
+    return made
+
+
+def conditions(instance: Instance) -> dict[str, dict[str, Any]]:
+    """As the owner's API tells them."""
+    api = Api(make_token(instance.tenant.members.get()))
+    message = api.get(f"/instances/{instance.pk}").json()["status"]["conditions"]
+    return {one["type"]: one for one in message}
+
+
+def events(instance: Instance) -> list[tuple[str, str]]:
+    rows = AuditEntry.objects.filter(target_id=instance.pk).order_by("time")
+    return [(row.action, row.after["condition"]) for row in rows]
+
+
+def test_a_silent_broker_is_told_when_it_begins_and_when_it_ends(world: World, instance: Instance) -> None:
+    world.silent = (2,)
+    assert (world.reconcile_once(), world.reconcile_once()) == (1, 0)
+    message = conditions(instance)["BrokersAnswer"]
+    assert (message["status"], message["message"]) == (False, "Silent: broker 2.")
+    world.silent = ()
+    assert (world.reconcile_once(), world.reconcile_once()) == (1, 0)
+    assert conditions(instance)["BrokersAnswer"]["status"] is True
+    assert events(instance) == [("instance.degraded", "BrokersAnswer"), ("instance.recovered", "BrokersAnswer")]
+
+
+def test_partitions_without_a_leader_are_told_when_a_second_look_finds_them(world: World, instance: Instance) -> None:
+    world.lose(instance, "orders", 0, 4)
+    assert (world.reconcile_once(), world.reconcile_once(), world.reconcile_once()) == (0, 1, 0)
+    message = conditions(instance)["PartitionsLed"]
+    assert (message["status"], message["message"]) == (False, "Without a leader: orders/0, orders/4.")
+    world.offline.clear()
+    world.reconcile_once()
+    assert conditions(instance)["PartitionsLed"]["status"] is True
+    assert [action for action, _condition in events(instance)] == ["instance.degraded", "instance.recovered"]
+
+
+def test_nobody_reads_of_the_topics_of_others(world: World, instance: Instance) -> None:
+    other = make_running(make_member().tenant)
+    place(other, world.cluster)
+    world.lose(other, "secret-plans", 0)
+    world.reconcile_once()
+    world.reconcile_once()
+    assert "PartitionsLed" not in conditions(instance)
+    assert "secret-plans/0" in conditions(other)["PartitionsLed"]["message"]
+
+
+def test_a_broker_the_instance_has_no_address_on_does_not_concern_it(world: World, instance: Instance) -> None:
+    world.silent = (3,)
+    assert world.reconcile_once() == 0
+    assert conditions(instance) == {}
+
+
+def test_a_broker_that_merely_restarts_is_told_to_nobody(world: World, instance: Instance) -> None:
+    world.silent = (2,)
+    assert world.reconcile_once(silent_for_s=SILENCE_TOLD_AFTER_S - 0.1) == 0
+
+
+def test_where_no_broker_answers_what_was_said_of_leaders_stays(world: World, instance: Instance) -> None:
+    world.lose(instance, "orders", 0)
+    world.reconcile_once()
+    world.reconcile_once()
+    since = conditions(instance)["PartitionsLed"]["since"]
+    world.is_mute = True
+    world.reconcile_once()
+    message = conditions(instance)
+    assert (message["PartitionsLed"]["status"], message["PartitionsLed"]["since"]) == (False, since)
+    assert message["BrokersAnswer"]["message"] == "Silent: broker 1, 2."
+
+
+def test_an_instance_that_does_not_run_is_told_nothing(world: World, instance: Instance) -> None:
+    Instance.objects.filter(pk=instance.pk).update(phase=Phase.DELETING.value)
+    world.silent = (2,)
+    assert world.reconcile_once() == 0
+
+
+def test_what_an_owner_changes_is_not_contested_by_a_broker_that_goes(world: World, instance: Instance) -> None:
+    world.silent = (2,)
+    world.reconcile_once()
+    assert Instance.objects.get(pk=instance.pk).version == instance.version
+
+
+def test_many_partitions_are_counted_and_five_are_named(world: World, instance: Instance) -> None:
+    world.lose(instance, "orders", *range(12))
+    world.reconcile_once()
+    world.reconcile_once()
+    assert conditions(instance)["PartitionsLed"]["message"].endswith("orders/4 and 7 more.")
+
+
+def test_a_tenant_is_told_within_ten_seconds() -> None:
+    """The broker dies right after it was seen; looks and the page's own period come as late as they can."""
+    page_period_s = 2
+    assert SILENCE_TOLD_AFTER_S > OBSERVE_EVERY_S
+    assert SILENCE_TOLD_AFTER_S + WATCH_EVERY_S + page_period_s < 10
+    assert not watching.is_told_silent(None, datetime.now().astimezone())

@@ -1,0 +1,42 @@
+""" "Why am I slow?": what was bought and what a broker has of it are told apart."""
+
+from __future__ import annotations
+
+import html
+
+from django.test import Client
+from django.urls import reverse
+
+from instances.models import Instance
+from tests.component.console.fakes import FakeObservation, throttle
+
+BANDWIDTH = {"kind": "instance_bandwidth", "quota": "producer_byte_rate", "level": None, "entity": {}}
+
+
+def panel(ida: Client, instance: Instance, page: str = "page-why") -> str:
+    return html.unescape(ida.get(reverse(page, args=[instance.pk])).content.decode())
+
+
+def test_the_panel_tells_what_was_bought_and_the_share_of_each_broker(
+    ida: Client, instance: Instance, observation: FakeObservation
+) -> None:
+    observation.entries = (
+        throttle(**BANDWIDTH, broker_id=1, limit_bytes_per_s=1_400_000.0),
+        throttle(**BANDWIDTH, broker_id=3, limit_bytes_per_s=1_800_000.0),
+    )
+    bought = f"{instance.bandwidth_mb_s} MB/s"
+    page = panel(ida, instance)
+    assert f"This instance has {bought} for producers, shared out over the brokers" in page
+    assert "Now at its share: broker 1 (1.4 MB/s), broker 3 (1.8 MB/s)." in page
+    assert f'<dt>Limit</dt><dd class="num">{bought}' in page
+    assert "3: 35 ms (share now 1.8 MB/s)" in page
+    assert "This instance has 1.4 MB/s" not in page
+    assert f"share of {bought}" in panel(ida, instance, "page-throttle")
+
+
+def test_a_broker_with_the_whole_bandwidth_needs_no_word_about_shares(
+    ida: Client, instance: Instance, observation: FakeObservation
+) -> None:
+    observation.entries = (throttle(**BANDWIDTH, limit_bytes_per_s=float(instance.bandwidth_bytes_per_s)),)
+    page = panel(ida, instance)
+    assert f"This instance has {instance.bandwidth_mb_s} MB/s for producers, so each produce waits 35 ms" in page

@@ -1,0 +1,69 @@
+"""Plans, a data plane and an observation that need no broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from instances import interfaces as instances_interfaces
+from instances.groups import interfaces
+from quotas import interfaces as quota_ports
+from tenants.models import Member
+from tests.testkit.api_cases import Api, make_member
+from tests.testkit.fake_data_plane import FakeDataPlane, FakeObservation, FakeQuotas
+from tests.testkit.fake_groups import FakeGroups, FakeTransactions
+from tests.testkit.fleet import catalogue, plugged
+
+
+@pytest.fixture()
+def owner() -> Member:
+    return make_member()
+
+
+@pytest.fixture()
+def api(owner: Member) -> Api:
+    return Api.of(owner)
+
+
+@pytest.fixture(autouse=True)
+def data_plane() -> Iterator[FakeDataPlane]:
+    found = FakeDataPlane()
+    with plugged(instances_interfaces.data_plane, found), plugged(instances_interfaces.plan_catalogue, catalogue):
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def observation() -> Iterator[FakeObservation]:
+    found = FakeObservation()
+    with plugged(instances_interfaces.observation, found):
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def client_quotas() -> Iterator[FakeQuotas]:
+    found = FakeQuotas()
+    with plugged(quota_ports.client_quotas, found):
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def asked_to_reconcile() -> Iterator[list[str]]:
+    """Instances the reconciler was asked for."""
+    asked: list[str] = []
+    with plugged(instances_interfaces.reconcile, asked.append):
+        yield asked
+
+
+@pytest.fixture(autouse=True)
+def groups() -> Iterator[FakeGroups]:
+    found = FakeGroups()
+    with plugged(interfaces.group_admin_client, found):
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def transactions() -> Iterator[FakeTransactions]:
+    found = FakeTransactions()
+    with plugged(interfaces.transaction_admin_client, found):
+        yield found

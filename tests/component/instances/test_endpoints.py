@@ -1,0 +1,124 @@
+"""Every endpoint of instances keeps what all endpoints promise: 401, 403, 404 for strangers, dry runs, audit."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from instances.lifecycle.phases import Phase
+from instances.models import Instance, Operation
+from tenants.choices import Scope
+from tenants.models import Member
+from tests.component.instances.conftest import FakeDataPlane
+from tests.testkit.api_cases import Case, EndpointCases, pytest_generate_tests
+from tests.testkit.fake_groups import FakeGroups, FakeTransactions
+from tests.testkit.fleet import make_instance, make_running
+
+__all__ = ["pytest_generate_tests"]
+
+READ, WRITE = Scope.INSTANCES_READ, Scope.INSTANCES_WRITE
+
+
+@pytest.mark.django_db
+class TestInstances(EndpointCases):
+    cases = (
+        Case("GET", "/instances", READ),
+        Case("POST", "/instances", WRITE, body={"name": "orders"}, status=202),
+        Case("GET", "/instances/{instance}", READ),
+        Case("PATCH", "/instances/{instance}", WRITE, body={"name": "renamed"}),
+        Case("PATCH", "/instances/{instance}", WRITE, body={"bandwidth_mb_s": 10}, status=202),
+        Case("PATCH", "/instances/{instance}", WRITE, body={"settings": {"default_partitions": 7}}, status=202),
+        Case("PATCH", "/instances/{instance}", WRITE, body={"protected": True}),
+        Case("DELETE", "/instances/{instance}", WRITE, status=202),
+        Case("DELETE", "/instances/{failed}", WRITE, status=202),
+        Case("POST", "/instances/{deleted}/restore", WRITE, status=202),
+        Case("POST", "/instances/{failed}/retry", WRITE, status=202),
+        Case("GET", "/instances/{instance}/events", READ),
+        Case("GET", "/operations", READ),
+        Case("GET", "/operations/{operation}", READ),
+    )
+
+    def places(self, owner: Member) -> dict[str, str]:
+        deleted = make_running(
+            owner.tenant,
+            phase=Phase.DELETING.value,
+            deleted_at=timezone.now(),
+            restorable_until=timezone.now() + timedelta(days=1),
+        )
+        instance = make_running(owner.tenant)
+        operation = Operation.objects.create(
+            tenant=owner.tenant, instance=instance, type="instance.create", generation=1, asked_by="tests"
+        )
+        return {
+            "instance": instance.pk,
+            "deleted": deleted.pk,
+            "failed": make_instance(owner.tenant, phase=Phase.FAILED.value).pk,
+            "operation": operation.pk,
+        }
+
+
+@pytest.mark.django_db
+class TestTopics(EndpointCases):
+    cases = (
+        Case("GET", "/instances/{instance}/topics", Scope.TOPICS_READ),
+        Case("POST", "/instances/{instance}/topics", Scope.TOPICS_WRITE, body={"name": "payments"}, status=201),
+        Case("GET", "/instances/{instance}/topics/{topic}", Scope.TOPICS_READ),
+        Case("PATCH", "/instances/{instance}/topics/{topic}", Scope.TOPICS_WRITE, body={"partitions": 5}),
+        Case(
+            "PATCH",
+            "/instances/{instance}/topics/{topic}",
+            Scope.TOPICS_WRITE,
+            body={"config": {"retention.ms": "1000"}},
+        ),
+        Case(
+            "PATCH",
+            "/instances/{instance}/topics/{topic}",
+            Scope.TOPICS_WRITE,
+            body={"allow_list": {"produce": ["10.0.0.0/8"], "consume": []}},
+        ),
+        Case("DELETE", "/instances/{instance}/topics/{topic}", Scope.TOPICS_WRITE, status=204),
+        Case("GET", "/instances/{instance}/throughput", Scope.USAGE_READ),
+        Case("GET", "/instances/{instance}/metrics", Scope.USAGE_READ),
+        Case("GET", "/instances/{instance}/metrics/prometheus", Scope.USAGE_READ),
+    )
+
+    @pytest.fixture(autouse=True)
+    def plane(self, data_plane: FakeDataPlane) -> None:
+        self.data_plane = data_plane
+
+    def places(self, owner: Member) -> dict[str, str]:
+        instance = make_running(owner.tenant)
+        self.data_plane.add(instance.pk, "orders")
+        return {"instance": instance.pk, "topic": "orders"}
+
+    def test_every_route_of_an_instance_hides_a_deleted_one(self, case: Case, at: str, owner: Member) -> None:
+        from tests.testkit.api_cases import Api, assert_problem
+
+        Instance.objects.filter(tenant=owner.tenant).update(phase=Phase.DELETED.value)
+        assert_problem(Api.of(owner).call(case.method, at, case.body), 404, "not_found")
+
+
+@pytest.mark.django_db
+class TestGroups(EndpointCases):
+    cases = (
+        Case("GET", "/instances/{instance}/groups", Scope.GROUPS_READ),
+        Case("GET", "/instances/{instance}/groups/{group}", Scope.GROUPS_READ),
+        Case("POST", "/instances/{instance}/groups/{group}/offsets", Scope.GROUPS_WRITE, body={"to": "earliest"}),
+        Case("DELETE", "/instances/{instance}/groups/{group}/offsets?topic=orders", Scope.GROUPS_WRITE, status=204),
+        Case("DELETE", "/instances/{instance}/groups/{group}", Scope.GROUPS_WRITE, status=204),
+        Case("GET", "/instances/{instance}/transactions", Scope.GROUPS_READ),
+        Case("GET", "/instances/{instance}/transactions/{transaction}", Scope.GROUPS_READ),
+    )
+
+    @pytest.fixture(autouse=True)
+    def admin_clients(self, groups: FakeGroups, transactions: FakeTransactions) -> None:
+        self.groups, self.transactions = groups, transactions
+
+    def places(self, owner: Member) -> dict[str, str]:
+        instance = make_running(owner.tenant)
+        self.groups.logs["orders", 0] = (0, 100)
+        self.groups.add(instance.pk, "etl", {("orders", 0): 40})
+        self.transactions.add(instance.pk, "mover", ("orders", 0), started_ms=1_790_000_000_000)
+        return {"instance": instance.pk, "group": "etl", "transaction": "mover"}

@@ -1,0 +1,50 @@
+"""A tenant is suspended while its instances are at work: nobody is missed, and nobody waits for the other in a ring."""
+
+from __future__ import annotations
+
+import pytest
+from django.db import transaction
+
+from brokers.provisioning import steps
+from brokers.provisioning.publisher import Acks
+from instances.lifecycle.phases import Phase
+from instances.models import Instance
+from tenants import audit, services
+from tenants.actors import system_actor
+from tenants.choices import SuspensionReason
+from tests.testkit.api_cases import make_member
+from tests.testkit.beside import beside, waits
+from tests.testkit.instances import make_instance
+from tests.testkit.waiting import eventually
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+PLATFORM = system_actor("payments")
+
+
+def test_what_begins_to_run_while_its_tenant_is_suspended_is_frozen() -> None:
+    tenant = make_member().tenant
+    instance = make_instance(tenant, phase=Phase.PROVISIONING.value, observed_generation=0)
+    work = steps.Work(system_actor("reconciler", tenant), instance, [])
+    with transaction.atomic():
+        services.suspend_tenant(acting=PLATFORM, tenant=tenant, reason=SuspensionReason.UNPAID)
+        thread, failed = beside(lambda: steps.apply(work, Acks(confirmed=frozenset({1}))))
+        eventually(lambda: waits() or not thread.is_alive(), what="the reconciler to wait for the suspension")
+    thread.join(20)
+    assert not failed
+    assert Instance.objects.get(pk=instance.pk).wanted_state == "frozen"
+
+
+def test_a_change_of_an_instance_and_a_suspension_do_not_wait_for_each_other() -> None:
+    tenant = make_member().tenant
+    instance = make_instance(tenant)
+    with transaction.atomic():
+        Instance.objects.select_for_update().get(pk=instance.pk)
+        thread, failed = beside(
+            lambda: services.suspend_tenant(acting=PLATFORM, tenant=tenant, reason=SuspensionReason.UNPAID)
+        )
+        eventually(waits, what="the suspension to wait for the instance")
+        audit.record(system_actor("tests", tenant), "instance.renamed", instance)
+    thread.join(20)
+    assert not failed
+    assert Instance.objects.get(pk=instance.pk).wanted_state == "frozen"

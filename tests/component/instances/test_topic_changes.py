@@ -1,0 +1,192 @@
+"""Changes of a topic: whole or not at all, one after the other, and only of the version that was read."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+from django.utils import timezone
+
+from brokers.provisioning import sweep
+from instances import services
+from instances.models import Instance, TopicAllowList
+from instances.services import common
+from instances.services import topics as topic_services
+from tenants.errors import Conflict, DomainError, NotFound, QuotaExceeded, Unavailable
+from tenants.models import AuditEntry, Member
+from tests.testkit.api_cases import Api, assert_problem, make_member, make_token
+from tests.testkit.fake_data_plane import FakeDataPlane
+from tests.testkit.instances import make_instance
+
+TOO_MANY = 900
+
+
+class Refusing(FakeDataPlane):
+    """No topic gets 900 partitions, as where a plan is used up; what has been asked for is counted."""
+
+    def grow_topic(self, instance_id: str, name: str, partitions: int, *, validate_only: bool) -> None:
+        if partitions >= TOO_MANY:
+            raise QuotaExceeded("The plan has fewer partitions.")
+        super().grow_topic(instance_id, name, partitions, validate_only=validate_only)
+
+
+@pytest.fixture
+def refusing(data_plane: FakeDataPlane, monkeypatch: pytest.MonkeyPatch) -> FakeDataPlane:
+    from instances import interfaces
+
+    plane = Refusing()
+    monkeypatch.setattr(interfaces.data_plane, "_plugged", plane)
+    return plane
+
+
+@pytest.fixture
+def owner(db: None) -> Member:
+    return make_member()
+
+
+@pytest.fixture
+def instance(owner: Member) -> Instance:
+    return make_instance(owner.tenant)
+
+
+@pytest.mark.parametrize("reason", [NotFound(), Unavailable("No broker of the instance answers.")])
+def test_a_topic_is_made_though_no_broker_shows_it_yet(
+    reason: DomainError, owner: Member, instance: Instance, data_plane: FakeDataPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker that made it waits for its own picture, and another one may be asked next."""
+
+    def late(*_: object) -> None:
+        raise reason
+
+    monkeypatch.setattr(FakeDataPlane, "topic", late)
+    answer = Api.of(owner).post(f"/instances/{instance.pk}/topics", {"name": "orders", "partitions": 2})
+    assert answer.status_code == 201, answer.content
+    assert (answer.json()["name"], answer.json()["partitions"]) == ("orders", 2)
+    assert AuditEntry.objects.filter(action="topic.created", target_id=f"{instance.pk}/orders").exists()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"partitions": TOO_MANY}, {"partitions": 1}, {"allow_list": {"produce": ["10.0.0.1", "nowhere"]}}],
+)
+def test_a_change_that_is_refused_in_one_part_changes_nothing(
+    wrong: dict[str, Any], owner: Member, instance: Instance, refusing: FakeDataPlane
+) -> None:
+    refusing.add(instance.pk, "orders")
+    api, at = Api.of(owner), f"/instances/{instance.pk}/topics/orders"
+    before = api.get(at).json()
+    answer = api.patch(at, {"config": {"retention.ms": "1000"}, "allow_list": {"consume": ["10.0.0.9"]}} | wrong)
+    assert answer.status_code in (400, 403)
+    assert api.get(at).json() == before
+    assert not AuditEntry.objects.filter(action__in=("topic.changed", "allow_list.changed")).exists()
+
+
+def test_a_wrong_address_is_named_by_its_place_in_the_body(
+    owner: Member, instance: Instance, data_plane: FakeDataPlane
+) -> None:
+    data_plane.add(instance.pk, "orders")
+    wrong = {"allow_list": {"consume": ["10.0.0.1", "x"]}}
+    problem = assert_problem(Api.of(owner).patch(f"/instances/{instance.pk}/topics/orders", wrong), 400)
+    assert [error["pointer"] for error in problem["errors"]] == ["/allow_list/consume/1"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_changes_made_at_once_of_the_version_that_was_read_one_is_carried_out(
+    data_plane: FakeDataPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = make_member()
+    instance, token = make_instance(owner.tenant), make_token(owner)
+    data_plane.add(instance.pk, "orders")
+    at = f"/instances/{instance.pk}/topics/orders"
+    etag = Api(token).get(at)["ETag"]
+    both_have_read = threading.Barrier(2)
+    alter = FakeDataPlane.alter_topic_config
+
+    def slowly(self: FakeDataPlane, *args: Any, **options: Any) -> None:
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both_have_read.wait(0.5)  # both get here only where nobody waits for the other
+        alter(self, *args, **options)
+
+    monkeypatch.setattr(FakeDataPlane, "alter_topic_config", slowly)
+    statuses: list[int] = []
+
+    def change(value: str) -> None:
+        try:
+            statuses.append(Api(token).patch(at, {"config": {"retention.ms": value}}, If_Match=etag).status_code)
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=change, args=(value,)) for value in ("1000", "2000")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert sorted(statuses) == [200, 412]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_who_waits_too_long_for_a_topic_is_told_to_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(common, "TOPIC_LOCK_WAIT_MS", 50)
+    instance = make_instance(make_member().tenant)
+    message: list[Conflict] = []
+
+    def wait() -> None:
+        try:
+            with pytest.raises(Conflict) as refusal, transaction.atomic():
+                services.hold_topic(instance, "orders")
+            message.append(refusal.value)
+        finally:
+            connection.close()
+
+    with transaction.atomic():
+        services.hold_topic(instance, "orders")
+        services.hold_topic(instance, "orders")  # nobody waits for themselves
+        thread = threading.Thread(target=wait)
+        thread.start()
+        thread.join(20)
+    assert [(one.code, one.retry_after_s) for one in message] == [("already_in_progress", 1)]
+
+
+def test_address_lists_are_published_though_the_task_for_it_is_lost(
+    owner: Member, instance: Instance, data_plane: FakeDataPlane
+) -> None:
+    data_plane.add(instance.pk, "orders")
+    at = f"/instances/{instance.pk}/topics/orders"
+    Instance.objects.filter(pk=instance.pk).update(generation=1, observed_generation=1)
+    assert instance.pk not in sweep.incomplete(timezone.now())
+    assert Api.of(owner).patch(at, {"allow_list": {"produce": ["10.0.0.1"]}}).status_code == 200
+    assert instance.pk in sweep.incomplete(timezone.now())
+    Instance.objects.filter(pk=instance.pk).update(observed_generation=2)
+    assert Api.of(owner).delete(at).status_code == 204  # the lists go with the topic, which brokers have to be told
+    assert instance.pk in sweep.incomplete(timezone.now())
+
+
+def test_address_lists_that_stay_as_they_are_are_not_published_again(
+    owner: Member, instance: Instance, data_plane: FakeDataPlane
+) -> None:
+    data_plane.add(instance.pk, "orders")
+    for _ in range(2):
+        answer = Api.of(owner).patch(
+            f"/instances/{instance.pk}/topics/orders", {"allow_list": {"produce": ["10.0.0.1"]}}
+        )
+        assert answer.status_code == 200
+    assert Instance.objects.get(pk=instance.pk).generation == instance.generation + 1
+
+
+def test_an_instance_has_so_many_allow_lists_and_those_it_has_can_be_changed(
+    owner: Member, instance: Instance, data_plane: FakeDataPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_services, "ALLOW_LISTS_PER_INSTANCE_MAX", 2)
+    api = Api.of(owner)
+
+    def restrict(name: str) -> Any:
+        return api.patch(f"/instances/{instance.pk}/topics/{name}", {"allow_list": {"produce": ["10.0.0.1"]}})
+
+    for name in ("one", "two", "three"):
+        data_plane.create_topic(instance.pk, name, partitions=1, replication_factor=1, config={}, validate_only=False)
+    assert [restrict(name).status_code for name in ("one", "two", "one")] == [200] * 3
+    assert_problem(restrict("three"), 403, "quota_exceeded")
+    assert set(TopicAllowList.objects.values_list("topic", flat=True)) == {"one", "two"}

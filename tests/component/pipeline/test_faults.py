@@ -1,0 +1,162 @@
+"""A real broker meters, a real Spark driver is killed at each named point, and the rows still equal the bytes.
+
+Nothing but PostgreSQL says where to go on: Spark's directory is deleted between runs as well.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from pyspark.sql import SparkSession
+
+from billing import dsn
+from billing.models import UsageMinute, UsageOffset
+from billing.pipeline import job
+from billing.pipeline.cluster import Cluster
+from billing.pipeline.source import consumer_conf
+from brokers.contract.process import CLUSTER_USER
+from brokers.contract.usage import USAGE_TOPIC, UsageEvent
+from config.embedded.java import Java
+from config.environment import BASE_DIR
+from tests.interop.clients import ConfluentKafka
+from tests.testkit.engine import EngineCluster, eventually
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(600)]
+
+INSTANCE = "ins-meterone"
+TOPIC = "orders"
+RUN_TIMEOUT_S = 180
+# The two that matter most; an acceptance run takes all of `billing.pipeline.job.POINTS`. Each costs a start of Spark.
+POINTS = tuple(os.environ.get("PENSTOCK_PIPELINE_KILLS", "written,committed").split(","))
+
+
+@pytest.fixture(scope="module")
+def cluster(zookeeper_address: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineCluster]:
+    with EngineCluster(zookeeper_address, tmp_path_factory.mktemp("metered"), size=1) as running:
+        running.create_instance(INSTANCE)
+        yield running
+
+
+class Driver:
+    """Runs of the pipeline over one cluster."""
+
+    def __init__(self, cluster: EngineCluster, java: Java, directory: Path) -> None:
+        settings = cluster.brokers[0].settings
+        self.local_dir = directory / "spark"
+        self.settings_file = directory / "driver.json"
+        self.cluster = {
+            "cluster_id": cluster.cluster_id,
+            "bootstrap": f"{settings.internal_host}:{settings.internal_port}",
+            "username": CLUSTER_USER,
+            "password": cluster.secret,
+        }
+        body = {"local_dir": str(self.local_dir), "dsn": dsn.conninfo(), "cluster": self.cluster}
+        self.settings_file.write_text(json.dumps(body))
+        self.environment = os.environ | {"JAVA_HOME": str(java.spark_home), "PYTHONWARNINGS": "default"}
+
+    @contextmanager
+    def warm(self, kill_at: str) -> Iterator[Callable[[], None]]:
+        """A process that starts Spark meanwhile. The call runs the pipeline in it, until it is killed."""
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.component.pipeline.driver", str(self.settings_file), kill_at],
+            stdin=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=self.environment,
+            cwd=BASE_DIR,
+        )
+
+        def run() -> None:
+            _, message = process.communicate(b"\n", timeout=RUN_TIMEOUT_S)
+            assert process.returncode == -signal.SIGKILL, message.decode()[-3000:]
+
+        with process:
+            try:
+                yield run
+            finally:
+                process.kill()
+                shutil.rmtree(self.local_dir, ignore_errors=True)
+
+    def catch_up(self, session: SparkSession) -> None:
+        """Runs until there is nothing left to read."""
+        while not job.run(lambda: session, Cluster(**self.cluster), dsn.conninfo()).caught_up:
+            pass
+
+    def reported(self) -> dict[str, int]:
+        """What the broker has reported so far: the last counter of every key, summed per direction."""
+        consumer = Consumer(consumer_conf(self.cluster["bootstrap"], CLUSTER_USER, self.cluster["password"]))
+        counters: dict[tuple[Any, ...], int] = {}
+        try:
+            for partition in consumer.list_topics(USAGE_TOPIC, timeout=10).topics[USAGE_TOPIC].partitions:
+                low, high = consumer.get_watermark_offsets(TopicPartition(USAGE_TOPIC, partition), timeout=10)
+                consumer.assign([TopicPartition(USAGE_TOPIC, partition, low)])
+                deadline = time.monotonic() + 30
+                while low < high and time.monotonic() < deadline:
+                    for message in consumer.consume(1_000, 0.2):
+                        assert message.error() is None, message.error()
+                        event = UsageEvent.from_json(message.value())
+                        key = (
+                            event.broker_epoch,
+                            event.instance_id,
+                            event.topic,
+                            event.user,
+                            event.client_id,
+                            event.direction,
+                        )
+                        counters[key] = event.bytes
+                        low = message.offset() + 1
+        finally:
+            consumer.close()
+        totals = {"produce": 0, "consume": 0}
+        for key, counted in counters.items():
+            totals[key[-1]] += counted
+        return totals
+
+
+def log_bytes(cluster: EngineCluster) -> int:
+    """Size of the instance's logs as the leader holds them: exactly the record-batch bytes that were accepted."""
+    topics = cluster.brokers[0].admin(f"/v1/instances/{INSTANCE}/topics")["topics"]
+    return sum(partition["size_bytes"] for partition in topics.get(TOPIC, []))
+
+
+def billed() -> dict[str, int]:
+    totals = {"produce": 0, "consume": 0}
+    for direction, count in UsageMinute.objects.filter(instance_id=INSTANCE).values_list("direction", "bytes"):
+        totals[direction] += count
+    return totals
+
+
+def test_killed_at_every_point_the_pipeline_bills_each_byte_once(
+    cluster: EngineCluster, java: Java, spark: SparkSession, tmp_path: Path
+) -> None:
+    driver = Driver(cluster, java, tmp_path)
+    bootstrap = cluster.instances[INSTANCE].bootstrap
+    client = ConfluentKafka()
+    client.create_topic(bootstrap, TOPIC, 3)
+    sent = 0
+    for round_number, point in enumerate(POINTS):
+        with driver.warm(kill_at=point) as run:
+            records = [(n % 3, b"k%d" % n, b"v" * (n % 900)) for n in range(500 * (round_number + 1))]
+            client.produce(bootstrap, TOPIC, records, "none")
+            sent += len(records)
+            client.consume(bootstrap, TOPIC, 3, sent)
+            accepted = log_bytes(cluster)
+            eventually(lambda accepted=accepted: driver.reported()["produce"] == accepted, "the broker's report", 40)
+            run()
+        assert UsageOffset.objects.exists() == (point == "committed"), point
+    driver.catch_up(spark)
+    driver.catch_up(spark)
+    assert billed() == driver.reported()
+    assert billed()["produce"] == log_bytes(cluster)
+    assert billed()["consume"] > billed()["produce"]

@@ -1,0 +1,75 @@
+"""Rate limits: counted in Redis, told in relative headers, and open when Redis is away."""
+
+from __future__ import annotations
+
+import pytest
+from django.test import override_settings
+
+from config.embedded.process import free_port
+from tenants import limits
+from tenants.api import rates
+from tests.testkit.api_cases import Api, assert_problem, make_member
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture()
+def api() -> Api:
+    return Api.of(make_member())
+
+
+def test_reads_and_writes_are_counted_apart_and_told_in_headers(
+    api: Api, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "API_READS_PER_MINUTE_MAX", 3)
+    monkeypatch.setattr(limits, "API_WRITES_PER_MINUTE_MAX", 1)
+    with override_settings(REDIS_URL=redis_url):
+        seen = [api.get("/members") for _ in range(3)]
+        assert [answer["RateLimit-Remaining"] for answer in seen] == ["2", "1", "0"]
+        assert {answer["RateLimit-Limit"] for answer in seen} == {"3"}
+        assert 0 < int(seen[-1]["RateLimit-Reset"]) <= rates.WINDOW_S
+        refused = api.get("/members")
+        assert_problem(refused, 429, "rate_limited")
+        assert refused["Retry-After"] == refused["RateLimit-Reset"]
+        assert api.post("/tokens", {"name": "a", "scopes": ["members:read"]}).status_code == 201
+        assert_problem(api.post("/tokens", {"name": "b", "scopes": ["members:read"]}), 429)
+        assert Api.of(make_member()).get("/members").status_code == 200
+
+
+def test_wrong_tokens_are_charged_to_their_address(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "API_ANONYMOUS_PER_MINUTE_MAX", 2)
+    with override_settings(REDIS_URL=redis_url):
+        statuses = [Api(f"pst_guess_{n}").get("/members").status_code for n in range(4)]
+        assert statuses == [401, 401, 429, 429]
+
+
+def test_who_is_turned_away_before_anything_is_asked_is_charged_to_the_address(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A session without its CSRF token, or a tenant that is not the caller's: refusing costs us a query each time."""
+    monkeypatch.setattr(limits, "API_ANONYMOUS_PER_MINUTE_MAX", 2)
+    member = make_member()
+    calls = [
+        lambda api: api.get("/members", Penstock_Tenant="ten-00000000"),
+        lambda api: api.post("/tokens", {}),
+    ]
+    guarded = Api(user=member.user)
+    guarded.client.handler.enforce_csrf_checks = True
+    with override_settings(REDIS_URL=redis_url):
+        for n, (api, call) in enumerate(((Api.of(member), calls[0]), (guarded, calls[0]), (guarded, calls[1]))):
+            api.client.defaults["REMOTE_ADDR"] = f"192.0.2.{n}"  # a bucket of its own
+            assert [call(api).status_code for _ in range(4)] == [403, 403, 429, 429]
+
+
+def test_without_redis_nobody_is_refused_and_redis_is_left_alone_for_a_while(api: Api) -> None:
+    url = f"redis://127.0.0.1:{free_port()}/0"
+    with override_settings(REDIS_URL=url):
+        answers = [api.get("/members") for _ in range(5)]
+        assert {answer.status_code for answer in answers} == {200}
+        assert all("RateLimit-Limit" not in answer for answer in answers)
+        assert rates.counter(url)._resting_until_s > 0
+
+
+def test_limits_can_be_switched_off(api: Api, redis_url: str) -> None:
+    with override_settings(REDIS_URL=redis_url, API_RATE_LIMITS=False):
+        assert "RateLimit-Limit" not in api.get("/members")

@@ -1,0 +1,140 @@
+"""Signing up, signing in, operators and the demo tenant."""
+
+from __future__ import annotations
+
+from io import StringIO
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from tenants import selectors, services
+from tenants.actors import member_actor
+from tenants.demo import DEMO_SLUG, demo_owner, ensure_demo_tenant
+from tenants.errors import Conflict, Invalid, QuotaExceeded
+from tenants.limits import TENANTS_PER_USER_MAX
+from tenants.management.commands.create_operator import PASSWORD_VARIABLE
+from tenants.models import AuditEntry, Member, Tenant, User
+from tests.testkit.api_cases import PASSWORD, Api, make_member, make_user
+
+pytestmark = pytest.mark.django_db
+
+
+def test_a_sign_up_makes_a_person_a_tenant_and_an_owner() -> None:
+    member = services.sign_up(email="Ada@Example.com", password=PASSWORD, tenant_name=" Analytical Engines ")
+    assert (member.user.email, member.role, member.tenant.name) == ("ada@example.com", "owner", "Analytical Engines")
+    assert member.tenant.slug.startswith("analytical-engines-")
+    assert member.user.check_password(PASSWORD)
+    actions = list(AuditEntry.objects.filter(tenant=member.tenant).order_by("time").values_list("action", flat=True))
+    assert actions == ["tenant.created", "member.joined"]
+
+
+def test_a_tenant_with_a_chinese_name_has_a_short_name_all_the_same() -> None:
+    member = services.sign_up(email="ada@example.com", password=PASSWORD, tenant_name="分析机", language="zh-hans")
+    assert member.user.language == "zh-hans"
+    assert member.tenant.slug.startswith("tenant-")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "pointer"),
+    [
+        ({"password": "short"}, "/password"),
+        ({"password": "1234567890123"}, "/password"),
+        ({"password": "ada@example.com"}, "/password"),
+        ({"email": "nobody"}, "/email"),
+        ({"tenant_name": " "}, "/name"),
+        ({"tenant_name": "bell\x07"}, "/name"),
+    ],
+)
+def test_a_sign_up_with_a_bad_value_makes_nothing(wrong: dict[str, str], pointer: str) -> None:
+    with pytest.raises(Invalid) as refusal:
+        services.sign_up(**{"email": "ada@example.com", "password": PASSWORD, "tenant_name": "A", **wrong})
+    assert refusal.value.errors[0].pointer == pointer
+    assert (User.objects.count(), Tenant.objects.count()) == (0, 0)
+
+
+def test_signing_in_is_by_e_mail_in_any_case_and_the_api_takes_the_session() -> None:
+    member = make_member()
+    client = Client()
+    client.post(reverse("account_login"), {"login": member.user.email.upper(), "password": PASSWORD})
+    assert client.get("/api/v1/members").status_code == 200
+    client.post(reverse("account_logout"))
+    assert client.get("/api/v1/members").status_code == 401
+
+
+def test_a_service_sign_up_refuses_known_addresses_and_weak_passwords() -> None:
+    services.sign_up(email="ada@example.com", password=PASSWORD, tenant_name="A", language="en")
+    with pytest.raises(Conflict):
+        services.sign_up(email="ADA@example.com", password=PASSWORD, tenant_name="B", language="en")
+    with pytest.raises(Invalid):
+        services.sign_up(email="bob@example.com", password="password", tenant_name="B", language="en")
+    assert Tenant.objects.count() == 1
+
+
+def test_a_person_founds_tenants_by_api_up_to_the_limit() -> None:
+    owner = make_member()
+    session = Api(user=owner.user)
+    made = session.post("/tenants", {"name": "Second"})
+    assert made.status_code == 201, made.content
+    assert session.get(made["Location"]).json()["name"] == "Second"
+    for number in range(TENANTS_PER_USER_MAX - 2):
+        services.found_tenant(user=owner.user, name=f"T{number}")
+    with pytest.raises(QuotaExceeded):
+        services.found_tenant(user=owner.user, name="One more")
+    assert Api.of(owner).post("/tenants", {"name": "By token"}).status_code == 403
+
+
+def test_two_tenants_of_the_same_name_cannot_tell_each_other() -> None:
+    first = services.found_tenant(user=make_user(), name="Acme").tenant
+    second = services.found_tenant(user=make_user(), name="Acme").tenant
+    assert first.slug != second.slug
+    assert first.slug.startswith("acme-")
+    assert second.slug.startswith("acme-")
+
+
+def test_preferences_are_checked_and_kept() -> None:
+    user = make_user()
+    services.set_preferences(user=user, language="zh-hans", theme="dark", time_zone="Asia/Shanghai", name="Ada")
+    user.refresh_from_db()
+    assert (user.language, user.theme, user.time_zone, user.name) == ("zh-hans", "dark", "Asia/Shanghai", "Ada")
+    for wrong in ({"language": "tlh"}, {"theme": "pink"}, {"time_zone": "Mars/Olympus"}):
+        with pytest.raises(Invalid):
+            services.set_preferences(user=user, **wrong)
+
+
+def test_an_operator_is_created_once_and_keeps_the_first_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PASSWORD_VARIABLE, "first password of ops")
+    said = StringIO()
+    call_command("create_operator", "Ops@Example.com", stdout=said)
+    monkeypatch.setenv(PASSWORD_VARIABLE, "another password of ops")
+    call_command("create_operator", "ops@example.com", stdout=said)
+    user = User.objects.get(email="ops@example.com")
+    assert user.is_staff and user.is_superuser
+    assert user.check_password("first password of ops")
+    assert said.getvalue().splitlines() == ["ops@example.com created", "ops@example.com is an operator"]
+    assert "password of ops" not in said.getvalue()
+    monkeypatch.setenv(PASSWORD_VARIABLE, "short")
+    with pytest.raises(CommandError):
+        call_command("create_operator", "x@example.com")
+
+
+def test_the_demo_tenant_is_the_same_on_every_start() -> None:
+    first = ensure_demo_tenant(email="demo@example.com", password=PASSWORD, token_secret=None)
+    second = ensure_demo_tenant(email="demo@example.com", password=PASSWORD, token_secret=first.token_secret)
+    assert (first.tenant.slug, second.tenant.pk) == (DEMO_SLUG, first.tenant.pk)
+    assert second.token_secret == first.token_secret
+    assert (User.objects.count(), Tenant.objects.count(), Member.objects.count()) == (1, 1, 1)
+    assert Api(second.token_secret).get("/members").status_code == 200
+    third = ensure_demo_tenant(email="demo@example.com", password=PASSWORD, token_secret="pst_lost")
+    assert third.token_secret != first.token_secret
+    assert demo_owner("demo@example.com") == second.member
+
+
+def test_the_page_of_an_invitation_finds_open_ones_only() -> None:
+    owner = make_member()
+    invitation, secret = services.invite_member(acting=member_actor(owner), email="a@example.com", role="viewer")
+    assert selectors.open_invitation(secret, timezone.now()) == invitation
+    assert selectors.open_invitation("psi_wrong", timezone.now()) is None
+    assert selectors.open_invitation(secret, invitation.expires_at) is None

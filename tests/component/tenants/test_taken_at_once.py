@@ -1,0 +1,90 @@
+"""A name or an address that two ask for at the same instant: one has it, the other is told, and nothing crashes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from django.db import transaction
+
+from instances import access as instance_access
+from instances import interfaces
+from instances import services as instance_services
+from instances.models import Instance
+from tenants import services
+from tenants.actors import member_actor, user_actor
+from tenants.errors import DomainError, QuotaExceeded
+from tenants.models import Member, User
+from tenants.services import members
+from tests.testkit.api_cases import PASSWORD, make_member, make_user
+from tests.testkit.beside import beside, waits
+from tests.testkit.fleet import catalogue, plugged
+from tests.testkit.instances import make_instance
+from tests.testkit.waiting import eventually
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def refused_beside(first: Callable[[], object], second: Callable[[], object]) -> DomainError:
+    """The second begins while the first is not committed; what it is told."""
+    with transaction.atomic():
+        first()
+        thread, failed = beside(second)
+        eventually(lambda: waits() or not thread.is_alive(), what="the second to wait for the first")
+    thread.join(20)
+    (refusal,) = failed
+    assert isinstance(refusal, DomainError), repr(refusal)
+    return refusal
+
+
+def sign_up() -> object:
+    return services.sign_up(email="ada@example.com", password=PASSWORD, tenant_name="Engines")
+
+
+def rename(owner: Member, instance: Instance) -> Callable[[], object]:
+    @transaction.atomic
+    def work() -> None:
+        acting = member_actor(owner)
+        found = instance_access.instance(acting, instance.pk, lock=True)
+        instance_services.rename_instance(acting=acting, instance=found, name="orders")
+
+    return work
+
+
+def create(owner: Member) -> Callable[[], object]:
+    return lambda: instance_services.create_instance(acting=member_actor(owner), name="orders", plan="small")
+
+
+def test_of_two_equal_sign_ups_at_once_the_second_is_told_that_the_address_is_taken() -> None:
+    assert refused_beside(sign_up, sign_up).code == "email_taken"
+    assert User.objects.count() == 1
+
+
+def test_of_two_instances_that_are_given_one_name_at_once_the_second_is_told() -> None:
+    owner = make_member()
+    one, other = make_instance(owner.tenant), make_instance(owner.tenant)
+    refusal = refused_beside(rename(owner, one), rename(owner, other))
+    assert (refusal.code, [error.pointer for error in refusal.errors]) == ("name_taken", ["/name"])
+
+
+def test_an_instance_that_is_bought_while_another_takes_its_name_is_told() -> None:
+    owner = make_member()
+    held = make_instance(owner.tenant)
+    with plugged(interfaces.plan_catalogue, catalogue):
+        assert refused_beside(rename(owner, held), create(owner)).code == "name_taken"
+    assert Instance.objects.filter(name="orders").count() == 1
+
+
+def test_who_accepts_two_invitations_at_once_does_not_belong_to_more_tenants_than_a_person_may(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    guest = make_user()
+    monkeypatch.setattr(members, "TENANTS_PER_USER_MAX", 1)
+
+    def accept() -> Callable[[], object]:
+        acting = member_actor(make_member())
+        _invitation, secret = services.invite_member(acting=acting, email=guest.email, role="viewer")
+        return lambda: services.accept_invitation(acting=user_actor(guest), user=guest, secret=secret)
+
+    assert isinstance(refused_beside(accept(), accept()), QuotaExceeded)
+    assert Member.objects.filter(user=guest).count() == 1

@@ -1,0 +1,85 @@
+"""The page that makes a token: a reload sends the form again, which makes no second one."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.core import serializers as django_serializers
+from django.test import Client
+
+from tenants import access
+from tenants.models import ApiToken, IdempotencyRecord, Member
+from tests.testkit.api_cases import Api, assert_problem, make_member
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture()
+def owner() -> Member:
+    return make_member()
+
+
+@pytest.fixture()
+def browser(owner: Member) -> Client:
+    found = Client()
+    found.force_login(owner.user, backend="django.contrib.auth.backends.ModelBackend")
+    return found
+
+
+def filled_in(browser: Client, name: str = "ci") -> dict[str, str]:
+    page = browser.get("/tokens/").content.decode()
+    once = re.search(r'name="once" value="([^"]+)"', page)
+    assert once is not None
+    return {"name": name, "scopes": "topics:read", "days": "90", "once": once[1]}
+
+
+def test_a_reload_of_the_page_with_the_secret_makes_no_second_token(browser: Client) -> None:
+    form = filled_in(browser)
+    first = browser.post("/tokens/", form)
+    assert first.status_code == 200
+    assert "pst_" in first.content.decode()
+    again = browser.post("/tokens/", form, follow=True)
+    assert again.redirect_chain == [("/tokens/", 302)]
+    assert "The token ci is made already" in again.content.decode()
+    assert ApiToken.objects.count() == 1
+
+
+def test_a_token_is_not_made_for_what_no_route_asks_for(browser: Client, owner: Member) -> None:
+    page = browser.get("/tokens/").content.decode()
+    offered = set(re.findall(r'name="scopes"[^>]*value="([^"]+)"|value="([^"]+)"[^>]*name="scopes"', page))
+    offered = {one or other for one, other in offered}
+    assert offered == access.TOKEN_SCOPES - {"operator"}
+    problem = assert_problem(Api.of(owner).post("/tokens", {"name": "x", "scopes": ["messages:read"]}), 400)
+    assert problem["errors"][0]["pointer"] == "/scopes/0"
+
+
+def test_the_form_beside_a_secret_makes_another_token(browser: Client) -> None:
+    first, second = filled_in(browser), filled_in(browser, "other")
+    assert first["once"] != second["once"]
+    for form in (first, second):
+        assert "pst_" in browser.post("/tokens/", form).content.decode()
+    assert ApiToken.objects.count() == 2
+
+
+def test_a_form_that_was_refused_may_be_sent_again(browser: Client) -> None:
+    form = filled_in(browser)
+    assert browser.post("/tokens/", form | {"name": "\x01"}).status_code == 422
+    assert browser.post("/tokens/", form).status_code == 200
+    assert ApiToken.objects.count() == 1
+
+
+def test_what_tells_a_form_from_another_is_of_one_person(browser: Client, owner: Member) -> None:
+    form = filled_in(browser)
+    browser.post("/tokens/", form)
+    other = Client()
+    other.force_login(make_member("admin", owner.tenant).user, backend="django.contrib.auth.backends.ModelBackend")
+    assert other.post("/tokens/", form).status_code == 200
+    assert ApiToken.objects.count() == 2
+
+
+def test_what_is_kept_of_a_form_is_not_the_secret(browser: Client) -> None:
+    page = browser.post("/tokens/", filled_in(browser)).content.decode()
+    secret = re.search(r"pst_[\w-]{43}", page)
+    assert secret is not None
+    assert secret[0] not in django_serializers.serialize("json", IdempotencyRecord.objects.all())

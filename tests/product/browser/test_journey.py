@@ -1,0 +1,143 @@
+"""A stranger's first minutes in the real product: sign up, instance, topic, produce with the shown code, see it."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.product.browser.conftest import OpenPage, press
+from tests.testkit.stack import Stack
+from tests.testkit.waiting import eventually
+
+pytestmark = [pytest.mark.browser, pytest.mark.system]
+
+RUNNING_WITHIN_MS = 20_000
+ARRIVED_WITHIN_S = 15
+ARRIVED_WITHIN_MS = 1_000 * ARRIVED_WITHIN_S
+SNIPPET_TIMEOUT_S = 30
+PASSWORD = "a long enough pass phrase"
+REPEATS = 200
+
+
+def sign_up(page: Page, console: str, *, name: str) -> None:
+    email = f"{name}-{secrets.token_hex(4)}@halvorsen.example"  # the stack is shared, and an address is used once
+    page.goto(console)
+    page.get_by_role("link", name="Create account").click()
+    page.get_by_label("E-mail").fill(email)
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_label("Company or team").fill("Halvorsen Freight")
+    page.get_by_role("button", name="Create account").click()
+    expect(page.get_by_role("heading", name="No instance yet")).to_be_visible()
+
+
+def buy_instance(page: Page, name: str) -> None:
+    expect(page.locator("#create-form")).to_be_visible()
+    page.get_by_label("Name", exact=True).fill(name)
+    page.get_by_role("button", name="Create instance").click()
+    expect(page.locator(".pill.running")).to_be_visible(timeout=RUNNING_WITHIN_MS)
+
+
+def shown_snippet(page: Page, language: str) -> str:
+    tab = page.get_by_role("tab", name=language, exact=True)
+    tab.click()
+    expect(tab).to_have_attribute("aria-selected", "true")
+    return page.locator("[role=tabpanel]:visible pre").inner_text()
+
+
+def run_python(code: str, folder: Path) -> None:
+    file = folder / "snippet.py"
+    file.write_text(code, encoding="utf-8")
+    subprocess.run([sys.executable, str(file)], check=True, timeout=SNIPPET_TIMEOUT_S, cwd=folder)
+
+
+def peak_of(page: Page, name: str) -> float:
+    found = re.search(r"[\d.]+", page.locator(f"[data-gauge={name}] .foot").inner_text())
+    return float(found.group()) if found else 0.0
+
+
+def test_from_sign_up_to_the_first_message(
+    stack: Stack, open_page: OpenPage, picture: Callable[[Page, str], Path], tmp_path: Path
+) -> None:
+    page = open_page()
+    sign_up(page, stack.ready["console_url"], name="ida")
+    picture(page, "journey-1-no-instance")
+    buy_instance(page, "orders-prod")
+    picture(page, "journey-2-running")
+
+    page.get_by_role("button", name="Create topic “orders”").click()
+    expect(page.get_by_role("link", name="orders", exact=True)).to_be_visible()
+    code = shown_snippet(page, "Python")
+    assert '"orders"' in code
+    run_python(code, tmp_path)
+    row = page.get_by_role("row").filter(has=page.get_by_role("link", name="orders", exact=True))
+    expect(row.get_by_role("cell", name="1", exact=True)).to_be_visible(timeout=ARRIVED_WITHIN_MS)
+
+    # Enough of it to be seen on a chart that counts in MB/s: the same code with a larger value, many times.
+    louder = code.replace("""b'{"total": 42}'""", "bytes(20_000)").replace(
+        "p.produce(", f"for _ in range({REPEATS}): p.produce("
+    )
+    run_python(louder, tmp_path)
+    eventually(lambda: peak_of(page, "produce") > 0, within_s=ARRIVED_WITHIN_S, what="the produce gauge has a peak")
+    expect(page.locator(".chart .line.produce").first).to_be_visible()
+    expect(row.get_by_role("cell", name=str(1 + REPEATS), exact=True)).to_be_visible(timeout=ARRIVED_WITHIN_MS)
+    picture(page, "journey-3-traffic")
+
+    page.get_by_role("link", name="orders", exact=True).click()
+    expect(page.locator("#message-count")).to_have_text(str(1 + REPEATS))
+    picture(page, "journey-4-topic")
+
+
+def test_a_quota_set_in_the_console_is_explained_in_the_console(
+    stack: Stack, open_page: OpenPage, picture: Callable[[Page, str], Path], tmp_path: Path
+) -> None:
+    page = open_page(theme="dark")
+    sign_up(page, stack.ready["console_url"], name="tomas")
+    buy_instance(page, "limited")
+    page.get_by_role("link", name="Quotas").click()
+    page.get_by_label("Produce", exact=True).fill("0.1")
+    page.get_by_role("button", name="Set quota").click()
+    expect(page.get_by_role("cell", name="0.1 MB/s")).to_be_visible()
+    page.get_by_label("Client id", exact=True).first.fill("etl")
+    page.get_by_role("button", name="Explain").click()
+    expect(page.locator(".levels .wins").first).to_contain_text("0.1 MB/s applies")
+
+    page.get_by_role("link", name="Overview").click()
+    code = shown_snippet(page, "Python")
+    loud = code.replace("""b'{"total": 42}'""", "bytes(20_000)").replace("p.produce(", "for _ in range(75): p.produce(")
+    run_python(loud, tmp_path)
+    expect(page.locator(".rule").first).to_be_visible(timeout=ARRIVED_WITHIN_MS)
+    expect(page.locator(".rule").first).to_contain_text("level 8 of 8")
+    picture(page, "journey-5-throttled-dark")
+
+
+def test_deleting_an_instance_can_be_undone(stack: Stack, open_page: OpenPage) -> None:
+    page = open_page()
+    sign_up(page, stack.ready["console_url"], name="una")
+    buy_instance(page, "short-lived")
+    page.locator(".page-head details.menu summary").click()
+    page.get_by_role("link", name="Delete", exact=True).click()
+    button = page.get_by_role("button", name="Delete short-lived")
+    expect(button).to_be_disabled()
+    page.get_by_label("Type short-lived to confirm").fill("short-lived")
+    button.click()
+    expect(page.locator(".undo")).to_contain_text("short-lived is being deleted")
+    press(page, "z")
+    expect(page.locator(".pill.running")).to_be_visible(timeout=RUNNING_WITHIN_MS)
+
+
+def test_switching_the_language_keeps_a_half_filled_form(stack: Stack, open_page: OpenPage) -> None:
+    page = open_page()
+    page.goto(stack.ready["console_url"] + "/accounts/signup/")
+    page.get_by_label("E-mail").fill("half@filled.example")
+    page.get_by_role("button", name="中文").click()
+    expect(page.get_by_role("heading", name="创建账户")).to_be_visible()
+    expect(page.locator("input[name=email]")).to_have_value("half@filled.example")
+    page.get_by_role("button", name="EN").click()
+    expect(page.get_by_role("heading", name="Create account")).to_be_visible()

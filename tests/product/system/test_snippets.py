@@ -1,0 +1,112 @@
+"""The code that the console shows runs unedited against the instance it is shown for (design: Snippet).
+
+Python and kcat always run. The others fetch their client library from their own registry, so they run when
+PENSTOCK_EXTRAS=1 says so and their tools are here.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from instances.views.snippets import snippets
+from tests.testkit.stack import Stack
+from tests.testkit.tenancy import addresses, demo_tenant
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
+
+RUN_TIMEOUT_S = 200
+POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion><groupId>snippet</groupId>
+<artifactId>snippet</artifactId><version>1</version><properties><maven.compiler.source>17</maven.compiler.source>
+<maven.compiler.target>17</maven.compiler.target></properties><dependencies><dependency><groupId>org.apache.kafka</groupId>
+<artifactId>kafka-clients</artifactId><version>3.9.1</version></dependency></dependencies></project>"""
+
+
+def call(folder: Path, *command: str) -> str:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=RUN_TIMEOUT_S, check=False)
+    assert done.returncode == 0, f"{' '.join(command)}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
+    return done.stdout
+
+
+def run_python(folder: Path, code: str) -> None:
+    (folder / "snippet.py").write_text(code)
+    call(folder, sys.executable, "snippet.py")
+
+
+def run_kcat(folder: Path, code: str) -> None:
+    assert call(folder, "bash", "-e", "-o", "pipefail", "-c", code) == 'o-1 {"total": 42}\n'
+
+
+def run_node(folder: Path, code: str) -> None:
+    (folder / "snippet.js").write_text(code)
+    call(folder, "npm", "install", "--silent", "--no-audit", "--no-fund", "kafkajs")
+    call(folder, "node", "snippet.js")
+
+
+def run_go(folder: Path, code: str) -> None:
+    (folder / "main.go").write_text(code)
+    call(folder, "go", "mod", "init", "snippet")
+    call(folder, "go", "mod", "tidy")
+    call(folder, "go", "run", ".")
+
+
+def run_java(folder: Path, code: str) -> None:
+    source = folder / "src/main/java/Main.java"
+    source.parent.mkdir(parents=True)
+    source.write_text(code)
+    (folder / "pom.xml").write_text(POM)
+    plugin = "org.codehaus.mojo:exec-maven-plugin:3.5.0:java"
+    call(folder, "mvn", "-q", "compile", plugin, "-Dexec.mainClass=Main")
+
+
+Runner = Callable[[Path, str], None]
+RUNNERS: dict[str, tuple[str, Runner]] = {
+    "python": (sys.executable, run_python),
+    "kcat": ("kcat", run_kcat),
+    "node": ("npm", run_node),
+    "go": ("go", run_go),
+    "java": ("mvn", run_java),
+}
+EXTRAS = ("node", "go", "java")
+
+
+def first_record(bootstrap: str, topic: str) -> tuple[bytes | None, bytes | None]:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused", "auto.offset.reset": "earliest"})
+    try:
+        partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+        consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
+        message = consumer.poll(20)
+        assert message is not None, "nothing arrived"
+        assert message.error() is None
+        return message.key(), message.value()
+    finally:
+        consumer.close()
+
+
+@pytest.mark.parametrize("language", RUNNERS)
+def test_what_the_console_shows_runs_unedited(stack: Stack, tmp_path: Path, language: str) -> None:
+    program, run = RUNNERS[language]
+    if language in EXTRAS and os.environ.get("PENSTOCK_EXTRAS") != "1":
+        pytest.skip("fetches a client library from another registry: PENSTOCK_EXTRAS=1 runs it")
+    if shutil.which(program) is None:
+        pytest.skip(f"the program {program} is not installed")
+    caller = demo_tenant(stack)
+    instance = caller.instance(f"snippet-{language}")
+    bootstrap = ",".join(addresses(instance))
+    caller.topic(instance["id"], "orders", 3)
+    shown = {
+        snippet.choice: snippet.code for snippet in snippets(SimpleNamespace(bootstrap_servers=bootstrap), "orders")
+    }
+
+    run(tmp_path, shown[language])
+
+    assert first_record(bootstrap, "orders") == (b"o-1", b'{"total": 42}')
+    caller.call("DELETE", f"/instances/{instance['id']}")

@@ -1,0 +1,131 @@
+"""`manage.py up` as a stranger meets it: one block, and everything in it works."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import stat
+import subprocess
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from config.environment import BASE_DIR
+from tests.testkit.stack import Stack, environment, free_port_base, make_stack, words_of
+
+pytestmark = pytest.mark.system
+READY_TARGET_S = 15.0
+
+
+def get(url: str, token: str | None = None) -> Any:
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"} if token else {})
+    with urllib.request.urlopen(request, timeout=20) as answer:
+        return json.loads(answer.read())
+
+
+def run_up(stack: Stack) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        stack.command(), env=environment(), cwd=BASE_DIR, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_the_ready_file_is_private_and_complete(stack: Stack) -> None:
+    assert stat.S_IMODE(stack.ready_file.stat().st_mode) == 0o600
+    assert set(stack.ready) == {"console_url", "api_url", "operator", "tenant", "instance"}
+    assert stack.ready["instance"]["sasl"] is None
+    assert re.fullmatch(r"ins-[a-z0-9]{8}", stack.ready["instance"]["id"])
+
+
+def test_web_is_alive_and_ready(stack: Stack) -> None:
+    assert get(f"{stack.ready['console_url']}/healthz") == {"status": "ok"}
+    assert get(f"{stack.ready['console_url']}/readyz") == {"ready": True, "reasons": [], "degraded": []}
+
+
+def test_the_printed_token_sees_the_demo_instance(stack: Stack) -> None:
+    page = get(f"{stack.ready['api_url']}instances", stack.ready["tenant"]["token"])
+    instance = next(item for item in page["items"] if item["id"] == stack.ready["instance"]["id"])
+    assert instance["status"]["phase"] == "running"
+
+
+def test_the_printed_commands_produce_and_consume(stack: Stack) -> None:
+    commands = [line.strip() for line in stack.output.splitlines() if " -m kafka." in line]
+    assert len(commands) == 2
+    said = [
+        subprocess.run(command, shell=True, cwd=BASE_DIR, capture_output=True, text=True, timeout=60, check=False)
+        for command in commands
+    ]
+    assert said[0].returncode == 0, said[0].stderr
+    assert "hello" in said[1].stdout, said[1].stderr
+    assert "world" in said[1].stdout
+
+
+def test_a_browser_is_told_what_a_page_may_do(stack: Stack) -> None:
+    with urllib.request.urlopen(f"{stack.ready['console_url']}/accounts/login/", timeout=20) as answer:
+        headers = answer.headers
+    assert "default-src 'self'" in headers["Content-Security-Policy"]
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert headers["X-Frame-Options"] == "DENY"
+
+
+def test_no_program_shows_a_secret_on_its_command_line(stack: Stack) -> None:
+    secrets = [file.read_text().strip() for file in (stack.state_dir / "secrets").iterdir() if file.suffix != ".json"]
+    secrets += [stack.ready["tenant"]["token"], stack.ready["operator"]["password"]]
+    for process in stack.processes():
+        words = " ".join(words_of(process))
+        assert not [secret for secret in secrets if secret in words], process.pid
+
+
+def test_no_log_holds_a_secret(stack: Stack) -> None:
+    secrets = [file.read_text().strip() for file in (stack.state_dir / "secrets").iterdir() if file.suffix != ".json"]
+    secrets += [stack.ready["tenant"]["token"], stack.ready["operator"]["password"], stack.ready["tenant"]["password"]]
+    for file in stack.state_dir.rglob("*.log"):
+        text = file.read_text(encoding="utf-8", errors="replace")
+        assert not [secret for secret in secrets if secret in text], file.name
+
+
+def test_everything_listens_on_loopback(stack: Stack) -> None:
+    ours = {process.pid for process in stack.processes()}
+    links = [link for link in psutil.net_connections(kind="tcp") if link.status == psutil.CONN_LISTEN]
+    outside = {link.laddr.ip for link in links if link.pid in ours} - {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
+    assert not outside
+
+
+def test_a_second_start_on_the_same_state_is_refused_and_harms_nothing(stack: Stack) -> None:
+    before = lasting(stack)
+    refused = run_up(stack)
+    assert refused.returncode == 1
+    assert "already runs" in refused.stderr
+    assert "manage.py down" in refused.stderr
+    assert stack.ready_file.exists()
+    assert before <= lasting(stack)
+
+
+def lasting(stack: Stack) -> set[int]:
+    """What the supervisor started itself. Their own children (database sessions, Spark's workers) come and go."""
+    assert stack.process is not None
+    return {child.pid for child in psutil.Process(stack.process.pid).children()}
+
+
+def test_a_taken_port_is_named_before_anything_starts(tmp_path: Path) -> None:
+    product = make_stack(tmp_path)
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", product.http_port))
+        holder.listen()
+        refused = run_up(product)
+    assert refused.returncode == 1
+    assert f"Port {product.http_port}" in refused.stderr
+    assert "--http-port" in refused.stderr
+    assert not product.processes()
+
+
+def test_a_state_directory_that_is_a_file_is_explained(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("in the way")
+    product = Stack(state_dir=tmp_path / "state", http_port=1, port_base=free_port_base(1), brokers=1)
+    refused = run_up(product)
+    assert refused.returncode == 1
+    assert "cannot be written" in refused.stderr
+    assert "--state-dir" in refused.stderr

@@ -1,4 +1,0 @@
-"""The seeded simulator: parts of the data plane driven at random, with a disk and a clock that obey the test.
-
-`python -m tests.simulate` runs it (`make simulate`); the suites run the same parts over scripted and small random runs.
-"""

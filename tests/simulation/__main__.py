@@ -1,0 +1,109 @@
+"""`make simulate PART=… SEED=… STEPS=…`: one part of the data plane at random, for as long as one likes.
+
+Ends with 0, or with 1 and the history that leads to the broken promise. The same seed takes the same steps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from tests.simulation.cluster.run import ClusterRun
+from tests.simulation.coordinators.run import CoordinatorsRun
+from tests.simulation.matrix import quick_directory
+from tests.simulation.run_log import LogRun
+
+STEPS = 20_000
+# A run begins again after so many steps, with a seed of its own: what fails is told in one screen or two.
+STEPS_OF_RUN = {"log": 400, "cluster": 500, "coordinators": 500}
+CHECKED_EVERY = 50
+HISTORY_SHOWN = 120
+
+
+class Run(Protocol):
+    history: list[str]
+
+    def step(self) -> None: ...
+
+    def check(self) -> None:
+        """All of it, as it is; a run may leave it to its steps."""
+
+    def finish(self) -> None:
+        """What must hold once nothing goes wrong any more."""
+
+    def close(self) -> None:
+        """Gives back what the run took; call it whatever happened."""
+
+
+PARTS: dict[str, Callable[[int, Path], Run]] = {"cluster": ClusterRun, "coordinators": CoordinatorsRun, "log": LogRun}
+
+
+def simulate(part: str, seed: int, steps: int) -> int:
+    """Runs one seed; answers the steps that were taken. Raises whatever a broken promise raises, with its history."""
+    with quick_directory() as home:
+        run = PARTS[part](seed, home)
+        try:
+            for taken in range(1, steps + 1):
+                run.step()
+                if taken % CHECKED_EVERY == 0:
+                    run.check()
+            run.check()
+            run.finish()
+        except Exception as failure:
+            sent = run.history[-HISTORY_SHOWN:]
+            failure.add_note("\n".join([f"{part}, seed {seed}, after {len(run.history)} steps:", *sent]))
+            raise
+        finally:
+            run.close()
+    return steps
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    parser.add_argument("--part", choices=sorted(PARTS), default="log")
+    parser.add_argument("--seed", type=int, default=None, help="of the first run; drawn and printed if it is not given")
+    parser.add_argument("--steps", type=int, default=STEPS)
+    parser.add_argument("--go-on", action="store_true", help="behind a seed that fails; all are named at the end")
+    options = parser.parse_args()
+    seed = random.randrange(1 << 32) if options.seed is None else options.seed
+    print(f"{options.part}: {options.steps} steps from seed {seed}", flush=True)
+    failed = _run_from(seed, options)
+    if failed:
+        print(f"promises broken by {len(failed)} seeds: {' '.join(map(str, failed))}")
+    return 1 if failed else 0
+
+
+def _run_from(first_seed: int, options: argparse.Namespace) -> list[int]:
+    """Seeds one after the other until the steps are taken; answers those that failed."""
+    steps_of_run = STEPS_OF_RUN[options.part]
+    began_s, began_cpu_s = time.monotonic(), time.process_time()
+    failed: list[int] = []
+    taken, seed = 0, first_seed
+    while taken < options.steps:
+        steps = min(steps_of_run, options.steps - taken)
+        try:
+            simulate(options.part, seed, steps)
+        except Exception as failure:
+            failed.append(seed)
+            print(f"seed {seed} fails: {type(failure).__name__}: {failure}", *failure.__notes__, sep="\n")
+            print(f"again: make simulate PART={options.part} SEED={seed} STEPS={steps_of_run}", flush=True)
+            if not options.go_on:
+                return failed
+        taken += steps
+        seed += 1
+    took_s, took_cpu_s = time.monotonic() - began_s, time.process_time() - began_cpu_s
+    kept = "" if failed else ", every promise kept"
+    print(
+        f"{seed - first_seed} seeds, {taken} steps, {taken / took_s:.0f} a second, "
+        f"{taken / took_cpu_s:.0f} a second of CPU{kept}"
+    )
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,49 @@
+"""Seeds in chunks, so that test processes beside each other share them and a failure is told early."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+
+from tests.simulation.__main__ import STEPS_OF_RUN, simulate
+from tests.testkit import depth
+
+SEEDS_OF_CHUNK = 25
+
+
+def chunks(first_seed: int, seeds: int) -> list[range]:
+    """`seeds` from `first_seed` on."""
+    end = first_seed + seeds
+    return [range(at, min(at + SEEDS_OF_CHUNK, end)) for at in range(first_seed, end, SEEDS_OF_CHUNK)]
+
+
+def seeds_wanted(variable: str, short: int, long: int, first_seed: int, days: int = 7) -> tuple[int, int]:
+    """The first seed and how many: all from `first_seed` on in a long run or where the environment says how many; else
+    the day's, which in `days` days are `short * days` different ones.
+    """
+    count = depth.number_from(variable, short, long)
+    if depth.LONG or os.environ.get(variable):
+        return first_seed, count
+    return first_seed + depth.part_of_day(days) * count, count
+
+
+def sent(seeds: range) -> str:
+    """What a test of these seeds is called."""
+    return f"{seeds.start}-{seeds.stop - 1}"
+
+
+def run_seeds(part: str, seeds: range, capsys: pytest.CaptureFixture[str]) -> None:
+    """All of them, and says how fast that was."""
+    steps = STEPS_OF_RUN[part]
+    began_s, began_cpu_s = time.monotonic(), time.process_time()
+    for seed in seeds:
+        assert simulate(part, seed, steps) == steps
+    took_s, took_cpu_s = time.monotonic() - began_s, time.process_time() - began_cpu_s
+    taken = len(seeds) * steps
+    with capsys.disabled():
+        print(
+            f"\n{part}: {len(seeds)} seeds of {steps} steps, {taken / took_s:.0f} steps a second, "
+            f"{taken / took_cpu_s:.0f} a second of CPU"
+        )

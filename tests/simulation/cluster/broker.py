@@ -1,0 +1,391 @@
+"""One broker: its disk and place, which stay, and a process on them, which comes and goes.
+
+The rooms are plugged together as `brokers.engine.assembly` does it, without sockets, threads and billing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import Any, Final, cast
+
+from brokers.contract.documents import BrokerDocument
+from brokers.engine.assembly.coordination import Coordination
+from brokers.engine.assembly.handover import hand_over
+from brokers.engine.assembly.replication import Replication
+from brokers.engine.cluster.current import CurrentImage
+from brokers.engine.cluster.errors import ClusterError
+from brokers.engine.cluster.image import BrokerInfo, ClusterImage
+from brokers.engine.cluster.session import ClusterSession
+from brokers.engine.cluster.store import ClusterStore
+from brokers.engine.cluster.watcher import ClusterWatcher
+from brokers.engine.config import REPLICATION_BYTES_PER_S_MAX, EngineConfig
+from brokers.engine.controller.loop import ControllerLoop
+from brokers.engine.controller.placement import Placer
+from brokers.engine.coordinators.settings import CoordinatorSettings, from_overrides
+from brokers.engine.handlers.context import NEVER_MS, Engine
+from brokers.engine.handlers.transactions.producer_ids import BlockProducerIds
+from brokers.engine.partitions.table import NoUsableDirectory, PartitionTable, StorageSettings
+from brokers.engine.replication.interfaces import LinkOwner
+from brokers.engine.throttling.accounting import AccountingRegistry
+from tests.simulation.cluster.clock import ProcessClock, ProcessLoop, World
+from tests.simulation.cluster.connections import Accepted, Dialled
+from tests.simulation.cluster.disks import Disks, ProcessDisk, after_power_cut
+from tests.simulation.cluster.network import Network
+from tests.simulation.cluster.zookeeper import SESSION_TIMEOUT_MS, Ensemble, SessionTree
+
+CLUSTER_ID: Final = "simulated"
+LAG_MS_MAX: Final = 500
+MAINTENANCE_S: Final = 2.0
+FLUSH_S: Final = 7.0
+HIGH_WATERMARK_S: Final = 1.5
+HAND_OVER_S: Final = 1.0
+FRAME_BYTES_MAX: Final = 1 << 20
+
+
+class FetcherContext:
+    """What all brokers of a run share. With `coordination` they coordinate groups and transactions, and notice when
+    they stood still.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        network: Network,
+        ensemble: Ensemble,
+        disks: Disks,
+        dice: random.Random,
+        coordination: CoordinatorSettings | None = None,
+    ) -> None:
+        self.world = world
+        self.network = network
+        self.ensemble = ensemble
+        self.disks = disks
+        self.dice = dice
+        self.coordination = coordination
+        self.hosts: dict[int, Host] = {}
+
+    def find(self, place: int) -> Process | None:
+        return self.hosts[place].process
+
+
+def _config(broker_id: int, data_dir: Path, *, notices_pauses: bool) -> EngineConfig:
+    """What the rooms ask of it; listeners and quotas are not simulated."""
+    return EngineConfig(
+        broker_id=broker_id,
+        cluster_id=CLUSTER_ID,
+        zookeeper="",
+        session_timeout_ms=SESSION_TIMEOUT_MS if notices_pauses else NEVER_MS,
+        data_dirs=(data_dir,),
+        bind_host="",
+        internal_host="",
+        internal_port=0,
+        admin_port=0,
+        rack=None,
+        control_secret="",
+        overrides={},
+        connections_max=0,
+        connections_per_instance_max=0,
+        connections_idle_ms_max=0,
+        frame_bytes_max=FRAME_BYTES_MAX,
+        fetch_bytes_max=FRAME_BYTES_MAX,
+        quota_burst_ms=-1,
+        retention_interval_ms=0,
+        controlled_shutdown_timeout_ms=0,
+        replica_lag_ms_max=LAG_MS_MAX,
+        leader_throttle_bytes_per_s=REPLICATION_BYTES_PER_S_MAX,
+        follower_throttle_bytes_per_s=REPLICATION_BYTES_PER_S_MAX,
+    )
+
+
+class _Tasks(dict[asyncio.Task[None], None]):
+    """`Engine.tasks` in the order in which they began. One that fails is a fault."""
+
+    def __init__(self, process: Process) -> None:
+        super().__init__()
+        self._process = process
+
+    def add(self, task: asyncio.Task[None]) -> None:
+        self[task] = None
+
+    def discard(self, task: asyncio.Task[None]) -> None:
+        self.pop(task, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._process.loop.faults.append(f"b{self._process.id} {error!r}")
+
+
+class Process:
+    """One life. `is_listening` from its registration to its stop; `is_over` when it died or stopped."""
+
+    def __init__(self, host: Host, around: FetcherContext) -> None:
+        self.id = host.id
+        self.host = host
+        self.around = around
+        self.is_listening = False
+        self.is_silent = False
+        self.is_over = False
+        self.has_stopped = False
+        # Asked to stop: what it leads goes to others, and it to nobody's help.
+        self.is_leaving = False
+        self.fatal: str | None = None
+        self.connections: dict[Accepted, None] = {}
+        self._tasks: list[asyncio.Task[Any]] = []
+        self._controller_task: asyncio.Task[Any] | None = None
+        loop = self.loop = ProcessLoop(around.world, f"b{host.id}", host.disk, self._died)
+        host.disk.process = loop
+        self.clock = host.clock
+        self._hold(random.Random(around.dice.getrandbits(32)))
+        self._assemble()
+        self._join()
+        loop.call_soon(self.keep, self._run())
+
+    def _hold(self, dice: random.Random) -> None:
+        """What it stores, and what it knows of the cluster."""
+        loop, clock = self.loop, self.clock
+        self.tree = SessionTree(self.around.ensemble, self.id, loop)
+        self.table = PartitionTable(
+            StorageSettings(
+                roots=(self.host.disk.top / "data",),
+                broker_id=self.id,
+                cluster_id=CLUSTER_ID,
+                # With every maintenance.
+                retention_interval_ms=0,
+            )
+        )
+        self.store = ClusterStore(
+            self.tree, place=Placer(dice.randrange), now_ms=clock.now_ms, random_bytes=dice.randbytes
+        )
+        self.current = CurrentImage(ClusterImage(CLUSTER_ID))
+        self.current.subscribe(self.store.in_flight_creations.on_image)
+        self.watcher = ClusterWatcher(self.tree, self.current)
+        self.engine = Engine(
+            broker_id=self.id,
+            loop=loop,
+            clock=clock,
+            current=self.current,
+            table=self.table,
+            store=self.store,
+            accountings=AccountingRegistry(),
+            producer_ids=BlockProducerIds(self.store, self.id),
+            topic_defaults={},
+            control_secret="a-secret",
+            fetch_bytes_max=FRAME_BYTES_MAX,
+            frame_bytes_max=FRAME_BYTES_MAX,
+            readers=cast(Executor, None),
+            tasks=cast(Any, _Tasks(self)),
+            coordination=self.around.coordination or from_overrides({}),
+        )
+
+    def _assemble(self) -> None:
+        """In the order of `assembly.broker`."""
+        config = _config(self.id, self.host.disk.top / "data", notices_pauses=self.around.coordination is not None)
+        self.replication = Replication(
+            config, self.engine, self.watcher, lambda: self.session.broker_epoch, self._connect
+        )
+        self.coordination = None
+        if self.around.coordination is not None:
+            self.coordination = Coordination(self.engine, self._connect)
+
+    def _join(self) -> None:
+        """Who decides, and who is registered."""
+        clock = self.clock
+        self.controller = ControllerLoop(
+            store=self.store,
+            watcher=self.watcher,
+            current=self.current,
+            broker_id=self.id,
+            session_id=lambda: self.tree.session_id,
+        )
+        self.current.subscribe(lambda before, after: self.engine.bump_metadata_version())
+        self.session = ClusterSession(
+            tree=self.tree,
+            store=self.store,
+            watcher=self.watcher,
+            broker_id=self.id,
+            cluster_id=CLUSTER_ID,
+            document=BrokerDocument(host=f"b{self.id}", port=self.id, admin_port=self.id, timestamp_ms=clock.now_ms()),
+            on_fatal=self._fail,
+        )
+
+    def _died(self) -> None:
+        if not self.is_over:
+            self.host.kill("in the middle of a write")
+
+    def _connect(self, broker: BrokerInfo, owner: LinkOwner) -> Dialled:
+        around = self.around
+        return Dialled(around.network, self.id, self.loop, broker.port, around.find, owner, f"b{self.id}")
+
+    def _fail(self, reason: str) -> None:
+        self.fatal = reason
+        self.around.world.after(0, self.host.kill, f"ended itself: {reason}")
+
+    def keep(self, work: Any) -> None:
+        """As `lifecycle.Periodic`, like `every`."""
+        task = self.loop.create_task(work)
+        self._tasks.append(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.remove(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.loop.faults.append(f"b{self.id} {error!r}")
+            raise error
+
+    # -- life ----------------------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        try:
+            self.table.recover(self.clock.now_ms())
+        except NoUsableDirectory as error:
+            self._fail(str(error))
+            return
+        try:
+            await self.tree.start()
+            await self.session.start()
+        except ClusterError as error:
+            self._fail(f"cannot join the cluster: {error}")
+            return
+        self.is_listening = True
+        self._controller_task = self.loop.create_task(self.controller.run())
+        self._controller_task.add_done_callback(self._ended_controller)
+        self.replication.keep_going(cast(Any, self))
+        if self.coordination is not None:
+            self.coordination.keep_going(cast(Any, self))
+        self.every(MAINTENANCE_S, self._maintain)
+        self.every(FLUSH_S, self.flush)
+        self.every(HIGH_WATERMARK_S, self.keep_high_watermarks)
+
+    def _ended_controller(self, task: asyncio.Task[Any]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.loop.faults.append(f"b{self.id} controller: {error!r}")
+
+    def every(self, interval_s: float, work: Callable[[], object]) -> None:
+        def again() -> None:
+            if not self.has_stopped:
+                work()
+                self.loop.call_later(interval_s, again)
+
+        self.loop.call_later(interval_s, again)
+
+    def _maintain(self) -> None:
+        try:
+            self.table.maintain(self.clock.now_ms())
+        except NoUsableDirectory as failure:
+            self._fail(f"no log directory is left: {failure}")
+
+    def flush(self) -> None:
+        batch = self.table.plan_flush()
+        batch.run()
+        batch.finish()
+
+    def keep_high_watermarks(self) -> None:
+        batch = self.table.plan_high_watermarks()
+        if batch is not None:
+            batch.run()
+            batch.finish()
+
+    def stop(self) -> None:
+        """SIGTERM."""
+        self.is_leaving = True
+        self.loop.call_soon(self.keep, self._stop())
+
+    async def _stop(self) -> None:
+        if self.has_stopped or not self.is_listening:
+            return
+        self.has_stopped = True
+        await hand_over(self.session, self.current, self.id, HAND_OVER_S)
+        self.is_listening = False
+        if self.coordination is not None:
+            self.coordination.close()
+        for connection in tuple(self.connections):
+            connection.close("the broker stops")
+        self.replication.fetchers.close()
+        if self._controller_task is not None:
+            self._controller_task.cancel()
+            await asyncio.gather(self._controller_task, return_exceptions=True)
+            await self.controller.stop()
+        me = asyncio.current_task(self.loop)
+        for task in tuple(self._tasks):
+            if task is not me:
+                task.cancel()
+        if self.coordination is not None:
+            for task in tuple(self.engine.tasks):
+                task.cancel()
+        await self.session.stop()
+        self.table.close(broker_epoch=self.session.broker_epoch)
+        self.tree.stop()
+        self.around.world.after(0, self.host.end, "stopped")
+
+
+class Host:
+    """The machine of one broker id. `process` is None while there is none."""
+
+    def __init__(self, id: int, home: Path, around: FetcherContext, tell: Callable[[str], object]) -> None:
+        self.id = id
+        self.process: Process | None = None
+        self.clock = ProcessClock(around.world)
+        self.incarnations = 0
+        self._home = home
+        self._around = around
+        self._tell = tell
+        home.mkdir()
+        (home / "0").mkdir()
+        self.disk = ProcessDisk(home / "0")
+        self._unplugged: list[Accepted] = []
+
+    @property
+    def is_running(self) -> bool:
+        return self.process is not None and not self.process.loop.is_paused
+
+    def start(self) -> None:
+        if self.process is not None:
+            return
+        self.incarnations += 1
+        self.disk.is_dead = False
+        self.disk.dies_in = None
+        self.disk.fails = False
+        self._tell(f"b{self.id} starts, life {self.incarnations}")
+        for connection in self._unplugged:
+            connection.reset()
+        self._unplugged.clear()
+        self.process = Process(self, self._around)
+
+    def kill(self, how: str = "killed") -> None:
+        """kill -9: what was written stays written, the peers' connections are reset."""
+        if self.process is None:
+            return
+        for connection in tuple(self.process.connections):
+            connection.reset()
+        self.end(how)
+
+    def end(self, how: str) -> None:
+        process = self.process
+        if process is None:
+            return
+        self._tell(f"b{self.id} is gone: {how}")
+        process.is_over = True
+        process.loop.end()
+        self.process = None
+        self.disk.end_process()
+        self._around.ensemble.review()
+
+    def cut_power(self) -> None:
+        """What was not on disk may be gone, and nobody is told that it died."""
+        process = self.process
+        if process is not None:
+            self._unplugged += list(process.connections)
+            self.end("without power")
+        self.disk = after_power_cut(self.disk, self._around.dice, self._home / str(self.incarnations))
+
+    def pause(self) -> None:
+        if self.process is not None:
+            self.process.loop.pause()
+            self._around.ensemble.review()
+
+    def resume(self, *, messages_first: bool) -> None:
+        if self.process is not None and self.process.loop.is_paused:
+            self.process.loop.resume(messages_first=messages_first)
+            self._around.ensemble.review()

@@ -1,0 +1,237 @@
+"""Looks at brokers and at ZooKeeper from outside, after every step: what may never be seen, whatever happened."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from brokers.contract import paths
+from brokers.contract.documents import PartitionStateDocument
+from brokers.engine.partitions.partition import Partition
+from tests.simulation.cluster.broker import Host, Process
+from tests.simulation.cluster.disks import Disks
+from tests.simulation.cluster.documents import state_of, topic_of
+from tests.simulation.cluster.promises import BrokenPromise, Promises
+from tests.simulation.cluster.records import ORDERS, Held, Topic, parse
+from tests.simulation.cluster.zookeeper import Ensemble
+
+READ_BYTES: int = 1 << 16
+
+
+class Seen:
+    """What one replica showed before: its high watermark, and how far its log was compared."""
+
+    __slots__ = ("compared", "high_watermark", "partition")
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+        self.high_watermark = 0
+        self.compared = partition.log_start_offset
+
+
+class Checkers:
+    """Of one topic, whatever else there is under its name. `look` after a step; raises BrokenPromise. `on_write` is to
+    hear of what is written into ZooKeeper.
+    """
+
+    def __init__(
+        self, promises: Promises, ensemble: Ensemble, disks: Disks, partitions: int, topic: Topic = ORDERS
+    ) -> None:
+        self.promises = promises
+        self.topic = topic
+        self._ensemble = ensemble
+        self._disks = disks
+        self._leaders: dict[tuple[int, int], int] = {}
+        self._stated: dict[int, PartitionStateDocument] = {}
+        self._seen: dict[tuple[Process, int], Seen] = {}
+        self.broken: BrokenPromise | None = None
+        self._paths: dict[str, int] = {}
+        self.partitions = 0
+        self.grow(partitions)
+
+    def grow(self, partitions: int) -> None:
+        self.partitions = partitions
+        self._paths = {paths.partition_state(self.topic.name, index): index for index in range(partitions)}
+
+    def held(self, process: Process, index: int) -> Partition | None:
+        """What a broker has of the topic, unless its disk is gone."""
+        partition = process.table.get(self.topic.name, index)
+        if partition is None or partition.offline or self.topic.id not in (None, partition.topic_id):
+            return None
+        return partition
+
+    # -- ZooKeeper -----------------------------------------------------------------------------------------------------
+
+    def on_write(self, path: str, data: bytes | None, session: int) -> None:
+        index = self._paths.get(path)
+        if index is None or data is None:
+            return
+        state = state_of(data)
+        try:
+            self._check_state(index, state)
+        except BrokenPromise as failure:
+            # Told by the next look: this is in the middle of somebody's request.
+            self.broken = self.broken or failure
+        self._stated[index] = state
+
+    def _check_state(self, index: int, state: PartitionStateDocument) -> None:
+        before = self._stated.get(index)
+        node = self._ensemble.tree.read(paths.topic(self.topic.name))
+        replicas = topic_of(node.data).assignment[index] if node is not None else ()
+        if not state.isr or not set(state.isr) <= set(replicas) or len(set(state.isr)) < len(state.isr):
+            raise BrokenPromise(f"{index} is written in sync with {state.isr} of replicas {replicas}")
+        if state.leader >= 0 and state.leader not in state.isr:
+            raise BrokenPromise(f"{index} is written to be led by {state.leader} out of {state.isr}")
+        if state.leader >= 0:
+            self._leads(index, state.leader_epoch, state.leader, "is written")
+        if before is not None:
+            if state.leader_epoch < before.leader_epoch:
+                raise BrokenPromise(f"{index} goes back to epoch {state.leader_epoch} from {before.leader_epoch}")
+            if state.controller_epoch < before.controller_epoch:
+                raise BrokenPromise(f"{index} is written by a controller of old")
+
+    def _leads(self, index: int, epoch: int, broker: int, how: str) -> None:
+        known = self._leaders.setdefault((index, epoch), broker)
+        if known != broker:
+            raise BrokenPromise(f"b{broker} {how} to lead {index} in epoch {epoch}, as b{known} does")
+
+    # -- brokers -------------------------------------------------------------------------------------------------------
+
+    def look(self, hosts: dict[int, Host], others: Sequence[Checkers] = ()) -> None:
+        """`others` look as well: at what came of the same turns."""
+        all_of_them = (self, *others)
+        for one in all_of_them:
+            if one.broken is not None:
+                raise one.broken
+        for host in hosts.values():
+            process = host.process
+            if process is None or process.loop.is_paused:
+                continue
+            if process.loop.faults:
+                raise BrokenPromise(process.loop.faults[0])
+            if not process.loop.has_run:
+                # It is as it was at the last look.
+                continue
+            process.loop.has_run = False
+            for one in all_of_them:
+                one.inspect(process)
+        for one in all_of_them:
+            one.inspect_isrs(hosts)
+
+    def inspect(self, process: Process) -> None:
+        for index in range(self.partitions):
+            partition = self.held(process, index)
+            if partition is not None:
+                self._inspect(process, index, partition)
+
+    def _inspect(self, process: Process, index: int, partition: Partition) -> None:
+        seen = self._seen.get((process, index))
+        if seen is None or seen.partition is not partition:
+            seen = self._seen[process, index] = Seen(partition)
+        who = f"b{process.id}"
+        high_watermark, end_offset = partition.high_watermark, partition.log_end_offset
+        if high_watermark < seen.high_watermark:
+            raise BrokenPromise(
+                f"{who} takes the high watermark of {index} back to {high_watermark} from {seen.high_watermark}"
+            )
+        if high_watermark > end_offset:
+            raise BrokenPromise(
+                f"{who} has the high watermark of {index} at {high_watermark}, behind its end {end_offset}"
+            )
+        start_offset = partition.log_start_offset
+        if not start_offset <= min(high_watermark, self.promises.start_max(index)):
+            raise BrokenPromise(
+                f"{who} starts {index} at {start_offset}, which nobody gave up "
+                f"(below {self.promises.start_max(index)}, high watermark {high_watermark})"
+            )
+        starts_seen = self.promises.starts_seen
+        starts_seen[index] = max(starts_seen[index], start_offset)
+        isr, replicas = partition.isr, partition.replicas
+        if isr != replicas and not set(isr) <= set(replicas):
+            raise BrokenPromise(f"{who} has {isr} in sync of {replicas}")
+        seen.high_watermark = high_watermark
+        if partition.is_leader:
+            self._leads(index, partition.leader_epoch, process.id, "claims")
+            self._check_start(index, partition, start_offset, who)
+        seen.compared = max(seen.compared, start_offset)
+        if seen.compared < high_watermark:
+            self._compare(process, index, partition, seen, high_watermark, who)
+
+    def _check_start(self, index: int, partition: Partition, start_offset: int, who: str) -> None:
+        """Whoever leads, and is not just the last to hear that it does no more, has what is deleted deleted."""
+        least, sent = self.promises.starts_min[index]
+        if start_offset < least and partition.leader_epoch == self._stated[index].leader_epoch:
+            raise BrokenPromise(
+                f"{who} leads {index} in epoch {partition.leader_epoch} from {start_offset} on, {sent} was told {least}"
+            )
+
+    def _compare(self, process: Process, index: int, partition: Partition, seen: Seen, until: int, who: str) -> None:
+        promises = self.promises
+        for held in self.read(process, partition, seen.compared, until):
+            if held.last_offset < promises.end(index):
+                promises.confirm(index, held, who)
+            elif partition.is_leader:
+                promises.commit(index, held, who)
+            else:
+                # A follower heard of it before we looked at its leader, or its leader is gone.
+                promises.commit(index, held, f"{who}, following,")
+            seen.compared = held.last_offset + 1
+
+    def read(self, process: Process, partition: Partition, start: int, until: int) -> list[Held]:
+        """The batches of a log from one offset to another."""
+        found: list[Held] = []
+        self._disks.current = process.host.disk
+        try:
+            while start < until:
+                piece = partition.log.read(start, READ_BYTES, until, min_one_batch=True, wait=True)
+                if piece is None:
+                    raise BrokenPromise(f"b{process.id} has nothing at {partition.index}:{start}, below {until}")
+                batches = parse(os.pread(piece.fd, piece.length, piece.position))
+                piece.release()
+                if not batches:
+                    raise BrokenPromise(f"b{process.id} has no batch at {partition.index}:{start}")
+                found += [held for held in batches if held.last_offset >= start]
+                start = batches[-1].last_offset + 1
+        finally:
+            self._disks.current = None
+        return found
+
+    def inspect_isrs(self, hosts: dict[int, Host]) -> None:
+        """Whoever is in sync, and lives as it did when that was written, holds everything that is committed."""
+        for index, state in self._stated.items():
+            end = self.promises.end(index)
+            if len(state.isr_broker_epochs) != len(state.isr):
+                continue
+            for id, epoch in zip(state.isr, state.isr_broker_epochs, strict=True):
+                process = hosts[id].process
+                if process is None or process.session.broker_epoch != epoch or not process.is_listening:
+                    continue
+                partition = self.held(process, index)
+                if partition is None:
+                    continue
+                if partition.log_end_offset < end:
+                    raise BrokenPromise(
+                        f"b{id} is in sync with {index} ({state.isr}, epoch {state.leader_epoch}) and ends at "
+                        f"{partition.log_end_offset}, {end} is committed"
+                    )
+
+    # -- at the end ----------------------------------------------------------------------------------------------------
+
+    def equal_logs(self, hosts: dict[int, Host]) -> None:
+        """With nobody writing and everybody in sync, all logs are one, committed to its end."""
+        for index in range(self.partitions):
+            state = self._stated[index]
+            starts = set()
+            for id in state.isr:
+                process = hosts[id].process
+                assert process is not None
+                partition: Any = self.held(process, index)
+                start_offset = partition.log_start_offset
+                starts.add(start_offset)
+                held = self.read(process, partition, start_offset, partition.log_end_offset)
+                if held != [one for one in self.promises.committed[index] if one.last_offset >= start_offset]:
+                    raise BrokenPromise(f"b{id} holds another log of {index} than was committed")
+            if len(starts) > 1 and self.promises.is_kept:
+                raise BrokenPromise(f"the logs of {index} start at {sorted(starts)}")
+        self.promises.nothing_open()

@@ -1,0 +1,308 @@
+"""Producers that send again until they are answered, and consumers that read what is committed.
+
+They live outside of all processes. Where a leader is they take from the image of any broker, which may be late.
+"""
+
+from __future__ import annotations
+
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, Final
+
+from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.codec import decode_response
+from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.protocol.headers import decode_response_header
+from tests.simulation.cluster.broker import FetcherContext
+from tests.simulation.cluster.clock import BEGAN_MS, US_PER_MS
+from tests.simulation.cluster.connections import Dialled
+from tests.simulation.cluster.network import CLIENTS
+from tests.simulation.cluster.promises import Promises
+from tests.simulation.cluster.records import (
+    ORDERS,
+    PRODUCE_VERSION,
+    Topic,
+    crc_of,
+    fetch_frame,
+    fetch_version,
+    made_batch,
+    parse,
+    produce_frame,
+)
+
+ANSWER_MS_MAX: Final = 1_000
+SETTLE_MS_MAX: Final = 600
+BACK_OFF_MS: Final = (10, 20, 50, 100)
+ACKS_ALL: Final = -1
+# Answers after which the same batch is sent again; everything else is an answer that must not be.
+RETRIED: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        # Of a leader that is behind; a reader whose records are not deleted may ask again, and so may who deletes.
+        ErrorCode.OFFSET_OUT_OF_RANGE,
+        # Of a leader that was deposed and does not know it: it lacks what the next one has.
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    }
+)
+
+
+class Client(ABC):
+    """One connection at a time to who is thought to lead partition `index`, one request at a time."""
+
+    def __init__(
+        self, name: str, index: int, around: FetcherContext, tell: Callable[[str], object], topic: Topic = ORDERS
+    ) -> None:
+        self.name = name
+        self.index = index
+        self.around = around
+        self.tell = tell
+        self.topic = topic
+        self.leader_epoch = -1
+        # Requests that were sent and not answered: they may lie somewhere, and be taken up late.
+        self.unanswered = 0
+        # Whoever answers the present request by the topic's name has the one with the id: he had it when it was sent.
+        self.is_known = True
+        self._target = -1
+        self._link: Dialled | None = None
+        self._is_up = False
+        self._correlation_id = 0
+        self._waits = False
+        self._attempt = 0
+        self._failures = 0
+
+    def ask(self) -> None:
+        """Sends what `frame` makes, over the present connection or another one."""
+        self._waits = True
+        self._attempt += 1
+        self.around.world.after(ANSWER_MS_MAX * US_PER_MS, self._run_out, self._attempt)
+        if self._link is None:
+            self._dial()
+        elif self._is_up:
+            self.on_up()
+
+    def _dial(self) -> None:
+        leader = self._leader()
+        if leader < 0:
+            self._again_later()
+            return
+        self._is_up = False
+        self._target = leader
+        around = self.around
+        self._link = Dialled(around.network, CLIENTS, None, leader, around.find, self, self.name)
+
+    def _leader(self) -> int:
+        hosts = [host for host in self.around.hosts.values() if host.process and host.process.is_listening]
+        if not hosts:
+            return -1
+        process = self.around.dice.choice(hosts).process
+        assert process is not None
+        topic = process.current.image.topics.get(self.topic.name)
+        if topic is None or self.index >= len(topic.partitions) or self.topic.id not in (None, topic.topic_id):
+            return -1
+        partition = topic.partitions[self.index]
+        if partition.leader_epoch < self.leader_epoch:
+            # Clients do not go back to what they know to be over (KIP-320).
+            return -1
+        self.leader_epoch = partition.leader_epoch
+        return partition.leader
+
+    def on_up(self) -> None:
+        self._is_up = True
+        if self._waits and self._link is not None:
+            self._correlation_id += 1
+            self.is_known = self.topic.id is None or self._holds()
+            self._link.send(self.frame(self._correlation_id))
+            self.unanswered += 1
+            self.sent()
+
+    def _holds(self) -> bool:
+        process = self.around.find(self._target)
+        held = None if process is None else process.table.get(self.topic.name, self.index)
+        return held is not None and held.topic_id == self.topic.id
+
+    def stop(self) -> None:
+        """Asks no more."""
+        self._waits = False
+        self._attempt += 1
+        self.hang_up()
+
+    def on_down(self, reason: str) -> None:
+        self._link = None
+        if self._waits:
+            self._again_later()
+
+    def _run_out(self, attempt: int) -> None:
+        if self._waits and attempt == self._attempt:
+            self.hang_up()
+            self._again_later()
+
+    def hang_up(self) -> None:
+        if self._link is not None:
+            self._link.close()
+            self._link = None
+
+    def _again_later(self) -> None:
+        self._attempt += 1
+        delay_ms = BACK_OFF_MS[min(self._failures, len(BACK_OFF_MS) - 1)]
+        self._failures += 1
+        self.around.world.after(delay_ms * US_PER_MS, self._again, self._attempt)
+
+    def _again(self, attempt: int) -> None:
+        if self._waits and attempt == self._attempt:
+            self.ask()
+
+    def on_frame(self, buffer: memoryview, start: int, end: int) -> None:
+        correlation_id = int.from_bytes(buffer[start : start + 4], "big")
+        if self._waits and correlation_id == self._correlation_id:
+            self.unanswered -= 1
+            self.answered(buffer, start, end)
+
+    def refused(self, code: int) -> None:
+        assert code in RETRIED, f"{self.name} is answered {ErrorCode(code).name}"
+        if code not in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS):
+            self.hang_up()
+        self._again_later()
+
+    def done(self) -> None:
+        self._waits = False
+        self._failures = 0
+
+    @property
+    def is_busy(self) -> bool:
+        return self._waits
+
+    @abstractmethod
+    def sent(self) -> None:
+        """The request is on its way."""
+
+    @abstractmethod
+    def frame(self, correlation_id: int) -> bytes: ...
+
+    @abstractmethod
+    def answered(self, buffer: memoryview, start: int, end: int) -> None: ...
+
+
+class Producer(Client):
+    """`is_idempotent` ones number their records, and may not find them twice or out of order."""
+
+    def __init__(
+        self,
+        number: int,
+        index: int,
+        acks: int,
+        is_idempotent: bool,
+        around: FetcherContext,
+        promises: Promises,
+        tell: Callable[[str], object],
+        topic: Topic = ORDERS,
+    ) -> None:
+        super().__init__(f"p{number}", index, around, tell, topic)
+        self.acks = acks
+        self.producer_id = 1_000 + number if is_idempotent else -1
+        self._promises = promises
+        self._made = 0
+        self._batch = b""
+        self._crc = 0
+        self._count = 0
+        # Batches of which a request may still be on its way.
+        self.strays: list[int] = []
+
+    def produce(self, dice: random.Random) -> None:
+        if self.is_busy:
+            return
+        count = dice.randint(1, 3)
+        values = [f"{self.name}:{number}".encode() for number in range(self._made, self._made + count)]
+        now_ms = BEGAN_MS + self.around.world.now_ms
+        self._batch = made_batch(values, now_ms, self.producer_id, self._made)
+        self._crc = crc_of(self._batch)
+        self._promises.sent(self.index, self._crc)
+        self._made += count
+        self._count = count
+        self.unanswered = 0
+        self.ask()
+
+    def frame(self, correlation_id: int) -> bytes:
+        return produce_frame(correlation_id, self.topic.name, self.index, self._batch, self.acks, SETTLE_MS_MAX)
+
+    def sent(self) -> None:
+        if not self.acks:
+            self.done()
+
+    def answered(self, buffer: memoryview, start: int, end: int) -> None:
+        _, body = decode_response_header(ApiKey.PRODUCE, PRODUCE_VERSION, buffer, start, end)
+        answer: Any = decode_response(ApiKey.PRODUCE, PRODUCE_VERSION, buffer, body, end)
+        line = answer.responses[0].partition_responses[0]
+        if line.error_code:
+            self.refused(line.error_code)
+            return
+        self.done()
+        self._look_for_strays()
+        if self.acks == ACKS_ALL and self.is_known:
+            self.tell(f"{self.name} has {self._count} records acknowledged at {self.index}:{line.base_offset}")
+            self._promises.acknowledged(self.index, line.base_offset, self._crc, self.name)
+
+    def stop(self) -> None:
+        if self.is_busy:
+            self._look_for_strays()
+        super().stop()
+
+    def _look_for_strays(self) -> None:
+        if self.unanswered:
+            self.strays.append(self._crc)
+
+
+class Consumer(Client):
+    """Reads on where it stopped."""
+
+    def __init__(
+        self,
+        index: int,
+        around: FetcherContext,
+        promises: Promises,
+        tell: Callable[[str], object],
+        topic: Topic = ORDERS,
+    ) -> None:
+        super().__init__(f"c{index}", index, around, tell, topic)
+        self.position = 0
+        self._promises = promises
+        self._asked_epoch = -1
+
+    def sent(self) -> None:
+        """The answer is what counts."""
+
+    def consume(self) -> None:
+        if not self.is_busy:
+            self.ask()
+
+    def frame(self, correlation_id: int) -> bytes:
+        return fetch_frame(correlation_id, self.topic, self.index, self.position, self.leader_epoch)
+
+    def answered(self, buffer: memoryview, start: int, end: int) -> None:
+        version = fetch_version(self.topic)
+        _, body = decode_response_header(ApiKey.FETCH, version, buffer, start, end)
+        answer: Any = decode_response(ApiKey.FETCH, version, buffer, body, end)
+        line = answer.responses[0].partitions[0]
+        if line.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and self.position < self._promises.start_max(self.index):
+            self.tell(f"{self.name} does not find {self.index}:{self.position}")
+            self.position = self._promises.start_max(self.index)
+        if line.error_code:
+            self.hang_up()
+            self.refused(line.error_code)
+            return
+        self.done()
+        for held in parse(line.records or b""):
+            if held.last_offset >= self.position:
+                self._promises.read(self.index, self.position, held, self.name)
+                self.position = held.last_offset + 1

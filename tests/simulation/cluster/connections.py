@@ -1,0 +1,270 @@
+"""Connections to a broker: whole frames each way, answered one after the other, as `network.connection` does it.
+
+`dial` is what followers (`replication.ports.Connect`) and clients call; the other end is the engine's own `Session` of
+the cluster's identity.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from brokers.contract.process import CLUSTER_USER
+from brokers.engine.access.principals import of_internal_login
+from brokers.engine.handlers.session import Session
+from brokers.engine.protocol.apis import ADVERTISED_INTERNAL
+from brokers.engine.protocol.errors import MalformedRequest
+from brokers.engine.values import Slice
+from tests.simulation.cluster.clock import US_PER_MS, Handle, ProcessLoop
+from tests.simulation.cluster.network import Network, Place
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster.broker import Process
+
+CONNECT_MS_MAX: Final = 1_000
+HELLO: Final = "hello"
+# The end of a connection; a frame is bytes.
+BYE: Final = "bye"
+SIZE_BYTES: Final = 4
+# The network itself serves them; the first is a follower's or a client's, the second the process that listens.
+FindProcess = Callable[[Place], "Process | None"]
+
+
+def _nobody() -> None:
+    """Whoever answered at once need not know that the connection went."""
+
+
+class Owner(Protocol):
+    def on_up(self) -> None: ...
+    def on_frame(self, buffer: memoryview, start: int, end: int) -> None: ...
+    def on_down(self, reason: str) -> None: ...
+
+
+class Dialled:
+    """The side that asked for the connection; `ports.Link` fits. `loop` None: a client outside of all processes."""
+
+    def __init__(
+        self,
+        network: Network,
+        source: Place,
+        loop: ProcessLoop | None,
+        target: Place,
+        find: FindProcess,
+        owner: Owner,
+        client: str,
+    ) -> None:
+        self._network = network
+        self._source = source
+        self._loop = loop
+        self._target = target
+        self._find = find
+        self._owner: Owner | None = owner
+        self._client = client
+        self._accepted: Accepted | None = None
+        self._later(2 * network.delay_us(source, target), self._try)
+
+    def _later(self, delay_us: int, call: Callable[..., object], *arguments: Any) -> None:
+        world = self._network.world
+        world.at(world.now_us + delay_us, Handle(self._loop, call, arguments))
+
+    def _try(self) -> None:
+        if self._owner is None:
+            return
+        process = self._find(self._target)
+        if not self._network.joins(self._source, self._target) or (process is not None and process.is_silent):
+            self._later(CONNECT_MS_MAX * US_PER_MS, self._down, "no answer")
+        elif process is None or not process.is_listening:
+            self._down("refused")
+        else:
+            accepted = self._accepted = Accepted(self._network, process, self._source, self._loop, self._arrive)
+            accepted.client = self._client
+            accepted.to_server.send(HELLO)
+
+    def _arrive(self, message: Any) -> None:
+        owner = self._owner
+        if owner is None:
+            return
+        if message == HELLO:
+            owner.on_up()
+        elif message == BYE:
+            self._down("closed by the peer")
+        else:
+            view = memoryview(bytearray(message))
+            owner.on_frame(view, SIZE_BYTES, len(view))
+
+    def _down(self, reason: str) -> None:
+        owner, self._owner = self._owner, None
+        if owner is not None:
+            if self._accepted is not None:
+                self._accepted.to_client.close()
+            owner.on_down(reason)
+
+    # -- ports.Link ----------------------------------------------------------------------------------------------------
+
+    def send(self, frame: bytes) -> None:
+        assert self._accepted is not None, "nothing is sent before `on_up`"
+        self._accepted.to_server.send(frame)
+
+    def trim(self) -> None: ...
+
+    def close(self) -> None:
+        self._owner = None
+        if self._accepted is not None:
+            self._accepted.to_client.close()
+            self._accepted.to_server.send(BYE)
+
+
+class Owed:
+    """An answer in its place among the others, None until it is there."""
+
+    def __init__(self, accepted: Accepted, frame: bytes | None, on_closed: Callable[[], object]) -> None:
+        self._accepted = accepted
+        self.frame = frame
+        self.on_closed = on_closed
+
+    def keep(self, frame: bytes) -> None:
+        if self.frame is None:
+            self.frame = frame
+            self._accepted.complete_soon()
+
+
+class Accepted:
+    """The broker's side; `handlers.context.Channel` fits. Frames wait while one is being answered."""
+
+    peer_host = "127.0.0.1"
+
+    def __init__(
+        self,
+        network: Network,
+        process: Process,
+        peer: Place,
+        peer_loop: ProcessLoop | None,
+        deliver: Callable[[Any], object],
+    ) -> None:
+        self.closed = False
+        self.client = ""
+        self.session: Session | None = None
+        self._process = process
+        self._busy = False
+        self._is_going = False
+        self._waiting: deque[bytes] = deque()
+        self._owed: deque[Owed] = deque()
+        self.to_server = network.way(peer, process.id, process.loop, self._arrive)
+        self.to_client = network.way(process.id, peer, peer_loop, deliver)
+        process.connections[self] = None
+
+    def _arrive(self, message: Any) -> None:
+        if self.closed:
+            return
+        if message == HELLO:
+            principal = of_internal_login(CLUSTER_USER)
+            assert principal is not None
+            self.session = Session(self._process.engine, self, principal, ADVERTISED_INTERNAL)
+            self.to_client.send(HELLO)
+        elif message == BYE:
+            self._end()
+        else:
+            self._waiting.append(message)
+            if self._busy:
+                assert self.session is not None
+                self.session.on_more()
+            else:
+                self._go_on()
+
+    def _go_on(self) -> None:
+        self._is_going = True
+        try:
+            while self._waiting and not self._busy and not self.closed:
+                frame = bytearray(self._waiting.popleft())
+                self._busy = True
+                assert self.session is not None
+                try:
+                    self.session.on_frame(memoryview(frame), SIZE_BYTES, len(frame))
+                except MalformedRequest as error:
+                    self.fail(error)
+        finally:
+            self._is_going = False
+
+    def _answered(self) -> None:
+        self._busy = False
+        if self._waiting and not self._is_going:
+            self._process.loop.call_soon(self._go_on)
+
+    # -- Channel -------------------------------------------------------------------------------------------------------
+
+    def respond(self, frame: bytes, delay_ms: int = 0) -> None:
+        if self.closed:
+            return
+        if self._owed:
+            self._owed.append(Owed(self, bytes(frame), _nobody))
+        else:
+            self.to_client.send(bytes(frame))
+        self._answered()
+
+    def promise(self, on_closed: Callable[[], object]) -> Owed:
+        """The next requests are processed, and answered behind this one."""
+        owed = Owed(self, None, on_closed)
+        self._owed.append(owed)
+        self._answered()
+        return owed
+
+    def complete_soon(self) -> None:
+        # Not inside the append or the answer that settled it.
+        if not self.closed:
+            self._process.loop.call_soon(self._apply)
+
+    def _apply(self) -> None:
+        while self._owed and self._owed[0].frame is not None and not self.closed:
+            self.to_client.send(self._owed.popleft().frame)
+
+    def respond_parts(
+        self,
+        parts: Sequence[bytes | Slice],
+        delay_ms: int = 0,
+        on_written: Callable[[int], object] | None = None,
+    ) -> None:
+        frame, count = bytearray(), 0
+        for part in parts:
+            if isinstance(part, bytes):
+                frame += part
+            else:
+                if not self.closed:
+                    frame += os.pread(part.fd, part.length, part.position)
+                    count += part.length
+                part.release()
+        if on_written is not None:
+            on_written(count)
+        self.respond(bytes(frame), delay_ms)
+
+    def finish_without_response(self, delay_ms: int = 0) -> None:
+        if not self.closed:
+            self._answered()
+
+    def close(self, reason: str) -> None:
+        if not self.closed:
+            self.to_client.send(BYE)
+            self._end()
+
+    def fail(self, error: Exception) -> None:
+        if not isinstance(error, MalformedRequest):
+            self._process.loop.faults.append(f"a request failed: {error!r}")
+        self.close(repr(error))
+
+    def _end(self) -> None:
+        self.closed = True
+        self.to_server.close()
+        self._process.connections.pop(self, None)
+        while self._owed:
+            owed = self._owed.popleft()
+            if owed.frame is None:
+                owed.on_closed()
+        if self.session is not None:
+            self.session.on_closed()
+
+    def reset(self) -> None:
+        """The process is gone: nobody here does anything any more, the other side is told."""
+        self.closed = True
+        self.to_server.close()
+        self.to_client.send(BYE)

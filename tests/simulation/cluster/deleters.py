@@ -1,0 +1,62 @@
+"""Owners of a topic who give up what lies below an offset (DeleteRecords, LOG-46), one for each partition."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any, Final
+
+from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.codec import decode_response
+from brokers.engine.protocol.headers import decode_response_header
+from tests.simulation.cluster.broker import FetcherContext
+from tests.simulation.cluster.clients import Client
+from tests.simulation.cluster.promises import Promises
+from tests.simulation.cluster.records import DELETE_RECORDS_VERSION, ORDERS, Topic, delete_records_frame
+
+# How long the leader may wait for its followers.
+FOLLOWERS_MS_MAX: Final = 600
+# Not more of the log than this at a time.
+RECORDS_MAX: Final = 30
+
+
+class Deleter(Client):
+    """Asks again until it is told that everything below its offset is gone."""
+
+    def __init__(
+        self,
+        index: int,
+        around: FetcherContext,
+        promises: Promises,
+        tell: Callable[[str], object],
+        topic: Topic = ORDERS,
+    ) -> None:
+        super().__init__(f"d{index}", index, around, tell, topic)
+        self.offset = 0
+        self._promises = promises
+
+    def delete(self, dice: random.Random) -> None:
+        if self.is_busy:
+            return
+        end = self._promises.end(self.index)
+        self.offset = min(end, self.offset + dice.randint(0, RECORDS_MAX))
+        self._promises.given_up(self.index, self.offset)
+        self.ask()
+
+    def sent(self) -> None:
+        """The answer is what counts."""
+
+    def frame(self, correlation_id: int) -> bytes:
+        return delete_records_frame(correlation_id, self.topic.name, self.index, self.offset, FOLLOWERS_MS_MAX)
+
+    def answered(self, buffer: memoryview, start: int, end: int) -> None:
+        _, body = decode_response_header(ApiKey.DELETE_RECORDS, DELETE_RECORDS_VERSION, buffer, start, end)
+        answer: Any = decode_response(ApiKey.DELETE_RECORDS, DELETE_RECORDS_VERSION, buffer, body, end)
+        line = answer.topics[0].partitions[0]
+        if line.error_code:
+            self.refused(line.error_code)
+            return
+        self.done()
+        self.tell(f"{self.name} is told that {self.index} starts at {line.low_watermark}")
+        if self.is_known:
+            self._promises.gone(self.index, line.low_watermark, self.name)

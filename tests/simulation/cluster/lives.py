@@ -1,0 +1,77 @@
+"""One life of a tenant's topic: from its node in ZooKeeper until somebody marks it for deletion. Who makes one again
+under its name begins another incarnation, with another id, promises and clients of its own.
+"""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64decode
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from brokers.contract.documents import TopicDocument
+from tests.simulation.cluster.broker import FetcherContext
+from tests.simulation.cluster.checkers import Checkers
+from tests.simulation.cluster.clients import Consumer, Producer
+from tests.simulation.cluster.deleters import Deleter
+from tests.simulation.cluster.promises import Promises
+from tests.simulation.cluster.records import Topic
+
+PARTITIONS_MAX: Final = 4
+# Of each partition: a producer with these acks.
+ACKS: Final = (-1, -1, 1)
+
+
+class Strays(NamedTuple):
+    """Requests by name that the next topic of it may take up: batches, and (partition, offset) to delete to."""
+
+    batches: frozenset[int] = frozenset()
+    deletions: frozenset[tuple[int, int]] = frozenset()
+
+
+class Life:
+    """`number` tells the lives of a run apart. `strays` may come out of earlier lives of the name."""
+
+    def __init__(
+        self,
+        number: int,
+        name: str,
+        document: TopicDocument,
+        around: FetcherContext,
+        strays: Strays,
+        tell: Callable[[str], object],
+    ) -> None:
+        self.number = number
+        self.topic = Topic(name, urlsafe_b64decode(document.topic_id + "=="))
+        self.promises = Promises(PARTITIONS_MAX)
+        self.checkers = Checkers(self.promises, around.ensemble, around.disks, 0, self.topic)
+        self.producers: list[Producer] = []
+        self.consumers: list[Consumer] = []
+        self.deleters: list[Deleter] = []
+        self._around = around
+        self._tell = tell
+        self._earlier = strays
+        for index in range(PARTITIONS_MAX):
+            for crc in strays.batches:
+                self.promises.sent(index, crc)
+        for index, offset in strays.deletions:
+            self.promises.given_up(index, offset)
+        self.grow(document)
+
+    def grow(self, document: TopicDocument) -> None:
+        """Clients come to the partitions that it has now."""
+        around, promises, tell, topic = self._around, self.promises, self._tell, self.topic
+        for index in range(self.checkers.partitions, len(document.assignment)):
+            for acks in ACKS:
+                number = 100 * self.number + len(self.producers)
+                self.producers.append(Producer(number, index, acks, False, around, promises, tell, topic))
+            self.consumers.append(Consumer(index, around, promises, tell, topic))
+            self.deleters.append(Deleter(index, around, promises, tell, topic))
+        self.checkers.grow(len(document.assignment))
+
+    def end(self) -> Strays:
+        """Nobody counts on it any more; answers what may still come of its requests."""
+        for client in (*self.producers, *self.consumers, *self.deleters):
+            client.stop()
+        batches = {crc for producer in self.producers for crc in producer.strays}
+        deletions = {(deleter.index, deleter.offset) for deleter in self.deleters if deleter.unanswered}
+        return Strays(self._earlier.batches | batches, self._earlier.deletions | deletions)

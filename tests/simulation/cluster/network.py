@@ -1,0 +1,124 @@
+"""Ways between processes: each direction of a connection keeps its order, is late by chance, and may be cut by itself.
+
+What is sent over a cut way waits, as TCP would send it again; a connection ends when one of its sides ends it or dies.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any, Final
+
+from tests.simulation.cluster.clock import US_PER_MS, Handle, Message, ProcessLoop, World
+
+# Where a process is: brokers by their id, ZooKeeper, the clients.
+Place = int
+ZOOKEEPER: Final = 0
+CLIENTS: Final = -1
+
+DELAY_US_MIN, DELAY_US_MAX = 100, 2_000
+DELAY_US_RANGE: Final = DELAY_US_MAX - DELAY_US_MIN
+
+
+class Network:
+    """`cut` holds directions, `slow_ms` what some of them take in addition."""
+
+    def __init__(self, world: World, dice: random.Random) -> None:
+        self.world = world
+        self._random = dice.random
+        self.cut: set[tuple[Place, Place]] = set()
+        self.slow_ms: dict[tuple[Place, Place], int] = {}
+        self._ways: list[Way] = []
+        self._on_change: list[Callable[[], object]] = []
+
+    def on_change(self, call: Callable[[], object]) -> None:
+        """Called whenever a way was cut or mended."""
+        self._on_change.append(call)
+
+    def delay_us(self, source: Place, target: Place) -> int:
+        base = DELAY_US_MIN + int(self._random() * DELAY_US_RANGE)
+        if self.slow_ms:
+            base += self.slow_ms.get((source, target), 0) * US_PER_MS
+        return base
+
+    def joins(self, one: Place, other: Place) -> bool:
+        return (one, other) not in self.cut and (other, one) not in self.cut
+
+    def sever(self, source: Place, target: Place) -> None:
+        self.cut.add((source, target))
+        self._changed()
+
+    def mend(self, source: Place | None = None, target: Place | None = None) -> None:
+        """One direction, or all."""
+        if source is None or target is None:
+            self.cut.clear()
+        else:
+            self.cut.discard((source, target))
+        self._changed()
+
+    def _changed(self) -> None:
+        self._ways = [way for way in self._ways if not way.is_closed]
+        for way in self._ways:
+            way.go_on()
+        for call in self._on_change:
+            call()
+
+    def way(self, source: Place, target: Place, loop: ProcessLoop | None, deliver: Callable[[Any], object]) -> Way:
+        way = Way(self, source, target, loop, deliver)
+        self._ways.append(way)
+        return way
+
+
+class Way:
+    """One direction of one connection. `loop` is the receiver's."""
+
+    __slots__ = ("_deliver", "_last_us", "_loop", "_network", "_waiting", "ends", "is_closed")
+
+    def __init__(
+        self,
+        network: Network,
+        source: Place,
+        target: Place,
+        loop: ProcessLoop | None,
+        deliver: Callable[[Any], object],
+    ) -> None:
+        self._network = network
+        self.ends = (source, target)
+        self._loop = loop
+        self._deliver = deliver
+        self._last_us = 0
+        self._waiting: list[Any] = []
+        self.is_closed = False
+
+    def send(self, message: Any) -> None:
+        if self._waiting or (self._network.cut and self.ends in self._network.cut):
+            self._waiting.append(message)
+        else:
+            self._post(message)
+
+    def _post(self, message: Any) -> None:
+        network = self._network
+        world = network.world
+        due_us = world.now_us + network.delay_us(*self.ends)
+        if due_us < self._last_us:
+            due_us = self._last_us
+        self._last_us = due_us
+        if self._loop is None:
+            world.at(due_us, Handle(None, self._arrive, (message,)))
+        else:
+            world.at(due_us, Message(self._loop, self._arrive, (message,)))
+
+    def _arrive(self, message: Any) -> None:
+        if not self.is_closed:
+            self._deliver(message)
+
+    def go_on(self) -> None:
+        if self._waiting and self.ends not in self._network.cut:
+            waiting, self._waiting = self._waiting, []
+            for message in waiting:
+                self._post(message)
+
+    def close(self) -> None:
+        """Nothing of it arrives any more."""
+        self.is_closed = True
+        self._waiting.clear()

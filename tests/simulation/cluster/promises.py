@@ -1,0 +1,129 @@
+"""What the cluster has promised to its clients, kept apart from how they work: each committed batch, once and for all.
+
+A batch counts as committed as soon as any leader's high watermark, an acknowledgement or a consumer says so. From then
+on nothing else may ever be found at its offsets.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from tests.simulation.cluster.records import Held
+
+# Behind all offsets.
+NOWHERE: Final = 1 << 62
+
+
+class BrokenPromise(AssertionError):
+    pass
+
+
+class Expected(NamedTuple):
+    crc: int
+    who: str
+
+
+class Promises:
+    """By partition: `committed` batches without a hole from offset 0, and what must turn out to be among them."""
+
+    def __init__(self, partitions: int) -> None:
+        self.committed: list[list[Held]] = [[] for _ in range(partitions)]
+        self._at: list[dict[int, Held]] = [{} for _ in range(partitions)]
+        self._expected: list[dict[int, Expected]] = [{} for _ in range(partitions)]
+        self._sent: list[set[int]] = [set() for _ in range(partitions)]
+        self._next_sequence: dict[tuple[int, int], int] = {}
+        self._last_offset: dict[tuple[int, int], int] = {}
+        # Where a log may start at most, because somebody asked for it; and where it has to start at least, with who was
+        # told so.
+        self._starts_max = [0] * partitions
+        self.starts_min = [(0, "nobody")] * partitions
+        self.acknowledgements = 0
+        # The highest start of any log so far.
+        self.starts_seen = [0] * partitions
+        # Without it whatever is committed may go when it is old.
+        self.is_kept = True
+
+    def end(self, index: int) -> int:
+        committed = self.committed[index]
+        return committed[-1].last_offset + 1 if committed else 0
+
+    def sent(self, index: int, crc: int) -> None:
+        self._sent[index].add(crc)
+
+    def start_max(self, index: int) -> int:
+        """Where a log starts at most."""
+        return self._starts_max[index] if self.is_kept else self.end(index)
+
+    def given_up(self, index: int, offset: int) -> None:
+        """Somebody asks for everything below to be deleted; whether and when that is done is open."""
+        self._starts_max[index] = max(self._starts_max[index], offset)
+
+    def gone(self, index: int, offset: int, who: str) -> None:
+        """Somebody was told that everything below is deleted."""
+        if offset > self.start_max(index):
+            raise BrokenPromise(f"{who} is told that {index} starts at {offset}; nobody gave up so much")
+        self.starts_min[index] = max(self.starts_min[index], (offset, who))
+
+    def acknowledged(self, index: int, base_offset: int, crc: int, who: str) -> None:
+        """To a producer that asked for all."""
+        self.acknowledgements += 1
+        self._expect(index, base_offset, crc, f"{who} was told")
+
+    def read(self, index: int, position: int, held: Held, who: str) -> None:
+        """A consumer at `position` was given this."""
+        if held.base_offset > position:
+            raise BrokenPromise(f"{who} at {index}:{position} is given {held}: a hole")
+        self._expect(index, held.base_offset, held.crc, f"{who} read")
+
+    def _expect(self, index: int, base_offset: int, crc: int, who: str) -> None:
+        held = self._at[index].get(base_offset)
+        if held is not None:
+            self._compare(index, held, Expected(crc, who))
+        elif base_offset < self.end(index):
+            raise BrokenPromise(f"{who} of a batch at {index}:{base_offset}, which is in the middle of another one")
+        else:
+            known = self._expected[index].setdefault(base_offset, Expected(crc, who))
+            if known.crc != crc:
+                raise BrokenPromise(f"{index}:{base_offset} is {crc:08x} as {who}, and {known.crc:08x} as {known.who}")
+
+    def _compare(self, index: int, held: Held, expected: Expected) -> None:
+        if held.crc != expected.crc:
+            raise BrokenPromise(f"{expected.who} {expected.crc:08x} at {index}:{held.base_offset}; there lies {held}")
+
+    def commit(self, index: int, held: Held, who: str) -> None:
+        """The next batch below a leader's high watermark."""
+        end = self.end(index)
+        if held.base_offset != end:
+            raise BrokenPromise(f"{who} holds {held} at {index} where {end} comes next: offsets are not dense")
+        if held.crc not in self._sent[index]:
+            raise BrokenPromise(f"{who} holds {held} at {index}, which nobody sent")
+        expected = self._expected[index].pop(end, None)
+        if expected is not None:
+            self._compare(index, held, expected)
+        if held.producer_id >= 0:
+            key = (index, held.producer_id)
+            following = self._next_sequence.get(key, 0)
+            if held.base_sequence != following and not self._is_forgotten(key):
+                raise BrokenPromise(f"{who} holds {held} at {index}, #{following} comes next: twice, or out of order")
+            self._next_sequence[key] = held.base_sequence + held.last_offset - held.base_offset + 1
+            self._last_offset[key] = held.last_offset
+        self.committed[index].append(held)
+        self._at[index][held.base_offset] = held
+
+    def _is_forgotten(self, key: tuple[int, int]) -> bool:
+        """Of whom no record is left nobody knows what it sent; then every sequence number is the next (KIP-360)."""
+        return self._last_offset.get(key, NOWHERE) < self.starts_seen[key[0]]
+
+    def confirm(self, index: int, held: Held, who: str) -> None:
+        """Somebody holds this below its high watermark, and below what is committed."""
+        known = self._at[index].get(held.base_offset)
+        if known is None or known != held:
+            raise BrokenPromise(f"{who} holds {held} at {index}, committed is {known}")
+
+    def nothing_open(self) -> None:
+        """At the end: whatever was acknowledged or read is there."""
+        for index, expected in enumerate(self._expected):
+            for base_offset, (crc, who) in expected.items():
+                raise BrokenPromise(
+                    f"{who} {crc:08x} at {index}:{base_offset}; it is gone, the log ends at {self.end(index)}"
+                )

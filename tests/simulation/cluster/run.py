@@ -1,0 +1,179 @@
+"""One run: a cluster, its clients, and a seed that says what happens next. `history` tells it in words."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any, Final
+
+from brokers.contract.documents import PartitionStateDocument
+from tests.simulation.cluster import faults
+from tests.simulation.cluster.checkers import Checkers
+from tests.simulation.cluster.clients import Consumer, Producer
+from tests.simulation.cluster.clock import US_PER_MS
+from tests.simulation.cluster.comings import SHARE, Comings
+from tests.simulation.cluster.deleters import Deleter
+from tests.simulation.cluster.promises import BrokenPromise, Promises
+from tests.simulation.cluster.records import TOPIC
+from tests.simulation.cluster.stage import BOOT_MS_MAX, Stage
+
+PARTITIONS: Final = 2
+BROKERS: Final = (3, 3, 3, 4)
+MIN_INSYNC: Final = (2, 2, 2, 1)
+# Of each partition: how many producers with (acks, whether idempotent).
+PRODUCERS: Final = ((-1, True), (-1, True), (-1, False), (1, False), (0, False))
+# How often a step is a client's.
+CLIENTS_SHARE: Final = 0.85
+PRODUCERS_SHARE: Final = 0.85
+# How often a client's step is that of somebody who deletes records. In most runs nobody does: what is deleted is not
+# compared any more.
+DELETERS_SHARES: Final = (0.0, 0.0, 0.02)
+# How much each replica keeps of a log, -1 for all: five segments, or so little that nothing is left of what a broker
+# has that was away.
+RETENTION_BYTES: Final = (-1, -1, -1, -1, 7_500, 2_000)
+# How often a tenant's topics come and go as well.
+COMINGS_SHARE: Final = 1 / 3
+# In so much time of a cluster in which nobody asks for anything no more is written than this: into ZooKeeper, and
+# operations on a disk. A flush of everything and its checkpoints are part of it.
+QUIET_MS: Final = 4_000
+QUIET_TRANSACTIONS_MAX: Final = 4
+QUIET_OPERATIONS_MAX: Final = 120
+QUIET_SPANS_MAX: Final = 3
+
+
+class ClusterRun(Stage):
+    """`step` raises BrokenPromise."""
+
+    segments_are_small = True
+
+    def __init__(self, seed: int, home: Path) -> None:
+        super().__init__(seed)
+        self.promises = Promises(PARTITIONS)
+        self.checkers = Checkers(self.promises, self.ensemble, self.disks, PARTITIONS)
+        dice = random.Random(f"topics of {seed}")
+        self.comings = Comings(dice, self.around, self.tell) if dice.random() < COMINGS_SHARE else None
+        self.power_may_be_cut = self.comings is None or not self.comings.may_be_alone
+        self.ensemble.tree.on_write = self._on_write
+        self.faults = faults.Faults(self)
+        self.open()
+        try:
+            count = self.dice.choice(BROKERS)
+            self.come_up(count, home)
+            self._boot()
+        except BaseException:
+            self.close()
+            raise
+        self.producers = [
+            Producer(PARTITIONS * number + index, index, acks, idempotent, self.around, self.promises, self.tell)
+            for number, (acks, idempotent) in enumerate(PRODUCERS)
+            for index in range(PARTITIONS)
+        ]
+        self.consumers = [Consumer(index, self.around, self.promises, self.tell) for index in range(PARTITIONS)]
+        self.deleters = [Deleter(index, self.around, self.promises, self.tell) for index in range(PARTITIONS)]
+        self._deleters_share = self.dice.choice(DELETERS_SHARES)
+        self._verbs, self._weights = list(faults.WEIGHTS), list(faults.WEIGHTS.values())
+
+    def _boot(self) -> None:
+        dice, ids = self.dice, list(self.hosts)
+        assignment = {index: tuple(dice.sample(ids, 3)) for index in range(PARTITIONS)}
+        retention_bytes = dice.choice(RETENTION_BYTES)
+        self.promises.is_kept = retention_bytes < 0
+        config = {"min.insync.replicas": str(dice.choice(MIN_INSYNC)), "segment.bytes": "1500"}
+        self.create(TOPIC, assignment, config | {"retention.bytes": str(retention_bytes)})
+        self.until(lambda: len(self._states()) == PARTITIONS, BOOT_MS_MAX, "the topic is led")
+        if self.comings is not None:
+            self.comings.open(ids)
+
+    # -- steps ---------------------------------------------------------------------------------------------------------
+
+    def step(self) -> None:
+        dice = self.dice
+        self.steps += 1
+        if self.comings is not None and self.comings.dice.random() < SHARE:
+            self.comings.step()
+        elif dice.random() < CLIENTS_SHARE:
+            die = dice.random()
+            if die < PRODUCERS_SHARE:
+                dice.choice(self.producers).produce(dice)
+            elif die >= 1 - self._deleters_share:
+                dice.choice(self.deleters).delete(dice)
+            else:
+                dice.choice(self.consumers).consume()
+        else:
+            self.harm(self.faults.do, dice.choices(self._verbs, self._weights)[0])
+        self.go_on()
+
+    def look(self) -> None:
+        if self.comings is None:
+            self.checkers.look(self.hosts)
+        else:
+            self.comings.check()
+            self.checkers.look(self.hosts, [incarnation.checkers for incarnation in self.comings.incarnations.values()])
+
+    def _on_write(self, path: str, data: bytes | None, session: int) -> None:
+        self.checkers.on_write(path, data, session)
+        if self.comings is not None:
+            self.comings.on_write(path, data, session)
+
+    def check(self) -> None:
+        """Nothing that the steps do not check."""
+
+    def finish(self) -> None:
+        """Everything is mended and everybody comes back: then all is in order again, in bounded time."""
+        self.tell("** everything is mended")
+        self.faults.heal()
+        if self.comings is not None:
+            self.comings.close()
+        self.complete(self._pending)
+        self.checkers.equal_logs(self.hosts)
+        if self.comings is not None:
+            for incarnation in self.comings.incarnations.values():
+                incarnation.checkers.equal_logs(self.hosts)
+            self._stay_quiet()
+
+    def _stay_quiet(self) -> None:
+        """Nobody writes the same thing for ever: what was left to do, as leaders that go back and checkpoints that are
+        due, is done in one of a few spans.
+        """
+        for _ in range(QUIET_SPANS_MAX):
+            written = self._written_in_a_span()
+            if not written:
+                return
+        raise BrokenPromise(f"{written} with nobody about")
+
+    def _written_in_a_span(self) -> str:
+        """What was too much of it, "" if nothing was."""
+        disks = {host.id: host.disk for host in self.hosts.values()}
+        transactions, operations = self.ensemble.tree.zxid, {id: len(disk.ops) for id, disk in disks.items()}
+        self.world.run_for(QUIET_MS * US_PER_MS)
+        self.look()
+        if pending := self._pending():
+            raise BrokenPromise(f"out of order with nobody about: {pending}")
+        transactions = self.ensemble.tree.zxid - transactions
+        done = {id: len(disk.ops) - operations[id] for id, disk in disks.items()}
+        is_much = transactions > QUIET_TRANSACTIONS_MAX or max(done.values()) > QUIET_OPERATIONS_MAX
+        return f"{transactions} transactions and {done} operations on disks" if is_much else ""
+
+    def _pending(self) -> str:
+        if not self.all_registered():
+            return "not everybody is registered"
+        for client in (*self.producers, *self.deleters):
+            if client.is_busy:
+                return f"{client.name} is not answered"
+        sent = (self.incomplete_partition(TOPIC, index, state) for index, state in self._states().items())
+        if reason := next((reason for reason in sent if reason), ""):
+            return reason
+        return "" if self.comings is None else self._incomplete_incarnations(self.comings)
+
+    def _incomplete_incarnations(self, comings: Comings) -> str:
+        sent = (self.incomplete_partition(name, index, state) for (name, index), state in comings.states().items())
+        return comings.pending() or next((reason for reason in sent if reason), "")
+
+    def some_topic(self) -> str:
+        return TOPIC if self.comings is None else self.comings.dice.choice([TOPIC, *self.comings.incarnations])
+
+    def states(self) -> dict[Any, PartitionStateDocument]:
+        return self._states() if self.comings is None else {**self._states(), **self.comings.states()}
+
+    def _states(self) -> dict[int, PartitionStateDocument]:
+        return self.states_of(TOPIC, PARTITIONS)

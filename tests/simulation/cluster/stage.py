@@ -1,0 +1,228 @@
+"""What every run of a cluster has: a world, brokers on it, verbs that do harm, and a history in words."""
+
+from __future__ import annotations
+
+import gc
+import random
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+
+from brokers.contract import paths
+from brokers.contract.documents import PartitionStateDocument
+from brokers.engine.coordinators.settings import CoordinatorSettings
+from brokers.engine.partitions import topic_config
+from tests.simulation.cluster.broker import FetcherContext, Host, Process
+from tests.simulation.cluster.clock import US_PER_MS, World
+from tests.simulation.cluster.disks import Disks
+from tests.simulation.cluster.documents import registration_of, state_of
+from tests.simulation.cluster.network import Network
+from tests.simulation.cluster.order import InOrder
+from tests.simulation.cluster.promises import BrokenPromise
+from tests.simulation.cluster.zookeeper import Ensemble
+
+BOOT_MS_MAX: Final = 20_000
+# After everything is healed.
+SETTLE_MS_MAX: Final = 60_000
+SETTLE_STEP_MS: Final = 250
+# How long a step takes.
+STEP_MS: Final = (0, 1, 2, 3, 5, 5, 8, 8, 10, 20, 30, 60)
+# The rare step that lets time-outs run out.
+LONG_CHANCE: Final = 0.03
+LONG_MS: Final = (150, 400, 800)
+
+
+class Stage(ABC):
+    """Everything here is broken promises: they are raised by whatever lets time go by. `close` gives back what a run
+    takes from the process, whatever happened.
+    """
+
+    def __init__(self, seed: int, coordination: CoordinatorSettings | None = None) -> None:
+        self.dice = dice = random.Random(seed)
+        self.history: list[str] = []
+        self.steps = 0
+        self.world = World()
+        self.network = Network(self.world, dice)
+        self.ensemble = Ensemble(self.world, self.network, dice)
+        self.disks = Disks(self.world)
+        self._logging = structlog.get_config()
+        self.around = FetcherContext(self.world, self.network, self.ensemble, self.disks, dice, coordination)
+        self.hosts = self.around.hosts
+
+    @abstractmethod
+    def look(self) -> None:
+        """Raises BrokenPromise if something is seen that may never be."""
+
+    @abstractmethod
+    def some_topic(self) -> str:
+        """One that an operator does something to."""
+
+    @abstractmethod
+    def states(self) -> Mapping[Any, PartitionStateDocument]:
+        """Of all partitions that must not lose anything, by ZooKeeper."""
+
+    # Of these the leader's cleaner may take whole epochs away. A follower that still has them goes back to where it
+    # knows the leader's epochs (KIP-279), and what it lets go is not the last word about anything.
+    compacted: Collection[str] = ()
+
+    # Without it some machine may hold the only copy of something.
+    power_may_be_cut = True
+
+    # A run writes some kilobytes, and its logs are to have several segments all the same.
+    segments_are_small = False
+
+    # -- what a run takes from the process -----------------------------------------------------------------------------
+
+    def open(self) -> None:
+        self._collects = gc.isenabled()
+        # What a dead process leaves behind must go when it dies, and not at some other moment of another run.
+        gc.disable()
+        structlog.configure(
+            processors=[self._hear], wrapper_class=structlog.BoundLogger, cache_logger_on_first_use=False
+        )
+        # A process that is killed had calls that it had not begun with.
+        self._warnings = warnings.catch_warnings()
+        self._warnings.__enter__()
+        warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
+        self.disks.__enter__()
+        self._order = InOrder()
+        self._rolled_bytes_min = topic_config.ROLLED_BYTES_MIN
+        if self.segments_are_small:
+            topic_config.ROLLED_BYTES_MIN = 1
+
+    def close(self) -> None:
+        self._order.close()
+        topic_config.ROLLED_BYTES_MIN = self._rolled_bytes_min
+        for host in self.hosts.values():
+            host.end("the run is over")
+        self.disks.__exit__()
+        self._warnings.__exit__(None, None, None)
+        structlog.configure(**self._logging)
+        if self._collects:
+            gc.enable()
+
+    def tell(self, text: str) -> None:
+        self.history.append(f"{self.world.now_us / 1_000_000:9.4f} {text}")
+
+    def _hear(self, _logger: Any, level: str, event: dict[str, Any]) -> Any:
+        """What the engine logs is part of the history."""
+        if level != "debug":
+            turn = self.world.turn
+            who = "" if turn is None else f"{turn.name} "
+            name = event.pop("event", "")
+            self.tell(f"  {who}{name} {' '.join(f'{key}={value}' for key, value in event.items())}")
+            if name == "committed_records_truncated" and event["topic"] not in self.compacted:
+                raise BrokenPromise(f"{who}truncates committed records: {event}")
+        raise structlog.DropEvent
+
+    # -- the beginning -------------------------------------------------------------------------------------------------
+
+    def come_up(self, count: int, home: Path) -> None:
+        """`count` brokers, all registered."""
+        for id in range(1, count + 1):
+            self.hosts[id] = Host(id, home / f"b{id}", self.around, self.tell)
+        for host in self.hosts.values():
+            host.start()
+        self.until(self.all_registered, BOOT_MS_MAX, "the brokers come up")
+
+    def first(self) -> Process:
+        process = next(iter(self.hosts.values())).process
+        assert process is not None
+        return process
+
+    def create(self, name: str, assignment: dict[int, tuple[int, ...]], config: dict[str, str]) -> None:
+        """Asks for a topic; it is there later."""
+        creator = self.first()
+        self.tell(f"{name} is {assignment} with {config}")
+        work = creator.store.create_topic(
+            creator.current.image, instance_id=None, name=name, assignment=assignment, config=config
+        )
+        creator.loop.call_soon(creator.loop.create_task, work)
+
+    def until(self, holds: Callable[[], bool], ms_max: int, what: str) -> None:
+        for _ in range(0, ms_max, 20):
+            if holds():
+                return
+            self.world.run_for(20 * US_PER_MS)
+            self.look()
+        raise BrokenPromise(f"not within {ms_max} ms: {what}")
+
+    # -- steps ---------------------------------------------------------------------------------------------------------
+
+    def harm(self, do: Callable[[str], str], verb: str) -> None:
+        """What a verb did comes before what it caused."""
+        at = len(self.history)
+        done = do(verb)
+        if done:
+            self.history.insert(at, f"{self.world.now_us / 1_000_000:9.4f} ** {verb.replace('_', ' ')}: {done}")
+
+    def go_on(self) -> None:
+        """Lets the time of one step go by."""
+        dice = self.dice
+        ms = dice.choice(LONG_MS) if dice.random() < LONG_CHANCE else dice.choice(STEP_MS)
+        self.world.run_for(ms * US_PER_MS + dice.randrange(US_PER_MS))
+        self.look()
+
+    def complete(self, pending: Callable[[], str], ms_max: int = SETTLE_MS_MAX) -> None:
+        """Everybody comes back, until `pending` has nothing to say any more."""
+        for _ in range(0, ms_max, SETTLE_STEP_MS):
+            for host in self.hosts.values():
+                host.start()
+            self.world.run_for(SETTLE_STEP_MS * US_PER_MS)
+            self.look()
+            if not pending():
+                return
+        raise BrokenPromise(f"not in order {ms_max} ms after everything was mended: {pending()}")
+
+    # -- how it stands, by ZooKeeper -----------------------------------------------------------------------------------
+
+    def states_of(self, topic: str, partitions: int) -> dict[int, PartitionStateDocument]:
+        found = {}
+        for index in range(partitions):
+            node = self.ensemble.tree.read(paths.partition_state(topic, index))
+            if node is not None:
+                found[index] = state_of(node.data)
+        return found
+
+    def incomplete_partition(self, topic: str, index: int, state: PartitionStateDocument) -> str:
+        """Why a partition is not led, replicated by all and committed to its end; "" if it is."""
+        ends = []
+        replicas = set(state.isr)
+        for host in self.hosts.values():
+            assert host.process is not None
+            partition = host.process.table.get(topic, index)
+            if partition is not None:
+                replicas |= set(partition.replicas)
+                if host.id in state.isr:
+                    ends.append((partition.log_end_offset, partition.high_watermark))
+        if state.leader < 0 or replicas != set(state.isr):
+            return f"{index} has {state.isr} in sync of {sorted(replicas)}, led by {state.leader}"
+        if len({offset for pair in ends for offset in pair}) != 1 or len(ends) != len(state.isr):
+            return f"{index} ends at {ends} on {state.isr}"
+        return ""
+
+    def all_registered(self) -> bool:
+        for host in self.hosts.values():
+            process = host.process
+            if process is None or not process.is_listening or process.loop.is_paused:
+                return False
+            node = self.ensemble.tree.read(paths.broker(host.id))
+            if node is None or node.czxid != process.session.broker_epoch:
+                return False
+            if registration_of(node.data).stopping:
+                return False
+        return True
+
+    def is_same_incarnation(self, state: PartitionStateDocument) -> bool:
+        """Whether everybody in sync lives as when that was written."""
+        if len(state.isr) != len(state.isr_broker_epochs):
+            return False
+        for id, epoch in zip(state.isr, state.isr_broker_epochs, strict=True):
+            process = self.hosts[id].process
+            if process is None or process.session.broker_epoch != epoch:
+                return False
+        return True

@@ -1,0 +1,218 @@
+"""A client is a process of its own: it may be paused, and killed with or without its peers hearing of it.
+
+It is written as a coroutine. Where leaders and coordinators are it takes from the image of any broker, which may be
+late.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from brokers.engine.handlers.groups.find_coordinator import coordinator_of
+from brokers.engine.protocol.codec import decode_response, encode_request
+from brokers.engine.protocol.headers import decode_response_header, encode_request_frame
+from tests.simulation.cluster.broker import FetcherContext, Process
+from tests.simulation.cluster.clock import US_PER_MS, Handle, ProcessLoop
+from tests.simulation.cluster.connections import Dialled
+from tests.simulation.cluster.network import CLIENTS
+from tests.simulation.cluster.promises import BrokenPromise
+
+# Longer than any rebalance, commit or append may take.
+ANSWER_MS_MAX: Final = 3_000
+NOBODY: Final = -1
+
+
+class Gone(Exception):
+    """No answer. Whether it was done is not known."""
+
+
+class Setting:
+    """What all clients of a run share. `disturbed_us`: until then something was wrong in the cluster."""
+
+    def __init__(self, around: FetcherContext, tell: Callable[[str], object]) -> None:
+        self.around = around
+        self.tell = tell
+        self.dice = around.dice
+        self.disturbed_us = 0
+
+    @property
+    def now_us(self) -> int:
+        return self.around.world.now_us
+
+    def anybody(self) -> Process | None:
+        """A broker whose image is asked."""
+        living = [host.process for host in self.around.hosts.values() if host.process and host.process.is_listening]
+        return self.dice.choice(living) if living else None
+
+
+class _Asked:
+    __slots__ = ("answer", "api_key", "correlation_id", "deadline", "frame", "sent_us", "version")
+
+    def __init__(self, api_key: int, version: int, correlation_id: int, frame: bytes, sent_us: int) -> None:
+        self.api_key = api_key
+        self.version = version
+        self.correlation_id = correlation_id
+        self.frame = frame
+        self.sent_us = sent_us
+        self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.deadline: Handle | None = None
+
+
+class _Connection:
+    """Requests to one broker, answered in order."""
+
+    def __init__(self, machine: Machine, broker: int) -> None:
+        self._machine = machine
+        self._broker = broker
+        self._asked: deque[_Asked] = deque()
+        self._is_up = False
+        around = machine.setting.around
+        self.link = Dialled(around.network, CLIENTS, machine.loop, broker, around.find, self, machine.name)
+
+    def request(self, asked: _Asked) -> None:
+        self._asked.append(asked)
+        if self._is_up:
+            self.link.send(asked.frame)
+
+    def on_up(self) -> None:
+        self._is_up = True
+        for asked in self._asked:
+            self.link.send(asked.frame)
+
+    def on_frame(self, buffer: memoryview, start: int, end: int) -> None:
+        asked = self._asked.popleft()
+        answered, body = decode_response_header(asked.api_key, asked.version, buffer, start, end)
+        assert answered == asked.correlation_id, "answers come in order"
+        if asked.deadline is not None:
+            asked.deadline.cancel()
+        if not asked.answer.done():
+            asked.answer.set_result(decode_response(asked.api_key, asked.version, buffer, body, end))
+
+    def on_down(self, reason: str) -> None:
+        self._machine.forget(self._broker, self)
+        for asked in self._asked:
+            if asked.deadline is not None:
+                asked.deadline.cancel()
+            if not asked.answer.done():
+                asked.answer.set_exception(Gone(reason))
+        self._asked.clear()
+
+    def hang_up(self) -> None:
+        self.link.close()
+        self.on_down("no answer")
+
+
+class Machine:
+    """`is_over` when it was killed or has nothing more to do."""
+
+    def __init__(self, name: str, setting: Setting) -> None:
+        self.name = name
+        self.setting = setting
+        self.dice = setting.dice
+        self.loop = ProcessLoop(setting.around.world, name)
+        self.is_over = False
+        self._connections: dict[int, _Connection] = {}
+        self._correlation_id = 0
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        self.loop.call_soon(self._begin, work)
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        self._task = self.loop.create_task(work)
+        self._task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self.is_over = True
+        if not task.cancelled() and (error := task.exception()) is not None:
+            raise error
+        self.tell("has nothing more to do")
+        self.end()
+
+    def tell(self, text: str) -> None:
+        self.setting.tell(f"{self.name} {text}")
+
+    # -- the verbs of its incarnation
+    # -----------------------------------------------------------------------------------------
+
+    @property
+    def is_paused(self) -> bool:
+        return self.loop.is_paused
+
+    def pause(self) -> None:
+        self.loop.pause()
+
+    def resume(self) -> None:
+        self.loop.resume(messages_first=self.dice.random() < 0.5)
+
+    def kill(self, *, silently: bool = False) -> None:
+        """`silently`: its machine is gone, and nobody closes its connections."""
+        self.is_over = True
+        self.end(silently=silently)
+
+    def end(self, *, silently: bool = False) -> None:
+        self.loop.is_paused = False
+        self.loop.end()
+        if not silently:
+            for connection in tuple(self._connections.values()):
+                connection.link.close()
+        self._connections.clear()
+        if self._task is not None:
+            # A process that is killed does not say that it had more to do.
+            self._task._log_destroy_pending = False  # type: ignore[attr-defined]
+
+    # -- what it does --------------------------------------------------------------------------------------------------
+
+    async def sleep(self, ms: int) -> None:
+        await asyncio.sleep(ms / 1_000)
+
+    async def rest(self) -> None:
+        """Before it tries again."""
+        await self.sleep(self.dice.choice((10, 20, 40, 80)))
+
+    def coordinator(self, kind: int, id: str) -> int:
+        process = self.setting.anybody()
+        return NOBODY if process is None else coordinator_of(process.engine, kind, id)
+
+    def leader(self, topic: str, index: int) -> int:
+        process = self.setting.anybody()
+        image = None if process is None else process.current.image.topics.get(topic)
+        return NOBODY if image is None else image.partitions[index].leader
+
+    async def ask(self, broker: int, api_key: int, version: int, message: Any) -> Any:
+        """The response. Raises Gone."""
+        if broker < 0:
+            await self.rest()
+            raise Gone("nobody to ask")
+        connection = self._connections.get(broker)
+        if connection is None:
+            connection = self._connections[broker] = _Connection(self, broker)
+        self._correlation_id += 1
+        body = encode_request(api_key, version, message)
+        frame = encode_request_frame(api_key, version, self._correlation_id, self.name, body)
+        asked = _Asked(api_key, version, self._correlation_id, frame, self.setting.now_us)
+        asked.deadline = self.loop.call_later(ANSWER_MS_MAX / 1_000, self._run_out, broker, connection, asked)
+        connection.request(asked)
+        return await asked.answer
+
+    def _run_out(self, broker: int, connection: _Connection, asked: _Asked) -> None:
+        setting = self.setting
+        waited_us = setting.now_us - asked.sent_us
+        # Longer than that: it was paused itself, and its answer may lie in its socket.
+        if asked.sent_us > setting.disturbed_us and waited_us < (ANSWER_MS_MAX + 5) * US_PER_MS:
+            raise BrokenPromise(
+                f"{self.name} is not answered by b{broker} to {type_of(asked)} of {asked.sent_us / 1e6:.4f}, "
+                f"and nothing was wrong since {setting.disturbed_us / 1e6:.4f}"
+            )
+        connection.hang_up()
+
+    def forget(self, broker: int, connection: _Connection) -> None:
+        if self._connections.get(broker) is connection:
+            del self._connections[broker]
+
+
+def type_of(asked: _Asked) -> str:
+    return f"call {asked.api_key}"

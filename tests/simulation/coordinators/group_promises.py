@@ -1,0 +1,195 @@
+"""What groups have promised to their members, and what was committed in them, kept apart from how members work.
+
+Times are microseconds of the world: something was before something else if its answer came before that was asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from tests.simulation.cluster.promises import BrokenPromise
+
+NOTHING: Final = -1
+NEVER_US: Final = 1 << 62
+
+# Group and partition.
+Key = tuple[str, int]
+# Who gets which partitions, by seat: the instance of a static member, the member id of another.
+Shares = Mapping[str, Sequence[int]]
+
+
+class Commit:
+    """`known_us` is when somebody was told that it counts; `refused` if it was certainly not done. One that is part of
+    a transaction counts from `decided_us` on, but may be seen later. `behind` is where its work began.
+    """
+
+    __slots__ = (
+        "asked_us",
+        "behind",
+        "decided_us",
+        "generation",
+        "key",
+        "known_us",
+        "member_id",
+        "position",
+        "refused",
+        "seat",
+        "transaction",
+        "who",
+    )
+
+    def __init__(
+        self, key: Key, position: int, who: str, generation: int, member_id: str, seat: str, asked_us: int
+    ) -> None:
+        self.key = key
+        self.position = position
+        self.who = who
+        self.generation = generation
+        self.member_id = member_id
+        self.seat = seat
+        self.asked_us = asked_us
+        self.known_us = NEVER_US
+        self.decided_us = NEVER_US
+        self.refused = False
+        self.behind = NOTHING
+        self.transaction: object | None = None
+
+    def __str__(self) -> str:
+        return f"{self.position} of {self.key} by {self.who} in generation {self.generation}"
+
+
+class Synced(NamedTuple):
+    """A member was given its share, so that its generation is written down."""
+
+    generation: int
+    at_us: int
+
+
+class _Group:
+    def __init__(self) -> None:
+        # The last generation that is known to be written down, each time it grew.
+        self.synced: list[Synced] = []
+        self.submitted: dict[int, list[Shares]] = {}
+        self.owners: dict[int, dict[int, str]] = {}
+        # By seat, of each member id that had it: when its first share was asked for and given.
+        self.seats: dict[str, dict[str, tuple[int, int]]] = {}
+
+    def written_before(self, at_us: int) -> int:
+        return max((synced.generation for synced in self.synced if synced.at_us < at_us), default=NOTHING)
+
+
+class GroupPromises:
+    """Raises BrokenPromise."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, _Group] = {}
+        self._commits: dict[Key, list[Commit]] = {}
+        self._position: dict[Key, int] = {}
+        # By key and where the work began.
+        self._done: dict[tuple[Key, int], Commit] = {}
+        # Told of every transaction whose offsets somebody was given.
+        self.on_shown: Callable[[object, str], object] = lambda transaction, where: None
+        self.commits_known = 0
+        self.generations = 0
+        self.fetches = 0
+
+    def _group(self, group: str) -> _Group:
+        return self._groups.setdefault(group, _Group())
+
+    # -- generations ---------------------------------------------------------------------------------------------------
+
+    def joined(self, group: str, generation: int, who: str, asked_us: int) -> None:
+        written = self._group(group).written_before(asked_us)
+        if generation < written:
+            raise BrokenPromise(f"{who} joins {group} in generation {generation}, {written} was written down before")
+
+    def submitted(self, group: str, generation: int, shares: Shares) -> None:
+        """The leader of a generation says who gets what."""
+        self._group(group).submitted.setdefault(generation, []).append(shares)
+
+    def synced(
+        self,
+        group: str,
+        generation: int,
+        who: str,
+        member_id: str,
+        seat: str,
+        share: Sequence[int],
+        at: tuple[int, int],
+    ) -> None:
+        """`at`: when it was asked for and when it was answered."""
+        asked_us, at_us = at
+        state = self._group(group)
+        written = state.written_before(asked_us)
+        if generation < written:
+            raise BrokenPromise(f"{who} is in generation {generation} of {group}, {written} was written down before")
+        fitting = [
+            shares for shares in state.submitted.get(generation, ()) if list(shares.get(seat, ())) == list(share)
+        ]
+        if not fitting:
+            raise BrokenPromise(f"{who} got {share} of {group} in generation {generation}; no leader said so")
+        state.submitted[generation] = fitting
+        owners = state.owners.setdefault(generation, {})
+        for index in share:
+            owner = owners.setdefault(index, seat)
+            if owner != seat:
+                raise BrokenPromise(f"{group}: {index} belongs to {owner} and {seat} in generation {generation}")
+        if not state.synced or generation > state.synced[-1].generation:
+            state.synced.append(Synced(generation, at_us))
+            self.generations += 1
+        state.seats.setdefault(seat, {}).setdefault(member_id, at)
+
+    # -- commits -------------------------------------------------------------------------------------------------------
+
+    def next_position(self, key: Key, behind: int) -> int:
+        """One that nobody has committed, so that each tells whose it is."""
+        position = self._position[key] = max(self._position.get(key, 0), behind) + 1
+        return position
+
+    def committing(self, commit: Commit) -> None:
+        self._commits.setdefault(commit.key, []).append(commit)
+
+    def accepted(self, commit: Commit) -> None:
+        """It was answered with no error, and counts with its transaction, if it is part of one."""
+        group = self._group(commit.key[0])
+        written = group.written_before(commit.asked_us)
+        if commit.generation < written:
+            raise BrokenPromise(f"{commit} is acknowledged; generation {written} was written down before")
+        own = group.seats.get(commit.seat, {}).get(commit.member_id)
+        for holder, (asked_us, answered_us) in group.seats.get(commit.seat, {}).items():
+            if own is not None and asked_us > own[1] and answered_us < commit.asked_us:
+                raise BrokenPromise(f"{commit} is acknowledged; {holder} had taken its place before")
+
+    def acknowledged(self, commit: Commit, at_us: int) -> None:
+        """It was answered with no error, and counts."""
+        self.accepted(commit)
+        commit.known_us = min(commit.known_us, at_us)
+        self.commits_known += 1
+
+    def counts(self, commit: Commit) -> None:
+        """The transaction that it is part of is committed: what was done since `behind` was done once."""
+        before = self._done.setdefault((commit.key, commit.behind), commit)
+        if before is not commit:
+            raise BrokenPromise(f"from {commit.behind} on was done twice: {before}, and {commit}")
+
+    def fetched(self, key: Key, position: int, who: str, asked_us: int, at_us: int, *, is_stable: bool) -> None:
+        """Somebody was told what is committed."""
+        self.fetches += 1
+        commits = self._commits.get(key, ())
+        known = [
+            commit for commit in commits if commit.known_us < asked_us or (is_stable and commit.decided_us < asked_us)
+        ]
+        if position == NOTHING:
+            if known:
+                raise BrokenPromise(f"{who} finds nothing of {key}; lost is {known[-1]}")
+            return
+        found = next((commit for commit in commits if commit.position == position), None)
+        if found is None or found.refused:
+            raise BrokenPromise(f"{who} finds {position} of {key}, which nobody has committed")
+        for later in known:
+            if later is not found and (found.known_us < later.asked_us or found.generation < later.generation):
+                raise BrokenPromise(f"{who} finds {found}; committed since, and lost, is {later}")
+        found.known_us = min(found.known_us, at_us)
+        if found.transaction is not None:
+            self.on_shown(found.transaction, f"as {who} finds in offsets")

@@ -1,0 +1,277 @@
+"""Members of groups as consumers are: they join, lead, own partitions, commit what they have done, and come back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, Final
+
+from brokers.engine.handlers.groups.find_coordinator import GROUP
+from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.protocol.messages.groups import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    MemberIdentity,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+)
+from brokers.engine.protocol.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from tests.simulation.cluster.records import TOPIC
+from tests.simulation.coordinators.clients import NOBODY, Gone, Machine, Setting
+from tests.simulation.coordinators.group_promises import Commit, GroupPromises
+from tests.simulation.coordinators.offsets import committed
+
+SESSION_MS: Final = 400
+# A static member may miss a whole generation, and come back with the one before.
+STATIC_SESSION_MS: Final = 2_000
+REBALANCE_MS: Final = 600
+HEARTBEAT_MS: Final = (60, 90, 140)
+# How often a heartbeat is followed by a commit.
+COMMITS: Final = 0.6
+# How often a member that was sent away commits what it has done all the same.
+STUBBORN: Final = 0.5
+
+# The coordinator is somewhere else, or not ready.
+ELSEWHERE: Final = frozenset(
+    {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
+)
+# What it was a member of is over; it may join again.
+OUT: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS})
+# A commit that was refused with one of these was not done.
+NOT_DONE: Final = OUT | {ErrorCode.FENCED_INSTANCE_ID}
+
+
+class Fenced(Exception):
+    """Another process is in its place."""
+
+
+class Member(Machine):
+    """`seat` is the instance id of a static member, None for others. `owns` is None while it has no generation."""
+
+    needs_stable = False
+
+    def __init__(
+        self, name: str, group: str, seat: str | None, partitions: int, setting: Setting, promises: GroupPromises
+    ) -> None:
+        super().__init__(name, setting)
+        self.group = group
+        self.instance_id = seat
+        self.member_id = ""
+        self.generation = NOBODY
+        self.owns: Sequence[int] | None = None
+        self.leaves = False
+        self._partitions = partitions
+        self._promises = promises
+        self._broker = NOBODY
+        self.start(self._live())
+
+    @property
+    def seat(self) -> str:
+        return self.instance_id or self.member_id
+
+    async def _live(self) -> None:
+        try:
+            while not self.leaves:
+                try:
+                    if await self._join():
+                        await self._own()
+                except Gone:
+                    self._broker = NOBODY
+                self.owns = None
+                await self.rest()
+            await self._leave()
+        except Fenced:
+            self.tell("is fenced")
+        self.owns = None
+
+    async def _ask(self, api_key: int, version: int, message: Any) -> Any:
+        if self._broker < 0:
+            self._broker = self.coordinator(GROUP, self.group)
+        return await self.ask(self._broker, api_key, version, message)
+
+    def _is_well(self, code: int) -> bool:
+        """Takes in an error code."""
+        if code == ErrorCode.FENCED_INSTANCE_ID:
+            raise Fenced
+        if code == ErrorCode.UNKNOWN_MEMBER_ID:
+            self.member_id = ""
+        if code in ELSEWHERE:
+            self._broker = NOBODY
+        return not code
+
+    # -- joining -------------------------------------------------------------------------------------------------------
+
+    async def _join(self) -> bool:
+        """Whether it has a share, which may be empty."""
+        asked_us = self.setting.now_us
+        joined: JoinGroupResponse = await self._ask(
+            ApiKey.JOIN_GROUP,
+            9,
+            JoinGroupRequest(
+                group_id=self.group,
+                session_timeout_ms=SESSION_MS if self.instance_id is None else STATIC_SESSION_MS,
+                rebalance_timeout_ms=REBALANCE_MS,
+                member_id=self.member_id,
+                group_instance_id=self.instance_id,
+                protocol_type="consumer",
+                protocols=[JoinGroupRequestProtocol("simulated", (self.instance_id or "").encode())],
+            ),
+        )
+        code = joined.error_code
+        if code == ErrorCode.MEMBER_ID_REQUIRED:
+            self.member_id = joined.member_id
+            return False
+        if not self._is_well(code):
+            assert code in ELSEWHERE | OUT | {ErrorCode.REQUEST_TIMED_OUT}, f"{self.name} joins: {ErrorCode(code).name}"
+            return False
+        self.member_id = joined.member_id
+        self.generation = joined.generation_id
+        self._promises.joined(self.group, self.generation, self.name, asked_us)
+        return await self._sync(joined)
+
+    def _shares(self, joined: JoinGroupResponse) -> list[SyncGroupRequestAssignment]:
+        """In turn, beginning with whom chance says."""
+        members = list(joined.members)
+        self.dice.shuffle(members)
+        shares = {found.member_id: list(range(at, self._partitions, len(members))) for at, found in enumerate(members)}
+        self._promises.submitted(
+            self.group,
+            self.generation,
+            {found.group_instance_id or found.member_id: shares[found.member_id] for found in members},
+        )
+        return [SyncGroupRequestAssignment(id, json.dumps(share).encode()) for id, share in shares.items()]
+
+    async def _sync(self, joined: JoinGroupResponse) -> bool:
+        leads = joined.leader == joined.member_id and not joined.skip_assignment
+        asked_us = self.setting.now_us
+        synced = await self._ask(
+            ApiKey.SYNC_GROUP,
+            5,
+            SyncGroupRequest(
+                group_id=self.group,
+                generation_id=self.generation,
+                member_id=self.member_id,
+                group_instance_id=self.instance_id,
+                protocol_type="consumer",
+                protocol_name=joined.protocol_name,
+                assignments=self._shares(joined) if leads else [],
+            ),
+        )
+        code = synced.error_code
+        if not self._is_well(code):
+            assert code in ELSEWHERE | OUT | {ErrorCode.REQUEST_TIMED_OUT}, f"{self.name} syncs: {ErrorCode(code).name}"
+            return False
+        share = json.loads(synced.assignment) if synced.assignment else []
+        at = (asked_us, self.setting.now_us)
+        self._promises.synced(self.group, self.generation, self.name, self.member_id, self.seat, share, at)
+        self.tell(f"owns {share} of {self.group} in generation {self.generation}{' and leads' if leads else ''}")
+        self.owns = share
+        return True
+
+    # -- owning --------------------------------------------------------------------------------------------------------
+
+    async def _own(self) -> None:
+        """Until the generation is over."""
+        positions: dict[int, int] = {}
+        while not self.leaves:
+            await self.sleep(self.dice.choice(HEARTBEAT_MS))
+            try:
+                heartbeat_answer = await self._ask(
+                    ApiKey.HEARTBEAT,
+                    4,
+                    HeartbeatRequest(
+                        group_id=self.group,
+                        generation_id=self.generation,
+                        member_id=self.member_id,
+                        group_instance_id=self.instance_id,
+                    ),
+                )
+                code = heartbeat_answer.error_code
+                if code in OUT or code == ErrorCode.FENCED_INSTANCE_ID:
+                    if positions and self.dice.random() < STUBBORN:
+                        await self._work(positions)
+                    self._is_well(code)
+                    return
+                if not self._is_well(code):
+                    continue
+                if not await self._find_positions(positions) or self.dice.random() > COMMITS or not positions:
+                    continue
+                if not await self._work(positions):
+                    return
+            except Gone:
+                self._broker = NOBODY
+
+    async def _work(self, positions: dict[int, int]) -> bool:
+        """Does something from `positions` on, and moves them. False if its generation is over."""
+        return await self._commit(positions) not in NOT_DONE
+
+    async def _find_positions(self, positions: dict[int, int]) -> bool:
+        """Where it goes on with what it owns."""
+        for index in self.owns or ():
+            if index not in positions:
+                is_stable = self.needs_stable or self.dice.random() < 0.5
+                found = await committed(self, self._broker, self.group, index, self._promises, is_stable=is_stable)
+                if found is None:
+                    self._broker = NOBODY
+                    return False
+                positions[index] = found
+        return True
+
+    async def _commit(self, positions: dict[int, int]) -> int:
+        """An error code."""
+        commits = self._next(positions)
+        lines = [
+            OffsetCommitRequestPartition(
+                partition_index=index, committed_offset=commit.position, committed_metadata=self.name
+            )
+            for index, commit in commits.items()
+        ]
+        request = OffsetCommitRequest(
+            group_id=self.group,
+            generation_id_or_member_epoch=self.generation,
+            member_id=self.member_id,
+            group_instance_id=self.instance_id,
+            topics=[OffsetCommitRequestTopic(TOPIC, lines)],
+        )
+        answered = await self._ask(ApiKey.OFFSET_COMMIT, 8, request)
+        worst = 0
+        for line in answered.topics[0].partitions:
+            commit = commits[line.partition_index]
+            if not line.error_code:
+                self._promises.acknowledged(commit, self.setting.now_us)
+            else:
+                commit.refused = line.error_code in NOT_DONE
+                worst = line.error_code
+        if worst:
+            sent = ", ".join(f"{index}:{commit.position}" for index, commit in commits.items())
+            self.tell(f"commits {sent} of {self.group}: {ErrorCode(worst).name}")
+        self._is_well(worst)
+        return worst
+
+    def _next(self, positions: dict[int, int]) -> dict[int, Commit]:
+        """Moves on, and commits that say so."""
+        commits: dict[int, Commit] = {}
+        for index, behind in positions.items():
+            key = (self.group, index)
+            position = positions[index] = self._promises.next_position(key, behind)
+            commit = commits[index] = Commit(
+                key, position, self.name, self.generation, self.member_id, self.seat, self.setting.now_us
+            )
+            commit.behind = behind
+            self._promises.committing(commit)
+        return commits
+
+    async def _leave(self) -> None:
+        try:
+            leaver = MemberIdentity(member_id=self.member_id, group_instance_id=self.instance_id)
+            await self._ask(ApiKey.LEAVE_GROUP, 5, LeaveGroupRequest(group_id=self.group, members=[leaver]))
+        except Gone:
+            self.tell("left without a word")

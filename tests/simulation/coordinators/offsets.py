@@ -1,0 +1,42 @@
+"""Asking what is committed."""
+
+from __future__ import annotations
+
+from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.protocol.messages.offsets import OffsetFetchRequest, OffsetFetchRequestTopic
+from tests.simulation.cluster.records import TOPIC
+from tests.simulation.coordinators.clients import Machine
+from tests.simulation.coordinators.group_promises import GroupPromises
+
+
+async def fetch(machine: Machine, broker: int, group: str, index: int, *, is_stable: bool) -> tuple[int, int]:
+    """(error code, position). Raises Gone."""
+    asked = OffsetFetchRequest(
+        group_id=group, topics=[OffsetFetchRequestTopic(TOPIC, [index])], require_stable=is_stable, groups=[]
+    )
+    answered = await machine.ask(broker, ApiKey.OFFSET_FETCH, 7, asked)
+    if answered.error_code:
+        return answered.error_code, -1
+    line = answered.topics[0].partitions[0]
+    return line.error_code, line.committed_offset
+
+
+async def committed(
+    machine: Machine, broker: int, group: str, index: int, promises: GroupPromises, *, is_stable: bool
+) -> int | None:
+    """What members have committed, None if this broker does not say. Raises Gone."""
+    asked_us = machine.setting.now_us
+    code, position = await fetch(machine, broker, group, index, is_stable=is_stable)
+    if code:
+        assert code in (
+            ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+            ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            ErrorCode.NOT_COORDINATOR,
+            ErrorCode.REQUEST_TIMED_OUT,
+            ErrorCode.UNSTABLE_OFFSET_COMMIT,
+        ), f"{machine.name} asks what is committed: {ErrorCode(code).name}"
+        return None
+    now_us = machine.setting.now_us
+    promises.fetched((group, index), position, machine.name, asked_us, now_us, is_stable=is_stable)
+    return position

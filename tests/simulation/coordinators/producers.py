@@ -1,0 +1,313 @@
+"""Transactional producers, each an incarnation under a transactional id that others may have as well."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from brokers.engine.handlers.groups.find_coordinator import GROUP, TRANSACTION
+from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from brokers.engine.protocol.messages.transactions import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    EndTxnRequest,
+    InitProducerIdRequest,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from brokers.engine.records.batch import TRANSACTIONAL
+from brokers.engine.records.builder import Record, build_batch
+from tests.simulation.cluster.clock import BEGAN_MS, US_PER_MS
+from tests.simulation.cluster.records import TOPIC
+from tests.simulation.coordinators.clients import Gone, Machine, Setting
+from tests.simulation.coordinators.transaction_promises import Initialised, Transaction, TransactionPromises
+
+TRANSACTION_MS_MAX: Final = 1_500
+SETTLE_MS_MAX: Final = 700
+# So often something is tried before the transaction is given up.
+ATTEMPTS: Final = 25
+ABORTS: Final = 0.2
+
+FENCED: Final = frozenset(
+    {
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    }
+)
+# The transaction can only be aborted.
+LOST: Final = frozenset(
+    {ErrorCode.INVALID_TXN_STATE, ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER}
+)
+# Again, perhaps somewhere else.
+PASSING: Final = frozenset(
+    {
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)
+
+
+class Over(Exception):
+    """Somebody else has its id, or its transaction took too long."""
+
+
+class GivenUp(Exception):
+    """This transaction is to be aborted."""
+
+
+class Transactional(Machine):
+    """What a client with a transactional id can do. `is_idle` while it has no transaction; with `rests` it begins no
+    other one. Call `use` first.
+    """
+
+    def use(self, id: str, partitions: int, promises: TransactionPromises) -> None:
+        self.id = id
+        self.is_idle = True
+        self.rests = False
+        self._topic_partitions = partitions
+        self._transactions = promises
+        self._given: Initialised | None = None
+        self._sequences: dict[int, int] = {}
+        self._made = 0
+        # Something of it may still be under way: its epoch is not to be used again.
+        self._is_doubtful = False
+
+    # -- one call ------------------------------------------------------------------------------------------------------
+
+    async def _until_answered(self, kind: int, key: str, api_key: int, version: int, message: Any, what: str) -> int:
+        """An error code that is for good. Raises Over, and GivenUp after ATTEMPTS."""
+        for _ in range(ATTEMPTS):
+            try:
+                answered = await self.ask(self.coordinator(kind, key), api_key, version, message)
+            except Gone:
+                self._is_doubtful = True
+                await self.rest()
+                continue
+            code = code_of(answered)
+            if code in FENCED:
+                raise Over(what)
+            if code not in PASSING:
+                return code
+            if code == ErrorCode.REQUEST_TIMED_OUT:
+                self._is_doubtful = True
+            await self.rest()
+        raise GivenUp(what)
+
+    async def _done(self, kind: int, key: str, api_key: int, version: int, message: Any, what: str) -> None:
+        code = await self._until_answered(kind, key, api_key, version, message, what)
+        if code in LOST:
+            raise GivenUp(what)
+        assert not code, f"{self.name} is answered {ErrorCode(code).name} to {what}"
+
+    async def _initialise(self) -> Initialised:
+        """Until it has an epoch."""
+        while True:
+            given = self._given
+            expected = (-1, -1) if given is None else (given.producer_id, given.producer_epoch)
+            asked_us = self.setting.now_us
+            request = InitProducerIdRequest(
+                transactional_id=self.id,
+                transaction_timeout_ms=TRANSACTION_MS_MAX,
+                producer_id=expected[0],
+                producer_epoch=expected[1],
+            )
+            try:
+                answered = await self.ask(self.coordinator(TRANSACTION, self.id), ApiKey.INIT_PRODUCER_ID, 4, request)
+            except Gone:
+                await self.rest()
+                continue
+            code = answered.error_code
+            if code in FENCED:
+                raise Over("initialise")
+            if code:
+                assert code in PASSING, f"{self.name} is answered {ErrorCode(code).name}"
+                await self.rest()
+                continue
+            made = Initialised(self.name, answered.producer_id, answered.producer_epoch, self.setting.now_us)
+            self._transactions.initialised(self.id, made, asked_us)
+            self.tell(f"is producer {made.producer_id} epoch {made.producer_epoch} of {self.id}")
+            self._given = made
+            self._sequences.clear()
+            self._is_doubtful = False
+            return made
+
+    # -- steps of a transaction ---------------------------------------------------------------------------------------
+
+    async def _add(self, transaction: Transaction, indexes: Sequence[int]) -> None:
+        by = transaction.by
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self.id,
+            v3_and_below_producer_id=by.producer_id,
+            v3_and_below_producer_epoch=by.producer_epoch,
+            v3_and_below_topics=[AddPartitionsToTxnTopic(TOPIC, list(indexes))],
+        )
+        await self._done(TRANSACTION, self.id, ApiKey.ADD_PARTITIONS_TO_TXN, 3, request, f"adding {indexes}")
+
+    async def _produce(self, transaction: Transaction, index: int) -> None:
+        by = transaction.by
+        values = []
+        for _ in range(self.dice.randint(1, 2)):
+            self._made += 1
+            values.append(f"{transaction.number}:{self.name}:{self._made}".encode())
+        self._transactions.writes(transaction, values)
+        sequence = self._sequences.get(index, 0)
+        now_ms = BEGAN_MS + self.setting.now_us // US_PER_MS
+        batch = build_batch(
+            [Record(now_ms, None, value) for value in values],
+            attributes=TRANSACTIONAL,
+            producer_id=by.producer_id,
+            producer_epoch=by.producer_epoch,
+            base_sequence=sequence,
+        )
+        request = ProduceRequest(
+            transactional_id=self.id,
+            acks=-1,
+            timeout_ms=SETTLE_MS_MAX,
+            topic_data=[TopicProduceData(TOPIC, [PartitionProduceData(index=index, records=bytes(batch))])],
+        )
+        for _ in range(ATTEMPTS):
+            try:
+                answered = await self.ask(self.leader(TOPIC, index), ApiKey.PRODUCE, 9, request)
+            except Gone:
+                self._is_doubtful = True
+                await self.rest()
+                continue
+            line = answered.responses[0].partition_responses[0]
+            code = line.error_code
+            if not code:
+                transaction.acknowledged.append((index, line.base_offset, values[0]))
+                self._sequences[index] = sequence + len(values)
+                return
+            if code in FENCED:
+                raise Over("a batch")
+            if code in LOST:
+                raise GivenUp(f"a batch at {index}: {ErrorCode(code).name}")
+            assert code in PASSING, f"{self.name} is answered {ErrorCode(code).name} to a batch"
+            self._is_doubtful = True
+            await self.rest()
+        raise GivenUp(f"a batch at {index}")
+
+    async def _end(self, transaction: Transaction, committed: bool) -> None:
+        """Until the outcome is known. Raises Over."""
+        by = transaction.by
+        if committed:
+            transaction.asked_us = self.setting.now_us
+        request = EndTxnRequest(
+            transactional_id=self.id,
+            producer_id=by.producer_id,
+            producer_epoch=by.producer_epoch,
+            committed=committed,
+        )
+        while True:
+            try:
+                code = await self._until_answered(TRANSACTION, self.id, ApiKey.END_TXN, 3, request, "the end")
+            except GivenUp:
+                continue
+            if code == ErrorCode.INVALID_TXN_STATE:
+                # Nothing was added, or it is known to have ended otherwise.
+                self.tell(f"cannot {'commit' if committed else 'abort'} {transaction.number}")
+                self._is_doubtful = True
+                return
+            assert not code, f"{self.name} is answered {ErrorCode(code).name} to the end"
+            break
+        self._transactions.sent(transaction, committed, self.setting.now_us)
+        self.tell(f"has {transaction.number} {'committed' if committed else 'aborted'}")
+
+
+class Producer(Transactional):
+    """One life of a producer that writes, and commits offsets of a group that has no members."""
+
+    def __init__(self, name: str, id: str, partitions: int, setting: Setting, promises: TransactionPromises) -> None:
+        super().__init__(name, setting)
+        self.use(id, partitions, promises)
+        self.group = f"x-{id}"
+        self.start(self._live())
+
+    async def _live(self) -> None:
+        while True:
+            try:
+                given = await self._initialise()
+                while not self._is_doubtful:
+                    await self.sleep(self.dice.choice((10, 40, 120)))
+                    if not self.rests:
+                        self.is_idle = False
+                        await self._run(given)
+                        self.is_idle = True
+            except Over:
+                self.tell("is over")
+                # As an application that is started again.
+                self._given = None
+                self.is_idle = True
+                await self.sleep(self.dice.choice((50, 200, 600)))
+
+    # -- one transaction -----------------------------------------------------------------------------------------------
+
+    async def _run(self, given: Initialised) -> None:
+        transaction = self._transactions.begin(self.id, given, self.setting.now_us)
+        committed = self.dice.random() > ABORTS
+        try:
+            await self._fill(transaction)
+        except GivenUp as reason:
+            self.tell(f"gives {transaction.number} up: {reason}")
+            self._is_doubtful = True
+            committed = False
+        await self._end(transaction, committed)
+
+    async def _fill(self, transaction: Transaction) -> None:
+        dice = self.dice
+        indexes = dice.sample(range(self._topic_partitions), dice.randint(1, self._topic_partitions))
+        at_once = dice.random() < 0.5
+        if at_once:
+            await self._add(transaction, indexes)
+        for index in indexes:
+            if not at_once:
+                await self._add(transaction, [index])
+            for _ in range(dice.choice((1, 1, 2))):
+                await self._produce(transaction, index)
+        if dice.random() < 0.6:
+            await self._commit_offsets(transaction)
+        if dice.random() < 0.2:
+            await self.sleep(dice.choice((100, 400)))
+
+    async def _commit_offsets(self, transaction: Transaction) -> None:
+        by = transaction.by
+        added = AddOffsetsToTxnRequest(
+            transactional_id=self.id,
+            producer_id=by.producer_id,
+            producer_epoch=by.producer_epoch,
+            group_id=self.group,
+        )
+        await self._done(TRANSACTION, self.id, ApiKey.ADD_OFFSETS_TO_TXN, 3, added, "adding offsets")
+        lines = [TxnOffsetCommitRequestPartition(0, transaction.number, -1, None)]
+        request = TxnOffsetCommitRequest(
+            transactional_id=self.id,
+            group_id=self.group,
+            producer_id=by.producer_id,
+            producer_epoch=by.producer_epoch,
+            topics=[TxnOffsetCommitRequestTopic(TOPIC, lines)],
+        )
+        await self._done(GROUP, self.group, ApiKey.TXN_OFFSET_COMMIT, 3, request, "its offsets")
+        transaction.offsets_acknowledged = True
+
+
+def code_of(answered: Any) -> int:
+    """The one error code of an answer."""
+    if hasattr(answered, "results_by_topic_v3_and_below"):
+        return int(answered.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code)
+    if hasattr(answered, "topics"):
+        return int(answered.topics[0].partitions[0].error_code)
+    return int(answered.error_code)

@@ -1,0 +1,107 @@
+"""What a crash leaves of a recorded run: of the process, or of the machine.
+
+A killed process loses nothing that a system call has done; the call it died in may have written a part. A machine that
+loses power keeps what was synced. Of everything else it may keep any part: of each file some of the writes since its
+last fsync, torn or as zeros; of each directory some of the changes since it was synced, in their order, since
+file systems keep that order (a journal, a log or copy on write). Files and directories are at odds with one another.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from tests.simulation.tree import NAMES, SYNC, TRUNCATE, WRITE, Op, Tree
+
+Listing = dict[str, bytes | None]
+
+PAGE_BYTES: Final = 512  # what of a write reaches a disk as a whole
+
+
+def after_kill(start: Tree, ops: Sequence[Op], step: int) -> Iterator[Listing]:
+    """The process died before operation `step`, or in the middle of it."""
+    tree = start.copy()
+    for op in ops[:step]:
+        tree.apply(op)
+    yield tree.listing()
+    if step < len(ops) and ops[step].kind == WRITE:
+        torn = ops[step]
+        for size in {1, len(torn.data) // 2, len(torn.data) - 1} - {0, len(torn.data)}:
+            partly = tree.copy()
+            partly.apply(torn._replace(data=torn.data[:size]))
+            yield partly.listing()
+
+
+class Unsynced:
+    """The operations before a step, parted into those that are durable and, per inode, those that are not."""
+
+    def __init__(self, start: Tree, ops: Sequence[Op], step: int) -> None:
+        waiting: dict[tuple[int, bool], list[Op]] = {}
+        kept: set[int] = set()
+        for op in ops[:step]:
+            if op.kind == SYNC:
+                for is_names in (False, True):
+                    kept.update(map(id, waiting.pop((op.node, is_names), ())))
+            else:
+                waiting.setdefault((op.node, op.kind in NAMES), []).append(op)
+        self.data = {node: found for (node, is_names), found in waiting.items() if not is_names}
+        self.names = {node: found for (node, is_names), found in waiting.items() if is_names}
+        self.durable = start.copy()
+        for op in ops[:step]:
+            if id(op) in kept:
+                self.durable.apply(op)
+
+    def __bool__(self) -> bool:
+        return bool(self.data or self.names)
+
+    def left(self, names: dict[int, list[Op]], data: dict[int, list[Op]], zeroed: Sequence[Op] = ()) -> Listing:
+        """The listing with some of what was not durable; `zeroed` writes gave a file its length and nothing else."""
+        tree = self.durable.copy()
+        for found in names.values():
+            for op in found:
+                tree.apply(op)
+        for found in data.values():
+            for op in found:
+                tree.apply(op)
+        for op in zeroed:
+            tree.apply(op._replace(data=bytes(len(op.data))))
+        return tree.listing()
+
+
+def after_power_loss(start: Tree, ops: Sequence[Op], step: int, dice: random.Random, draws: int) -> Iterator[Listing]:
+    """The extremes, then `draws` at random."""
+    found = Unsynced(start, ops, step)
+    if not found:
+        return
+    lost: dict[int, list[Op]] = {}
+    yield found.left(lost, lost)
+    yield found.left(found.names, lost)
+    yield found.left(lost, found.data)
+    writes = [op for ops_of in found.data.values() for op in ops_of if op.kind == WRITE]
+    yield found.left(found.names, lost, writes)
+    for _ in range(draws):
+        yield _drawn(found, dice)
+
+
+def _drawn(found: Unsynced, dice: random.Random) -> Listing:
+    names = {node: ops[: dice.randint(0, len(ops))] for node, ops in found.names.items()}
+    data: dict[int, list[Op]] = {}
+    for node, ops in found.data.items():
+        kept = ops[: dice.randint(0, len(ops))]
+        data[node] = [_worn(op, dice) for op in kept] if dice.random() < 0.5 else kept
+        if len(kept) < len(ops) and ops[len(kept)].kind == WRITE and dice.random() < 0.5:
+            torn = ops[len(kept)]
+            data[node].append(torn._replace(data=torn.data[: dice.randint(0, len(torn.data))]))
+    return found.left(names, data)
+
+
+def _worn(op: Op, dice: random.Random) -> Op:
+    """A write of which some pages never came: they read as zeros."""
+    if op.kind == TRUNCATE or dice.random() < 0.5:
+        return op
+    content = bytearray(op.data)
+    for at in range(0, len(content), PAGE_BYTES):
+        if dice.random() < 0.5:
+            content[at : at + PAGE_BYTES] = bytes(len(content[at : at + PAGE_BYTES]))
+    return op._replace(data=bytes(content))

@@ -1,0 +1,230 @@
+"""One partition of a table, driven step by step on a recorded disk beside the list that it must equal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from brokers.engine.partitions.cleaning import Cleaner
+from brokers.engine.partitions.deletion import delete_before
+from brokers.engine.partitions.table import PartitionTable, StorageSettings
+from brokers.engine.partitions.transactions import UNVERIFIED_OK
+from brokers.engine.records.batch import TRANSACTIONAL
+from brokers.engine.records.builder import Record, build_batch, read_records
+from brokers.engine.records.control import ABORT, COMMIT, end_marker
+from brokers.engine.storage import checkpoints
+from brokers.engine.storage.compaction.job import Cleaned, Event, Finished
+from brokers.engine.storage.compaction.pacing import Pacer
+from brokers.engine.storage.compaction.run import Run
+from brokers.engine.storage.compaction.settings import CleanerSettings
+from brokers.engine.storage.recovery import truncate_log
+from tests.simulation.disk import Disk
+from tests.simulation.promises import Promises
+
+NOW_MS: Final = 1_700_000_000_000
+TOPIC: Final = "t"
+TOPIC_ID: Final = b"0123456789abcdef"
+CONFIG: Final = {"index.interval.bytes": "150", "retention.ms": "-1", "file.delete.delay.ms": "0"}
+COMPACTED: Final = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0", "delete.retention.ms": "0"}
+SEGMENT_BYTES: Final = 1_500
+CODECS: Final = (0, 0, 0, 1, 4)
+
+
+def opened(top: Path) -> PartitionTable:
+    """A table over `top` as a broker starts it, without anybody leading."""
+    settings = StorageSettings(
+        roots=(top,), broker_id=1, cluster_id="c", defaults=CONFIG, retention_interval_ms=0, open_files_max=4
+    )
+    table = PartitionTable(settings)
+    table.recover(NOW_MS)
+    return table
+
+
+class SimulatedLog:
+    """Steps that a broker can take. Every one of them tells the model what it promised, and when."""
+
+    def __init__(
+        self,
+        top: Path,
+        *,
+        disk: Disk | None = None,
+        model: Promises | None = None,
+        epoch: int = 0,
+        numbered: int = 0,
+        compacted: bool = False,
+    ) -> None:
+        self.top = top
+        self.disk = disk or Disk(top)
+        self.model = model or Promises()
+        self.compacted = compacted
+        self.config = {**CONFIG, **(COMPACTED if compacted else {})}
+        self.epoch = epoch
+        self.now_ms = NOW_MS
+        self.sequences: dict[int, int] = {}
+        self.numbered = numbered
+        self.table = opened(top)
+        self._lead()
+
+    def _lead(self) -> None:
+        self.partition = self.table.become_leader(TOPIC, 0, TOPIC_ID, self.epoch, self.config, now_ms=NOW_MS)
+        self.partition.log.config = self.partition.log.config._replace(segment_bytes=SEGMENT_BYTES)
+
+    @property
+    def step(self) -> int:
+        return len(self.disk.ops)
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+
+    def append(
+        self,
+        count: int = 1,
+        size: int = 40,
+        shift_ms: int = 0,
+        producer: int = -1,
+        codec: int = 0,
+        transactional: bool = False,
+    ) -> None:
+        """One batch; `producer` >= 0 numbers it. Sent twice now and then: the second time nothing is written."""
+        records = []
+        for _ in range(count):
+            self.numbered += 1
+            stamp_ms = self.now_ms + shift_ms + self.numbered % 7
+            records.append(Record(stamp_ms, b"k%d" % (self.numbered % 5), b"%d." % self.numbered + b"x" * size))
+        sequence = -1
+        if producer >= 0:
+            sequence = self.sequences.get(producer, 0)
+            self.sequences[producer] = sequence + count
+        base = self.model.end
+        # It may be there from the first of its bytes on, and is promised when it was answered.
+        self.model.write(records, self.epoch, producer, sequence)
+        for again in range(2 if producer >= 0 and count % 2 else 1):
+            data = build_batch(
+                records,
+                codec=codec,
+                attributes=TRANSACTIONAL if transactional else 0,
+                producer_id=producer,
+                producer_epoch=0 if producer >= 0 else -1,
+                base_sequence=sequence,
+            )
+            answer = self.partition.append(
+                memoryview(data), self.now_ms, acks=1, produce_version=9, verification_token=UNVERIFIED_OK
+            )
+            assert (answer.error_code, answer.base_offset) == (0, base), f"sent {again + 1} times: {answer}"
+        assert self.partition.log_end_offset == self.model.end
+        self.model.promise(self.step, killed_end=self.model.end)
+
+    def mark(self, producer: int, *, committed: bool) -> None:
+        """Ends the producer's transaction."""
+        marker = end_marker(
+            COMMIT if committed else ABORT,
+            timestamp_ms=self.now_ms,
+            producer_id=producer,
+            producer_epoch=0,
+            coordinator_epoch=0,
+        )
+        self.model.write([record for _, record in read_records(bytes(marker))], self.epoch, -1, -1)
+        answer = self.partition.append_marker(producer, 0, 0, committed, self.now_ms)
+        assert answer.error_code == 0, answer
+        assert self.partition.log_end_offset == self.model.end
+        self.model.promise(self.step, killed_end=self.model.end)
+
+    def learn_sequences(self) -> None:
+        """Producers go on where the log says that they are."""
+        known = self.partition.log.producers.producers.items()
+        self.sequences = {id_: entry.batches[-1].last_sequence + 1 for id_, entry in known if entry.batches}
+
+    def roll(self) -> None:
+        if self.partition.log.active.size_bytes:
+            self.partition.log.roll(self.now_ms)
+
+    def elect(self) -> None:
+        self.epoch += 1
+        self._lead()
+
+    # -- making durable -----------------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        batch = self.table.plan_flush()
+        batch.run()
+        batch.finish()
+        self.model.promise(self.step, lost_end=self.model.end)
+
+    # -- taking away --------------------------------------------------------------------------------------------------
+
+    def retain(self, keep_bytes: int) -> None:
+        """One round of retention by size, and the removal of what the last rounds gave up."""
+        self.model.promise(self.step, start_most=self.model.end)
+        self.table.update_config(TOPIC, {**self.config, "retention.bytes": str(keep_bytes)})
+        self.now_ms += 1
+        self.table.maintain(self.now_ms)
+        self._lead()
+        self.model.promise(self.step, killed_start_least=self.partition.log_start_offset, start_most=self._start)
+
+    @property
+    def _start(self) -> int:
+        return self.partition.log_start_offset
+
+    def delete_records(self, offset: int) -> None:
+        wanted = min(offset, self.model.end)
+        self.model.promise(self.step, start_most=max(wanted, self._start))
+        answer = delete_before(self.partition, wanted)
+        assert answer.error_code == 0
+        batch = self.table.plan_start_offsets([self.top])
+        batch.run()
+        batch.finish()
+        start = answer.low_watermark
+        self.model.promise(self.step, killed_start_least=start, lost_start_least=start)
+
+    def truncate(self, offset: int) -> None:
+        """As a follower does; the leader's next records take the offsets."""
+        log = self.partition.log
+        target = max(offset, log.log_start_offset)
+        found = log.position_of(target) if target < log.log_end_offset else None
+        if found is None:
+            return
+        segment = log.segments[found[0]]
+        end = max(next(header.base_offset for _, header in segment.headers(found[1])), 0)
+        if end < log.log_start_offset:
+            return
+        last = self.model.last
+        self.model.promise(self.step, killed_end=min(last.killed_end, end), lost_end=min(last.lost_end, end))
+        gone = truncate_log(log, target, self.now_ms)
+        self.table.remove_later(self.partition, gone, self.now_ms)
+        assert log.log_end_offset == end
+        self.model.take_back(end, self.step)
+        self.partition.high_watermark = end
+        self.learn_sequences()
+        self.table.checkpoint_recovery_points()
+        self.elect()
+
+    def clean(self) -> None:
+        """One run of the cleaner over whatever is closed, as the broker goes about it, but in this process."""
+        cleaner = Cleaner(self.table, CleanerSettings())
+        work = cleaner.plan(self.now_ms)
+        assert work is not None
+        work.make_durable()
+        cleaner.durable(work)
+        if work.is_first:
+            cleaner.checkpoint(self.top).write()
+        events: list[Event] = []
+        Run(work.job, events.append, Pacer(0.0, lambda: 0.0, lambda _: None)).run()
+        for event in events:
+            if isinstance(event, Cleaned):
+                assert cleaner.swap_in(work, event, self.now_ms)
+            else:
+                assert isinstance(event, Finished)
+                cleaner.finished(work, event)
+                cleaner.checkpoint(self.top).write()
+        self.table.maintain(self.now_ms)
+        self._lead()
+
+    # -- ending -------------------------------------------------------------------------------------------------------
+
+    def restart(self) -> None:
+        """A clean stop and a start."""
+        self.table.close(broker_epoch=1)
+        assert not self.table.offline_directories
+        assert (self.top / checkpoints.RECOVERY_POINTS).exists()
+        self.model.promise(self.step, lost_end=self.model.end)
+        self.table = opened(self.top)
+        self._lead()

@@ -1,0 +1,302 @@
+"""Broker processes for tests: started on free ports over a real ZooKeeper, stopped when the test is done.
+
+with EngineCluster(zookeeper_address, tmp_path, brokers=1) as cluster:
+    instance = cluster.create_instance("ins-aaaaaaaa")          # waits until every broker acknowledged it
+    instance.bootstrap                                          # "127.0.0.1:23011"
+    cluster.brokers[0].admin("/v1/status")
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from kazoo.client import KazooClient
+
+from brokers.contract import paths
+from brokers.contract.documents import (
+    InstanceAck,
+    InstanceDocument,
+    InstanceSettings,
+    change_to_json,
+    config_change_to_json,
+    config_to_json,
+)
+from brokers.contract.process import BrokerProcessSettings
+from brokers.engine.cluster.zookeeper import RECONNECT_DELAY_S_MAX
+from tests.testkit.coordination import coordinator_overrides
+from tests.testkit.ports import unused_port
+from tests.testkit.quotas import quota_at
+
+ROOT = Path(__file__).resolve().parents[2]
+HOST = "127.0.0.1"
+READY_TIMEOUT_S = 30.0
+POLL_S = 0.02
+MB = 1_000_000
+
+
+def eventually(holds: Callable[[], Any], what: str, timeout_s: float = READY_TIMEOUT_S) -> Any:
+    """The first true answer of `holds`. Fails the test when there is none in time."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        answer = holds()
+        if answer:
+            return answer
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{what}: not within {timeout_s} s")
+        time.sleep(POLL_S)
+
+
+@dataclass(slots=True)
+class BrokerProcess:
+    """One running (or killed) `python -m brokers.engine`."""
+
+    settings: BrokerProcessSettings
+    settings_file: Path
+    log_file: Path
+    secret: str
+    process: subprocess.Popen[bytes] | None = None
+    module: Sequence[str] = ("brokers.engine",)
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None, "the broker was not started"
+        return self.process.pid
+
+    def start(self) -> None:
+        with self.log_file.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", *self.module, "--settings", str(self.settings_file)],
+                cwd=ROOT,
+                stderr=log,
+                stdout=log,
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+            )
+
+    def wait_until_ready(self) -> None:
+        def ready() -> bool:
+            if self.process is not None and self.process.poll() is not None:
+                raise AssertionError(f"the broker ended with {self.process.returncode}: {self.log_tail()}")
+            return self.status_of("/readyz") == 200
+
+        eventually(ready, "the broker is ready")
+
+    def status_of(self, path: str) -> int | None:
+        try:
+            with urllib.request.urlopen(f"http://{HOST}:{self.settings.admin_port}{path}", timeout=2) as answer:
+                return answer.status
+        except urllib.error.HTTPError as error:
+            return error.code
+        except OSError:
+            return None
+
+    def admin(self, path: str) -> Any:
+        """The JSON answer of the admin port."""
+        request = urllib.request.Request(
+            f"http://{HOST}:{self.settings.admin_port}{path}", headers={"Authorization": f"Bearer {self.secret}"}
+        )
+        with urllib.request.urlopen(request, timeout=5) as answer:
+            return json.load(answer)
+
+    def stop(self, timeout_s: float = 10.0) -> int:
+        """SIGTERM; the exit code."""
+        if self.process is None:
+            return 0
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(timeout_s)
+        finally:
+            self.kill()
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash would."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+    def log_lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.log_file.read_text().splitlines() if line.startswith("{")]
+
+    def log_tail(self) -> str:
+        return self.log_file.read_text()[-2_000:]
+
+
+@dataclass(slots=True)
+class TestInstance:
+    """An instance as its owner sees it. `bootstrap` is a Kafka client's bootstrap.servers."""
+
+    __test__ = False
+
+    id: str
+    document: InstanceDocument
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(self.document.endpoints[broker] for broker in sorted(self.document.endpoints))
+
+
+@dataclass
+class EngineCluster:
+    """`brokers` processes with data below `directory`, in a chroot of their own. A context manager."""
+
+    zookeeper_address: str
+    directory: Path
+    size: int = 1
+    overrides: dict[str, str] = field(default_factory=dict)
+    ports: Callable[[], int] = unused_port
+    log_dirs: int = 1
+    session_timeout_ms: int = 6_000
+    # What the brokers run, with arguments of its own.
+    module: Sequence[str] = ("brokers.engine",)
+
+    def __post_init__(self) -> None:
+        self.cluster_id = f"test-{secrets.token_hex(4)}"
+        self.secret = secrets.token_hex(16)
+        self.instances: dict[str, TestInstance] = {}
+        self.brokers = [self._prepare(broker_id) for broker_id in range(1, self.size + 1)]
+        # Whoever measures how soon the brokers are back must not be a minute late: kazoo waits twice as long each time.
+        self.zookeeper = KazooClient(
+            f"{self.zookeeper_address}{paths.chroot(self.cluster_id)}",
+            connection_retry={"max_tries": -1, "max_delay": RECONNECT_DELAY_S_MAX},
+        )
+
+    def _prepare(self, broker_id: int) -> BrokerProcess:
+        home = self.directory / f"broker-{broker_id}"
+        home.mkdir(parents=True)
+        secret_file = home / "secret"
+        secret_file.write_text(self.secret)
+        settings = BrokerProcessSettings(
+            broker_id=broker_id,
+            cluster_id=self.cluster_id,
+            zookeeper=f"{self.zookeeper_address}{paths.chroot(self.cluster_id)}",
+            data_dirs=tuple(str(home / f"data{number or ''}") for number in range(self.log_dirs)),
+            bind_host=HOST,
+            internal_host=HOST,
+            internal_port=self.ports(),
+            admin_port=self.ports(),
+            control_secret_file=str(secret_file),
+            session_timeout_ms=self.session_timeout_ms,
+            overrides=coordinator_overrides(self.size) | self.overrides,
+        )
+        settings_file = home / "settings.json"
+        settings.write(settings_file)
+        return BrokerProcess(settings, settings_file, home / "broker.log", self.secret, module=self.module)
+
+    def __enter__(self) -> EngineCluster:
+        try:
+            for broker in self.brokers:
+                broker.start()
+            for broker in self.brokers:
+                broker.wait_until_ready()
+            self.zookeeper.start(timeout=10)
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        for broker in self.brokers:
+            if broker.process is not None and broker.process.poll() is None:
+                broker.process.send_signal(signal.SIGTERM)
+        for broker in self.brokers:
+            broker.stop()
+        self.zookeeper.stop()
+        self.zookeeper.close()
+
+    def create_instance(
+        self,
+        instance_id: str,
+        *,
+        produce_bps: int = 1_000 * MB,
+        consume_bps: int = 1_000 * MB,
+        settings: InstanceSettings | None = None,
+        served_by: Collection[int] | None = None,
+    ) -> TestInstance:
+        """Publishes the document as the reconciler does and waits for the acknowledgement of every broker, or of those
+        that serve it.
+        """
+        ids = [broker.settings.broker_id for broker in self.brokers]
+        listening = {id: self.ports() for id in ids if served_by is None or id in served_by}
+        document = InstanceDocument(
+            generation=1,
+            produce_bps=produce_bps,
+            consume_bps=consume_bps,
+            capacity_bytes=1_000_000 * MB,
+            endpoints={broker: f"{HOST}:{port}" for broker, port in listening.items()},
+            ports=listening,
+            settings=settings or InstanceSettings(),
+        )
+        self.zookeeper.ensure_path(paths.INSTANCES)
+        self.zookeeper.create(paths.instance(instance_id), document.to_json())
+        return self._announce(instance_id, document)
+
+    def update_instance(self, instance: TestInstance, **changes: Any) -> TestInstance:
+        """Publishes changed fields of the document under the next generation."""
+        document = replace(instance.document, generation=instance.document.generation + 1, **changes)
+        self.zookeeper.set(paths.instance(instance.id), document.to_json())
+        return self._announce(instance.id, document)
+
+    def delete_instance(self, instance: TestInstance) -> None:
+        """Takes the document away; returns when no broker acknowledges it any more."""
+        self.zookeeper.delete(paths.instance(instance.id), recursive=True)
+        self._change(f"instances/{instance.id}")
+        eventually(lambda: not self._acks(instance.id), f"{instance.id} is given up")
+
+    def set_quota(self, instance_id: str, limits: dict[str, str], *, user: str | None, client_id: str | None) -> None:
+        """`users/<user>/clients/<client id>` of the instance; None names the default. Waits for its brokers."""
+        entity = paths.quota_entity(instance_id, user, client_id, has_user=True, has_client=True)
+        self.zookeeper.ensure_path(f"/config/{entity}")
+        self.zookeeper.set(f"/config/{entity}", config_to_json(limits))
+        self.zookeeper.create(paths.CONFIG_CHANGE_PREFIX, config_change_to_json(entity), sequence=True)
+        named = {"user": user, "client-id": client_id}
+        wanted = {key: float(value) for key, value in limits.items()}
+        for broker, port in self.instances[instance_id].document.ports.items():
+            eventually(
+                lambda port=port: asyncio.run(quota_at(port, named)) == wanted, f"broker {broker} knows the quota"
+            )
+
+    def _announce(self, instance_id: str, document: InstanceDocument) -> TestInstance:
+        self._change(f"instances/{instance_id}")
+        wanted = len(document.ports)
+
+        def acknowledged() -> bool:
+            acks = self._acks(instance_id)
+            return sum(ack.generation == document.generation and ack.listening for ack in acks) == wanted
+
+        try:
+            eventually(acknowledged, f"{instance_id} is acknowledged")
+        except AssertionError as late:
+            raise AssertionError(f"{late}: {self._acks(instance_id)}") from None
+        instance = self.instances[instance_id] = TestInstance(instance_id, document)
+        return instance
+
+    def _change(self, path: str) -> None:
+        self.zookeeper.ensure_path(paths.CHANGES)
+        self.zookeeper.create(paths.CHANGE_PREFIX, change_to_json([path]), sequence=True)
+
+    def _acks(self, instance_id: str) -> list[InstanceAck]:
+        parent = paths.instance_acks(instance_id)
+        if not self.zookeeper.exists(parent):
+            return []
+        acks = []
+        for child in self.zookeeper.get_children(parent):
+            raw = self.zookeeper.exists(f"{parent}/{child}") and self.zookeeper.get(f"{parent}/{child}")[0]
+            if raw:
+                acks.append(InstanceAck.from_json(raw))
+        return acks

@@ -1,0 +1,164 @@
+"""A whole broker inside the test's own loop, over a ZooKeeper that is a dictionary (`fake_store`): real sockets,
+real logs.
+
+async with InProcessBroker(tmp_path) as broker:
+    port = await broker.create_instance("ins-aaaaaaaa")
+    client = await broker.client(port)
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from brokers.contract import paths
+from brokers.contract.documents import (
+    InstanceDocument,
+    InstanceSettings,
+    change_to_json,
+    config_change_to_json,
+    config_to_json,
+)
+from brokers.contract.process import BrokerProcessSettings
+from brokers.engine import lifecycle
+from brokers.engine.assembly.broker import Broker
+from brokers.engine.cluster.tree import Create, Set
+from brokers.engine.config import EngineConfig, from_settings
+from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.messages.topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from tests.testkit.coordination import coordinator_overrides
+from tests.testkit.fake_store import FakeEnsemble, FakeTree
+from tests.testkit.ports import unused_port
+from tests.testkit.wire import HOST, WireClient
+
+SECRET = "a-secret-for-tests"
+TIMEOUT_S = 60.0
+UNLIMITED_BPS = 10**12
+
+
+def engine_config(directory: Path, broker_id: int, overrides: dict[str, str], log_dirs: int = 1) -> EngineConfig:
+    directory.mkdir(parents=True, exist_ok=True)
+    secret_file = directory / "secret"
+    secret_file.write_text(SECRET)
+    return from_settings(
+        BrokerProcessSettings(
+            broker_id=broker_id,
+            cluster_id="test",
+            zookeeper="unused:1",
+            data_dirs=tuple(str(directory / f"data{number or ''}") for number in range(log_dirs)),
+            bind_host=HOST,
+            internal_host=HOST,
+            internal_port=unused_port(),
+            admin_port=unused_port(),
+            control_secret_file=str(secret_file),
+            overrides=overrides,
+        )
+    )
+
+
+class InProcessBroker:
+    """`broker` has every room. Several of them over one `ensemble` are a cluster."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        broker_id: int = 1,
+        ensemble: FakeEnsemble | None = None,
+        overrides: dict[str, str] | None = None,
+        log_dirs: int = 1,
+    ) -> None:
+        self.directory = directory
+        self.config = engine_config(directory, broker_id, coordinator_overrides(1) | (overrides or {}), log_dirs)
+        self.ensemble = ensemble or FakeEnsemble()
+        self._clients: list[WireClient] = []
+
+    async def __aenter__(self) -> InProcessBroker:
+        self.stop = lifecycle.Stop()
+        self.tree: FakeTree = self.ensemble.connect()
+        self.broker = Broker(self.config, self.stop, self.tree)
+        await self.broker.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for client in self._clients:
+            await client.close()
+        await self.broker.stop()
+        assert self.stop.fault is None, self.stop.fault
+
+    async def client(self, port: int, client_id: str | None = "test") -> WireClient:
+        client = await WireClient.connect(port, client_id)
+        self._clients.append(client)
+        return client
+
+    async def internal_client(self, username: str) -> WireClient:
+        client = await self.client(self.config.internal_port)
+        answer = await client.log_in(username, SECRET)
+        assert answer.error_code == 0, answer
+        return client
+
+    async def create_instance(self, instance_id: str, **changes: Any) -> int:
+        """Publishes the document and waits until the port is open. The port."""
+        port = unused_port()
+        document = InstanceDocument(
+            generation=1,
+            produce_bps=UNLIMITED_BPS,
+            consume_bps=UNLIMITED_BPS,
+            capacity_bytes=UNLIMITED_BPS,
+            endpoints={self.config.broker_id: f"{HOST}:{port}"},
+            ports={self.config.broker_id: port},
+            settings=InstanceSettings(),
+        )
+        await self._publish(instance_id, replace(document, **changes), exists=False)
+        await self.until(lambda: self.broker.listeners.get(instance_id) is not None)
+        return port
+
+    async def update_instance(self, instance_id: str, **changes: Any) -> None:
+        """Publishes changed fields and waits until this broker sees them."""
+        before = self.broker.current.image.instances[instance_id].document
+        document = replace(before, generation=before.generation + 1, **changes)
+        await self._publish(instance_id, document, exists=True)
+        seen = self.broker.current
+        await self.until(lambda: seen.image.instances[instance_id].document == document)
+
+    async def _publish(self, instance_id: str, document: InstanceDocument, *, exists: bool) -> None:
+        path = paths.instance(instance_id)
+        write = Set(path, document.to_json(), None) if exists else Create(path, document.to_json())
+        announce = Create(paths.CHANGE_PREFIX, change_to_json([f"instances/{instance_id}"]), sequence=True)
+        await self.tree.commit([write, announce])
+
+    async def set_quota(self, instance_id: str, limits: dict[str, str], *, client_id: str | None) -> None:
+        """A quota of the instance's client id (None: of its default), seen by this broker."""
+        entity = paths.quota_entity(instance_id, None, client_id, has_user=False, has_client=True)
+        path = f"/config/{entity}"
+        present = await self.tree.get(path)
+        write = Create(path, config_to_json(limits)) if present is None else Set(path, config_to_json(limits), None)
+        before = self.broker.current.image.quotas
+        announce = Create(paths.CONFIG_CHANGE_PREFIX, config_change_to_json(entity), sequence=True)
+        await self.tree.commit([write, announce])
+        await self.until(lambda: self.broker.current.image.quotas is not before)
+
+    async def create_topic(self, client: WireClient, name: str, partitions: int = 1, **config: str) -> bytes:
+        """Through the client's own connection. The topic's id."""
+        topic = CreatableTopic(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=1,
+            assignments=[],
+            configs=[CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in config.items()],
+        )
+        answer = await client.call(ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(topics=[topic]))
+        assert answer.topics[0].error_code == 0, answer
+        return bytes(answer.topics[0].topic_id)
+
+    async def until(self, holds: Any) -> None:
+        """Lets the loop turn until `holds` is true."""
+        async with asyncio.timeout(TIMEOUT_S):
+            while not holds():  # noqa: ASYNC110 (any condition: there is no event to be told by)
+                await asyncio.sleep(0.002)

@@ -1,0 +1,103 @@
+"""How `make test` runs: which tests one worker keeps, those that share something that is dear to start; and what a test
+that is tried a second time finds (decision 78).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import PurePosixPath
+
+import pytest
+from xdist.remote import Producer
+from xdist.scheduler.loadscope import LoadScopeScheduling
+
+PRODUCT = "product"
+SPARK = "spark"
+# The longest first, so that no worker is left with it when the others are done.
+ORDER = (PRODUCT, SPARK)
+# Of those of the product the last, in this order: who moves instances to other ports, which others have noted down, and
+# who needs the Spark that it has started by then for what the others used.
+AFTER_OTHERS = ("test_operators", "test_usage")
+PRODUCT_ROOMS = frozenset({"system"})
+# Others; who of tests/product/system starts a product of its own.
+WITH_THE_PRODUCT = ("browser/test_journey", "interop/test_clients")
+WITHOUT_THE_PRODUCT = ("system/test_stop",)
+# Modules that share nothing and are long: each test goes where there is room.
+APART = (
+    "test_cluster_seeds",
+    "test_coordinator_seeds",
+    "test_crash_matrix",
+    "test_planted_bugs",
+    "test_planted_bugs_of_coordinators",
+)
+
+
+def unit_of(node_id: str) -> str:
+    """What goes to one worker together with `node_id`, `tests/…/test_x.py::test_y[…]`: known by the path alone, for
+    whoever shares out the work has not loaded the tests.
+    """
+    path = PurePosixPath(node_id.partition("::")[0]).with_suffix("")
+    rooms, module = path.parts[:-1], "/".join(path.parts[-2:])
+    if module in WITH_THE_PRODUCT or (not PRODUCT_ROOMS.isdisjoint(rooms) and module not in WITHOUT_THE_PRODUCT):
+        return PRODUCT
+    if "pipeline" in rooms:
+        return SPARK
+    return node_id if path.stem in APART else str(path)
+
+
+class UnitScheduling(LoadScopeScheduling):
+    """Units instead of modules. `--dist loadgroup` would do, did it not mark the tests where pytest does not look."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return unit_of(nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> UnitScheduling:
+    """Used whatever `--dist` says: no other way of sharing out would leave the product with one worker."""
+    return UnitScheduling(config, log)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The order of the units is the order of collection."""
+    if config.getoption("max_suite_reruns") is not None:
+        for item in items:
+            item.add_marker(pytest.mark.flaky(reruns=1))
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        places = {name: place for place, name in enumerate(ORDER)}
+        late = {module: place for place, module in enumerate(AFTER_OTHERS, start=1)}
+        items.sort(key=lambda item: (places.get(unit_of(item.nodeid), len(places)), late.get(item.path.stem, 0)))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Fails a test with which this worker would start a product that another one has."""
+    if getattr(item, "execution_count", 1) > 1:
+        _begin_anew(item)
+    if "stack" in getattr(item, "fixturenames", ()) and unit_of(item.nodeid) != PRODUCT:
+        pytest.fail(f"{item.path.name} uses the product: name it in WITH_THE_PRODUCT of tests/testkit/sharing.py")
+
+
+def _begin_anew(item: pytest.Item) -> None:
+    """A second attempt has brokers of its own: those of the module know the topics of the first one. What the whole
+    session shares stays.
+    """
+    if isinstance(item, pytest.Function):
+        for definitions in item._fixtureinfo.name2fixturedefs.values():
+            for definition in definitions:
+                if definition.scope in ("class", "module", "package"):
+                    definition.finish(item._request)
+
+
+def worker() -> tuple[int, int]:
+    """The number of this process among those that run tests beside each other, from 0, and how many there are."""
+    number = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
+    return int(number), int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+
+
+def worker_share(candidates: range) -> range:
+    """The stretch of `candidates` that is this worker's alone, so that two workers do not race for the same ones."""
+    number, count = worker()
+    size = len(candidates) // count
+    return candidates[number * size : (number + 1) * size]

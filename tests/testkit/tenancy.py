@@ -1,0 +1,110 @@
+"""Tenants of a running product, as programs with a token see it; a second one to attack the first."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+import uuid
+from dataclasses import dataclass
+from typing import Any
+
+from config.environment import BASE_DIR
+from tests.testkit.stack import Stack, environment
+from tests.testkit.waiting import eventually
+
+SIGN_UP = """
+import json
+from tenants import access, services
+from tenants.actors import member_actor
+member = services.sign_up(email="{name}@example.com", password="{password}", tenant_name="{name}")
+acting = member_actor(member)
+token = services.create_token(acting=acting, name="tests", scopes=sorted(access.grantable_scopes(acting)))[1]
+print(json.dumps({{"token": token}}))
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Caller:
+    """One tenant's token at the API of a running product."""
+
+    api_url: str
+    token: str
+
+    def call(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        """`(status, JSON body or None)`; refusals are answers, not exceptions."""
+        request = urllib.request.Request(
+            self.api_url.rstrip("/") + path,
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={
+                "Authorization": f"Bearer {self.token}",
+                "Content-Type": "application/json",
+                "Idempotency-Key": uuid.uuid4().hex,
+            },
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                raw, status = answer.read(), answer.status
+        except urllib.error.HTTPError as refusal:
+            raw, status = refusal.read(), refusal.code
+        return status, json.loads(raw) if raw else None
+
+    def get(self, path: str) -> Any:
+        status, body = self.call("GET", path)
+        assert status == 200, body
+        return body
+
+    def instance(self, name: str, *, bandwidth_mb_s: int = 5, storage_gb: int = 1, **settings: Any) -> dict[str, Any]:
+        """A running instance made for the test."""
+        wanted = {"name": name, "bandwidth_mb_s": bandwidth_mb_s, "storage_gb": storage_gb, "settings": settings}
+        status, body = self.call("POST", "/instances", wanted)
+        assert status == 202, body
+        instance_id = body["resource_id"]
+        eventually(
+            lambda: self.get(f"/instances/{instance_id}")["status"]["phase"] in ("running", "failed"),
+            within_s=60,
+            what=f"{instance_id} to run",
+        )
+        instance: dict[str, Any] = self.get(f"/instances/{instance_id}")
+        assert instance["status"]["phase"] == "running", instance
+        return instance
+
+    def topic(self, instance_id: str, name: str, partitions: int = 1) -> None:
+        status, body = self.call("POST", f"/instances/{instance_id}/topics", {"name": name, "partitions": partitions})
+        assert status == 201, body
+
+
+def demo_tenant(stack: Stack) -> Caller:
+    """The tenant of the ready block."""
+    return Caller(api_url=stack.ready["api_url"], token=stack.ready["tenant"]["token"])
+
+
+def another_tenant(stack: Stack) -> Caller:
+    """A fresh tenant with an owner and a token that may do everything its owner may."""
+    name = f"tenant-{uuid.uuid4().hex[:8]}"
+    script = SIGN_UP.format(name=name, password=uuid.uuid4().hex)
+    done = subprocess.run(
+        [sys.executable, str(BASE_DIR / "manage.py"), "shell", "-v", "0", "-c", script],
+        capture_output=True,
+        env=environment() | {"PENSTOCK_STATE_DIR": str(stack.state_dir), "PYTHONWARNINGS": "ignore"},
+        cwd=BASE_DIR,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    return Caller(api_url=stack.ready["api_url"], token=json.loads(done.stdout.splitlines()[-1])["token"])
+
+
+def addresses(instance: dict[str, Any]) -> list[str]:
+    """The `host:port` of every broker of an instance."""
+    servers = instance["bootstrap_servers"]
+    return servers.split(",") if isinstance(servers, str) else list(servers)
+
+
+def size_of_run(variable: str, default: int) -> int:
+    """How long or large a test is; acceptance runs set the variable, `make test` takes the default."""
+    return int(os.environ.get(variable, default))

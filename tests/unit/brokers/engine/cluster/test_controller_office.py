@@ -1,0 +1,42 @@
+"""Who is elected holds the controller epoch that was written for it, whatever happens between two reads (CTL-1)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from brokers.contract import paths
+from brokers.engine.cluster import controller_writes
+from brokers.engine.cluster.tree import Delete, Node, Watch
+from tests.testkit.fake_store import FakeEnsemble, FakeTree
+
+
+class Interrupted(FakeTree):
+    """Something happens behind the first read."""
+
+    then: Callable[[], Awaitable[object]] | None = None
+
+    async def get(self, path: str, watch: Watch | None = None) -> Node | None:
+        found = await super().get(path, watch)
+        then, self.then = self.then, None
+        if then is not None:
+            await then()
+        return found
+
+
+async def test_who_lost_the_controllership_while_it_looked_has_not_the_term_of_who_took_it() -> None:
+    """An operator removed the node to have another one elected: two would write in one controller epoch."""
+    ensemble = FakeEnsemble()
+    other = ensemble.connect()
+    mine = Interrupted(ensemble, 4711)
+    first = await controller_writes.elect(mine, 1, 0)
+    assert first is not None
+    assert await controller_writes.elect(mine, 1, 0) == first
+
+    async def replaced() -> None:
+        await other.commit([Delete(paths.CONTROLLER, None)])
+        taken = await controller_writes.elect(other, 2, 0)
+        assert taken is not None
+        assert taken.epoch == first.epoch + 1
+
+    mine.then = replaced
+    assert await controller_writes.elect(mine, 1, 0) is None

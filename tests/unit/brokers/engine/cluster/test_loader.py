@@ -1,0 +1,176 @@
+"""Topics are read with their states as of one moment, or soon after; what nobody wrote is taken over (ZK-10, ZK-12)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from brokers.contract import paths
+from brokers.contract.documents import PartitionStateDocument, TopicDocument
+from brokers.engine.cluster.loader import MANY_PARTITIONS, read_topics
+from brokers.engine.cluster.tree import Create, Node, Set
+from tests.testkit.fake_store import FakeEnsemble, FakeTree
+
+TOPIC = "orders"
+STATE = paths.partition_state(TOPIC, 0)
+WHOLE = {TOPIC: None}
+
+
+def document(*replicas: int) -> bytes:
+    return TopicDocument(topic_id="", assignment={0: replicas, 1: (1, 2)}).to_json()
+
+
+def state(leader: int, *isr: int) -> bytes:
+    return PartitionStateDocument(leader=leader, leader_epoch=1, controller_epoch=1, isr=isr).to_json()
+
+
+async def stored(tree: FakeTree, replicas: tuple[int, ...], isr: tuple[int, ...]) -> None:
+    above = [f"{paths.topic(TOPIC)}/partitions", *(f"{paths.topic(TOPIC)}/partitions/{index}" for index in range(2))]
+    await tree.commit(
+        [
+            Create("/brokers", b""),
+            Create(paths.TOPICS, b""),
+            Create(paths.topic(TOPIC), document(*replicas)),
+            *(Create(path, b"") for path in above),
+            Create(STATE, state(isr[0], *isr)),
+            Create(paths.partition_state(TOPIC, 1), state(1, 1, 2)),
+        ]
+    )
+
+
+class Interrupted:
+    """A tree in which something is written before the states are read, as often as told."""
+
+    def __init__(self, tree: FakeTree, write: Callable[[], None], times: int = 1) -> None:
+        self._tree = tree
+        self._write = write
+        self._times = times
+
+    async def get_many(self, wanted: Sequence[str]) -> list[Node | None]:
+        if STATE in wanted and self._times:
+            self._times -= 1
+            self._write()
+        return await self._tree.get_many(wanted)
+
+
+async def test_a_move_that_ends_between_two_readings_is_seen_whole() -> None:
+    ensemble = FakeEnsemble()
+    tree = ensemble.connect()
+    await stored(tree, (2, 1), (1, 2))
+
+    def moved() -> None:
+        ensemble.commit(tree, [Set(STATE, state(1, 1, 3), None), Set(paths.topic(TOPIC), document(1, 3), None)])
+
+    found = await read_topics(Interrupted(tree, moved), WHOLE, {})  # type: ignore[arg-type]
+    topic = found[TOPIC]
+    assert topic is not None
+    assert (topic.partitions[0].replicas, topic.partitions[0].isr) == ((1, 3), (1, 3))
+
+
+async def test_what_stays_at_odds_is_shown_as_it_is() -> None:
+    """Written by somebody who does not keep them in step."""
+    tree = FakeEnsemble().connect()
+    await stored(tree, (1, 2), (1, 3))
+    topic = (await read_topics(tree, WHOLE, {}))[TOPIC]
+    assert topic is not None
+    assert (topic.partitions[0].replicas, topic.partitions[0].isr) == ((1, 2), (1, 3))
+
+
+async def test_a_partition_that_nobody_wrote_is_taken_over_and_the_others_are_read() -> None:
+    tree = FakeEnsemble().connect()
+    await stored(tree, (1, 2, 3), (1, 2))
+    known = await read_topics(tree, WHOLE, {})
+    before = known[TOPIC]
+    assert before is not None
+    await tree.commit([Set(STATE, state(2, 2, 3), None)])
+    after = (await read_topics(tree, WHOLE, {TOPIC: before}))[TOPIC]
+    assert after is not None
+    assert (after.partitions[0].leader, after.partitions[0].isr) == (2, (2, 3))
+    assert after.partitions[1] is before.partitions[1]
+
+
+async def test_a_partition_with_other_replicas_keeps_its_state() -> None:
+    tree = FakeEnsemble().connect()
+    await stored(tree, (1, 2), (1, 2))
+    before = (await read_topics(tree, WHOLE, {}))[TOPIC]
+    assert before is not None
+    await tree.commit([Set(paths.topic(TOPIC), document(1, 2, 3), None)])
+    after = (await read_topics(tree, WHOLE, {TOPIC: before}))[TOPIC]
+    assert after == (await read_topics(tree, WHOLE, {}))[TOPIC]
+    assert after is not None
+    assert after.partitions[0].replicas == (1, 2, 3)
+
+
+class Listening:
+    """A tree that remembers which states it was asked for."""
+
+    def __init__(self, tree: FakeTree) -> None:
+        self._tree = tree
+        self.asked: list[str] = []
+
+    async def get_many(self, wanted: Sequence[str]) -> list[Node | None]:
+        self.asked += [path for path in wanted if path.endswith("/state")]
+        return await self._tree.get_many(wanted)
+
+    async def children_many(self, wanted: Sequence[str]) -> list[list[str] | None]:
+        return await self._tree.children_many(wanted)
+
+
+async def test_of_very_many_partitions_only_those_with_a_state_are_read() -> None:
+    tree = FakeEnsemble().connect()
+    assignment = dict.fromkeys(range(MANY_PARTITIONS), (1, 2))
+    body = TopicDocument(topic_id="", assignment=assignment).to_json()
+    await tree.commit([Create("/brokers", b""), Create(paths.TOPICS, b""), Create(paths.topic(TOPIC), body)])
+    listening = Listening(tree)
+
+    created = (await read_topics(listening, WHOLE, {}))[TOPIC]  # type: ignore[arg-type]
+
+    assert created is not None
+    assert (len(created.partitions), listening.asked) == (MANY_PARTITIONS, [])
+    above = [paths.partitions(TOPIC), paths.partition(TOPIC, 7)]
+    await tree.commit([*(Create(path, b"") for path in above), Create(paths.partition_state(TOPIC, 7), state(2, 1, 2))])
+    led = (await read_topics(listening, WHOLE, {TOPIC: created}))[TOPIC]  # type: ignore[arg-type]
+    assert led is not None
+    assert listening.asked == [paths.partition_state(TOPIC, 7)]
+    assert [partition.index for partition in led.partitions if partition.leader == 2] == [7]
+
+
+async def test_of_a_topic_whose_written_states_are_known_only_those_are_read() -> None:
+    tree = FakeEnsemble().connect()
+    await stored(tree, (1, 2), (1, 2))
+    before = (await read_topics(tree, WHOLE, {}))[TOPIC]
+    assert before is not None
+    await tree.commit([Set(STATE, state(2, 2), None)])
+    listening = Listening(tree)
+    for asked, leader in ((set[int](), 1), ({1}, 1), ({0, 9}, 2)):
+        known = {TOPIC: before}
+        found = (await read_topics(listening, {TOPIC: asked}, known))[TOPIC]  # type: ignore[arg-type]
+        assert found is not None
+        assert found.partitions[0].leader == leader
+        assert listening.asked == [paths.partition_state(TOPIC, index) for index in sorted(asked & {0, 1})]
+        listening.asked.clear()
+
+
+async def test_of_another_topic_of_the_name_everything_is_read() -> None:
+    tree = FakeEnsemble().connect()
+    await stored(tree, (1, 2), (1, 2))
+    before = (await read_topics(tree, WHOLE, {}))[TOPIC]
+    assert before is not None
+    other = replace(before, topic_id=b"another topic id")
+    await tree.commit([Set(STATE, state(2, 2), None)])
+    found = (await read_topics(tree, {TOPIC: set()}, {TOPIC: other}))[TOPIC]
+    assert found is not None
+    assert (found.topic_id, found.partitions[0].leader) == (before.topic_id, 2)
+    assert (await read_topics(tree, {TOPIC: {1}}, {}))[TOPIC] == found
+
+
+async def test_a_document_that_runs_ahead_of_the_states_named_has_all_of_them_read() -> None:
+    """The change that names the other half is announced, and not read yet."""
+    tree = FakeEnsemble().connect()
+    await stored(tree, (2, 1), (1, 2))
+    before = (await read_topics(tree, WHOLE, {}))[TOPIC]
+    assert before is not None
+    await tree.commit([Set(STATE, state(1, 1, 3), None), Set(paths.topic(TOPIC), document(1, 3), None)])
+    found = (await read_topics(tree, {TOPIC: {1}}, {TOPIC: before}))[TOPIC]
+    assert found is not None
+    assert (found.partitions[0].replicas, found.partitions[0].isr) == ((1, 3), (1, 3))

@@ -1,0 +1,103 @@
+"""What is written about topics and instances and makes no sense to a broker that starts: it is there, and named
+(QUO-75, decision 79).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from brokers.contract import documents, paths
+from brokers.engine.cluster import loader
+from brokers.engine.cluster.current import CurrentImage
+from brokers.engine.cluster.image import ClusterImage, TopicImage
+from brokers.engine.cluster.tree import Create, Set, Tree
+from brokers.engine.cluster.watcher import ClusterWatcher
+from tests.testkit.cluster import CLUSTER_ID, Member, instance_document, quiet
+from tests.testkit.fake_store import FakeEnsemble
+
+INSTANCES = ("ins-aaaaaaaa", "ins-bbbbbbbb")
+
+
+async def fresh_load(ensemble: FakeEnsemble) -> ClusterImage:
+    current = CurrentImage(ClusterImage(CLUSTER_ID))
+    return await ClusterWatcher(ensemble.connect(), current).load()
+
+
+async def test_who_reads_a_malformed_document_at_its_start_knows_that_the_topic_is_there() -> None:
+    """Or it would take the topic's log for one of a topic that was deleted."""
+    ensemble = FakeEnsemble()
+    member = Member(ensemble.connect(), broker_id=1)
+    await member.start()
+    for name in ("orders", "bills"):
+        await member.create_topic(None, name, partitions=1)
+    await member.tree.commit([Set(paths.topic_config("orders"), b"{", None)])
+
+    image = await fresh_load(ensemble)
+
+    assert (image.topics.keys(), image.not_understood) == ({"bills", "__usage"}, {"orders"})
+    await member.stop()
+
+
+async def test_what_makes_no_sense_at_a_start_is_named_until_it_does_or_is_gone() -> None:
+    """Topics and instances: what was committed for them, or is owed to them, waits as long."""
+    ensemble = FakeEnsemble()
+    writer = Member(ensemble.connect(), broker_id=1)
+    await writer.start()
+    for instance_id in INSTANCES:
+        document = instance_document([1]).to_json()
+        change = Create(paths.CHANGE_PREFIX, documents.change_to_json([f"instances/{instance_id}"]), sequence=True)
+        await writer.tree.commit([Create(paths.instance(instance_id), document), change])
+    for name in ("orders", "bills"):
+        await writer.create_topic(None, name, partitions=1)
+    await writer.until(lambda image: {"orders", "bills"} <= image.topics.keys() and len(image.instances) == 2)
+    sense = {paths.topic_config("orders"): b"", paths.instance(INSTANCES[0]): b""}
+    for path in sense:
+        sense[path] = ensemble.nodes[path].data
+    nonsense = [*sense, paths.topic_config("bills"), paths.instance(INSTANCES[1])]
+    await writer.tree.commit([Set(path, b"{", None) for path in nonsense])
+    reader = Member(ensemble.connect(), broker_id=2, controls=False)
+    await reader.start()
+
+    assert reader.image.not_understood == {"orders", "bills"}
+    assert reader.image.instances_not_understood == set(INSTANCES)
+    assert not any(map(reader.image.has_lost_topic, ("orders", "bills")))
+    assert not any(map(reader.image.has_lost_instance, INSTANCES))
+
+    named = ["topics/orders", "topics/bills", *(f"instances/{id}" for id in INSTANCES)]
+    change = Create(paths.CHANGE_PREFIX, documents.change_to_json(named), sequence=True)
+    await writer.tree.commit([change])
+    await quiet()
+    assert (len(reader.image.not_understood), len(reader.image.instances_not_understood)) == (2, 2), "still no sense"
+
+    for path in (paths.topic("bills"), paths.instance(INSTANCES[1])):
+        for gone in [node for node in ensemble.nodes if node == path or node.startswith(f"{path}/")]:
+            del ensemble.nodes[gone]
+    await writer.tree.commit([*(Set(path, data, None) for path, data in sense.items()), change])
+    await reader.until(lambda image: "orders" in image.topics and INSTANCES[0] in image.instances)
+
+    assert (reader.image.not_understood, reader.image.instances_not_understood) == (frozenset(), frozenset())
+    assert reader.image.has_lost_topic("bills") and reader.image.has_lost_instance(INSTANCES[1])
+    await reader.stop()
+    await writer.stop()
+
+
+async def test_a_topic_that_is_deleted_while_everything_is_read_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not one that makes no sense: its log would be kept by who starts just then."""
+    ensemble = FakeEnsemble()
+    member = Member(ensemble.connect(), broker_id=1)
+    await member.start()
+    await member.create_topic(None, "orders", partitions=1)
+    read_topics = loader.read_topics
+
+    async def delete_first(tree: Tree, names: Mapping[str, set[int] | None], known: Mapping[str, TopicImage]) -> object:
+        ensemble.nodes.pop(paths.topic("orders"), None)
+        return await read_topics(tree, names, known)
+
+    monkeypatch.setattr(loader, "read_topics", delete_first)
+
+    image = await fresh_load(ensemble)
+
+    assert (image.topics.keys(), image.not_understood) == ({"__usage"}, frozenset())
+    await member.stop()

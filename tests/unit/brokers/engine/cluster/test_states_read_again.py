@@ -1,0 +1,93 @@
+"""A change names the states that were written; what else a topic holds is kept of the image (ZK-32, decision 20)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from brokers.contract import paths
+from brokers.contract.documents import PartitionStateDocument, TopicDocument
+from brokers.engine.cluster import changes
+from brokers.engine.cluster.changes import STATES_NAMED_MAX
+from brokers.engine.cluster.controller_epoch import StateWrite
+from brokers.engine.cluster.tree import Node, Operation, Set
+from tests.testkit.cluster import Member, quiet
+from tests.testkit.fake_store import FakeEnsemble
+
+
+async def test_what_was_written_while_a_topic_made_no_sense_is_read_when_it_does() -> None:
+    """Its image stood still meanwhile, so the states that a change names are not all that it lacks."""
+    ensemble = FakeEnsemble()
+    member = Member(ensemble.connect(), broker_id=1)
+    await member.start()
+    topic = await member.create_topic(None, "orders", partitions=2)
+    good = await member.tree.get(paths.topic_config("orders"))
+    assert good is not None
+    await member.crash()
+
+    async def write(index: int, *also: Operation) -> None:
+        document = PartitionStateDocument(leader=1, leader_epoch=7, controller_epoch=1, isr=(1,))
+        written = StateWrite("orders", index, document, topic.partitions[index].version)
+        await member.tree.commit([*also, *written.operations(), changes.states_changed([written])])
+        await quiet()
+
+    await write(0, Set(paths.topic_config("orders"), b"{", None))
+    assert member.image.topics["orders"].partitions[0].leader_epoch == 0
+    await write(1, Set(paths.topic_config("orders"), good.data, None))
+    assert [one.leader_epoch for one in member.image.topics["orders"].partitions] == [7, 7]
+    await member.stop()
+
+
+async def test_an_id_that_makes_no_sense_stops_nobody_where_only_a_state_is_read() -> None:
+    """QUO-75."""
+    member = Member(FakeEnsemble().connect(), broker_id=1)
+    await member.start()
+    before = await member.create_topic(None, "orders", partitions=1)
+    good = await member.tree.get(paths.topic("orders"))
+    assert good is not None
+    await member.crash()
+    document = PartitionStateDocument(leader=1, leader_epoch=7, controller_epoch=1, isr=(1,))
+    written = StateWrite("orders", 0, document, before.partitions[0].version)
+    body = TopicDocument(topic_id="?", assignment={0: (1,)}).to_json()
+    await member.tree.commit(
+        [Set(paths.topic("orders"), body, None), *written.operations(), changes.states_changed([written])]
+    )
+    await quiet()
+    assert member.image.topics["orders"] is before
+    await member.tree.commit([Set(paths.topic("orders"), good.data, None), changes.states_changed([], ["orders"])])
+    await quiet()
+    assert member.image.topics["orders"].partitions[0].leader_epoch == 7
+    await member.stop()
+
+
+async def test_of_a_large_topic_only_what_was_written_is_read() -> None:
+    ensemble = FakeEnsemble()
+    member = Member(ensemble.connect(), broker_id=1)
+    await member.start()
+    topic = await member.create_topic(None, "orders", partitions=STATES_NAMED_MAX + 1)
+    await member.crash()
+    asked: list[str] = []
+    get_many = member.tree.get_many
+
+    async def noted(wanted: Sequence[str]) -> list[Node | None]:
+        asked.extend(path for path in wanted if path.endswith("/state"))
+        return await get_many(wanted)
+
+    member.tree.get_many = noted  # type: ignore[method-assign]
+
+    def raised(index: int) -> StateWrite:
+        document = PartitionStateDocument(leader=1, leader_epoch=7, controller_epoch=1, isr=(1,))
+        return StateWrite("orders", index, document, topic.partitions[index].version, identity=topic.identity)
+
+    assert not await member.store.write_isrs([raised(3), raised(70)])
+    await quiet()
+    shown = member.image.topics["orders"].partitions
+    assert sorted(asked) == sorted(paths.partition_state("orders", index) for index in (3, 70))
+    assert [one.index for one in shown if one.leader_epoch == 7] == [3, 70]
+    assert shown[4] is topic.partitions[4]
+
+    del asked[:]
+    rest = [raised(index) for index in range(len(shown)) if index not in (3, 70)]
+    assert not await member.store.write_isrs(rest)
+    await quiet()
+    assert all(one.leader_epoch == 7 for one in member.image.topics["orders"].partitions)
+    await member.stop()

@@ -1,0 +1,359 @@
+"""The image converges: whatever was written, in whatever bursts, it ends up equal to a fresh load (ZK-32, ZK-33)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from brokers.contract import documents, paths
+from brokers.contract.documents import InstanceTopicDocument, PartitionStateDocument
+from brokers.engine.cluster import changes, errors, loader, watcher
+from brokers.engine.cluster.broker_configs import BrokerConfigs
+from brokers.engine.cluster.controller_epoch import StateWrite
+from brokers.engine.cluster.current import CurrentImage
+from brokers.engine.cluster.image import ClusterImage
+from brokers.engine.cluster.quota_image import QuotaEntity
+from brokers.engine.cluster.tree import Create, Delete, Set, Tree
+from brokers.engine.cluster.watcher import ClusterWatcher, Part
+from tests.testkit.cluster import CLUSTER_ID, Member, instance_document, is_complete, quiet
+from tests.testkit.fake_store import FakeEnsemble
+
+INSTANCES = ("ins-aaaaaaaa", "ins-bbbbbbbb")
+
+
+async def fresh_load(ensemble: FakeEnsemble) -> ClusterImage:
+    tree = ensemble.connect()
+    current = CurrentImage(ClusterImage(CLUSTER_ID))
+    return await ClusterWatcher(tree, current).load()
+
+
+Step = Callable[[Member], Awaitable[object]]
+
+names = st.sampled_from(["orders", "a.b", "h.x", "x" * 240])
+instances = st.sampled_from(INSTANCES)
+maybe_names = st.none() | st.sampled_from(["alice", "<default>", "用户", "a/b"])
+
+
+@st.composite
+def steps(draw: st.DrawFn) -> Step:
+    instance_id, name = draw(instances), draw(names)
+    kind = draw(
+        st.sampled_from(
+            ["create", "delete", "grow", "config", "quota", "instance", "allow", "suspend", "broker", "state"]
+        )
+    )
+    amount = draw(st.integers(1, 4))
+    user, client = draw(maybe_names), draw(maybe_names)
+    has_user = draw(st.booleans())
+
+    async def step(member: Member) -> object:
+        store, image = member.store, member.image
+        if kind == "create":
+            return await store.create_topic(image, instance_id=instance_id, name=name, partitions=amount)
+        if kind == "delete":
+            return await store.delete_topic(image, instance_id=instance_id, name=name)
+        if kind == "grow":
+            return await store.create_partitions(image, instance_id=instance_id, name=name, total=amount)
+        if kind == "config":
+            return await store.alter_topic_config(
+                image, instance_id=instance_id, name=name, change=lambda config: {**config, "retention.ms": str(amount)}
+            )
+        if kind == "broker":
+            broker_id = None if has_user else amount
+            return await store.alter_broker_config(broker_id, lambda config: {**config, f"key{len(name)}": str(amount)})
+        if kind == "quota":
+            entity = QuotaEntity(has_user, user if has_user else None, True, client)
+            limit = None if amount == 1 else float(amount)
+            return await store.alter_client_quotas(
+                instance_id=instance_id, entity=entity, changes={"producer_byte_rate": limit}
+            )
+        if kind == "state":
+            return await write_state(member, instance_id, name, amount)
+        if kind == "allow":
+            return await allow(member, instance_id, name, f"10.0.0.{amount}")
+        if kind == "suspend":
+            member.tree.ensemble.suspend(member.tree)
+            return member.tree.ensemble.resume(member.tree)
+        return await publish(member, instance_id, produce_bps=amount)
+
+    return step
+
+
+async def publish(member: Member, instance_id: str, **fields: object) -> None:
+    document = instance_document([1], **fields).to_json()
+    path = paths.instance(instance_id)
+    node = await member.tree.get(path)
+    write = Create(path, document) if node is None else Set(path, document, node.version)
+    change = Create(paths.CHANGE_PREFIX, documents.change_to_json([f"instances/{instance_id}"]), sequence=True)
+    await member.tree.commit([write, change])
+
+
+async def write_state(member: Member, instance_id: str, name: str, index: int) -> None:
+    """What a leader writes of one partition, by what its image says of it."""
+    topic = member.image.instances[instance_id].topic(name)
+    if topic is None or index >= len(topic.partitions) or topic.partitions[index].version is None:
+        return
+    shown = topic.partitions[index]
+    document = PartitionStateDocument(
+        leader=shown.leader, leader_epoch=shown.leader_epoch + 1, controller_epoch=1, isr=shown.isr
+    )
+    await member.store.write_isrs([StateWrite(topic.name, index, document, shown.version, identity=topic.identity)])
+
+
+async def allow(member: Member, instance_id: str, name: str, address: str) -> None:
+    """What the control plane writes for an IP allow-list."""
+    topic = member.image.instances[instance_id].topic(name)
+    if topic is None:
+        return
+    path = paths.instance_topic(instance_id, topic.name)
+    document = InstanceTopicDocument(name=name, produce_ips=(address,)).to_json()
+    node = await member.tree.get(path)
+    parent = paths.instance_topics(instance_id)
+    if await member.tree.get(parent) is None:
+        await member.tree.commit([Create(parent)])
+    write = Create(path, document) if node is None else Set(path, document, node.version)
+    await member.tree.commit([write, changes.topics_changed([topic.name])])
+
+
+@settings(max_examples=60)
+@given(st.lists(st.tuples(steps(), st.booleans()), max_size=20))
+def test_any_sequence_of_writes_ends_in_the_image_of_a_fresh_load(plan: list[tuple[Step, bool]]) -> None:
+    async def play() -> None:
+        ensemble = FakeEnsemble()
+        member, reader = (
+            Member(ensemble.connect(), broker_id=1),
+            Member(ensemble.connect(), broker_id=2, controls=False),
+        )
+        await member.start()
+        await reader.start()
+        for instance_id in INSTANCES:
+            await publish(member, instance_id)
+        await quiet()
+        for step, let_it_apply in plan:
+            try:
+                await step(member)
+            except errors.Refused:
+                continue
+            if let_it_apply:
+                await quiet()
+        await quiet()
+        await quiet()
+        expected = await fresh_load(ensemble)
+        assert member.image == expected
+        assert reader.image == expected
+        assert is_complete(expected)
+        for one in (member, reader):
+            await one.stop()
+            assert one.fatal == []
+
+    asyncio.run(play())
+
+
+async def test_a_burst_of_changes_becomes_few_images() -> None:
+    ensemble = FakeEnsemble()
+    member = Member(ensemble.connect(), broker_id=1)
+    await member.start()
+    await publish(member, INSTANCES[0])
+    await quiet()
+    images = []
+    member.current.subscribe(lambda _before, after: images.append(after))
+    image = member.image
+    await asyncio.gather(
+        *(member.store.create_topic(image, instance_id=INSTANCES[0], name=f"t{n}", partitions=1) for n in range(100))
+    )
+    await member.until(lambda image: len(image.topics) == 101 and is_complete(image))
+    assert len(images) < 20
+    await member.stop()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/brokers/topics/ins-aaaaaaaa.orders",
+        "/config/topics/ins-aaaaaaaa.orders",
+        "/brokers/topics/ins-aaaaaaaa.orders/partitions/0/state",
+        "/ckafka/instances/ins-aaaaaaaa",
+    ],
+)
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"partitions": 7}', b"\xff", b"null", b'{"partitions":{"x":[]}}'])
+async def test_a_malformed_document_changes_nothing_and_stops_nobody(path: str, body: bytes) -> None:
+    """QUO-75, for every kind of document."""
+    ensemble = FakeEnsemble()
+    member = Member(ensemble.connect(), broker_id=1, controls=False)
+    await member.start()
+    await publish(member, INSTANCES[0])
+    await member.until(lambda image: INSTANCES[0] in image.instances)
+    await member.store.create_topic(member.image, instance_id=INSTANCES[0], name="orders", partitions=1)
+    await quiet()
+    state = PartitionStateDocument(leader=1, leader_epoch=0, controller_epoch=1, isr=(1,)).to_json()
+    parents = [f"/brokers/topics/ins-aaaaaaaa.orders/{part}" for part in ("partitions", "partitions/0")]
+    await member.tree.commit(
+        [
+            *map(Create, parents),
+            Create(f"{parents[1]}/state", state),
+            changes.topics_changed(["ins-aaaaaaaa.orders"]),
+        ]
+    )
+    await quiet()
+    before = member.image
+    assert before.instances[INSTANCES[0]].topics[b"orders"].partitions[0].leader == 1
+    if path.startswith("/config") and body == b"":
+        return
+    change = documents.change_to_json(["topics/ins-aaaaaaaa.orders", f"instances/{INSTANCES[0]}"])
+    await member.tree.commit([Set(path, body, None), Create(paths.CHANGE_PREFIX, change, sequence=True)])
+    await member.tree.commit([Create(paths.CHANGE_PREFIX, body, sequence=True)])
+    await member.tree.commit([Create(paths.CONFIG_CHANGE_PREFIX, body, sequence=True)])
+    await quiet()
+    after = member.image
+    if not (path.startswith("/config") and body == b'{"partitions": 7}'):
+        assert after.topics == before.topics
+    assert after.instances[INSTANCES[0]].document == before.instances[INSTANCES[0]].document
+    await publish(member, INSTANCES[1])
+    await member.until(lambda image: INSTANCES[1] in image.instances)
+    await member.stop()
+    assert member.fatal == []
+
+
+@pytest.mark.parametrize("body", [b"{", b"[]", b"\xff", b"null"])
+async def test_what_is_set_for_brokers_stays_in_force_while_its_document_makes_no_sense(body: bytes) -> None:
+    """QUO-75, also at the start of a session."""
+    ensemble = FakeEnsemble()
+    member = Member(ensemble.connect(), broker_id=1, controls=False)
+    await member.start()
+    await member.store.alter_broker_config(None, lambda _: {"a": "1"})
+    await member.store.alter_broker_config(1, lambda _: {"b": "2"})
+    known = BrokerConfigs({"a": "1"}, {1: {"b": "2"}})
+    await member.until(lambda image: image.broker_configs == known)
+    registered = member.image.brokers
+    for id in (None, 1):
+        await member.tree.commit(
+            [Set(paths.broker_config(id), body, None), changes.config_changed(paths.broker_config_entity(id))]
+        )
+    await member.tree.commit([Create(f"{paths.BROKER_CONFIGS}/one", b"{}")])
+    await quiet()
+    assert member.image.broker_configs == known
+    assert member.image.brokers is registered, "the log of settings says nothing of who is registered"
+    member.watcher.mark(Part.EVERYTHING)
+    await quiet()
+    assert member.image.broker_configs == known
+    await member.store.alter_broker_config(1, lambda config: {**config, "c": "3"})
+    await member.until(lambda image: image.broker_configs.own(1) == {"c": "3"})
+    await member.tree.commit([Delete(paths.broker_config(None), None)])
+    member.watcher.mark(Part.EVERYTHING)
+    await member.until(lambda image: image.broker_configs.of_all == {})
+    await member.stop()
+    assert member.fatal == []
+
+
+async def overlook_both(ensemble: FakeEnsemble, writer: Member, reader: Member) -> None:
+    """The reader is cut off while both instances are written and the notes of it are cleaned away."""
+    ensemble.suspend(reader.tree)
+    await quiet()
+    for instance_id in INSTANCES:
+        await publish(writer, instance_id)
+    ensemble.now_ms += 1_000_000
+    await writer.store.clean_changes(-10_000_000)
+
+
+@pytest.mark.parametrize("written_after", [True, False])
+async def test_change_nodes_cleaned_before_they_were_read_make_the_reader_read_everything(written_after: bool) -> None:
+    ensemble = FakeEnsemble()
+    writer, reader = Member(ensemble.connect(), broker_id=1), Member(ensemble.connect(), broker_id=2, controls=False)
+    await writer.start()
+    await reader.start()
+    await writer.until_complete()
+    await overlook_both(ensemble, writer, reader)
+    if written_after:
+        await publish(writer, INSTANCES[1], produce_bps=7)
+    ensemble.resume(reader.tree)
+    await reader.until(lambda image: INSTANCES[0] in image.instances, 5.0)
+    assert (reader.image.instances[INSTANCES[1]].document.produce_bps == 7) is written_after
+    for member in (writer, reader):
+        await member.stop()
+
+
+async def test_a_whole_reading_that_fails_on_the_way_is_begun_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The logs were taken for read when it began: what they said of before is in no other reading."""
+    ensemble = FakeEnsemble()
+    writer, reader = Member(ensemble.connect(), broker_id=1), Member(ensemble.connect(), broker_id=2, controls=False)
+    await writer.start()
+    await reader.start()
+    await writer.until_complete()
+    monkeypatch.setattr(watcher, "RETRY_DELAY_S", 0.001)
+    failures: list[str] = []
+    list_entities = loader.list_quota_entities
+
+    async def fails_once(tree: Tree) -> list[str]:
+        if failures:
+            raise errors.StoreUnavailable(failures.pop())
+        return await list_entities(tree)
+
+    monkeypatch.setattr(loader, "list_quota_entities", fails_once)
+    await overlook_both(ensemble, writer, reader)
+    await publish(writer, INSTANCES[1], produce_bps=7)
+    failures.append("the connection was lost")
+    ensemble.resume(reader.tree)
+
+    await reader.until(lambda image: INSTANCES[0] in image.instances, 5.0)
+
+    for member in (writer, reader):
+        await member.stop()
+
+
+async def test_a_whole_reading_that_is_asked_for_during_another_one_comes_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever asks stood still meanwhile (decision 62), and believes only what was read since."""
+    ensemble = FakeEnsemble()
+    member = Member(ensemble.connect(), broker_id=1, controls=False)
+    await member.start()
+    await quiet()
+    list_entities = loader.list_quota_entities
+    asked_at: list[int] = []
+
+    async def stands_still(tree: Tree) -> list[str]:
+        if not asked_at:
+            asked_at.append(member.watcher.loads_begun)
+            member.watcher.mark(Part.EVERYTHING)
+        return await list_entities(tree)
+
+    monkeypatch.setattr(loader, "list_quota_entities", stands_still)
+    member.watcher.mark(Part.EVERYTHING)
+    await quiet()
+
+    assert member.watcher.load_shown > asked_at[0]
+    await member.stop()
+
+
+async def test_only_old_change_nodes_are_cleaned() -> None:
+    ensemble = FakeEnsemble()
+    member = Member(ensemble.connect(), broker_id=1, controls=False, now_ms=lambda: ensemble.now_ms)
+    await member.start()
+    await publish(member, INSTANCES[0])
+    ensemble.now_ms += 20 * 60 * 1000
+    await publish(member, INSTANCES[1])
+    await member.until(lambda image: len(image.instances) == 2)
+    assert await member.store.clean_changes(15 * 60 * 1000) == 1
+    assert await member.tree.children(paths.CHANGES) == ["change_0000000001"]
+    await member.stop()
+
+
+async def test_the_last_image_stays_while_zookeeper_is_away() -> None:
+    ensemble = FakeEnsemble()
+    member = Member(ensemble.connect(), broker_id=1)
+    await member.start()
+    await member.until_complete()
+    before = member.image
+    ensemble.suspend(member.tree)
+    await quiet()
+    assert member.image is before
+    assert member.session.state.value == "suspended"
+    with pytest.raises(errors.StoreUnavailable):
+        await member.store.create_topic(member.image, instance_id=None, name="x", partitions=1)
+    ensemble.resume(member.tree)
+    await member.create_topic(None, "x", partitions=1)
+    await member.stop()

@@ -1,0 +1,121 @@
+"""What tests of offsets ask a shard, and the answers without their wrapping."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from brokers.engine.coordinators.groups.offsets import Commit, Fetched, Producer
+from brokers.engine.coordinators.result import NO_VERIFICATION_TOKEN, StateRecord
+from brokers.engine.records.builder import Record, build_batch
+from tests.unit.brokers.engine.coordinators.fakes import Call
+from tests.unit.brokers.engine.coordinators.groups.members import GROUP, Member, Shard
+
+TOPIC, OTHER = "ins-aaaaaaaa.orders", "ins-aaaaaaaa.others"
+PRODUCER = Producer(7, 0)
+
+
+def commit(
+    shard: Shard,
+    *commits: Commit,
+    group: str = GROUP,
+    member: Member | None = None,
+    generation: int | None = None,
+    member_id: str | None = None,
+    instance: str | None = None,
+    retention_ms: int = -1,
+) -> Call:
+    """As `member`, or as somebody who is none."""
+    asked = (-1 if member is None else member.generation) if generation is None else generation
+    who = ("" if member is None else member.id) if member_id is None else member_id
+    return shard.ask(
+        lambda machine, now, _: machine.offsets.commit(now, group, asked, who, instance, commits, retention_ms), group
+    )
+
+
+def put(shard: Shard, partition: int, offset: int, topic: str = TOPIC, group: str = GROUP, **more: Any) -> None:
+    assert commit(shard, Commit(topic, partition, offset, **more), group=group).replies == [[0]]
+
+
+def commit_in_transaction(
+    shard: Shard,
+    *commits: Commit,
+    producer: Producer = PRODUCER,
+    group: str = GROUP,
+    generation: int = -1,
+    member_id: str = "",
+    instance: str | None = None,
+) -> Call:
+    return shard.ask(
+        lambda machine, now, _: machine.offsets.commit_in_transaction(
+            now, group, generation, member_id, instance, commits, producer
+        ),
+        group,
+    )
+
+
+def end_transaction(shard: Shard, *, committed: bool, producer: Producer = PRODUCER) -> None:
+    offset = shard.log.mark(producer.id, committed)
+    shard.log.replicate()
+    shard.runtime.marker_appended(0, producer.id, committed, offset)
+
+
+class _Read:
+    """A call whose replies are positions, with their lines."""
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+
+    @property
+    def replies(self) -> list[Any]:
+        return [
+            [(topic, list(lines)) for topic, lines in reply] if isinstance(reply, list) else reply
+            for reply in self._call.replies
+        ]
+
+
+def fetch(
+    shard: Shard,
+    wanted: Sequence[tuple[str, Sequence[int]]] | None = None,
+    *,
+    group: str = GROUP,
+    require_stable: bool = False,
+) -> _Read:
+    """Replies as `[(topic, [Fetched])]`."""
+    call = shard.ask(lambda machine, now, _: machine.offsets.fetch(group, wanted, require_stable=require_stable), group)
+    return _Read(call)
+
+
+def fetched(shard: Shard, partition: int = 0, topic: str = TOPIC, **more: Any) -> Fetched:
+    (reply,) = fetch(shard, [(topic, [partition])], **more).replies
+    ((_, (line,)),) = reply
+    assert isinstance(line, Fetched)
+    return line
+
+
+def offset_of(shard: Shard, partition: int = 0, topic: str = TOPIC, **more: Any) -> int:
+    return fetched(shard, partition, topic, **more).offset
+
+
+def everything(shard: Shard, group: str = GROUP) -> dict[tuple[str, int], int]:
+    (reply,) = fetch(shard, group=group).replies
+    return {(topic, line.partition): line.offset for topic, lines in reply for line in lines}
+
+
+def delete_group(shard: Shard, group: str = GROUP) -> Call:
+    return shard.ask(lambda machine, now, ticket: machine.removals.delete_group(now, group, ticket), group)
+
+
+def delete_offsets(shard: Shard, *keys: tuple[str, int], group: str = GROUP) -> Call:
+    return shard.ask(lambda machine, now, ticket: machine.removals.delete_offsets(now, group, keys, ticket), group)
+
+
+def exists(shard: Shard, group: str = GROUP) -> bool:
+    return shard.machine.groups.get(group) is not None
+
+
+def append(shard: Shard, *records: StateRecord) -> None:
+    """As a broker of before would have; a reload finds it."""
+    batch = build_batch([Record(0, record.key, record.value) for record in records])
+    shard.log.append(batch, shard.loop.now(), NO_VERIFICATION_TOKEN)
+    shard.log.replicate()

@@ -1,0 +1,96 @@
+"""Heartbeats keep a member in; who is not heard from goes (GRP-13, GRP-14)."""
+
+from __future__ import annotations
+
+from brokers.engine.coordinators.groups.group import State
+from tests.unit.brokers.engine.coordinators.groups.members import SESSION_MS, Member, Shard, complete
+
+STALE, UNKNOWN, REBALANCING, FENCED = 22, 25, 27, 82
+
+
+def test_who_is_heard_from_within_its_session_stays() -> None:
+    shard = Shard()
+    member = Member(shard)
+    complete(member)
+
+    for _ in range(10):
+        shard.advance(SESSION_MS - 100)
+        assert member.heartbeat() == 0
+
+
+def test_who_is_not_heard_from_is_out_and_the_others_rebalance() -> None:
+    shard = Shard()
+    one, two = Member(shard), Member(shard)
+    complete(one, two)
+    shard.advance(SESSION_MS - 1_000)
+    one.heartbeat()
+
+    shard.advance(1_000)
+
+    assert (one.heartbeat(), two.heartbeat()) == (REBALANCING, UNKNOWN)
+
+
+def test_a_member_whose_last_sign_was_long_after_its_timer_was_set_goes_a_session_after_that() -> None:
+    shard = Shard()
+    one, two = Member(shard), Member(shard, session_timeout_ms=SESSION_MS * 10)
+    complete(one, two)
+    shard.advance(SESSION_MS - 100)
+    assert one.heartbeat() == 0
+
+    shard.advance(SESSION_MS - 100)
+    assert two.heartbeat() == 0
+    shard.advance(200)
+
+    assert two.heartbeat() == REBALANCING
+
+
+def test_the_last_members_expiry_empties_the_group() -> None:
+    shard = Shard()
+    complete(Member(shard))
+
+    shard.advance(SESSION_MS)
+
+    assert (shard.state, shard.group().generation) == (State.EMPTY, 2)
+
+
+def test_between_join_and_sync_a_heartbeat_is_fine() -> None:
+    member = Member(Shard())
+    member.take(member.join())
+
+    assert member.heartbeat() == 0
+
+
+def test_a_heartbeat_tells_who_is_out_of_date() -> None:
+    shard = Shard()
+    static = Member(shard, instance="pod")
+    complete(static)
+
+    assert static.heartbeat(0) == static.heartbeat(2) == STALE
+    assert static.heartbeat(member_id="pod-x") == FENCED
+    assert static.heartbeat(instance_id="other") == UNKNOWN
+    assert static.heartbeat(member_id="client-x", instance_id=None) == UNKNOWN
+    assert static.heartbeat(member_id="client-x", instance_id=None, generation=7) == UNKNOWN
+    assert Member(shard, group="ins-aaaaaaaa.other").heartbeat() == UNKNOWN
+
+
+def test_a_shorter_session_counts_from_the_next_sign_of_life() -> None:
+    shard = Shard()
+    member = Member(shard, session_timeout_ms=SESSION_MS * 10)
+    complete(member)
+    member.take(member.join(session_timeout_ms=SESSION_MS))
+    member.sync({member.id: b""})
+
+    shard.advance(SESSION_MS)
+
+    assert member.heartbeat() == UNKNOWN
+
+
+def test_usual_heartbeats_make_no_outcome_of_their_own() -> None:
+    shard = Shard()
+    member = Member(shard)
+    complete(member)
+    now = shard.loop.now()
+
+    first, second = (shard.machine.heartbeat(now, member.group, 1, member.id) for _ in range(2))
+
+    assert first is second

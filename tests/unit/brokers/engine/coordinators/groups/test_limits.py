@@ -1,0 +1,203 @@
+"""Nothing that a tenant can make grow grows without end (GRP-7)."""
+
+from __future__ import annotations
+
+import pytest
+
+from brokers.engine.coordinators.groups import joining, limits, registry
+from brokers.engine.coordinators.groups.group import State
+from brokers.engine.coordinators.groups.limits import (
+    GROUPS_PER_INSTANCE_MAX,
+    MEMBER_ID_BYTES_MAX,
+    MEMBER_METADATA_BYTES_MAX,
+    NAME_BYTES_MAX,
+    PROTOCOLS_MAX,
+)
+from brokers.engine.coordinators.groups.registry import GroupRegistry
+from brokers.engine.coordinators.settings import GroupSettings
+from tests.unit.brokers.engine.coordinators.groups.members import SESSION_MS, Member, Shard, complete, error
+
+UNKNOWN, INVALID, POLICY, FULL = 25, 42, 44, 81
+
+
+def test_a_full_group_lets_nobody_else_in() -> None:
+    shard = Shard(members_max=2)
+    complete(Member(shard), Member(shard))
+
+    assert error(Member(shard).join()) == FULL
+    assert error(Member(shard, needs_id=True).join()) == FULL
+    assert len(shard.group().members) == 2
+
+
+def test_a_static_member_comes_back_to_its_seat_in_a_full_group() -> None:
+    shard = Shard(members_max=2)
+    complete(Member(shard, instance="pod-0"), Member(shard, instance="pod-1"))
+    again = Member(shard, instance="pod-1")
+
+    again.take(again.join())
+
+    assert again.heartbeat() == 0
+    assert error(Member(shard, instance="pod-2").join()) == FULL
+
+
+def test_in_a_join_phase_whoever_comes_last_is_one_too_many() -> None:
+    shard = Shard(members_max=2)
+    one, two = Member(shard), Member(shard)
+    complete(one, two)
+    first = one.join()
+    newcomer = Member(shard)
+    taken = newcomer.join()
+
+    assert error(two.join()) == FULL
+    assert one.take(first).generation == newcomer.take(taken).generation == 3
+
+
+def test_ids_that_were_given_out_are_seats() -> None:
+    shard = Shard(members_max=2)
+    replies = [Member(shard, needs_id=True).join().replies[0] for _ in range(3)]
+
+    assert [reply.error for reply in replies] == [79, 79, FULL]
+
+
+def test_a_group_that_is_larger_than_is_allowed_by_now_gets_smaller() -> None:
+    shard = Shard()
+    members = [Member(shard) for _ in range(3)]
+    complete(*members)
+    smaller = Shard(members_max=2, log=shard.log)
+    assert smaller.state is State.PREPARING
+    for member in members:
+        member.shard = smaller
+
+    calls = [member.join() for member in members]
+
+    assert [reply.error for call in calls for reply in call.replies] == [0, 0, FULL]
+    assert len(smaller.group().members) == 2
+
+
+def test_an_instance_has_so_many_groups_in_a_partition_and_others_have_theirs() -> None:
+    shard = Shard()
+    for number in range(GROUPS_PER_INSTANCE_MAX):
+        shard.machine.groups.obtain(f"ins-aaaaaaaa.{number}", 0)
+
+    assert error(Member(shard, group="ins-aaaaaaaa.more").join()) == POLICY
+    assert error(Member(shard, group="ins-bbbbbbbb.more").join()) == 0
+    assert error(Member(shard, group="ins-aaaaaaaa.7").join()) == 0
+
+
+def test_groups_that_are_gone_make_room_and_leave_nothing_behind() -> None:
+    groups = GroupRegistry(GroupSettings())
+    for number in range(GROUPS_PER_INSTANCE_MAX):
+        groups.obtain(f"ins-aaaaaaaa.{number}", 0)
+    assert not groups.has_room("ins-aaaaaaaa.x")
+
+    groups.drop("ins-aaaaaaaa.7")
+    groups.drop("ins-aaaaaaaa.never-was")
+
+    assert groups.has_room("ins-aaaaaaaa.x")
+    assert len(groups) == len(groups.of_instance("ins-aaaaaaaa")) == GROUPS_PER_INSTANCE_MAX - 1
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"client_id": "x" * (NAME_BYTES_MAX + 1)},
+        {"instance_id": "x" * (NAME_BYTES_MAX + 1)},
+        {"member_id": "ü" * (MEMBER_ID_BYTES_MAX // 2 + 1)},
+        {"protocol_type": "x" * (NAME_BYTES_MAX + 1)},
+        {"protocols": (("x" * (NAME_BYTES_MAX + 1), b""),)},
+        {"protocols": tuple((str(number), b"") for number in range(PROTOCOLS_MAX + 1))},
+        {"protocols": (("range", bytes(MEMBER_METADATA_BYTES_MAX)),)},
+        {"protocols": (("range", b"a"), ("range", b"b"))},
+    ],
+    ids=["client", "instance", "member", "type", "name", "many", "metadata", "twice"],
+)
+def test_one_member_says_only_so_much_about_itself(changes: dict[str, object]) -> None:
+    shard = Shard()
+
+    assert error(Member(shard).join(**changes)) == INVALID
+    assert len(shard.machine.groups) == 0
+
+
+def test_all_members_together_say_only_so_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(joining, "GROUP_METADATA_BYTES_MAX", 2_000)
+    shard = Shard()
+    one = Member(shard, protocols=(("range", bytes(1_000)),))
+    complete(one)
+
+    assert error(Member(shard, protocols=(("range", bytes(1_000)),)).join()) == FULL
+    # Whoever is in may replace what it said.
+    assert one.join(protocols=(("range", bytes(1_900)),)).replies[0].error == 0
+    assert error(one.join(protocols=(("range", bytes(2_000)),))) == FULL
+
+
+def test_a_static_member_that_comes_back_says_it_instead_of_what_it_said_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(joining, "GROUP_METADATA_BYTES_MAX", 2_000)
+    shard = Shard()
+    protocols = (("range", bytes(1_500)),)
+    complete(Member(shard, instance="pod", protocols=protocols))
+    again = Member(shard, instance="pod", protocols=protocols)
+
+    assert again.take(again.join()).error == 0
+
+
+def test_all_groups_of_an_instance_hold_only_so_much_and_those_of_others_are_not_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(registry, "MEMBER_BYTES_PER_INSTANCE_MAX", 10_000)
+    shard = Shard()
+    protocols = (("range", bytes(3_000)),)
+    one = Member(shard, protocols=protocols)
+    complete(one)
+
+    assert error(Member(shard, protocols=protocols, group="ins-aaaaaaaa.another").join()) == FULL
+    assert error(Member(shard, protocols=protocols, group="ins-aaaaaaaa.another", needs_id=True).join()) == FULL
+    complete(Member(shard, protocols=protocols, group="ins-bbbbbbbb.theirs"))
+    # Whoever is in may go on.
+    complete(one)
+    one.leave()
+    complete(Member(shard, protocols=protocols, group="ins-aaaaaaaa.another"))
+
+
+def test_what_an_instances_members_are_given_is_counted_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "MEMBER_BYTES_PER_INSTANCE_MAX", 10_000)
+    shard = Shard()
+    for group, size, code in (("a", 4_000, 0), ("b", 4_000, -1), ("b", 1_000, 0)):
+        member = Member(shard, group=f"ins-aaaaaaaa.{group}")
+        member.take(member.join())
+        assert error(member.sync({member.id: bytes(size)})) == code
+        if code:
+            member.leave()
+
+
+def test_names_that_are_just_short_enough_make_a_record() -> None:
+    shard = Shard()
+    member = Member(shard, client="x" * NAME_BYTES_MAX, group="ins-aaaaaaaa." + "g" * (limits.GROUP_ID_BYTES_MAX - 13))
+
+    member.take(member.join())
+
+    assert error(member.sync({member.id: b""})) == 0
+
+
+def test_who_has_the_longest_name_comes_back_by_the_id_that_it_was_given() -> None:
+    shard = Shard()
+    member = Member(shard, client="x" * NAME_BYTES_MAX)
+    complete(member)
+
+    assert error(member.join()) == 0
+
+
+def test_what_is_counted_goes_with_those_it_was_counted_for() -> None:
+    shard = Shard()
+    one, two = Member(shard), Member(shard, protocols=(("range", b"longer"), ("sticky", b"")))
+    complete(one, two)
+    two.leave()
+    one.take(one.join())
+    one.sync({one.id: b""})
+    assert dict(shard.group().offered) == {"range": 1}
+    assert shard.group().metadata_bytes == len("range") + 1
+
+    shard.advance(SESSION_MS)
+
+    assert (dict(shard.group().offered), shard.group().metadata_bytes, shard.group().awaiting) == ({}, 0, 0)

@@ -1,0 +1,280 @@
+"""The join phase: what begins it, how long it lasts, and whom it ends with (GRP-8 to GRP-11, GRP-17)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import pytest
+
+from brokers.engine.coordinators.groups.formats import read_group_value
+from brokers.engine.coordinators.groups.group import State
+from tests.unit.brokers.engine.coordinators.groups.members import (
+    REBALANCE_MS,
+    SESSION_MS,
+    Member,
+    Shard,
+    complete,
+    error,
+)
+
+DELAY_MS = 3_000
+UNKNOWN, REBALANCING = 25, 27
+
+
+def test_a_new_group_waits_for_others_before_its_first_generation() -> None:
+    shard = Shard(initial_rebalance_delay_ms=DELAY_MS)
+    one, two = Member(shard), Member(shard)
+    first = one.join()
+    shard.loop.advance(DELAY_MS - 100)
+    second = two.join()
+    assert first.replies == []
+
+    shard.advance(100)
+    # Somebody came meanwhile: once more as long.
+    assert first.replies == []
+
+    shard.advance(DELAY_MS)
+    assert one.take(first).generation == two.take(second).generation == 1
+
+
+def test_a_new_group_that_nobody_else_joins_begins_after_the_delay() -> None:
+    shard = Shard(initial_rebalance_delay_ms=DELAY_MS)
+    member = Member(shard)
+    call = member.join()
+
+    shard.loop.advance(DELAY_MS - 1)
+    assert call.replies == []
+    shard.advance(1)
+
+    assert member.take(call).generation == 1
+
+
+def test_newcomers_put_a_first_generation_off_until_the_rebalance_timeout_at_most() -> None:
+    shard = Shard(initial_rebalance_delay_ms=DELAY_MS)
+    calls = [Member(shard, rebalance_timeout_ms=4 * DELAY_MS).join()]
+    for _ in range(5):
+        shard.advance(DELAY_MS - 200)
+        calls.append(Member(shard, rebalance_timeout_ms=4 * DELAY_MS).join())
+
+    assert shard.loop.now_ms < 5 * DELAY_MS
+    assert {reply.generation for call in calls for reply in call.replies} == {1}
+
+
+def test_a_rebalance_ends_when_everybody_has_joined_again() -> None:
+    shard = Shard(initial_rebalance_delay_ms=0)
+    one, two, three = Member(shard), Member(shard), Member(shard)
+    complete(one, two)
+    newcomer = three.join()
+    again = one.join()
+    assert newcomer.replies == again.replies == []
+
+    last = two.join()
+
+    generations = {member.take(call).generation for member, call in ((one, again), (two, last), (three, newcomer))}
+    assert generations == {3}
+    assert [member.leads for member in (one, two, three)] == [True, False, False]
+
+
+def test_only_the_leader_is_told_who_the_members_are() -> None:
+    shard = Shard()
+    one, two = Member(shard), Member(shard, protocols=(("range", b"two"),))
+    complete(one)
+    call = two.join()
+    to_leader = one.take(one.join())
+    to_follower = two.take(call)
+
+    assert {found.member_id: found.metadata for found in to_leader.members} == {one.id: b"r", two.id: b"two"}
+    assert to_follower.members == ()
+    assert to_follower.leader == one.id
+
+
+def test_who_has_not_joined_again_in_time_is_out_and_somebody_else_leads() -> None:
+    shard = Shard()
+    one, two = Member(shard, session_timeout_ms=REBALANCE_MS * 2), Member(shard)
+    complete(one, two)
+    call = two.join(protocols=(("range", b"changed"),))
+
+    shard.advance(REBALANCE_MS)
+
+    assert two.take(call).generation == 3
+    assert two.leads
+    assert one.heartbeat() == UNKNOWN
+    assert list(shard.group().members) == [two.id]
+
+
+def test_the_longest_rebalance_timeout_counts() -> None:
+    shard = Shard()
+    one = Member(shard, session_timeout_ms=REBALANCE_MS * 9, rebalance_timeout_ms=REBALANCE_MS * 3)
+    two = Member(shard)
+    complete(one, two)
+    call = two.join(protocols=(("range", b"changed"),))
+
+    shard.advance(REBALANCE_MS * 3 - 1_000)
+    assert call.replies == []
+
+    shard.advance(1_000)
+    assert two.take(call).generation == 3
+
+
+def test_static_members_stay_when_they_are_late_but_the_rebalance_is_put_off_while_nobody_joins() -> None:
+    shard = Shard()
+    static = Member(shard, instance="pod", session_timeout_ms=REBALANCE_MS * 5)
+    dynamic = Member(shard, session_timeout_ms=REBALANCE_MS * 5)
+    complete(static, dynamic)
+    dynamic.join(protocols=(("range", b"changed"),))
+    dynamic.leave()
+
+    shard.advance(REBALANCE_MS)
+    assert shard.state is State.PREPARING
+    assert list(shard.group().members) == [static.id]
+
+    assert static.take(static.join()).generation == 3
+
+
+def test_a_rebalance_that_was_put_off_ends_a_rebalance_timeout_later_with_who_came_meanwhile() -> None:
+    shard = Shard()
+    one, two = (Member(shard, instance=name, session_timeout_ms=REBALANCE_MS * 9) for name in ("a", "b"))
+    dynamic = Member(shard, session_timeout_ms=REBALANCE_MS * 9)
+    complete(one, two, dynamic)
+    dynamic.join(protocols=(("range", b"changed"),))
+    dynamic.leave()
+    shard.advance(REBALANCE_MS)
+    call = two.join()
+    assert call.replies == []
+
+    shard.advance(REBALANCE_MS)
+
+    assert two.take(call).leader == two.id
+    assert set(shard.group().members) == {one.id, two.id}
+
+
+def test_a_group_that_everybody_left_is_empty_in_another_generation_and_that_is_written_down() -> None:
+    shard = Shard()
+    member = Member(shard)
+    complete(member)
+
+    member.leave()
+
+    assert (shard.state, shard.group().generation, shard.group().protocol) == (State.EMPTY, 2, None)
+    ((_, _, value),) = shard.log.batches[-1].records
+    record = read_group_value(value or b"")
+    assert (record.generation, record.members, record.protocol_type, record.leader) == (2, (), "consumer", None)
+    assert member.heartbeat() == UNKNOWN
+
+
+def test_an_empty_group_can_be_joined_by_members_of_another_kind() -> None:
+    shard = Shard()
+    member = Member(shard)
+    complete(member)
+    member.leave()
+
+    reply = Member(shard).take(Member(shard).join(protocol_type="connect", protocols=(("eager", b""),)))
+
+    assert (reply.generation, reply.protocol_type, reply.protocol) == (3, "connect", "eager")
+
+
+def test_a_group_is_empty_even_if_that_cannot_be_written_down() -> None:
+    shard = Shard()
+    member = Member(shard)
+    complete(member)
+    shard.log.refuses = 19
+
+    (reply,) = member.leave().replies
+
+    assert (reply.error, [left.error for left in reply.members]) == (0, [0])
+    assert (shard.state, shard.group().generation) == (State.EMPTY, 2)
+
+
+def test_who_joins_while_the_first_members_are_awaited_and_leaves_again_does_not_end_the_wait() -> None:
+    shard = Shard(initial_rebalance_delay_ms=DELAY_MS)
+    one, two = Member(shard, needs_id=True), Member(shard)
+    (reply,) = one.join().replies
+    one.id = reply.member_id
+    joined = one.join()
+    waiting = two.join()
+    one.leave()
+
+    assert error(joined) == UNKNOWN
+    assert waiting.replies == []
+
+    shard.advance(DELAY_MS)
+    shard.advance(DELAY_MS)
+    assert two.take(waiting).generation == 1
+
+
+def test_a_join_phase_that_everybody_deserts_ends_empty() -> None:
+    shard = Shard(initial_rebalance_delay_ms=DELAY_MS)
+    member = Member(shard, needs_id=True)
+    (reply,) = member.join().replies
+    member.id = reply.member_id
+    member.join()
+    member.leave()
+    assert shard.state is State.PREPARING
+
+    shard.advance(DELAY_MS)
+
+    assert (shard.state, shard.group().generation) == (State.EMPTY, 1)
+
+
+def test_heartbeats_tell_members_of_a_rebalance_and_keep_them_in() -> None:
+    shard = Shard()
+    one, two = Member(shard), Member(shard)
+    complete(one, two)
+    one.join()
+
+    for _ in range(5):
+        shard.advance(SESSION_MS - 1_000)
+        assert two.heartbeat() == REBALANCING
+
+    assert len(shard.group().members) == 2
+
+
+# What may happen to a stable group of `one`, who leads, and `two`.
+REBALANCES: Final[dict[str, Callable[[Shard, Member, Member], object]]] = {
+    "somebody joins": lambda shard, one, two: Member(shard).join(),
+    "a follower leaves": lambda shard, one, two: two.leave(),
+    "the leader joins again": lambda shard, one, two: one.join(),
+    "the leader has other topics": lambda shard, one, two: one.join(protocols=[("range", b"other")]),
+    "a follower has other topics": lambda shard, one, two: two.join(protocols=[("range", b"other")]),
+    "a follower offers more": lambda shard, one, two: two.join(protocols=[("range", b"r"), ("sticky", b"s")]),
+}
+CALM: Final[dict[str, Callable[[Shard, Member, Member], object]]] = {
+    "a follower joins again as it was": lambda shard, one, two: two.join(),
+    "a member has no protocol in common": lambda shard, one, two: Member(shard, protocols=[("x", b"")]).join(),
+    "a member with an id nobody gave": lambda shard, one, two: Member(shard).join(member_id="nobody"),
+    "a heartbeat": lambda shard, one, two: two.heartbeat(),
+    "a member asks for its assignment again": lambda shard, one, two: two.sync(),
+    "somebody leaves who is not in": lambda shard, one, two: Member(shard).leave(),
+}
+
+
+@pytest.mark.parametrize("what", [*REBALANCES, *CALM])
+def test_a_group_rebalances_when_its_members_change_and_not_otherwise(what: str) -> None:
+    """GRP-8, GRP-17."""
+    shard = Shard()
+    one, two = Member(shard), Member(shard)
+    complete(one, two)
+    assert one.leads
+
+    {**REBALANCES, **CALM}[what](shard, one, two)
+
+    rebalances = what in REBALANCES
+    assert shard.state is (State.PREPARING if rebalances else State.STABLE)
+    if what != "the leader joins again" and what != "the leader has other topics":
+        assert one.heartbeat() == (REBALANCING if rebalances else 0)
+
+
+def test_a_member_that_is_not_heard_from_makes_the_group_rebalance() -> None:
+    """GRP-14, GRP-17."""
+    shard = Shard()
+    one, two = Member(shard), Member(shard)
+    complete(one, two)
+    shard.advance(SESSION_MS // 2)
+    assert one.heartbeat() == 0
+
+    shard.advance(SESSION_MS // 2)
+
+    assert shard.state is State.PREPARING
+    assert one.heartbeat() == REBALANCING
+    assert two.heartbeat() == UNKNOWN

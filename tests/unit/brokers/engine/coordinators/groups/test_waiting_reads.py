@@ -1,0 +1,191 @@
+"""Who asks what a group has committed, or who is in it, waits for that group's own records and for nobody else's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import pytest
+
+from brokers.engine.coordinators.groups.offsets import Commit
+from brokers.engine.coordinators.groups.replies import DescribeReply
+from brokers.engine.protocol.errors import ErrorCode
+from tests.unit.brokers.engine.coordinators.fakes import Call
+from tests.unit.brokers.engine.coordinators.groups.committing import (
+    TOPIC,
+    commit,
+    commit_in_transaction,
+    fetch,
+    offset_of,
+    put,
+)
+from tests.unit.brokers.engine.coordinators.groups.members import COMMIT_MS, GROUP, Member, Shard, complete
+
+BUSY = "ins-bbbbbbbb.busy"
+WANTED = [(TOPIC, [0])]
+
+
+@pytest.fixture
+def shard() -> Shard:
+    """GROUP has committed 5 and everybody has it; from here on nothing is replicated until somebody says so."""
+    made = Shard()
+    put(made, 0, 5)
+    made.log.stops_committing()
+    return made
+
+
+def describe(shard: Shard, group: str = GROUP) -> Call:
+    return shard.ask(lambda machine, now, _: machine.describe(group), group)
+
+
+def sent(call: Call) -> int:
+    (reply,) = call.replies
+    ((_, (line,)),) = reply
+    offset: int = line.offset
+    return offset
+
+
+def test_offsets_are_told_while_another_group_commits(shard: Shard) -> None:
+    assert commit(shard, Commit(TOPIC, 0, 1), group=BUSY).replies == []
+    assert offset_of(shard) == 5
+
+
+def test_offsets_are_not_told_before_they_are_committed(shard: Shard) -> None:
+    commit(shard, Commit(TOPIC, 0, 6))
+    asked = fetch(shard, WANTED)
+    assert asked.replies == []
+    shard.log.replicate()
+    assert sent(asked) == 6
+
+
+def test_a_group_that_nobody_knows_is_told_to_be_none_at_once(shard: Shard) -> None:
+    commit(shard, Commit(TOPIC, 0, 1), group=BUSY)
+    assert offset_of(shard, group="ins-aaaaaaaa.unknown") == -1
+
+
+def test_offsets_that_were_deleted_are_gone_when_everybody_knows(shard: Shard) -> None:
+    deleting = shard.ask(lambda machine, now, ticket: machine.removals.delete_group(now, GROUP, ticket))
+    asked, described = fetch(shard, WANTED), describe(shard)
+    assert (deleting.replies, asked.replies, described.replies) == ([], [], [])
+    shard.log.replicate()
+    assert deleting.replies == [0]
+    assert sent(asked) == -1
+    assert described.replies == [DescribeReply(0, "Dead")]
+
+
+def test_a_group_begun_again_does_not_tell_early_that_its_offsets_are_deleted(shard: Shard) -> None:
+    shard.ask(lambda machine, now, ticket: machine.removals.delete_group(now, GROUP, ticket))
+    Member(shard).join()
+    asked = fetch(shard, WANTED)
+    assert asked.replies == []
+    shard.log.replicate()
+    assert sent(asked) == -1
+
+
+def test_an_offset_of_a_transaction_is_told_when_its_marker_is_committed(shard: Shard) -> None:
+    commit_in_transaction(shard, Commit(TOPIC, 0, 9))
+    shard.log.replicate()
+    marker = shard.log.mark(7, True)
+    shard.runtime.marker_appended(0, 7, True, marker)
+    asked = fetch(shard, WANTED)
+    assert asked.replies == []
+    shard.log.replicate()
+    assert sent(asked) == 9
+
+
+def test_who_asked_for_too_long_is_told_that_the_coordinator_still_loads(shard: Shard) -> None:
+    """A consumer takes a time-out of OffsetFetch or SyncGroup for a fault that it cannot go on after."""
+    commit(shard, Commit(TOPIC, 0, 6))
+    asked = fetch(shard, WANTED)
+    shard.advance(COMMIT_MS)
+    assert asked.replies == [("failed", ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)]
+
+
+def test_what_was_loaded_beyond_the_high_watermark_is_told_when_it_is_committed(shard: Shard) -> None:
+    commit(shard, Commit(TOPIC, 0, 6))
+    put_elsewhere = commit(shard, Commit(TOPIC, 0, 1), group=BUSY)
+    shard.reload()
+    asked = fetch(shard, WANTED)
+    assert asked.replies == []
+    shard.log.replicate()
+    assert sent(asked) == 6
+    assert put_elsewhere.replies == [("failed", 16)], "it waited for the coordinator before"
+
+
+def test_members_are_described_while_the_group_commits() -> None:
+    shard = Shard()
+    member = Member(shard)
+    complete(member)
+    shard.log.stops_committing()
+    commit(shard, Commit(TOPIC, 0, 6), member=member)
+    (reply,) = describe(shard).replies
+    assert reply.state == "Stable"
+
+
+def test_an_assignment_is_told_again_while_offsets_are_committed() -> None:
+    shard = Shard()
+    member = Member(shard)
+    complete(member)
+    shard.log.stops_committing()
+    commit(shard, Commit(TOPIC, 0, 6), member=member)
+    (reply,) = member.sync().replies
+    assert reply.error == 0
+
+
+FORMER: Final[dict[str, Any]] = {"generation": 1, "member_id": "former", "instance": "one"}
+# What a client gives up for, asked by a static member under an id that is not its own (any more), or by somebody else.
+REFUSED_FOR_GOOD: Final[dict[str, tuple[Callable[[Shard, Member], Call], ErrorCode]]] = {
+    "heartbeat": (
+        lambda shard, member: shard.ask(
+            lambda machine, now, _: machine.heartbeat(now, GROUP, 1, "former", member.instance)
+        ),
+        ErrorCode.FENCED_INSTANCE_ID,
+    ),
+    "sync": (lambda _, member: member.sync(member_id="former"), ErrorCode.FENCED_INSTANCE_ID),
+    "join": (lambda _, member: member.join(member_id="former"), ErrorCode.FENCED_INSTANCE_ID),
+    "commit": (
+        lambda shard, member: commit(shard, Commit(TOPIC, 0, 1), **FORMER),
+        ErrorCode.FENCED_INSTANCE_ID,
+    ),
+    "commit in a transaction": (
+        lambda shard, member: commit_in_transaction(shard, Commit(TOPIC, 0, 1), **FORMER),
+        ErrorCode.FENCED_INSTANCE_ID,
+    ),
+    "another protocol": (
+        lambda shard, _: Member(shard, protocols=[("other", b"")]).join(),
+        ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+    ),
+    "no seat": (lambda shard, _: Member(shard).join(), ErrorCode.GROUP_MAX_SIZE_REACHED),
+}
+
+
+@pytest.mark.parametrize("request_", REFUSED_FOR_GOOD)
+def test_what_a_client_gives_up_for_is_told_by_who_still_coordinates(request_: str) -> None:
+    """Who was deposed may not know of the members there are by now (decision 76)."""
+    ask, expected = REFUSED_FOR_GOOD[request_]
+    shard = Shard(members_max=1 if request_ == "no seat" else 9)
+    member = Member(shard, instance="one")
+    complete(member)
+    shard.log.leads_alone = False
+
+    confirmed, deposed = ask(shard, member), ask(shard, member)
+    assert confirmed.replies == deposed.replies == []
+    first, second = shard.log.asking
+    first.completed(0)
+    second.completed(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    (reply,) = confirmed.replies
+    code = reply[0] if isinstance(reply, list) else getattr(reply, "error", reply)
+    assert code == expected
+    assert deposed.replies == [("failed", ErrorCode.NOT_COORDINATOR)]
+
+
+def test_what_makes_a_member_join_again_is_told_at_once() -> None:
+    shard = Shard()
+    member = Member(shard)
+    complete(member)
+    shard.log.leads_alone = False
+
+    assert member.heartbeat() == 0
+    assert member.heartbeat(generation=9) == ErrorCode.ILLEGAL_GENERATION
+    assert member.heartbeat(member_id="nobody") == ErrorCode.UNKNOWN_MEMBER_ID

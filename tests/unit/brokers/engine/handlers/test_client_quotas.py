@@ -1,0 +1,95 @@
+"""DescribeClientQuotas and AlterClientQuotas of one instance's users and clients."""
+
+from __future__ import annotations
+
+from time import process_time
+
+import pytest
+
+from brokers.engine.cluster.quota_image import QuotaEntity, QuotaImage
+from brokers.engine.handlers.configs import client_quotas
+from brokers.engine.protocol.errors import ErrorCode
+from tests.unit.brokers.engine.handlers.asking import quotas_of, set_quota
+from tests.unit.brokers.engine.handlers.conftest import House
+
+
+async def test_quotas_are_set_shown_and_removed_within_one_instance(house: House) -> None:
+    assert await set_quota(house.mine, {"client-id": "etl"}, "producer_byte_rate", 1000.0) == 0
+    assert await set_quota(house.mine, {"user": "u", "client-id": None}, "consumer_byte_rate", 5.0) == 0
+
+    exact = await quotas_of(house.mine, ("client-id", 0, "etl"))
+    strict = await quotas_of(house.mine, ("client-id", 2, None), strict=True)
+    default = await quotas_of(house.mine, ("client-id", 1, None))
+
+    assert [(value.key, value.value) for value in exact.entries[0].values] == [("producer_byte_rate", 1000.0)]
+    assert len(strict.entries) == 1
+    assert [part.entity_name for part in default.entries[0].entity] == ["u", None]
+    assert (await quotas_of(house.theirs)).entries == []
+    assert await set_quota(house.mine, {"client-id": "etl"}, "producer_byte_rate", None) == 0
+    assert len((await quotas_of(house.mine)).entries) == 1
+
+
+async def test_removing_a_limit_that_does_not_exist_is_no_error(house: House) -> None:
+    for key in ("no_such_quota", "producer_byte_rate"):
+        assert await set_quota(house.mine, {"user": "u"}, key, None) == 0
+    assert (await quotas_of(house.mine)).entries == []
+
+
+@pytest.mark.parametrize(
+    ("parts", "key", "value"),
+    [
+        ({}, "producer_byte_rate", 1.0),
+        ({"ip": "1.2.3.4"}, "producer_byte_rate", 1.0),
+        ({"group": "g"}, "producer_byte_rate", 1.0),
+        ({"user": "u"}, "no_such_quota", 1.0),
+        ({"user": "u"}, "producer_byte_rate", 1.5),
+    ],
+)
+async def test_a_quota_that_cannot_be_is_refused(
+    house: House, parts: dict[str, str | None], key: str, value: float
+) -> None:
+    assert await set_quota(house.mine, parts, key, value) == ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize(
+    ("components", "code"),
+    [
+        ([("user", 0, "a"), ("user", 0, "b")], ErrorCode.INVALID_REQUEST),
+        ([("", 0, "a")], ErrorCode.INVALID_REQUEST),
+        ([("group", 0, "a")], ErrorCode.UNSUPPORTED_VERSION),
+        ([("user", 9, "a")], ErrorCode.INVALID_REQUEST),
+        ([("user", 0, None)], ErrorCode.INVALID_REQUEST),
+        ([("ip", 0, "1.2.3.4"), ("user", 0, "a")], ErrorCode.INVALID_REQUEST),
+    ],
+)
+async def test_a_filter_that_cannot_be_is_refused(
+    house: House, components: list[tuple[str, int, str | None]], code: ErrorCode
+) -> None:
+    assert (await quotas_of(house.mine, *components)).error_code == code
+
+
+async def test_an_instance_has_limits_for_so_many_users_and_clients(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_quotas, "ENTITIES_MAX", 2)
+    for name in ("a", "b"):
+        assert await set_quota(house.mine, {"client-id": name}, "producer_byte_rate", 1.0) == 0
+
+    assert await set_quota(house.mine, {"client-id": "c"}, "producer_byte_rate", 1.0) == ErrorCode.POLICY_VIOLATION
+    assert await set_quota(house.mine, {"client-id": "c"}, "producer_byte_rate", None) == 0
+    assert await set_quota(house.mine, {"client-id": "b"}, "producer_byte_rate", 2.0) == 0
+    assert await set_quota(house.theirs, {"client-id": "c"}, "producer_byte_rate", 1.0) == 0
+    assert await set_quota(house.mine, {"client-id": "a"}, "producer_byte_rate", None) == 0
+    assert await set_quota(house.mine, {"client-id": "c"}, "producer_byte_rate", 1.0) == 0
+
+
+def test_an_image_of_many_limits_is_drawn_at_once() -> None:
+    """As it is at the start of a broker, and whenever it has lost touch with ZooKeeper."""
+    limits = {("ins-aaaaaaaa", QuotaEntity(False, None, True, str(number))): {"q": 1.0} for number in range(20_000)}
+
+    before_s = process_time()
+    image = QuotaImage().with_changes(limits)
+
+    assert len(image.of_instance("ins-aaaaaaaa")) == 20_000
+    assert process_time() - before_s < 2, "each limit must not copy all others"
+    assert image.with_changes({key: {} for key in limits}).entities == {}

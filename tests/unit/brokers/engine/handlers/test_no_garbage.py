@@ -1,0 +1,116 @@
+"""What produces, fetches and followers leave behind is freed when the last one lets go of it: a broker that left cycles
+would stand still every few seconds while the garbage collector finds them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import itertools
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+
+import pytest
+
+from brokers.contract.process import CLUSTER_USER
+from brokers.engine.assembly.broker import INTERNAL_LISTENER
+from tests.testkit.records import fetch
+from tests.unit.brokers.engine.handlers.test_owing import Pair, pair  # noqa: F401
+
+ROUNDS = 20
+MEASURED_MAX = 3
+
+
+@pytest.fixture
+def left_behind() -> Iterator[Counter[str]]:
+    """Filled by `gc.collect()`: the engine's own objects that only the collector could free."""
+    found: Counter[str] = Counter()
+
+    def look(phase: str, _info: object) -> None:
+        if phase == "stop":
+            types = (type(thing) for thing in gc.garbage)
+            found.update(kind.__qualname__ for kind in types if kind.__module__.startswith("brokers.engine."))
+            gc.garbage.clear()
+
+    gc.collect()
+    gc.disable()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    gc.callbacks.append(look)
+    yield found
+    gc.callbacks.remove(look)
+    gc.set_debug(0)
+    gc.garbage.clear()
+    gc.enable()
+
+
+async def left_each_time(found: Counter[str], work: Callable[[], Awaitable[object]]) -> set[str]:
+    """What `work`, which does something `ROUNDS` times, leaves behind whenever it is done: the brokers of earlier tests
+    may go at any moment as well, but only once.
+    """
+    kinds: set[str] | None = None
+    for _ in range(MEASURED_MAX):
+        gc.set_debug(0)  # what is saved is found again by the next collection
+        gc.collect()
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        found.clear()
+        await work()
+        gc.collect()
+        left = {kind for kind, count in found.items() if count >= ROUNDS}
+        kinds = left if kinds is None else kinds & left
+        if not kinds:
+            break
+    return kinds or set()
+
+
+@pytest.mark.parametrize("isolation", [0, 1])
+async def test_a_request_that_was_answered_is_garbage_without_a_collector(
+    pair: Pair,  # noqa: F811
+    left_behind: Counter[str],
+    isolation: int,
+) -> None:
+    pair.copy()
+    reader = await pair.leading.internal_client(CLUSTER_USER)
+    await pair.send()
+    await pair.answered()
+    offsets = itertools.count(1)
+
+    async def send_and_fetch() -> None:
+        for offset in itertools.islice(offsets, ROUNDS):
+            waiting = asyncio.create_task(fetch(reader, "t", offset=offset, max_wait_ms=20_000, isolation=isolation))
+            await pair.leading.until(lambda: len(pair.led.waits) == 1)
+            await pair.send()
+            assert (await pair.answered()).error_code == 0
+            assert (await waiting).error_code == 0
+
+    assert await left_each_time(left_behind, send_and_fetch) == set()
+
+
+async def test_a_connection_that_was_closed_is_garbage_without_a_collector(
+    pair: Pair,  # noqa: F811
+    left_behind: Counter[str],
+) -> None:
+    listener = pair.leading.broker.listeners.get(INTERNAL_LISTENER)
+    assert listener is not None
+
+    async def come_and_go() -> None:
+        for _ in range(ROUNDS):
+            client = await pair.leading.internal_client(CLUSTER_USER)
+            await client.close()
+        await pair.leading.until(lambda: len(listener.connections) < ROUNDS)
+
+    assert await left_each_time(left_behind, come_and_go) == set()
+
+
+async def test_what_is_left_behind_each_time_is_found(left_behind: Counter[str]) -> None:
+    """The measure itself: cycles of one kind whenever it is done, of another kind once."""
+    always, once = (type(name, (), {"__module__": "brokers.engine.example"}) for name in ("Always", "Once"))
+    kinds = [once]
+
+    async def leave_cycles() -> None:
+        for kind in (always, *kinds):
+            for _ in range(ROUNDS):
+                one = kind()
+                one.itself = one
+        kinds.clear()
+
+    assert await left_each_time(left_behind, leave_cycles) == {"Always"}

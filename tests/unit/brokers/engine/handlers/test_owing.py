@@ -1,0 +1,131 @@
+"""Produces of one connection while an earlier one waits for its follower: appended at once, answered in order."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from brokers.contract.process import CLUSTER_USER
+from brokers.engine.network.responses import PENDING_RESPONSES_MAX
+from brokers.engine.partitions.partition import Partition
+from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.protocol.messages.metadata import MetadataRequest
+from brokers.engine.protocol.messages.topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreateTopicsRequest,
+)
+from tests.testkit.in_process import InProcessBroker
+from tests.testkit.records import PRODUCE_VERSION, batch, produce_request
+from tests.testkit.wire import WireClient
+
+METADATA_VERSION = 12
+
+
+class Pair:
+    """Broker 1 leads the one partition of `t`, broker 2 follows it, but not before it is told to."""
+
+    def __init__(self, leading: InProcessBroker, following: InProcessBroker, client: WireClient) -> None:
+        self.leading = leading
+        self.following = following
+        self.client = client
+
+    @property
+    def led(self) -> Partition:
+        found = self.leading.broker.table.get("t", 0)
+        assert found is not None
+        return found
+
+    def copy(self) -> None:
+        held = self.following.broker.table.get("t", 0)
+        assert held is not None
+        self.following.broker.replication.fetchers.follow(held)
+
+    async def send(self, *, acks: int = -1, timeout_ms: int = 60_000) -> None:
+        request = produce_request("t", batch(b"value"), acks=acks)
+        request.timeout_ms = timeout_ms
+        await self.client.send(ApiKey.PRODUCE, PRODUCE_VERSION, request)
+
+    async def answered(self) -> Any:
+        answer = await self.client.receive(ApiKey.PRODUCE, PRODUCE_VERSION)
+        return answer.responses[0].partition_responses[0]
+
+    async def until_appended(self, count: int) -> None:
+        await self.leading.until(lambda: self.led.log_end_offset == count)
+
+
+@pytest.fixture
+async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
+    async with (
+        InProcessBroker(tmp_path / "1", broker_id=1) as leading,
+        InProcessBroker(tmp_path / "2", broker_id=2, ensemble=leading.ensemble) as following,
+    ):
+        client = await leading.internal_client(CLUSTER_USER)
+        await leading.until(lambda: len(leading.broker.current.image.brokers) == 2)
+        assignment = CreatableReplicaAssignment(partition_index=0, broker_ids=[1, 2])
+        topic = CreatableTopic(name="t", num_partitions=-1, replication_factor=-1, assignments=[assignment], configs=[])
+        answer = await client.call(ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(topics=[topic]))
+        assert answer.topics[0].error_code == 0, answer
+        for broker in (leading, following):
+            await broker.until(lambda held=broker.broker.table: held.get("t", 0) is not None)
+        await leading.until(lambda: leading.broker.table.get("t", 0).is_leader)
+        following.broker.replication.fetchers.unfollow("t", 0)
+        yield Pair(leading, following, client)
+
+
+async def test_what_follows_a_waiting_produce_is_appended_and_answered_in_order(pair: Pair) -> None:
+    """WIRE-9, REP-12."""
+    for _ in range(3):
+        await pair.send()
+    await pair.send(acks=1)
+    await pair.client.send(ApiKey.METADATA, METADATA_VERSION, MetadataRequest(topics=[]))
+    await pair.until_appended(4)
+    assert pair.led.high_watermark == 0
+    pair.copy()
+    answers = [await pair.answered() for _ in range(4)]
+    assert [(answer.error_code, answer.base_offset) for answer in answers] == [(0, 0), (0, 1), (0, 2), (0, 3)]
+    metadata = await pair.client.receive(ApiKey.METADATA, METADATA_VERSION)
+    assert len(metadata.brokers) == 2
+
+
+async def test_a_produce_that_is_not_copied_in_time_says_so_and_the_others_wait_on(pair: Pair) -> None:
+    await pair.send(timeout_ms=1)
+    await pair.send()
+    assert (await pair.answered()).error_code == ErrorCode.REQUEST_TIMED_OUT
+    pair.copy()
+    assert (await pair.answered()).error_code == 0
+
+
+async def test_a_client_that_leaves_is_not_waited_for(pair: Pair) -> None:
+    for _ in range(3):
+        await pair.send()
+    await pair.until_appended(3)
+    connections = pair.leading.broker.listeners.get("internal").connections
+    before = len(connections)
+    await pair.client.close()
+    await pair.leading.until(lambda: len(connections) == before - 1)
+    pair.copy()
+    await pair.leading.until(lambda: pair.led.high_watermark == 3)
+
+
+async def test_a_connection_that_is_owed_too_much_waits(pair: Pair) -> None:
+    for _ in range(PENDING_RESPONSES_MAX + 10):
+        await pair.send()
+    await pair.until_appended(PENDING_RESPONSES_MAX)
+    pair.copy()
+    answers = [await pair.answered() for _ in range(PENDING_RESPONSES_MAX + 10)]
+    assert [answer.base_offset for answer in answers] == list(range(PENDING_RESPONSES_MAX + 10))
+    assert {answer.error_code for answer in answers} == {0}
+
+
+async def test_a_leadership_that_ends_fails_all_that_is_owed_in_order(pair: Pair) -> None:
+    for _ in range(3):
+        await pair.send()
+    await pair.until_appended(3)
+    pair.leading.broker.table.resign("t", 0)
+    answers = [await pair.answered() for _ in range(3)]
+    assert {answer.error_code for answer in answers} == {ErrorCode.NOT_LEADER_OR_FOLLOWER}

@@ -1,0 +1,170 @@
+"""OffsetFetch where the coordinator's partition has three replicas: nobody is told a position by who may have been
+deposed (GRP-23, decision 76).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from brokers.contract.process import CLUSTER_USER
+from brokers.engine.cluster.controller_epoch import StateWrite
+from brokers.engine.coordinators.settings import GROUPS_TOPIC
+from brokers.engine.handlers.groups.find_coordinator import GROUP, make_ready
+from brokers.engine.partitions.partition import Partition
+from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.replication.isr_publisher import given_away
+from tests.testkit.wire import WireClient
+from tests.unit.brokers.engine.handlers.offsets_asking import commit, coordinator_ready, fetch, offsets_of
+from tests.unit.brokers.engine.handlers.trio import Trio, ask, running_trio
+
+ORDERS = ("orders", 0)
+LONG_MS = 60_000
+
+
+@pytest.fixture
+async def trio(tmp_path: Path) -> AsyncIterator[Trio]:
+    settings = {
+        "offsets_topic_num_partitions": "1",
+        "offsets_topic_replication_factor": "3",
+        # Who asks is told to ask again by then.
+        "offsets_commit_timeout_ms": "1500",
+    }
+    async with running_trio(tmp_path, **settings) as running:
+        await running.topic()
+        yield running
+
+
+async def committed(trio: Trio) -> WireClient:
+    """A connection to the coordinator, at which something is committed."""
+    first = trio.brokers[1].broker
+    make_ready(first.engine, GROUP)
+    await trio.until(lambda: GROUPS_TOPIC in first.current.image.topics and trio.leader(GROUPS_TOPIC) > 0)
+    client = trio.clients[trio.leader(GROUPS_TOPIC)]
+    await coordinator_ready(client)
+    assert await commit(client, {ORDERS: 5}) == {ORDERS: 0}
+    return client
+
+
+class ByHand:
+    """A follower that fetches when it is told to."""
+
+    def __init__(self, client: WireClient, replica: int, leader: Partition) -> None:
+        self._client = client
+        self._replica = replica
+        self._leader = leader
+        self._session_id = self._session_epoch = 0
+
+    async def fetch(self, max_wait_ms: int = 0) -> Any:
+        first = self._session_epoch == 0
+        answer = await ask(
+            self._client,
+            self._leader.topic_id,
+            self._leader.log_end_offset,
+            replica=self._replica,
+            leader_epoch=self._leader.leader_epoch,
+            last_fetched_epoch=self._leader.last_fetched_epoch,
+            session_id=self._session_id,
+            session_epoch=self._session_epoch,
+            lines=first,
+            max_wait_ms=max_wait_ms,
+        )
+        assert answer.error_code == 0, answer
+        self._session_id = answer.session_id
+        self._session_epoch += 1
+        return answer
+
+
+async def taken_over(trio: Trio) -> list[ByHand]:
+    """The followers of the coordinator's partition, moved by hand from here on."""
+    leader = trio.leader(GROUPS_TOPIC)
+    followers = []
+    for id in trio.followers(GROUPS_TOPIC):
+        trio.stop_following(id)
+        client = await trio.brokers[leader].internal_client(CLUSTER_USER)
+        followers.append(ByHand(client, id, trio.replica(GROUPS_TOPIC, leader)))
+    for follower in followers:
+        await follower.fetch()
+    return followers
+
+
+async def test_positions_are_told_while_all_replicas_follow(trio: Trio) -> None:
+    client = await committed(trio)
+
+    assert await offsets_of(client, {"orders": [0]}) == {ORDERS: 5}
+    assert await offsets_of(client) == {ORDERS: 5}
+    leadership_checks = trio.brokers[trio.leader(GROUPS_TOPIC)].broker.engine.leadership_checks
+    assert leadership_checks.asked > 1
+    assert not leadership_checks.is_waiting
+
+
+async def test_a_position_waits_for_the_followers_and_they_are_not_kept_waiting(trio: Trio) -> None:
+    client = await committed(trio)
+    followers = await taken_over(trio)
+    engine = trio.brokers[trio.leader(GROUPS_TOPIC)].broker.engine
+    # Told the high watermark, so that nothing but the question ends the wait.
+    waiting = [asyncio.create_task(follower.fetch(LONG_MS)) for follower in followers]
+    await trio.until(lambda: all(session.epoch == 2 for session in engine.followers.values()))
+
+    found = asyncio.create_task(offsets_of(client, {"orders": [0]}))
+    for answer in await asyncio.gather(*waiting):
+        assert answer.responses == []
+    assert not found.done()
+    # What was answered after the question is followed by a request that counts, which may wait again.
+    again = [asyncio.create_task(follower.fetch(LONG_MS)) for follower in followers]
+
+    assert await found == {ORDERS: 5}
+    assert not any(task.done() for task in again)
+    for task in again:
+        task.cancel()
+
+
+async def test_who_falls_out_of_sync_keeps_nobody_waiting(trio: Trio) -> None:
+    """Nobody who is not in sync can be made the leader."""
+    client = await committed(trio)
+    for id in trio.followers(GROUPS_TOPIC):
+        trio.stop_following(id)
+
+    found = await offsets_of(client, {"orders": [0]})
+
+    assert found == {ORDERS: 5}
+    assert trio.replica(GROUPS_TOPIC, trio.leader(GROUPS_TOPIC)).isr == (trio.leader(GROUPS_TOPIC),)
+
+
+async def test_positions_are_told_while_zookeeper_is_away(trio: Trio) -> None:
+    client = await committed(trio)
+    for one in trio.brokers.values():
+        one.ensemble.suspend(one.tree)
+
+    assert await offsets_of(client, {"orders": [0]}) == {ORDERS: 5}
+
+    for one in trio.brokers.values():
+        one.ensemble.resume(one.tree)
+
+
+async def test_a_coordinator_that_was_deposed_and_has_not_heard_of_it_tells_no_position(trio: Trio) -> None:
+    client = await committed(trio)
+    old = trio.leader(GROUPS_TOPIC)
+    other = trio.brokers[trio.followers(GROUPS_TOPIC)[0]].broker
+    deaf = trio.brokers[old]
+    deaf.ensemble.suspend(deaf.tree)
+    shown = other.current.image.topics[GROUPS_TOPIC].partitions[0]
+    document = given_away(shown, old, other.current.image.brokers)
+    assert document is not None
+    await other.engine.store.write_isrs([StateWrite(GROUPS_TOPIC, 0, document, shown.version)])
+    successor = trio.clients[document.leader]
+    await coordinator_ready(successor)
+    assert await commit(successor, {ORDERS: 6}) == {ORDERS: 0}
+
+    assert trio.replica(GROUPS_TOPIC, old).is_leader, "by what it knows"
+    error, lines = await fetch(client, {"orders": [0]})
+
+    assert (error, lines) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, {})
+    assert await offsets_of(successor, {"orders": [0]}) == {ORDERS: 6}
+    deaf.ensemble.resume(deaf.tree)
+    await trio.until(lambda: not trio.replica(GROUPS_TOPIC, old).is_leader)
+    assert (await fetch(client, {"orders": [0]}))[0] == ErrorCode.NOT_COORDINATOR

@@ -1,0 +1,92 @@
+"""What one request may ask again and again: an answer is made of much more bytes than the question."""
+
+from __future__ import annotations
+
+import pytest
+
+from brokers.engine.handlers.common import duplicate_limits
+from brokers.engine.handlers.groups import find_coordinator
+from brokers.engine.handlers.transactions import listing
+from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.protocol.messages.coordinators import FindCoordinatorRequest
+from brokers.engine.protocol.messages.groups import DescribeGroupsRequest
+from brokers.engine.protocol.messages.offsets import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+from brokers.engine.protocol.messages.producers import DescribeTransactionsRequest
+from tests.unit.brokers.engine.handlers.conftest import House
+from tests.unit.brokers.engine.handlers.offsets_asking import commit, coordinator_ready
+
+ORDERS = ("orders", 0)
+REFUSED = int(ErrorCode.INVALID_REQUEST)
+
+
+@pytest.fixture
+async def ready(house: House) -> House:
+    await house.topic("orders")
+    await coordinator_ready(house.mine, "g", "h", "i")
+    await commit(house.mine, {ORDERS: 5})
+    return house
+
+
+async def test_a_group_that_is_described_again_and_again_is_refused(
+    ready: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(duplicate_limits, "REPEATED_IDS_MAX", 2)
+    request = DescribeGroupsRequest(groups=["g", "g", "g", "g", "h", "g"])
+    found = (await ready.mine.call(ApiKey.DESCRIBE_GROUPS, 5, request)).groups
+    assert [(one.group_id, one.error_code) for one in found] == [
+        *[("g", 0)] * 3, ("g", REFUSED), ("h", 0), ("g", REFUSED),
+    ]  # fmt: skip
+
+
+async def test_a_group_whose_offsets_are_fetched_again_and_again_is_refused(
+    ready: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(duplicate_limits, "REPEATED_IDS_MAX", 1)
+    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)] * 3)
+    found = (await ready.mine.call(ApiKey.OFFSET_FETCH, 8, request)).groups
+    assert [(one.error_code, len(one.topics)) for one in found] == [(0, 1), (0, 1), (REFUSED, 0)]
+
+
+async def test_a_partition_whose_offset_is_fetched_again_and_again_is_refused(
+    ready: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(duplicate_limits, "REPEATED_LINES_MAX", 3)
+    for count, error in ((3, 0), (4, 0), (5, REFUSED)):
+        topics = [OffsetFetchRequestTopic(name="orders", partition_indexes=[0])] * count
+        answer = await ready.mine.call(ApiKey.OFFSET_FETCH, 7, OffsetFetchRequest(group_id="g", topics=topics))
+        assert (answer.error_code, len(answer.topics)) == (error, 0 if error else count)
+    several = [OffsetFetchRequestTopics(name="orders", partition_indexes=[0, 0, 0])]
+    groups = [OffsetFetchRequestGroup(group_id=name, topics=several) for name in ("g", "h", "i")]
+    answer = await ready.mine.call(ApiKey.OFFSET_FETCH, 8, OffsetFetchRequest(groups=groups))
+    assert [one.error_code for one in answer.groups] == [0, REFUSED, REFUSED]
+
+
+async def test_many_distinct_partitions_are_no_repetition(ready: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(duplicate_limits, "REPEATED_LINES_MAX", 3)
+    topics = [OffsetFetchRequestTopic(name=name, partition_indexes=list(range(9))) for name in ("orders", "others")]
+    answer = await ready.mine.call(ApiKey.OFFSET_FETCH, 7, OffsetFetchRequest(group_id="g", topics=topics))
+    assert (answer.error_code, [len(one.partitions) for one in answer.topics]) == (0, [9, 9])
+
+
+async def test_keys_beyond_the_limit_are_answered_with_an_error(ready: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(find_coordinator, "KEYS_MAX", 1)
+    request = FindCoordinatorRequest(key_type=0, coordinator_keys=["g", "h"])
+    found = (await ready.mine.call(ApiKey.FIND_COORDINATOR, 4, request)).coordinators
+    assert [(one.key, one.error_code, one.node_id) for one in found] == [("g", 0, 1), ("h", REFUSED, -1)]
+
+
+async def test_transactions_beyond_the_limit_are_answered_with_an_error(
+    ready: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listing, "IDS_PER_REQUEST_MAX", 4)
+    monkeypatch.setattr(duplicate_limits, "REPEATED_IDS_MAX", 1)
+    request = DescribeTransactionsRequest(transactional_ids=["a", "a", "a", "b", "c"])
+    found = (await ready.mine.call(ApiKey.DESCRIBE_TRANSACTIONS, 0, request)).transaction_states
+    assert [one.transactional_id for one in found] == ["a", "a", "a", "b", "c"]
+    assert [one.error_code == REFUSED for one in found] == [False, False, True, False, True]

@@ -1,0 +1,162 @@
+"""A small question has no boundless answer, and a long one keeps nobody else waiting."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from brokers.engine.handlers.configs import describe_configs
+from brokers.engine.handlers.fetch import list_offsets_legacy
+from brokers.engine.handlers.fetch.delayed_fetch import DELAYED_UNCOUNTED_MAX
+from brokers.engine.handlers.topics import topics
+from brokers.engine.handlers.transactions import describe_producers
+from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.protocol.fields import UUID_ZERO
+from brokers.engine.protocol.messages.configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+)
+from brokers.engine.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from brokers.engine.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from brokers.engine.protocol.messages.producers import DescribeProducersRequest, DescribeProducersTopic
+from brokers.engine.protocol.messages.topics import CreatableTopic, CreateTopicsRequest, DeleteTopicsRequest
+from tests.testkit.records import batch, fetch_request, produce
+from tests.unit.brokers.engine.handlers.conftest import MINE, House
+
+TOPIC, BROKER = 2, 4
+
+
+async def turns_taken_by_others(house: House, api_key: int, version: int, request: object) -> int:
+    """How often the loop came to somebody else between the arrival of a request and its answer."""
+    turns, with_forwarding = 0, False
+
+    async def count() -> None:
+        nonlocal turns
+        while not with_forwarding:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count())
+    await house.mine.call(api_key, version, request)
+    with_forwarding = True
+    await counting
+    return turns
+
+
+@pytest.mark.parametrize("version", [1, 9, 12])
+async def test_a_topic_named_a_thousand_times_is_described_once(house: House, version: int) -> None:
+    topic_id = await house.topic(partitions=10)
+    named = [MetadataRequestTopic(name="orders", topic_id=UUID_ZERO)] * 1_000
+    if version >= 10:
+        named += [MetadataRequestTopic(name=None, topic_id=topic_id)] * 1_000
+
+    answer = await house.mine.call(ApiKey.METADATA, version, MetadataRequest(topics=named))
+
+    assert [topic.name for topic in answer.topics] == ["orders"] * len({topic.topic_id for topic in named})
+
+
+async def test_producers_are_told_of_until_the_answer_is_long_enough(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(describe_producers, "PRODUCERS_PER_ANSWER_MAX", 3)
+    await house.topic()
+    for producer_id in (1, 2):
+        await produce(house.mine, "orders", batch(b"a", producer_id=producer_id, producer_epoch=0, base_sequence=0))
+
+    asked = DescribeProducersTopic(name="orders", partition_indexes=[0] * 5)
+    answer = await house.mine.call(ApiKey.DESCRIBE_PRODUCERS, 0, DescribeProducersRequest(topics=[asked]))
+
+    found = [(line.error_code, len(line.active_producers)) for line in answer.topics[0].partitions]
+    assert found == [(0, 2), (0, 2)] + [(ErrorCode.INVALID_REQUEST, 0)] * 3
+
+
+async def test_segments_are_looked_at_until_there_were_enough(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(list_offsets_legacy, "SEGMENTS_PER_ANSWER_MAX", 2)
+    await house.topic()
+    await produce(house.mine, "orders", batch(b"a"))
+
+    asked = [ListOffsetsPartition(partition_index=0, timestamp=-1, max_num_offsets=9)] * 4
+    request = ListOffsetsRequest(topics=[ListOffsetsTopic(name="orders", partitions=asked)])
+    answer = await house.mine.call(ApiKey.LIST_OFFSETS, 0, request)
+
+    found = [(line.error_code, line.old_style_offsets) for line in answer.topics[0].partitions]
+    assert found == [(0, [1, 0])] * 2 + [(ErrorCode.INVALID_REQUEST, [])] * 2
+
+
+async def test_many_settings_are_described_while_others_are_served(house: House) -> None:
+    await house.topic()
+    topic = DescribeConfigsResource(resource_type=TOPIC, resource_name="orders", configuration_keys=None)
+
+    turns = await turns_taken_by_others(
+        house, ApiKey.DESCRIBE_CONFIGS, 4, DescribeConfigsRequest(resources=[topic] * 500)
+    )
+
+    assert turns > 500 / describe_configs.DESCRIBED_AT_ONCE_MAX
+
+
+async def test_many_topics_are_checked_while_others_are_served(house: House) -> None:
+    wanted = [
+        CreatableTopic(name=f"t{number}", num_partitions=1, replication_factor=1, assignments=[], configs=[])
+        for number in range(200)
+    ]
+    request = CreateTopicsRequest(topics=wanted, timeout_ms=1_000, validate_only=True)
+
+    assert await turns_taken_by_others(house, ApiKey.CREATE_TOPICS, 7, request) > 200
+
+
+async def test_each_resource_and_topic_beyond_the_limit_is_told_so(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topics, "TOPICS_PER_CALL_MAX", 1)
+    asked = DescribeConfigsResource(resource_type=TOPIC, resource_name="nowhere", configuration_keys=None)
+    altered = [
+        IncrementalAlterConfigsResource(resource_type=TOPIC, resource_name=f"nowhere{number}", configs=[])
+        for number in range(describe_configs.RESOURCES_MAX + 1)
+    ]
+
+    described = await house.mine.call(
+        ApiKey.DESCRIBE_CONFIGS, 4, DescribeConfigsRequest(resources=[asked] * (describe_configs.RESOURCES_MAX + 1))
+    )
+    alterations = await house.mine.call(
+        ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, IncrementalAlterConfigsRequest(resources=altered, validate_only=True)
+    )
+    deleted = await house.mine.call(
+        ApiKey.DELETE_TOPICS, 5, DeleteTopicsRequest(topics=[], topic_names=["a", "b"], timeout_ms=1_000)
+    )
+
+    for answers in (described.results, alterations.responses, deleted.responses):
+        assert [one.error_code for one in answers[-2:]] == [
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ErrorCode.INVALID_REQUEST,
+        ]
+
+
+@pytest.mark.parametrize("name", ["9" * 5_000, "٣", "²"])
+async def test_a_broker_of_a_strange_number_is_refused_and_the_connection_stays(house: House, name: str) -> None:
+    asked = DescribeConfigsResource(resource_type=BROKER, resource_name=name, configuration_keys=None)
+
+    answer = await house.mine.call(ApiKey.DESCRIBE_CONFIGS, 4, DescribeConfigsRequest(resources=[asked]))
+
+    assert answer.results[0].error_code == ErrorCode.INVALID_REQUEST
+    assert not house.broker.broker.listeners.counters.faults
+
+
+@pytest.mark.parametrize("version", [3, 12])
+async def test_a_fetch_of_more_partitions_than_there_are_is_kept_nowhere(house: House, version: int) -> None:
+    await house.topic(partitions=2)
+    request = fetch_request("orders", max_wait_ms=600_000)
+    (topic,) = request.topics
+    line = topic.partitions[0]
+    topic.partitions = [line] * (DELAYED_UNCOUNTED_MAX + 1)
+
+    answer = await house.mine.call(ApiKey.FETCH, version, request)
+
+    assert len(answer.responses[0].partitions) == DELAYED_UNCOUNTED_MAX + 1
+    topic.partitions = [line] * 4
+    await house.mine.send(ApiKey.FETCH, version, request)
+    waits = [house.broker.broker.table.get(f"{MINE}.orders", 0)]
+    await house.broker.until(lambda: all(partition is not None and partition.waits for partition in waits))

@@ -1,0 +1,128 @@
+"""Three brokers in the test's own loop, and follower fetches made by hand."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from brokers.contract.process import CLUSTER_USER
+from brokers.engine.cluster.image import BrokerInfo
+from brokers.engine.partitions.partition import Partition
+from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
+from brokers.engine.protocol.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from tests.testkit.fake_store import FakeEnsemble
+from tests.testkit.in_process import InProcessBroker
+from tests.testkit.wire import WireClient
+
+VERSION = 17
+IDS = (1, 2, 3)
+
+
+@dataclass
+class Trio:
+    """Three brokers, and a connection of the cluster's own to each one's internal port."""
+
+    brokers: dict[int, InProcessBroker]
+    clients: dict[int, WireClient]
+
+    async def topic(self, name: str = "orders", **config: str) -> bytes:
+        """One partition with three replicas; returns when all three are in sync."""
+        topic = CreatableTopic(
+            name=name,
+            num_partitions=1,
+            replication_factor=3,
+            assignments=[],
+            configs=[CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in config.items()],
+        )
+        answer = await self.clients[1].call(ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(topics=[topic]))
+        assert answer.topics[0].error_code == 0, answer
+        await self.until(lambda: all(self.held(name, id) is not None for id in IDS))
+        return bytes(answer.topics[0].topic_id)
+
+    def held(self, name: str, broker: int) -> Partition | None:
+        return self.brokers[broker].broker.table.get(name, 0)
+
+    def replica(self, name: str, broker: int) -> Partition:
+        found = self.held(name, broker)
+        assert found is not None
+        return found
+
+    def leader(self, name: str = "orders") -> int:
+        return self.brokers[1].broker.current.image.topics[name].partitions[0].leader
+
+    def followers(self, name: str = "orders") -> list[int]:
+        return [id for id in IDS if id != self.leader(name)]
+
+    async def until(self, holds: Any) -> None:
+        await self.brokers[1].until(holds)
+
+    def stop_following(self, broker: int) -> None:
+        """It stays alive, and fetches nothing any more."""
+        replication = self.brokers[broker].broker.replication
+        replication.fetchers.close()
+        replication.roles._fetchers = Nobody()
+
+
+class Nobody:
+    """Follows no leader, whatever the image says."""
+
+    def follow(self, partition: Partition) -> None: ...
+    def unfollow(self, topic: str, index: int) -> None: ...
+    def on_brokers(self, brokers: Mapping[int, BrokerInfo]) -> None: ...
+
+
+@asynccontextmanager
+async def running_trio(directory: Path, **overrides: str) -> AsyncIterator[Trio]:
+    """`overrides` are of brokers' settings, with _ for dots."""
+    ensemble = FakeEnsemble()
+    settings = {"replica.lag.time.max.ms": "600"} | {key.replace("_", "."): value for key, value in overrides.items()}
+    async with AsyncExitStack() as stack:
+        brokers = {}
+        for id in IDS:
+            made = InProcessBroker(directory / str(id), broker_id=id, ensemble=ensemble, overrides=settings)
+            brokers[id] = await stack.enter_async_context(made)
+        await brokers[1].until(lambda: all(len(one.broker.current.image.brokers) == 3 for one in brokers.values()))
+        yield Trio(brokers, {id: await one.internal_client(CLUSTER_USER) for id, one in brokers.items()})
+
+
+def follower_fetch(
+    topic_id: bytes,
+    offset: int = 0,
+    *,
+    replica: int,
+    leader_epoch: int = 0,
+    last_fetched_epoch: int = -1,
+    session_id: int = 0,
+    session_epoch: int = 0,
+    max_wait_ms: int = 0,
+    lines: bool = True,
+    forgotten: bool = False,
+) -> FetchRequest:
+    line = FetchPartition(
+        partition=0,
+        current_leader_epoch=leader_epoch,
+        fetch_offset=offset,
+        last_fetched_epoch=last_fetched_epoch,
+        log_start_offset=0,
+        partition_max_bytes=1_000_000,
+    )
+    return FetchRequest(
+        replica_state=ReplicaState(replica_id=replica, replica_epoch=1 << 40),
+        max_wait_ms=max_wait_ms,
+        min_bytes=1,
+        max_bytes=10_000_000,
+        isolation_level=0,
+        session_id=session_id,
+        session_epoch=session_epoch,
+        topics=[FetchTopic(topic_id=topic_id, partitions=[line])] if lines else [],
+        forgotten_topics_data=[],
+        rack_id="",
+    )
+
+
+async def ask(client: WireClient, topic_id: bytes, offset: int = 0, **more: Any) -> Any:
+    return await client.call(ApiKey.FETCH, VERSION, follower_fetch(topic_id, offset, **more))

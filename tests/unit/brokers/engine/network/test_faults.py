@@ -1,0 +1,48 @@
+"""Our own mistake with one request ends that connection and is counted; everybody else is served on (decision 22)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+from brokers.engine.handlers import session as sessions
+from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.messages.cluster import DescribeClusterRequest
+from brokers.engine.protocol.messages.metadata import MetadataRequest
+from tests.testkit.in_process import InProcessBroker
+
+EVERYTHING = MetadataRequest(topics=None)
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[InProcessBroker]:
+    async with InProcessBroker(tmp_path) as running:
+        yield running
+
+
+def at_once(call: Any, request: Any) -> Any:
+    raise RuntimeError("a mistake of ours")
+
+
+async def later(call: Any, request: Any) -> Any:
+    raise RuntimeError("a mistake of ours")
+
+
+@pytest.mark.parametrize("handler", [at_once, later])
+async def test_a_mistake_of_ours_ends_one_connection_only(
+    broker: InProcessBroker, monkeypatch: pytest.MonkeyPatch, handler: Callable[..., Any]
+) -> None:
+    port = await broker.create_instance("ins-aaaaaaaa")
+    unlucky, other = await broker.client(port), await broker.client(port)
+    broken = MappingProxyType({**sessions.HANDLERS, int(ApiKey.DESCRIBE_CLUSTER): handler})
+    monkeypatch.setattr(sessions, "HANDLERS", broken)
+
+    with pytest.raises((ConnectionError, EOFError)):
+        await unlucky.call(ApiKey.DESCRIBE_CLUSTER, 0, DescribeClusterRequest())
+
+    assert broker.broker.listeners.counters.faults == 1
+    assert (await other.call(ApiKey.METADATA, 12, EVERYTHING)).topics == []

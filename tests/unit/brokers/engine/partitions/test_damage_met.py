@@ -1,0 +1,165 @@
+"""Damage in a log that is in use, and what a start says of what it found: which file, which byte, which offset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from brokers.engine.partitions.partition import Partition
+from brokers.engine.partitions.reports import RecoveryReport
+from brokers.engine.partitions.table import PartitionTable, StorageSettings
+from brokers.engine.records import error_codes
+from brokers.engine.storage import checkpoints
+from brokers.engine.storage.directories import META_FILE, DirectoryRefused
+from brokers.engine.storage.leader_epochs import FILE_NAME as EPOCHS
+from brokers.engine.storage.leader_epochs import never_falling
+from tests.simulation.log import CONFIG, NOW_MS, TOPIC, SimulatedLog
+
+LENGTH_AT = 8
+FIRST = "00000000000000000000"
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[SimulatedLog]:
+    """Two batches of two records in a closed segment, one in the next."""
+    made = SimulatedLog(tmp_path)
+    for number in range(3):
+        if number == 2:
+            made.roll()
+        made.append(2)
+    yield made
+    made.table.close()
+
+
+def second_batch(partition: Partition) -> int:
+    return [position for position, _ in partition.log.segments[0].headers(0)][1]
+
+
+def flip(file: Path, at: int, bit: int = 0) -> None:
+    content = bytearray(file.read_bytes())
+    content[at] ^= 1 << bit
+    file.write_bytes(content)
+
+
+def started(top: Path) -> tuple[PartitionTable, RecoveryReport]:
+    table = PartitionTable(StorageSettings(roots=(top,), broker_id=1, cluster_id="c", defaults=CONFIG))
+    return table, table.recover(NOW_MS)
+
+
+def test_a_reader_is_told_of_the_damage_not_led_past_it(log: SimulatedLog, tmp_path: Path) -> None:
+    """A wrong length breaks the chain of batches: what lies behind must not look as if it was never there."""
+    partition, file = log.partition, tmp_path / f"{TOPIC}-0" / f"{FIRST}.log"
+    position = second_batch(partition)
+    flip(file, position + LENGTH_AT + 1)
+    partition.log.rest()
+    with capture_logs() as lines:
+        for _ in range(2):
+            assert partition.read(2, 1 << 20, min_one_batch=True).error_code == error_codes.CORRUPT_MESSAGE
+    assert [(line["event"], line["file"], line["position"], line["offset"]) for line in lines] == [
+        ("log_damage_met", str(file), position, 2)
+    ]
+    for offset in (0, 4):
+        found = partition.read(offset, 1 << 20, min_one_batch=True)
+        assert (found.error_code, found.slice is None) == (0, False)
+        assert found.slice is not None
+        found.slice.release()
+    assert partition.list_offsets(NOW_MS + 4, isolation=0, version=9).error_code == error_codes.CORRUPT_MESSAGE
+    log.append(1)
+    assert partition.high_watermark == 7
+
+
+def test_who_asks_again_behind_damage_costs_no_other_scan(log: SimulatedLog, tmp_path: Path) -> None:
+    """The file is not even looked at: it is not there any more."""
+    partition, file = log.partition, tmp_path / f"{TOPIC}-0" / f"{FIRST}.log"
+    flip(file, second_batch(partition) + LENGTH_AT + 1)
+    partition.log.rest()
+    for offset in (2, 3):
+        assert partition.read(offset, 1 << 20, min_one_batch=True).error_code == error_codes.CORRUPT_MESSAGE
+    partition.log.rest()
+    away = file.rename(file.with_suffix(".away"))
+    for offset in (3, 2):
+        assert partition.read(offset, 1 << 20, min_one_batch=True).error_code == error_codes.CORRUPT_MESSAGE
+    away.rename(file)
+    log.truncate(1)
+    assert not partition.log.segments[0].damaged, "what was cut off is written anew"
+
+
+def test_a_start_says_where_a_log_was_cut(log: SimulatedLog, tmp_path: Path) -> None:
+    file = tmp_path / f"{TOPIC}-0" / f"{FIRST}.log"
+    position = second_batch(log.partition)
+    for root in log.table._roots:
+        root.unlock()
+    flip(file, position + 70)
+    table, report = started(tmp_path)
+    ((topic, number, damage),) = report.damages
+    assert (topic, number, damage[:3]) == (TOPIC, 0, (str(file), position, 2))
+    assert f"{report.truncated_bytes} bytes" in damage.what
+    table.close()
+
+
+def test_leader_epochs_that_contradict_the_batches_are_read_from_these(log: SimulatedLog, tmp_path: Path) -> None:
+    """A leader with a wrong list would have a follower keep records that nobody else has."""
+    log.elect()
+    log.append(2)
+    epochs = log.partition.log.epochs.entries
+    log.table.close()
+    for content in (b"0\n2\n0 0\n1 5\n", b"0\n2\n0 0\n1 9\n", b"0\n1\n0 0\n", b"0\n2\n0 0\n", b"0\n0\n"):
+        file = tmp_path / f"{TOPIC}-0" / EPOCHS
+        file.write_bytes(content)
+        table, report = started(tmp_path)
+        partition = table.get(TOPIC, 0)
+        assert partition is not None
+        assert partition.log.epochs.entries == epochs
+        assert [damage.file for _, _, damage in report.damages] == [str(file)]
+        table.close()
+
+
+def test_a_start_offset_that_cannot_be_does_not_empty_a_log(log: SimulatedLog, tmp_path: Path) -> None:
+    """LOG-38 is for logs that lost their end; one that was stopped cleanly with all it had did not."""
+    log.table.close()
+    checkpoint = tmp_path / checkpoints.LOG_START_OFFSETS
+    checkpoint.write_text(f"0\n1\n{TOPIC} 0 90\n")
+    table, report = started(tmp_path)
+    partition = table.get(TOPIC, 0)
+    assert partition is not None
+    assert (partition.log_start_offset, partition.log_end_offset) == (0, 6)
+    assert [(damage.file, damage.offset) for _, _, damage in report.damages] == [(str(checkpoint), 90)]
+    table.close()
+
+
+@pytest.mark.parametrize("content", ["0\n1\nt 0\n", "1\n0\n", f"0\n1\n{TOPIC} 3 0\n"])
+def test_checkpoints_that_cannot_be_are_told_of(log: SimulatedLog, tmp_path: Path, content: str) -> None:
+    log.table.close()
+    (tmp_path / checkpoints.LOG_START_OFFSETS).write_text(content)
+    table, report = started(tmp_path)
+    assert report.unreadable
+    assert len(table) == 1
+    table.close()
+
+
+def test_a_garbled_owner_of_a_directory_is_refused_in_one_line(log: SimulatedLog, tmp_path: Path) -> None:
+    log.table.close()
+    flip(tmp_path / META_FILE, len("version=0\nbroker"), 7)
+    with pytest.raises(DirectoryRefused, match="belongs to broker") as refused:
+        started(tmp_path)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("batches", "expected"),
+    [
+        ([], []),
+        ([(0, 0), (0, 5), (3, 9)], [(0, 0), (3, 9)]),
+        ([(0, 0), (1 << 30, 5), (0, 6), (3, 9)], [(0, 0), (3, 9)]),
+        ([(4, 0), (4, 3), (0, 5), (4, 6)], [(4, 0)]),
+        ([(3, 0), (3, 3), (0, 5), (4, 6)], [(3, 0), (4, 6)]),
+        ([(1, 0), (2, 5), (1 << 20, 6), (3, 7)], [(1, 0), (2, 5), (3, 7)]),
+    ],
+)
+def test_an_epoch_that_falls_again_is_a_flipped_bit(
+    batches: list[tuple[int, int]], expected: list[tuple[int, int]]
+) -> None:
+    assert never_falling(batches) == expected

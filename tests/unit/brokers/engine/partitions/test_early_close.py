@@ -1,0 +1,102 @@
+"""A broker that stops closes what it no longer leads while its ports still answer (REP-34); nothing is lost by it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from brokers.engine.partitions.partition import Partition
+from brokers.engine.partitions.reports import RecoveryReport
+from brokers.engine.partitions.table import PartitionTable, StorageSettings
+from brokers.engine.records.builder import Record, build_batch
+from brokers.engine.storage.flushing import completed
+from tests.unit.brokers.engine.partitions.test_table import NOW_MS, opened
+
+TOPIC_ID = b"1" * 16
+EPOCH = 3
+
+
+def follow(table: PartitionTable, index: int, count: int) -> Partition:
+    partition = table.become_follower(
+        "t", index, TOPIC_ID, EPOCH, {}, leader=2, replicas=(1, 2), isr=(2,), now_ms=NOW_MS
+    )
+    for offset in range(count):
+        data = build_batch([Record(NOW_MS, b"k", b"v")], base_offset=offset, leader_epoch=EPOCH)
+        partition.append_fetched(memoryview(data), offset + 1, 0, NOW_MS)
+    return partition
+
+
+def lead(table: PartitionTable, index: int, leader_epoch: int = EPOCH) -> Partition:
+    return table.become_leader("t", index, TOPIC_ID, leader_epoch, {}, now_ms=NOW_MS)
+
+
+def append(partition: Partition) -> None:
+    data = memoryview(build_batch([Record(NOW_MS, b"k", b"v")]))
+    assert partition.append(data, NOW_MS, acks=1, produce_version=9).error_code == 0
+
+
+def closed_early(table: PartitionTable, logs_max: int = 2) -> int:
+    """How many rounds it took."""
+    rounds = 0
+    while (batch := table.plan_early_close(logs_max=logs_max)) is not None:
+        batch.run()
+        batch.finish()
+        rounds += 1
+    return rounds
+
+
+def started(top: Path) -> tuple[PartitionTable, RecoveryReport]:
+    table = PartitionTable(StorageSettings(roots=(top,), broker_id=1, cluster_id="c"))
+    return table, table.recover(NOW_MS)
+
+
+def test_what_is_followed_is_on_disk_before_the_end_and_what_is_led_is_left_alone(tmp_path: Path) -> None:
+    table = opened(tmp_path)
+    followed = [follow(table, index, 3) for index in range(5)]
+    led = lead(table, 9)
+    append(led)
+
+    assert closed_early(table) == 3
+    assert all(completed(one.log) for one in followed)
+    assert not completed(led.log)
+
+    append(led)
+    table.close()
+    again, report = started(tmp_path)
+    assert report.clean
+    assert [one.log_end_offset for one in sorted(again, key=lambda one: one.index)] == [3, 3, 3, 3, 3, 2]
+    again.close()
+
+
+def test_a_log_that_is_written_to_after_it_was_closed_is_closed_once_more(tmp_path: Path) -> None:
+    """Its leader died as well, and this broker was the last that could lead."""
+    table = opened(tmp_path)
+    follow(table, 0, 3)
+    assert closed_early(table) == 1
+    append(lead(table, 0, EPOCH + 1))
+
+    table.close()
+
+    again, report = started(tmp_path)
+    found = again.get("t", 0)
+    assert found is not None
+    assert report.clean
+    assert (found.log_end_offset, found.log.epochs.latest) == (4, EPOCH + 1)
+    assert found.log.recovery_point == 4
+    assert found.log.segments[-1].max_timestamp == NOW_MS
+    again.close()
+
+
+def test_a_kill_between_the_two_leaves_all_that_was_there(tmp_path: Path) -> None:
+    table = opened(tmp_path)
+    follow(table, 0, 3)
+    closed_early(table)
+    for root in table._roots:
+        root.unlock()
+
+    again, report = started(tmp_path)
+
+    found = again.get("t", 0)
+    assert found is not None
+    assert not report.clean
+    assert found.log_end_offset == 3
+    again.close()

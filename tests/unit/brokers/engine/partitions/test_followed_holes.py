@@ -1,0 +1,192 @@
+"""A log that follows a cleaned one has holes of right, and a crash takes nothing behind them (LOG-36, REP-5)."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from pathlib import Path
+
+import pytest
+
+from brokers.engine.partitions import offset_files
+from brokers.engine.partitions.following import has_holes
+from brokers.engine.partitions.partition import Partition
+from brokers.engine.partitions.table import PartitionTable
+from brokers.engine.records.builder import Record, build_batch
+from brokers.engine.storage import checkpoints
+from tests.unit.brokers.engine.partitions.test_table import NOW_MS, opened
+from tests.unit.brokers.engine.storage.logs import read_all
+
+OLD, YOUNG = b"1" * 16, b"2" * 16
+COMPACTED = {"cleanup.policy": "compact"}
+EPOCH = 5
+
+
+def batch(offset: int, count: int = 1) -> bytes:
+    """As a leader wrote it."""
+    made = bytearray(build_batch([Record(NOW_MS, b"k", b"v") for _ in range(count)]))
+    struct.pack_into(">q", made, 0, offset)
+    struct.pack_into(">i", made, 12, EPOCH)
+    return bytes(made)
+
+
+def follow(table: PartitionTable, *offsets: int) -> Partition:
+    """As the fetcher does."""
+    partition = table.become_follower(
+        "t", 0, OLD, EPOCH, COMPACTED, leader=2, replicas=(1, 2), isr=(1, 2), now_ms=NOW_MS
+    )
+    for offset in offsets:
+        records, expected = memoryview(batch(offset)), partition.log_end_offset
+        partition.append_fetched(records, offset + 1, 0, NOW_MS)
+        if has_holes(records, expected):
+            table.note_holes(partition)
+    table.keep_holes()
+    return partition
+
+
+def flush(table: PartitionTable) -> None:
+    planned = table.plan_flush()
+    planned.run()
+    planned.finish()
+
+
+def after_a_kill(table: PartitionTable, directory: Path) -> Partition:
+    """The log as a start finds it; the table goes on unharmed."""
+    copy = directory.with_name(f"{directory.name}-killed")
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(directory, copy)
+    again = opened(copy)
+    found = again.get("t", 0)
+    assert found is not None
+    again.close()
+    return found
+
+
+def named(directory: Path) -> dict[tuple[str, int], int]:
+    return checkpoints.read_offsets(directory / checkpoints.RECOVERY_POINTS, directory)
+
+
+def test_what_a_leader_acknowledged_behind_followed_holes_outlives_a_kill(tmp_path: Path) -> None:
+    """It followed, led when the other died, and dies before its next flush: nobody else has what it acknowledged."""
+    table = opened(tmp_path)
+    follow(table, 0, 1, 2)
+    flush(table)
+    follow(table, 5, 9, 10)
+    led = table.become_leader("t", 0, OLD, EPOCH + 1, COMPACTED, now_ms=NOW_MS, replicas=(1, 2), isr=(1,))
+    mine = memoryview(build_batch([Record(NOW_MS, b"k", b"acknowledged")]))
+    assert led.append(mine, NOW_MS, acks=-1, produce_version=9).base_offset == 11
+    found = after_a_kill(table, tmp_path)
+    assert (found.log_end_offset, found.log.epochs.latest) == (12, EPOCH + 1)
+    table.close()
+
+
+def test_a_log_with_holes_is_named_again_once_they_are_on_disk(tmp_path: Path) -> None:
+    """And a kill from then on cuts nothing either, be it of this incarnation or of the next."""
+    table = opened(tmp_path)
+    follow(table, 0, 1)
+    flush(table)
+    follow(table, 5)
+    assert ("t", 0) not in named(tmp_path)
+    flush(table)
+    assert named(tmp_path) == {("t", 0): 6}
+    follow(table, 6, 7)
+    assert named(tmp_path) == {("t", 0): 6}, "no further hole"
+    assert after_a_kill(table, tmp_path).log_end_offset == 8
+    follow(table, 9)
+    assert ("t", 0) not in named(tmp_path)
+    assert after_a_kill(table, tmp_path).log_end_offset == 10
+    table.close()
+
+
+def test_the_incarnation_after_the_kill_knows_of_the_holes_that_are_not_flushed(tmp_path: Path) -> None:
+    table = opened(tmp_path)
+    follow(table, 0, 1)
+    flush(table)
+    follow(table, 5, 6)
+    shutil.copytree(tmp_path, tmp_path.with_name("second"))
+    table.close()
+
+    second = opened(tmp_path.with_name("second"))
+    second.become_leader("other", 0, YOUNG, 0, {}, now_ms=NOW_MS)
+    second.checkpoint_recovery_points()  # another partition's need
+    assert ("t", 0) not in named(tmp_path.with_name("second"))
+    assert after_a_kill(second, tmp_path.with_name("second")).log_end_offset == 7
+    second.close()
+
+
+def test_a_flush_under_way_does_not_name_a_log_that_has_got_a_hole_since(tmp_path: Path) -> None:
+    table = opened(tmp_path)
+    follow(table, 0, 1, 5)
+    planned = table.plan_flush()
+    follow(table, 9)
+    planned.run()
+    planned.finish()
+    assert ("t", 0) not in named(tmp_path)
+    assert after_a_kill(table, tmp_path).log_end_offset == 10
+    table.close()
+
+
+def test_a_topic_made_again_is_named_from_its_first_flush(tmp_path: Path) -> None:
+    table = opened(tmp_path)
+    follow(table, 0, 5)
+    table.delete("t", 0, now_ms=NOW_MS)
+    table.become_leader("t", 0, YOUNG, 0, {}, now_ms=NOW_MS)
+    flush(table)
+    assert named(tmp_path) == {("t", 0): 0}
+    table.close()
+
+
+def test_many_logs_with_holes_cost_one_write_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = opened(tmp_path)
+    followed = []
+    for index in range(50):
+        partition = table.become_follower(
+            "t", index, OLD, EPOCH, COMPACTED, leader=2, replicas=(1, 2), isr=(1, 2), now_ms=NOW_MS
+        )
+        partition.append_fetched(memoryview(batch(5)), 6, 0, NOW_MS)
+        followed.append(partition)
+    written: list[Path] = []
+    write = offset_files.write_atomically
+    monkeypatch.setattr(
+        offset_files, "write_atomically", lambda path, *rest, **how: (written.append(path), write(path, *rest, **how))
+    )
+    for partition in followed:
+        table.note_holes(partition)
+    table.keep_holes()
+    table.keep_holes()
+    assert written == [tmp_path / checkpoints.RECOVERY_POINTS]
+    assert named(tmp_path) == {}
+    table.close()
+
+
+@pytest.mark.parametrize(
+    ("batches", "expected", "found"),
+    [
+        ([(3, 1)], 3, False),
+        ([(4, 1)], 3, True),
+        ([(3, 4), (7, 1)], 3, False),
+        ([(3, 4), (8, 1)], 3, True),
+        ([(1, 4), (5, 2)], 3, False),
+        ([], 3, False),
+    ],
+)
+def test_a_hole_is_seen_before_and_between_batches(batches: list[tuple[int, int]], expected: int, found: bool) -> None:
+    assert has_holes(memoryview(b"".join(batch(*one) for one in batches)), expected) is found
+
+
+@pytest.mark.parametrize("before", [(0, 1), ()])
+def test_a_hole_wider_than_an_index_can_name_begins_another_segment(tmp_path: Path, before: tuple[int, ...]) -> None:
+    """LOG-16, LOG-17: a key written once and another one written three thousand million times since."""
+    far = 3_000_000_000
+    table = opened(tmp_path)
+    partition = follow(table, *before, far, far + 1)
+    assert partition.log.active.base_offset == far
+    flush(table)
+    ends = [partition.log_end_offset, after_a_kill(table, tmp_path).log_end_offset]
+    table.close()
+    table = opened(tmp_path)
+    found = table.get("t", 0)
+    assert found is not None
+    assert [*ends, found.log_end_offset] == [far + 2] * 3
+    assert [offset for offset, _ in read_all(found.log)] == [*before, far, far + 1]
+    table.close()

@@ -1,0 +1,106 @@
+"""High watermarks between two flushes, and who has the last word in a checkpoint file (LOG-6, LOG-25)."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from brokers.engine.partitions.table import PartitionTable, StorageSettings
+from brokers.engine.storage import checkpoints
+from tests.unit.brokers.engine.partitions.test_table import NOW_MS, opened, produce
+
+OLD, YOUNG = b"1" * 16, b"2" * 16
+
+
+def keep(table: PartitionTable) -> bool:
+    """One round; whether there was anything to write."""
+    batch = table.plan_high_watermarks()
+    if batch is None:
+        return False
+    batch.run()
+    batch.finish()
+    return True
+
+
+def stored(root: Path) -> dict[tuple[str, int], int]:
+    return checkpoints.read_offsets(root / checkpoints.HIGH_WATERMARKS, root)
+
+
+def test_a_kill_costs_what_was_committed_since_the_last_round(tmp_path: Path) -> None:
+    table = opened(tmp_path)
+    table.become_leader("t", 0, OLD, 0, {}, now_ms=NOW_MS)
+    produce(table, "t", 0, times=5)
+    assert keep(table)
+    produce(table, "t", 0, times=2)
+
+    shutil.copytree(tmp_path, tmp_path.with_name("killed"))
+    again = opened(tmp_path.with_name("killed"))
+
+    found = again.get("t", 0)
+    assert found is not None
+    assert (found.high_watermark, found.log_end_offset) == (5, 7)
+    again.close()
+    table.close()
+
+
+def test_where_nothing_moved_nothing_is_written(tmp_path: Path) -> None:
+    table = PartitionTable(StorageSettings(roots=(tmp_path / "a", tmp_path / "b"), broker_id=1, cluster_id="c"))
+    table.recover(NOW_MS)
+    for index in range(2):
+        table.become_leader("t", index, OLD, 0, {}, now_ms=NOW_MS)
+    assert keep(table)
+    assert not keep(table)
+    produce(table, "t", 0)
+    moved = table.get("t", 0)
+    assert moved is not None
+    still = next(root for root in (tmp_path / "a", tmp_path / "b") if root != moved.log.root)
+    (still / checkpoints.HIGH_WATERMARKS).unlink()
+    assert keep(table)
+    assert stored(moved.log.root) == {("t", 0): 1}
+    assert not (still / checkpoints.HIGH_WATERMARKS).exists()
+    table.close()
+
+
+def test_what_a_flush_wrote_in_between_is_corrected(tmp_path: Path) -> None:
+    """Marks go back as well: to where they were in the last round, and not to where the flush found them."""
+    table = opened(tmp_path)
+    partition = table.become_leader("t", 0, OLD, 0, {}, now_ms=NOW_MS)
+    produce(table, "t", 0, times=3)
+    assert keep(table)
+    produce(table, "t", 0)
+    flush = table.plan_flush()
+    flush.run()
+    flush.finish()
+    assert stored(tmp_path) == {("t", 0): 4}
+    partition.high_watermark = 3
+    assert keep(table)
+    assert stored(tmp_path) == {("t", 0): 3}
+    table.close()
+
+
+def test_a_plan_made_before_a_topic_was_made_again_is_not_written_after_it(tmp_path: Path) -> None:
+    """Otherwise a crash would give its log the high watermark, or the recovery point, of the one before."""
+    table = opened(tmp_path)
+    table.become_leader("t", 0, OLD, 0, {}, now_ms=NOW_MS)
+    produce(table, "t", 0, times=5)
+    late, flush = table.plan_high_watermarks(), table.plan_flush()
+    assert late is not None
+    table.delete("t", 0, now_ms=NOW_MS)
+    table.become_leader("t", 0, YOUNG, 0, {}, now_ms=NOW_MS)
+    for batch in (late, flush):
+        batch.run()
+        batch.finish()
+    assert stored(tmp_path) == {}
+    assert checkpoints.read_offsets(tmp_path / checkpoints.RECOVERY_POINTS, tmp_path) == {}
+    table.close()
+
+
+def test_a_disk_that_takes_no_high_watermarks_is_given_up(tmp_path: Path) -> None:
+    """LOG-3."""
+    table = opened(tmp_path / "a", tmp_path / "b")
+    for index in range(2):
+        table.become_leader("t", index, OLD, 0, {}, now_ms=NOW_MS)
+    (tmp_path / "a" / f"{checkpoints.HIGH_WATERMARKS}.tmp").mkdir()
+    assert keep(table)
+    assert list(table.offline_directories) == [tmp_path / "a"]
+    table.close()

@@ -1,0 +1,289 @@
+"""The hand-written Produce and Fetch against the compiled codec: the same values read, the same bytes written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from brokers.engine.protocol import codec, fast_codec
+from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.headers import decode_response_header, encode_response_frame
+from brokers.engine.protocol.messages.fetch import (
+    AbortedTransaction,
+    FetchableTopicResponse,
+    FetchLeader,
+    FetchNodeEndpoint,
+    FetchPartitionData,
+    FetchRequest,
+    FetchResponse,
+)
+from brokers.engine.protocol.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from tests.testkit import depth
+
+from .samples import sample
+from .strategies import messages
+
+PRODUCE_VERSIONS = range(3, 12)
+FETCH_VERSIONS = range(4, 18)
+INT32 = st.integers(-(1 << 31), (1 << 31) - 1)
+INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
+ERRORS = st.integers(-1, 120)
+NAMES = st.one_of(st.text(max_size=10), st.text(alphabet="abc", min_size=120, max_size=140))
+
+
+def _produce_values(request: Any) -> Any:
+    return [
+        (topic.name.encode(), [(partition.index, partition.records) for partition in topic.partition_data])
+        for topic in request.topic_data
+    ]
+
+
+@settings(max_examples=depth.examples(300))
+@given(st.sampled_from(PRODUCE_VERSIONS), st.data())
+def test_a_produce_is_read_as_the_compiled_codec_reads_it(version: int, data: st.DataObject) -> None:
+    request = data.draw(messages(ProduceRequest, version))
+    body = codec.encode_request(ApiKey.PRODUCE, version, request)
+    buffer = memoryview(b"before" + body + b"behind")
+    frame = fast_codec.decode_produce(buffer, 6, 6 + len(body), version)
+    assert (frame.transactional_id, frame.acks, frame.timeout_ms) == (
+        request.transactional_id,
+        request.acks,
+        request.timeout_ms,
+    )
+    read = [
+        (name, [(index, None if start < 0 else bytes(buffer[start:end])) for index, start, end in partitions])
+        for name, partitions in frame.topics
+    ]
+    assert read == _produce_values(request)
+
+
+PRODUCED = st.lists(
+    st.tuples(
+        NAMES,
+        st.lists(st.tuples(INT32, ERRORS, INT64, INT64, INT64, st.one_of(st.none(), NAMES)), min_size=0, max_size=3),
+    ),
+    max_size=3,
+)
+
+
+@settings(max_examples=depth.examples(400))
+@given(st.sampled_from(PRODUCE_VERSIONS), INT32, PRODUCED, INT32)
+def test_a_produce_is_answered_in_the_bytes_of_the_compiled_codec(
+    version: int, correlation_id: int, topics: Any, throttle_time_ms: int
+) -> None:
+    response = ProduceResponse(
+        responses=[
+            TopicProduceResponse(
+                name=name,
+                partition_responses=[
+                    PartitionProduceResponse(
+                        index=index,
+                        error_code=error,
+                        base_offset=base_offset,
+                        log_append_time_ms=append_time_ms,
+                        log_start_offset=start_offset,
+                        error_message=message,
+                    )
+                    for index, error, base_offset, append_time_ms, start_offset, message in partitions
+                ],
+            )
+            for name, partitions in topics
+        ],
+        throttle_time_ms=throttle_time_ms,
+    )
+    expected = encode_response_frame(
+        ApiKey.PRODUCE, version, correlation_id, codec.encode_response(ApiKey.PRODUCE, version, response)
+    )
+    written = fast_codec.encode_produce_response(
+        version, correlation_id, [(name.encode(), partitions) for name, partitions in topics], throttle_time_ms
+    )
+    assert written == expected
+
+
+@settings(max_examples=depth.examples(400))
+@given(st.sampled_from(FETCH_VERSIONS), st.data())
+def test_a_fetch_is_read_as_the_compiled_codec_reads_it(version: int, data: st.DataObject) -> None:
+    request = data.draw(messages(FetchRequest, version))
+    body = codec.encode_request(ApiKey.FETCH, version, request)
+    buffer = b"before" + body + b"behind"
+    frame = fast_codec.decode_fetch(buffer, 6, 6 + len(body), version)
+
+    def key(topic: Any) -> bytes:
+        return topic.topic_id if version >= 13 else topic.topic.encode()
+
+    assert frame == fast_codec.FetchFrame(
+        replica_id=request.replica_state.replica_id if version >= 15 else request.replica_id,
+        max_wait_ms=request.max_wait_ms,
+        min_bytes=request.min_bytes,
+        max_bytes=request.max_bytes,
+        isolation=request.isolation_level,
+        session_id=request.session_id,
+        session_epoch=request.session_epoch,
+        topics=[
+            (
+                key(topic),
+                [
+                    (
+                        partition.partition,
+                        partition.current_leader_epoch,
+                        partition.fetch_offset,
+                        partition.last_fetched_epoch,
+                        partition.log_start_offset,
+                        partition.partition_max_bytes,
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ],
+        forgotten=[(key(topic), topic.partitions) for topic in request.forgotten_topics_data],
+        rack_id=request.rack_id,
+        replica_epoch=request.replica_state.replica_epoch if version >= 15 else -1,
+    )
+
+
+RECORDS = st.one_of(st.none(), st.binary(max_size=20), st.integers(100, 40_000).map(bytes))
+FETCHED = st.lists(
+    st.tuples(
+        st.one_of(st.text(max_size=10), st.text(alphabet="abc", min_size=120, max_size=140)),
+        st.lists(st.tuples(INT32, ERRORS, INT64, INT64, INT64, RECORDS), max_size=3),
+    ),
+    max_size=3,
+)
+
+
+def _partition_data(partition: Any, aborted: list[tuple[int, int]], read_committed: bool) -> FetchPartitionData:
+    """The compiled codec's partition; never-read ones list no aborted transactions, others null unless committed."""
+    index, code, high_watermark, stable_offset, start_offset, records = partition
+    listed = [AbortedTransaction(producer_id=producer, first_offset=offset) for producer, offset in aborted]
+    if code in (3, 29, 100):
+        listed = []
+    return FetchPartitionData(
+        partition_index=index,
+        error_code=code,
+        high_watermark=high_watermark,
+        last_stable_offset=stable_offset,
+        log_start_offset=start_offset,
+        aborted_transactions=listed if code in (3, 29, 100) or (read_committed and code != 1) else None,
+        records=records or b"",
+    )
+
+
+@settings(max_examples=depth.examples(600))
+@given(st.sampled_from(FETCH_VERSIONS), INT32, FETCHED, ERRORS, INT32, st.booleans(), st.data())
+def test_a_fetch_is_answered_in_the_bytes_of_the_compiled_codec(
+    version: int,
+    correlation_id: int,
+    topics: Any,
+    error: int,
+    session_id: int,
+    read_committed: bool,
+    data: st.DataObject,
+) -> None:
+    topics = [
+        (name.encode().ljust(16, b".")[:16] if version >= 13 else name.encode(), partitions)
+        for name, partitions in topics
+    ]
+    aborted = {
+        (name, partition[0]): data.draw(st.lists(st.tuples(INT64, INT64), max_size=2))
+        for name, partitions in topics
+        for partition in partitions
+        if read_committed
+    }
+    response = FetchResponse(
+        throttle_time_ms=77,
+        error_code=error,
+        session_id=session_id,
+        responses=[
+            FetchableTopicResponse(
+                topic="" if version >= 13 else name.decode(),
+                topic_id=name if version >= 13 else bytes(16),
+                partitions=[
+                    _partition_data(partition, aborted.get((name, partition[0]), []), read_committed)
+                    for partition in partitions
+                ],
+            )
+            for name, partitions in topics
+        ],
+    )
+    expected = encode_response_frame(
+        ApiKey.FETCH, version, correlation_id, codec.encode_response(ApiKey.FETCH, version, response)
+    )
+    pieces = fast_codec.encode_fetch_response(
+        version,
+        correlation_id,
+        77,
+        error,
+        session_id,
+        [
+            (
+                name,
+                [
+                    (index, code, high, stable, start, len(records or b""), None if records is None else [records])
+                    for index, code, high, stable, start, records in partitions
+                ],
+            )
+            for name, partitions in topics
+        ],
+        read_committed=read_committed,
+        aborted=aborted,
+    )
+    assert b"".join(piece[0] if isinstance(piece, list) else piece for piece in pieces) == expected
+
+
+@pytest.mark.parametrize("version", FETCH_VERSIONS)
+def test_the_records_of_a_fetch_go_out_as_the_callers_own_object(version: int) -> None:
+    slice_object = object()
+    name = bytes(16) if version >= 13 else b"orders"
+    pieces = fast_codec.encode_fetch_response(version, 1, 0, 0, 0, [(name, [(0, 0, 9, 9, 0, 70_000, slice_object)])])
+    assert pieces.count(slice_object) == 1
+    around = [piece for piece in pieces if isinstance(piece, bytes)]
+    frame_bytes = int.from_bytes(around[0][:4], "big")
+    assert frame_bytes == sum(map(len, around)) - 4 + 70_000
+
+
+@pytest.mark.parametrize("version", [16, 17])
+def test_who_leads_instead_stands_beside_what_was_read(version: int) -> None:
+    here, elsewhere = bytes(16), bytes(range(16))
+    endpoints = [FetchNodeEndpoint(node_id=7, host="h", port=9092, rack=None)]
+    tagged = codec.encode_response(ApiKey.FETCH, version, FetchResponse(node_endpoints=endpoints))[11:]
+    topics = [(here, [(0, 0, 9, 9, 0, 4, [b"data"])]), (elsewhere, [(2, 6, -1, -1, -1, 0, None)])]
+    pieces = fast_codec.encode_fetch_response(
+        version, 1, 0, 0, 0, topics, leaders={(elsewhere, 2): (7, 3)}, tagged=tagged
+    )
+    frame = b"".join(piece[0] if isinstance(piece, list) else piece for piece in pieces)
+    assert int.from_bytes(frame[:4], "big") == len(frame) - 4
+    _, position = decode_response_header(ApiKey.FETCH, version, frame, 4, len(frame))
+    answer = codec.decode_response(ApiKey.FETCH, version, frame, position, len(frame))
+    read, misled = (topic.partitions[0] for topic in answer.responses)
+    assert (read.records, read.current_leader.leader_id) == (b"data", -1)
+    assert (misled.error_code, misled.current_leader) == (6, FetchLeader(leader_id=7, leader_epoch=3))
+    assert answer.node_endpoints == endpoints
+
+
+@pytest.mark.parametrize("version", range(9, 12))
+def test_tagged_fields_in_a_produce_are_skipped(version: int) -> None:
+    value = sample(ApiKey.PRODUCE, version, "request", "full")
+    body = codec.encode_request(ApiKey.PRODUCE, version, value)
+    tagged = body[:-1] + b"\x01\x07\x03abc"
+    assert fast_codec.decode_produce(tagged, 0, len(tagged), version) == fast_codec.decode_produce(
+        body, 0, len(body), version
+    )
+
+
+@pytest.mark.parametrize("version", [9, 11])
+def test_a_produce_answer_is_read_back_by_the_codec(version: int) -> None:
+    frame = fast_codec.encode_produce_response(version, 5, [(b"t", [(0, 0, 10, -1, 0, None)])], 3)
+    correlation_id, position = decode_response_header(ApiKey.PRODUCE, version, frame, 4, len(frame))
+    answer = codec.decode_response(ApiKey.PRODUCE, version, frame, position, len(frame))
+    assert correlation_id == 5
+    assert answer.throttle_time_ms == 3
+    assert answer.responses[0].partition_responses[0].base_offset == 10

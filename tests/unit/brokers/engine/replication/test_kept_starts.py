@@ -1,0 +1,126 @@
+"""A follower's log starts for its leader where it starts after a crash, too (LOG-46)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.brokers.engine.replication.stepped_world import HandLink, SteppedWorld, batches, fetched, line
+
+SESSION = 7
+
+
+@pytest.fixture
+def world(world: SteppedWorld) -> SteppedWorld:
+    world.starts_to_keep = []
+    return world
+
+
+def sent(link: HandLink) -> list[int]:
+    """The starts that the latest request says."""
+    return [line.log_start_offset for topic in link.sent[-1][3].topics for line in topic.partitions]
+
+
+def sent_start(world: SteppedWorld, start_offset: int) -> HandLink:
+    """Of six records in two batches the leader has given up those below."""
+    link = world.come_up(SESSION)
+    link.answer(fetched(line(records=batches(0, 3, 3), high_watermark=6), session_id=SESSION))
+    link.answer(fetched(line(high_watermark=6, start_offset=start_offset), session_id=SESSION))
+    return link
+
+
+def test_the_leader_hears_of_a_start_when_it_is_on_disk(world: SteppedWorld) -> None:
+    partition = world.follow()
+    link = sent_start(world, 4)
+    assert (partition.log_start_offset, sent(link)) == (4, [0])
+
+    world.starts_are_kept()
+    world.pass_ms(0)
+    assert len(link.sent) == 2, "the request that waits at the leader is overtaken"
+    assert sent(link) == [4]
+
+
+def test_a_start_that_moves_while_another_is_written_is_written_next(world: SteppedWorld) -> None:
+    world.follow()
+    link = sent_start(world, 2)
+    (first,) = world.starts_to_keep or ()
+    link.answer(fetched(line(high_watermark=6, start_offset=5), session_id=SESSION))
+    world.starts_to_keep = []
+    first()
+    assert len(world.starts_to_keep) == 1
+    world.starts_are_kept()
+    world.pass_ms(0)
+    assert sent(link) == [5]
+
+
+def test_what_was_still_being_written_when_another_leader_came_is_told_to_that_one(world: SteppedWorld) -> None:
+    world.follow()
+    link = sent_start(world, 4)
+    world.follow(leader_epoch=6)
+    world.pass_ms(0)
+    assert sent(link) == [0]
+    world.starts_are_kept()
+    link.answer(fetched(session_id=SESSION))
+    world.pass_ms(0)
+    assert sent(link) == [4]
+
+
+def test_a_follower_that_begins_within_a_batch_says_so_when_that_is_on_disk(world: SteppedWorld) -> None:
+    """Its file begins with the batch, its log in the middle of it."""
+    partition = world.follow()
+    link = world.come_up(SESSION)
+    world.table.restart_at(partition, 4, world.clock.now_ms())
+    link.answer(fetched(line(records=batches(3, 3), high_watermark=6, start_offset=4), session_id=SESSION))
+    assert (partition.log_start_offset, partition.log.segments[0].base_offset, sent(link)) == (4, 3, [3])
+    world.starts_are_kept()
+    world.pass_ms(0)
+    assert sent(link) == [4]
+
+
+def test_the_leader_hears_of_what_retention_took_here_although_nothing_is_written(world: SteppedWorld) -> None:
+    """REP-23: it begins where the leader does, and may be in sync again."""
+    partition = world.follow(retention_bytes="1")
+    link = world.come_up(SESSION)
+    link.answer(fetched(line(records=batches(0, 3), high_watermark=3), session_id=SESSION))
+    partition.log.roll(world.clock.now_ms())
+    link.answer(fetched(line(records=batches(3, 3), high_watermark=6), session_id=SESSION))
+    assert len(link.sent) == 1
+
+    world.table.maintain(world.clock.now_ms())
+    world.starts_are_kept()
+    world.pass_ms(0)
+
+    assert partition.log_start_offset == 3
+    assert len(link.sent) == 2, "the request that waits at the leader is overtaken"
+    assert sent(link) == [3]
+
+
+def test_nothing_is_kept_of_a_log_that_was_deleted_meanwhile(world: SteppedWorld) -> None:
+    """Its start is in no file any more, and would be written for ever."""
+    world.follow()
+    sent_start(world, 4)
+    world.fetchers.unfollow("topic", 0)
+    world.table.delete("topic", 0, now_ms=world.clock.now_ms())
+
+    world.starts_are_kept()
+
+    assert world.starts_to_keep == []
+
+
+def test_who_comes_back_while_the_start_of_its_last_log_is_written_tells_its_own(world: SteppedWorld) -> None:
+    world.follow()
+    link = sent_start(world, 4)
+    world.fetchers.unfollow("topic", 0)
+    world.table.delete("topic", 0, now_ms=world.clock.now_ms())
+    world.follow(1)
+    partition = world.follow()
+    world.pass_ms(0)
+    for _ in range(2):
+        link.answer(fetched(session_id=SESSION))
+    link.answer(fetched(line(records=batches(0, 3, 3), high_watermark=6, start_offset=5), session_id=SESSION))
+    assert partition.log_start_offset == 5
+
+    for _ in range(3):
+        world.starts_are_kept()
+    world.pass_ms(0)
+
+    assert sent(link)[-1] == 5

@@ -1,0 +1,200 @@
+"""The socket between two brokers: how it comes up, what it takes apart, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from struct import pack
+from typing import Any
+
+from brokers.engine.cluster.image import BrokerInfo
+from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.codec import encode_request, encode_response
+from brokers.engine.protocol.headers import encode_request_frame, encode_response_frame
+from brokers.engine.protocol.messages.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
+from brokers.engine.protocol.messages.versions import ApiVersionsRequest
+from brokers.engine.replication.link import BUFFER_BYTES, IDLE_TRIMS, SocketLink
+from config.embedded.process import free_port
+from tests.testkit.in_process import SECRET, InProcessBroker
+
+HOST = "127.0.0.1"
+TIMEOUT_S = 10.0
+
+
+class Owner:
+    """Notes what it is told. `on_frame_do` is done inside of `on_frame`."""
+
+    def __init__(self) -> None:
+        self.is_up = False
+        self.frames: list[bytes] = []
+        self.reasons: list[str] = []
+        self.on_frame_do: Callable[[], object] = lambda: None
+
+    def on_up(self) -> None:
+        self.is_up = True
+
+    def on_frame(self, buffer: memoryview, start: int, end: int) -> None:
+        assert not buffer.readonly, "records are appended from where they were received"
+        self.frames.append(bytes(buffer[start:end]))
+        self.on_frame_do()
+
+    def on_down(self, reason: str) -> None:
+        self.reasons.append(reason)
+
+    async def until(self, holds: Callable[[], Any]) -> None:
+        async with asyncio.timeout(TIMEOUT_S):
+            while not holds():  # noqa: ASYNC110 (any condition: there is no event to be told by)
+                await asyncio.sleep(0.002)
+
+
+def linked(port: int, secret: str = SECRET) -> tuple[SocketLink, Owner]:
+    owner = Owner()
+    broker = BrokerInfo(2, HOST, port, 0, None, 1)
+    return SocketLink(broker, owner, secret, asyncio.get_running_loop()), owner
+
+
+GREETINGS = encode_response_frame(
+    ApiKey.SASL_HANDSHAKE, 1, 0, encode_response(ApiKey.SASL_HANDSHAKE, 1, SaslHandshakeResponse(error_code=0))
+) + encode_response_frame(
+    ApiKey.SASL_AUTHENTICATE,
+    2,
+    0,
+    encode_response(ApiKey.SASL_AUTHENTICATE, 2, SaslAuthenticateResponse(error_code=0, auth_bytes=b"")),
+)
+
+
+@asynccontextmanager
+async def peer() -> AsyncIterator[tuple[asyncio.StreamWriter, SocketLink, Owner]]:
+    """A link that is up, and the other end of it, which may write what it likes."""
+    arrived: asyncio.Queue[asyncio.StreamWriter] = asyncio.Queue()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(GREETINGS)
+        arrived.put_nowait(writer)
+
+    server = await asyncio.start_server(serve, HOST, 0)
+    link, owner = linked(server.sockets[0].getsockname()[1])
+    writer = await arrived.get()
+    await owner.until(lambda: owner.is_up)
+    yield writer, link, owner
+    link.close()
+    await ended(writer)
+    server.close()
+
+
+async def ended(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    with contextlib.suppress(ConnectionError):
+        await writer.wait_closed()
+
+
+def frame(data: bytes) -> bytes:
+    return pack(">i", len(data)) + data
+
+
+async def test_a_broker_lets_its_like_in_and_answers_it(tmp_path: Path) -> None:
+    async with InProcessBroker(tmp_path) as broker:
+        link, owner = linked(broker.config.internal_port)
+        await owner.until(lambda: owner.is_up)
+        request = ApiVersionsRequest(client_software_name="x", client_software_version="1")
+        body = encode_request(ApiKey.API_VERSIONS, 3, request)
+        link.send(encode_request_frame(ApiKey.API_VERSIONS, 3, 4711, "broker", body))
+        await owner.until(lambda: owner.frames)
+        assert owner.frames[0][:4] == pack(">i", 4711)
+        link.close()
+        assert owner.reasons == []
+
+
+async def test_a_wrong_secret_is_told_without_saying_which(tmp_path: Path) -> None:
+    async with InProcessBroker(tmp_path) as broker:
+        _, owner = linked(broker.config.internal_port, "not-the-secret-of-this-cluster")
+        await owner.until(lambda: owner.reasons)
+        assert (owner.reasons, owner.is_up) == (["the peer does not know the cluster's secret"], False)
+
+
+async def test_nobody_there_is_told_once() -> None:
+    link, owner = linked(free_port())
+    await owner.until(lambda: owner.reasons)
+    assert owner.reasons[0].endswith("Connection refused")
+    link.close()
+    assert len(owner.reasons) == 1
+
+
+async def test_frames_are_taken_apart_however_they_arrive() -> None:
+    async with peer() as (writer, _, owner):
+        sent = [b"one", b"", b"three" * 1_000, bytes(3 * BUFFER_BYTES), b"five"]
+        stream = b"".join(map(frame, sent))
+        for start in range(0, len(stream), 10_007):
+            writer.write(stream[start : start + 10_007])
+            await writer.drain()
+        await owner.until(lambda: len(owner.frames) == len(sent))
+        assert owner.frames == sent
+
+
+async def test_a_buffer_that_grew_shrinks_when_it_was_not_needed_for_a_while() -> None:
+    async with peer() as (writer, link, owner):
+        writer.write(frame(bytes(3 * BUFFER_BYTES)))
+        await owner.until(lambda: len(owner.frames) == 1)
+        assert link.buffer_bytes > BUFFER_BYTES
+        for _ in range(IDLE_TRIMS):
+            link.trim()
+            assert link.buffer_bytes > BUFFER_BYTES
+        link.trim()
+        assert link.buffer_bytes == BUFFER_BYTES
+        writer.write(frame(b"small"))
+        await owner.until(lambda: len(owner.frames) == 2)
+
+
+async def test_a_peer_that_goes_is_told_once_and_one_that_is_closed_never() -> None:
+    async with peer() as (writer, _, owner):
+        writer.close()
+        await owner.until(lambda: owner.reasons)
+        assert owner.reasons == ["closed by the peer"]
+    async with peer() as (writer, link, owner):
+        link.close()
+        writer.write(frame(b"late"))
+        await writer.drain()
+        assert (owner.frames, owner.reasons) == ([], [])
+
+
+async def test_a_link_may_be_closed_by_what_it_delivers() -> None:
+    async with peer() as (writer, link, owner):
+        owner.on_frame_do = link.close
+        writer.write(frame(b"first") + frame(b"second"))
+        await owner.until(lambda: owner.frames)
+        assert owner.frames == [b"first"]
+        assert owner.reasons == []
+
+
+async def test_an_announced_size_that_nothing_has_ends_the_link() -> None:
+    async with peer() as (writer, _, owner):
+        writer.write(b"HTTP/1.1 200 OK")
+        await owner.until(lambda: owner.reasons)
+        assert "announced" in owner.reasons[0]
+
+
+async def test_a_request_larger_than_the_socket_takes_is_sent_whole() -> None:
+    received = bytearray()
+    is_over = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(GREETINGS)
+        while chunk := await reader.read(65_536):
+            received.extend(chunk)
+        await ended(writer)
+        is_over.set()
+
+    server = await asyncio.start_server(serve, HOST, 0)
+    link, owner = linked(server.sockets[0].getsockname()[1])
+    await owner.until(lambda: owner.is_up)
+    parts = [bytes([number]) * 4_000_000 for number in range(3)]
+    for part in parts:
+        link.send(part)
+    await owner.until(lambda: received.endswith(b"".join(parts)))
+    link.close()
+    await is_over.wait()
+    server.close()

@@ -1,0 +1,341 @@
+"""Markers reach every leader of a transaction's partitions, whoever that is by then (TXN-12)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from brokers.engine.cluster.image import ClusterImage
+from brokers.engine.protocol.errors import ErrorCode
+from brokers.engine.protocol.messages.transactions import (
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from brokers.engine.replication import marker_link
+from tests.unit.brokers.engine.replication.marker_world import OTHER, OWN, THIRD, World, image, markers, topic
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    world = World()
+    yield world
+    for task in world.tasks:
+        task.cancel()
+
+
+async def test_each_leader_is_told_once_of_its_own_partitions(world: World) -> None:
+    world.send(markers("tx", ("a", 0), ("a", 1), ("b", 0), ("b", 1)))
+
+    await world.finished()
+
+    assert sorted(world.said, key=str) == [
+        (OWN, 7, {("a", 0)}),
+        (OTHER, 7, {("a", 1), ("b", 0)}),
+        (THIRD, 7, {("b", 1)}),
+    ]
+    assert world.done == {"tx": {("a", 0), ("a", 1), ("b", 0), ("b", 1)}}
+
+
+async def test_a_marker_says_whose_transaction_ended_and_how(world: World) -> None:
+    seen: list[Any] = []
+
+    async def see(broker_id: int, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+        seen.extend(request.markers)
+        return await World._write(world, broker_id, request)
+
+    world._write = see  # type: ignore[method-assign]
+    world.send(markers("tx", ("a", 1), committed=False))
+
+    await world.finished()
+
+    (marker,) = seen
+    assert (marker.producer_id, marker.producer_epoch, marker.coordinator_epoch) == (7, 3, 5)
+    assert marker.transaction_result is False
+
+
+@pytest.mark.parametrize("code", [3, 6, 7, 19, 20, 56, None], ids=lambda code: f"code {code}")
+async def test_what_may_pass_is_tried_again_with_the_leader_of_then(world: World, code: int | None) -> None:
+    """None: the answer does not name the partition."""
+    world.codes[("a", 1)] = [code]
+    world.held = asyncio.Event()
+    world.send(markers("tx", ("a", 1)))
+    await world.until(lambda: len(world.said) == 1)
+    world.image = image(topic("a", OWN, THIRD))
+    world.held.set()
+
+    await world.finished()
+
+    assert world.said == [(OTHER, 7, {("a", 1)}), (THIRD, 7, {("a", 1)})]
+
+
+async def test_a_partition_of_which_nothing_is_understood_is_told_once_it_is(world: World) -> None:
+    """It may be there: taken for deleted, it would never learn how the transaction ended."""
+    understood = world.image
+    world.image = replace(image(topic("b", OTHER, THIRD)), not_understood=frozenset({"a"}))
+    world.send(markers("tx", ("a", 1), ("b", 0), ("c", 0)))
+    await world.until(lambda: world.done.get("tx", set()) == {("b", 0), ("c", 0)})
+    world.image = understood
+
+    await world.finished()
+
+    assert world.said == [(OTHER, 7, {("b", 0)}), (OTHER, 7, {("a", 1)})]
+
+
+async def test_only_what_failed_is_sent_again(world: World) -> None:
+    world.codes[("b", 0)] = [int(ErrorCode.NOT_ENOUGH_REPLICAS), int(ErrorCode.NOT_ENOUGH_REPLICAS)]
+    world.send(markers("tx", ("a", 1), ("b", 0)))
+
+    await world.finished()
+
+    assert world.said == [(OTHER, 7, {("a", 1), ("b", 0)}), (OTHER, 7, {("b", 0)}), (OTHER, 7, {("b", 0)})]
+
+
+async def test_a_partition_that_has_gone_on_is_not_asked_again(world: World) -> None:
+    """TXN-12. Readers of the others do not stand before the transaction for ever."""
+    world.codes[("a", 1)] = [int(ErrorCode.INVALID_PRODUCER_EPOCH)]
+    world.codes[("b", 0)] = [int(ErrorCode.NOT_LEADER_OR_FOLLOWER)]
+    world.send(markers("tx", ("a", 1), ("b", 0)))
+
+    await world.finished()
+
+    assert world.done == {"tx": {("b", 0)}}
+    assert sum(("a", 1) in partitions for _, _, partitions in world.said) == 1
+
+
+async def test_a_transaction_that_every_partition_refuses_is_over_here(world: World) -> None:
+    world.codes[("a", 1)] = [int(ErrorCode.INVALID_PRODUCER_EPOCH)]
+    world.send(markers("tx", ("a", 1)))
+
+    await world.finished()
+
+    assert world.done.get("tx", set()) == set()
+    assert len(world.said) == 1
+
+
+async def test_a_partition_whose_followers_are_slow_holds_up_nobody(world: World) -> None:
+    world.codes[("a", 1)] = [int(ErrorCode.REQUEST_TIMED_OUT)]
+    world.send(markers("slow", ("a", 1)))
+    await world.finished()
+    assert world.said_late == [{("a", 1)}]
+
+    world.codes[("a", 1)] = [int(ErrorCode.REQUEST_TIMED_OUT)]
+    world.held = asyncio.Event()
+    world.send(markers("slow", ("a", 1)))
+    await world.until(lambda: len(world.said) == 3)
+    world.held.set()
+    await world.until(lambda: len(world.said_late) == 2)
+    await world.finished()
+
+
+async def test_what_is_led_here_waits_for_no_other_transactions_followers(world: World) -> None:
+    world.image = image(topic("a", OWN, OWN))
+    caught_up = asyncio.Event()
+    write = World._write
+
+    async def replicated(broker_id: int, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+        """As `handlers.markers`: the answer waits for all that was asked for."""
+        if any(1 in one.partition_indexes for marker in request.markers for one in marker.topics):
+            await caught_up.wait()
+        return await write(world, broker_id, request)
+
+    world._write = replicated  # type: ignore[method-assign]
+    world.send(markers("slow", ("a", 1)))
+    world.send(markers("quick", ("a", 0), producer_id=8))
+
+    await world.until(lambda: world.done.get("quick") == {("a", 0)})
+
+    assert "slow" not in world.done
+    caught_up.set()
+    await world.finished()
+
+
+async def test_who_is_late_is_told_beside_the_others(world: World) -> None:
+    world.codes[("a", 1)] = [int(ErrorCode.REQUEST_TIMED_OUT)]
+    world.send(markers("slow", ("a", 1)))
+    await world.until(lambda: len(world.said) == 1)
+    world.held = asyncio.Event()
+    world.send(markers("other", ("b", 0), producer_id=8))
+
+    await world.until(lambda: world.done.get("slow") == {("a", 1)})
+
+    assert "other" not in world.done
+    world.held.set()
+    await world.finished()
+
+
+async def test_our_own_mistake_leaves_nobody_untold(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(marker_link, "RETRY_MS_MAX", 20)
+    world.mistakes = 1
+    world.send(markers("tx", ("a", 1), ("b", 0)))
+
+    await world.finished()
+
+    assert world.done == {"tx": {("a", 1), ("b", 0)}}
+
+
+async def test_who_is_fenced_stops(world: World) -> None:
+    world.codes[("a", 1)] = [int(ErrorCode.TRANSACTION_COORDINATOR_FENCED)]
+    world.codes[("b", 0)] = [int(ErrorCode.NOT_LEADER_OR_FOLLOWER)]
+    world.send(markers("tx", ("a", 1), ("b", 0)))
+
+    await world.finished()
+
+    assert len(world.said) == 1
+    assert world.done.get("tx", set()) == set()
+
+
+@pytest.mark.parametrize("code", [ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION])
+async def test_a_partition_that_cannot_have_markers_is_done(world: World, code: ErrorCode) -> None:
+    world.codes[("a", 1)] = [int(code)]
+    world.send(markers("tx", ("a", 1)))
+
+    await world.finished()
+
+    assert world.done == {"tx": {("a", 1)}}
+
+
+@pytest.mark.parametrize(
+    "after",
+    [image(), image(topic("a", OWN)), image(topic("a", OWN, OTHER, deleting=True))],
+    ids=["gone", "fewer partitions", "being deleted"],
+)
+async def test_a_deleted_partition_is_done(world: World, after: ClusterImage) -> None:
+    world.image = after
+    world.send(markers("tx", ("a", 1)))
+
+    await world.finished()
+
+    assert world.said == []
+    assert world.done == {"tx": {("a", 1)}}
+
+
+async def test_a_transaction_without_partitions_is_done(world: World) -> None:
+    world.send(markers("tx"))
+    assert world.done == {}, "nobody is called back from inside"
+
+    await world.finished()
+
+    assert world.done == {"tx": set()}
+
+
+@pytest.mark.parametrize("leader", [-1, 9], ids=["nobody leads", "the leader is dead"])
+async def test_a_partition_without_a_leader_delays_only_itself(world: World, leader: int) -> None:
+    world.image = image(topic("a", leader, OTHER))
+    world.send(markers("tx", ("a", 0), ("a", 1)))
+    await world.until(lambda: world.done.get("tx") == {("a", 1)})
+
+    world.image = image(topic("a", THIRD, OTHER))
+    await world.finished()
+
+    assert world.said == [(OTHER, 7, {("a", 1)}), (THIRD, 7, {("a", 0)})]
+
+
+async def test_a_broker_that_does_not_answer_is_asked_again(world: World) -> None:
+    world.unavailable[OTHER] = 3
+    world.send(markers("tx", ("a", 1)))
+
+    await world.finished()
+
+    assert len(world.said) == 4
+    assert world.done == {"tx": {("a", 1)}}
+
+
+async def test_what_comes_while_a_broker_is_spoken_to_travels_together(world: World) -> None:
+    world.held = asyncio.Event()
+    world.send(markers("first", ("a", 1)))
+    await world.until(lambda: len(world.said) == 1)
+    requests: list[int] = []
+    write = World._write
+
+    async def counted(broker_id: int, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+        requests.append(len(request.markers))
+        return await write(world, broker_id, request)
+
+    world._write = counted  # type: ignore[method-assign]
+    for number in range(5):
+        world.send(markers(f"tx-{number}", ("a", 1), ("b", 0), producer_id=100 + number))
+    await asyncio.sleep(0.01)
+    world.held.set()
+
+    await world.finished()
+
+    assert requests == [5]
+
+
+async def test_a_request_has_bounds(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(marker_link, "TRANSACTIONS_PER_REQUEST_MAX", 2)
+    monkeypatch.setattr(marker_link, "PARTITIONS_PER_REQUEST_MAX", 3)
+    world.held = asyncio.Event()
+    world.held.set()
+    sizes: list[tuple[int, int]] = []
+    write = World._write
+
+    async def measured(broker_id: int, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+        partitions = sum(len(one.partition_indexes) for marker in request.markers for one in marker.topics)
+        sizes.append((len(request.markers), partitions))
+        return await write(world, broker_id, request)
+
+    world._write = measured  # type: ignore[method-assign]
+    world.image = image(topic("a", *[OTHER] * 8))
+    for number in range(4):
+        world.send(markers(f"tx-{number}", ("a", 0), ("a", 1), producer_id=100 + number))
+    world.send(markers("wide", *[("a", index) for index in range(8)], producer_id=200))
+
+    await world.finished()
+
+    assert sizes == [(1, 2)] * 4 + [(1, 8)], "a transaction is not torn apart, but alone when it is large"
+
+
+async def test_one_producer_appears_once_in_a_request(world: World) -> None:
+    """An answer tells markers apart by their producer id."""
+    world.held = asyncio.Event()
+    world.send(markers("first", ("a", 1), producer_id=1))
+    await world.until(lambda: len(world.said) == 1)
+    world.send(markers("tx", ("a", 1)))
+    world.send(markers("same-producer", ("b", 0)))
+    await asyncio.sleep(0.01)
+    world.held.set()
+
+    await world.finished()
+
+    assert world.done == {"first": {("a", 1)}, "tx": {("a", 1)}, "same-producer": {("b", 0)}}
+
+
+async def test_what_is_sent_anew_replaces_what_was_to_be_sent(world: World) -> None:
+    world.image = image(topic("a", OWN, -1))
+    world.send(markers("tx", ("a", 1), committed=True))
+    await asyncio.sleep(0.01)
+    world.send(markers("tx", ("a", 1), producer_id=8))
+    world.image = image(topic("a", OWN, OTHER))
+
+    await world.finished()
+
+    assert world.said == [(OTHER, 8, {("a", 1)})]
+
+
+async def test_nobody_is_told_for_a_transaction_that_others_look_after(world: World) -> None:
+    """The shard went to another broker while a partition had no leader."""
+    world.image = image(topic("a", OWN, -1))
+    world.wanted = False
+    world.send(markers("tx", ("a", 1)))
+
+    await world.finished()
+
+    assert world.said == []
+
+
+@pytest.mark.parametrize("code", [ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER])
+async def test_a_coordinator_suspected_forgets_nothing(world: World, code: ErrorCode) -> None:
+    """A process that stood still trusts its shards again without loading them: nobody would send the markers anew."""
+    world.codes[("a", 1)] = [int(code)]
+    world.silences = 3
+    world.send(markers("tx", ("a", 1), ("b", 0)))
+
+    await world.finished()
+
+    assert world.silences == 0
+    assert world.done == {"tx": {("a", 1), ("b", 0)}}

@@ -1,0 +1,68 @@
+"""A request that overtakes one which waits at the leader, and answers that bring the same twice."""
+
+from __future__ import annotations
+
+from brokers.engine.protocol.apis import ApiKey
+from brokers.engine.protocol.errors import ErrorCode
+from tests.unit.brokers.engine.replication.stepped_world import SteppedWorld, batches, fetched, line
+from tests.unit.brokers.engine.replication.test_fetcher import offsets
+
+SESSION = 4711
+
+
+def test_a_partition_followed_while_a_request_waits_overtakes_it(world: SteppedWorld) -> None:
+    world.follow(0)
+    link = world.come_up(SESSION)
+    world.follow(1)
+    assert len(link.sent) == 1
+    world.pass_ms(0)
+    assert [line.partition for topic in link.sent[1][3].topics for line in topic.partitions] == [1]
+
+
+def test_records_answered_twice_because_a_request_was_overtaken_are_appended_once(world: SteppedWorld) -> None:
+    partition = world.follow(0)
+    link = world.come_up(SESSION)
+    world.follow(1)
+    world.pass_ms(0)
+    link.answer(fetched(line(0, batches(0, 3)), session_id=SESSION))
+    link.answer(fetched(line(0, batches(0, 3)), session_id=SESSION))
+    assert partition.log_end_offset == 3
+    assert world.error_of(0) == ""
+    assert link.asked() == [(0, 5, 3, 5)]
+
+
+def test_where_the_leader_stands_counts_also_beside_records_that_are_there_already(world: SteppedWorld) -> None:
+    """REP-8: the leader takes it for told, and says it again only when it is another."""
+    partition = world.follow(0)
+    link = world.come_up(SESSION)
+    world.follow(1)
+    world.pass_ms(0)
+    link.answer(fetched(line(0, batches(0, 3), high_watermark=0), session_id=SESSION))
+    link.answer(fetched(line(0, batches(0, 3), high_watermark=3, start_offset=1), session_id=SESSION))
+    assert (partition.log_end_offset, partition.high_watermark, partition.log_start_offset) == (3, 3, 1)
+
+
+def test_a_late_answer_from_before_the_same_broker_was_elected_again_is_passed_over(world: SteppedWorld) -> None:
+    """Another one led in between, and had it cut off what it sent."""
+    partition = world.follow(0, leader_epoch=5)
+    link = world.come_up(SESSION)
+    world.follow(0, leader_epoch=7)
+    world.pass_ms(0)
+    assert len(link.sent) == 2
+    link.answer(fetched(line(0, batches(0, 3, leader_epoch=5), high_watermark=3), session_id=SESSION))
+    assert (partition.log_end_offset, partition.high_watermark) == (0, 0)
+    link.answer(fetched(line(0, batches(0, 2, leader_epoch=7), high_watermark=1), session_id=SESSION))
+    assert (partition.log_end_offset, partition.last_fetched_epoch, partition.high_watermark) == (2, 7, 1)
+
+
+def test_a_late_answer_about_the_leaders_end_cuts_nothing_in_a_later_epoch(world: SteppedWorld) -> None:
+    partition = world.follow(0, leader_epoch=5)
+    link = world.come_up(SESSION)
+    link.answer(fetched(line(0, batches(0, 3)), session_id=SESSION))
+    link.answer(fetched(line(0, error=int(ErrorCode.OFFSET_OUT_OF_RANGE)), session_id=SESSION))
+    assert [sent[0] for sent in link.sent] == [ApiKey.LIST_OFFSETS]
+    world.follow(0, leader_epoch=7)
+    world.pass_ms(0)
+    assert [sent[0] for sent in link.sent] == [ApiKey.LIST_OFFSETS, ApiKey.FETCH]
+    link.answer(offsets(0, 1))
+    assert partition.log_end_offset == 3

@@ -1,0 +1,374 @@
+"""From image to partitions: led, resigned, deleted, and strays of topics deleted meanwhile (REP-26, CTL-20)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from brokers.engine.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
+from brokers.engine.partitions.partition import Partition
+from brokers.engine.partitions.table import PartitionTable, StorageSettings
+from brokers.engine.replication.roles import MADE_AT_ONCE, Roles
+from tests.testkit.descriptors import none_left
+
+NAME = "ins-aaaaaaaa.orders"
+
+
+def _topic(*leaders: int, name: str = NAME, topic_id: bytes = b"1" * 16, epoch: int = 0) -> TopicImage:
+    partitions = tuple(
+        PartitionImage(index, (1,), leader=leader, leader_epoch=epoch, isr=(1,), version=0)
+        for index, leader in enumerate(leaders)
+    )
+    return TopicImage(name, name, None, topic_id, partitions, {})
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> PartitionTable:
+    made = PartitionTable(StorageSettings(roots=(tmp_path,), broker_id=1, cluster_id="c"))
+    made.recover(0)
+    return made
+
+
+class Followed(dict[tuple[str, int], tuple[int, int]]):
+    """Whom each followed partition follows, and in which leader epoch."""
+
+    def follow(self, partition: Partition) -> None:
+        self[partition.topic, partition.index] = (partition.leader, partition.leader_epoch)
+
+    def unfollow(self, topic: str, index: int) -> None:
+        self.pop((topic, index), None)
+
+    def on_brokers(self, brokers: Mapping[int, BrokerInfo]) -> None:
+        pass
+
+
+def _roles(table: PartitionTable, followed: Followed | None = None) -> Roles:
+    fetchers = Followed() if followed is None else followed
+    return Roles(broker_id=1, table=table, fetchers=fetchers, now_ms=lambda: 0, monotonic_ms=lambda: 0)
+
+
+def _follow(roles: Roles, *images: ClusterImage) -> None:
+    before = ClusterImage("c")
+    for image in images:
+        roles.on_image(before, image)
+        before = image
+
+
+def _led(table: PartitionTable) -> list[int]:
+    return sorted(partition.index for partition in table if partition.is_leader)
+
+
+def test_what_this_broker_leads_is_led_and_no_more(table: PartitionTable) -> None:
+    empty = ClusterImage("c")
+    both = empty.with_changes(topics={NAME: _topic(1, 2)})
+    roles = _roles(table)
+
+    _follow(roles, empty, both)
+
+    assert _led(table) == [0]
+    assert roles.leaders == 1
+
+
+def test_a_leadership_that_moves_away_is_resigned_and_the_log_stays(table: PartitionTable) -> None:
+    empty = ClusterImage("c")
+    mine = empty.with_changes(topics={NAME: _topic(1)})
+    nobodys = mine.with_changes(topics={NAME: _topic(-1)})
+    again = nobodys.with_changes(topics={NAME: _topic(1, epoch=4)})
+    roles = _roles(table)
+
+    _follow(roles, empty, mine, nobodys)
+    assert _led(table) == []
+    assert table.get(NAME, 0) is not None
+    roles.on_image(nobodys, again)
+
+    partition = table.get(NAME, 0)
+    assert partition is not None
+    assert (partition.is_leader, partition.leader_epoch) == (True, 4)
+
+
+def test_a_topic_that_vanishes_takes_its_partitions_along(table: PartitionTable) -> None:
+    empty = ClusterImage("c")
+    there = empty.with_changes(topics={NAME: _topic(1, 1)})
+
+    _follow(_roles(table), empty, there, there.with_changes(topics={NAME: None}))
+
+    assert len(table) == 0
+
+
+def test_a_topic_made_anew_under_its_name_starts_empty(table: PartitionTable) -> None:
+    empty = ClusterImage("c")
+    old = empty.with_changes(topics={NAME: _topic(1)})
+    _follow(_roles(table), empty, old, old.with_changes(topics={NAME: _topic(1, topic_id=b"2" * 16)}))
+
+    partition = table.get(NAME, 0)
+    assert partition is not None
+    assert partition.topic_id == b"2" * 16
+
+
+def test_a_topic_made_anew_with_fewer_partitions_leaves_none_of_the_others(table: PartitionTable) -> None:
+    """Nobody read an image in which it was gone."""
+    empty, followed = ClusterImage("c"), Followed()
+    old = empty.with_changes(topics={NAME: _topic(1, 1, 2)})
+    _follow(_roles(table, followed), empty, old, old.with_changes(topics={NAME: _topic(1, topic_id=b"2" * 16)}))
+
+    assert [partition.index for partition in table] == [0]
+    assert not followed
+
+
+def test_changed_settings_reach_the_partition(table: PartitionTable) -> None:
+    empty = ClusterImage("c")
+    before = empty.with_changes(topics={NAME: _topic(1)})
+    after = before.with_changes(topics={NAME: replace(_topic(1), config={"max.message.bytes": "77"})})
+
+    _follow(_roles(table), empty, before, after)
+
+    partition = table.get(NAME, 0)
+    assert partition is not None
+    assert partition.config.batch_rules.batch_bytes_max == 77
+
+
+def test_at_start_logs_of_topics_deleted_meanwhile_go(table: PartitionTable) -> None:
+    for name in (NAME, "ins-aaaaaaaa.gone"):
+        table.become_leader(name, 0, b"1" * 16, 0, {}, now_ms=0)
+
+    _roles(table).on_image(ClusterImage("c"), ClusterImage("c").with_changes(topics={NAME: _topic(1)}))
+
+    assert [partition.topic for partition in table] == [NAME]
+
+
+def test_at_start_nothing_goes_when_the_image_knows_not_one_of_the_logs(table: PartitionTable) -> None:
+    """An empty tree means a wrong tree, not that all topics are gone."""
+    table.become_leader(NAME, 0, b"1" * 16, 0, {}, now_ms=0)
+
+    _roles(table).on_image(
+        ClusterImage("c"), ClusterImage("c").with_changes(topics={"__usage": _topic(1, name="__usage")})
+    )
+
+    assert table.get(NAME, 0) is not None
+
+
+def test_a_leadership_of_an_earlier_incarnation_waits_for_the_controller(table: PartitionTable) -> None:
+    """CTL-10: whoever may have lost records leads only under a leader epoch of this incarnation. Alone it may at
+    once.
+    """
+    shared = PartitionImage(0, (1, 2), 1, 3, (1, 2), 1, 5, written_at=90, isr_epochs=(50, 60))
+    alone = PartitionImage(1, (1,), 1, 3, (1,), 1, 5, written_at=90, isr_epochs=(50,))
+    topic = TopicImage(NAME, NAME, None, b"1" * 16, (shared, alone), {})
+    living = ClusterImage("c").with_changes(topics={NAME: topic}, brokers={1: _broker(50)})
+    roles = _roles(table)
+    _follow(roles, ClusterImage("c"), living)
+    assert _led(table) == [0, 1]
+
+    reborn = living.with_changes(brokers={1: _broker(95)})
+    roles.on_image(living, reborn)
+    assert _led(table) == [1]
+
+    given = replace(shared, leader_epoch=4, isr=(1,), isr_epochs=(95,), version=6)
+    roles.on_image(reborn, reborn.with_changes(topics={NAME: replace(topic, partitions=(given, alone))}))
+    assert _led(table) == [0, 1]
+
+
+def test_what_others_may_lead_by_now_is_not_led_until_the_cluster_was_read_anew(table: PartitionTable) -> None:
+    """CTL-4: after a pause a broker cannot know whether it was replaced. What it alone holds it leads on."""
+    shared = PartitionImage(0, (1, 2), 1, 3, (1, 2), 1, 5)
+    alone = PartitionImage(1, (1,), 1, 3, (1,), 1, 5)
+    moved = PartitionImage(2, (1, 2), 1, 3, (1, 2), 1, 5)
+    topic = TopicImage(NAME, NAME, None, b"1" * 16, (shared, alone, moved), {})
+    image = ClusterImage("c").with_changes(topics={NAME: topic})
+    followed = Followed()
+    roles = _roles(table, followed)
+    _follow(roles, ClusterImage("c"), image)
+
+    roles.suspect()
+    assert _led(table) == [1]
+    late = replace(topic, partitions=(replace(shared, isr=(1,), version=6), alone, moved))
+    news = image.with_changes(topics={NAME: late})
+    roles.on_image(image, news)
+    assert _led(table) == [1]
+
+    elsewhere = replace(late, partitions=(*late.partitions[:2], replace(moved, leader=2, leader_epoch=4, version=6)))
+    read_anew = news.with_changes(topics={NAME: elsewhere})
+    roles.on_image(news, read_anew)
+    roles.confirm_leadership(read_anew)
+    assert _led(table) == [0, 1]
+    assert followed == {(NAME, 2): (2, 4)}
+    assert roles.leaders == 2
+
+
+def _broker(epoch: int) -> BrokerInfo:
+    return BrokerInfo(1, "127.0.0.1", 24001, 24051, None, epoch)
+
+
+def _replicated(leader: int, *, epoch: int = 0, replicas: tuple[int, ...] = (1, 2, 3), version: int = 0) -> TopicImage:
+    partition = PartitionImage(0, replicas, leader=leader, leader_epoch=epoch, isr=replicas, version=version)
+    return TopicImage(NAME, NAME, None, b"1" * 16, (partition,), {})
+
+
+def test_what_another_leads_is_followed_until_it_is_led_here(table: PartitionTable) -> None:
+    """CTL-12."""
+    empty = ClusterImage("c")
+    followed = Followed()
+    roles = _roles(table, followed)
+    theirs = empty.with_changes(topics={NAME: _replicated(2)})
+    moved = theirs.with_changes(topics={NAME: _replicated(3, epoch=1, version=1)})
+    mine = moved.with_changes(topics={NAME: _replicated(1, epoch=2, version=2)})
+
+    _follow(roles, empty, theirs)
+    assert (followed, _led(table)) == ({(NAME, 0): (2, 0)}, [])
+    roles.on_image(theirs, moved)
+    assert followed == {(NAME, 0): (3, 1)}
+    roles.on_image(moved, mine)
+
+    assert (followed, _led(table)) == ({}, [0])
+
+
+def test_nobody_is_followed_while_nobody_leads(table: PartitionTable) -> None:
+    empty = ClusterImage("c")
+    followed = Followed()
+    theirs = empty.with_changes(topics={NAME: _replicated(2)})
+
+    _follow(
+        _roles(table, followed),
+        empty,
+        theirs,
+        theirs.with_changes(topics={NAME: _replicated(-1, epoch=1, version=1)}),
+    )
+
+    assert followed == {}
+    partition = table.get(NAME, 0)
+    assert partition is not None
+    assert (partition.leader, partition.leader_epoch) == (-1, 1)
+
+
+def test_a_replica_that_goes_elsewhere_is_deleted_here(table: PartitionTable) -> None:
+    """REP-32."""
+    empty = ClusterImage("c")
+    followed = Followed()
+    theirs = empty.with_changes(topics={NAME: _replicated(2)})
+
+    _follow(
+        _roles(table, followed),
+        empty,
+        theirs,
+        theirs.with_changes(topics={NAME: _replicated(2, replicas=(2, 3, 4), version=1)}),
+    )
+
+    assert (followed, table.get(NAME, 0)) == ({}, None)
+
+
+def test_at_start_a_replica_that_went_elsewhere_meanwhile_goes(table: PartitionTable) -> None:
+    table.become_leader(NAME, 0, b"1" * 16, 0, {}, now_ms=0)
+
+    _follow(
+        _roles(table), ClusterImage("c"), ClusterImage("c").with_changes(topics={NAME: _replicated(2, replicas=(2, 3))})
+    )
+
+    assert table.get(NAME, 0) is None
+
+
+def test_a_topic_that_is_being_deleted_is_neither_led_nor_followed(table: PartitionTable) -> None:
+    """CTL-20."""
+    empty = ClusterImage("c")
+    for leader in (1, 2):
+        followed = Followed()
+        there = empty.with_changes(topics={NAME: _replicated(leader)})
+        going = there.with_changes(topics={NAME: replace(_replicated(leader), deleting=True)})
+
+        _follow(_roles(table, followed), empty, there, going)
+
+        assert (followed, _led(table)) == ({}, [])
+
+
+class Crowd:
+    """A tenant's topic with many partitions, of which most are to be made later."""
+
+    def __init__(self, table: PartitionTable, partitions: int) -> None:
+        self.woken = 0
+        self.table = table
+        self.followed = Followed()
+        self.roles = Roles(
+            broker_id=1, table=table, fetchers=self.followed, now_ms=lambda: 0, monotonic_ms=lambda: 0, wake=self.wake
+        )
+        self.topic = replace(_topic(*[1] * partitions), instance_id="ins-aaaaaaaa")
+        self.empty = ClusterImage("c")
+        self.image = self.empty.with_changes(topics={NAME: self.topic})
+        _follow(self.roles, self.empty, self.image)
+
+    def wake(self) -> None:
+        self.woken += 1
+
+
+def test_very_many_partitions_are_made_in_turns(table: PartitionTable) -> None:
+    crowd = Crowd(table, 2 * MADE_AT_ONCE + 3)
+    assert (len(_led(table)), crowd.woken) == (MADE_AT_ONCE, 1)
+
+    assert crowd.roles.make_some()
+    assert len(_led(table)) == 2 * MADE_AT_ONCE
+    assert not crowd.roles.make_some()
+    assert _led(table) == list(range(2 * MADE_AT_ONCE + 3))
+    assert crowd.roles.leaders == len(_led(table))
+
+
+def test_few_partitions_and_the_clusters_own_are_made_at_once(table: PartitionTable) -> None:
+    assert Crowd(table, MADE_AT_ONCE).woken == 0
+    own = ClusterImage("c").with_changes(topics={"__own": _topic(*[1] * 60, name="__own")})
+    roles = Crowd(table, 1).roles
+
+    roles.on_image(ClusterImage("c"), own)
+
+    assert len([partition for partition in table if partition.topic == "__own"]) == 60
+
+
+def test_what_is_still_to_be_made_is_made_as_the_latest_image_says(table: PartitionTable) -> None:
+    crowd = Crowd(table, MADE_AT_ONCE + 2)
+    moved = list(crowd.topic.partitions)
+    moved[-1] = replace(moved[-1], replicas=(1, 2), isr=(1, 2), leader=2, leader_epoch=7)
+    moved[-2] = replace(moved[-2], leader_epoch=3)
+    crowd.roles.on_image(
+        crowd.image, crowd.image.with_changes(topics={NAME: replace(crowd.topic, partitions=tuple(moved))})
+    )
+
+    crowd.roles.make_some()
+
+    made = table.get(NAME, MADE_AT_ONCE)
+    assert made is not None
+    assert made.leader_epoch == 3
+    assert crowd.followed == {(NAME, MADE_AT_ONCE + 1): (2, 7)}
+
+
+def test_what_is_deleted_meanwhile_is_not_made(table: PartitionTable) -> None:
+    crowd = Crowd(table, MADE_AT_ONCE + 2)
+
+    crowd.roles.on_image(crowd.image, crowd.image.with_changes(topics={NAME: None}))
+
+    assert not crowd.roles.make_some()
+    assert list(table) == []
+
+
+def test_what_is_still_to_be_made_is_suspected_with_the_rest(table: PartitionTable) -> None:
+    """CTL-4: somebody else may lead it by now."""
+    crowd = Crowd(table, MADE_AT_ONCE + 2)
+
+    crowd.roles.suspect()
+
+    assert not crowd.roles.make_some()
+    assert len(list(table)) == MADE_AT_ONCE
+    crowd.roles.confirm_leadership(crowd.image)
+    assert len(_led(table)) == MADE_AT_ONCE + 2
+
+
+def test_what_no_descriptor_was_left_for_is_led_once_there_is_one(table: PartitionTable) -> None:
+    empty = ClusterImage("c")
+    roles = _roles(table)
+    with none_left():
+        _follow(roles, empty, empty.with_changes(topics={NAME: _topic(1)}))
+        roles.try_again()
+        assert _led(table) == []
+    roles.try_again()
+
+    assert _led(table) == [0]
+    assert roles.leaders == 1
+    assert not table.offline_directories

@@ -1,0 +1,166 @@
+"""Who may touch what of a file that is being read from the disk (LOG-22, decision 55)."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from brokers.engine.storage.files import OpenFiles, SegmentFile
+from brokers.engine.storage.read_ahead import MARKED_BYTES, PULLED_BYTES, READERS_MAX, WARM_BYTES, ReadAhead
+from tests.testkit.cold import cached_pages, forget
+
+KIB, MIB = 1 << 10, 1 << 20
+SIZE_BYTES = 3 * WARM_BYTES
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A file of holes: as long as any, and the disk has nothing to do with it."""
+    path = tmp_path / "00000000000000000000.log"
+    with path.open("wb") as file:
+        file.truncate(SIZE_BYTES)
+    return path
+
+
+@pytest.fixture
+def fd(path: Path) -> Iterator[int]:
+    fd = os.open(path, os.O_RDWR)
+    yield fd
+    os.close(fd)
+
+
+def open_descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_nothing_is_beyond_before_anything_was_pulled_in() -> None:
+    assert not ReadAhead().is_beyond(0, SIZE_BYTES)
+
+
+def test_the_loop_stays_behind_the_place_that_a_thread_has_come_to(fd: int) -> None:
+    ahead = ReadAhead()
+    ahead.prefetch(fd, MIB, 100 * KIB)
+    until = MIB + 100 * KIB
+    assert not ahead.is_beyond(MIB, until)
+    assert ahead.is_beyond(until - 1, until + 1)
+    assert ahead.is_beyond(until, until + 1)
+    assert ahead.is_beyond(until + MARKED_BYTES - 1, until + MARKED_BYTES)
+    assert not ahead.is_beyond(until + MARKED_BYTES, until + MARKED_BYTES + 1), "another reader's part of the file"
+    assert not ahead.is_beyond(0, KIB)
+
+
+def test_what_is_asked_for_is_pulled_in_and_more_for_a_reader_who_goes_on(path: Path, fd: int) -> None:
+    ahead = ReadAhead()
+    forget(path)
+    ahead.prefetch(fd, 0, 100 * KIB)
+    assert ahead.is_beyond(0, 100 * KIB + 1)
+    ahead.prefetch(fd, 100 * KIB, KIB)
+    assert not ahead.is_beyond(0, 100 * KIB + PULLED_BYTES)
+    assert cached_pages(path) * os.sysconf("SC_PAGESIZE") >= 100 * KIB + PULLED_BYTES
+
+
+def test_a_thread_goes_through_what_a_reader_has_left_out(path: Path, fd: int) -> None:
+    ahead = ReadAhead()
+    ahead.prefetch(fd, 0, 100 * KIB)
+    forget(path)
+    ahead.prefetch(fd, MIB, MIB)
+    assert not ahead.is_beyond(0, 2 * MIB)
+    assert cached_pages(path) * os.sysconf("SC_PAGESIZE") >= 2 * MIB - 100 * KIB
+
+
+def test_a_file_that_was_gone_through_to_its_end_is_the_loops_again(fd: int) -> None:
+    ahead = ReadAhead()
+    ahead.prefetch(fd, SIZE_BYTES - MIB, 100 * KIB)
+    assert ahead.is_beyond(SIZE_BYTES - MIB, SIZE_BYTES)
+    ahead.prefetch(fd, SIZE_BYTES - MIB + 100 * KIB, 100 * KIB)
+    assert not ahead.is_beyond(SIZE_BYTES - MIB, SIZE_BYTES)
+    assert not ahead.is_beyond(SIZE_BYTES, SIZE_BYTES + 1), "what is appended next is in memory"
+
+
+def test_the_loop_goes_on_alone_when_the_disk_had_no_part_for_long(fd: int) -> None:
+    ahead = ReadAhead()
+    at = prefetches = 0
+    while prefetches == 0 or ahead.is_beyond(at, at + KIB):
+        ahead.prefetch(fd, at, MIB)
+        prefetches += 1
+        at = MIB + (prefetches - 1) * PULLED_BYTES
+    assert at >= WARM_BYTES
+    assert prefetches <= WARM_BYTES // PULLED_BYTES + 2
+
+
+def test_readers_at_several_places_of_one_file_are_told_apart(fd: int) -> None:
+    ahead = ReadAhead()
+    places = [at * 2 * MARKED_BYTES for at in range(READERS_MAX + 1)]
+    for place in places:
+        ahead.prefetch(fd, place, MIB)
+    first, *rest = places
+    assert all(ahead.is_beyond(place, place + MIB + 1) for place in rest)
+    assert not any(ahead.is_beyond(place, place + MIB) for place in rest)
+    assert not ahead.is_beyond(first, first + MIB + 1), "one too many: the kernel reads ahead for it"
+
+
+def test_without_a_free_descriptor_it_is_read_by_the_one_there_is(
+    path: Path, fd: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none_left(*_: object) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(os, "open", none_left)
+    ahead = ReadAhead()
+    ahead.prefetch(fd, 0, MIB)
+    monkeypatch.undo()
+    assert not ahead.is_beyond(0, MIB)
+    assert os.fstat(fd).st_size == SIZE_BYTES, "still open"
+
+
+def test_a_reader_who_goes_on_costs_one_descriptor(fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = []
+    really_open = os.open
+
+    def counted(*arguments: Any) -> int:
+        opened.append(really_open(*arguments))
+        return opened[-1]
+
+    monkeypatch.setattr(os, "open", counted)
+    ahead = ReadAhead()
+    for at in range(0, WARM_BYTES, PULLED_BYTES):
+        ahead.prefetch(fd, at, PULLED_BYTES)
+    assert len(opened) == 1, "for each the kernel begins to read ahead with small pieces"
+    ahead.clear()
+
+
+def test_no_descriptor_stays_open_when_no_reader_goes_on(fd: int) -> None:
+    before = open_descriptors()
+    ahead = ReadAhead()
+    ahead.prefetch(fd, 0, MIB)
+    ahead.clear()
+    assert open_descriptors() == before
+    ahead.prefetch(fd, SIZE_BYTES - MIB, 100 * KIB)
+    assert open_descriptors() == before + 1
+    ahead.prefetch(fd, SIZE_BYTES - MIB + 100 * KIB, MIB)
+    assert open_descriptors() == before, "at the end of the file"
+
+
+def test_threads_that_pull_at_once_have_a_descriptor_each(fd: int) -> None:
+    before = open_descriptors()
+    ahead = ReadAhead()
+    with ThreadPoolExecutor(4) as threads:
+        places = [place * 2 * MARKED_BYTES + at for place in range(5) for at in range(0, MARKED_BYTES, MIB)]
+        list(threads.map(lambda at: ahead.prefetch(fd, at, MIB), places))
+    assert open_descriptors() <= before + 4
+    ahead.clear()
+    assert open_descriptors() == before
+
+
+def test_a_file_that_is_opened_again_begins_anew(path: Path) -> None:
+    file = SegmentFile(str(path), path.parent, OpenFiles())
+    file.ahead.prefetch(file.open(), 0, MIB)
+    assert file.ahead.is_beyond(0, MIB + 1)
+    file.close()
+    assert not file.ahead.is_beyond(0, MIB + 1)
