@@ -64,7 +64,7 @@ native: setup
 
 # Rooms without a compiled module, whose tests would say the same again; and what tries crashes, not code.
 NEVER_COMPILED := $(addprefix --ignore=tests/unit/brokers/engine/,access cluster controller coordinators inspect telemetry storage/test_crash_matrix.py \
-  test_group_gateway.py test_group_offsets.py) --ignore=tests/interop/test_groups.py
+  test_coordinator_forwarding_process.py test_group_offsets.py) --ignore=tests/interop/test_groups.py
 # The long properties draw their thousands from the plain modules.
 FEWER_EXAMPLES := PENSTOCK_LOG_EXAMPLES=700 PENSTOCK_CLEANING_EXAMPLES=15
 

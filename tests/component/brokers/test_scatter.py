@@ -17,8 +17,8 @@ from brokers.dataplane.unresponsive_brokers import UnresponsiveBrokers, unrespon
 from brokers.limits import SILENCE_REMEMBERED_S
 from brokers.models import Cluster
 from tenants.errors import Unavailable
-from tests.component.brokers.test_door import METADATA, SmallBroker
-from tests.component.brokers.test_door import metadata as metadata_answer
+from tests.component.brokers.test_admin_client import METADATA, SmallBroker
+from tests.component.brokers.test_admin_client import metadata as metadata_answer
 from tests.testkit.fleet import make_fleet
 
 pytestmark = pytest.mark.django_db

@@ -16,8 +16,8 @@ from brokers.engine.cluster.tree import Create
 from instances.naming import internal_topic
 from tests.simulation.cluster.broker import FetcherContext, Process
 from tests.simulation.cluster.documents import state_of, topic_of
-from tests.simulation.cluster.lives import PARTITIONS_MAX, Life, Strays
 from tests.simulation.cluster.promises import BrokenPromise
+from tests.simulation.cluster.topic_incarnations import PARTITIONS_MAX, Life, Strays
 
 INSTANCE: Final = "ins-7k2m9qxa"
 # The second is stored under a hash, and its name in a document of its own.

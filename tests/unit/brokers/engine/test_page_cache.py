@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from brokers.engine import page_cache
-from tests.testkit.cold import ATTEMPTS, becomes_uncached, evict
+from tests.testkit.uncached import ATTEMPTS, becomes_uncached, evict
 
 MIB = 1 << 20
 CONTENT = os.urandom(8192) * 1024

@@ -15,7 +15,7 @@ import pytest
 from brokers.contract.process import CLUSTER_USER
 from brokers.engine.assembly.broker import INTERNAL_LISTENER
 from tests.testkit.records import fetch
-from tests.unit.brokers.engine.handlers.test_owing import Pair, pair  # noqa: F401
+from tests.unit.brokers.engine.handlers.test_delayed_produce import Pair, pair  # noqa: F401
 
 ROUNDS = 20
 MEASURED_MAX = 3

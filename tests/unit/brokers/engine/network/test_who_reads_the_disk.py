@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.testkit.cold import evict
 from tests.testkit.in_process import InProcessBroker
 from tests.testkit.records import batch, fetch, produce, values
+from tests.testkit.uncached import evict
 
 INSTANCE, TOPIC = "ins-aaaaaaaa", "archive"
 BLOCK_BYTES = 512

@@ -13,7 +13,7 @@ import pytest
 
 from brokers.engine.storage.files import OpenFiles, SegmentFile
 from brokers.engine.storage.read_ahead import MARKED_BYTES, PULLED_BYTES, READERS_MAX, WARM_BYTES, ReadAhead
-from tests.testkit.cold import cached_pages, forget
+from tests.testkit.uncached import cached_pages, forget
 
 KIB, MIB = 1 << 10, 1 << 20
 SIZE_BYTES = 3 * WARM_BYTES

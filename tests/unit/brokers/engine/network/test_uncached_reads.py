@@ -22,9 +22,9 @@ from brokers.engine.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from brokers.engine.protocol.messages.metadata import MetadataRequest
-from tests.testkit.cold import ForgetfulReaders, HeldReaders, SlowDisk, forget
 from tests.testkit.in_process import InProcessBroker
 from tests.testkit.records import FETCH_VERSION, NOW_MS, batch, fetch, fetch_request, produce, values
+from tests.testkit.uncached import ForgetfulReaders, HeldReaders, SlowDisk, forget
 from tests.testkit.wire import WireClient
 
 INSTANCE, TOPIC = "ins-aaaaaaaa", "orders"
