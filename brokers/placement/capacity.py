@@ -60,7 +60,7 @@ def _promised(cluster: Cluster) -> set[tuple[str, str]]:
     """(instance, broker) that a rebalance under way leads together."""
     forwards = dict.fromkeys((RebalanceState.RUNNING.value, RebalanceState.PAUSED.value), "arriving")
     ways = forwards | {RebalanceState.UNDOING.value: "leaving"}
-    rows = list(Rebalance.objects.filter(cluster=cluster, state__in=ways).values_list("state", "homes"))
+    rows = list(Rebalance.objects.filter(cluster=cluster, state__in=ways).values_list("state", "placements"))
     ids = dict(cluster.brokers.values_list("number", "pk")) if rows else {}
     return {
         (one["owner"], ids[number]) for state, placements in rows for one in placements for number in one[ways[state]]

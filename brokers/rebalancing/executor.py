@@ -133,7 +133,7 @@ def _left_behind(row: Rebalance) -> list[Plan]:
         for number, owners in sorted(by_broker.items()):
             partitions = [one for one in fleet.partitions if one.owner in owners]
             own = {owner: fleet.placements[owner] for owner in owners if owner in fleet.placements}
-            plans.append(drain_plan(replace(fleet, partitions=partitions, homes=own), number))
+            plans.append(drain_plan(replace(fleet, partitions=partitions, placements=own), number))
     return plans
 
 
@@ -150,7 +150,7 @@ def _append(row: Rebalance, plan: Plan) -> bool:
             known["leaving"] = sorted({*known["leaving"], *one.leaving})
         row.placements = list(merged.values())
     row.step = RebalanceStep.HOMES
-    if not Rebalance.objects.filter(pk=row.pk, state=row.state).update(homes=row.placements, step=row.step):
+    if not Rebalance.objects.filter(pk=row.pk, state=row.state).update(placements=row.placements, step=row.step):
         return False
     last = row.moves.aggregate(last=Max("position"))["last"]
     for made in reassignments_of(row, plan, first=0 if last is None else last + 1):

@@ -180,7 +180,7 @@ def test_levelling_sells_no_broker_what_it_has_not() -> None:
     """Broker 4 is empty and can sell a third of what each other has sold: four of twelve instances go there."""
     names = [f"i{number}" for number in range(12)]
     parts = [held(index, 1 + index % 3, owner=name) for name in names for index in range(3)]
-    wanted = {"homes": {name: [1, 2, 3] for name in names}, "sold": dict.fromkeys(names, (300, 3))}
+    wanted = {"placements": {name: [1, 2, 3] for name in names}, "sold": dict.fromkeys(names, (300, 3))}
     small = {1: (2_000, 100), 2: (2_000, 100), 3: (2_000, 100), 4: (400, 100)}
     for limits, most in ((small, 4), ({**small, 4: (2_000, 2)}, 2), ({**small, 4: (2_000, 100)}, 12)):
         found = fleet(4, *parts, limits=limits, **wanted)  # type: ignore[arg-type]

@@ -68,7 +68,7 @@ def test_who_leads_no_session_leaves_the_others_of_it_alone(tmp_path: Path) -> N
             f"import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', {code!r}]))",
         ),
         log_file=tmp_path / "log",
-        directory=Path(__file__).resolve().parents[2],
+        directory=Path(__file__).resolve().parents[3],
     )
     child.start()
     assert child.process is not None

@@ -104,7 +104,7 @@ class DelayedFollowerFetch:
         self._again = again
         self._fetches = fetches
         self._tick = session.engine.deadlines.add(self, wait_ms)
-        fetches.operation(self.expire)
+        fetches.wait(self.expire)
         session.hurry = self.expire
         session.cancel = self._leave
 

@@ -72,7 +72,7 @@ def _described(request: DescribeGroupsRequest, replies: list[DescribeReply]) -> 
                 members=[
                     DescribedGroupMember(
                         member_id=member.member_id,
-                        group_instance_id=member.instance_id,
+                        group_instance_id=member.group_instance_id,
                         client_id=member.client_id,
                         client_host=member.client_host,
                         member_metadata=member.metadata,

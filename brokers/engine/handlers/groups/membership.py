@@ -92,7 +92,7 @@ def _joined(version: int, reply: JoinReply) -> JoinGroupResponse:
         member_id=reply.member_id,
         members=[
             JoinGroupResponseMember(
-                member_id=member.member_id, group_instance_id=member.instance_id, metadata=member.metadata
+                member_id=member.member_id, group_instance_id=member.group_instance_id, metadata=member.metadata
             )
             for member in reply.members
         ],
@@ -170,7 +170,9 @@ def leave_group(call: Call, request: LeaveGroupRequest) -> Any:
         return LeaveGroupResponse(
             error_code=reply.error,
             members=[
-                MemberResponse(member_id=left.member_id, group_instance_id=left.instance_id, error_code=left.error)
+                MemberResponse(
+                    member_id=left.member_id, group_instance_id=left.group_instance_id, error_code=left.error
+                )
                 for left in reply.members
             ],
         )

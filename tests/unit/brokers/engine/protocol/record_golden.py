@@ -18,7 +18,7 @@ from brokers.engine.protocol.apis import APIS
 from . import oracles
 from .samples import VARIANTS, every_message, sample
 
-GOLDEN = Path(__file__).parents[3] / "golden" / "protocol"
+GOLDEN = Path(__file__).parents[4] / "golden" / "protocol"
 
 
 def lines_of(api_key: int) -> list[str]:

@@ -11,7 +11,7 @@ from brokers.engine.protocol.apis import APIS
 
 from .samples import VARIANTS, sample
 
-GOLDEN = Path(__file__).parents[3] / "golden" / "protocol"
+GOLDEN = Path(__file__).parents[4] / "golden" / "protocol"
 # AlterPartition 0 and 1 are in nobody's codec.
 LINES_MISSING = {56: 2 * 2 * len(VARIANTS)}
 

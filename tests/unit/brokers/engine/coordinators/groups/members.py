@@ -104,7 +104,7 @@ class Member:
             **{
                 "group_id": self.group,
                 "member_id": self.id,
-                "instance_id": self.instance,
+                "group_instance_id": self.instance,
                 "client_id": self.client,
                 "client_host": "/10.0.0.1",
                 "session_timeout_ms": SESSION_MS,
@@ -131,7 +131,7 @@ class Member:
                 "group_id": self.group,
                 "generation": self.generation,
                 "member_id": self.id,
-                "instance_id": self.instance,
+                "group_instance_id": self.instance,
                 "protocol_type": None,
                 "protocol": None,
                 "assignments": tuple((assignments or {}).items()),
@@ -142,7 +142,7 @@ class Member:
 
     def heartbeat(self, generation: int | None = None, **changes: Any) -> int:
         asked = self.generation if generation is None else generation
-        who = {"member_id": self.id, "instance_id": self.instance, **changes}
+        who = {"member_id": self.id, "group_instance_id": self.instance, **changes}
         call = self.shard.ask(lambda machine, now, ticket: machine.heartbeat(now, self.group, asked, **who), self.group)
         (code,) = call.replies
         assert isinstance(code, int)

@@ -142,7 +142,7 @@ def test_a_group_is_read_in_every_version(version: int) -> None:
         1_700_000_000_000 if version >= 2 else -1,
         (
             MEMBER._replace(
-                instance_id="i-1" if version >= 3 else None,
+                group_instance_id="i-1" if version >= 3 else None,
                 # Before there was one of its own, the session's counted.
                 rebalance_timeout_ms=60_000 if version >= 1 else 10_000,
             ),

@@ -238,7 +238,7 @@ class GroupRegistry(RuleBasedStateMachine):
         assert group.offered == Counter(name for member in members for name, _ in member.protocols)
         assert group.metadata_bytes == sum(member.metadata_bytes for member in members)
         assert group.statics == {
-            member.instance_id: member.member_id for member in members if member.instance_id is not None
+            member.group_instance_id: member.member_id for member in members if member.group_instance_id is not None
         }
         assert not group.pending & set(group.members)
         assert group.unsynced <= set(group.members)

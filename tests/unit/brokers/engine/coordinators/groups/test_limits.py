@@ -101,7 +101,7 @@ def test_groups_that_are_gone_make_room_and_leave_nothing_behind() -> None:
     "changes",
     [
         {"client_id": "x" * (NAME_BYTES_MAX + 1)},
-        {"instance_id": "x" * (NAME_BYTES_MAX + 1)},
+        {"group_instance_id": "x" * (NAME_BYTES_MAX + 1)},
         {"member_id": "ü" * (MEMBER_ID_BYTES_MAX // 2 + 1)},
         {"protocol_type": "x" * (NAME_BYTES_MAX + 1)},
         {"protocols": (("x" * (NAME_BYTES_MAX + 1), b""),)},

@@ -81,7 +81,7 @@ def test_a_leader_of_a_version_that_knows_is_told_to_leave_the_assignment_as_it_
     reply = again.take(again.join())
 
     assert (reply.leader, reply.skip_assignment) == (again.id, True)
-    assert {member.instance_id for member in reply.members} == {"pod-0", "pod-1"}
+    assert {member.group_instance_id for member in reply.members} == {"pod-0", "pod-1"}
     assert given(again.sync()) == leader.id.encode()
 
 
@@ -110,7 +110,7 @@ def test_the_change_of_id_is_written_down_before_it_is_told() -> None:
     again.take(call)
     ((_, _, value),) = shard.log.batches[-1].records
     record = read_group_value(value or b"")
-    assert [(found.member_id, found.instance_id, found.assignment) for found in record.members] == [
+    assert [(found.member_id, found.group_instance_id, found.assignment) for found in record.members] == [
         (again.id, "pod-0", b"a")
     ]
     assert record.leader == again.id
@@ -253,7 +253,7 @@ def test_a_member_that_needs_no_time_and_does_not_come_keeps_nobody_busy(monkeyp
     other = Member(shard, rebalance_timeout_ms=0)
     other.join()
     described = shard.ask(lambda machine, now, _: machine.describe(staying.group)).replies[0]
-    (other.id,) = [member.member_id for member in described.members if member.instance_id is None]
+    (other.id,) = [member.member_id for member in described.members if member.group_instance_id is None]
     other.leave()
     assert shard.state is State.PREPARING
     rung: list[object] = []
