@@ -63,16 +63,16 @@ native: setup
 	@$(BIN)/python -m brokers.native.build
 
 # Rooms without a compiled module, whose tests would say the same again; and what tries crashes, not code.
-NEVER_COMPILED := $(addprefix --ignore=tests/unit/brokers/engine/,access cluster controller coordinators inspect telemetry storage/test_crash_matrix.py \
-  test_coordinator_forwarding_process.py test_group_offsets.py) --ignore=tests/interop/test_groups.py
+NEVER_COMPILED := $(addprefix --ignore=tests/unit/brokers/engine/,access cluster controller coordinators inspect telemetry storage/test_crash_matrix.py) \
+  $(addprefix --ignore=tests/component/engine/,test_coordinator_forwarding_process.py test_group_offsets.py) --ignore=tests/interop/test_groups.py
 # The long properties draw their thousands from the plain modules.
 FEWER_EXAMPLES := PENSTOCK_LOG_EXAMPLES=700 PENSTOCK_CLEANING_EXAMPLES=15
 
 # What the compiled modules can change: the engine, quotas, and what clients see. A short run has the rooms of compiled modules,
 # Apache Kafka's recorded answers and one pass of stock clients.
-NATIVE_LONG := $(NEVER_COMPILED) tests/unit/brokers/engine tests/unit/quotas tests/differential tests/interop tests/product/system/test_malformed.py
+NATIVE_LONG := $(NEVER_COMPILED) tests/unit/brokers/engine tests/component/engine tests/unit/quotas tests/differential tests/interop tests/product/system/test_malformed.py
 NATIVE_SHORT := $(addprefix tests/unit/brokers/engine/,handlers network partitions protocol records replication storage throttling wire test_deadlines.py \
-  test_page_cache.py test_replicated_topic.py test_transactions_process.py) --ignore=tests/unit/brokers/engine/storage/test_crash_matrix.py \
+  test_page_cache.py) $(addprefix tests/component/engine/,test_replicated_topic.py test_transactions_process.py) --ignore=tests/unit/brokers/engine/storage/test_crash_matrix.py \
   tests/unit/quotas tests/differential tests/interop/test_transactions.py
 
 test-native: native

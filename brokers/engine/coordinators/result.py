@@ -59,7 +59,6 @@ class CoordinatorResult:
     __slots__ = (
         "answers",
         "effects",
-        "verification_token",
         "is_read",
         "late",
         "producer_epoch",
@@ -69,6 +68,7 @@ class CoordinatorResult:
         "refused",
         "reply",
         "timers",
+        "verification_token",
     )
 
     def __init__(

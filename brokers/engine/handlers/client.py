@@ -64,9 +64,9 @@ class Client:
         "client_id",
         "consume_limiters",
         "consume_routes",
+        "metadata_version",
         "produce_limiters",
         "produce_routes",
-        "metadata_version",
         "user",
         "view",
     )

@@ -203,7 +203,7 @@ class View:
     more.
     """
 
-    __slots__ = ("_endpoints", "image", "instance", "internal", "namespace", "principal", "metadata_version", "state")
+    __slots__ = ("_endpoints", "image", "instance", "internal", "metadata_version", "namespace", "principal", "state")
 
     def __init__(self, metadata_version: object, image: ClusterImage, principal: Principal) -> None:
         self.metadata_version = metadata_version

@@ -38,9 +38,9 @@ class Answering:
         "_corked",
         "_loop",
         "_mute_timer",
+        "_pending_responses",
         "_readers",
         "_socket",
-        "_pending_responses",
         "closed",
         "idle_ticks",
     )

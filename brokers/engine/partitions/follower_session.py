@@ -38,10 +38,10 @@ class FollowedPartition(DelayedOperation):
         "key",
         "owed",
         "partition",
-        "session",
-        "state",
         "sent_high_watermark",
         "sent_start_offset",
+        "session",
+        "state",
         "wanted",
     )
 
@@ -88,10 +88,10 @@ class FollowerSession:
     """
 
     __slots__ = (
+        "_asked_before",
+        "_asked_last",
         "_moved",
         "_ready",
-        "_asked_last",
-        "_asked_before",
         "_wake",
         "epoch",
         "fetched_ms",

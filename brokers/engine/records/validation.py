@@ -185,7 +185,7 @@ class CheckedAhead:
     batch anew, and asked when it is appended.
     """
 
-    __slots__ = ("_rules", "_result")
+    __slots__ = ("_result", "_rules")
 
     def __init__(
         self, records: memoryview, produce_version: int, rules: BatchRules, now_ms: int, inflated: Inflated

@@ -18,7 +18,7 @@ VERIFICATIONS_MAX: Final = 20_000
 class Verification:
     """Kept until the transaction opens: who failed once may try again, and nothing may overtake it."""
 
-    __slots__ = ("begun_ms", "epoch", "verification_token", "lowest_sequence")
+    __slots__ = ("begun_ms", "epoch", "lowest_sequence", "verification_token")
 
     def __init__(self, verification_token: int, epoch: int, sequence: int, begun_ms: int) -> None:
         self.verification_token = verification_token

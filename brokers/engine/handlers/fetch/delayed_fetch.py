@@ -56,7 +56,7 @@ def bytes_still_missing(asked: Iterable[tuple[Partition, int, int]], isolation: 
 class DelayedFetch:
     """A client's, until `missing_bytes` more are readable, or one of the partitions is not led any more."""
 
-    __slots__ = ("_again", "_session", "_tick", "_operation")
+    __slots__ = ("_again", "_operation", "_session", "_tick")
 
     def __init__(
         self,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class Owing:
     """One such produce. `frame_of` makes the answer once it is known how each partition ended."""
 
-    __slots__ = ("_deadlines", "_frame_of", "_tick", "_pending_response", "_pending", "_operation")
+    __slots__ = ("_deadlines", "_frame_of", "_operation", "_pending", "_pending_response", "_tick")
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ def when_complete(
 class Settling:
     """One such wait. Over, it refers to nothing that refers to it."""
 
-    __slots__ = ("_answer", "_session", "_tick", "_pending", "_operation")
+    __slots__ = ("_answer", "_operation", "_pending", "_session", "_tick")
 
     def __init__(
         self,

@@ -42,7 +42,7 @@ class TransactionVerification:
     that refuses it. For all others `otherwise` is the token.
     """
 
-    __slots__ = ("verification_tokens", "otherwise", "refusals")
+    __slots__ = ("otherwise", "refusals", "verification_tokens")
 
     def __init__(self, otherwise: int = OPEN) -> None:
         self.otherwise = otherwise
