@@ -9,7 +9,7 @@ def test_only_what_uses_the_product_waits_for_it() -> None:
     assert unit_of("tests/product/browser/test_journey.py::test_a") == PRODUCT
     assert unit_of("tests/product/system/test_up.py::test_a") == PRODUCT
     assert unit_of("tests/interop/test_clients.py::test_a[gzip]") == PRODUCT
-    assert unit_of("tests/product/browser/test_keys.py::test_a") == "tests/browser/test_keys"
+    assert unit_of("tests/product/browser/test_keys.py::test_a") == "tests/product/browser/test_keys"
 
 
 def test_long_modules_that_share_nothing_are_taken_apart() -> None:
@@ -17,4 +17,4 @@ def test_long_modules_that_share_nothing_are_taken_apart() -> None:
         unit_of("tests/simulation/test_planted_bugs.py::test_a[x]")
         == "tests/simulation/test_planted_bugs.py::test_a[x]"
     )
-    assert unit_of("tests/unit/quotas/test_rates.py::test_a[x]") == "tests/quotas/test_rates"
+    assert unit_of("tests/unit/quotas/test_rates.py::test_a[x]") == "tests/unit/quotas/test_rates"

@@ -121,7 +121,8 @@ def test_an_instance_that_loses_a_placement_gets_one_where_there_is_room_for_wha
     """Broker 4 holds least and has sold all it can; the plan would be refused, though broker 5 takes it."""
     found = fleet(
         5, held(0, 3), held(1, 5, owner="other"), placements={"i": [1, 2, 3], "full": [4], "other": [5]},
-        placements_min=1, sold={"i": (30, 3), "full": (100, 1), "other": (1, 1)}, limits=dict.fromkeys(range(1, 6), (100, 100)),
+        placements_min=1, sold={"i": (30, 3), "full": (100, 1), "other": (1, 1)},
+        limits=dict.fromkeys(range(1, 6), (100, 100)),
     )  # fmt: skip
     found = replace(found, placements_min=3, placements={**found.placements, "i": frozenset({1, 2, 3})})
     (placement_changed,) = [one for one in drain_plan(found, 3).placement_changes if one.owner == "i"]
