@@ -341,6 +341,7 @@ class PartitionReassignment(models.Model):
     ended_at = models.DateTimeField(_("ended"), null=True, blank=True)
 
     class Meta:
+        db_table = "brokers_replicamove"
         ordering = ("rebalance", "position", "id")
         verbose_name = _("move")
         verbose_name_plural = _("moves")

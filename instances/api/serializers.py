@@ -207,7 +207,7 @@ class PlannedInstanceOut(serializers.Serializer):
     plan = serializers.CharField()
     cluster_type = serializers.CharField()
     limits = LimitsOut(source="*")
-    settings = SettingsOut()
+    settings = SettingsOut(source="settings_in_force")
     protected = serializers.BooleanField()
 
 

@@ -58,7 +58,7 @@ KILL_POINTS = (
     (publisher.Publisher, "publish_instance"),
     (publisher.Publisher, "await_acks"),
     (probe, "first_message"),
-    (steps, "settle"),
+    (steps, "apply"),
     (probe, "clean_up"),
 )
 

@@ -69,7 +69,7 @@ def test_a_dry_run_of_a_creation_shows_the_instance_and_names_nothing_that_does_
         "plan": "large",
         "cluster_type": "shared",
         "limits": {"bandwidth_mb_s": 60, "storage_gb": 500, "partitions_max": 500},
-        "settings": {"auto_create_topics": True, "default_partitions": 3, "default_replication_factor": 1},
+        "settings": {"auto_create_topics": True, "default_partitions": 3, "default_replication_factor": None},
         "protected": False,
     }
     assert api.post("/instances", {"name": "orders"}).json()["planned"] is None
