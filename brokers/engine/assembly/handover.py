@@ -57,7 +57,7 @@ async def hand_over(session: ClusterSession, current: CurrentImage, broker_id: i
                 )
     except (ClusterError, TimeoutError) as error:
         log.warning("stop_not_announced", reason=str(error) or "no answer in time")
-    unreported = sum(1 for _ in could_be_given_away(current.image, broker_id))
+    left = sum(1 for _ in could_be_given_away(current.image, broker_id))
     took_ms = round((asyncio.get_running_loop().time() - began_s) * 1000)
-    log.info("partitions_handed_over", partitions=before - unreported, unreported=unreported, took_ms=took_ms)
+    log.info("partitions_handed_over", partitions=before - left, left=left, took_ms=took_ms)
     return done

@@ -116,7 +116,7 @@ class Dialled:
             self._accepted.to_server.send(BYE)
 
 
-class Owed:
+class PendingResponse:
     """An answer in its place among the others, None until it is there."""
 
     def __init__(self, accepted: Accepted, frame: bytes | None, on_closed: Callable[[], object]) -> None:
@@ -124,7 +124,7 @@ class Owed:
         self.frame = frame
         self.on_closed = on_closed
 
-    def keep(self, frame: bytes) -> None:
+    def complete(self, frame: bytes) -> None:
         if self.frame is None:
             self.frame = frame
             self._accepted.complete_soon()
@@ -150,7 +150,7 @@ class Accepted:
         self._busy = False
         self._is_going = False
         self._waiting: deque[bytes] = deque()
-        self._owed: deque[Owed] = deque()
+        self._pending: deque[PendingResponse] = deque()
         self.to_server = network.way(peer, process.id, process.loop, self._arrive)
         self.to_client = network.way(process.id, peer, peer_loop, deliver)
         process.connections[self] = None
@@ -197,18 +197,18 @@ class Accepted:
     def respond(self, frame: bytes, delay_ms: int = 0) -> None:
         if self.closed:
             return
-        if self._owed:
-            self._owed.append(Owed(self, bytes(frame), _nobody))
+        if self._pending:
+            self._pending.append(PendingResponse(self, bytes(frame), _nobody))
         else:
             self.to_client.send(bytes(frame))
         self._answered()
 
-    def promise(self, on_closed: Callable[[], object]) -> Owed:
+    def defer(self, on_closed: Callable[[], object]) -> PendingResponse:
         """The next requests are processed, and answered behind this one."""
-        owed = Owed(self, None, on_closed)
-        self._owed.append(owed)
+        pending = PendingResponse(self, None, on_closed)
+        self._pending.append(pending)
         self._answered()
-        return owed
+        return pending
 
     def complete_soon(self) -> None:
         # Not inside the append or the answer that settled it.
@@ -216,8 +216,8 @@ class Accepted:
             self._process.loop.call_soon(self._apply)
 
     def _apply(self) -> None:
-        while self._owed and self._owed[0].frame is not None and not self.closed:
-            self.to_client.send(self._owed.popleft().frame)
+        while self._pending and self._pending[0].frame is not None and not self.closed:
+            self.to_client.send(self._pending.popleft().frame)
 
     def respond_parts(
         self,
@@ -256,10 +256,10 @@ class Accepted:
         self.closed = True
         self.to_server.close()
         self._process.connections.pop(self, None)
-        while self._owed:
-            owed = self._owed.popleft()
-            if owed.frame is None:
-                owed.on_closed()
+        while self._pending:
+            pending = self._pending.popleft()
+            if pending.frame is None:
+                pending.on_closed()
         if self.session is not None:
             self.session.on_closed()
 
