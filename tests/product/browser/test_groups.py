@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Page, expect
 from pytest_django.live_server_helper import LiveServer
 
-from instances import interfaces
+from instances import interfaces as instance_interfaces
 from instances.groups import lag_history
 from instances.models import Instance
 from tests.component.console.conftest import *  # noqa: F403  people, instance and brokers that answer from memory
@@ -49,7 +49,7 @@ def crowded(instance: Instance, groups: FakeGroups, transactions: FakeTransactio
     transactions.add(instance.pk, "loader", state="CompleteCommit", started_ms=-1)
     groups.add(instance.pk, LONG, {(TOPIC, 0): 400})
     transactions.add(instance.pk, LONG, (TOPIC, 0), started_ms=now_ms - 4_000)
-    interfaces.data_plane.it.create_topic(
+    instance_interfaces.data_plane.it.create_topic(
         instance.pk, LONG, partitions=1, replication_factor=1, config={}, validate_only=False
     )
     return instance
