@@ -27,7 +27,6 @@ MODULES: Final = (
     "brokers.engine.handlers.produce.produce",
     "brokers.engine.handlers.session",
     "brokers.engine.handlers.produce.delayed_produce_legacy",
-    "brokers.engine.network.responses",
     "brokers.engine.network.backlog",
     "brokers.engine.network.buffers",
     "brokers.engine.network.connection",

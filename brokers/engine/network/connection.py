@@ -1,24 +1,34 @@
-"""One client's socket: frames in, one request in processing at a time, responses out in order (WIRE-9, QUO-30).
+"""One client's socket: frames in, one request in processing at a time, responses out in order (WIRE-9, QUO-30, QUO-32).
 
 While a request is in processing, a response is being written, or the client is muted, nothing is read; the socket is
-then only watched for the peer's farewell, so that a waiting fetch of a dead client ends.
+then only watched for the peer's farewell, so that a waiting fetch of a dead client ends. What the socket does not take
+at once waits in a `Backlog`. A response that is only owed (`defer`) does not keep the next requests waiting;
+`pending_responses` keeps the order.
 """
 
 from __future__ import annotations
 
 import asyncio
-from socket import MSG_PEEK, socket
+from collections.abc import Callable, Sequence
+from socket import MSG_NOSIGNAL, MSG_PEEK, socket
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from brokers.engine.network.backlog import Backlog
 from brokers.engine.network.buffers import SHARED_BYTES, FrameBuffers, LargeFrame
-from brokers.engine.network.interfaces import Session
-from brokers.engine.network.responses import MUTED, NO_BUFFER, PROCESSING, Answering
+from brokers.engine.network.interfaces import ConnectionOwner, Session
+from brokers.engine.network.pending_responses import PENDING_RESPONSES_MAX, PendingResponse, PendingResponses
+from brokers.engine.network.sending import OnWritten, Outgoing, joined_up
 from brokers.engine.protocol.errors import MalformedRequest
 from brokers.engine.protocol.framing import SIZE_BYTES, check_frame_size
+from brokers.engine.values import Slice
 
-if TYPE_CHECKING:
-    from brokers.engine.network.listener import Listener
+# Why nothing is read.
+PROCESSING: Final = 1
+WRITING: Final = 2
+MUTED: Final = 4
+NO_BUFFER: Final = 8
+TOO_MANY_PENDING: Final = 16
 
 # Small requests that arrived together are processed together, at most so many before others get a turn.
 FRAMES_PER_TURN_MAX: Final = 64
@@ -46,17 +56,27 @@ class Gone:
 _GONE: Final = Gone()
 
 
-class Connection(Answering):
+class Connection:
     """`peer_host` is the textual address. Give exactly one response per frame, then forget the frame."""
 
     __slots__ = (
+        "_backlog",
         "_buffers",
+        "_busy",
+        "_consuming",
+        "_corked",
         "_frame",
-        "_listener",
+        "_loop",
+        "_mute_timer",
+        "_owner",
         "_pending",
+        "_pending_responses",
         "_reading",
         "_resume_scheduled",
+        "_socket",
+        "closed",
         "fd",
+        "idle_ticks",
         "peer_host",
         "session",
     )
@@ -64,17 +84,33 @@ class Connection(Answering):
     session: Session
 
     def __init__(
-        self, sock: socket, peer_host: str, listener: Listener, buffers: FrameBuffers, loop: asyncio.AbstractEventLoop
+        self,
+        sock: socket,
+        peer_host: str,
+        owner: ConnectionOwner,
+        buffers: FrameBuffers,
+        loop: asyncio.AbstractEventLoop,
     ) -> None:
-        super().__init__(sock, loop, listener.owner.readers)
-        self._listener = listener
+        self._socket = sock
+        self._owner = owner
+        self._buffers = buffers
+        self._loop = loop
         self.fd = sock.fileno()
         self.peer_host = peer_host
-        self._buffers = buffers
+        self.closed = False
+        self.idle_ticks = 0
+        # In: a large frame that is being received, and bytes kept from earlier reads.
         self._frame: LargeFrame | None = None
         self._pending = b""
         self._resume_scheduled = False
         self._reading = False
+        self._consuming = False
+        self._busy = 0
+        self._mute_timer: asyncio.TimerHandle | None = None
+        # Out: what waits for the socket, for an earlier response, or for the other frames that arrived together.
+        self._backlog: Backlog | None = None
+        self._pending_responses: PendingResponses | None = None
+        self._corked: list[bytes] | None = None
 
     def start(self, session: Session) -> None:
         self.session = session
@@ -115,7 +151,7 @@ class Connection(Answering):
         """Hands over the whole frames in `shared[:end]` until one is not answered at once; keeps the rest."""
         shared = self._buffers.shared
         position = 0
-        pending_responses = FRAMES_PER_TURN_MAX
+        frames_left = FRAMES_PER_TURN_MAX
         self._consuming = True
         try:
             while end - position >= SIZE_BYTES:
@@ -134,8 +170,8 @@ class Connection(Answering):
                 position = stop
                 self._busy |= PROCESSING
                 session.on_frame(shared, start, stop)
-                pending_responses -= 1
-                if self._busy or self.closed or not pending_responses:
+                frames_left -= 1
+                if self._busy or self.closed or not frames_left:
                     break
         except Exception as error:  # one tenant's request must not take the others' broker down
             self.fail(error)
@@ -148,15 +184,15 @@ class Connection(Answering):
             return
         if position < end:
             self._pending = bytes(shared[position:end])
-            if not self._busy and not pending_responses:
+            if not self._busy and not frames_left:
                 self._resume_soon()
 
     def _begin_large(self, size_bytes: int, received: memoryview) -> None:
-        buffer = self._buffers.rent(size_bytes, self._listener)
+        buffer = self._buffers.rent(size_bytes, self._owner)
         if buffer is None:
             self._pending = _SIZE.pack(size_bytes) + received
             self._busy |= NO_BUFFER
-            self._buffers.wait(size_bytes, self._listener, self)
+            self._buffers.wait(size_bytes, self._owner, self)
         else:
             self._frame = LargeFrame(buffer, size_bytes, received)
         if self._corked is not None:
@@ -187,14 +223,14 @@ class Connection(Answering):
             self.fail(error)
         finally:
             self._consuming = False
-            self._buffers.give_back(frame.buffer, self._listener)
+            self._buffers.give_back(frame.buffer, self._owner)
 
     def fail(self, error: Exception) -> None:
         """The peer broke the protocol, or we made a mistake with its request: what was answered before still leaves."""
         if isinstance(error, MalformedRequest):
-            self._listener.on_malformed(self, error)
+            self._owner.on_malformed(self.peer_host, error)
         else:
-            self._listener.on_fault(self, error)
+            self._owner.on_fault(self.peer_host, error)
         self._uncork()
         self.close("malformed request" if isinstance(error, MalformedRequest) else "internal error")
 
@@ -216,6 +252,153 @@ class Connection(Answering):
             return
         self._stop_reading()
         self.session.on_more()
+
+    # -- out ----------------------------------------------------------------------------------------------------------
+
+    def respond(self, frame: bytes, delay_ms: int = 0) -> None:
+        """The answer to the request in processing, then silence for `delay_ms` (QUO-30)."""
+        if self.closed:
+            return
+        if delay_ms > 0:
+            self._mute(delay_ms)
+        if self._pending_responses is not None:
+            self._queue_response(self._pending_responses, Outgoing([frame], None))
+            return
+        if self._corked is not None:
+            self._corked.append(frame)
+            self._busy &= ~PROCESSING
+            return
+        if self._backlog is not None:
+            self._busy &= ~PROCESSING
+            self._backlog.add(Outgoing([frame], None))
+            return
+        try:
+            count = self._socket.send(frame, MSG_NOSIGNAL)
+        except (BlockingIOError, InterruptedError):
+            count = 0
+        except OSError as error:
+            self.close(error.strerror or "connection lost")
+            return
+        self._busy &= ~PROCESSING
+        if count < len(frame):
+            self._write_later(Outgoing([frame[count:]], None))
+        elif not self._busy and not self._consuming:
+            self._resume()
+
+    def respond_parts(
+        self, parts: Sequence[bytes | Slice], delay_ms: int = 0, on_written: OnWritten | None = None
+    ) -> None:
+        """As `respond`, for a frame in pieces; takes over the slices. `on_written` is called once, at the end of it
+        all.
+        """
+        outgoing = Outgoing(parts, on_written)
+        if self.closed:
+            outgoing.finish()
+            return
+        if delay_ms > 0:
+            self._mute(delay_ms)
+        if self._pending_responses is not None:
+            self._queue_response(self._pending_responses, outgoing)
+            return
+        if self._corked is not None:
+            self._uncork()
+        self._busy &= ~PROCESSING
+        if self._backlog is not None or not self._try_sending(outgoing):
+            self._write_later(outgoing)
+        elif not self._busy and not self._consuming and not self.closed:
+            self._resume()
+
+    def finish_without_response(self, delay_ms: int = 0) -> None:
+        """For acks=0: nothing is sent, but the mute holds (QUO-32)."""
+        if self.closed:
+            return
+        if delay_ms > 0:
+            self._mute(delay_ms)
+        self._busy &= ~PROCESSING
+        if not self._busy and not self._consuming:
+            self._resume()
+
+    def defer(self, on_closed: Callable[[], object]) -> PendingResponse:
+        """The request in processing is answered later, by `complete`, and the next ones are processed meanwhile.
+        `on_closed` is called instead if the connection goes first.
+        """
+        pending_responses = self._pending_responses
+        if pending_responses is None:
+            pending_responses = self._pending_responses = PendingResponses(self._on_first_complete)
+        pending = pending_responses.defer(on_closed)
+        self._busy &= ~PROCESSING
+        if len(pending_responses) >= PENDING_RESPONSES_MAX:
+            self._busy |= TOO_MANY_PENDING
+        return pending
+
+    def _queue_response(self, pending_responses: PendingResponses, outgoing: Outgoing) -> None:
+        pending_responses.add(outgoing)
+        self._busy &= ~PROCESSING
+        if len(pending_responses) >= PENDING_RESPONSES_MAX:
+            self._busy |= TOO_MANY_PENDING
+        elif not self._busy and not self._consuming:
+            self._resume()
+
+    def _on_first_complete(self) -> None:
+        # Not at once: this runs inside another connection's request, and the next promises are mostly kept with it.
+        self._loop.call_soon(self._send_pending)
+
+    def _send_pending(self) -> None:
+        pending_responses = self._pending_responses
+        if pending_responses is None or self.closed:
+            return
+        taken = pending_responses.take()
+        if not pending_responses:
+            self._pending_responses = None
+        if len(taken) > 1:
+            taken = joined_up(taken)
+        for outgoing in taken:
+            if self.closed:
+                outgoing.finish()
+            elif self._backlog is not None or not self._try_sending(outgoing):
+                self._write_later(outgoing)
+        if self._busy & TOO_MANY_PENDING and len(pending_responses) < PENDING_RESPONSES_MAX // 2:
+            self._busy &= ~TOO_MANY_PENDING
+        if not self._busy and not self._consuming and not self.closed:
+            self._resume()
+
+    def _try_sending(self, outgoing: Outgoing) -> bool:
+        """True when it is done with, one way or the other."""
+        try:
+            if not outgoing.send(self._socket):
+                return False
+        except OSError as error:
+            outgoing.finish()
+            self.close(error.strerror or "connection lost")
+            return True
+        outgoing.finish()
+        return True
+
+    def _uncork(self) -> None:
+        frames, self._corked = self._corked, None
+        if not frames or self.closed:
+            return
+        outgoing = Outgoing(frames, None)
+        if not self._try_sending(outgoing):
+            self._write_later(outgoing)
+
+    def _write_later(self, outgoing: Outgoing) -> None:
+        backlog = self._backlog
+        if backlog is None:
+            self._busy |= WRITING
+            backlog = self._backlog = Backlog(self._socket, self._loop, self._owner.readers, self._on_writing)
+        backlog.add(outgoing)
+
+    def _on_writing(self, trouble: str | None) -> None:
+        """The backlog moved on, or cannot."""
+        self.idle_ticks = 0
+        if trouble is not None:
+            self.close(trouble)
+        elif self._backlog is not None and self._backlog.is_over:
+            self._backlog = None
+            self._busy &= ~WRITING
+            if not self._busy:
+                self._resume()
 
     # -- flow ---------------------------------------------------------------------------------------------------------
 
@@ -252,6 +435,16 @@ class Connection(Answering):
             self._reading = False
             self._loop.remove_reader(self.fd)
 
+    def _mute(self, delay_ms: int) -> None:
+        self._busy |= MUTED
+        self._mute_timer = self._loop.call_later(delay_ms / 1000, self._unmute)
+
+    def _unmute(self) -> None:
+        self._mute_timer = None
+        self._busy &= ~MUTED
+        if not self._busy and not self.closed:
+            self._resume()
+
     @property
     def is_stalled(self) -> bool:
         """In the middle of receiving or sending; a peer that stops there is not merely idle."""
@@ -281,9 +474,9 @@ class Connection(Answering):
         self._socket.close()
         frame, self._frame = self._frame, None
         if frame is not None:
-            self._buffers.give_back(frame.buffer, self._listener)
+            self._buffers.give_back(frame.buffer, self._owner)
         elif self._busy & NO_BUFFER:
-            self._buffers.forget(self._listener, self)
+            self._buffers.forget(self._owner, self)
         self._pending = b""
         self._corked = None
         pending_responses, self._pending_responses = self._pending_responses, None
@@ -291,4 +484,4 @@ class Connection(Answering):
             pending_responses.drop()
         session, self.session = self.session, _GONE
         session.on_closed()
-        self._listener.on_closed(self, reason)
+        self._owner.on_closed(self, reason)

@@ -1,11 +1,9 @@
-"""What the network asks of whoever understands frames; plugged in by the assembly."""
+"""What a connection asks of whoever understands its frames, and of whoever accepted it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
-
-if TYPE_CHECKING:
-    from brokers.engine.network.connection import Connection
+from concurrent.futures import Executor
+from typing import Protocol
 
 
 class Session(Protocol):
@@ -35,5 +33,40 @@ class Waiter(Protocol):
         """It may be had now. Called inside somebody else's request."""
 
 
-class MakeSession(Protocol):
-    def __call__(self, connection: Connection) -> Session: ...
+class ConnectionOwner(Protocol):
+    """Who accepted a connection: what it rents is on the owner's account."""
+
+    @property
+    def readers(self) -> Executor:
+        """Threads that may wait for a disk."""
+
+    def on_malformed(self, peer_host: str, error: Exception) -> None:
+        """The peer broke the protocol; the connection is about to be closed."""
+
+    def on_fault(self, peer_host: str, error: Exception) -> None:
+        """Our own mistake with a request; the connection is about to be closed."""
+
+    def on_closed(self, connection: OwnedConnection, reason: str) -> None:
+        """Called once, at the end of everything."""
+
+
+class OwnedConnection(Protocol):
+    """A connection as its owner sees it."""
+
+    # How often `Listeners.sweep` came by since anything arrived or left.
+    idle_ticks: int
+
+    @property
+    def is_busy(self) -> bool:
+        """A request is in processing, or something else keeps the next one from being read."""
+
+    @property
+    def is_stalled(self) -> bool:
+        """In the middle of receiving or sending; a peer that stops there is not merely idle."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """On our side: for memory, for the disk, or for the end of a mute."""
+
+    def close(self, reason: str) -> None:
+        """Ends it all; harmless when repeated."""

@@ -8,13 +8,12 @@ import socket
 from collections.abc import Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 from brokers.engine.network.buffers import FrameBuffers
 from brokers.engine.network.connection import Connection
-from brokers.engine.network.interfaces import MakeSession
+from brokers.engine.network.interfaces import OwnedConnection, Session
 from brokers.engine.network.reports import NetworkReports
-from brokers.engine.protocol.errors import MalformedRequest
 
 BACKLOG: Final = 1_024
 ACCEPTED_PER_TURN_MAX: Final = 64
@@ -45,6 +44,12 @@ class Counters:
     faults: int = 0
 
 
+class MakeSession(Protocol):
+    """Whoever understands the frames of one listener; plugged in by the assembly."""
+
+    def __call__(self, connection: Connection) -> Session: ...
+
+
 @dataclass(slots=True, eq=False)
 class Listener:
     """One bound port. `name` is the instance's id, or that of the listener inside the cluster."""
@@ -58,7 +63,11 @@ class Listener:
     connections_max: int
     # Its connections are refused and closed for nobody else's (QUO-50).
     is_protected: bool = False
-    connections: set[Connection] = field(default_factory=set)
+    connections: set[OwnedConnection] = field(default_factory=set)
+
+    @property
+    def readers(self) -> Executor:
+        return self.owner.readers
 
     def on_acceptable(self) -> None:
         for _ in range(ACCEPTED_PER_TURN_MAX):
@@ -85,17 +94,17 @@ class Listener:
         if self.socket.fileno() >= 0:
             self.owner.loop.add_reader(self.socket.fileno(), self.on_acceptable)
 
-    def on_closed(self, connection: Connection, reason: str) -> None:
+    def on_closed(self, connection: OwnedConnection, reason: str) -> None:
         self.connections.discard(connection)
         self.owner.count -= 1
 
-    def on_malformed(self, connection: Connection, error: MalformedRequest) -> None:
+    def on_malformed(self, peer_host: str, error: Exception) -> None:
         self.owner.counters.malformed += 1
-        self.owner.reports.malformed(self.name, connection.peer_host, error)
+        self.owner.reports.malformed(self.name, peer_host, error)
 
-    def on_fault(self, connection: Connection, error: Exception) -> None:
+    def on_fault(self, peer_host: str, error: Exception) -> None:
         self.owner.counters.faults += 1
-        self.owner.reports.fault(self.name, connection.peer_host, error)
+        self.owner.reports.fault(self.name, peer_host, error)
 
 
 class Listeners:

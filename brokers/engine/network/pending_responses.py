@@ -8,8 +8,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import Final
 
 from brokers.engine.network.sending import Outgoing
+
+# So many answers of one connection may be promised and not there; then it waits for the first of them.
+PENDING_RESPONSES_MAX: Final = 128
 
 
 class PendingResponse:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from brokers.contract.process import CLUSTER_USER
-from brokers.engine.network.responses import PENDING_RESPONSES_MAX
+from brokers.engine.network.pending_responses import PENDING_RESPONSES_MAX
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode

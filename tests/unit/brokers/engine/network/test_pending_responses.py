@@ -15,12 +15,12 @@ class Wire:
     """Takes whatever may leave whenever it is told that something may."""
 
     def __init__(self) -> None:
-        self.sent = 0
+        self.notified = 0
         self.pending_responses = PendingResponses(self.on_first)
         self.sent: list[Any] = []
 
     def on_first(self) -> None:
-        self.sent += 1
+        self.notified += 1
 
     def take(self) -> None:
         for outgoing in self.pending_responses.take():
@@ -38,9 +38,9 @@ def test_answers_leave_in_order_and_none_is_forgotten(owed: list[bool], dice: An
             wire.pending_responses.add(Outgoing([b"%d" % number], None))
     dice.shuffle(deferred)
     for number, pending in deferred:
-        sent = wire.sent
+        notified = wire.notified
         pending.complete(b"%d" % number)
-        if wire.sent > sent:
+        if wire.notified > notified:
             wire.take()
     assert wire.sent == [b"%d" % number for number in range(len(owed))]
     assert len(wire.pending_responses) == 0
@@ -50,10 +50,10 @@ def test_nobody_is_told_twice_before_the_first_answers_were_taken() -> None:
     wire = Wire()
     first, second = wire.pending_responses.defer(lambda: None), wire.pending_responses.defer(lambda: None)
     second.complete(b"2")
-    assert wire.sent == 0
+    assert wire.notified == 0
     first.complete(b"1")
     first.complete(b"again")
-    assert wire.sent == 1
+    assert wire.notified == 1
     wire.take()
     assert wire.sent == [b"1", b"2"]
 

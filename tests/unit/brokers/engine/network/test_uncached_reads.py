@@ -89,9 +89,6 @@ def hold_readers(broker: InProcessBroker) -> HeldReaders:
 def use_readers(broker: InProcessBroker, readers: Executor) -> None:
     broker.broker.engine.readers = readers
     broker.broker.listeners.readers = readers
-    for listener in broker.broker.listeners:
-        for connection in listener.connections:
-            connection._readers = readers
 
 
 async def run_until_answered(broker: InProcessBroker, held: HeldReaders, answering: asyncio.Task[Any]) -> Any:
@@ -227,9 +224,9 @@ async def test_answers_stay_in_order_behind_a_uncached_one(
 
 
 async def prefetch_until_sending(broker: InProcessBroker, held: HeldReaders) -> None:
-    """Until what is held is the pulling of the records themselves, on their way to the socket."""
+    """Until what is held is the prefetching of the records themselves, on their way to the socket."""
     await broker.until(lambda: held.started)
-    while held.started[0][1].__name__ != "pull":
+    while held.started[0][1].__name__ != "prefetch":
         held.run()
         await broker.until(lambda: held.started)
 
