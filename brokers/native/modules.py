@@ -40,6 +40,7 @@ MODULES: Final = (
     "brokers.engine.partitions.progress",
     "brokers.engine.partitions.results",
     "brokers.engine.partitions.transactions",
+    "brokers.engine.partitions.verification",
     "brokers.engine.partitions.delayed_operations",
     "brokers.engine.protocol.headers",
     "brokers.engine.protocol.fast_codec_fetch",

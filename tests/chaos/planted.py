@@ -21,16 +21,17 @@ def nothing(patch: pytest.MonkeyPatch) -> None:
 
 def commit_what_is_aborted(patch: pytest.MonkeyPatch) -> None:
     """A marker says that its transaction counts, whatever was decided."""
+    from brokers.engine.partitions import transactions
     from brokers.engine.partitions.partition import Partition
 
-    append = Partition.append_marker
+    append = transactions.append_marker
 
     def careless(
         partition: Partition, producer_id: int, epoch: int, coordinator_epoch: int, committed: bool, now_ms: int
     ) -> Any:
         return append(partition, producer_id, epoch, coordinator_epoch, True, now_ms)
 
-    patch.setattr(Partition, "append_marker", careless)
+    patch.setattr(transactions, "append_marker", careless)
 
 
 def count_offsets_at_once(patch: pytest.MonkeyPatch) -> None:

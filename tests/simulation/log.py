@@ -8,7 +8,8 @@ from typing import Final
 from brokers.engine.partitions.cleaning import Cleaner
 from brokers.engine.partitions.deletion import delete_before
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
-from brokers.engine.partitions.transactions import UNVERIFIED_OK
+from brokers.engine.partitions.transactions import append_marker
+from brokers.engine.partitions.verification import UNVERIFIED_OK
 from brokers.engine.records.batch import TRANSACTIONAL
 from brokers.engine.records.builder import Record, build_batch, read_records
 from brokers.engine.records.control import ABORT, COMMIT, end_marker
@@ -123,7 +124,7 @@ class SimulatedLog:
             coordinator_epoch=0,
         )
         self.model.write([record for _, record in read_records(bytes(marker))], self.epoch, -1, -1)
-        answer = self.partition.append_marker(producer, 0, 0, committed, self.now_ms)
+        answer = append_marker(self.partition, producer, 0, 0, committed, self.now_ms)
         assert answer.error_code == 0, answer
         assert self.partition.log_end_offset == self.model.end
         self.model.promise(self.step, killed_end=self.model.end)

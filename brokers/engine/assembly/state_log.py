@@ -14,6 +14,7 @@ from brokers.engine.handlers.produce.delayed_produce_legacy import error_of
 from brokers.engine.partitions.delayed_operations import DelayedReplication, LeadershipCheck
 from brokers.engine.partitions.leadership_check import leads_alone
 from brokers.engine.partitions.partition import LOG_END, Partition
+from brokers.engine.partitions.transactions import append_state
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.records import batch as layout
 from brokers.engine.records.compression import Oversized, Undecodable
@@ -53,7 +54,7 @@ class PartitionLog:
             stall_detector.check(now.wall_ms)
         if not self.is_led:
             return int(ErrorCode.NOT_LEADER_OR_FOLLOWER), -1
-        result = self._partition.append_state(batch, now.wall_ms, verification_token)
+        result = append_state(self._partition, batch, now.wall_ms, verification_token)
         return result.error_code, result.last_offset
 
     def when_committed(self, last_offset: int, completed: Callable[[int], None]) -> DelayedReplication:

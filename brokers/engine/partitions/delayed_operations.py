@@ -8,10 +8,40 @@ holds its wait, so an ended one lets go of `wake`: no cycle is left for the garb
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from brokers.engine.partitions.partition import Partition
+
+class ReplicatedWaits(Protocol):
+    """What a leader of a partition with followers keeps of those who wait; `leadership.Leadership` fits."""
+
+    def await_commit(self, wait: DelayedReplication, last_offset: int) -> None:
+        """Has `wait.on_progress` called once the high watermark passed `last_offset`."""
+
+
+class Measured(Protocol):
+    """A log, as those see it who wait for so many bytes of it."""
+
+    def bytes_between(self, start_offset: int, end_offset: int) -> int:
+        """About as many bytes as lie between the two."""
+
+
+class WatchedPartition(Protocol):
+    """A partition as whoever waits for it sees it; `partition.Partition` fits."""
+
+    waits: set[DelayedOperation]
+    high_watermark: int
+
+    @property
+    def last_stable_offset(self) -> int: ...
+
+    @property
+    def low_watermark(self) -> int: ...
+
+    @property
+    def log(self) -> Measured: ...
+
+    @property
+    def leadership(self) -> ReplicatedWaits | None: ...
 
 
 def _nobody() -> None:
@@ -27,7 +57,7 @@ class DelayedOperation:
         self.wake = wake
         self.done = False
         self.expired = False
-        self._partitions: list[Partition] = []
+        self._partitions: list[WatchedPartition] = []
 
     def expire(self) -> None:
         """The deadline passed: ends the wait (does nothing if it has ended)."""
@@ -49,7 +79,7 @@ class DelayedOperation:
             wake, self.wake = self.wake, _nobody
             wake()
 
-    def _register(self, partition: Partition) -> None:
+    def _register(self, partition: WatchedPartition) -> None:
         self._partitions.append(partition)
         partition.waits.add(self)
 
@@ -61,13 +91,13 @@ class DelayedOperation:
     def on_append(self, readable_bytes: int) -> None:
         """A partition's readable end moved by `readable_bytes`."""
 
-    def on_progress(self, partition: Partition) -> None:
+    def on_progress(self, partition: WatchedPartition) -> None:
         """A partition's high watermark or ISR moved."""
 
-    def on_start(self, partition: Partition) -> None:
+    def on_start(self, partition: WatchedPartition) -> None:
         """A partition's log starts later than before, because somebody deleted records."""
 
-    def on_lost(self, partition: Partition) -> None:
+    def on_lost(self, partition: WatchedPartition) -> None:
         """A partition is no longer led here (resigned, deleted, disk failed): answer at once."""
         self.end()
 
@@ -81,7 +111,7 @@ class DelayedRead(DelayedOperation):
         super().__init__(wake)
         self.missing_bytes = missing_bytes
 
-    def watch(self, partition: Partition) -> None:
+    def watch(self, partition: WatchedPartition) -> None:
         self._register(partition)
 
     def on_append(self, readable_bytes: int) -> None:
@@ -100,10 +130,10 @@ class DelayedCommittedRead(DelayedRead):
     def __init__(self, wake: Callable[[], object], missing_bytes: int) -> None:
         super().__init__(wake, missing_bytes)
         # Where readers stood, by partition, while an open transaction keeps them back.
-        self._blocked: dict[Partition, int] = {}
+        self._blocked: dict[WatchedPartition, int] = {}
         self._fresh_bytes = 0
 
-    def watch(self, partition: Partition) -> None:
+    def watch(self, partition: WatchedPartition) -> None:
         super().watch(partition)
         stable_offset = partition.last_stable_offset
         if stable_offset < partition.high_watermark:
@@ -113,7 +143,7 @@ class DelayedCommittedRead(DelayedRead):
         """`on_progress` of the same partition follows, and judges them."""
         self._fresh_bytes = readable_bytes
 
-    def on_progress(self, partition: Partition) -> None:
+    def on_progress(self, partition: WatchedPartition) -> None:
         grown_bytes, self._fresh_bytes = self._fresh_bytes, 0
         stable_offset, high_watermark = partition.last_stable_offset, partition.high_watermark
         before = self._blocked.pop(partition, -1) if self._blocked else -1
@@ -137,10 +167,10 @@ class DelayedReplication(DelayedOperation):
 
     def __init__(self, wake: Callable[[], object]) -> None:
         super().__init__(wake)
-        self._needed: dict[Partition, int] = {}
-        self.lost: set[Partition] = set()
+        self._needed: dict[WatchedPartition, int] = {}
+        self.lost: set[WatchedPartition] = set()
 
-    def watch(self, partition: Partition, last_offset: int) -> None:
+    def watch(self, partition: WatchedPartition, last_offset: int) -> None:
         """Not reached yet: `partition.high_watermark <= last_offset`."""
         self._needed[partition] = max(last_offset, self._needed.get(partition, -1))
         leadership = partition.leadership
@@ -153,16 +183,16 @@ class DelayedReplication(DelayedOperation):
     def pending(self) -> bool:
         return bool(self._needed)
 
-    def on_progress(self, partition: Partition) -> None:
+    def on_progress(self, partition: WatchedPartition) -> None:
         needed = self._needed.get(partition)
         if needed is not None and partition.high_watermark > needed:
             self._complete(partition)
 
-    def on_lost(self, partition: Partition) -> None:
+    def on_lost(self, partition: WatchedPartition) -> None:
         self.lost.add(partition)
         self._complete(partition)
 
-    def _complete(self, partition: Partition) -> None:
+    def _complete(self, partition: WatchedPartition) -> None:
         self._needed.pop(partition, None)
         partition.waits.discard(self)
         if not self._needed:
@@ -178,12 +208,12 @@ class DelayedDeletion(DelayedOperation):
         super().__init__(wake)
         self.offset = offset
 
-    def watch(self, partition: Partition) -> None:
+    def watch(self, partition: WatchedPartition) -> None:
         """Ends at once when there is nobody to wait for."""
         self._register(partition)
         self.on_progress(partition)
 
-    def on_progress(self, partition: Partition) -> None:
+    def on_progress(self, partition: WatchedPartition) -> None:
         if partition.low_watermark >= self.offset:
             self.end()
 
@@ -198,7 +228,7 @@ class LeadershipCheck(DelayedOperation):
         self.number = number
         self.is_confirmed = False
 
-    def watch(self, partition: Partition) -> None:
+    def watch(self, partition: WatchedPartition) -> None:
         """A leadership that ends is the end of it."""
         self._register(partition)
 

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from brokers.engine.partitions.delayed_operations import DelayedOperation
+from brokers.engine.partitions.delayed_operations import DelayedOperation, WatchedPartition
 from brokers.engine.partitions.partition import NO_EPOCH, Partition
 from brokers.engine.records import error_codes
 
@@ -69,14 +69,14 @@ class FollowedPartition(DelayedOperation):
                     follower.caught_up(self.session.fetched_ms)
             self.session.ready(self)
 
-    def on_progress(self, partition: Partition) -> None:
+    def on_progress(self, partition: WatchedPartition) -> None:
         self.session.moved(self)
 
-    def on_start(self, partition: Partition) -> None:
+    def on_start(self, partition: WatchedPartition) -> None:
         self.session.moved(self)
         self.session.hasten()
 
-    def on_lost(self, partition: Partition) -> None:
+    def on_lost(self, partition: WatchedPartition) -> None:
         """The next request, or the one that waits, is told why."""
         if self.state != READY:
             self.session.ready(self)

@@ -7,16 +7,14 @@ damaged over the wire or from the leader's disk must not be stored, and the lead
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from brokers.engine.partitions.partition import Partition
 from brokers.engine.records import batch as layout
 from brokers.engine.storage.append_as_follower import FollowedBatch, append_as_follower
 from brokers.engine.storage.files import StorageFailed
 from brokers.engine.storage.restart import restart_log
 from brokers.engine.wire.checksum import crc32c
-
-if TYPE_CHECKING:
-    from brokers.engine.partitions.partition import Partition
 
 _UNPACK = layout.HEADER.unpack_from
 # Base offset, length, and after 11 other bytes the last offset's delta.
@@ -38,7 +36,11 @@ class LeftBehind(CorruptFetch):
 def append_fetched(
     partition: Partition, records: memoryview, leader_high_watermark: int, leader_log_start_offset: int, now_ms: int
 ) -> int:
-    """As `Partition.append_fetched`."""
+    """Takes over batches as the leader wrote them (REP-7, REP-8); answers the bytes appended, 0 for none.
+
+    Raises CorruptFetch, nothing of the faulty batch and what follows it is appended then; StorageFailed, after the
+    table was told.
+    """
     if partition.is_leader:
         raise CorruptFetch("this replica leads")
     log = partition.log

@@ -5,13 +5,11 @@ waits (REP-1, REP-11, REP-14, REP-26). A partition of one replica has none of th
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from brokers.engine.partitions.delayed_operations import DelayedOperation, DelayedReplication
 from brokers.engine.partitions.isr import may_join
 from brokers.engine.partitions.progress import UNKNOWN_OFFSET, FollowerProgress
-
-if TYPE_CHECKING:
-    from brokers.engine.partitions.delayed_operations import DelayedOperation, DelayedReplication
 
 # Requests that ran out of time are swept out when there may be as many of them as of others, and at least so many.
 SWEPT_MIN: Final = 1_024

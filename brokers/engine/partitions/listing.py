@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from brokers.engine.partitions import damage
+from brokers.engine.partitions.partition import LOG_END, NO_EPOCH, Partition
 from brokers.engine.partitions.results import ListedOffset
 from brokers.engine.records import error_codes
 from brokers.engine.storage.files import NotCached, StorageFailed
 from brokers.engine.storage.log import Log
 from brokers.engine.storage.lookups import FoundRecord, first_at_or_after, greatest_timestamp
 from brokers.engine.storage.segment import DamagedSegment
-
-if TYPE_CHECKING:
-    from brokers.engine.partitions.partition import Partition
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -27,14 +25,18 @@ TIMESTAMP_FROM: Final = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCA
 EPOCH_FROM: Final = 4
 NOT_AVAILABLE_FROM: Final = 5
 LEADER_NOT_AVAILABLE: Final = 5
-# The isolation of followers, who see all there is.
-LOG_END: Final = 2
 
 
 def list_offsets(
-    partition: Partition, timestamp: int, isolation: int, version: int, current_leader_epoch: int, wait: bool
+    partition: Partition,
+    timestamp: int,
+    *,
+    isolation: int,
+    version: int,
+    current_leader_epoch: int = NO_EPOCH,
+    wait: bool = True,
 ) -> ListedOffset:
-    """As `Partition.list_offsets`."""
+    """LOG-25, LOG-26. Before version 4 the leader epoch is not told. `wait` as in `Partition.read`."""
     if timestamp < 0 and version < TIMESTAMP_FROM.get(timestamp, version + 1):
         return ListedOffset(error_codes.UNSUPPORTED_VERSION)
     code = partition.refusal(current_leader_epoch)

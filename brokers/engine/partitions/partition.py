@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from brokers.engine.partitions import damage, following, listing, transactions
+from brokers.engine.partitions import damage
 from brokers.engine.partitions.delayed_operations import DelayedOperation
 from brokers.engine.partitions.isr import effective_minimum
 from brokers.engine.partitions.leadership import Leadership
-from brokers.engine.partitions.results import AppendResult, ListedOffset, ReadResult
+from brokers.engine.partitions.results import AppendResult, ReadResult
 from brokers.engine.partitions.topic_config import TopicConfig
+from brokers.engine.partitions.verification import NO_TXN_ID, answered_before, check_transactional
 from brokers.engine.records import error_codes
 from brokers.engine.records.batch import TRANSACTIONAL
 from brokers.engine.records.rejections import BatchRejected
@@ -169,16 +170,6 @@ class Partition:
             for wait in leadership.delayed_operations():
                 wait.on_lost(self)
 
-    def append_fetched(
-        self, records: memoryview, leader_high_watermark: int, leader_log_start_offset: int, now_ms: int
-    ) -> int:
-        """Takes over batches as the leader wrote them (REP-7, REP-8); answers the bytes appended, 0 for none.
-
-        Raises following.CorruptFetch, nothing of the faulty batch and what follows it is appended then; StorageFailed,
-        after the table was told.
-        """
-        return following.append_fetched(self, records, leader_high_watermark, leader_log_start_offset, now_ms)
-
     def follower_fetched(self, replica: int, replica_epoch: int, offset: int, start_offset: int, now_ms: int) -> bool:
         """A replica fetched from `offset`: it holds everything below (REP-7, REP-11). Whether it may join the ISR.
 
@@ -234,14 +225,13 @@ class Partition:
         *,
         acks: int,
         produce_version: int,
-        verification_token: int = transactions.NO_TXN_ID,
+        verification_token: int = NO_TXN_ID,
         ahead: CheckedAhead | None = None,
     ) -> AppendResult:
         """Appends the one batch in `records`, rewriting its header in place; needs a writable view. Never waits.
 
         With acks=-1 the caller then waits until `high_watermark` > the result's `last_offset`
-        (`waiting.DelayedReplication`). `verification_token` says what a batch of a transaction is entitled to
-        (`transactions`).
+        (`DelayedReplication`). `verification_token` says what a batch of a transaction is entitled to (`verification`).
         """
         log = self.log
         try:
@@ -266,28 +256,16 @@ class Partition:
             )
         _, last_delta, _, attributes, producer_id, producer_epoch, base_sequence = checked
         if attributes & TRANSACTIONAL:
-            return transactions.append_transactional(self, checked, now_ms, verification_token)
-        if producer_id >= 0:
+            answer = check_transactional(log, checked, verification_token)
+            if answer is not None:
+                return answer
+        elif producer_id >= 0:
             known = log.producers.check(producer_id, producer_epoch, base_sequence, last_delta)
             if isinstance(known, CachedBatch):
-                return transactions.answered_before(known, log.log_start_offset)
+                return answered_before(known, log.log_start_offset)
             if known != error_codes.NONE:
                 return AppendResult(known, log_start_offset=log.log_start_offset)
         return self.write(checked, now_ms)
-
-    def append_state(
-        self, batch: bytearray, now_ms: int, verification_token: int = transactions.UNVERIFIED_OK
-    ) -> AppendResult:
-        """Appends a coordinator's batch (`build_batch`) as with acks=-1. It has no sequences; transactional, it begins
-        a transaction or goes on with it.
-        """
-        return transactions.append_state(self, batch, now_ms, verification_token)
-
-    def append_marker(
-        self, producer_id: int, producer_epoch: int, coordinator_epoch: int, committed: bool, now_ms: int
-    ) -> AppendResult:
-        """Ends the producer's transaction here, if one is open (TXN-14); repeated markers do no harm."""
-        return transactions.append_marker(self, producer_id, producer_epoch, coordinator_epoch, committed, now_ms)
 
     def write(self, checked: CheckedBatch, now_ms: int) -> AppendResult:
         """Writes what was found good, and whoever waits for it is told. For this room."""
@@ -361,12 +339,6 @@ class Partition:
         except DamagedSegment as found_damage:
             return ReadResult(damage.met(log, found_damage, fetch_offset))
         return ReadResult(0, self.high_watermark, self.last_stable_offset, log.log_start_offset, found)
-
-    def list_offsets(
-        self, timestamp: int, *, isolation: int, version: int, current_leader_epoch: int = -1, wait: bool = True
-    ) -> ListedOffset:
-        """LOG-25, LOG-26. Before version 4 the leader epoch is not told. `wait` as in `read`."""
-        return listing.list_offsets(self, timestamp, isolation, version, current_leader_epoch, wait)
 
     def limit(self, isolation: int) -> int:
         """Where a reader's log ends."""

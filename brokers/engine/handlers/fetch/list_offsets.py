@@ -12,6 +12,7 @@ from brokers.engine.handlers.context import Call
 from brokers.engine.handlers.fetch.list_offsets_legacy import SEGMENTS_VERSION, list_segments
 from brokers.engine.handlers.fetch.prefetch import ROUNDS_MAX, prefetch
 from brokers.engine.partitions.listing import MAX_TIMESTAMP
+from brokers.engine.partitions.listing import list_offsets as list_offsets_of
 from brokers.engine.partitions.partition import LOG_END, Partition
 from brokers.engine.partitions.results import ListedOffset
 from brokers.engine.protocol.apis import ApiKey
@@ -100,7 +101,8 @@ class _Lookup:
         return line
 
     def _ask(self, partition: Partition, wanted: ListOffsetsPartition, *, wait: bool) -> ListedOffset:
-        return partition.list_offsets(
+        return list_offsets_of(
+            partition,
             wanted.timestamp,
             isolation=self.isolation,
             version=self.call.version,

@@ -16,6 +16,7 @@ from brokers.engine.handlers.offsets.offsets import id_refusal
 from brokers.engine.handlers.offsets.partition_results import PartitionResults
 from brokers.engine.handlers.transactions.transactions import id_refusal as transactional_id_refusal
 from brokers.engine.partitions import transactions
+from brokers.engine.partitions.verification import OPEN, UNVERIFIED_OK
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.transactions import (
     TxnOffsetCommitRequest,
@@ -101,20 +102,20 @@ async def _verify(call: Call, request: TxnOffsetCommitRequest, group_id: str) ->
     engine = call.engine
     groups, settings = engine.groups, engine.coordination
     if groups is None:
-        return transactions.OPEN, int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return OPEN, int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     if not settings.transactions.verifies_partitions:
-        return transactions.UNVERIFIED_OK, 0
+        return UNVERIFIED_OK, 0
     key = (groups.topic, groups.partition_of(group_id))
     partition = engine.table.get(*key)
     if partition is None:
-        return transactions.OPEN, int(ErrorCode.NOT_COORDINATOR)
+        return OPEN, int(ErrorCode.NOT_COORDINATOR)
     producer_id, epoch = request.producer_id, request.producer_epoch
     verification_token = transactions.begin_verification(
         partition, producer_id, epoch, NO_SEQUENCE, engine.clock.now_ms()
     )
     if verification_token == transactions.NOT_LED:
         return verification_token, int(ErrorCode.NOT_COORDINATOR)
-    if verification_token == transactions.OPEN:
+    if verification_token == OPEN:
         return verification_token, 0
     transactional_id = call.view.namespace.internal_id(request.transactional_id)
     verified = await engine.verify_transaction(transactional_id, producer_id, epoch, [key])

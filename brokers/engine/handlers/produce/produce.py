@@ -19,7 +19,7 @@ from brokers.engine.handlers.produce.transaction_verification import (
 )
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.results import AppendResult
-from brokers.engine.partitions.transactions import NO_TXN_ID
+from brokers.engine.partitions.verification import NO_TXN_ID
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode, downgraded
 from brokers.engine.protocol.fast_codec import decode_produce, encode_produce_response

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 from brokers.engine.handlers.client import Client
 from brokers.engine.handlers.common.background import answer_in_background
 from brokers.engine.partitions.partition import Partition
-from brokers.engine.partitions.transactions import NOT_LED, OPEN, UNVERIFIED_OK, begin_verification
+from brokers.engine.partitions.transactions import NOT_LED, begin_verification
+from brokers.engine.partitions.verification import OPEN, UNVERIFIED_OK
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.records import batch as layout
 

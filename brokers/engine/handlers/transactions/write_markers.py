@@ -11,6 +11,7 @@ from typing import Final
 
 from brokers.engine.handlers.context import Call, Engine
 from brokers.engine.handlers.produce.delayed_produce_legacy import error_of
+from brokers.engine.partitions import transactions
 from brokers.engine.partitions.delayed_operations import DelayedReplication
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.protocol.errors import ErrorCode
@@ -79,8 +80,8 @@ def _appended(
         line.error_code = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return line
     committed = marker.transaction_result
-    result = partition.append_marker(
-        marker.producer_id, marker.producer_epoch, marker.coordinator_epoch, committed, now_ms
+    result = transactions.append_marker(
+        partition, marker.producer_id, marker.producer_epoch, marker.coordinator_epoch, committed, now_ms
     )
     line.error_code = result.error_code
     if result.error_code:

@@ -10,6 +10,7 @@ import pytest
 
 from brokers.engine.handlers.fetch import legacy
 from brokers.engine.handlers.produce import legacy as produce_legacy
+from brokers.engine.partitions.transactions import append_marker
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -300,7 +301,7 @@ async def test_an_old_fetch_waits_for_the_next_append(house: House) -> None:
 
 def end_transaction(house: House) -> None:
     partition = house.broker.broker.engine.table.get(f"{MINE}.orders", 0)
-    assert partition.append_marker(7, 0, 0, True, NOW_MS).error_code == 0
+    assert append_marker(partition, 7, 0, 0, True, NOW_MS).error_code == 0
 
 
 async def test_an_old_reader_gets_past_the_ends_of_transactions(house: House) -> None:

@@ -11,7 +11,8 @@ from brokers.engine.inspect.findings import Findings
 from brokers.engine.inspect.verify import verify_partition
 from brokers.engine.inspect.verify_segments import Rules
 from brokers.engine.partitions.partition import Partition
-from brokers.engine.partitions.transactions import UNVERIFIED_OK
+from brokers.engine.partitions.transactions import append_marker
+from brokers.engine.partitions.verification import UNVERIFIED_OK
 from brokers.engine.records.batch import TRANSACTIONAL
 from brokers.engine.records.builder import Record, build_batch
 from brokers.engine.storage.producer_state import ProducerState
@@ -43,13 +44,13 @@ def directory(tmp_path: Path) -> Path:
     partition = lead(held, 0)
     for producer_id in (7, 8, 9):
         write(partition, producer_id, 0)
-    partition.append_marker(8, 0, 3, False, NOW_MS)
-    partition.append_marker(7, 0, 3, False, NOW_MS)
+    append_marker(partition, 8, 0, 3, False, NOW_MS)
+    append_marker(partition, 7, 0, 3, False, NOW_MS)
     partition.log.roll(NOW_MS)
-    partition.append_marker(9, 0, 4, True, NOW_MS)
+    append_marker(partition, 9, 0, 4, True, NOW_MS)
     write(partition, 8, 1)
     write(partition, 7, 1)
-    partition.append_marker(7, 0, 4, False, NOW_MS)
+    append_marker(partition, 7, 0, 4, False, NOW_MS)
     held.close()
     return tmp_path / "data" / "orders-0"
 
@@ -121,7 +122,7 @@ def test_a_transaction_whose_beginning_was_deleted_is_taken_at_its_word(tmp_path
     write(partition, 8, 0)
     partition.log.roll(NOW_MS)
     write(partition, 7, 1)
-    partition.append_marker(7, 0, 3, False, NOW_MS)
+    append_marker(partition, 7, 0, 3, False, NOW_MS)
     partition.log.advance_start(2)
     held.maintain(NOW_MS)
     held.close()

@@ -15,7 +15,8 @@ from brokers.engine.inspect.directories import find
 from brokers.engine.partitions.cleaning import CHECKPOINT, Cleaner, Work
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
-from brokers.engine.partitions.transactions import UNVERIFIED_OK
+from brokers.engine.partitions.transactions import append_marker
+from brokers.engine.partitions.verification import UNVERIFIED_OK
 from brokers.engine.records.batch import HEADER_BYTES, TRANSACTIONAL
 from brokers.engine.records.builder import Record, build_batch
 from brokers.engine.storage.compaction.job import Cleaned, CleaningFailed, Event, Failed, Fault, Finished
@@ -210,7 +211,7 @@ def test_a_follower_that_cuts_its_log_back_under_a_run_is_cleaned_later(tmp_path
         == 0
     )
     partition.log.roll(NOW_MS)
-    assert partition.append_marker(7, 0, 0, True, NOW_MS).error_code == 0
+    assert append_marker(partition, 7, 0, 0, True, NOW_MS).error_code == 0
     _produce(partition, 10)
     cleaner, work = _planned(table)
     table.truncate(partition, 24, NOW_MS)

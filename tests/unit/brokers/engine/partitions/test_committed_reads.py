@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from brokers.engine.partitions import transactions
+from brokers.engine.partitions import verification
 from brokers.engine.partitions.delayed_operations import DelayedCommittedRead
+from brokers.engine.partitions.following import append_fetched
+from brokers.engine.partitions.listing import list_offsets
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.producers import known_producers
 from brokers.engine.partitions.table import PartitionTable
@@ -100,9 +102,9 @@ def test_latest_is_the_last_stable_offset_for_readers_of_committed_data(partitio
     write(partition, 7, 0, b"a")
     end(partition, 7, committed=True)
     write(partition, 7, 1, b"b")
-    latest = [partition.list_offsets(-1, isolation=isolation, version=5).offset for isolation in (0, 1)]
-    by_time = [partition.list_offsets(NOW_MS, isolation=isolation, version=5).offset for isolation in (0, 1)]
-    late = [partition.list_offsets(-3, isolation=isolation, version=7).offset for isolation in (0, 1)]
+    latest = [list_offsets(partition, -1, isolation=isolation, version=5).offset for isolation in (0, 1)]
+    by_time = [list_offsets(partition, NOW_MS, isolation=isolation, version=5).offset for isolation in (0, 1)]
+    late = [list_offsets(partition, -3, isolation=isolation, version=7).offset for isolation in (0, 1)]
     assert (latest, by_time, late) == ([3, 2], [0, 0], [0, 0])
 
 
@@ -220,7 +222,7 @@ def test_a_restart_keeps_transactions_and_what_was_aborted(
     assert sorted(known_producers(partition)) == sorted(before[0])
     assert [aborted(partition, offset) for offset in range(4)] == before[1]
     assert (partition.last_stable_offset, partition.high_watermark) == (3, 6)
-    assert append(partition, of_transaction(7, 2), transactions.OPEN).error_code == 0
+    assert append(partition, of_transaction(7, 2), verification.OPEN).error_code == 0
     assert (
         end(partition, 7, committed=True, coordinator_epoch=3).error_code == error_codes.TRANSACTION_COORDINATOR_FENCED
     )
@@ -241,14 +243,14 @@ def test_a_follower_knows_what_its_leader_knows(table: PartitionTable, partition
     write(partition, 9, 0, b"c")
     found = partition.read(0, 1 << 20, min_one_batch=True)
     assert found.slice is not None
-    follower.append_fetched(memoryview(found.slice.read()), 2, 0, NOW_MS)
+    append_fetched(follower, memoryview(found.slice.read()), 2, 0, NOW_MS)
     found.slice.release()
     assert known_producers(follower) == known_producers(partition)
     assert (follower.high_watermark, follower.last_stable_offset) == (2, 0)
-    follower.append_fetched(memoryview(b""), 4, 0, NOW_MS)
+    append_fetched(follower, memoryview(b""), 4, 0, NOW_MS)
     assert follower.last_stable_offset == 1
     follower.become_leader(4, (1,), (1,), 1, NOW_MS)
-    assert append(follower, of_transaction(8, 1), transactions.OPEN).error_code == 0
+    assert append(follower, of_transaction(8, 1), verification.OPEN).error_code == 0
     end(follower, 8, committed=True)
     end(follower, 9, committed=True)
     assert committed_records(follower) == [(1, b"b"), (3, b"c"), (4, b"v")]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from brokers.engine.partitions.listing import list_offsets
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.reports import RecoveryReport
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
@@ -66,7 +67,7 @@ def test_a_reader_is_told_of_the_damage_not_led_past_it(log: SimulatedLog, tmp_p
         assert (found.error_code, found.slice is None) == (0, False)
         assert found.slice is not None
         found.slice.release()
-    assert partition.list_offsets(NOW_MS + 4, isolation=0, version=9).error_code == error_codes.CORRUPT_MESSAGE
+    assert list_offsets(partition, NOW_MS + 4, isolation=0, version=9).error_code == error_codes.CORRUPT_MESSAGE
     log.append(1)
     assert partition.high_watermark == 7
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from brokers.engine.partitions.following import append_fetched
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.reports import RecoveryReport
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
@@ -21,7 +22,7 @@ def follow(table: PartitionTable, index: int, count: int) -> Partition:
     )
     for offset in range(count):
         data = build_batch([Record(NOW_MS, b"k", b"v")], base_offset=offset, leader_epoch=EPOCH)
-        partition.append_fetched(memoryview(data), offset + 1, 0, NOW_MS)
+        append_fetched(partition, memoryview(data), offset + 1, 0, NOW_MS)
     return partition
 
 

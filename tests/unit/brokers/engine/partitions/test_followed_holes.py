@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from brokers.engine.partitions import offset_files
-from brokers.engine.partitions.following import has_holes
+from brokers.engine.partitions.following import append_fetched, has_holes
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import PartitionTable
 from brokers.engine.records.builder import Record, build_batch
@@ -37,7 +37,7 @@ def follow(table: PartitionTable, *offsets: int) -> Partition:
     )
     for offset in offsets:
         records, expected = memoryview(batch(offset)), partition.log_end_offset
-        partition.append_fetched(records, offset + 1, 0, NOW_MS)
+        append_fetched(partition, records, offset + 1, 0, NOW_MS)
         if has_holes(records, expected):
             table.note_holes(partition)
     table.keep_holes()
@@ -143,7 +143,7 @@ def test_many_logs_with_holes_cost_one_write_of_the_file(tmp_path: Path, monkeyp
         partition = table.become_follower(
             "t", index, OLD, EPOCH, COMPACTED, leader=2, replicas=(1, 2), isr=(1, 2), now_ms=NOW_MS
         )
-        partition.append_fetched(memoryview(batch(5)), 6, 0, NOW_MS)
+        append_fetched(partition, memoryview(batch(5)), 6, 0, NOW_MS)
         followed.append(partition)
     written: list[Path] = []
     write = offset_files.write_atomically

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import structlog
 
-from brokers.engine.partitions.following import CorruptFetch
+from brokers.engine.partitions.following import CorruptFetch, append_fetched
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
 from brokers.engine.records import batch as layout
@@ -56,7 +56,7 @@ def stored(base_offset: int, count: int = 1, epoch: int = EPOCH, **more: int) ->
 
 
 def take(partition: Partition, *batches: bytes, high_watermark: int = 0, start: int = 0) -> int:
-    return partition.append_fetched(memoryview(bytearray(b"".join(batches))), high_watermark, start, NOW_MS)
+    return append_fetched(partition, memoryview(bytearray(b"".join(batches))), high_watermark, start, NOW_MS)
 
 
 def bytes_of(partition: Partition) -> bytes:

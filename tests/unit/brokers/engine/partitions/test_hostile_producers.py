@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from brokers.engine.partitions.cleaning import Cleaner
+from brokers.engine.partitions.listing import list_offsets
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import PartitionTable
 from brokers.engine.records import batch as layout
@@ -94,7 +95,7 @@ def batches(partition: Partition) -> Iterator[bytes]:
 
 def read_all_ways(partition: Partition) -> None:
     for timestamp in (*EXTREMES, NOW_MS - 5, NOW_MS + 1_000, -2, -3):
-        listed = partition.list_offsets(timestamp, isolation=0, version=9)
+        listed = list_offsets(partition, timestamp, isolation=0, version=9)
         LISTED.pack(listed.error_code, listed.timestamp, listed.offset, listed.leader_epoch)
     for one in batches(partition):
         assert layout.checksum(one) == layout.read_header(one).crc
@@ -171,7 +172,7 @@ def calls(timestamp: int, partition: Partition) -> tuple[int, int]:
 
     sys.setprofile(note)
     try:
-        found = partition.list_offsets(timestamp, isolation=0, version=9)
+        found = list_offsets(partition, timestamp, isolation=0, version=9)
     finally:
         sys.setprofile(None)
     assert found.error_code == 0
@@ -203,7 +204,7 @@ def test_a_search_by_time_reads_no_headers_of_records(tmp_path: Path) -> None:
     data = batch(block, 7, max_ms=NOW_MS + 7)
     assert partition.append(memoryview(data), NOW_MS, acks=1, produce_version=9).error_code == 0
 
-    found = partition.list_offsets(NOW_MS + 1, isolation=0, version=9)
+    found = list_offsets(partition, NOW_MS + 1, isolation=0, version=9)
 
     assert (found.timestamp, found.offset) == (NOW_MS + 7, 0)
     table.close()

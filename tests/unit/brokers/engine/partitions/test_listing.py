@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from brokers.engine.partitions.listing import list_offsets
 from brokers.engine.records import error_codes
 from brokers.engine.records.builder import Record, build_batch
 from brokers.engine.storage import lookups
@@ -19,12 +20,12 @@ def test_a_leader_that_lags_does_not_say_that_there_is_no_such_record(tmp_path: 
     table.become_leader("t", 0, b"1" * 16, 0, {}, now_ms=NOW_MS, replicas=(1, 2), isr=(1, 2))
     produce(table, "t", 0, times=3)
     partition = table.become_leader("t", 0, b"1" * 16, 1, {}, now_ms=NOW_MS, replicas=(1, 2), isr=(1, 2))
-    asked = [partition.list_offsets(timestamp, isolation=isolation, version=7) for isolation in (0, 1)]
+    asked = [list_offsets(partition, timestamp, isolation=isolation, version=7) for isolation in (0, 1)]
     assert [found.error_code for found in asked] == [error_codes.OFFSET_NOT_AVAILABLE] * 2
-    assert partition.list_offsets(-2, isolation=0, version=7).offset == 0
+    assert list_offsets(partition, -2, isolation=0, version=7).offset == 0
     assert partition.follower_fetched(2, 1, 3, 0, 0) is False
-    assert partition.list_offsets(timestamp, isolation=0, version=7).error_code == error_codes.NONE
-    assert partition.list_offsets(NOW_MS + 1, isolation=0, version=7).offset == -1
+    assert list_offsets(partition, timestamp, isolation=0, version=7).error_code == error_codes.NONE
+    assert list_offsets(partition, NOW_MS + 1, isolation=0, version=7).offset == -1
     table.close()
 
 
@@ -38,7 +39,7 @@ def test_segments_without_times_are_not_read_for_a_time(tmp_path: Path) -> None:
     segments = partition.log.segments
     for segment in segments:
         segment.rest()
-    assert partition.list_offsets(NOW_MS, isolation=0, version=7).offset == 9
+    assert list_offsets(partition, NOW_MS, isolation=0, version=7).offset == 9
     assert [segment.file.fd >= 0 for segment in segments] == [False] * (len(segments) - 1) + [True]
     table.close()
 
@@ -51,7 +52,7 @@ def test_times_that_fall_for_long_do_not_make_a_search_long(tmp_path: Path) -> N
         data = memoryview(build_batch([Record(stamp_ms, None, b"x" * 5_000)]))
         assert partition.append(data, NOW_MS, acks=1, produce_version=9).error_code == 0
     times = [NOW_MS, NOW_MS + 1, NOW_MS + 5, NOW_MS + 6, NOW_MS + 10]
-    assert [partition.list_offsets(at, isolation=0, version=7).offset for at in times] == [0, 151, 151, 153, -1]
+    assert [list_offsets(partition, at, isolation=0, version=7).offset for at in times] == [0, 151, 151, 153, -1]
     segment = partition.log.active
     read = sum(1 for _ in segment.headers(lookups._start(segment, NOW_MS + 1, 0, wait=True)))
     assert read <= 5

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from brokers.engine.partitions.delayed_operations import DelayedRead, DelayedReplication
+from brokers.engine.partitions.listing import list_offsets
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.results import AppendResult, ListedOffset, ReadResult
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
@@ -151,7 +152,7 @@ def test_offsets_are_listed_by_time(partition: Partition, timestamp: int, versio
     """LOG-25, LOG-26."""
     produce(partition)
     produce(partition)
-    assert partition.list_offsets(timestamp, isolation=0, version=version) == answer
+    assert list_offsets(partition, timestamp, isolation=0, version=version) == answer
 
 
 def test_a_fetch_is_woken_once_by_enough_bytes(table: PartitionTable, partition: Partition) -> None:

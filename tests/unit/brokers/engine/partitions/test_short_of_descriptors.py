@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from brokers.engine.partitions.deletion import delete_before
+from brokers.engine.partitions.following import append_fetched
+from brokers.engine.partitions.listing import list_offsets
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
 from brokers.engine.records import error_codes
@@ -42,7 +44,7 @@ def test_a_produce_and_a_fetch_without_a_descriptor_are_to_be_tried_again(
     with none_left():
         assert produce(partition) == error_codes.KAFKA_STORAGE_ERROR
         assert partition.read(0, 1_000, min_one_batch=True).error_code == error_codes.KAFKA_STORAGE_ERROR
-        found = partition.list_offsets(NOW_MS, isolation=0, version=7)
+        found = list_offsets(partition, NOW_MS, isolation=0, version=7)
         assert found.error_code == error_codes.KAFKA_STORAGE_ERROR
     assert not table.offline_directories
     assert not partition.offline
@@ -122,7 +124,7 @@ def follow(partition: Partition, acked: list[int]) -> None:
         wanted = partition.log_end_offset + 2
         while partition.log_end_offset < wanted:
             with contextlib.suppress(StorageFailed):
-                partition.append_fetched(memoryview(batch), wanted, 0, NOW_MS)
+                append_fetched(partition, memoryview(batch), wanted, 0, NOW_MS)
             partition.check()
         acked.append(partition.log_end_offset)
 
@@ -211,7 +213,7 @@ def test_a_log_that_begins_within_a_batch_is_not_left_half_begun(tmp_path: Path)
             for _ in range(3):
                 if partition.log_end_offset < 8:
                     with contextlib.suppress(StorageFailed):
-                        partition.append_fetched(memoryview(batch), 8, 5, NOW_MS)
+                        append_fetched(partition, memoryview(batch), 8, 5, NOW_MS)
                 partition.check()
         assert not table.offline_directories, f"at {step}"
         log = partition.log

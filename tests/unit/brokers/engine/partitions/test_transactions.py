@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from brokers.engine.partitions import transactions
+from brokers.engine.partitions import transactions, verification
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.results import AppendResult
 from brokers.engine.partitions.table import PartitionTable
+from brokers.engine.partitions.transactions import append_state
 from brokers.engine.records import batch as layout
 from brokers.engine.records import error_codes
 from brokers.engine.records.builder import Record, build_batch
@@ -34,13 +35,13 @@ def test_a_batch_of_a_transaction_needs_a_transactional_id(partition: Partition)
 
 def test_the_first_batch_of_a_transaction_must_be_verified_and_the_others_need_not(partition: Partition) -> None:
     """TXN-27."""
-    assert append(partition, of_transaction(7, 0), transactions.OPEN) == AppendResult(48, log_start_offset=0)
+    assert append(partition, of_transaction(7, 0), verification.OPEN) == AppendResult(48, log_start_offset=0)
     assert append(partition, of_transaction(7, 0), 99).error_code == error_codes.INVALID_TXN_STATE
     assert append(partition, of_transaction(7, 0), verified(partition, 7)).error_code == 0
-    assert verified(partition, 7, 1) == transactions.OPEN
-    assert append(partition, of_transaction(7, 1), transactions.OPEN).base_offset == 1
+    assert verified(partition, 7, 1) == verification.OPEN
+    assert append(partition, of_transaction(7, 1), verification.OPEN).base_offset == 1
     end(partition, 7, committed=True)
-    assert append(partition, of_transaction(7, 2), transactions.OPEN).error_code == error_codes.INVALID_TXN_STATE
+    assert append(partition, of_transaction(7, 2), verification.OPEN).error_code == error_codes.INVALID_TXN_STATE
 
 
 def test_a_guard_is_worth_nothing_after_a_marker(partition: Partition) -> None:
@@ -56,13 +57,13 @@ def test_a_guard_is_worth_nothing_after_a_marker(partition: Partition) -> None:
 def test_an_epoch_ahead_of_an_open_transaction_must_be_verified_or_no_marker_could_end_it(partition: Partition) -> None:
     write(partition, 7, 0)
     ahead = of_transaction(7, 0, epoch=9)
-    assert append(partition, ahead, transactions.OPEN).error_code == error_codes.INVALID_TXN_STATE
+    assert append(partition, ahead, verification.OPEN).error_code == error_codes.INVALID_TXN_STATE
     state = build_batch([Record(NOW_MS, b"k", b"v")], attributes=layout.TRANSACTIONAL, producer_id=7, producer_epoch=9)
     assert (
-        partition.append_state(bytearray(state), NOW_MS, transactions.OPEN).error_code == error_codes.INVALID_TXN_STATE
+        append_state(partition, bytearray(state), NOW_MS, verification.OPEN).error_code == error_codes.INVALID_TXN_STATE
     )
-    assert verified(partition, 7, 0, epoch=9) > transactions.OPEN
-    assert append(partition, of_transaction(7, 1), transactions.OPEN).error_code == 0, "who is in it goes on"
+    assert verified(partition, 7, 0, epoch=9) > verification.OPEN
+    assert append(partition, of_transaction(7, 1), verification.OPEN).error_code == 0, "who is in it goes on"
     assert end(partition, 7, committed=True).error_code == 0
     assert partition.last_stable_offset == partition.log_end_offset
 
@@ -84,7 +85,7 @@ def test_requests_that_ask_together_share_a_guard_and_none_overtakes_the_first(p
 
 
 def test_nobody_is_asked_when_verification_is_off_or_the_append_is_refused_anyway(partition: Partition) -> None:
-    assert append(partition, of_transaction(7, 0), transactions.UNVERIFIED_OK).error_code == 0
+    assert append(partition, of_transaction(7, 0), verification.UNVERIFIED_OK).error_code == 0
     partition.resign()
     assert verified(partition, 8) == transactions.NOT_LED
 
@@ -104,10 +105,10 @@ def test_a_producer_with_an_open_transaction_writes_nothing_outside_of_it(partit
 def test_a_repeated_batch_is_answered_with_its_offset_as_long_as_its_transaction_is_open(partition: Partition) -> None:
     write(partition, 7, 0, b"a", b"b")
     write(partition, 7, 2, b"c")
-    again = append(partition, of_transaction(7, 0, b"a", b"b"), transactions.OPEN)
+    again = append(partition, of_transaction(7, 0, b"a", b"b"), verification.OPEN)
     assert (again.error_code, again.base_offset, again.appended_bytes) == (0, 0, 0)
     end(partition, 7, committed=False)
-    assert append(partition, of_transaction(7, 2, b"c"), transactions.OPEN).base_offset == 2
+    assert append(partition, of_transaction(7, 2, b"c"), verification.OPEN).base_offset == 2
 
 
 def test_after_a_marker_of_another_epoch_sequences_begin_anew(partition: Partition) -> None:
@@ -184,34 +185,34 @@ def state(*, producer_id: int = -1, epoch: int = -1, size: int = 10) -> bytearra
 
 def test_coordinators_append_without_sequences_in_transactions_and_outside(partition: Partition) -> None:
     """TXN-9: several batches of one producer, none of which has a sequence."""
-    assert partition.append_state(state(), NOW_MS).base_offset == 0
-    assert partition.append_state(state(producer_id=7, epoch=1), NOW_MS).base_offset == 1
-    assert partition.append_state(state(producer_id=7, epoch=1), NOW_MS).base_offset == 2
+    assert append_state(partition, state(), NOW_MS).base_offset == 0
+    assert append_state(partition, state(producer_id=7, epoch=1), NOW_MS).base_offset == 1
+    assert append_state(partition, state(producer_id=7, epoch=1), NOW_MS).base_offset == 2
     assert partition.last_stable_offset == 1
     assert (
-        partition.append_state(state(producer_id=7, epoch=0), NOW_MS).error_code == error_codes.INVALID_PRODUCER_EPOCH
+        append_state(partition, state(producer_id=7, epoch=0), NOW_MS).error_code == error_codes.INVALID_PRODUCER_EPOCH
     )
     end(partition, 7, committed=True, epoch=1)
     assert partition.last_stable_offset == 4
 
 
 def test_a_coordinator_may_ask_for_a_guard(partition: Partition) -> None:
-    refused = partition.append_state(state(producer_id=7, epoch=0), NOW_MS, transactions.OPEN)
+    refused = append_state(partition, state(producer_id=7, epoch=0), NOW_MS, verification.OPEN)
     assert refused.error_code == error_codes.INVALID_TXN_STATE
     verification_token = verified(partition, 7, -1)
     end(partition, 7, committed=False)
     assert (
-        partition.append_state(state(producer_id=7, epoch=0), NOW_MS, verification_token).error_code
+        append_state(partition, state(producer_id=7, epoch=0), NOW_MS, verification_token).error_code
         == error_codes.INVALID_TXN_STATE
     )
     verification_token = verified(partition, 7, -1)
-    assert partition.append_state(state(producer_id=7, epoch=0), NOW_MS, verification_token).error_code == 0
+    assert append_state(partition, state(producer_id=7, epoch=0), NOW_MS, verification_token).error_code == 0
 
 
 def test_what_a_coordinator_appends_has_limits_and_needs_replicas(table: PartitionTable) -> None:
     config = {"max.message.bytes": "200", "min.insync.replicas": "2"}
     partition = table.become_leader("t", 0, TOPIC_ID, 0, config, now_ms=NOW_MS, replicas=(1, 2), isr=(1, 2))
-    assert partition.append_state(state(size=300), NOW_MS).error_code == error_codes.MESSAGE_TOO_LARGE
-    assert partition.append_state(state(), NOW_MS).error_code == 0
+    assert append_state(partition, state(size=300), NOW_MS).error_code == error_codes.MESSAGE_TOO_LARGE
+    assert append_state(partition, state(), NOW_MS).error_code == 0
     partition.become_leader(0, (1, 2), (1,), 1, NOW_MS)
-    assert partition.append_state(state(), NOW_MS).error_code == error_codes.NOT_ENOUGH_REPLICAS
+    assert append_state(partition, state(), NOW_MS).error_code == error_codes.NOT_ENOUGH_REPLICAS

@@ -6,6 +6,7 @@ from brokers.engine.partitions import transactions
 from brokers.engine.partitions.committed import AbortedByPartition, list_aborted
 from brokers.engine.partitions.partition import READ_COMMITTED, Partition
 from brokers.engine.partitions.results import AppendResult
+from brokers.engine.partitions.transactions import append_marker
 from brokers.engine.records import batch as layout
 from brokers.engine.records.builder import Record, build_batch, read_records
 from brokers.engine.records.control import ABORT, read_marker
@@ -47,7 +48,7 @@ def write(partition: Partition, producer_id: int, sequence: int, *values: bytes,
 def end(
     partition: Partition, producer_id: int, *, committed: bool, epoch: int = 0, coordinator_epoch: int = 0
 ) -> AppendResult:
-    return partition.append_marker(producer_id, epoch, coordinator_epoch, committed, NOW_MS)
+    return append_marker(partition, producer_id, epoch, coordinator_epoch, committed, NOW_MS)
 
 
 def committed_records(

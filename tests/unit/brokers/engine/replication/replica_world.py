@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from brokers.engine.partitions.follower_session import FollowerSession
+from brokers.engine.partitions.following import append_fetched
 from brokers.engine.partitions.isr import lagging
 from brokers.engine.partitions.partition import LOG_END, Partition
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
@@ -260,7 +261,7 @@ class ReplicaWorld:
         line = session.next_ready()
         if line is None:
             assert found is not None
-            partition.append_fetched(memoryview(b""), found.high_watermark, found.log_start_offset, NOW_MS)
+            append_fetched(partition, memoryview(b""), found.high_watermark, found.log_start_offset, NOW_MS)
             return "caught up"
         if line.code == error_codes.OFFSET_OUT_OF_RANGE:
             assert found is not None
@@ -287,7 +288,7 @@ class ReplicaWorld:
             return "nothing"
         data = bytearray(result.slice.read())
         result.slice.release()
-        partition.append_fetched(memoryview(data), result.high_watermark, result.log_start_offset, NOW_MS)
+        append_fetched(partition, memoryview(data), result.high_watermark, result.log_start_offset, NOW_MS)
         return "appended"
 
     # -- what has to hold ---------------------------------------------------------------------------------------------

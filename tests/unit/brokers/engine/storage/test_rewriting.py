@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record.legacy_records import LegacyRecordBatchBuilder
 
+from brokers.engine.partitions.listing import list_offsets
 from brokers.engine.partitions.table import PartitionTable, StorageSettings
 from brokers.engine.records.builder import Record, build_batch, read_records
 from brokers.engine.records.message_set import encode_message
@@ -160,7 +161,7 @@ def test_segments_in_turn_and_batches_behind_them_make_one_log(tmp_path: Path) -
     found = partition.read(2_500, 200, min_one_batch=True)
     assert found.slice is not None
     found.slice.release()
-    assert partition.list_offsets(NOW_MS + 2_000, isolation=0, version=9).offset == 2_000
+    assert list_offsets(partition, NOW_MS + 2_000, isolation=0, version=9).offset == 2_000
     table.close()
 
 
