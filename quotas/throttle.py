@@ -34,10 +34,3 @@ def charge(rate: Rate, amount: int, limit_per_s: float, now_ms: int) -> int:
 def fetch_cap_bytes(rate: Rate, limit_per_s: float) -> int:
     """QUO-19: what one response may weigh so that it can be within the limit at all: T·(n-1)·w."""
     return int(limit_per_s * (rate.count - 1) * rate.width_ms / 1000)
-
-
-def capped_at_one_window(delay: int, rate: Rate) -> int:
-    """QUO-17: request-percentage and connection-rate delays never exceed one window; byte-rate delays are not
-    capped.
-    """
-    return min(delay, rate.width_ms)

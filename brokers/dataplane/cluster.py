@@ -19,17 +19,16 @@ from kafka.protocol.admin.topics import (
     ListPartitionReassignmentsRequest,
 )
 
+from brokers.contract.partitions import PartitionKey
 from brokers.dataplane.admin_client import ask_as_cluster, require_ok
 from brokers.dataplane.topics import TIMEOUT_MS, metadata
 from brokers.models import Cluster
-from brokers.rebalancing.model import PartitionKey
 
 ALTER_REASSIGNMENTS_VERSION = 0
 LIST_REASSIGNMENTS_VERSION = 0
 ELECT_LEADERS_VERSION = 2
 DESCRIBE_LOG_DIRS_VERSION = 4
 PREFERRED, UNCLEAN = 0, 1
-NO_LEADER = -1
 UNKNOWN_TOPIC = 3
 NO_REASSIGNMENT = 85
 ELECTION_NOT_NEEDED = 84

@@ -132,13 +132,6 @@ class Publisher:
 
     # --- what brokers answer --------------------------------------------------------------------------------------
 
-    def live_brokers(self) -> frozenset[int]:
-        """Ids of brokers that have a session."""
-        try:
-            return frozenset(int(name) for name in self._client.get_children(self._at(paths.BROKER_IDS)))
-        except NoNodeError:
-            return frozenset()
-
     def await_acks(
         self,
         instance_id: str,

@@ -16,13 +16,14 @@ from django.utils import timezone
 
 from brokers import services
 from brokers.choices import ProcessState, ReassignmentState, RebalanceKind, RebalanceState, RebalanceStep, WantedState
+from brokers.contract.partitions import PartitionKey
 from brokers.dataplane.cluster import ClusterAdminClient, ClusterView, Ongoing
 from brokers.limits import MOVES_BEGUN_AT_ONCE
 from brokers.models import Broker, PartitionReassignment, Rebalance
 from brokers.operations import membership
 from brokers.placement import instance_placement, port_leases
 from brokers.rebalancing import abort, lost_broker, snapshot, throttle
-from brokers.rebalancing.model import PartitionKey, Plan, Reassignment, next_reassignments
+from brokers.rebalancing.model import Plan, Reassignment, next_reassignments
 from brokers.rebalancing.planner import drain_plan, release_plan
 from brokers.rebalancing.services import reassignments_of
 from tenants import audit

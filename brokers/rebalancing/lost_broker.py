@@ -16,13 +16,14 @@ from django.db import transaction
 from django.utils import timezone
 
 from brokers.choices import DataLoss, ProcessState, WantedState
+from brokers.contract.partitions import NO_LEADER, PartitionKey
 from brokers.contract.usage import USAGE_TOPIC
-from brokers.dataplane.cluster import NO_LEADER, ClusterAdminClient, ClusterView, Ongoing, PartitionView
+from brokers.dataplane.cluster import ClusterAdminClient, ClusterView, Ongoing, PartitionView
 from brokers.limits import BROKER_LOST_AFTER_S
 from brokers.models import Broker, Cluster, PartitionReassignment, Rebalance
 from brokers.rebalancing.data_loss import losing, loss_plan
 from brokers.rebalancing.interfaces import usage_begins_anew
-from brokers.rebalancing.model import Fleet, Obstacle, PartitionKey, Plan
+from brokers.rebalancing.model import Fleet, Obstacle, Plan
 from instances.models import Instance
 from instances.naming import split_internal
 from tenants import audit

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-PartitionKey = tuple[str, int]
+from brokers.contract.partitions import PartitionKey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

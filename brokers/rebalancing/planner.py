@@ -12,15 +12,8 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from fractions import Fraction
 
-from brokers.rebalancing.model import (
-    Fleet,
-    Obstacle,
-    PartitionKey,
-    PartitionReplicas,
-    PlacementChange,
-    Plan,
-    Reassignment,
-)
+from brokers.contract.partitions import PartitionKey
+from brokers.rebalancing.model import Fleet, Obstacle, PartitionReplicas, PlacementChange, Plan, Reassignment
 
 # Levelling ends when the fullest broker holds so little more than the emptiest; smaller gains are not worth a copy.
 SPREAD_MIN = 0.1

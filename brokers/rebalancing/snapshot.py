@@ -7,10 +7,11 @@ from collections import defaultdict
 import structlog
 
 from brokers.choices import WantedState
+from brokers.contract.partitions import NO_LEADER, PartitionKey
 from brokers.contract.usage import USAGE_TOPIC
-from brokers.dataplane.cluster import NO_LEADER, ClusterAdminClient, ClusterView
+from brokers.dataplane.cluster import ClusterAdminClient, ClusterView
 from brokers.models import Broker, Cluster, PortLease
-from brokers.rebalancing.model import BrokerCapacity, Fleet, PartitionKey, PartitionReplicas
+from brokers.rebalancing.model import BrokerCapacity, Fleet, PartitionReplicas
 from instances import naming
 from tenants.errors import Unavailable
 

@@ -13,12 +13,12 @@ from django.db.models import F
 from django.utils import timezone
 
 from brokers.choices import ProcessState, WantedState
+from brokers.contract.partitions import PartitionKey
 from brokers.dataplane.cluster import ClusterView, Ongoing, PartitionView, ReplicaSize
 from brokers.limits import BROKER_LOST_AFTER_S
 from brokers.models import Broker, Cluster, Host, PortLease, Rebalance
 from brokers.operations import job_runner
 from brokers.placement.port_leases import lease
-from brokers.rebalancing.model import PartitionKey
 from instances import interfaces
 from instances.models import Instance
 from tenants.errors import Unavailable

@@ -11,6 +11,7 @@ from dataclasses import replace
 import structlog
 
 from brokers.contract.documents import BrokerDocument
+from brokers.contract.usage import USAGE_INTERVAL_MS
 from brokers.engine import lifecycle
 from brokers.engine.assembly import dynamic_configs
 from brokers.engine.assembly.admin import AdminPort
@@ -59,7 +60,6 @@ from brokers.native import finder as native
 
 log = structlog.get_logger(__name__)
 
-USAGE_INTERVAL_MS = 10_000
 SWEEP_INTERVAL_MS = 10_000
 COUNTERS_INTERVAL_S = 600.0
 INTERNAL_LISTENER = "internal"

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from brokers.engine.cluster.image import NO_LEADER, ClusterImage, PartitionImage, TopicImage
+from brokers.contract.partitions import NO_LEADER
+from brokers.engine.cluster.image import ClusterImage, PartitionImage, TopicImage
 from brokers.engine.cluster.incarnations import is_same_incarnation
 
 PAGE_MAX: Final = 500

@@ -8,13 +8,13 @@ from collections.abc import Collection, Sequence
 from inspect import isawaitable
 from typing import Any, Final
 
+from brokers.contract.partitions import NO_LEADER, PartitionKey
 from brokers.engine.assembly.coordination_counts import CountedTransactions, Counts
-from brokers.engine.cluster.image import NO_LEADER, ClusterImage
+from brokers.engine.cluster.image import ClusterImage
 from brokers.engine.coordinators.interfaces import StateLog
 from brokers.engine.coordinators.runtime import Loop, Runtime
 from brokers.engine.coordinators.ticket import Ticket
 from brokers.engine.coordinators.transactions.machine import TransactionMachine
-from brokers.engine.coordinators.transactions.metadata import Partition
 from brokers.engine.coordinators.transactions.replies import (
     NO_COORDINATOR,
     SendMarkers,
@@ -116,7 +116,7 @@ class Transactions:
         assert isinstance(effect, SendMarkers)
         self.link.send(index, effect)
 
-    def _report(self, index: int, sent: SendMarkers, partitions: Collection[Partition]) -> bool | None:
+    def _report(self, index: int, sent: SendMarkers, partitions: Collection[PartitionKey]) -> bool | None:
         """Whether the transaction still waits for these markers. None while its shard answers nobody: it may be asked
         again without having been loaded anew, and would send nothing a second time.
         """
@@ -131,8 +131,8 @@ class Transactions:
     # -- verification --------------------------------------------------------------------------------------------------
 
     async def verify(
-        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[Partition]
-    ) -> dict[Partition, int]:
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[PartitionKey]
+    ) -> dict[PartitionKey, int]:
         """`handlers.context.VerifyTransaction`: asks whoever coordinates the id, by what is known here or there."""
         verified = await self._verified(transactional_id, producer_id, producer_epoch, partitions)
         # A marker tells who wrote it. If that was a later coordinator than the one that answered, the transaction is
@@ -144,14 +144,14 @@ class Transactions:
             for place, code in verified.codes.items()
         }
 
-    def _was_reported_later(self, place: Partition, producer_id: int, verified: Verified) -> bool:
+    def _was_reported_later(self, place: PartitionKey, producer_id: int, verified: Verified) -> bool:
         partition = self._engine.table.get(*place)
         if partition is None or verified.coordinator_epoch == NO_COORDINATOR:
             return False
         return partition.log.producers.coordinator_epoch_of(producer_id) > verified.coordinator_epoch
 
     async def _verified(
-        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[Partition]
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[PartitionKey]
     ) -> Verified:
         leader = coordinator_of(self._engine, TRANSACTION, transactional_id)
         if leader == NO_LEADER:
@@ -168,7 +168,7 @@ class Transactions:
         return _read(response, partitions)
 
     async def _verify_here(
-        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[Partition]
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[PartitionKey]
     ) -> Verified:
         def operation(machine: Any, _now: object, _ticket: object) -> Any:
             return machine.verify_partitions(transactional_id, producer_id, producer_epoch, partitions)
@@ -182,7 +182,7 @@ class Transactions:
 
 
 def _request(
-    transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[Partition]
+    transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[PartitionKey]
 ) -> AddPartitionsToTxnRequest:
     topics: dict[str, list[int]] = {}
     for topic, index in partitions:
@@ -198,7 +198,7 @@ def _request(
     return AddPartitionsToTxnRequest(transactions=[transaction])
 
 
-def _read(response: AddPartitionsToTxnResponse, partitions: Sequence[Partition]) -> Verified:
+def _read(response: AddPartitionsToTxnResponse, partitions: Sequence[PartitionKey]) -> Verified:
     """A partition that is not answered for is not verified."""
     codes = dict.fromkeys(partitions, response.error_code or int(ErrorCode.COORDINATOR_NOT_AVAILABLE))
     coordinator_epoch = NO_COORDINATOR

@@ -10,8 +10,9 @@ import enum
 from collections.abc import Mapping
 
 from brokers.contract.documents import PartitionStateDocument
+from brokers.contract.partitions import NO_LEADER
 from brokers.engine.cluster import errors
-from brokers.engine.cluster.image import NO_LEADER, BrokerInfo, PartitionImage
+from brokers.engine.cluster.image import BrokerInfo, PartitionImage
 from brokers.engine.cluster.incarnations import is_same_incarnation, isr_epochs
 
 

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from brokers.contract.partitions import PartitionKey
 from brokers.engine.cluster import changes, errors
 from brokers.engine.cluster.controller_epoch import StateWrite, operations_of
 from brokers.engine.cluster.election_plans import ElectionType, plan_election
@@ -19,8 +20,6 @@ from brokers.engine.cluster.tree import Operation, Tree, TreeError
 
 # As the controller's: far below ZooKeeper's 1 MB frame.
 WRITES_PER_TRANSACTION_MAX = 250
-
-Key = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +33,11 @@ class Elected:
 Outcome = Elected | errors.ClusterError
 
 
-async def elect(tree: Tree, image: ClusterImage, wanted: Sequence[Key], kind: ElectionType) -> dict[Key, Outcome]:
+async def elect(
+    tree: Tree, image: ClusterImage, wanted: Sequence[PartitionKey], kind: ElectionType
+) -> dict[PartitionKey, Outcome]:
     """`wanted` are partitions that `image` has, by internal name. Each is answered for itself."""
-    outcomes: dict[Key, Outcome] = {}
+    outcomes: dict[PartitionKey, Outcome] = {}
     pending = list(dict.fromkeys(wanted))
     for _ in range(changes.COMPARE_AND_SET_ATTEMPTS_MAX):
         if not pending:
@@ -58,7 +59,7 @@ async def elect(tree: Tree, image: ClusterImage, wanted: Sequence[Key], kind: El
 
 
 async def _plan(
-    tree: Tree, image: ClusterImage, keys: Sequence[Key], kind: ElectionType
+    tree: Tree, image: ClusterImage, keys: Sequence[PartitionKey], kind: ElectionType
 ) -> list[StateWrite | errors.ClusterError]:
     stored = await read_states(tree, [(name, image.topics[name].partitions[index]) for name, index in keys])
     planned: list[StateWrite | errors.ClusterError] = []
@@ -74,13 +75,13 @@ async def _plan(
     return planned
 
 
-async def _commit(tree: Tree, writes: Sequence[StateWrite]) -> set[Key]:
+async def _commit(tree: Tree, writes: Sequence[StateWrite]) -> set[PartitionKey]:
     """Writes what can be written; answers which lost a race. One that does must not take its neighbours with it."""
     chunks = [
         writes[start : start + WRITES_PER_TRANSACTION_MAX]
         for start in range(0, len(writes), WRITES_PER_TRANSACTION_MAX)
     ]
-    lost: set[Key] = set()
+    lost: set[PartitionKey] = set()
     alone: list[StateWrite] = []
     for chunk, won in zip(chunks, await asyncio.gather(*(_try(tree, chunk) for chunk in chunks)), strict=True):
         if not won:

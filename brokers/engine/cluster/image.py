@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from brokers.contract.documents import InstanceDocument
+from brokers.contract.partitions import NO_LEADER
 from brokers.engine.cluster.broker_configs import BrokerConfigs
 from brokers.engine.cluster.quota_image import QuotaImage
 
-NO_LEADER = -1
 NO_CONTROLLER = -1
 # Sequence numbers of change nodes start at 0.
 NO_CHANGE = -1

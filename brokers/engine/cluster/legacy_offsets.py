@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from brokers.contract import paths
+from brokers.contract.partitions import PartitionKey
 from brokers.engine.cluster import changes, errors
 from brokers.engine.cluster.tree import (
     BadVersion,
@@ -29,8 +30,6 @@ GROUPS_PER_INSTANCE_MAX: Final = 100
 # Far below ZooKeeper's 1 MB frame.
 WRITES_PER_TRANSACTION_MAX: Final = 200
 
-Key = tuple[str, int]
-
 
 def group_path(group: str) -> str:
     return f"{paths.CONSUMERS}/{_escaped(group)}"
@@ -40,13 +39,13 @@ def offset_path(group: str, topic: str, partition: int) -> str:
     return f"{group_path(group)}/offsets/{topic}/{partition}"
 
 
-async def read(tree: Tree, group: str, keys: Sequence[Key]) -> list[int | None]:
+async def read(tree: Tree, group: str, keys: Sequence[PartitionKey]) -> list[int | None]:
     """The offset of each; None where there is none, or nothing that could be one. Raises StoreUnavailable."""
     nodes = await tree.get_many([offset_path(group, topic, partition) for topic, partition in keys])
     return [None if node is None else _offset(node.data) for node in nodes]
 
 
-async def write(tree: Tree, group: str, offsets: Mapping[Key, int]) -> None:
+async def write(tree: Tree, group: str, offsets: Mapping[PartitionKey, int]) -> None:
     """All of them, in several transactions if they are many.
 
     Raises:
@@ -84,7 +83,7 @@ async def remove_orphans(tree: Tree) -> int:
     return len(orphans)
 
 
-async def _plan(tree: Tree, group: str, offsets: Mapping[Key, int]) -> list[Operation]:
+async def _plan(tree: Tree, group: str, offsets: Mapping[PartitionKey, int]) -> list[Operation]:
     root = group_path(group)
     topics = dict.fromkeys(topic for topic, _ in offsets)
     parents = [root, f"{root}/offsets", *(f"{root}/offsets/{topic}" for topic in topics)]

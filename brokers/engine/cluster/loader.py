@@ -14,6 +14,7 @@ import structlog
 
 from brokers.contract import documents, paths
 from brokers.contract.documents import BrokerDocument, InstanceDocument, InstanceTopicDocument, TopicDocument
+from brokers.contract.partitions import PartitionKey
 from brokers.engine.cluster.client_quotas import QUOTAS
 from brokers.engine.cluster.image import NO_CONTROLLER, BrokerInfo, PartitionImage, TopicImage
 from brokers.engine.cluster.quota_image import QuotaEntity
@@ -187,7 +188,7 @@ def _only(indexes: Set[int] | None, document: TopicDocument, known: TopicImage |
 
 async def _with_states(
     tree: Tree, indexes: Mapping[str, Sequence[int]], known: Mapping[str, TopicImage]
-) -> list[tuple[str, int]]:
+) -> list[PartitionKey]:
     """The partitions of these topics whose states are to be read. A state that comes meanwhile is announced."""
     large = [
         name
@@ -308,7 +309,7 @@ def _topic(
     config_node: Node | None,
     owner_node: Node | None,
     deleting: bool,
-    states: Mapping[tuple[str, int], Node | None],
+    states: Mapping[PartitionKey, Node | None],
     known: TopicImage | None,
     only: Set[int] | None,
 ) -> TopicImage:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from brokers.contract import paths
 from brokers.contract.documents import TopicDocument
+from brokers.contract.partitions import PartitionKey
 from brokers.engine.cluster import changes, errors
 from brokers.engine.cluster.controller_epoch import StateWrite, identity_checks, operations_of
 from brokers.engine.cluster.image import ClusterImage, PartitionImage
@@ -27,7 +28,6 @@ from brokers.engine.cluster.tree import Operation, Set, Tree, TreeError
 
 TOPICS_IN_FLIGHT_MAX = 64
 
-Key = tuple[str, int]
 # Wanted replicas by partition index; None calls the move off.
 Targets = Mapping[int, Sequence[int] | None]
 
@@ -45,7 +45,7 @@ Outcome = ReassignmentStarted | errors.ClusterError
 
 async def reassign(
     tree: Tree, image: ClusterImage, wanted: Mapping[str, Targets], *, replication_factor_max: int
-) -> dict[Key, Outcome]:
+) -> dict[PartitionKey, Outcome]:
     """`wanted` by internal topic name, of topics that `image` has. Each partition is answered for itself."""
     permits = asyncio.Semaphore(TOPICS_IN_FLIGHT_MAX)
 

@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 
 from brokers.contract.documents import BrokerDocument, InstanceAck
+from brokers.contract.partitions import PartitionKey
 from brokers.engine.cluster import (
     broker_config_writes,
     client_quotas,
@@ -175,14 +176,14 @@ class ClusterStore:
     # --- where replicas are and who leads ------------------------------------------------------------------------
 
     async def elect_leaders(
-        self, image: ClusterImage, wanted: Sequence[election_writes.Key], kind: ElectionType
-    ) -> dict[election_writes.Key, election_writes.Outcome]:
+        self, image: ClusterImage, wanted: Sequence[PartitionKey], kind: ElectionType
+    ) -> dict[PartitionKey, election_writes.Outcome]:
         """REP-28, REP-31: `wanted` are partitions of `image` by internal topic name, each answered for itself."""
         return await election_writes.elect(self.tree, image, wanted, kind)
 
     async def reassign(
         self, image: ClusterImage, wanted: Mapping[str, reassignment_writes.Targets]
-    ) -> dict[reassignment_writes.Key, reassignment_writes.Outcome]:
+    ) -> dict[PartitionKey, reassignment_writes.Outcome]:
         """REP-32, REP-33: starts moves to the replicas given per partition, or calls off what moves (None)."""
         return await reassignment_writes.reassign(
             self.tree, image, wanted, replication_factor_max=self._replication_factor_max
@@ -209,11 +210,11 @@ class ClusterStore:
 
     # --- offsets of old consumers -------------------------------------------------------------------------------
 
-    async def write_legacy_offsets(self, group: str, offsets: Mapping[legacy_offsets.Key, int]) -> None:
+    async def write_legacy_offsets(self, group: str, offsets: Mapping[PartitionKey, int]) -> None:
         """GRP-40: by internal group, topic and partition."""
         await legacy_offsets.write(self.tree, group, offsets)
 
-    async def read_legacy_offsets(self, group: str, keys: Sequence[legacy_offsets.Key]) -> list[int | None]:
+    async def read_legacy_offsets(self, group: str, keys: Sequence[PartitionKey]) -> list[int | None]:
         """None for what was never written."""
         return await legacy_offsets.read(self.tree, group, keys)
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from brokers.contract import paths
 from brokers.contract.documents import PartitionStateDocument
-from brokers.engine.cluster.image import NO_LEADER, PartitionImage
+from brokers.contract.partitions import NO_LEADER
+from brokers.engine.cluster.image import PartitionImage
 from brokers.engine.cluster.tree import Node, Tree
 
 

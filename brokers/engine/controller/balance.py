@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from brokers.contract.partitions import NO_LEADER
 from brokers.engine.cluster.controller_epoch import StateWrite
-from brokers.engine.cluster.image import NO_LEADER, PartitionImage, TopicImage
+from brokers.engine.cluster.image import PartitionImage, TopicImage
 from brokers.engine.controller.partition_states import ElectionContext, preferred_state
 
 

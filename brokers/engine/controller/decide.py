@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from brokers.contract.partitions import PartitionKey
 from brokers.contract.usage import USAGE_TOPIC
 from brokers.engine.cluster.controller_epoch import StateWrite
 from brokers.engine.cluster.image import BrokerInfo, ClusterImage, TopicImage
@@ -82,7 +83,7 @@ def _image_changed(state: ControllerState, image: ClusterImage) -> Decision:
 
 
 def _states_written(
-    state: ControllerState, written: Mapping[tuple[str, int], int], lost: Iterable[tuple[str, int]]
+    state: ControllerState, written: Mapping[PartitionKey, int], lost: Iterable[PartitionKey]
 ) -> Decision:
     if state.held_epoch is None:
         return state, []
@@ -175,9 +176,9 @@ def _balance(state: ControllerState) -> Decision:
     return replace(state, awaited=awaited), [WriteStates(writes, "leaders are out of balance")]
 
 
-def _still_awaited(awaited: Mapping[tuple[str, int], int], image: ClusterImage) -> dict[tuple[str, int], int]:
+def _still_awaited(awaited: Mapping[PartitionKey, int], image: ClusterImage) -> dict[PartitionKey, int]:
     """Without those that the image shows by now, or that are gone with their topic."""
-    remaining: dict[tuple[str, int], int] = {}
+    remaining: dict[PartitionKey, int] = {}
     for (name, index), version in awaited.items():
         topic = image.topics.get(name)
         if topic is None or index >= len(topic.partitions):

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from brokers.contract.partitions import PartitionKey
 from brokers.engine.cluster.controller_epoch import ControllerEpoch, StateWrite
 from brokers.engine.cluster.image import ClusterImage, TopicImage
 from brokers.engine.controller.policy import Policy
@@ -44,8 +45,8 @@ class PolicyChanged:
 class StatesWritten:
     """`written` maps to the version each state node has now; `lost` were overtaken by somebody else's write."""
 
-    written: Mapping[tuple[str, int], int]
-    lost: tuple[tuple[str, int], ...] = ()
+    written: Mapping[PartitionKey, int]
+    lost: tuple[PartitionKey, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-NO_LEADER = -1
+from brokers.contract.partitions import NO_LEADER
 
 IsAlive = Callable[[int], bool]
 

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence, Set
 
 import structlog
 
+from brokers.contract.partitions import PartitionKey
 from brokers.engine.cluster.controller_epoch import ControllerEpoch, StateWrite
 from brokers.engine.cluster.current import CurrentImage
 from brokers.engine.cluster.errors import ClusterError, Conflict, ControllerMoved, StoreUnavailable
@@ -40,7 +41,7 @@ from brokers.engine.controller.events import (
     WriteStates,
 )
 from brokers.engine.controller.policy import DEFAULT, FIRST_BALANCE_S, Policy
-from brokers.engine.controller.state import ControllerState, PartitionKey
+from brokers.engine.controller.state import ControllerState
 
 log = structlog.get_logger(__name__)
 

@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from brokers.contract.documents import PartitionStateDocument
+from brokers.contract.partitions import NO_LEADER
 from brokers.engine.cluster import incarnations
 from brokers.engine.cluster.image import BrokerInfo, PartitionImage
 from brokers.engine.controller import leader_choice
-from brokers.engine.controller.leader_choice import NO_LEADER, Choice
+from brokers.engine.controller.leader_choice import Choice
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from brokers.contract.partitions import PartitionKey
 from brokers.engine.cluster.controller_epoch import ControllerEpoch
 from brokers.engine.cluster.image import ClusterImage
 from brokers.engine.controller.policy import DEFAULT, Policy
-
-PartitionKey = tuple[str, int]
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from brokers.contract.partitions import PartitionKey
 from brokers.engine.inspect.directories import Logs, PartitionDirectory
 from brokers.engine.inspect.findings import Emit
 from brokers.engine.inspect.reading import Unreadable, batches, segment_files, segment_path
@@ -32,7 +33,7 @@ from brokers.engine.storage.startup_cleanup import is_debris
 
 _LISTS: Final = (checkpoints.RECOVERY_POINTS, checkpoints.HIGH_WATERMARKS)
 
-Offsets = dict[tuple[str, int], int]
+Offsets = dict[PartitionKey, int]
 
 
 class Marks(NamedTuple):

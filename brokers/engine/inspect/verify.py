@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from brokers.contract.partitions import PartitionKey
 from brokers.engine.inspect.directories import Logs, PartitionDirectory
 from brokers.engine.inspect.findings import Emit, Findings
 from brokers.engine.inspect.reading import segment_files
@@ -28,7 +29,7 @@ KNOWN_FILES: Final = {leader_epochs.FILE_NAME, PARTITION_METADATA_FILE}
 INDEX_SUFFIXES: Final = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 TRANSIENT_SUFFIXES: Final = (".deleted", ".cleaned", ".swap", ".tmp")
 
-Offsets = dict[tuple[str, int], int]
+Offsets = dict[PartitionKey, int]
 
 
 def run(logs: Logs, emit: Emit, *, deep: bool = True, compacted: bool = False) -> Findings:

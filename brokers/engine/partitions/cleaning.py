@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from brokers.contract.partitions import PartitionKey
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import PartitionTable
 from brokers.engine.storage import checkpoints
@@ -25,8 +26,6 @@ CHECKPOINT: Final = "cleaner-offset-checkpoint"
 # After failures in a row a log waits twice as long each time, up to this (or the configured back-off, if that is more).
 RETRY_MS_MAX: Final = 600_000
 DOUBLINGS_MAX: Final = 20
-
-Key = tuple[str, int]
 
 
 class Work(NamedTuple):
@@ -51,7 +50,7 @@ class CheckpointBatch(NamedTuple):
     """One root's checkpoint file, to be written in any thread."""
 
     root: Path
-    offsets: dict[Key, int]
+    offsets: dict[PartitionKey, int]
 
     def write(self) -> None:
         """Raises StorageFailed."""
@@ -81,12 +80,12 @@ class Cleaner:
         self._table = table
         self._settings = settings
         # What is being cleaned, and where the shortest end of its log was meanwhile.
-        self._busy: dict[Key, int] = {}
-        self._known: dict[Key, Partition] = {(found.topic, found.index): found for found in table}
-        self._checkpoints: dict[Key, int] = {}
-        self.disbelieved: list[Key] = []
-        self.uncleanable: dict[Key, str] = {}
-        self.retries: dict[Key, Retry] = {}
+        self._busy: dict[PartitionKey, int] = {}
+        self._known: dict[PartitionKey, Partition] = {(found.topic, found.index): found for found in table}
+        self._checkpoints: dict[PartitionKey, int] = {}
+        self.disbelieved: list[PartitionKey] = []
+        self.uncleanable: dict[PartitionKey, str] = {}
+        self.retries: dict[PartitionKey, Retry] = {}
         self.lowered: set[Path] = set()
         table.on_shortened = self._shortened
         for root in {partition.log.root for partition in table if not partition.offline}:

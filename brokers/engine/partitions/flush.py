@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from brokers.contract.partitions import PartitionKey
 from brokers.engine.partitions.offset_files import OffsetFile, Offsets
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.recovery_points import RecoveryPoints
 from brokers.engine.partitions.start_offsets import StartOffsetsPlan
-from brokers.engine.storage.checkpoints import PartitionKey
 from brokers.engine.storage.files import StorageFailed
 from brokers.engine.storage.flushing import FlushJob
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from brokers.contract.partitions import PartitionKey
 from brokers.engine.partitions.partition import Partition
 
 
@@ -11,7 +12,7 @@ class FlushDue:
     """Remembers since when each log holds records that are not on disk; a log that is clean or gone is forgotten."""
 
     def __init__(self) -> None:
-        self._dirty_since_ms: dict[tuple[str, int], tuple[int, int]] = {}
+        self._dirty_since_ms: dict[PartitionKey, tuple[int, int]] = {}
 
     def due(self, partitions: Iterable[Partition], now_ms: int, logs_max: int) -> list[Partition]:
         """Those with `flush.messages` records not flushed, or with one that was there `flush.ms` ago; of more than

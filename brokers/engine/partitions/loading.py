@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from brokers.contract.partitions import PartitionKey
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.reports import RecoveryReport
 from brokers.engine.partitions.topic_config import TopicConfig
 from brokers.engine.storage import checkpoints
-from brokers.engine.storage.checkpoints import PartitionKey
 from brokers.engine.storage.directories import NO_TOPIC_ID, FoundPartition, LogRoot, write_topic_id
 from brokers.engine.storage.files import OpenFiles, StorageFailed
 from brokers.engine.storage.flushing import NEVER_FLUSHED

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from brokers.contract.partitions import PartitionKey
 from brokers.engine.partitions.flush import FlushBatch
 from brokers.engine.partitions.flush_due import FlushDue
 from brokers.engine.partitions.loading import RootLoader
@@ -56,7 +57,7 @@ class HeldLogs:
         self.files = OpenFiles(settings.open_files_max, self.storage_failed)
         self.offline_directories: dict[Path, str] = {}
         self._roots = [LogRoot(path) for path in settings.roots]
-        self._partitions: dict[tuple[str, int], Partition] = {}
+        self._partitions: dict[PartitionKey, Partition] = {}
         self.recompresses = False  # some topic may want batches behind another codec than the producer's
         self._configs: dict[tuple[tuple[str, str], ...], TopicConfig] = {}
         self._removals = Removals(self.storage_failed)
@@ -71,11 +72,11 @@ class HeldLogs:
         # (topic, partition, directory) of logs that say that they are of another topic; whoever tells of it empties it.
         self.set_aside: list[tuple[str, int, str]] = []
         # Partitions of whose deletion the checkpoint files may not know.
-        self._outdated: set[tuple[str, int]] = set()
+        self._outdated: set[PartitionKey] = set()
         # By a stop, while the ports still answer.
         self._closed: set[Partition] = set()
         # Logs that a power cut left without a word of whose they are.
-        self._nobodys: set[tuple[str, int]] = set()
+        self._nobodys: set[PartitionKey] = set()
         # Called with each partition that follows and whose log retention let begin later: nobody else moves it.
         self.on_start_moved: Callable[[Partition], object] = _nobody
         # Called with each partition whose log was cut at its end, or begun again.

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from threading import Lock
 
+from brokers.contract.partitions import PartitionKey
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.storage import checkpoints
-from brokers.engine.storage.checkpoints import PartitionKey
 from brokers.engine.storage.files import StorageFailed, write_atomically
 
 Offsets = dict[PartitionKey, int]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from brokers.contract.partitions import NO_LEADER
 from brokers.engine.partitions import damage
 from brokers.engine.partitions.delayed_operations import DelayedOperation
 from brokers.engine.partitions.isr import effective_minimum
@@ -28,7 +29,6 @@ from brokers.engine.storage.transactions import update_txn_state
 
 # A request that does not say which leader epoch it believes in (LOG-32).
 NO_EPOCH = -1
-NO_LEADER = -1
 # Isolation levels: what is committed, what is stable, and (for followers alone) all there is.
 READ_UNCOMMITTED, READ_COMMITTED, LOG_END = 0, 1, 2
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from brokers.contract.partitions import PartitionKey
 from brokers.engine.partitions.offset_files import OffsetFile, Offsets
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.storage import checkpoints
-from brokers.engine.storage.checkpoints import PartitionKey
 
 
 class RecoveryPoints:

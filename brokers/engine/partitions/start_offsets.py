@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from brokers.contract.partitions import PartitionKey
 from brokers.engine.partitions.offset_files import OffsetFile
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.storage import checkpoints
-from brokers.engine.storage.checkpoints import PartitionKey
 from brokers.engine.storage.files import StorageFailed
 from brokers.engine.storage.log import Log
 

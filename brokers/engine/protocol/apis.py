@@ -74,72 +74,71 @@ class Api:
     """One row of the table.
 
     `version_max`: versions 0 to this have a codec. `flexible_from`: first version with compact lengths and tagged
-    fields. `throttle_from`: first version whose answer has `throttle_time_ms`. `client_waits_from`: first version whose
-    clients wait by themselves when throttled (QUO-33). `module`: where its messages are declared, below `messages/`.
+    fields. `throttle_from`: first version whose answer has `throttle_time_ms`. `module`: where its
+    messages are declared, below `messages/`.
     """
 
     key: ApiKey
     version_max: int
     flexible_from: int
     throttle_from: int
-    client_waits_from: int
     module: str
 
 
 _K = ApiKey
 APIS: Final[dict[int, Api]] = {
-    int(key): Api(key, version_max, flexible_from, throttle_from, client_waits_from, module)
-    for key, version_max, flexible_from, throttle_from, client_waits_from, module in (
-        (_K.PRODUCE, 11, 9, 1, 6, "produce"),
-        (_K.FETCH, 17, 12, 1, 8, "fetch"),
-        (_K.LIST_OFFSETS, 9, 6, 2, 3, "list_offsets"),
-        (_K.METADATA, 12, 9, 3, 6, "metadata"),
-        (_K.OFFSET_COMMIT, 9, 8, 3, 4, "offsets"),
-        (_K.OFFSET_FETCH, 9, 6, 3, 4, "offsets"),
-        (_K.FIND_COORDINATOR, 6, 3, 1, 2, "coordinators"),
-        (_K.JOIN_GROUP, 9, 6, 2, 3, "groups"),
-        (_K.HEARTBEAT, 4, 4, 1, 2, "groups"),
-        (_K.LEAVE_GROUP, 5, 4, 1, 2, "groups"),
-        (_K.SYNC_GROUP, 5, 4, 1, 2, "groups"),
-        (_K.DESCRIBE_GROUPS, 5, 5, 1, 2, "groups"),
-        (_K.LIST_GROUPS, 5, 3, 1, 2, "groups"),
-        (_K.SASL_HANDSHAKE, 1, NEVER_FLEXIBLE, NEVER, NEVER, "sasl"),
-        (_K.API_VERSIONS, 4, 3, 1, 2, "versions"),
-        (_K.CREATE_TOPICS, 7, 5, 2, 3, "topics"),
-        (_K.DELETE_TOPICS, 6, 4, 1, 2, "topics"),
-        (_K.DELETE_RECORDS, 2, 2, 0, 1, "topics"),
-        (_K.INIT_PRODUCER_ID, 5, 2, 0, 1, "transactions"),
-        (_K.OFFSET_FOR_LEADER_EPOCH, 4, 4, 2, NEVER, "list_offsets"),
-        (_K.ADD_PARTITIONS_TO_TXN, 5, 3, 0, 1, "transactions"),
-        (_K.ADD_OFFSETS_TO_TXN, 4, 3, 0, 1, "transactions"),
-        (_K.END_TXN, 4, 3, 0, 1, "transactions"),
-        (_K.WRITE_TXN_MARKERS, 1, 1, NEVER, NEVER, "transactions"),
-        (_K.TXN_OFFSET_COMMIT, 4, 3, 0, 1, "transactions"),
-        (_K.DESCRIBE_ACLS, 3, 2, 0, 1, "acls"),
-        (_K.CREATE_ACLS, 3, 2, 0, 1, "acls"),
-        (_K.DELETE_ACLS, 3, 2, 0, 1, "acls"),
-        (_K.DESCRIBE_CONFIGS, 4, 4, 0, 2, "configs"),
-        (_K.ALTER_CONFIGS, 2, 2, 0, 1, "configs"),
-        (_K.ALTER_REPLICA_LOG_DIRS, 2, 2, 0, 1, "log_dirs"),
-        (_K.DESCRIBE_LOG_DIRS, 4, 2, 0, 1, "log_dirs"),
-        (_K.SASL_AUTHENTICATE, 2, 2, NEVER, NEVER, "sasl"),
-        (_K.CREATE_PARTITIONS, 3, 2, 0, 1, "topics"),
-        (_K.DELETE_GROUPS, 2, 2, 0, 1, "groups"),
-        (_K.ELECT_LEADERS, 2, 2, 0, 0, "reassignment"),
-        (_K.INCREMENTAL_ALTER_CONFIGS, 1, 1, 0, 0, "configs"),
-        (_K.ALTER_PARTITION_REASSIGNMENTS, 0, 0, 0, 0, "reassignment"),
-        (_K.LIST_PARTITION_REASSIGNMENTS, 0, 0, 0, 0, "reassignment"),
-        (_K.OFFSET_DELETE, 0, NEVER_FLEXIBLE, 0, 0, "offsets"),
-        (_K.DESCRIBE_CLIENT_QUOTAS, 1, 1, 0, NEVER, "quotas"),
-        (_K.ALTER_CLIENT_QUOTAS, 1, 1, 0, NEVER, "quotas"),
-        (_K.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, 0, 0, 0, "scram"),
-        (_K.ALTER_USER_SCRAM_CREDENTIALS, 0, 0, 0, 0, "scram"),
-        (_K.ALTER_PARTITION, 3, 0, 0, NEVER, "cluster"),
-        (_K.UPDATE_FEATURES, 1, 0, 0, NEVER, "cluster"),
-        (_K.DESCRIBE_CLUSTER, 1, 0, 0, NEVER, "cluster"),
-        (_K.DESCRIBE_PRODUCERS, 0, 0, 0, NEVER, "producers"),
-        (_K.DESCRIBE_TRANSACTIONS, 0, 0, 0, NEVER, "producers"),
-        (_K.LIST_TRANSACTIONS, 1, 0, 0, NEVER, "producers"),
+    int(key): Api(key, version_max, flexible_from, throttle_from, module)
+    for key, version_max, flexible_from, throttle_from, module in (
+        (_K.PRODUCE, 11, 9, 1, "produce"),
+        (_K.FETCH, 17, 12, 1, "fetch"),
+        (_K.LIST_OFFSETS, 9, 6, 2, "list_offsets"),
+        (_K.METADATA, 12, 9, 3, "metadata"),
+        (_K.OFFSET_COMMIT, 9, 8, 3, "offsets"),
+        (_K.OFFSET_FETCH, 9, 6, 3, "offsets"),
+        (_K.FIND_COORDINATOR, 6, 3, 1, "coordinators"),
+        (_K.JOIN_GROUP, 9, 6, 2, "groups"),
+        (_K.HEARTBEAT, 4, 4, 1, "groups"),
+        (_K.LEAVE_GROUP, 5, 4, 1, "groups"),
+        (_K.SYNC_GROUP, 5, 4, 1, "groups"),
+        (_K.DESCRIBE_GROUPS, 5, 5, 1, "groups"),
+        (_K.LIST_GROUPS, 5, 3, 1, "groups"),
+        (_K.SASL_HANDSHAKE, 1, NEVER_FLEXIBLE, NEVER, "sasl"),
+        (_K.API_VERSIONS, 4, 3, 1, "versions"),
+        (_K.CREATE_TOPICS, 7, 5, 2, "topics"),
+        (_K.DELETE_TOPICS, 6, 4, 1, "topics"),
+        (_K.DELETE_RECORDS, 2, 2, 0, "topics"),
+        (_K.INIT_PRODUCER_ID, 5, 2, 0, "transactions"),
+        (_K.OFFSET_FOR_LEADER_EPOCH, 4, 4, 2, "list_offsets"),
+        (_K.ADD_PARTITIONS_TO_TXN, 5, 3, 0, "transactions"),
+        (_K.ADD_OFFSETS_TO_TXN, 4, 3, 0, "transactions"),
+        (_K.END_TXN, 4, 3, 0, "transactions"),
+        (_K.WRITE_TXN_MARKERS, 1, 1, NEVER, "transactions"),
+        (_K.TXN_OFFSET_COMMIT, 4, 3, 0, "transactions"),
+        (_K.DESCRIBE_ACLS, 3, 2, 0, "acls"),
+        (_K.CREATE_ACLS, 3, 2, 0, "acls"),
+        (_K.DELETE_ACLS, 3, 2, 0, "acls"),
+        (_K.DESCRIBE_CONFIGS, 4, 4, 0, "configs"),
+        (_K.ALTER_CONFIGS, 2, 2, 0, "configs"),
+        (_K.ALTER_REPLICA_LOG_DIRS, 2, 2, 0, "log_dirs"),
+        (_K.DESCRIBE_LOG_DIRS, 4, 2, 0, "log_dirs"),
+        (_K.SASL_AUTHENTICATE, 2, 2, NEVER, "sasl"),
+        (_K.CREATE_PARTITIONS, 3, 2, 0, "topics"),
+        (_K.DELETE_GROUPS, 2, 2, 0, "groups"),
+        (_K.ELECT_LEADERS, 2, 2, 0, "reassignment"),
+        (_K.INCREMENTAL_ALTER_CONFIGS, 1, 1, 0, "configs"),
+        (_K.ALTER_PARTITION_REASSIGNMENTS, 0, 0, 0, "reassignment"),
+        (_K.LIST_PARTITION_REASSIGNMENTS, 0, 0, 0, "reassignment"),
+        (_K.OFFSET_DELETE, 0, NEVER_FLEXIBLE, 0, "offsets"),
+        (_K.DESCRIBE_CLIENT_QUOTAS, 1, 1, 0, "quotas"),
+        (_K.ALTER_CLIENT_QUOTAS, 1, 1, 0, "quotas"),
+        (_K.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, 0, 0, "scram"),
+        (_K.ALTER_USER_SCRAM_CREDENTIALS, 0, 0, 0, "scram"),
+        (_K.ALTER_PARTITION, 3, 0, 0, "cluster"),
+        (_K.UPDATE_FEATURES, 1, 0, 0, "cluster"),
+        (_K.DESCRIBE_CLUSTER, 1, 0, 0, "cluster"),
+        (_K.DESCRIBE_PRODUCERS, 0, 0, 0, "producers"),
+        (_K.DESCRIBE_TRANSACTIONS, 0, 0, 0, "producers"),
+        (_K.LIST_TRANSACTIONS, 1, 0, 0, "producers"),
     )
 }
 
@@ -219,8 +218,3 @@ def is_served(advertised: dict[ApiKey, tuple[int, int]], api_key: int, version: 
 def has_throttle_time(api_key: int, version: int) -> bool:
     """Whether the answer of this version carries `throttle_time_ms` (column T)."""
     return version >= APIS[api_key].throttle_from
-
-
-def client_waits(api_key: int, version: int) -> bool:
-    """Whether clients of this version hold back by themselves when told a throttle time (column C, QUO-33)."""
-    return version >= APIS[api_key].client_waits_from

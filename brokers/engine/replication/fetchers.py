@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from brokers.contract.partitions import NO_LEADER, PartitionKey
 from brokers.engine.clock import Clock
 from brokers.engine.cluster.image import BrokerInfo
 from brokers.engine.partitions.partition import Partition
@@ -38,7 +39,6 @@ class FollowedState:
 
 
 CHECK_INTERVAL_MS: Final = 1_000
-_NO_LEADER: Final = -1
 
 
 class Fetchers:
@@ -69,7 +69,7 @@ class Fetchers:
         )
         self._brokers: Mapping[int, BrokerInfo] = {}
         self._fetchers: dict[int, Fetcher] = {}
-        self._leaders: dict[tuple[str, int], tuple[Partition, int, Key]] = {}
+        self._leaders: dict[PartitionKey, tuple[Partition, int, Key]] = {}
         self._is_closed = False
         table.on_start_moved = self._start_moved
 
@@ -85,7 +85,7 @@ class Fetchers:
         if known is not None and known != (partition, leader, key):
             self.unfollow(*name)
         self._leaders[name] = (partition, leader, key)
-        if leader != _NO_LEADER:
+        if leader != NO_LEADER:
             self._fetcher(leader).follow(partition)
 
     def unfollow(self, topic: str, index: int) -> None:

@@ -12,8 +12,8 @@ from typing import Any, Final, Protocol
 
 import structlog
 
+from brokers.contract.partitions import PartitionKey
 from brokers.engine.cluster.image import ClusterImage
-from brokers.engine.coordinators.transactions.metadata import Partition
 from brokers.engine.coordinators.transactions.replies import SendMarkers
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.errors import ErrorCode
@@ -74,7 +74,7 @@ class _Order:
         return min(RETRY_MS_MIN << min(self.attempts, 10), RETRY_MS_MAX)
 
 
-_Load = dict[_Order, set[Partition]]
+_Load = dict[_Order, set[PartitionKey]]
 # A broker, and whether it is by the connection for partitions that are late.
 _Way = tuple[int, bool]
 
@@ -97,7 +97,7 @@ class MarkerLink:
         brokers: Brokers,
         late_brokers: Brokers,
         write_here: WriteHere,
-        report: Callable[[int, SendMarkers, Collection[Partition]], bool | None],
+        report: Callable[[int, SendMarkers, Collection[PartitionKey]], bool | None],
         spawn: Callable[[Coroutine[Any, Any, None]], object],
         call_later: CallLater,
     ) -> None:
@@ -111,7 +111,7 @@ class MarkerLink:
         self._orders: dict[str, _Order] = {}
         # Whoever is in here is being spoken to.
         self._loads: dict[_Way, _Load] = {}
-        self._late: set[Partition] = set()
+        self._late: set[PartitionKey] = set()
 
     @property
     def transactions(self) -> int:
@@ -128,15 +128,15 @@ class MarkerLink:
 
     # -- where to ------------------------------------------------------------------------------------------------------
 
-    def _route(self, order: _Order, partitions: Iterable[Partition]) -> None:
+    def _route(self, order: _Order, partitions: Iterable[PartitionKey]) -> None:
         """To the current leaders. A partition that was deleted is done; one without a leader waits, and one of a topic
         about which nothing is understood: it may be there, and would keep its readers waiting for ever.
         """
         if order.dropped:
             return
         image = self._image()
-        gone: list[Partition] = []
-        homeless: list[Partition] = []
+        gone: list[PartitionKey] = []
+        homeless: list[PartitionKey] = []
         # In order: a set would have another one in every process.
         for partition in sorted(partitions):
             topic = image.topics.get(partition[0])
@@ -154,7 +154,7 @@ class MarkerLink:
         if homeless:
             self._again(order, homeless)
 
-    def _enqueue(self, broker_id: int, order: _Order, partition: Partition) -> None:
+    def _enqueue(self, broker_id: int, order: _Order, partition: PartitionKey) -> None:
         way = broker_id, partition in self._late
         load = self._loads.get(way)
         if load is None:
@@ -162,7 +162,7 @@ class MarkerLink:
             self._spawn(self._serve(way))
         load.setdefault(order, set()).add(partition)
 
-    def _again(self, order: _Order, partitions: Collection[Partition]) -> None:
+    def _again(self, order: _Order, partitions: Collection[PartitionKey]) -> None:
         if order.dropped:
             return
         if self._report(order.shard, order.markers, ()) is False:
@@ -244,7 +244,7 @@ class MarkerLink:
             codes = {one: errors.get((order.markers.producer_id, *one), missing) for one in partitions}
             self._on_codes(order, codes)
 
-    def _on_codes(self, order: _Order, codes: dict[Partition, int]) -> None:
+    def _on_codes(self, order: _Order, codes: dict[PartitionKey, int]) -> None:
         done = [one for one, code in codes.items() if code in _DONE]
         refused = [one for one, code in codes.items() if code == _REFUSED]
         again = [one for one, code in codes.items() if code not in _DONE and code not in (_REFUSED, _FENCED)]
@@ -269,7 +269,7 @@ class MarkerLink:
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
-    def _done(self, order: _Order, partitions: Collection[Partition]) -> None:
+    def _done(self, order: _Order, partitions: Collection[PartitionKey]) -> None:
         wanted = self._report(order.shard, order.markers, partitions)
         if wanted is None:
             self._again(order, partitions)

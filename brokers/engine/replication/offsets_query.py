@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from brokers.contract.partitions import PartitionKey
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.codec import decode_response, encode_request
 from brokers.engine.protocol.errors import MalformedRequest
@@ -22,7 +23,7 @@ class OffsetsQuery:
     request may name a partition once).
     """
 
-    def __init__(self, followed: Sequence[Followed], end_offsets: Mapping[tuple[str, int], int] | None = None) -> None:
+    def __init__(self, followed: Sequence[Followed], end_offsets: Mapping[PartitionKey, int] | None = None) -> None:
         self._followed = {(one.partition.topic, one.partition.index): one for one in followed}
         self._end_offsets = end_offsets
         self.next: OffsetsQuery | None = None
@@ -53,7 +54,7 @@ class OffsetsQuery:
             raise MalformedRequest(f"answer {answered} to request {correlation_id}")
         response: Any = decode_response(ApiKey.LIST_OFFSETS, VERSION, buffer, body, end)
         undecided: list[Followed] = []
-        end_offsets: dict[tuple[str, int], int] = {}
+        end_offsets: dict[PartitionKey, int] = {}
         for topic in response.topics:
             for line in topic.partitions:
                 key = (topic.name, line.partition_index)

@@ -8,7 +8,8 @@ from typing import Final, Protocol
 
 import structlog
 
-from brokers.engine.cluster.image import NO_LEADER, BrokerInfo, ClusterImage, PartitionImage, TopicImage
+from brokers.contract.partitions import NO_LEADER, PartitionKey
+from brokers.engine.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
 from brokers.engine.cluster.incarnations import is_same_incarnation
 from brokers.engine.partitions.partition import Partition
 from brokers.engine.partitions.table import NoUsableDirectory, PartitionTable
@@ -56,13 +57,13 @@ class Roles:
         self._is_first = True
         self._image: ClusterImage | None = None
         # To be made, in this order; how many the present image has had made.
-        self._awaited: dict[tuple[str, int], None] = {}
+        self._awaited: dict[PartitionKey, None] = {}
         self._made = 0
         # Could not be held for want of something that passes.
-        self._short: set[tuple[str, int]] = set()
+        self._short: set[PartitionKey] = set()
         self._me: BrokerInfo | None = None
         # Led by what was known before this process stood still.
-        self._suspected: set[tuple[str, int]] = set()
+        self._suspected: set[PartitionKey] = set()
 
     def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
         self._image, self._made = after, 0

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
+from brokers.contract.partitions import PartitionKey
 from brokers.engine.storage.files import storage_errors, write_atomically
 
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
@@ -13,8 +14,6 @@ LOG_START_OFFSETS: Final = "log-start-offset-checkpoint"
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 CLEANED_OFFSETS: Final = "cleaner-offset-checkpoint"
 VERSION: Final = "0"
-
-PartitionKey = tuple[str, int]
 
 
 class Unreadable(ValueError):

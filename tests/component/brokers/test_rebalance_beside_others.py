@@ -11,11 +11,11 @@ from django.test.utils import CaptureQueriesContext
 
 from brokers import selectors
 from brokers.choices import ReassignmentState, RebalanceState, RebalanceStep, WantedState
+from brokers.contract.partitions import PartitionKey
 from brokers.dataplane.cluster import ClusterView
 from brokers.models import Broker, Cluster, PortLease, Rebalance
 from brokers.operations import job_runner, rolling_restart
 from brokers.rebalancing import executor, services
-from brokers.rebalancing.model import PartitionKey
 from instances.models import Instance
 from tenants.actors import Actor
 from tenants.errors import Conflict

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from brokers.choices import RebalanceState
+from brokers.contract.partitions import PartitionKey
 from brokers.contract.usage import USAGE_TOPIC
 from brokers.limits import PACED_TOPICS_AT_ONCE
 from brokers.models import Broker, Cluster, Rebalance
 from brokers.operations import job_runner
 from brokers.rebalancing import executor, services, throttle
-from brokers.rebalancing.model import PartitionKey
 from brokers.rebalancing.throttle import RATES, REPLICAS
 from tenants.actors import Actor
 from tenants.errors import Unavailable

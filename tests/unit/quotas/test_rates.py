@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quotas.rates import Rate
-from quotas.throttle import DELAY_MS_MAX, capped_at_one_window, charge, delay_ms, fetch_cap_bytes
+from quotas.throttle import DELAY_MS_MAX, charge, delay_ms, fetch_cap_bytes
 
 LIMIT = 1000
 
@@ -100,10 +100,6 @@ def test_what_is_taken_back_was_never_there() -> None:
 
 def test_a_fetch_may_bring_what_the_whole_window_allows() -> None:
     assert fetch_cap_bytes(Rate(), 1_000_000) == 10_000_000
-
-
-def test_request_time_delays_end_with_the_window() -> None:
-    assert capped_at_one_window(5_000, Rate()) == 1_000
 
 
 @given(

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from brokers.contract.partitions import PartitionKey
 from brokers.engine.coordinators.groups.formats import NO_TIMESTAMP
 
 # What an entry costs in memory beside its metadata.
 ENTRY_BYTES: Final = 256
-
-Key = tuple[str, int]
 
 
 class Committed(NamedTuple):
@@ -43,7 +42,7 @@ class GroupOffsets:
     def __init__(self, instance_id: str | None) -> None:
         self.instance_id = instance_id
         self.topics: dict[str, dict[int, Committed]] = {}
-        self.pending: dict[int, dict[Key, Committed]] = {}
+        self.pending: dict[int, dict[PartitionKey, Committed]] = {}
         self.count = 0
         self.bytes = 0
         self.expiring = 0
@@ -70,7 +69,7 @@ class GroupOffsets:
                 found = entry.log_offset
         return found
 
-    def all_keys(self) -> Iterator[Key]:
+    def all_keys(self) -> Iterator[PartitionKey]:
         """Of all that is committed or pending, each once."""
         for topic, partitions in self.topics.items():
             for partition in partitions:
@@ -79,7 +78,7 @@ class GroupOffsets:
             waiting = {key for entries in self.pending.values() for key in entries}
             yield from (key for key in waiting if self.get(*key) is None)
 
-    def keys_of(self, topics: frozenset[str]) -> list[Key]:
+    def keys_of(self, topics: frozenset[str]) -> list[PartitionKey]:
         found = [(topic, partition) for topic in topics for partition in self.topics.get(topic, ())]
         if self.pending:
             waiting = {key for entries in self.pending.values() for key in entries if key[0] in topics}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from brokers.engine.coordinators.groups.committed import GroupOffsets, Key
+from brokers.contract.partitions import PartitionKey
+from brokers.engine.coordinators.groups.committed import GroupOffsets
 from brokers.engine.coordinators.groups.formats import NO_TIMESTAMP
 from brokers.engine.coordinators.groups.group import Group, State
 from brokers.engine.coordinators.groups.subscriptions import stored_topics, subscribed_topics
@@ -10,7 +11,7 @@ from brokers.engine.coordinators.groups.subscriptions import stored_topics, subs
 NOTHING: frozenset[str] = frozenset()
 
 
-def expired(group: Group, held: GroupOffsets, now_ms: int, retention_ms: int) -> list[Key]:
+def expired(group: Group, held: GroupOffsets, now_ms: int, retention_ms: int) -> list[PartitionKey]:
     """The partitions whose offsets have outlived their time; what an open transaction holds is not among them."""
     wanted: frozenset[str] | None = NOTHING
     # When the time of an offset began, if not with its commit.

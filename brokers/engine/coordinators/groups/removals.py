@@ -12,7 +12,8 @@ from typing import Any, Final, Protocol
 
 import structlog
 
-from brokers.engine.coordinators.groups.committed import GroupOffsets, Key
+from brokers.contract.partitions import PartitionKey
+from brokers.engine.coordinators.groups.committed import GroupOffsets
 from brokers.engine.coordinators.groups.expiry import expired, subscribed
 from brokers.engine.coordinators.groups.formats import group_key, offset_key
 from brokers.engine.coordinators.groups.group import Group, State
@@ -62,7 +63,7 @@ class _Removal:
     def __init__(
         self,
         group_id: str,
-        keys: Sequence[Key],
+        keys: Sequence[PartitionKey],
         position: int,
         *,
         with_members: bool = False,
@@ -92,7 +93,7 @@ class _Batch:
         self.dismissed = ResultBuilder(now)
         self.records: list[StateRecord] = []
         self.answers: list[tuple[object, Any]] = []
-        self.taken: dict[str, set[Key]] = {}
+        self.taken: dict[str, set[PartitionKey]] = {}
         self.size_bytes = 0
 
     @property
@@ -128,7 +129,9 @@ class OffsetRemovals:
         keys = [] if held is None else list(held.all_keys())
         return self._begin(now, self._removal(group_id, keys, ticket=ticket, reply=0, failed=lambda code: code))
 
-    def delete_offsets(self, now: Now, group_id: str, keys: Sequence[Key], ticket: object) -> CoordinatorResult:
+    def delete_offsets(
+        self, now: Now, group_id: str, keys: Sequence[PartitionKey], ticket: object
+    ) -> CoordinatorResult:
         """GRP-27. The reply is `(error, an error for each of keys)`."""
         group = self._groups.get(group_id)
         if group is None:
@@ -227,7 +230,7 @@ class OffsetRemovals:
 
     # -- steps ---------------------------------------------------------------------------------------------------------
 
-    def _removal(self, group_id: str, keys: Sequence[Key], **how: Any) -> _Removal:
+    def _removal(self, group_id: str, keys: Sequence[PartitionKey], **how: Any) -> _Removal:
         return _Removal(group_id, keys, self._offsets.position, **how)
 
     def _end_of(self, group: Group) -> _Removal:

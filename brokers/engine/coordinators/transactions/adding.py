@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
+from brokers.contract.partitions import PartitionKey
 from brokers.engine.coordinators.result import CoordinatorResult, Now
 from brokers.engine.coordinators.transactions import limits
-from brokers.engine.coordinators.transactions.metadata import Partition
 from brokers.engine.coordinators.transactions.registry import TransactionRegistry, instance_of, record_of
 from brokers.engine.coordinators.transactions.replies import Verified, coordinator_error, final
 from brokers.engine.coordinators.transactions.states import DECIDED, State
@@ -23,7 +23,7 @@ def add_partitions(
     transactional_id: str,
     producer_id: int,
     producer_epoch: int,
-    partitions: Collection[Partition],
+    partitions: Collection[PartitionKey],
     now: Now,
 ) -> CoordinatorResult:
     """Answers an error code that counts for all of `partitions`."""
@@ -65,7 +65,7 @@ def verify_partitions(
     transactional_id: str,
     producer_id: int,
     producer_epoch: int,
-    partitions: Collection[Partition],
+    partitions: Collection[PartitionKey],
 ) -> CoordinatorResult:
     """Answers Verified; 120 where a partition is no part of the open transaction.
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final, NamedTuple
 
+from brokers.contract.partitions import PartitionKey
 from brokers.engine.coordinators.result import CoordinatorResult, Now
 from brokers.engine.coordinators.transactions.entry import Entry
 from brokers.engine.coordinators.transactions.fencing import markers_of
 from brokers.engine.coordinators.transactions.limits import COMPLETION_RETRY_MS
-from brokers.engine.coordinators.transactions.metadata import Partition, TransactionMetadata
+from brokers.engine.coordinators.transactions.metadata import TransactionMetadata
 from brokers.engine.coordinators.transactions.registry import TransactionRegistry, record_of
 from brokers.engine.coordinators.transactions.replies import SendMarkers, coordinator_error, final
 from brokers.engine.coordinators.transactions.states import DECIDED, State
@@ -77,7 +78,7 @@ def _again(known: TransactionMetadata) -> CoordinatorResult:
 
 
 def markers_written(
-    registry: TransactionRegistry, sent: SendMarkers, partitions: Collection[Partition], now: Now
+    registry: TransactionRegistry, sent: SendMarkers, partitions: Collection[PartitionKey], now: Now
 ) -> CoordinatorResult:
     """`partitions` of `sent` need no marker any more (TXN-12). Answers whether the transaction still waits for what was
     sent, or did until this. Harmless when repeated, and when it comes too late.

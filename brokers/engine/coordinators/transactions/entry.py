@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from brokers.engine.coordinators.transactions.metadata import (
-    NO_EPOCH,
-    NO_PRODUCER_ID,
-    Partition,
-    TransactionMetadata,
-)
+from brokers.contract.partitions import PartitionKey
+from brokers.engine.coordinators.transactions.metadata import NO_EPOCH, NO_PRODUCER_ID, TransactionMetadata
 from brokers.engine.coordinators.transactions.states import DECIDED, State
 
 
@@ -40,7 +36,7 @@ class Entry:
         self.visible: TransactionMetadata | None = None
         self.written: TransactionMetadata | None = None
         self.offset = -1
-        self.owed: set[Partition] = set()
+        self.owed: set[PartitionKey] = set()
         self.previous = NOBODY
         # What `previous` becomes with the next record of state Empty, which is decided together with it. Kafka does not
         # keep it in the log either.

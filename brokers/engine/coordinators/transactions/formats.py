@@ -9,7 +9,8 @@ from struct import Struct
 from struct import error as struct_error
 from typing import Final
 
-from brokers.engine.coordinators.transactions.metadata import Partition, TransactionMetadata
+from brokers.contract.partitions import PartitionKey
+from brokers.engine.coordinators.transactions.metadata import TransactionMetadata
 from brokers.engine.coordinators.transactions.states import STORED, State
 from brokers.engine.wire.varints import MalformedVarint, read_unsigned
 
@@ -105,10 +106,10 @@ def _string(text: str) -> bytes:
     return _INT16.pack(len(raw)) + raw
 
 
-def _read_partitions(value: bytes, position: int) -> tuple[frozenset[Partition], int]:
+def _read_partitions(value: bytes, position: int) -> tuple[frozenset[PartitionKey], int]:
     (topics,) = _INT32.unpack_from(value, position)
     position += _INT32.size
-    found: list[Partition] = []
+    found: list[PartitionKey] = []
     for _ in range(topics):
         (length,) = _INT16.unpack_from(value, position)
         topic, position = _text(value, position + _INT16.size, length)
@@ -117,10 +118,10 @@ def _read_partitions(value: bytes, position: int) -> tuple[frozenset[Partition],
     return frozenset(found), position
 
 
-def _read_compact_partitions(value: bytes, position: int) -> tuple[frozenset[Partition], int]:
+def _read_compact_partitions(value: bytes, position: int) -> tuple[frozenset[PartitionKey], int]:
     """Lengths are one more than they mean, so that 0 is null; each topic ends in tagged fields."""
     topics, position = read_unsigned(value, position, len(value))
-    found: list[Partition] = []
+    found: list[PartitionKey] = []
     for _ in range(topics - 1):
         length, position = read_unsigned(value, position, len(value))
         topic, position = _text(value, position, length - 1)
@@ -135,7 +136,7 @@ def _text(value: bytes, position: int, length: int) -> tuple[str, int]:
     return value[position : position + length].decode(), position + length
 
 
-def _read_indexes(value: bytes, position: int, topic: str, count: int, found: list[Partition]) -> int:
+def _read_indexes(value: bytes, position: int, topic: str, count: int, found: list[PartitionKey]) -> int:
     if not 0 <= count <= (len(value) - position) // _INT32.size:
         raise UnknownFormat(f"{count} partitions in a transaction's value")
     found += [(topic, index) for (index,) in _INT32.iter_unpack(value[position : position + count * _INT32.size])]

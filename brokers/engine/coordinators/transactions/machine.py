@@ -7,12 +7,12 @@ from typing import Any
 
 import structlog
 
+from brokers.contract.partitions import PartitionKey
 from brokers.engine.coordinators.result import NO_RECORD, CoordinatorResult, Now
 from brokers.engine.coordinators.settings import TransactionSettings
 from brokers.engine.coordinators.transactions import adding, beginning, ending, expiration, listing
 from brokers.engine.coordinators.transactions.fencing import markers_of
 from brokers.engine.coordinators.transactions.formats import UnknownFormat, decode_key
-from brokers.engine.coordinators.transactions.metadata import Partition
 from brokers.engine.coordinators.transactions.registry import TransactionRegistry
 from brokers.engine.coordinators.transactions.replies import SendMarkers
 from brokers.engine.coordinators.transactions.states import DECIDED, State
@@ -51,7 +51,12 @@ class TransactionMachine:
         return beginning.init_producer_id(self.registry, transactional_id, timeout_ms, expected, fresh_producer_id, now)
 
     def add_partitions(
-        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Collection[Partition], now: Now
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Collection[PartitionKey],
+        now: Now,
     ) -> CoordinatorResult:
         """Answers an error code (TXN-7, TXN-8)."""
         return adding.add_partitions(self.registry, transactional_id, producer_id, producer_epoch, partitions, now)
@@ -80,12 +85,12 @@ class TransactionMachine:
     # -- what other brokers ask and answer -----------------------------------------------------------------------------
 
     def verify_partitions(
-        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Collection[Partition]
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Collection[PartitionKey]
     ) -> CoordinatorResult:
         """Answers replies.Verified (TXN-27)."""
         return adding.verify_partitions(self.registry, transactional_id, producer_id, producer_epoch, partitions)
 
-    def markers_written(self, sent: SendMarkers, partitions: Collection[Partition], now: Now) -> CoordinatorResult:
+    def markers_written(self, sent: SendMarkers, partitions: Collection[PartitionKey], now: Now) -> CoordinatorResult:
         """These partitions have their marker, or need none (TXN-12, TXN-13). Answers whether it is still about them."""
         return ending.markers_written(self.registry, sent, partitions, now)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
+from brokers.contract.partitions import PartitionKey
 from brokers.engine.coordinators.transactions.states import State, may_follow
 
 NO_PRODUCER_ID: Final = -1
@@ -14,8 +15,7 @@ NO_TIME_MS: Final = -1
 EPOCH_MAX: Final = 32_766
 
 # An internal topic name and a partition of it.
-Partition = tuple[str, int]
-NO_PARTITIONS: Final[frozenset[Partition]] = frozenset()
+NO_PARTITIONS: Final[frozenset[PartitionKey]] = frozenset()
 
 
 class TransactionMetadata(NamedTuple):
@@ -26,7 +26,7 @@ class TransactionMetadata(NamedTuple):
     producer_epoch: int
     timeout_ms: int
     state: State
-    partitions: frozenset[Partition]
+    partitions: frozenset[PartitionKey]
     last_update_ms: int
     start_ms: int
 
@@ -42,7 +42,7 @@ class TransactionMetadata(NamedTuple):
             start_ms=NO_TIME_MS,
         )
 
-    def with_partitions(self, added: Iterable[Partition], now_ms: int) -> TransactionMetadata:
+    def with_partitions(self, added: Iterable[PartitionKey], now_ms: int) -> TransactionMetadata:
         """The first partition starts the clock of the transaction (TXN-7)."""
         start_ms = self.start_ms if self.state is State.ONGOING else now_ms
         return self._step(State.ONGOING, now_ms, partitions=self.partitions.union(added), start_ms=start_ms)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from brokers.contract.partitions import PartitionKey
 from brokers.engine.coordinators.result import CoordinatorResult
-from brokers.engine.coordinators.transactions.metadata import NO_EPOCH, NO_PRODUCER_ID, Partition
+from brokers.engine.coordinators.transactions.metadata import NO_EPOCH, NO_PRODUCER_ID
 from brokers.engine.protocol.errors import ErrorCode
 
 # Nobody answered, or somebody who does not say.
@@ -35,7 +36,7 @@ class Description(NamedTuple):
     start_ms: int = 0
     producer_id: int = 0
     producer_epoch: int = 0
-    partitions: Sequence[Partition] = ()
+    partitions: Sequence[PartitionKey] = ()
 
 
 class Listed(NamedTuple):
@@ -49,7 +50,7 @@ class Verified(NamedTuple):
     coordinator must not believe that they are.
     """
 
-    codes: Mapping[Partition, int]
+    codes: Mapping[PartitionKey, int]
     coordinator_epoch: int = NO_COORDINATOR
 
 
@@ -63,7 +64,7 @@ class SendMarkers(NamedTuple):
     producer_epoch: int
     coordinator_epoch: int
     committed: bool
-    partitions: frozenset[Partition]
+    partitions: frozenset[PartitionKey]
 
 
 _RETRY_HERE: Final = frozenset(

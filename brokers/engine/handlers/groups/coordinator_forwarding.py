@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from copy import copy
 from typing import Any, Final, NamedTuple
 
-from brokers.engine.cluster.image import NO_LEADER
+from brokers.contract.partitions import NO_LEADER
 from brokers.engine.handlers.context import NO_BROKER, Call, ForwardingFailed, Handler
 from brokers.engine.handlers.groups.find_coordinator import GROUP, TRANSACTION, coordinator_of, forwarding_endpoint
 from brokers.engine.protocol.apis import ApiKey

@@ -9,8 +9,8 @@ from typing import Final
 
 import structlog
 
+from brokers.contract.partitions import NO_LEADER
 from brokers.engine.cluster.errors import ClusterError, TopicExists
-from brokers.engine.cluster.image import NO_LEADER
 from brokers.engine.coordinators.partitioning import partition_of
 from brokers.engine.coordinators.settings import StateTopic
 from brokers.engine.handlers.context import Call, Endpoint, Engine, View

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from brokers.contract.partitions import PartitionKey
 from brokers.engine.access.authorizer import Operation, decide
 from brokers.engine.cluster.errors import ClusterError
-from brokers.engine.cluster.legacy_offsets import Key
 from brokers.engine.coordinators.groups.offsets import NO_OFFSET, Fetched
 from brokers.engine.handlers.context import Call, Engine
 from brokers.engine.protocol.errors import ErrorCode
@@ -51,7 +51,7 @@ async def fetch(call: Call, group_id: str, wanted: Wanted) -> list[tuple[str, li
     if sum(len(indexes) for _, indexes in wanted) > PARTITIONS_MAX:
         return [(name, [_none(index, ErrorCode.INVALID_REQUEST) for index in indexes]) for name, indexes in wanted]
     keys, refused = _readable(call, wanted)
-    found: dict[Key, int | None] = {}
+    found: dict[PartitionKey, int | None] = {}
     failed = 0
     if keys and group_id:
         try:
@@ -71,11 +71,11 @@ async def fetch(call: Call, group_id: str, wanted: Wanted) -> list[tuple[str, li
     return topics
 
 
-def _readable(call: Call, wanted: Wanted) -> tuple[dict[Key, Key], dict[Key, int]]:
+def _readable(call: Call, wanted: Wanted) -> tuple[dict[PartitionKey, PartitionKey], dict[PartitionKey, int]]:
     """What may be looked up, by what the client calls it; and why the rest may not."""
     view = call.view
-    keys: dict[Key, Key] = {}
-    refused: dict[Key, int] = {}
+    keys: dict[PartitionKey, PartitionKey] = {}
+    refused: dict[PartitionKey, int] = {}
     for name, indexes in wanted:
         topic = view.namespace.topics.get(name.encode())
         error = decide(view.state, topic, Operation.DESCRIBE, call.address)

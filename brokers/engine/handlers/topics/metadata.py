@@ -8,9 +8,10 @@ from typing import Final
 
 import structlog
 
+from brokers.contract.partitions import NO_LEADER
 from brokers.engine.access.authorizer import UNKNOWN_TOPIC_OR_PARTITION, Operation, decide
 from brokers.engine.cluster.errors import ClusterError, PolicyViolation, Refused, TopicExists
-from brokers.engine.cluster.image import NO_LEADER, PartitionImage, TopicImage
+from brokers.engine.cluster.image import PartitionImage, TopicImage
 from brokers.engine.handlers.context import Call
 from brokers.engine.protocol.errors import ErrorCode
 from brokers.engine.protocol.fields import UUID_ZERO

@@ -8,8 +8,8 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
+from brokers.contract.partitions import PartitionKey
 from brokers.engine.access.authorizer import Operation, decide
-from brokers.engine.coordinators.transactions.metadata import Partition
 from brokers.engine.coordinators.transactions.replies import NO_COORDINATOR, Verified
 from brokers.engine.handlers.context import Call
 from brokers.engine.handlers.transactions.transactions import asked, id_refusal
@@ -104,10 +104,10 @@ def _named(topics: Iterable[AddPartitionsToTxnTopic]) -> Iterable[Named]:
             yield topic.name, index
 
 
-def _allowed(call: Call, named: Iterable[Named]) -> tuple[dict[Named, Partition], dict[Named, int]]:
+def _allowed(call: Call, named: Iterable[Named]) -> tuple[dict[Named, PartitionKey], dict[Named, int]]:
     """Which partitions are meant, and the error codes of those that this client may not write to or that are none."""
     view = call.view
-    partitions: dict[Named, Partition] = {}
+    partitions: dict[Named, PartitionKey] = {}
     refused: dict[Named, int] = {}
     for name, index in named:
         topic = view.namespace.topics.get(name.encode())

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from inspect import isawaitable
 from typing import Final
 
-from brokers.engine.coordinators.transactions.metadata import Partition
+from brokers.contract.partitions import PartitionKey
 from brokers.engine.coordinators.transactions.replies import Description, Listed
 from brokers.engine.coordinators.transactions.states import BY_NAME
 from brokers.engine.handlers.common.duplicate_limits import beyond_duplicate_limit
@@ -68,7 +68,7 @@ async def _describe(call: Call, transactional_id: str) -> TransactionDescription
     )
 
 
-def _topics(call: Call, partitions: Iterable[Partition]) -> list[TransactionTopic]:
+def _topics(call: Call, partitions: Iterable[PartitionKey]) -> list[TransactionTopic]:
     """Under the names this client uses. Of what is not the client's, such as the offsets topic, nothing is said."""
     found: dict[str, list[int]] = {}
     for internal, index in partitions:

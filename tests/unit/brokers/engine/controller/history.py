@@ -15,10 +15,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from brokers.contract.documents import PartitionStateDocument
+from brokers.contract.partitions import NO_LEADER
 from brokers.engine.cluster import incarnations
 from brokers.engine.cluster.controller_epoch import ControllerEpoch, StateWrite
 from brokers.engine.cluster.errors import InvalidReplicaAssignment
-from brokers.engine.cluster.image import NO_LEADER, BrokerInfo, ClusterImage, PartitionImage, TopicImage
+from brokers.engine.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
 from brokers.engine.cluster.reassignment_plans import Assignment, state_after
 from brokers.engine.controller.decide import decide
 from brokers.engine.controller.events import (

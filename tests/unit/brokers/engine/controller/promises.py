@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from brokers.engine.cluster.image import NO_LEADER
+from brokers.contract.partitions import NO_LEADER
 from tests.unit.brokers.engine.controller.history import History
 
 

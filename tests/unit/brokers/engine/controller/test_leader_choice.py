@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
+from brokers.contract.partitions import NO_LEADER
 from brokers.engine.controller.leader_choice import (
-    NO_LEADER,
     Choice,
     first_leader,
     offline_leader,

@@ -10,7 +10,6 @@ from brokers.engine.protocol.apis import (
     ADVERTISED_TENANT,
     APIS,
     ApiKey,
-    client_waits,
     has_throttle_time,
     is_served,
 )
@@ -63,15 +62,6 @@ def test_the_throttle_column_is_the_first_version_with_the_field(api_key: int) -
     spec = fields.get("throttle_time_ms")
     for version in range(APIS[api_key].version_max + 1):
         assert has_throttle_time(api_key, version) == (spec is not None and spec.exists(version))
-
-
-def test_clients_wait_by_themselves_from_the_version_of_the_table_on() -> None:
-    """QUO-33."""
-    assert not client_waits(ApiKey.PRODUCE, 5)
-    assert client_waits(ApiKey.PRODUCE, 6)
-    assert not client_waits(ApiKey.FETCH, 7)
-    assert client_waits(ApiKey.FETCH, 8)
-    assert not client_waits(ApiKey.DESCRIBE_CLUSTER, 1)
 
 
 @pytest.mark.parametrize(

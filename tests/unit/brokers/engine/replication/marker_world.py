@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable, Collection
 from typing import Any
 
+from brokers.contract.partitions import PartitionKey
 from brokers.engine.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
-from brokers.engine.coordinators.transactions.metadata import Partition
 from brokers.engine.coordinators.transactions.replies import SendMarkers
 from brokers.engine.protocol.apis import ApiKey
 from brokers.engine.protocol.codec import encode_request
@@ -35,7 +35,7 @@ def image(*topics: TopicImage, brokers: Collection[int] = (OWN, OTHER, THIRD)) -
     return ClusterImage("test", brokers=infos, topics={one.name: one for one in topics})
 
 
-def markers(name: str, *partitions: Partition, producer_id: int = 7, committed: bool = True) -> SendMarkers:
+def markers(name: str, *partitions: PartitionKey, producer_id: int = 7, committed: bool = True) -> SendMarkers:
     return SendMarkers(name, producer_id, 3, 5, committed, frozenset(partitions))
 
 
@@ -46,12 +46,12 @@ class World:
 
     def __init__(self) -> None:
         self.image = image(topic("a", OWN, OTHER), topic("b", OTHER, THIRD))
-        self.codes: dict[Partition, list[int | None]] = {}
+        self.codes: dict[PartitionKey, list[int | None]] = {}
         self.unavailable: dict[int, int] = {}
-        self.said: list[tuple[int, int, set[Partition]]] = []
-        self.said_late: list[set[Partition]] = []
+        self.said: list[tuple[int, int, set[PartitionKey]]] = []
+        self.said_late: list[set[PartitionKey]] = []
         self.mistakes = 0
-        self.done: dict[str, set[Partition]] = {}
+        self.done: dict[str, set[PartitionKey]] = {}
         self.wanted = True
         self.silences = 0
         self.held: asyncio.Event | None = None
@@ -122,7 +122,7 @@ class World:
                 lines.append(WritableTxnMarkerPartitionResult(partition_index=index, error_code=code))
         return lines
 
-    def _report(self, shard: int, sent: SendMarkers, partitions: Collection[Partition]) -> bool | None:
+    def _report(self, shard: int, sent: SendMarkers, partitions: Collection[PartitionKey]) -> bool | None:
         assert shard == 4
         if self.silences:
             self.silences -= 1

@@ -15,13 +15,14 @@ from functools import cache
 from itertools import count
 from typing import Any, NamedTuple
 
+from brokers.contract.partitions import PartitionKey
 from brokers.engine.coordinators.interfaces import StateLog
 from brokers.engine.coordinators.result import REPLY_PENDING
 from brokers.engine.coordinators.runtime import Runtime
 from brokers.engine.coordinators.settings import TRANSACTIONS_TOPIC, TransactionSettings
 from brokers.engine.coordinators.transactions.formats import decode_key, decode_value
 from brokers.engine.coordinators.transactions.machine import TransactionMachine
-from brokers.engine.coordinators.transactions.metadata import Partition, TransactionMetadata
+from brokers.engine.coordinators.transactions.metadata import TransactionMetadata
 from brokers.engine.coordinators.transactions.replies import NEEDS_PRODUCER_ID, Initialised, SendMarkers, Verified
 from brokers.engine.coordinators.transactions.states import NAMES, State
 from tests.unit.brokers.engine.coordinators.fakes import Call, FakeLog, FakeLoop
@@ -103,10 +104,10 @@ class Coordinator:
         assert reply.error == 0, reply
         return Producer(transactional_id, reply.producer_id, reply.producer_epoch)
 
-    def add(self, producer: Producer, *partitions: Partition) -> Any:
+    def add(self, producer: Producer, *partitions: PartitionKey) -> Any:
         return self.ask(lambda machine, now, _: machine.add_partitions(*producer, partitions, now))
 
-    def verify(self, producer: Producer, *partitions: Partition) -> Any:
+    def verify(self, producer: Producer, *partitions: PartitionKey) -> Any:
         """Error codes, or the Call that waits for replies.Verified."""
         reply = self.ask(lambda machine, now, _: machine.verify_partitions(*producer, partitions))
         return reply.codes if isinstance(reply, Verified) else reply
@@ -114,7 +115,7 @@ class Coordinator:
     def end(self, producer: Producer, committed: bool) -> Any:
         return self.ask(lambda machine, now, _: machine.end(*producer, committed, now))
 
-    def written(self, sent: SendMarkers, partitions: Collection[Partition]) -> Any:
+    def written(self, sent: SendMarkers, partitions: Collection[PartitionKey]) -> Any:
         return self.ask(lambda machine, now, _: machine.markers_written(sent, partitions, now))
 
     def write_markers(self) -> None:
