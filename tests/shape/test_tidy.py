@@ -27,8 +27,6 @@ LONG_FUNCTIONS: dict[str, int] = {
     "brokers/engine/protocol/fast_codec_fetch_response.py:encode_fetch_response": 71,
     "brokers/engine/handlers/produce/produce.py:produce": 86,
     "brokers/engine/handlers/fetch/fetch.py:read": 73,
-    # Wiring: one line per room and per port.
-    "brokers/engine/assembly/broker.py:__init__": 90,
     "billing/pipeline/job.py:run": 68,
 }
 

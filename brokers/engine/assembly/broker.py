@@ -105,12 +105,12 @@ class Broker:
     """Everything of one process but its ZooKeeper session: `tree` is started before and stopped after it."""
 
     def __init__(self, config: EngineConfig, stop: lifecycle.Stop, tree: Tree) -> None:
-        loop = asyncio.get_running_loop()
         self.config = config
         self.clock = SystemClock()
         self.started_at_ms = self.clock.now_ms()
         self._stop = stop
         self._periodic = lifecycle.Periodic(stop)
+        self._controller_task: asyncio.Task[None] | None = None
         defaults = topic_defaults(config.overrides)
         self.table = PartitionTable(_storage_settings(config, defaults))
         self.disks = Disks(self.table, self.clock.now_ms, stop.fail)
@@ -122,9 +122,33 @@ class Broker:
         mmap_counters = MmapCounters(config.data_dirs[0])
         self.accountings = AccountingRegistry(config.quota_burst_ms, mmap_counters.numbers_for)
         self.readers = ThreadPoolExecutor(COLD_READERS, "cold-read")
-        self.engine = Engine(
+        self.engine = self._engine(defaults)
+        self.listeners = self._listeners()
+        # The order of subscriptions is the order of dependence: what is set, led, may be used, then who comes in.
+        self.dynamic = dynamic_configs.DynamicSettings(config, self.engine)
+        self.replication = Replication(
+            config, self.engine, self.watcher, lambda: self.session.broker_epoch, self._connect
+        )
+        self.coordination = Coordination(self.engine, self._connect)
+        self.coordinator_forwarding = CoordinatorForwarding(self.engine, self._connect_for)
+        self.tenant_listeners = TenantListeners(self.engine, self.listeners, config.bind_host)
+        self.metering = self._metering(mmap_counters)
+        self.controller = self._controller()
+        self.current.subscribe(Bandwidth(self.engine).on_image)
+        self.current.subscribe(self.tenant_listeners.on_image)
+        self.session = self._session()
+        self.session.on_registered(self.metering.on_registered)
+        self.session.on_registered(self.tenant_listeners.on_registered)
+        self.ready_reasons = {STARTING}
+        self.admin = AdminServer(self._admin_port().answer)
+
+    # -- one room each ------------------------------------------------------------------------------------------------
+
+    def _engine(self, defaults: Mapping[str, str]) -> Engine:
+        config = self.config
+        return Engine(
             broker_id=config.broker_id,
-            loop=loop,
+            loop=asyncio.get_running_loop(),
             clock=self.clock,
             current=self.current,
             table=self.table,
@@ -139,67 +163,63 @@ class Broker:
             converters=ThreadPoolExecutor(CONVERTERS, "convert"),
             coordination=coordinator_settings.from_overrides(config.overrides),
         )
-        self.listeners = Listeners(
-            loop, _listener_limits(config), NetworkReports(self.clock.monotonic_ms), self.readers
-        )
-        # The order of subscriptions is the order of dependence: what is set, led, may be used, then who comes in.
-        self.dynamic = dynamic_configs.DynamicSettings(config, self.engine)
-        self.replication = Replication(
-            config, self.engine, self.watcher, lambda: self.session.broker_epoch, self._connect
-        )
-        self.coordination = Coordination(self.engine, self._connect)
-        self.coordinator_forwarding = CoordinatorForwarding(self.engine, self._connect_for)
-        self.tenant_listeners = TenantListeners(self.engine, self.listeners, config.bind_host)
-        self.metering = Metering(
+
+    def _listeners(self) -> Listeners:
+        reports = NetworkReports(self.clock.monotonic_ms)
+        return Listeners(self.engine.loop, _listener_limits(self.config), reports, self.readers)
+
+    def _metering(self, counters: MmapCounters) -> Metering:
+        return Metering(
             accountings=self.accountings,
-            kept=mmap_counters,
+            kept=counters,
             table=self.table,
             clock=self.clock,
-            broker_id=config.broker_id,
+            broker_id=self.config.broker_id,
         )
-        self.controller = ControllerLoop(
+
+    def _controller(self) -> ControllerLoop:
+        return ControllerLoop(
             store=self.store,
             watcher=self.watcher,
             current=self.current,
-            broker_id=config.broker_id,
+            broker_id=self.config.broker_id,
             session_id=lambda: self.tree.session_id,
-            policy=policy.from_overrides(config.overrides),
+            policy=policy.from_overrides(self.config.overrides),
         )
-        self.current.subscribe(Bandwidth(self.engine).on_image)
-        self.current.subscribe(self.tenant_listeners.on_image)
-        self.session = ClusterSession(
+
+    def _session(self) -> ClusterSession:
+        config = self.config
+        return ClusterSession(
             tree=self.tree,
             store=self.store,
             watcher=self.watcher,
             broker_id=config.broker_id,
             cluster_id=config.cluster_id,
             document=_broker_document(config, self.started_at_ms),
-            on_fatal=stop.fail,
+            on_fatal=self._stop.fail,
         )
-        self.session.on_registered(self.metering.on_registered)
-        self.session.on_registered(self.tenant_listeners.on_registered)
-        self.ready_reasons = {STARTING}
-        self.admin = AdminServer(
-            AdminPort(
-                engine=self.engine,
-                listeners=self.listeners,
-                tenant_listeners=self.tenant_listeners,
-                roles=self.replication.roles,
-                session=self.session,
-                controller=self.controller,
-                secret=config.control_secret,
-                started_at_ms=self.started_at_ms,
-                ready_reasons=self.ready_reasons,
-                counts=self.coordination.counts,
-            ).answer
+
+    def _admin_port(self) -> AdminPort:
+        return AdminPort(
+            engine=self.engine,
+            listeners=self.listeners,
+            tenant_listeners=self.tenant_listeners,
+            roles=self.replication.roles,
+            session=self.session,
+            controller=self.controller,
+            secret=self.config.control_secret,
+            started_at_ms=self.started_at_ms,
+            ready_reasons=self.ready_reasons,
+            counts=self.coordination.counts,
         )
-        self._controller_task: asyncio.Task[None] | None = None
 
     def _connect(self, broker: BrokerInfo, owner: LinkOwner) -> SocketLink:
         return SocketLink(broker, owner, self.config.control_secret, self.engine.loop)
 
     def _connect_for(self, broker: BrokerInfo, owner: LinkOwner, forwarded_identity: ForwardedIdentity) -> SocketLink:
         return SocketLink(broker, owner, self.config.control_secret, self.engine.loop, *forwarded_identity)
+
+    # -- start and stop -----------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Raises StartFailed with the one line that says why not."""
