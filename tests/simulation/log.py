@@ -145,7 +145,7 @@ class SimulatedLog:
     # -- making durable -----------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        batch = self.table.plan_flush()
+        batch = self.table.flusher.plan_flush()
         batch.run()
         batch.finish()
         self.model.promise(self.step, lost_end=self.model.end)
@@ -170,7 +170,7 @@ class SimulatedLog:
         self.model.promise(self.step, start_most=max(wanted, self._start))
         answer = delete_before(self.partition, wanted)
         assert answer.error_code == 0
-        batch = self.table.plan_start_offsets([self.top])
+        batch = self.table.flusher.plan_start_offsets([self.top])
         batch.run()
         batch.finish()
         start = answer.low_watermark
@@ -195,7 +195,7 @@ class SimulatedLog:
         self.model.take_back(end, self.step)
         self.partition.high_watermark = end
         self.learn_sequences()
-        self.table.checkpoint_recovery_points()
+        self.table.flusher.checkpoint_recovery_points()
         self.elect()
 
     def clean(self) -> None:

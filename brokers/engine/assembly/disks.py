@@ -41,16 +41,19 @@ class Disks:
     def keep_going(self, periodic: Periodic) -> None:
         periodic.every(MAINTENANCE_INTERVAL_S, self.maintain)
         periodic.every(MAINTENANCE_INTERVAL_S, self._remove)
-        periodic.every(FLUSH_INTERVAL_S, lambda: self._flush(self._table.plan_flush))
-        periodic.every(HIGH_WATERMARK_INTERVAL_S, lambda: self._flush(self._table.plan_high_watermarks))
-        periodic.every(FLUSH_DUE_INTERVAL_S, lambda: self._flush(lambda: self._table.plan_due_flush(self._now_ms())))
+        periodic.every(FLUSH_INTERVAL_S, lambda: self._flush(self._table.flusher.plan_flush))
+        periodic.every(HIGH_WATERMARK_INTERVAL_S, lambda: self._flush(self._table.flusher.plan_high_watermarks))
+        periodic.every(FLUSH_DUE_INTERVAL_S, lambda: self._flush(self._plan_due_flush))
+
+    def _plan_due_flush(self) -> FlushBatch | None:
+        return self._table.flusher.plan_due_flush(self._now_ms())
 
     async def close_followed(self) -> None:
         """What is not led here is closed and on disk, while ports still answer: hundreds of logs take seconds."""
         until_s = asyncio.get_running_loop().time() + EARLY_CLOSE_S_MAX
         async with self._flushing:
             while asyncio.get_running_loop().time() < until_s:
-                batch = self._table.plan_early_close()
+                batch = self._table.flusher.plan_early_close()
                 if batch is None:
                     return
                 await asyncio.to_thread(batch.run)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from brokers.engine.partitions.partition import Partition
 from brokers.engine.storage.sanity_checks import Damage
 
 
@@ -38,3 +40,15 @@ class DirectoryState(NamedTuple):
     partitions: int
     size_bytes: int
     offline_reason: str | None
+
+
+def directory_states(
+    roots: tuple[Path, ...], partitions: Iterable[Partition], offline: Mapping[Path, str]
+) -> list[DirectoryState]:
+    """Every root as it is, in the order of the configuration. `offline`: why one is given up."""
+    counts = dict.fromkeys(roots, 0)
+    sizes = dict.fromkeys(roots, 0)
+    for partition in partitions:
+        counts[partition.log.root] += 1
+        sizes[partition.log.root] += partition.log.size_bytes
+    return [DirectoryState(root, counts[root], sizes[root], offline.get(root)) for root in roots]

@@ -1,39 +1,222 @@
 """Every partition this broker holds, and what it is to each: made on demand, led, followed, deleted.
 
-The table is the only one that creates, deletes or re-roles a partition.
+The table is the only one that creates, deletes or re-roles a partition. It all lives in one thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 import structlog
 
+from brokers.contract.partitions import PartitionKey
 from brokers.engine.partitions import damage
 from brokers.engine.partitions.loading import adopt
-from brokers.engine.partitions.logs import HeldLogs, NoUsableDirectory, StorageSettings
+from brokers.engine.partitions.log_flusher import LogFlusher
+from brokers.engine.partitions.log_recovery import LogRecovery
 from brokers.engine.partitions.partition import Partition
-from brokers.engine.partitions.topic_config import TopicConfig
+from brokers.engine.partitions.removals import RemovalBatch, Removals
+from brokers.engine.partitions.reports import DirectoryState, RecoveryReport, directory_states
+from brokers.engine.partitions.storage_settings import NoUsableDirectory, StorageSettings
+from brokers.engine.partitions.topic_config import TopicConfig, parse
+from brokers.engine.storage.compaction.totals import CleanerTotals
 from brokers.engine.storage.directories import NO_TOPIC_ID, LogRoot
-from brokers.engine.storage.files import StorageFailed
+from brokers.engine.storage.files import OpenFiles, StorageFailed
 from brokers.engine.storage.log import NO_HOLE, Log
 from brokers.engine.storage.recovery import create_log, truncate_log
 from brokers.engine.storage.restart import restart_log
 from brokers.engine.storage.segment import DamagedSegment
+
+CONFIGS_CACHED_MAX: Final = 4_096
+PRODUCER_EXPIRY_INTERVAL_MS: Final = 600_000
 
 logger = structlog.get_logger(__name__)
 
 __all__ = ["NoUsableDirectory", "PartitionTable", "StorageSettings"]
 
 
-class PartitionTable(HeldLogs):
-    """See `HeldLogs`. `away` are the brokers that are dead or stop, as the image says."""
+class PartitionTable:
+    """Iterates over its partitions. `offline_directories` maps a failed root to the reason; `away` are the brokers that
+    are dead or stop, as the image says. `flusher` makes the logs durable.
+    """
 
     def __init__(self, settings: StorageSettings) -> None:
-        super().__init__(settings)
+        self.settings = settings
+        self.files = OpenFiles(settings.open_files_max, self.storage_failed)
+        self.offline_directories: dict[Path, str] = {}
+        self._roots = [LogRoot(path) for path in settings.roots]
+        self._partitions: dict[PartitionKey, Partition] = {}
+        self.recompresses = False  # some topic may want batches behind another codec than the producer's
+        self._configs: dict[tuple[tuple[str, str], ...], TopicConfig] = {}
+        self._removals = Removals(self.storage_failed)
+        self.flusher = LogFlusher(
+            settings.roots,
+            self._partitions,
+            self.files,
+            online=lambda: [root.path for root in self._online()],
+            directory_failed=self.directory_failed,
+            storage_failed=self.storage_failed,
+        )
+        self.cleaned = CleanerTotals()
+        self._next_retention_ms = 0
+        self._next_expiry_ms = 0
+        # (topic, partition, directory) of logs that say that they are of another topic; whoever tells of it empties it.
+        self.set_aside: list[tuple[str, int, str]] = []
+        # Logs that a power cut left without a word of whose they are.
+        self._nobodys: set[PartitionKey] = set()
+        # Called with each partition that follows and whose log retention let begin later: nobody else moves it.
+        self.on_start_moved: Callable[[Partition], object] = _nobody
+        # Called with each partition whose log was cut at its end, or begun again.
+        self.on_shortened: Callable[[Partition], object] = _nobody
         self.away: frozenset[int] = frozenset()
+
+    def get(self, topic: str, index: int) -> Partition | None:
+        return self._partitions.get((topic, index))
+
+    def __iter__(self) -> Iterator[Partition]:
+        return iter(tuple(self._partitions.values()))
+
+    def __len__(self) -> int:
+        return len(self._partitions)
+
+    # -- start and stop -----------------------------------------------------------------------------------------------
+
+    def recover(self, now_ms: int) -> RecoveryReport:
+        """Locks the roots and loads every partition found there, none of them leading.
+
+        Raises DirectoryRefused (another broker's or locked root) and NoUsableDirectory; StorageFailed only for what
+        passes: half a root must not be served, nor begun again.
+        """
+        report = RecoveryReport()
+        recovery = LogRecovery(self, self._partitions, self._nobodys, self._config({}))
+        for root in self._roots:
+            try:
+                root.open(self.settings.broker_id, self.settings.cluster_id)
+                report.clean &= root.clean
+                recovery.load(root, report, now_ms)
+            except StorageFailed as failure:
+                if failure.passes:
+                    raise
+                self.directory_failed(failure)
+        self._need_a_root()
+        report.partitions = len(self._partitions)
+        return report
+
+    def close(self, *, broker_epoch: int = -1) -> None:
+        """Clean stop: everything flushed, checkpoints and snapshots written, then the marker of it (LOG-34)."""
+        for partition in self:
+            partition.resign()
+        self.flusher.close()
+        for root in self._online():
+            try:
+                root.mark_clean(broker_epoch)
+            except StorageFailed as failure:
+                self.directory_failed(failure)
+        for root in self._roots:
+            root.unlock()
+
+    def _config(self, config: Mapping[str, str]) -> TopicConfig:
+        key = tuple(sorted(config.items()))
+        view = self._configs.get(key)
+        if view is None:
+            if len(self._configs) >= CONFIGS_CACHED_MAX:
+                self._configs.clear()
+            view = self._configs[key] = parse(config, self.settings.defaults)
+            self.recompresses = self.recompresses or view.batch_rules.codec is not None
+            self.flusher.topics_may_ask = self.flusher.topics_may_ask or view.flushes
+        return view
+
+    # -- disks --------------------------------------------------------------------------------------------------------
+
+    def directory_failed(self, failure: StorageFailed) -> None:
+        """Gives up a root and everything on it (LOG-3)."""
+        if failure.directory in self.offline_directories:
+            return
+        self.offline_directories[failure.directory] = str(failure.cause)
+        for partition in self._partitions.values():
+            if partition.log.root == failure.directory:
+                partition.fail()
+
+    def storage_failed(self, failure: StorageFailed) -> None:
+        """Gives up the root, unless what failed has changed nothing and passes."""
+        if failure.passes:
+            self.files.ran_short(failure)
+        else:
+            self.directory_failed(failure)
+
+    def _online(self) -> list[LogRoot]:
+        return [root for root in self._roots if root.path not in self.offline_directories]
+
+    def _need_a_root(self) -> None:
+        if not self._online():
+            raise NoUsableDirectory("; ".join(f"{path}: {why}" for path, why in self.offline_directories.items()))
+
+    def directories(self) -> list[DirectoryState]:
+        """Every root as it is, in the order of the configuration."""
+        return directory_states(self.settings.roots, self._partitions.values(), self.offline_directories)
+
+    def root_of(self, partition: Partition) -> LogRoot | None:
+        return next((root for root in self._roots if root.path == partition.log.root), None)
+
+    # -- keeping house ------------------------------------------------------------------------------------------------
+
+    def size_bytes(self, prefix: str = "") -> int:
+        """Bytes on disk of all partitions whose internal topic starts with `prefix` (an instance's is `ins-x.`)."""
+        partitions = self._partitions.items()
+        return sum(partition.log.size_bytes for (topic, _), partition in partitions if topic.startswith(prefix))
+
+    def maintain(self, now_ms: int, *, removing: bool = True) -> None:
+        """Retention, producer expiry, idle descriptors, and delayed removals unless somebody else sees to them. Call
+        every few seconds.
+
+        Raises NoUsableDirectory when the last root is gone (LOG-3).
+        """
+        self._need_a_root()
+        if not 0 < self._next_retention_ms - now_ms <= self.settings.retention_interval_ms:  # or the clock was set back
+            self._next_retention_ms = now_ms + self.settings.retention_interval_ms
+            self._apply_retention(now_ms)
+        if not 0 < self._next_expiry_ms - now_ms <= PRODUCER_EXPIRY_INTERVAL_MS:
+            self._next_expiry_ms = now_ms + PRODUCER_EXPIRY_INTERVAL_MS
+            for partition in self._partitions.values():
+                partition.log.producers.expire(now_ms)
+        if removing and (removals := self.plan_removals(now_ms)) is not None:
+            removals.run()
+            removals.finish()
+        self.files.close_idle()
+        for partition in self._partitions.values():
+            if partition.log.active.file.fd < 0:
+                partition.log.rest()
+            else:
+                partition.log.rest_closed()
+
+    def _apply_retention(self, now_ms: int) -> None:
+        for partition in self:
+            if partition.offline:
+                continue
+            try:
+                gone = partition.log.apply_retention(partition.high_watermark, now_ms)
+            except StorageFailed as failure:
+                self.storage_failed(failure)
+                continue
+            self._remove_later(gone, partition.log.root, partition.config.file_delete_delay_ms, now_ms)
+            if gone and not partition.is_leader:
+                self.on_start_moved(partition)
+
+    def remove_later(self, partition: Partition, paths: list[str], now_ms: int) -> None:
+        """Unlinks files that a partition gave up, after its delete delay, so that running reads finish (LOG-44)."""
+        self._remove_later(paths, partition.log.root, partition.config.file_delete_delay_ms, now_ms)
+
+    def _remove_later(self, paths: list[str], root: Path, delay_ms: int, now_ms: int) -> None:
+        self._removals.add(paths, root, now_ms + delay_ms)
+
+    def plan_removals(self, now_ms: int) -> RemovalBatch | None:
+        """The files whose delay is over. Used like a flush."""
+        return self._removals.due(now_ms)
+
+    # -- brokers ------------------------------------------------------------------------------------------------------
 
     def brokers_are_away(self, away: frozenset[int]) -> None:
         """Nobody waits for these to come into an ISR."""
@@ -171,7 +354,7 @@ class PartitionTable(HeldLogs):
         partition.high_watermark = max(log.log_start_offset, min(partition.high_watermark, log.log_end_offset))
         if log.recovery_point < recovery_point:
             # What is appended from here on must not pass for something that was on disk long ago.
-            self.checkpoint_recovery_points()
+            self.flusher.checkpoint_recovery_points()
         self.on_shortened(partition)
         self.remove_later(partition, gone, now_ms)
 
@@ -214,9 +397,9 @@ class PartitionTable(HeldLogs):
 
     def _create(self, topic: str, index: int, topic_id: bytes, config: TopicConfig, now_ms: int) -> Partition:
         self.files.need_room(self.settings.roots[0])
-        if (topic, index) in self._outdated:
+        if (topic, index) in self.flusher.outdated:
             # A crash would give this log the start and the recovery point of another one of its name.
-            self.checkpoint_recovery_points()
+            self.flusher.checkpoint_recovery_points()
         root, directory = self._make_directory(topic, index, topic_id)
         log = create_log(directory, root.path, topic, index, self.files, config.log, now_ms=now_ms)
         partition = self._partitions[topic, index] = Partition(log, topic_id, config, self.storage_failed)
@@ -263,10 +446,10 @@ class PartitionTable(HeldLogs):
         if partition is None:
             return
         partition.resign()
-        self._outdated.add((topic, index))
+        self.flusher.outdated.add((topic, index))
         self._nobodys.discard((topic, index))
-        self._recovery_points.forget((topic, index))
-        root = self._root_of(partition)
+        self.flusher.recovery_points.forget((topic, index))
+        root = self.root_of(partition)
         for segment in partition.log.segments:
             segment.file.retire()
         if partition.offline or root is None:
@@ -307,3 +490,7 @@ def _tell_damage(log: Log, offset: int) -> None:
         log.position_of(offset)
     except DamagedSegment as met:
         damage.met(log, met, offset)
+
+
+def _nobody(_: Partition) -> None:
+    """Before something is followed, or cleaned."""

@@ -278,7 +278,7 @@ class Fetcher:
                 for line in lines:
                     self._on_line(line, buffer, now_ms, asked)
             finally:
-                self._world.table.keep_holes()
+                self._world.table.flusher.keep_holes()
 
     def _on_refused(self, error: int) -> None:
         """The whole request: a session that the leader does not know any more, or something worse."""
@@ -331,7 +331,7 @@ class Fetcher:
             self._lost_its_disk(followed, failure)
             return
         if count and partition.config.compaction is not None and has_holes(buffer[first : first + count], end_before):
-            self._world.table.note_holes(partition)
+            self._world.table.flusher.note_holes(partition)
         followed.leader_high_watermark = high_watermark
         if count or partition.log.log_start_offset != start_before:
             self.plan.moved(followed)

@@ -7,7 +7,7 @@ from structlog.testing import capture_logs
 
 from brokers.engine.config import CONNECTIONS_MAX
 from brokers.engine.lifecycle import DESCRIPTORS_KEPT, connections_within
-from brokers.engine.partitions.logs import FLUSHED_LOGS_MAX
+from brokers.engine.partitions.log_flusher import FLUSHED_LOGS_MAX
 from brokers.engine.storage.files import OPEN_FILES_MAX
 
 # Of a log that is flushed: two segments, their indexes, epochs, its id, its directory.

@@ -277,12 +277,12 @@ class Process:
             self._fail(f"no log directory is left: {failure}")
 
     def flush(self) -> None:
-        batch = self.table.plan_flush()
+        batch = self.table.flusher.plan_flush()
         batch.run()
         batch.finish()
 
     def keep_high_watermarks(self) -> None:
-        batch = self.table.plan_high_watermarks()
+        batch = self.table.flusher.plan_high_watermarks()
         if batch is not None:
             batch.run()
             batch.finish()

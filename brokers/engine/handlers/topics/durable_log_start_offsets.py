@@ -51,7 +51,7 @@ class DurableLogStartOffsets:
         self._running, self._next = self._next, None
         roots, self._roots = self._roots, set()
         while roots:
-            batch = self._table.plan_start_offsets(roots)
+            batch = self._table.flusher.plan_start_offsets(roots)
             await asyncio.to_thread(batch.run)
             roots = set(batch.finish())
             if roots:

@@ -117,14 +117,14 @@ async def test_many_at_once_share_few_writes_and_all_are_kept(house: House, monk
     clients = [await house.broker.client(house.my_port) for _ in range(20)]
     table = house.broker.broker.table
     writes = 0
-    plan = table.plan_start_offsets
+    plan = table.flusher.plan_start_offsets
 
     def counted(roots: Any) -> Any:
         nonlocal writes
         writes += 1
         return plan(roots)
 
-    monkeypatch.setattr(table, "plan_start_offsets", counted)
+    monkeypatch.setattr(table.flusher, "plan_start_offsets", counted)
     answers = await asyncio.gather(*(delete(client, 1, index=index) for index, client in enumerate(clients)))
 
     assert {answer.error_code for answer in answers} == {0}

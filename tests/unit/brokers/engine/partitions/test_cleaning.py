@@ -254,7 +254,7 @@ def test_a_broker_that_dies_between_swap_and_checkpoint_loses_nothing(tmp_path: 
     table = opened(tmp_path)
     partition = _lead(table, "t")
     _produce(partition, 4)
-    flush = table.plan_flush()
+    flush = table.flusher.plan_flush()
     flush.run()
     flush.finish()
     _produce(partition, 56, keys=4)

@@ -38,7 +38,7 @@ def append(partition: Partition) -> None:
 def closed_early(table: PartitionTable, logs_max: int = 2) -> int:
     """How many rounds it took."""
     rounds = 0
-    while (batch := table.plan_early_close(logs_max=logs_max)) is not None:
+    while (batch := table.flusher.plan_early_close(logs_max=logs_max)) is not None:
         batch.run()
         batch.finish()
         rounds += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from brokers.engine.partitions.logs import FLUSHED_LOGS_MAX
+from brokers.engine.partitions.log_flusher import FLUSHED_LOGS_MAX
 from brokers.engine.partitions.table import PartitionTable
 from tests.unit.brokers.engine.partitions.test_table import NOW_MS, opened, produce
 
@@ -14,7 +14,7 @@ UNBOUND = {"log.flush.interval.messages.min": "1", "log.flush.interval.ms.min": 
 
 def flushed(table: PartitionTable, now_ms: int) -> int:
     """How many logs a round flushes."""
-    batch = table.plan_due_flush(now_ms)
+    batch = table.flusher.plan_due_flush(now_ms)
     if batch is None:
         return 0
     batch.run()
@@ -50,7 +50,7 @@ def test_without_such_a_topic_no_log_is_looked_at(tmp_path: Path) -> None:
     table = opened(tmp_path, defaults=UNBOUND)
     table.become_leader("t", 0, b"1" * 16, 0, {}, now_ms=NOW_MS)
     produce(table, "t", 0, times=50)
-    assert table.plan_due_flush(NOW_MS + 10**9) is None
+    assert table.flusher.plan_due_flush(NOW_MS + 10**9) is None
     table.close()
 
 

@@ -39,13 +39,13 @@ def follow(table: PartitionTable, *offsets: int) -> Partition:
         records, expected = memoryview(batch(offset)), partition.log_end_offset
         append_fetched(partition, records, offset + 1, 0, NOW_MS)
         if has_holes(records, expected):
-            table.note_holes(partition)
-    table.keep_holes()
+            table.flusher.note_holes(partition)
+    table.flusher.keep_holes()
     return partition
 
 
 def flush(table: PartitionTable) -> None:
-    planned = table.plan_flush()
+    planned = table.flusher.plan_flush()
     planned.run()
     planned.finish()
 
@@ -108,7 +108,7 @@ def test_the_incarnation_after_the_kill_knows_of_the_holes_that_are_not_flushed(
 
     second = opened(tmp_path.with_name("second"))
     second.become_leader("other", 0, YOUNG, 0, {}, now_ms=NOW_MS)
-    second.checkpoint_recovery_points()  # another partition's need
+    second.flusher.checkpoint_recovery_points()  # another partition's need
     assert ("t", 0) not in named(tmp_path.with_name("second"))
     assert after_a_kill(second, tmp_path.with_name("second")).log_end_offset == 7
     second.close()
@@ -117,7 +117,7 @@ def test_the_incarnation_after_the_kill_knows_of_the_holes_that_are_not_flushed(
 def test_a_flush_under_way_does_not_name_a_log_that_has_got_a_hole_since(tmp_path: Path) -> None:
     table = opened(tmp_path)
     follow(table, 0, 1, 5)
-    planned = table.plan_flush()
+    planned = table.flusher.plan_flush()
     follow(table, 9)
     planned.run()
     planned.finish()
@@ -151,9 +151,9 @@ def test_many_logs_with_holes_cost_one_write_of_the_file(tmp_path: Path, monkeyp
         offset_files, "write_atomically", lambda path, *rest, **how: (written.append(path), write(path, *rest, **how))
     )
     for partition in followed:
-        table.note_holes(partition)
-    table.keep_holes()
-    table.keep_holes()
+        table.flusher.note_holes(partition)
+    table.flusher.keep_holes()
+    table.flusher.keep_holes()
     assert written == [tmp_path / checkpoints.RECOVERY_POINTS]
     assert named(tmp_path) == {}
     table.close()

@@ -176,7 +176,7 @@ def test_a_truncated_log_goes_on_from_there(table: PartitionTable, tmp_path: Pat
     """REP-15: what counted as being on disk counts no longer before anything else is written there."""
     partition = follow(table, in_small_segments=True)
     take(partition, *(stored(number, epoch=1) for number in range(10)))
-    flush = table.plan_flush()
+    flush = table.flusher.plan_flush()
     flush.run()
     flush.finish()
     assert checkpoints.read_offsets(tmp_path / checkpoints.RECOVERY_POINTS, tmp_path) == {("t", 0): 10}

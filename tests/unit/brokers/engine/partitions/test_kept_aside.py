@@ -30,7 +30,7 @@ def produced(root: Path, topic: str = "t") -> bytes:
 
 
 def flush(table: PartitionTable) -> None:
-    batch = table.plan_flush()
+    batch = table.flusher.plan_flush()
     batch.run()
     batch.finish()
 

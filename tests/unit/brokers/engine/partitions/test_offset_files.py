@@ -14,7 +14,7 @@ OLD, YOUNG = b"1" * 16, b"2" * 16
 
 def keep(table: PartitionTable) -> bool:
     """One round; whether there was anything to write."""
-    batch = table.plan_high_watermarks()
+    batch = table.flusher.plan_high_watermarks()
     if batch is None:
         return False
     batch.run()
@@ -68,7 +68,7 @@ def test_what_a_flush_wrote_in_between_is_corrected(tmp_path: Path) -> None:
     produce(table, "t", 0, times=3)
     assert keep(table)
     produce(table, "t", 0)
-    flush = table.plan_flush()
+    flush = table.flusher.plan_flush()
     flush.run()
     flush.finish()
     assert stored(tmp_path) == {("t", 0): 4}
@@ -83,7 +83,7 @@ def test_a_plan_made_before_a_topic_was_made_again_is_not_written_after_it(tmp_p
     table = opened(tmp_path)
     table.become_leader("t", 0, OLD, 0, {}, now_ms=NOW_MS)
     produce(table, "t", 0, times=5)
-    late, flush = table.plan_high_watermarks(), table.plan_flush()
+    late, flush = table.flusher.plan_high_watermarks(), table.flusher.plan_flush()
     assert late is not None
     table.delete("t", 0, now_ms=NOW_MS)
     table.become_leader("t", 0, YOUNG, 0, {}, now_ms=NOW_MS)

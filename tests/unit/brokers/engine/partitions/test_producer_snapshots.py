@@ -29,7 +29,7 @@ def led(table: PartitionTable, epoch: int) -> Partition:
 
 
 def flush(table: PartitionTable) -> None:
-    batch = table.plan_flush()
+    batch = table.flusher.plan_flush()
     batch.run()
     batch.finish()
 

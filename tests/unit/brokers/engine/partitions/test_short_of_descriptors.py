@@ -87,10 +87,10 @@ def scripted(table: PartitionTable, acked: list[int]) -> None:
         while delete_before(partition, 3 + 8 * lap).error_code:
             partition.check()
         for _ in range(3):
-            batch = table.plan_start_offsets([partition.log.root])
+            batch = table.flusher.plan_start_offsets([partition.log.root])
             batch.run()
             batch.finish()
-        watermarks = table.plan_high_watermarks()
+        watermarks = table.flusher.plan_high_watermarks()
         if watermarks is not None:
             watermarks.run()
             watermarks.finish()
@@ -111,7 +111,7 @@ def scripted(table: PartitionTable, acked: list[int]) -> None:
 
 
 def flush(table: PartitionTable) -> None:
-    batch = table.plan_flush()
+    batch = table.flusher.plan_flush()
     batch.run()
     batch.finish()
 

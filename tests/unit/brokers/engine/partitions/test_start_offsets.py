@@ -19,7 +19,7 @@ CONFIG = {"segment.bytes": "20000", "retention.ms": "-1"}
 
 
 def persist_log_start_offsets(table: PartitionTable) -> None:
-    batch = table.plan_start_offsets(table.settings.roots)
+    batch = table.flusher.plan_start_offsets(table.settings.roots)
     batch.run()
     batch.finish()
 
@@ -99,7 +99,7 @@ def test_a_plan_written_late_does_not_undo_a_later_one(tmp_path: Path) -> None:
     partition = table.get("t", 0)
     assert partition is not None
     delete_before(partition, 2)
-    flush = table.plan_flush()
+    flush = table.flusher.plan_flush()
     delete_before(partition, 7)
     persist_log_start_offsets(table)
     flush.run()
@@ -157,7 +157,7 @@ def test_whatever_happens_the_start_is_the_highest_that_was_answered(steps: list
                 now_ms += 10**6
                 table.maintain(now_ms)
             elif what == "flush":
-                batch = table.plan_flush()
+                batch = table.flusher.plan_flush()
                 batch.run()
                 batch.finish()
             else:
@@ -184,7 +184,7 @@ def test_a_topic_made_again_does_not_get_the_start_of_the_one_before(tmp_path: P
     assert partition is not None
     delete_before(partition, 6)
     persist_log_start_offsets(table)
-    batch = table.plan_flush()
+    batch = table.flusher.plan_flush()
     batch.run()
     batch.finish()
     table.delete("t", 0, now_ms=NOW_MS)
@@ -211,7 +211,7 @@ def test_a_topic_made_again_does_not_get_the_high_watermark_of_the_one_before(tm
     """
     table = led(opened(tmp_path))
     produce(table, "t", 0, times=10)
-    batch = table.plan_high_watermarks()
+    batch = table.flusher.plan_high_watermarks()
     assert batch is not None
     batch.run()
     batch.finish()

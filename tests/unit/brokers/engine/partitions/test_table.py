@@ -105,11 +105,11 @@ def test_flushes_take_turns_and_move_the_checkpoint(tmp_path: Path) -> None:
         table.become_leader("t", index, b"1" * 16, 0, {}, now_ms=NOW_MS)
         produce(table, "t", index)
     for _ in range(3):
-        batch = table.plan_flush(logs_max=2)
+        batch = table.flusher.plan_flush(logs_max=2)
         batch.run()
         batch.finish()
     assert {partition.log.recovery_point for partition in table} == {1}
-    assert not table.plan_flush().jobs
+    assert not table.flusher.plan_flush().jobs
     assert "t 3 1\n" in (tmp_path / "recovery-point-offset-checkpoint").read_text()
     assert "t 3 1\n" in (tmp_path / "replication-offset-checkpoint").read_text()
     table.close()
@@ -119,7 +119,7 @@ def test_a_partition_deleted_under_a_running_flush_does_not_fail_the_disk(tmp_pa
     table = opened(tmp_path)
     table.become_leader("t", 0, b"1" * 16, 0, {}, now_ms=NOW_MS)
     produce(table, "t", 0)
-    batch = table.plan_flush()
+    batch = table.flusher.plan_flush()
     table.delete("t", 0, now_ms=NOW_MS)
     table.maintain(NOW_MS + 10**6)
     batch.run()
@@ -235,7 +235,7 @@ def test_a_full_or_read_only_disk_takes_only_its_own_partitions(tmp_path: Path, 
         if not partition.offline:
             produce(table, "t", partition.index)
     table.maintain(NOW_MS)
-    batch = table.plan_flush()
+    batch = table.flusher.plan_flush()
     batch.run()
     batch.finish()
     table.close()

@@ -99,7 +99,7 @@ class Model:
             self.partition.log.roll(NOW_MS)
 
     def flush(self, how: int) -> None:
-        batch = self.table.plan_flush()
+        batch = self.table.flusher.plan_flush()
         batch.run()
         batch.finish()
 

@@ -176,7 +176,7 @@ class SteppedWorld:
 
 
 def write_starts(table: PartitionTable, then: Callable[[], object]) -> None:
-    batch = table.plan_start_offsets(table.settings.roots)
+    batch = table.flusher.plan_start_offsets(table.settings.roots)
     batch.run()
     batch.finish()
     then()

@@ -331,7 +331,7 @@ def test_holes_that_are_followed_are_known_before_the_leader_hears_of_what_lies_
     partition = world.follow(0, cleanup_policy="compact")
     link = world.come_up(SESSION)
     link.answer(fetched(line(0, batches(0, 3)), session_id=SESSION))
-    flush = world.table.plan_flush()
+    flush = world.table.flusher.plan_flush()
     flush.run()
     flush.finish()
     link.answer(fetched(line(0, batches(7, 3)), session_id=SESSION))

@@ -42,7 +42,7 @@ def run(log: SimulatedLog, acked: list[Record]) -> None:
                 log.partition.log.roll(NOW_MS)
             except StorageFailed as failure:  # as `Partition.append` hears it
                 log.table.directory_failed(failure)
-        batch = log.table.plan_flush()
+        batch = log.table.flusher.plan_flush()
         batch.run()
         batch.finish()
     produced(log, acked)

@@ -1,0 +1,185 @@
+"""What of the logs of one table is to be made durable, and when: flushes, checkpoint files, and the last flush of all.
+
+It all lives in the table's thread; only what batches `run` may be called from another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+from brokers.contract.partitions import PartitionKey
+from brokers.engine.partitions.flush import FlushBatch
+from brokers.engine.partitions.flush_due import FlushDue
+from brokers.engine.partitions.offset_files import HighWatermarks, HighWatermarksBatch
+from brokers.engine.partitions.partition import Partition
+from brokers.engine.partitions.recovery_points import RecoveryPoints
+from brokers.engine.partitions.start_offsets import StartOffsets, StartOffsetsBatch
+from brokers.engine.storage.files import OpenFiles, StorageFailed
+from brokers.engine.storage.flushing import completed, needs_flush
+
+FLUSHED_LOGS_MAX: Final = 64
+
+
+class LogFlusher:
+    """`online` are the roots that are not given up. `outdated` are partitions of whose deletion the checkpoint files
+    may not know.
+    """
+
+    def __init__(
+        self,
+        roots: tuple[Path, ...],
+        partitions: Mapping[PartitionKey, Partition],
+        files: OpenFiles,
+        *,
+        online: Callable[[], list[Path]],
+        directory_failed: Callable[[StorageFailed], None],
+        storage_failed: Callable[[StorageFailed], None],
+    ) -> None:
+        self.recovery_points = RecoveryPoints(roots)
+        self.outdated: set[PartitionKey] = set()
+        self.topics_may_ask = False  # some topic may want its logs flushed more often than the broker does
+        self._partitions = partitions
+        self._files = files
+        self._online = online
+        self._directory_failed = directory_failed
+        self._storage_failed = storage_failed
+        self._flush_from = 0
+        self._starts = StartOffsets(roots)
+        self._high_watermarks = HighWatermarks(roots)
+        self._due = FlushDue()
+        # By a stop, while the ports still answer.
+        self._closed: set[Partition] = set()
+        # Roots whose file of recovery points still names logs in which holes were noted.
+        self._holed: set[Path] = set()
+
+    def _held(self) -> list[Partition]:
+        return [partition for partition in self._partitions.values() if not partition.offline]
+
+    # -- while the broker runs ----------------------------------------------------------------------------------------
+
+    def plan_flush(self, *, logs_max: int = FLUSHED_LOGS_MAX) -> FlushBatch:
+        """The next logs to make durable, in turn, and the checkpoints. Call `run()` in a thread, `finish()` in this
+        one.
+        """
+        partitions = self._held()
+        dirty = [partition for partition in partitions if needs_flush(partition.log)]
+        if len(dirty) > logs_max:
+            start = self._flush_from % len(dirty)
+            self._flush_from = start + logs_max
+            dirty = (dirty[start:] + dirty[:start])[:logs_max]
+        return self._flush_batch(partitions, dirty)
+
+    def plan_due_flush(self, now_ms: int) -> FlushBatch | None:
+        """The logs whose topics ask for a flush by now (`flush.messages`, `flush.ms`), None if there are none. Call
+        every second, and use it like a flush.
+        """
+        if not self.topics_may_ask:
+            return None
+        partitions = self._held()
+        dirty = self._due.due(partitions, now_ms, FLUSHED_LOGS_MAX)
+        return self._flush_batch(partitions, dirty) if dirty else None
+
+    def _flush_batch(
+        self, partitions: list[Partition], dirty: list[Partition], *, closing: bool = False, final: bool = False
+    ) -> FlushBatch:
+        roots = self._online()
+        starts = self._starts.plan(partitions, roots)
+        self._high_watermarks.written_by_another()
+        return FlushBatch(
+            partitions,
+            dirty,
+            roots,
+            self.recovery_points,
+            starts,
+            self._high_watermarks.file,
+            self._directory_failed if final else self._storage_failed,
+            closing=closing,
+        )
+
+    def note_holes(self, partition: Partition) -> None:
+        """Its leader's log had been cleaned, and what was just appended has offsets missing: until it is flushed, the
+        file of recovery points does not name it, or a start would take the rest for something that a power cut left.
+        Call `keep_holes` before the leader hears how far this log has come.
+        """
+        log = partition.log
+        if self.recovery_points.has_holes((partition.topic, partition.index), log.log_end_offset):
+            self._holed.add(log.root)
+
+    def keep_holes(self) -> None:
+        """Writes what was noted, one file a root however many logs it is about."""
+        while self._holed:
+            root = self._holed.pop()
+            try:
+                self.recovery_points.write(root, self._partitions)
+            except StorageFailed as failure:
+                if failure.passes and self._files.make_room():
+                    self._holed.add(root)
+                else:
+                    self._directory_failed(failure)
+
+    def plan_high_watermarks(self) -> HighWatermarksBatch | None:
+        """Those that moved since the last time, None if none did. Call every few seconds, and use it like a flush."""
+        moved = self._high_watermarks.plan(self._partitions.items(), self._online())
+        return HighWatermarksBatch(self._high_watermarks, moved, self._storage_failed) if moved else None
+
+    def checkpoint_recovery_points(self) -> None:
+        """At once, because what the files say of some log is too much: a start would believe that more is on disk, or
+        that less of it counts, than is so.
+        """
+        batch = self._flush_batch(self._held(), [], final=True)
+        batch.run()
+        batch.finish()
+        self.outdated.clear()
+
+    def plan_start_offsets(self, roots: Iterable[Path]) -> StartOffsetsBatch:
+        """The start offsets of the logs in `roots` as they are, to be durable at once (LOG-46). Used like a flush."""
+        online = [root for root in self._online() if root in set(roots)]
+        return StartOffsetsBatch(online, self._starts.plan(self._partitions.values(), online), self._storage_failed)
+
+    # -- when it stops ------------------------------------------------------------------------------------------------
+
+    def plan_early_close(self, *, logs_max: int = FLUSHED_LOGS_MAX) -> FlushBatch | None:
+        """Closes some of the logs that are not led here, None when there are no more. Use it like a flush, once nothing
+        is followed any more: what is on disk already `close` need not wait for. A log that is written to all the same
+        is closed once more.
+        """
+        followed = [held for held in self._held() if not (held.is_leader or held in self._closed)]
+        chosen = followed[:logs_max]
+        if not chosen:
+            return None
+        for partition in chosen:
+            self._close(partition)
+        self._closed.update(chosen)
+        dirty = [held for held in chosen if not (held.offline or completed(held.log))]
+        return self._flush_batch(self._held(), dirty, closing=True)
+
+    def close(self) -> None:
+        """Closes every log and makes it durable, waiting for the disk."""
+        for partition in self._held():
+            if not self._is_closed(partition):
+                self._close(partition)
+        self._flush_closed()
+
+    def _close(self, partition: Partition) -> None:
+        try:
+            partition.log.close()
+        except StorageFailed as failure:
+            self._directory_failed(failure)
+
+    def _is_closed(self, partition: Partition) -> bool:
+        return partition in self._closed and completed(partition.log)
+
+    def _flush_closed(self) -> None:
+        """Everything that is not on disk, some logs at a time: each takes descriptors."""
+        waiting = [partition for partition in self._partitions.values() if not completed(partition.log)]
+        for at in range(0, max(len(waiting), 1), FLUSHED_LOGS_MAX):
+            online = self._held()
+            dirty = [partition for partition in waiting[at : at + FLUSHED_LOGS_MAX] if not partition.offline]
+            batch = self._flush_batch(online, dirty, closing=True, final=True)
+            batch.run()
+            batch.finish()
+            for partition in dirty:
+                partition.log.rest()
+                partition.log.active.file.close()

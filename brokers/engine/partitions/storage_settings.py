@@ -1,0 +1,25 @@
+"""What the table of partitions is told of its disks, and that none of them is left."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from brokers.engine.storage.files import OPEN_FILES_MAX
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageSettings:
+    """`defaults` are topic keys that this broker sets for all topics (`topic_config.topic_defaults`)."""
+
+    roots: tuple[Path, ...]
+    broker_id: int
+    cluster_id: str
+    defaults: Mapping[str, str] = field(default_factory=dict)
+    open_files_max: int = OPEN_FILES_MAX
+    retention_interval_ms: int = 300_000
+
+
+class NoUsableDirectory(Exception):
+    """Every root of `log.dirs` is offline; the broker cannot hold anything (LOG-3)."""
