@@ -5,8 +5,8 @@ from __future__ import annotations
 from django.db import connection, transaction
 from django.db.models import F
 
-from brokers.agent.channel import CHANNEL
 from brokers.choices import ProcessState, WantedState
+from brokers.contract.agent_channel import AGENT_CHANNEL
 from brokers.models import UNDER_WAY, Broker, Cluster, Rebalance
 from tenants import access, audit
 from tenants.actors import Actor
@@ -92,4 +92,4 @@ def note_restart(broker_id: str) -> None:
 def notify(broker: Broker) -> None:
     """Wake the agent on commit; one that misses it looks by itself a moment later."""
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_notify(%s, %s)", [CHANNEL, broker.host_id])
+        cursor.execute("SELECT pg_notify(%s, %s)", [AGENT_CHANNEL, broker.host_id])

@@ -27,13 +27,13 @@ from django.db import close_old_connections, connection
 from django.utils import timezone
 
 from brokers import services
-from brokers.agent.channel import CHANNEL
 from brokers.agent.compiling import Compiling
 from brokers.agent.defaults import cluster_defaults
 from brokers.agent.process import BeforeExec, BrokerProcess
 from brokers.agent.successor import Successor
 from brokers.agent.supervision import Act, Seen, decide, failures_after_end
 from brokers.choices import ProcessState, WantedState
+from brokers.contract.agent_channel import AGENT_CHANNEL
 from brokers.contract.process import BrokerProcessSettings
 from brokers.infra.zookeeper import ensemble_of
 from brokers.limits import AGENT_POLL_S, AGENT_STAND_BY_TIMEOUT_S, AGENT_STOP_TIMEOUT_S, AGENT_WATCH_S
@@ -332,7 +332,7 @@ class Agent:
             raw = connection.connection
             if self._listening_on is not raw:  # a connection made anew has forgotten
                 with connection.cursor() as cursor:
-                    cursor.execute(f"LISTEN {CHANNEL}")
+                    cursor.execute(f"LISTEN {AGENT_CHANNEL}")
                 self._listening_on = raw
             for _ in raw.notifies(timeout=AGENT_POLL_S, stop_after=1):
                 return

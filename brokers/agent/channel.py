@@ -1,3 +1,0 @@
-"""The name under which PostgreSQL wakes agents; the payload is the host's id."""
-
-CHANNEL = "penstock_agent"
