@@ -1,7 +1,8 @@
 """Who is acting: handed to every service as `acting`, and written to the audit log.
 
-An actor is a value. It is made once per request (API: `tenants.api.authentication`; console: `actor_of`) or once per
-task (`system_actor`), and carries the tenant it acts in, so that no service needs a request.
+An actor is a value. It is made once per request (API: `tenants.api.authentication`; console:
+`tenants.requests.actor_of`) or once per task (`system_actor`), and carries the tenant it acts in, so that no service
+needs a request.
 """
 
 from __future__ import annotations
@@ -12,11 +13,7 @@ from typing import TYPE_CHECKING
 from tenants.choices import ActorKind, Role
 
 if TYPE_CHECKING:
-    from django.http import HttpRequest
-
     from tenants.models import ApiToken, Member, Tenant, User
-
-IP_CHARS_MAX = 45
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,28 +71,3 @@ def user_actor(user: User, *, ip: str | None = None, request_id: str | None = No
 def operator_actor(user: User, *, ip: str | None = None, request_id: str | None = None) -> Actor:
     """Staff in the operator panel, across tenants."""
     return Actor(kind=ActorKind.OPERATOR, id=user.pk, label=user.email, user=user, ip=ip, request_id=request_id)
-
-
-def client_ip(request: HttpRequest) -> str | None:
-    """The peer's address. Forwarding headers are not believed here: a trusted proxy setup rewrites REMOTE_ADDR."""
-    address = request.META.get("REMOTE_ADDR") or None
-    return address[:IP_CHARS_MAX] if address else None
-
-
-def actor_of(request: HttpRequest) -> Actor:
-    """The actor of a console request: the signed-in user in the chosen tenant.
-
-    Raises `tenants.errors.Unauthenticated` without a session. The chosen tenant is `request.session["tenant_id"]`
-    (`selectors.chosen_member`), else the oldest membership; a user without tenants acts outside any.
-    """
-    from tenants import selectors
-    from tenants.errors import Unauthenticated
-
-    user = request.user
-    if not user.is_authenticated:
-        raise Unauthenticated("Sign in first.")
-    ip, request_id = client_ip(request), getattr(request, "request_id", None)
-    member = selectors.chosen_member(user, request.session.get("tenant_id"))
-    if member is None:
-        return user_actor(user, ip=ip, request_id=request_id)
-    return member_actor(member, ip=ip, request_id=request_id)

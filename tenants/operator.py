@@ -29,8 +29,9 @@ from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from unfold.admin import ModelAdmin
 
-from tenants.actors import Actor, client_ip, operator_actor
+from tenants.actors import Actor, operator_actor
 from tenants.errors import DomainError
+from tenants.requests import client_ip
 from tenants.wording import localized
 
 ACTION_ROWS_MAX = 100

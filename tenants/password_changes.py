@@ -8,8 +8,9 @@ from allauth.account import signals
 from django.http import HttpRequest
 
 from tenants import audit
-from tenants.actors import client_ip, user_actor
+from tenants.actors import user_actor
 from tenants.models import User
+from tenants.requests import client_ip
 
 
 def connect() -> None:

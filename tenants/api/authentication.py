@@ -15,8 +15,9 @@ from rest_framework.exceptions import PermissionDenied as DrfPermissionDenied
 from rest_framework.request import Request
 
 from tenants import selectors, services
-from tenants.actors import Actor, client_ip, member_actor, token_actor, user_actor
+from tenants.actors import Actor, member_actor, token_actor, user_actor
 from tenants.errors import PermissionDenied, Unauthenticated
+from tenants.requests import client_ip
 from tenants.secrets import hash_secret
 
 SCHEME = "bearer"

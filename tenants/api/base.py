@@ -37,7 +37,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from tenants import access, audit
-from tenants.actors import Actor, client_ip
+from tenants.actors import Actor
 from tenants.api import idempotency, pages, rates
 from tenants.api.authentication import ConsoleAuthentication, TokenAuthentication
 from tenants.api.endpoint import ANYBODY, SIGNED_IN, Endpoint, SerializerClass, endpoint, query_serializer
@@ -47,6 +47,7 @@ from tenants.api.problems import PROBLEM_TYPE, exception_handler, validation_err
 from tenants.api.schema import ApiSchema
 from tenants.errors import FieldError, Invalid, OutcomeUnknown, PermissionDenied, RateLimited, Unauthenticated
 from tenants.models import Tenant
+from tenants.requests import client_ip
 
 __all__ = ["ANYBODY", "API_ROOT", "SIGNED_IN", "ApiView", "endpoint"]
 

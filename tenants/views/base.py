@@ -23,8 +23,9 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import gettext as _
 
 from tenants import access, selectors
-from tenants.actors import Actor, actor_of
+from tenants.actors import Actor
 from tenants.errors import DomainError
+from tenants.requests import actor_of
 from tenants.wording import localized
 
 logger = logging.getLogger(__name__)

@@ -19,11 +19,11 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods
 
 from tenants import selectors, services
-from tenants.actors import actor_of
 from tenants.choices import InvitationState, Language
 from tenants.errors import DomainError, NotFound
 from tenants.forms import AccountForm, SignUpForm
 from tenants.models import Invitation, Member, User
+from tenants.requests import actor_of
 from tenants.views.base import add_errors, console_page, render_page
 
 FIELDS = {"/email": "email", "/password": "password", "/name": "tenant_name"}
